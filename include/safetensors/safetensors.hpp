@@ -1,0 +1,22 @@
+// All of the library.
+//
+//   #include "safetensors/safetensors.hpp"
+//
+//   auto f = safetensors::SafeOpen("model.safetensors");
+//   for (std::string_view key : f.keys()) {
+//     auto t = f.get_tensor(key);
+//     // t.dtype, t.shape, t.bytes(), t.data<float>()
+//   }
+#pragma once
+
+#include "safetensors/buffer.hpp"
+#include "safetensors/byte_source.hpp"
+#include "safetensors/dtype.hpp"
+#include "safetensors/error.hpp"
+#include "safetensors/export.hpp"
+#include "safetensors/header.hpp"
+#include "safetensors/mapped_file.hpp"
+#include "safetensors/safe_open.hpp"
+#include "safetensors/save.hpp"
+#include "safetensors/slice.hpp"
+#include "safetensors/tensor_view.hpp"
