@@ -1,0 +1,40 @@
+// Arithmetic on sizes from untrusted files: every result fits or there is none.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+namespace safetensors::format {
+
+[[nodiscard]] inline std::optional<std::uint64_t> checked_add(std::uint64_t a,
+                                                              std::uint64_t b) noexcept {
+  if (b > std::numeric_limits<std::uint64_t>::max() - a) return std::nullopt;
+  return a + b;
+}
+
+[[nodiscard]] inline std::optional<std::uint64_t> checked_multiply(std::uint64_t a,
+                                                                   std::uint64_t b) noexcept {
+#if defined(__GNUC__)
+  std::uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+#else
+  if (a != 0 && b > std::numeric_limits<std::uint64_t>::max() / a) return std::nullopt;
+  return a * b;
+#endif
+}
+
+/// factor times all of `values`. Overflow counts even when a later value is 0, as upstream has it.
+[[nodiscard]] inline std::optional<std::uint64_t> checked_product(
+    std::span<const std::uint64_t> values, std::uint64_t factor) noexcept {
+  std::optional<std::uint64_t> product = 1;
+  for (const std::uint64_t value : values) {
+    product = checked_multiply(*product, value);
+    if (!product) return std::nullopt;
+  }
+  return checked_multiply(*product, factor);
+}
+
+}  // namespace safetensors::format

@@ -1,0 +1,119 @@
+#include "safetensors/header.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "format/file_kind.hpp"
+#include "format/header_builder.hpp"
+#include "format/header_reader.hpp"
+#include "format/prologue.hpp"
+#include "format/text.hpp"
+#include "format/utf8.hpp"
+
+namespace safetensors {
+namespace {
+
+std::string_view as_text(std::span<const std::byte> bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+Header::Header(Header&&) noexcept = default;
+Header& Header::operator=(Header&&) noexcept = default;
+Header::~Header() = default;
+
+Header Header::parse(std::span<const std::byte> json, std::uint64_t data_nbytes) {
+  if (json.size() > kMaxHeaderSize) {
+    fail(ErrorCode::kHeaderTooLarge, "header too large: " + format::grouped(json.size()) +
+                                         " bytes, at most " + format::grouped(kMaxHeaderSize));
+  }
+  std::string_view text = as_text(json);
+  if (const auto invalid = format::find_invalid_utf8(text)) {
+    const std::string from = " from index " + std::to_string(invalid->offset);
+    fail(ErrorCode::kInvalidHeaderUtf8,
+         "invalid UTF-8 in header: " +
+             (invalid->nbytes == 0
+                  ? "incomplete utf-8 byte sequence" + from
+                  : "invalid utf-8 sequence of " + std::to_string(invalid->nbytes) + " bytes" +
+                        from));
+  }
+  if (!text.starts_with('{')) {
+    fail(ErrorCode::kInvalidHeaderJson, text.empty()
+                                            ? "invalid JSON in header: the header is empty"
+                                            : "invalid JSON in header: it does not begin with `{`");
+  }
+  text.remove_suffix(text.size() - 1 - text.find_last_not_of(' '));
+  HeaderBuilder builder(json.size());
+  read_header(text, builder);
+  return std::move(builder).finish(data_nbytes);
+}
+
+std::vector<const TensorInfo*> Header::sorted_by_name() const {
+  std::vector<const TensorInfo*> sorted;
+  sorted.reserve(tensors_.size());
+  for (const TensorInfo& info : tensors_) sorted.push_back(&info);
+  const auto by_name = [](const TensorInfo* a, const TensorInfo* b) { return a->name < b->name; };
+
+  // Writers sort by dtype, then name: a few sorted runs, which merge faster than they sort.
+  std::vector<std::size_t> runs = {0};
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    if (by_name(sorted[i], sorted[i - 1])) runs.push_back(i);
+  }
+  if (runs.size() > kDtypeCount) {
+    std::sort(sorted.begin(), sorted.end(), by_name);
+    return sorted;
+  }
+  runs.push_back(sorted.size());
+  const auto at = [&](std::size_t run) {
+    return sorted.begin() + static_cast<std::ptrdiff_t>(runs[run]);
+  };
+  for (std::size_t run = 1; run + 1 < runs.size(); ++run) {
+    std::inplace_merge(at(0), at(run), at(run + 1), by_name);
+  }
+  return sorted;
+}
+
+namespace format {
+
+std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t file_nbytes) {
+  const auto hint = [&] { return hint_for_foreign_file(start); };
+  if (file_nbytes < kLengthSize) {
+    fail(ErrorCode::kHeaderTooSmall,
+         "header too small: a file begins with 8 bytes of header length, this one has " +
+             std::to_string(file_nbytes) + " bytes" + hint());
+  }
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < kLengthSize; ++i) {
+    length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
+  }
+  if (length > kMaxHeaderSize) {
+    fail(ErrorCode::kHeaderTooLarge, "header too large: the first 8 bytes say " +
+                                         grouped(length) + " bytes, at most " +
+                                         grouped(kMaxHeaderSize) + " are allowed" + hint());
+  }
+  if (length > file_nbytes - kLengthSize) {
+    fail(ErrorCode::kInvalidHeaderLength, "invalid header length: expects at least " +
+                                              grouped(kLengthSize + length) + " bytes, has " +
+                                              grouped(file_nbytes) + ": truncated?" + hint());
+  }
+  return length;
+}
+
+}  // namespace format
+
+ParsedBytes parse_bytes(std::span<const std::byte> file) {
+  try {
+    const std::uint64_t length = format::read_header_length(
+        file.first(std::min(file.size(), format::kStartSize)), file.size());
+    const auto data = file.subspan(static_cast<std::size_t>(kLengthSize + length));
+    return {Header::parse(file.subspan(kLengthSize, static_cast<std::size_t>(length)),
+                          data.size()),
+            data};
+  } catch (const Error& error) {
+    fail(error.code(), std::string("Error while deserializing: ") + error.what());
+  }
+}
+
+}  // namespace safetensors

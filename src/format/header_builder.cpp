@@ -1,0 +1,223 @@
+#include "format/header_builder.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "format/checked.hpp"
+#include "format/name_hash.hpp"
+#include "format/text.hpp"
+
+namespace safetensors {
+namespace {
+
+// A slot holds index + 1 and, above it, bits of the hash: most unequal names differ there and
+// need no look at the name itself.
+constexpr unsigned kIndexBits = 22;
+constexpr std::uint32_t kIndexMask = (1U << kIndexBits) - 1;
+// A tensor's entry takes 50 bytes of JSON, so a header of legal size stays far below this.
+static_assert(kMaxHeaderSize / 45 < kIndexMask);
+
+std::uint32_t tag_of(std::uint64_t hash) noexcept {
+  return static_cast<std::uint32_t>(hash >> 32) & ~kIndexMask;
+}
+
+std::uint64_t secret_seed() {
+  static const std::uint64_t seed = [] {
+    try {
+      std::random_device device;
+      return std::uint64_t{device()} << 32 | device();
+    } catch (const std::exception&) {  // no entropy source: the clock is better than a constant
+      return static_cast<std::uint64_t>(
+          std::chrono::steady_clock::now().time_since_epoch().count());
+    }
+  }();
+  return seed;
+}
+
+void fail_tensor(ErrorCode code, std::string_view text, const TensorInfo& info,
+                 const std::string& detail) {
+  fail(code, std::string(text) + " `" + format::clipped(info.name) + "`" + detail);
+}
+
+}  // namespace
+
+HeaderBuilder::HeaderBuilder(std::size_t json_nbytes) : json_nbytes_(json_nbytes) {
+  // About what real headers need. Untouched room costs no memory.
+  text_.reserve(json_nbytes / 2 + 16);
+  tensors_.reserve(json_nbytes / 100 + 4);
+  dims_.reserve(json_nbytes / 32 + 8);
+}
+
+HeaderBuilder::Text HeaderBuilder::keep(std::string_view text) {
+  const Text kept{static_cast<std::uint32_t>(text_.size()), static_cast<std::uint32_t>(text.size())};
+  text_.insert(text_.end(), text.begin(), text.end());
+  return kept;
+}
+
+void HeaderBuilder::begin_tensor(std::string_view name) {
+  tensors_.emplace_back();
+  tensors_.back().name = keep(name);
+}
+
+void HeaderBuilder::add_dim(std::uint64_t dim) {
+  // A header of nothing but shapes: jump to the most there can be (two bytes each), untouched,
+  // rather than double, which holds the old and the new array at once.
+  if (dims_.size() == dims_.capacity()) dims_.reserve(json_nbytes_ / 2 + 1);
+  dims_.push_back(dim);
+}
+
+void HeaderBuilder::set_offsets(std::uint64_t begin, std::uint64_t end) {
+  Tensor& tensor = tensors_.back();
+  tensor.begin = begin;
+  tensor.end = end;
+  if (tensors_.size() > 1 && tensors_[tensors_.size() - 2].end > begin) in_order_ = false;
+}
+
+std::string_view HeaderBuilder::tensor_name() const noexcept {
+  return view(tensors_.back().name);
+}
+
+void HeaderBuilder::add_metadata_key(std::string_view key) {
+  if (metadata_.size() == metadata_.capacity() && metadata_.size() > 4096) {
+    metadata_.reserve(json_nbytes_ / 6 + 1);  // as in add_dim: a pair takes six bytes at least
+  }
+  metadata_.emplace_back();
+  metadata_.back().key = keep(key);
+}
+
+void HeaderBuilder::add_metadata_value(std::string_view value) {
+  metadata_.back().value = keep(value);
+}
+
+void HeaderBuilder::end_metadata() const {
+  std::vector<std::uint32_t> order(metadata_.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto key = [&](std::uint32_t i) { return view(metadata_[i].key); };
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return key(a) < key(b); });
+  const auto twice = std::adjacent_find(order.begin(), order.end(),
+                                        [&](auto a, auto b) { return key(a) == key(b); });
+  if (twice != order.end()) {
+    fail(ErrorCode::kDuplicateName, "invalid JSON in header: metadata key `" +
+                                        format::clipped(key(*twice)) + "` stands twice");
+  }
+}
+
+Header HeaderBuilder::finish(std::uint64_t data_nbytes) && {
+  if (!in_order_) {
+    std::stable_sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+    });
+  }
+  Header header;
+  header.text_ = std::move(text_);
+  header.dims_ = std::move(dims_);
+  if (header.text_.capacity() / 2 > header.text_.size()) header.text_.shrink_to_fit();
+  if (header.dims_.capacity() / 2 > header.dims_.size()) header.dims_.shrink_to_fit();
+
+  const auto kept = [&](Text text) {
+    return std::string_view(header.text_.data() + text.begin, text.size);
+  };
+  header.tensors_.reserve(tensors_.size());
+  for (const Tensor& tensor : tensors_) {
+    header.tensors_.push_back({.name = kept(tensor.name),
+                               .shape = {header.dims_.data() + tensor.dims_begin, tensor.rank},
+                               .begin = tensor.begin,
+                               .end = tensor.end,
+                               .dtype = tensor.dtype});
+  }
+  std::vector<Tensor>().swap(tensors_);
+  header.metadata_.reserve(metadata_.size());
+  for (const Item& item : metadata_) {
+    header.metadata_.emplace_back(kept(item.key), kept(item.value));
+  }
+  header.has_metadata_ = has_metadata_;
+  validate(header, data_nbytes);
+  index_names(header);
+  return header;
+}
+
+void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) const {
+  std::uint64_t position = 0;
+  for (const TensorInfo& info : header.tensors_) {
+    // Sorted by begin: a gap or overlap is then one compare.
+    if (info.begin != position || info.end < info.begin) {
+      fail_tensor(ErrorCode::kInvalidOffset, "invalid offset for tensor", info,
+                  ": data_offsets are [" + std::to_string(info.begin) + ", " +
+                      std::to_string(info.end) + "], expected to begin at " +
+                      std::to_string(position) + ": a hole, an overlap or a reversed range");
+    }
+    const auto nbits = format::checked_product(info.shape, bit_size(info.dtype));
+    if (!nbits) {
+      fail_tensor(ErrorCode::kOverflow,
+                  "overflow computing buffer size from shape and/or element type: tensor", info,
+                  " has shape " + format::shown(info.shape));
+    }
+    if (*nbits % 8 != 0) {
+      fail_tensor(ErrorCode::kMisalignedSlice,
+                  "The slice is slicing for subbytes dtypes, and the slice does not end up at a "
+                  "byte boundary, this is invalid. Tensor",
+                  info,
+                  ": " + std::string(name(info.dtype)) + " " + format::shown(info.shape) +
+                      " takes " + std::to_string(*nbits) + " bits");
+    }
+    if (*nbits / 8 != info.nbytes()) {
+      fail_tensor(ErrorCode::kInvalidTensorInfo,
+                  "invalid shape, data type, or offset for tensor", info,
+                  ": " + std::string(name(info.dtype)) + " " + format::shown(info.shape) +
+                      " takes " + format::grouped(*nbits / 8) + " bytes, data_offsets [" +
+                      std::to_string(info.begin) + ", " + std::to_string(info.end) + "] give " +
+                      format::grouped(info.nbytes()));
+    }
+    position = info.end;
+  }
+  if (position != data_nbytes) {
+    const std::uint64_t before = kLengthSize + json_nbytes_;
+    const auto expected = format::checked_add(before, position);
+    fail(ErrorCode::kIncompleteData,
+         "incomplete metadata, file not fully covered: expects " +
+             (expected ? format::grouped(*expected) : "over 2^64") + " bytes, has " +
+             format::grouped(before + data_nbytes) +
+             (position > data_nbytes ? ": truncated?" : ": something follows the last tensor"));
+  }
+}
+
+void HeaderBuilder::index_names(Header& header) {
+  const std::size_t count = header.tensors_.size();
+  if (count >= kIndexMask) fail(ErrorCode::kOverflow, "too many tensors");
+  header.seed_ = secret_seed();
+  header.slots_.assign(std::bit_ceil(count + count / 3 + 1), 0);
+  const std::size_t mask = header.slots_.size() - 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string_view name = header.tensors_[i].name;
+    const std::uint64_t hash = format::hash_name(name, header.seed_);
+    std::size_t at = hash & mask;
+    while (const std::uint32_t slot = header.slots_[at]) {
+      if ((slot & ~kIndexMask) == tag_of(hash) &&
+          header.tensors_[(slot & kIndexMask) - 1].name == name) {
+        fail(ErrorCode::kDuplicateName,
+             "invalid JSON in header: tensor `" + format::clipped(name) + "` stands twice");
+      }
+      at = (at + 1) & mask;
+    }
+    header.slots_[at] = tag_of(hash) | static_cast<std::uint32_t>(i + 1);
+  }
+}
+
+const TensorInfo* Header::find(std::string_view name) const noexcept {
+  if (slots_.empty()) return nullptr;
+  const std::size_t mask = slots_.size() - 1;
+  const std::uint64_t hash = format::hash_name(name, seed_);
+  for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
+    const std::uint32_t slot = slots_[at];
+    if (slot == 0) return nullptr;
+    if ((slot & ~kIndexMask) != tag_of(hash)) continue;
+    const TensorInfo& info = tensors_[(slot & kIndexMask) - 1];
+    if (info.name == name) return &info;
+  }
+}
+
+}  // namespace safetensors

@@ -1,0 +1,56 @@
+// Hash of tensor names, keyed so that a file cannot be made to collide.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace safetensors::format {
+
+/// High and low half of a 128-bit product, folded.
+[[nodiscard]] inline std::uint64_t multiply_fold(std::uint64_t a, std::uint64_t b) noexcept {
+#if defined(__SIZEOF_INT128__)
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+#else
+  const std::uint64_t al = a & 0xFFFFFFFFU, ah = a >> 32, bl = b & 0xFFFFFFFFU, bh = b >> 32;
+  const std::uint64_t ll = al * bl, lh = al * bh, hl = ah * bl, hh = ah * bh;
+  const std::uint64_t mid = (ll >> 32) + (lh & 0xFFFFFFFFU) + (hl & 0xFFFFFFFFU);
+  const std::uint64_t high = hh + (lh >> 32) + (hl >> 32) + (mid >> 32);
+  return ((ll & 0xFFFFFFFFU) | (mid << 32)) ^ high;
+#endif
+}
+
+/// Hash of `text` under `seed`. The seed must be secret to those who choose the names.
+[[nodiscard]] inline std::uint64_t hash_name(std::string_view text, std::uint64_t seed) noexcept {
+  constexpr std::uint64_t kA = 0xA0761D6478BD642FU;
+  constexpr std::uint64_t kB = 0xE7037ED1A0B428DBU;
+  const auto load = [](const char* p, std::size_t n) noexcept {
+    std::uint64_t word = 0;
+    std::memcpy(&word, p, n);
+    return word;
+  };
+  const char* p = text.data();
+  std::size_t n = text.size();
+  std::uint64_t h = seed ^ kA;
+  while (n > 16) {
+    h = multiply_fold(load(p, 8) ^ kB, load(p + 8, 8) ^ h);
+    p += 16;
+    n -= 16;
+  }
+  std::uint64_t a = 0;
+  std::uint64_t b = 0;
+  if (n >= 8) {  // the two words overlap, which covers every length without a loop
+    a = load(p, 8);
+    b = load(p + n - 8, 8);
+  } else if (n >= 4) {
+    a = load(p, 4);
+    b = load(p + n - 4, 4);
+  } else if (n > 0) {
+    a = load(p, 1) << 16 | load(p + n / 2, 1) << 8 | load(p + n - 1, 1);
+  }
+  return multiply_fold(kA ^ text.size(), multiply_fold(a ^ kB, b ^ h));
+}
+
+}  // namespace safetensors::format

@@ -1,0 +1,51 @@
+// Pieces of error texts.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace safetensors::format {
+
+/// A name for an error text, whole but for very long ones: those are cut between characters.
+[[nodiscard]] inline std::string clipped(std::string_view name) {
+  constexpr std::size_t kMost = 500;
+  if (name.size() <= kMost) return std::string(name);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  return std::string(name.substr(0, end)) + "...";
+}
+
+/// 1234567 as "1,234,567".
+[[nodiscard]] inline std::string grouped(std::uint64_t value) {
+  std::string digits = std::to_string(value);
+  for (std::size_t i = digits.size(); i > 3;) {
+    i -= 3;
+    digits.insert(i, 1, ',');
+  }
+  return digits;
+}
+
+/// A shape as "[2, 3]"; very long ones are cut.
+[[nodiscard]] inline std::string shown(std::span<const std::uint64_t> shape) {
+  constexpr std::size_t kMost = 64;
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size() && i < kMost; ++i) {
+    if (i != 0) text += ", ";
+    text += std::to_string(shape[i]);
+  }
+  if (shape.size() > kMost) text += ", ...";
+  return text + "]";
+}
+
+/// Appends a number without a temporary string.
+inline void append_number(std::string& text, std::uint64_t value) {
+  char digits[20];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  (void)error;  // 20 digits hold every 64-bit number
+  text.append(digits, end);
+}
+
+}  // namespace safetensors::format
