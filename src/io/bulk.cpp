@@ -1,0 +1,104 @@
+// Copies and reads of many pieces, shared out among threads.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "io/workers.hpp"
+#include "safetensors/buffer.hpp"
+#include "safetensors/byte_source.hpp"
+
+namespace safetensors {
+namespace {
+
+// Smaller pieces are read together through a scratch buffer, which stays in the cache.
+constexpr std::size_t kSmallPiece = std::size_t{256} << 10;
+constexpr std::size_t kScratchSize = std::size_t{1} << 20;
+
+/// A stretch of the source that one thread reads: part of a long piece, or several short pieces.
+struct Stretch {
+  std::size_t first_piece;
+  std::size_t last_piece;  // inclusive
+  std::size_t skip;        // within the first piece
+  std::size_t nbytes;
+};
+
+std::vector<Stretch> stretches_of(std::span<const ReadPiece> pieces) {
+  std::vector<Stretch> stretches;
+  for (std::size_t i = 0; i < pieces.size();) {
+    const std::size_t nbytes = pieces[i].to.size();
+    if (nbytes >= kSmallPiece) {
+      for (std::size_t skip = 0; skip < nbytes; skip += io::kTaskSize) {
+        stretches.push_back({i, i, skip, std::min(io::kTaskSize, nbytes - skip)});
+      }
+      ++i;
+      continue;
+    }
+    Stretch together{i, i, 0, nbytes};
+    for (++i; i < pieces.size(); ++i) {
+      const std::size_t more = pieces[i].to.size();
+      const bool adjoins = pieces[i].offset == pieces[together.first_piece].offset + together.nbytes;
+      if (!adjoins || more >= kSmallPiece || together.nbytes + more > kScratchSize) break;
+      together.last_piece = i;
+      together.nbytes += more;
+    }
+    if (together.nbytes != 0) stretches.push_back(together);
+  }
+  return stretches;
+}
+
+void read_stretch(const ByteSource& source, std::span<const ReadPiece> pieces,
+                  const Stretch& stretch) {
+  const ReadPiece& first = pieces[stretch.first_piece];
+  if (stretch.first_piece == stretch.last_piece) {
+    source.read_at(first.offset + stretch.skip, first.to.subspan(stretch.skip, stretch.nbytes));
+    return;
+  }
+  const Buffer scratch(stretch.nbytes);
+  source.read_at(first.offset, scratch.bytes());
+  const std::byte* from = scratch.data();
+  for (std::size_t i = stretch.first_piece; i <= stretch.last_piece; ++i) {
+    const std::span<std::byte> to = pieces[i].to;
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+    from += to.size();
+  }
+}
+
+}  // namespace
+
+ByteSource::~ByteSource() = default;
+
+void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
+              const Interrupt& interrupt) {
+  const std::vector<Stretch> stretches = stretches_of(pieces);
+  std::uint64_t nbytes = 0;
+  for (const Stretch& stretch : stretches) nbytes += stretch.nbytes;
+  io::parallel_for(
+      stretches.size(), nbytes,
+      [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); }, interrupt);
+}
+
+void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
+  // Where each piece begins in the row of all pieces: a task is a stretch of that row.
+  std::vector<std::uint64_t> begins;
+  begins.reserve(pieces.size());
+  std::uint64_t nbytes = 0;
+  for (const CopyPiece& piece : pieces) {
+    begins.push_back(nbytes);
+    nbytes += piece.nbytes;
+  }
+  const auto tasks = static_cast<std::size_t>((nbytes + io::kTaskSize - 1) / io::kTaskSize);
+  const auto copy_task = [&](std::size_t task) {
+    const std::uint64_t begin = std::uint64_t{task} * io::kTaskSize;
+    const std::uint64_t end = std::min<std::uint64_t>(begin + io::kTaskSize, nbytes);
+    auto i = static_cast<std::size_t>(
+        std::upper_bound(begins.begin(), begins.end(), begin) - begins.begin() - 1);
+    for (; i < pieces.size() && begins[i] < end; ++i) {
+      const std::uint64_t from = std::max(begin, begins[i]) - begins[i];
+      const std::uint64_t to = std::min<std::uint64_t>(end - begins[i], pieces[i].nbytes);
+      if (from < to) std::memcpy(pieces[i].to + from, pieces[i].from + from, to - from);
+    }
+  };
+  io::parallel_for(tasks, nbytes, copy_task, interrupt);
+}
+
+}  // namespace safetensors

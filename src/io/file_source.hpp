@@ -1,0 +1,41 @@
+// A file open for reading. One declaration, one implementation for each system.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "safetensors/byte_source.hpp"
+#include "safetensors/mapped_file.hpp"
+
+namespace safetensors {
+
+/// Owns a descriptor that is closed over exec. Immutable and thread safe.
+class FileSource final : public ByteSource {
+ public:
+  /// Throws Error: kIo, or kNotRegularFile (never waits for the other end of a pipe).
+  [[nodiscard]] static std::unique_ptr<FileSource> open(const std::filesystem::path& path);
+  /// Of a descriptor that stays the caller's; `label` names it in errors.
+  [[nodiscard]] static std::unique_ptr<FileSource> duplicate(int descriptor,
+                                                             const std::filesystem::path& label);
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+  ~FileSource() override;
+
+  [[nodiscard]] std::uint64_t size() const noexcept override { return size_; }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
+
+  /// Maps the whole file. nullptr when the system has no room for the mapping; throws Error kIo
+  /// for other refusals.
+  [[nodiscard]] std::shared_ptr<const MappedFile> map() const;
+
+ private:
+  class Handle;
+  FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path, std::uint64_t size);
+
+  std::unique_ptr<Handle> handle_;
+  std::filesystem::path path_;
+  std::uint64_t size_;
+};
+
+}  // namespace safetensors

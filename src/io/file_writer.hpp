@@ -1,0 +1,30 @@
+// Writing a file whole or not at all. One declaration, one implementation for each system.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "safetensors/buffer.hpp"
+
+namespace safetensors::io {
+
+/// What a file is to hold.
+struct FileContent {
+  std::vector<std::span<const std::byte>> pieces;  ///< in order
+  std::uint64_t total_nbytes = 0;
+};
+
+struct WriteOptions {
+  bool fsync = false;
+  const Interrupt& interrupt;
+};
+
+/// Makes `path` hold `content`; include/safetensors/save.hpp says how. Throws Error kIo or
+/// kNotRegularFile.
+void write_file(const std::filesystem::path& path, const FileContent& content,
+                const WriteOptions& options);
+
+}  // namespace safetensors::io

@@ -1,0 +1,62 @@
+#include "io/gather.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "io/workers.hpp"
+
+namespace safetensors::io {
+namespace {
+
+// A piece this small costs less to copy than a system call of its own.
+constexpr std::size_t kSmallPiece = std::size_t{64} << 10;
+constexpr std::size_t kGatherSize = std::size_t{1} << 20;
+// So much goes to the system between two looks at the interrupt.
+constexpr std::size_t kMostPerWrite = std::size_t{16} << 20;
+
+class PieceWriter {
+ public:
+  PieceWriter(const WriteSome& write_some, const Interrupt& interrupt)
+      : write_some_(write_some), timer_(interrupt), gathered_(kGatherSize) {}
+
+  void write(std::span<const std::byte> piece) {
+    if (piece.empty()) return;
+    if (piece.size() > kSmallPiece) {
+      flush_gathered();
+      write_now(piece);
+      return;
+    }
+    if (piece.size() > gathered_.size() - used_) flush_gathered();
+    std::memcpy(gathered_.data() + used_, piece.data(), piece.size());
+    used_ += piece.size();
+  }
+
+  void flush_gathered() {
+    write_now(gathered_.bytes().first(used_));
+    used_ = 0;
+  }
+
+ private:
+  void write_now(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      timer_.poll();
+      bytes = bytes.subspan(write_some_(bytes.first(std::min(bytes.size(), kMostPerWrite))));
+    }
+  }
+
+  const WriteSome& write_some_;
+  InterruptTimer timer_;
+  Buffer gathered_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace
+
+void write_gathered(const FileContent& content, const Interrupt& interrupt,
+                    const WriteSome& write_some) {
+  PieceWriter writer(write_some, interrupt);
+  for (const std::span<const std::byte> piece : content.pieces) writer.write(piece);
+  writer.flush_gathered();
+}
+
+}  // namespace safetensors::io

@@ -1,0 +1,91 @@
+#include "safetensors/buffer.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "safetensors/error.hpp"
+
+namespace safetensors {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+// Below this the rounding wastes more than the pages save.
+constexpr std::size_t kMappedFrom = 2 * kHugePage;
+constexpr std::align_val_t kAlignment{64};
+
+std::size_t page_size() noexcept {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+[[noreturn]] void fail_memory(std::size_t nbytes) {
+  fail(ErrorCode::kOutOfMemory, "no memory for " + std::to_string(nbytes) + " bytes of data");
+}
+
+std::byte* map_memory(std::size_t nbytes) {
+  if (nbytes > std::numeric_limits<std::size_t>::max() - kHugePage) fail_memory(nbytes);
+  const std::size_t room = nbytes + kHugePage;
+  void* const mapped =
+      ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) fail_memory(nbytes);
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  const std::size_t before = (kHugePage - address % kHugePage) % kHugePage;
+  if (before != 0) ::munmap(begin, before);
+  const std::size_t used = (nbytes + page_size() - 1) / page_size() * page_size();
+  const std::size_t after = room - before - used;
+  if (after != 0) ::munmap(begin + before + used, after);
+  return begin + before;
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t nbytes) : size_(nbytes) {
+  if (nbytes == 0) return;
+  if (nbytes >= kMappedFrom) {
+    data_ = map_memory(nbytes);
+    advise_huge_pages(bytes());
+    return;
+  }
+  data_ = static_cast<std::byte*>(::operator new(nbytes, kAlignment, std::nothrow));
+  if (data_ == nullptr) fail_memory(nbytes);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  Buffer taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(size_, taken.size_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ == nullptr) return;
+  if (size_ >= kMappedFrom) {
+    ::munmap(data_, size_);
+  } else {
+    ::operator delete(data_, kAlignment);
+  }
+}
+
+void advise_huge_pages(std::span<std::byte> memory) noexcept {
+#if defined(MADV_HUGEPAGE)
+  if (memory.size() < kMappedFrom) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t first = (begin + page_size() - 1) / page_size() * page_size();
+  const std::uintptr_t last = (begin + memory.size()) / page_size() * page_size();
+  ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#else
+  (void)memory;
+#endif
+}
+
+}  // namespace safetensors

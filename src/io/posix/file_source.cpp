@@ -1,0 +1,124 @@
+#include "io/file_source.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <string>
+
+#include "io/os_error.hpp"
+#include "io/posix/fd.hpp"
+
+namespace safetensors {
+namespace {
+
+// Linux moves at most 2 GiB a call, macOS refuses more.
+constexpr std::size_t kMostPerRead = std::size_t{1} << 30;
+
+void check_regular(const struct stat& status, const std::filesystem::path& path) {
+  if (S_ISREG(status.st_mode)) return;
+  if (S_ISDIR(status.st_mode)) io::fail_os(EISDIR, path);
+  const char* what = S_ISFIFO(status.st_mode)   ? "a named pipe"
+                     : S_ISSOCK(status.st_mode) ? "a socket"
+                                                : "a device";
+  fail(ErrorCode::kNotRegularFile,
+       std::string("expected a regular file, found ") + what + ": " + io::shown_path(path));
+}
+
+std::uint64_t checked_size(int fd, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) io::fail_os(errno, path);
+  check_regular(status, path);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+}  // namespace
+
+class FileSource::Handle {
+ public:
+  explicit Handle(io::Fd fd) noexcept : fd_(std::move(fd)) {}
+  [[nodiscard]] int get() const noexcept { return fd_.get(); }
+
+ private:
+  io::Fd fd_;
+};
+
+FileSource::FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path,
+                       std::uint64_t size)
+    : handle_(std::move(handle)), path_(path), size_(size) {}
+
+FileSource::~FileSource() = default;
+
+std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) {
+  // Before opening: merely to open a device can have effects, and a socket cannot be opened.
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) io::fail_os(errno, path);
+  check_regular(status, path);
+  // Should a pipe have taken its place since, O_NONBLOCK keeps from waiting for its writer.
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) io::fail_os(errno, path);
+  auto handle = std::make_unique<Handle>(io::Fd(fd));
+  const std::uint64_t size = checked_size(fd, path);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, size));
+}
+
+std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
+                                                  const std::filesystem::path& label) {
+  const int fd = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) io::fail_os(errno, label);
+  auto handle = std::make_unique<Handle>(io::Fd(fd));
+  const std::uint64_t size = checked_size(fd, label);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, size));
+}
+
+void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  if (offset > size_ || to.size() > size_ - offset) {
+    fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
+  }
+  while (!to.empty()) {
+    const ssize_t got = ::pread(handle_->get(), to.data(), std::min(to.size(), kMostPerRead),
+                                static_cast<off_t>(offset));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      io::fail_os(errno, path_);
+    }
+    if (got == 0) {
+      fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
+                                        std::to_string(size_) + " bytes, and ends at " +
+                                        std::to_string(offset) + ": " + io::shown_path(path_));
+    }
+    to = to.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
+std::shared_ptr<const MappedFile> FileSource::map() const {
+  if (size_ > std::numeric_limits<std::size_t>::max()) return nullptr;
+  const auto size = static_cast<std::size_t>(size_);
+  int flags = MAP_PRIVATE;
+#if defined(MAP_NORESERVE)
+  flags |= MAP_NORESERVE;  // a file larger than memory must open: few of its pages are written
+#endif
+  void* const data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, handle_->get(), 0);
+  if (data == MAP_FAILED) {
+    if (errno == ENOMEM || errno == EAGAIN || errno == ENODEV) return nullptr;
+    io::fail_os(errno, path_);
+  }
+  try {
+    return std::shared_ptr<const MappedFile>(
+        new MappedFile(static_cast<std::byte*>(data), size));
+  } catch (...) {
+    ::munmap(data, size);
+    throw;
+  }
+}
+
+MappedFile::~MappedFile() { ::munmap(data_, size_); }
+
+}  // namespace safetensors

@@ -1,0 +1,129 @@
+#include "io/file_writer.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include "io/os_error.hpp"
+#include "io/posix/atomic_file.hpp"
+#include "io/posix/fd.hpp"
+#include "io/posix/mapped_from.hpp"
+#include "io/posix/stream_writer.hpp"
+
+namespace safetensors::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostLinks = 40;  // as Linux
+
+/// Where a symbolic link leads, whether or not anything is there: saving through a link replaces
+/// what it names, not the link.
+fs::path follow_links(fs::path path) {
+  for (int i = 0; i < kMostLinks; ++i) {
+    std::error_code error;
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) return path;  // no link, or nothing there
+    path = next.is_absolute() ? next : path.parent_path() / next;
+  }
+  fail_write(ELOOP, path);
+}
+
+std::optional<struct stat> status_of(const fs::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0) return status;
+  if (errno == ENOENT) return std::nullopt;
+  fail_write(errno, path);
+}
+
+Fd open_for_writing(const fs::path& path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) fail_write(errno, path);
+  return Fd(fd);
+}
+
+void write_stream(const fs::path& path, const FileContent& content, const WriteOptions& options) {
+  const Fd fd = open_for_writing(path, 0);
+  write_pieces(fd.get(), content, path, options.interrupt);
+}
+
+/// Not atomic: for places where nothing can be created beside the file or renamed over it.
+void write_in_place(const fs::path& path, const FileContent& content, const WriteOptions& options) {
+  Fd fd = open_for_writing(path, 0);
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) fail_write(errno, path);
+  // Truncating the file would pull the pages from under tensors that are mapped from it.
+  const DetachedContent detached(content, status.st_ino);
+  if (::ftruncate(fd.get(), 0) != 0) fail_write(errno, path);
+  write_pieces(fd.get(), detached.content(), path, options.interrupt);
+  if (options.fsync) flush(fd.get(), path);
+  close_checked(std::move(fd), path);
+}
+
+/// Whether the folder or file system refuses what replacing needs, rather than the write itself:
+/// no right to create files there, a mount point, no rename.
+bool cannot_replace(int os_error) noexcept {
+  switch (os_error) {
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EBUSY:
+    case EXDEV:
+    case ENOSYS:
+    case ENOTSUP:
+#if EOPNOTSUPP != ENOTSUP
+    case EOPNOTSUPP:
+#endif
+      return true;
+    default: return false;
+  }
+}
+
+/// Whether the file was replaced; false when it cannot be, and is as it was.
+bool replace(const fs::path& path, const std::optional<struct stat>& old,
+             const FileContent& content, const WriteOptions& options) {
+  std::optional<AtomicFile> file;
+  try {
+    file.emplace(path, old);
+  } catch (const Error& error) {
+    if (old && cannot_replace(error.os_error())) return false;
+    throw;
+  }
+  file->reserve(content.total_nbytes);
+  write_pieces(file->descriptor(), content, path, options.interrupt);
+  try {
+    file->commit(options.fsync);
+  } catch (const Error& error) {
+    if (cannot_replace(error.os_error())) return false;
+    throw;
+  }
+  return true;
+}
+
+}  // namespace
+
+void write_file(const fs::path& path, const FileContent& content, const WriteOptions& options) {
+  const fs::path target = follow_links(path);
+  const std::optional<struct stat> old = status_of(target);
+  if (old && S_ISDIR(old->st_mode)) fail_write(EISDIR, path);
+  if (old && (S_ISFIFO(old->st_mode) || S_ISCHR(old->st_mode))) {
+    write_stream(target, content, options);
+    return;
+  }
+  if (old && !S_ISREG(old->st_mode)) {
+    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
+  }
+  if (replace(target, old, content, options)) return;
+  if (!old) {  // created nowhere: rename is what failed, so make the file under its own name
+    (void)open_for_writing(target, O_CREAT | O_EXCL);
+  }
+  write_in_place(target, content, options);
+}
+
+}  // namespace safetensors::io

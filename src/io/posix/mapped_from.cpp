@@ -1,0 +1,55 @@
+#include "io/posix/mapped_from.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace safetensors::io {
+namespace {
+
+struct Range {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+};
+
+#if defined(__linux__)
+std::vector<Range> mappings_of(ino_t inode) {
+  std::vector<Range> ranges;
+  std::ifstream maps("/proc/self/maps");
+  if (!maps) return {{0, UINTPTR_MAX}};
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    std::uint64_t found = 0;
+    const int fields = std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %" SCNu64,
+                                   &begin, &end, &found);
+    if (fields == 3 && found == inode) ranges.push_back({begin, end});
+  }
+  return ranges;
+}
+#else
+std::vector<Range> mappings_of(ino_t) { return {{0, UINTPTR_MAX}}; }  // cannot tell: all of them
+#endif
+
+}  // namespace
+
+DetachedContent::DetachedContent(const FileContent& content, ino_t inode) : content_(content) {
+  const std::vector<Range> ranges = mappings_of(inode);
+  for (std::span<const std::byte>& piece : content_.pieces) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(piece.data());
+    const std::uintptr_t end = begin + piece.size();
+    const bool is_mapped = std::any_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+      return begin < range.end && range.begin < end;
+    });
+    if (!is_mapped || piece.empty()) continue;
+    copies_.emplace_back(piece.size());
+    std::memcpy(copies_.back().data(), piece.data(), piece.size());
+    piece = copies_.back().bytes();
+  }
+}
+
+}  // namespace safetensors::io

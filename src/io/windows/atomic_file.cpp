@@ -1,0 +1,147 @@
+#include "io/windows/atomic_file.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "io/os_error.hpp"
+#include "io/temporary_name.hpp"
+#include "io/windows/last_error.hpp"
+#include "io/windows/leftovers.hpp"
+#include "io/windows/open_file.hpp"
+#include "io/windows/stream_writer.hpp"
+#include "safetensors/buffer.hpp"
+
+namespace safetensors::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kTries = 100;
+constexpr DWORD kAccess = GENERIC_WRITE | DELETE;  // DELETE: to rename it by its handle
+
+// Declared here as headers for older systems lack them; those systems refuse the call.
+constexpr auto kFileRenameInfoEx = static_cast<FILE_INFO_BY_HANDLE_CLASS>(22);
+constexpr DWORD kReplaceIfExists = 1;
+constexpr DWORD kPosixSemantics = 2;
+
+/// Gives `to` the access list of `from`. Best effort: some file systems have none.
+void copy_access_list(const std::wstring& from, const std::wstring& to) {
+  constexpr SECURITY_INFORMATION kList = DACL_SECURITY_INFORMATION;
+  DWORD size = 0;
+  ::GetFileSecurityW(from.c_str(), kList, nullptr, 0, &size);
+  if (size == 0) return;
+  const Buffer room(size);
+  auto* const list = static_cast<PSECURITY_DESCRIPTOR>(room.data());
+  if (::GetFileSecurityW(from.c_str(), kList, list, size, &size) == 0) return;
+  SECURITY_DESCRIPTOR_CONTROL control = 0;
+  DWORD revision = 0;
+  // Else entries that came from the folder would no longer follow its changes.
+  if (::GetSecurityDescriptorControl(list, &control, &revision) != 0 &&
+      (control & SE_DACL_AUTO_INHERITED) != 0) {
+    ::SetSecurityDescriptorControl(list, SE_DACL_AUTO_INHERIT_REQ, SE_DACL_AUTO_INHERIT_REQ);
+  }
+  (void)::SetFileSecurityW(to.c_str(), kList, list);
+}
+
+/// Renames by handle, at once also where others have the old file open. Returns 0 or the error.
+DWORD rename_by_handle(HANDLE handle, const std::wstring& to) {
+  const std::size_t name_nbytes = to.size() * sizeof(wchar_t);
+  const std::size_t nbytes = sizeof(FILE_RENAME_INFO) + name_nbytes;
+  const Buffer room(nbytes);
+  std::memset(room.data(), 0, nbytes);
+  const auto length = static_cast<DWORD>(name_nbytes);
+  constexpr DWORD kFlags = kReplaceIfExists | kPosixSemantics;
+  // The flags share their place with the first member, as headers for newer systems have it.
+  std::memcpy(room.data(), &kFlags, sizeof kFlags);
+  std::memcpy(room.data() + offsetof(FILE_RENAME_INFO, FileNameLength), &length, sizeof length);
+  std::memcpy(room.data() + offsetof(FILE_RENAME_INFO, FileName), to.data(), name_nbytes);
+  const BOOL done = ::SetFileInformationByHandle(handle, kFileRenameInfoEx, room.data(),
+                                                 static_cast<DWORD>(nbytes));
+  return done != 0 ? ERROR_SUCCESS : ::GetLastError();
+}
+
+DWORD move_file(const fs::path& from, const fs::path& to, DWORD flags) {
+  const BOOL done = ::MoveFileExW(system_path(from).c_str(), system_path(to).c_str(), flags);
+  return done != 0 ? ERROR_SUCCESS : ::GetLastError();
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const fs::path& target, bool replaces)
+    : target_(target), replaces_(replaces) {
+  create();
+  if (!replaces) return;
+  // Nobody else could open the file so far. Only now, with the old file's access list, is it
+  // shared, so that the moment of renaming is none at which readers are turned away.
+  copy_access_list(system_path(target_), system_path(temporary_));
+  handle_ = Handle();
+  handle_ = open_file(temporary_, kAccess, kShareAll, OPEN_EXISTING);
+  if (handle_.is_open()) return;
+  const int os_error = last_errno();
+  remove_or_remember(temporary_);
+  fail_write(os_error, target_);
+}
+
+void AtomicFile::create() {
+  const DWORD share = replaces_ ? 0 : kShareAll;
+  for (int i = 0; !handle_.is_open(); ++i) {
+    temporary_ = temporary_name(target_);
+    handle_ = open_file(temporary_, kAccess, share, CREATE_NEW);
+    if (handle_.is_open()) return;
+    const int os_error = last_errno();
+    if (os_error != EEXIST || i == kTries) fail_write(os_error, target_);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (temporary_.empty()) return;
+  handle_ = Handle();
+  ::DeleteFileW(system_path(temporary_).c_str());
+}
+
+void AtomicFile::reserve(std::uint64_t nbytes) {
+  FILE_ALLOCATION_INFO info{};
+  info.AllocationSize.QuadPart = static_cast<LONGLONG>(nbytes);
+  if (::SetFileInformationByHandle(handle(), FileAllocationInfo, &info, sizeof info) != 0) return;
+  const int os_error = last_errno();
+  // Other refusals mean that it is not supported here: the writes will tell.
+  if (os_error == ENOSPC || os_error == EFBIG) fail_write(os_error, target_);
+}
+
+DWORD AtomicFile::commit(bool fsync) {
+  if (fsync) flush(handle(), target_);
+  DWORD error = rename_over(fsync);
+  const bool is_held = error == ERROR_ACCESS_DENIED || error == ERROR_USER_MAPPED_FILE ||
+                       error == ERROR_SHARING_VIOLATION;
+  if (replaces_ && is_held) error = rename_past();
+  if (error == ERROR_SUCCESS) temporary_.clear();
+  return error;
+}
+
+/// In one step.
+DWORD AtomicFile::rename_over(bool fsync) {
+  const DWORD error = rename_by_handle(handle(), system_path(target_));
+  // The name is part of what the file's journal holds.
+  if (error == ERROR_SUCCESS && fsync) (void)::FlushFileBuffers(handle());
+  handle_ = Handle();
+  if (error == ERROR_SUCCESS) return error;
+  return move_file(temporary_, target_,
+                   MOVEFILE_REPLACE_EXISTING | (fsync ? MOVEFILE_WRITE_THROUGH : 0));
+}
+
+/// In two: a file that is mapped cannot be replaced or removed, but it can be renamed. Its mappings
+/// stay as they are. Between the two steps nothing has the target's name.
+DWORD AtomicFile::rename_past() {
+  const fs::path aside = temporary_name(target_);
+  const DWORD refused = move_file(target_, aside, 0);
+  if (refused != ERROR_SUCCESS && refused != ERROR_FILE_NOT_FOUND) return refused;
+  const DWORD error = move_file(temporary_, target_, MOVEFILE_REPLACE_EXISTING);
+  if (refused != ERROR_SUCCESS) return error;  // another writer had moved the old file away
+  if (error != ERROR_SUCCESS && move_file(aside, target_, 0) == ERROR_SUCCESS) return error;
+  remove_or_remember(aside);
+  return error;
+}
+
+}  // namespace safetensors::io

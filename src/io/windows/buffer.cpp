@@ -1,0 +1,55 @@
+#include "safetensors/buffer.hpp"
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "io/windows/handle.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors {
+namespace {
+
+// From here on the heap asks the system for pages anyway, and keeps them longer.
+constexpr std::size_t kPagesFrom = std::size_t{4} << 20;
+constexpr std::align_val_t kAlignment{64};
+
+void* allocate(std::size_t nbytes) noexcept {
+  return nbytes >= kPagesFrom
+             ? ::VirtualAlloc(nullptr, nbytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE)
+             : ::operator new(nbytes, kAlignment, std::nothrow);
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t nbytes) : size_(nbytes) {
+  if (nbytes == 0) return;
+  data_ = static_cast<std::byte*>(allocate(nbytes));
+  if (data_ == nullptr) {
+    fail(ErrorCode::kOutOfMemory, "no memory for " + std::to_string(nbytes) + " bytes of data");
+  }
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  Buffer taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(size_, taken.size_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ == nullptr) return;
+  if (size_ >= kPagesFrom) {
+    ::VirtualFree(data_, 0, MEM_RELEASE);
+  } else {
+    ::operator delete(data_, kAlignment);
+  }
+}
+
+// Large pages take a privilege that programs do not have.
+void advise_huge_pages(std::span<std::byte>) noexcept {}
+
+}  // namespace safetensors

@@ -1,0 +1,175 @@
+#include "io/file_source.hpp"
+
+#include <io.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+#include "io/os_error.hpp"
+#include "io/windows/handle.hpp"
+#include "io/windows/last_error.hpp"
+#include "io/windows/leftovers.hpp"
+#include "io/windows/open_file.hpp"
+
+namespace safetensors {
+namespace {
+
+// Some network file systems refuse requests much longer than this.
+constexpr std::size_t kMostPerRead = std::size_t{16} << 20;
+// Reads by several threads wait for each other on a handle that was opened without it.
+constexpr DWORD kFlags = FILE_FLAG_OVERLAPPED;
+
+std::uint64_t checked_size(HANDLE handle, const std::filesystem::path& path) {
+  const DWORD type = ::GetFileType(handle);
+  if (type != FILE_TYPE_DISK) {
+    fail(ErrorCode::kNotRegularFile, std::string("expected a regular file, found ") +
+                                         (type == FILE_TYPE_PIPE ? "a named pipe" : "a device") +
+                                         ": " + io::shown_path(path));
+  }
+  FILE_STANDARD_INFO info{};
+  if (::GetFileInformationByHandleEx(handle, FileStandardInfo, &info, sizeof info) == 0) {
+    io::fail_os(io::last_errno(), path);
+  }
+  if (info.Directory) io::fail_os(EISDIR, path);
+  return static_cast<std::uint64_t>(info.EndOfFile.QuadPart);
+}
+
+/// INVALID_HANDLE_VALUE when there is no such descriptor.
+HANDLE handle_of(int descriptor) {
+#if defined(_UCRT) || defined(_MSC_VER)
+  // By default the C run-time ends the process over a bad descriptor.
+  const auto ignore = [](const wchar_t*, const wchar_t*, const wchar_t*, unsigned, std::uintptr_t) {
+  };
+  const auto old = ::_set_thread_local_invalid_parameter_handler(ignore);
+  const std::intptr_t handle = ::_get_osfhandle(descriptor);
+  ::_set_thread_local_invalid_parameter_handler(old);
+#else
+  const std::intptr_t handle = ::_get_osfhandle(descriptor);
+#endif
+  constexpr std::intptr_t kNoStream = -2;  // stdin and its kin in a program without a console
+  return handle == kNoStream ? INVALID_HANDLE_VALUE : reinterpret_cast<HANDLE>(handle);
+}
+
+io::Handle reopen(HANDLE handle) {
+  // A duplicate would share the caller's position in the file, and reading moves that.
+  io::Handle own(::ReOpenFile(handle, GENERIC_READ, io::kShareAll, kFlags));
+  if (own.is_open()) return own;
+  HANDLE copy = nullptr;
+  const HANDLE process = ::GetCurrentProcess();
+  if (::DuplicateHandle(process, handle, process, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS) == 0) {
+    return {};
+  }
+  return io::Handle(copy);
+}
+
+/// Whether the system lacks memory or a file system lacks mappings: then the file is read instead.
+bool has_no_room(DWORD error) noexcept {
+  switch (error) {
+    case ERROR_NOT_ENOUGH_MEMORY:
+    case ERROR_OUTOFMEMORY:
+    case ERROR_COMMITMENT_LIMIT:
+    case ERROR_NOT_ENOUGH_QUOTA:
+    case ERROR_NO_SYSTEM_RESOURCES:
+    case ERROR_NOT_SUPPORTED:
+    case ERROR_INVALID_FUNCTION:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+class FileSource::Handle {
+ public:
+  explicit Handle(io::Handle handle) noexcept : handle_(std::move(handle)) {}
+  [[nodiscard]] HANDLE get() const noexcept { return handle_.get(); }
+
+ private:
+  io::Handle handle_;
+};
+
+FileSource::FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path,
+                       std::uint64_t size)
+    : handle_(std::move(handle)), path_(path), size_(size) {}
+
+FileSource::~FileSource() = default;
+
+std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) {
+  io::Handle file = io::open_file(path, GENERIC_READ, io::kShareAll, OPEN_EXISTING, kFlags);
+  if (!file.is_open()) io::fail_os(io::open_errno(path), path);
+  auto handle = std::make_unique<Handle>(std::move(file));
+  const std::uint64_t size = checked_size(handle->get(), path);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, size));
+}
+
+std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
+                                                  const std::filesystem::path& label) {
+  const HANDLE theirs = handle_of(descriptor);
+  if (theirs == INVALID_HANDLE_VALUE) io::fail_os(EBADF, label);
+  (void)checked_size(theirs, label);  // reopening a pipe could wait for its other end
+  io::Handle own = reopen(theirs);
+  if (!own.is_open()) io::fail_os(io::last_errno(), label);
+  auto handle = std::make_unique<Handle>(std::move(own));
+  const std::uint64_t size = checked_size(handle->get(), label);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, size));
+}
+
+void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  if (offset > size_ || to.size() > size_ - offset) {
+    fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
+  }
+  if (to.empty()) return;
+  const io::Handle done(::CreateEventW(nullptr, TRUE, FALSE, nullptr));
+  if (!done.is_open()) io::fail_os(io::last_errno(), path_);
+  while (!to.empty()) {
+    OVERLAPPED at{};
+    at.Offset = static_cast<DWORD>(offset & 0xffff'ffff);
+    at.OffsetHigh = static_cast<DWORD>(offset >> 32);
+    at.hEvent = done.get();
+    const auto most = static_cast<DWORD>(std::min(to.size(), kMostPerRead));
+    DWORD got = 0;
+    const bool was_read = (::ReadFile(handle_->get(), to.data(), most, nullptr, &at) != 0 ||
+                           ::GetLastError() == ERROR_IO_PENDING) &&
+                          ::GetOverlappedResult(handle_->get(), &at, &got, TRUE) != 0;
+    if (!was_read && ::GetLastError() != ERROR_HANDLE_EOF) io::fail_os(io::last_errno(), path_);
+    if (got == 0) {
+      fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
+                                        std::to_string(size_) + " bytes, and ends at " +
+                                        std::to_string(offset) + ": " + io::shown_path(path_));
+    }
+    to = to.subspan(got);
+    offset += got;
+  }
+}
+
+std::shared_ptr<const MappedFile> FileSource::map() const {
+  if (size_ > std::numeric_limits<std::size_t>::max()) return nullptr;
+  const auto size = static_cast<std::size_t>(size_);
+  // All pages of a private view count against the memory the system can promise, written or not.
+  const io::Handle section(
+      ::CreateFileMappingW(handle_->get(), nullptr, PAGE_WRITECOPY, 0, 0, nullptr));
+  void* const data =
+      section.is_open() ? ::MapViewOfFile(section.get(), FILE_MAP_COPY, 0, 0, size) : nullptr;
+  if (data == nullptr) {
+    const DWORD error = ::GetLastError();
+    if (has_no_room(error)) return nullptr;
+    io::fail_os(io::errno_of(error), path_);
+  }
+  try {
+    return std::shared_ptr<const MappedFile>(new MappedFile(static_cast<std::byte*>(data), size));
+  } catch (...) {
+    ::UnmapViewOfFile(data);
+    throw;
+  }
+}
+
+MappedFile::~MappedFile() {
+  ::UnmapViewOfFile(data_);
+  io::remove_leftovers();
+}
+
+}  // namespace safetensors

@@ -1,0 +1,39 @@
+// Ownership of a kernel object. Includes <windows.h>, in the form that all files here need.
+#pragma once
+
+#if !defined(NOMINMAX)
+#define NOMINMAX
+#endif
+#if !defined(WIN32_LEAN_AND_MEAN)
+#define WIN32_LEAN_AND_MEAN
+#endif
+#include <windows.h>
+
+#include <utility>
+
+namespace safetensors::io {
+
+class Handle {
+ public:
+  Handle() noexcept = default;
+  /// Takes either of the two values by which the system says that there is none.
+  explicit Handle(HANDLE handle) noexcept
+      : handle_(handle == INVALID_HANDLE_VALUE ? nullptr : handle) {}
+  Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    Handle(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Handle() {
+    if (handle_ != nullptr) ::CloseHandle(handle_);
+  }
+
+  [[nodiscard]] HANDLE get() const noexcept { return handle_; }
+  [[nodiscard]] bool is_open() const noexcept { return handle_ != nullptr; }
+  void swap(Handle& other) noexcept { std::swap(handle_, other.handle_); }
+
+ private:
+  HANDLE handle_ = nullptr;
+};
+
+}  // namespace safetensors::io

@@ -1,0 +1,18 @@
+// Writing many pieces to a handle.
+#pragma once
+
+#include <filesystem>
+
+#include "io/file_writer.hpp"
+#include "io/windows/handle.hpp"
+
+namespace safetensors::io {
+
+/// Writes all pieces in order, small ones gathered.
+void write_pieces(HANDLE handle, const FileContent& content, const std::filesystem::path& path,
+                  const Interrupt& interrupt);
+
+/// Waits until the file's data is on the disk.
+void flush(HANDLE handle, const std::filesystem::path& path);
+
+}  // namespace safetensors::io

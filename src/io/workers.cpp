@@ -1,0 +1,103 @@
+#include "io/workers.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace safetensors::io {
+namespace {
+
+// Below this a thread costs more than it saves.
+constexpr std::uint64_t kParallelFrom = std::uint64_t{8} << 20;
+// Memory bandwidth is used up by then.
+constexpr unsigned kMostThreads = 8;
+constexpr std::int64_t kPollEveryNs = 20'000'000;
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Joins its threads whatever happens.
+class Threads {
+ public:
+  ~Threads() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  template <typename Work>
+  void start(std::size_t count, const Work& work) {
+    threads_.reserve(count);
+    try {
+      while (threads_.size() < count) threads_.emplace_back(work);
+    } catch (const std::system_error&) {  // no more threads to be had: go on with fewer
+    }
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+InterruptTimer::InterruptTimer(const Interrupt& interrupt)
+    : interrupt_(interrupt), next_ns_(interrupt ? now_ns() + kPollEveryNs : 0) {}
+
+void InterruptTimer::poll() {
+  if (!interrupt_) return;
+  const std::int64_t now = now_ns();
+  if (now < next_ns_) return;
+  next_ns_ = now + kPollEveryNs;
+  interrupt_();
+}
+
+void parallel_for(std::size_t count, std::uint64_t nbytes,
+                  const std::function<void(std::size_t)>& task, const Interrupt& interrupt) {
+  InterruptTimer timer(interrupt);
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  const std::size_t threads =
+      nbytes < kParallelFrom ? 1 : std::min<std::size_t>({count, cores, kMostThreads});
+  if (threads <= 1) {
+    for (std::size_t i = 0; i < count; ++i) {
+      timer.poll();
+      task(i);
+    }
+    return;
+  }
+
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr first_error;
+  const auto fail_with_current = [&] {
+    next.store(count);
+    const std::lock_guard lock(mutex);
+    if (!first_error) first_error = std::current_exception();
+  };
+  const auto work = [&] {
+    try {
+      for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) task(i);
+    } catch (...) {
+      fail_with_current();
+    }
+  };
+  {
+    Threads helpers;
+    helpers.start(threads - 1, work);
+    try {
+      for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+        timer.poll();
+        task(i);
+      }
+    } catch (...) {
+      fail_with_current();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+}  // namespace safetensors::io
