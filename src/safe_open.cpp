@@ -1,0 +1,186 @@
+#include "safetensors/safe_open.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "format/prologue.hpp"
+#include "io/file_source.hpp"
+#include "io/os_error.hpp"
+#include "strided_read.hpp"
+
+namespace safetensors {
+namespace {
+
+// One read brings most headers whole.
+constexpr std::size_t kFirstRead = std::size_t{64} << 10;
+
+/// The start of a file: up to the end of the header. Read, not mapped: what was checked is then
+/// what is used, whoever else writes to the file.
+Buffer read_prologue(const FileSource& source) {
+  Buffer start(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kFirstRead)));
+  source.read_at(0, start.bytes());
+  const std::uint64_t length = format::read_header_length(
+      start.bytes().first(std::min(start.size(), format::kStartSize)), source.size());
+  const auto nbytes = static_cast<std::size_t>(kLengthSize + length);
+  if (nbytes <= start.size()) return start;
+  Buffer whole(nbytes);
+  std::memcpy(whole.data(), start.data(), start.size());
+  source.read_at(start.size(), whole.bytes().subspan(start.size()));
+  return whole;
+}
+
+struct ReadHeader {
+  Header header;
+  std::uint64_t data_begin;
+};
+
+ReadHeader read_header(const FileSource& source) {
+  const Buffer prologue = read_prologue(source);
+  const std::uint64_t length = format::read_header_length(
+      prologue.bytes().first(std::min(prologue.size(), format::kStartSize)), source.size());
+  const std::uint64_t data_begin = kLengthSize + length;
+  return {Header::parse(prologue.bytes().subspan(kLengthSize, static_cast<std::size_t>(length)),
+                        source.size() - data_begin),
+          data_begin};
+}
+
+/// Gives errors in the file's content upstream's first words and the file's name; leaves those of
+/// the system alone, which have the name already.
+ReadHeader read_header_named(const FileSource& source, const std::filesystem::path& path) {
+  try {
+    return read_header(source);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kOutOfMemory) throw;
+    fail(error.code(), std::string("Error while deserializing header: ") + error.what() +
+                           " (in " + io::shown_path(path) + ")");
+  }
+}
+
+}  // namespace
+
+class SafeOpen::File {
+ public:
+  File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
+      : path_(path), parsed_(read_header_named(*source, path)) {
+    if (options.backend == Backend::kMmap) mapping_ = source->map();
+    if (!mapping_) source_ = std::move(source);
+  }
+
+  [[nodiscard]] const Header& header() const noexcept { return parsed_.header; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  [[nodiscard]] const std::shared_ptr<const MappedFile>& mapping() const noexcept {
+    return mapping_;
+  }
+  [[nodiscard]] const FileSource& source() const noexcept { return *source_; }
+  [[nodiscard]] std::uint64_t position(const TensorInfo& info) const noexcept {
+    return parsed_.data_begin + info.begin;
+  }
+  [[nodiscard]] std::span<std::byte> mapped(const TensorInfo& info) const noexcept {
+    return mapping_->bytes().subspan(static_cast<std::size_t>(position(info)),
+                                     static_cast<std::size_t>(info.nbytes()));
+  }
+
+ private:
+  std::filesystem::path path_;
+  ReadHeader parsed_;
+  std::shared_ptr<const MappedFile> mapping_;
+  std::unique_ptr<FileSource> source_;  // only without a mapping: that needs no descriptor
+};
+
+SafeOpen::SafeOpen(const std::filesystem::path& path, OpenOptions options)
+    : file_(std::make_shared<const File>(FileSource::open(path), path, options)) {}
+
+SafeOpen::SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options)
+    : file_(std::make_shared<const File>(FileSource::duplicate(descriptor, label), label,
+                                         options)) {}
+
+const Header& SafeOpen::header() const& noexcept { return file_->header(); }
+
+const std::filesystem::path& SafeOpen::path() const& noexcept { return file_->path(); }
+
+Backend SafeOpen::backend() const noexcept {
+  return file_->mapping() ? Backend::kMmap : Backend::kPread;
+}
+
+std::shared_ptr<const MappedFile> SafeOpen::mapping() const noexcept { return file_->mapping(); }
+
+std::vector<std::string_view> SafeOpen::keys() const& {
+  std::vector<std::string_view> keys;
+  keys.reserve(header().size());
+  for (const TensorInfo* info : header().sorted_by_name()) keys.push_back(info->name);
+  return keys;
+}
+
+const TensorInfo* SafeOpen::find(std::string_view name) const& noexcept {
+  return header().find(name);
+}
+
+const TensorInfo& SafeOpen::at(std::string_view name) const& {
+  if (const TensorInfo* info = find(name)) return *info;
+  fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(name) + " (in " +
+                                       io::shown_path(path()) + ")");
+}
+
+TensorView SafeOpen::get_tensor(std::string_view name) const { return get_tensor(at(name)); }
+
+TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interrupt) const {
+  if (file_->mapping()) {
+    return {info.name, info.dtype, info.shape, file_->mapped(info), file_, file_->mapping()};
+  }
+  auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
+  read(info, buffer->bytes(), interrupt);
+  const std::span<std::byte> bytes = buffer->bytes();
+  return {info.name, info.dtype, info.shape, bytes, file_, std::move(buffer)};
+}
+
+std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const {
+  std::vector<TensorView> views;
+  views.reserve(header().size());
+  if (file_->mapping()) {
+    for (const TensorInfo& info : header().tensors()) views.push_back(get_tensor(info));
+    return views;
+  }
+  std::vector<ReadPiece> pieces;
+  pieces.reserve(header().size());
+  for (const TensorInfo& info : header().tensors()) {
+    auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
+    const std::span<std::byte> bytes = buffer->bytes();
+    pieces.push_back({file_->position(info), bytes});
+    views.emplace_back(info.name, info.dtype, info.shape, bytes, file_, std::move(buffer));
+  }
+  read_all(file_->source(), pieces, interrupt);
+  return views;
+}
+
+void SafeOpen::read(const TensorInfo& info, std::span<std::byte> to,
+                    const Interrupt& interrupt) const {
+  if (to.size() != info.nbytes()) {
+    fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(info.name) + "` has " +
+                                          std::to_string(info.nbytes()) +
+                                          " bytes, the destination " + std::to_string(to.size()));
+  }
+  if (file_->mapping()) {
+    const CopyPiece piece{to.data(), file_->mapped(info).data(), to.size()};
+    copy_all({&piece, 1}, interrupt);
+  } else {
+    const ReadPiece piece{file_->position(info), to};
+    read_all(file_->source(), {&piece, 1}, interrupt);
+  }
+}
+
+void SafeOpen::read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
+                    const Interrupt& interrupt) const {
+  if (to.size() != runs.nbytes()) {
+    fail(ErrorCode::kInvalidArgument, "the selection has " + std::to_string(runs.nbytes()) +
+                                          " bytes, the destination " + std::to_string(to.size()));
+  }
+  check_runs(runs, info.nbytes());
+  if (file_->mapping()) {
+    copy_runs(file_->mapped(info), runs, to, interrupt);
+  } else {
+    read_runs(file_->source(), file_->position(info), runs, to, interrupt);
+  }
+}
+
+}  // namespace safetensors
