@@ -1,0 +1,129 @@
+// Files held in memory: deserialize, and loading them into tensors.
+#include <array>
+#include <vector>
+
+#include "errors.hpp"
+#include "to_numpy.hpp"
+#include "to_torch.hpp"
+
+namespace safetensors::python {
+namespace {
+
+void copy_without_gil(std::span<const CopyPiece> pieces) {
+  const py::gil_scoped_release release;
+  copy_all(pieces, python_interrupt());
+}
+
+py::list deserialize(py::handle bytes) {
+  const BufferView file(bytes, "bytes");
+  const ParsedBytes parsed = parse_bytes(file.bytes());
+  py::list list(parsed.header.size());
+  std::vector<CopyPiece> pieces;
+  pieces.reserve(parsed.header.size());
+  const GcPause pause;
+  const py::str dtype_key("dtype"), shape_key("shape"), data_key("data");
+  Py_ssize_t i = 0;
+  for (const TensorInfo& info : parsed.header.tensors()) {
+    const auto data = py::reinterpret_steal<py::object>(
+        PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(info.nbytes())));
+    if (!data) throw py::error_already_set();
+    auto* const to = reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(data.ptr()));
+    advise_huge_pages({to, static_cast<std::size_t>(info.nbytes())});
+    pieces.push_back({to, parsed.data.data() + info.begin, static_cast<std::size_t>(info.nbytes())});
+    py::dict entry;
+    entry[dtype_key] = to_unicode(name(info.dtype));
+    entry[shape_key] = to_list(info.shape);
+    entry[data_key] = data;
+    PyList_SET_ITEM(list.ptr(), i++, py::make_tuple(to_unicode(info.name), entry).release().ptr());
+  }
+  copy_without_gil(pieces);
+  return list;
+}
+
+/// The tensors of a file in memory, each copied to memory of its own: freed with the tensor.
+std::vector<TensorView> copy_tensors(const ParsedBytes& parsed) {
+  std::vector<TensorView> views;
+  std::vector<CopyPiece> pieces;
+  views.reserve(parsed.header.size());
+  pieces.reserve(parsed.header.size());
+  for (const TensorInfo& info : parsed.header.tensors()) {
+    auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
+    const std::span<std::byte> to = buffer->bytes();
+    pieces.push_back({to.data(), parsed.data.data() + info.begin, to.size()});
+    views.emplace_back(info.name, info.dtype, info.shape, to, nullptr, std::move(buffer));
+  }
+  copy_without_gil(pieces);
+  return views;
+}
+
+/// The caller's table from the file's types to torch's, which programs change: what it says of each
+/// type that a file has.
+class TypeTable {
+ public:
+  /// Raises KeyError for a type that is not in the table, as a look-up would.
+  TypeTable(const py::dict& types, std::span<const TensorInfo> tensors) {
+    for (const TensorInfo& info : tensors) {
+      const auto i = static_cast<std::size_t>(info.dtype);
+      if (seen_[i]) continue;
+      seen_[i] = true;
+      const py::object key = to_unicode(name(info.dtype));
+      PyObject* const found = PyDict_GetItemWithError(types.ptr(), key.ptr());
+      if (found == nullptr) {
+        if (PyErr_Occurred() == nullptr) PyErr_SetObject(PyExc_KeyError, key.ptr());
+        throw py::error_already_set();
+      }
+      if (!torch_dtype(info.dtype).is(py::handle(found))) {
+        unusual_[i] = py::reinterpret_borrow<py::object>(found);
+      }
+    }
+  }
+
+  [[nodiscard]] py::object tensor(const TensorView& view) const {
+    py::object made = to_torch(view);
+    const py::object& type = unusual_[static_cast<std::size_t>(view.dtype)];
+    return type ? made.attr("view")(type) : made;
+  }
+
+ private:
+  std::array<bool, kDtypeCount> seen_{};
+  std::array<py::object, kDtypeCount> unusual_;
+};
+
+py::dict load_torch(py::handle data, const py::dict& types) {
+  const BufferView file(data, "bytes");
+  const ParsedBytes parsed = parse_bytes(file.bytes());
+  const TypeTable table(types, parsed.header.tensors());
+  const std::vector<TensorView> views = copy_tensors(parsed);
+  const GcPause pause;
+  py::dict dict;
+  for (const TensorView& view : views) dict[to_unicode(view.name)] = table.tensor(view);
+  return dict;
+}
+
+py::dict load_numpy(py::handle data) {
+  const BufferView file(data, "bytes");
+  const ParsedBytes parsed = parse_bytes(file.bytes());
+  const std::vector<TensorView> views = copy_tensors(parsed);
+  const GcPause pause;
+  py::dict dict;
+  for (const TensorView& view : views) dict[to_unicode(view.name)] = to_numpy(view);
+  return dict;
+}
+
+}  // namespace
+
+void register_bytes(py::module_& module) {
+  module.def("deserialize", &deserialize, py::arg("bytes"),
+             "deserialize(bytes)\n--\n\n"
+             "Takes a file in memory apart.\n\n"
+             "bytes: the file, as bytes or any object with a contiguous buffer.\n\n"
+             "Returns a list of (name, {\"dtype\": str, \"shape\": list of int, \"data\": "
+             "bytearray}),\nin the order of the file. Raises SafetensorError for a damaged file.");
+  module.def("_load_torch", &load_torch, py::arg("data"), py::arg("types"),
+             "_load_torch(data, types)\n--\n\n"
+             "The tensors of a file in memory; `types` maps the file's types to torch's.");
+  module.def("_load_numpy", &load_numpy, py::arg("data"),
+             "_load_numpy(data)\n--\n\nThe arrays of a file in memory.");
+}
+
+}  // namespace safetensors::python

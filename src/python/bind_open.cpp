@@ -1,0 +1,197 @@
+// safe_open, and _safe_open_handle for files that are open already.
+#include <cstring>
+
+#include "open_file.hpp"
+#include "slice_handle.hpp"
+
+namespace safetensors::python {
+namespace {
+
+/// Opened from a Python file object instead of a path.
+class FileHandle : public Handle {
+  using Handle::Handle;
+};
+
+void log_fallback(const SafeOpen& file, Backend wanted) {
+  if (file.backend() == wanted) return;
+  py::module_::import("logging").attr("getLogger")("safetensors").attr("debug")(
+      "the system refused to map %s: reading it instead", to_str(file.path().string()));
+}
+
+template <typename Open>
+std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py::handle backend,
+                                     const Open& open_with) {
+  const Framework framework_wanted = framework_of(framework);
+  Device device_wanted = device_of(device);
+  const OpenOptions options{backend_of(backend)};
+  SafeOpen file = open_with(options);
+  log_fallback(file, options.backend);
+  return std::make_shared<const OpenFile>(std::move(file), framework_wanted,
+                                          std::move(device_wanted));
+}
+
+std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py::handle device,
+                                  py::handle backend) {
+  const std::filesystem::path path = path_of(filename, "filename");
+  return std::make_unique<Handle>(open(framework, device, backend, [&](OpenOptions options) {
+    const py::gil_scoped_release release;
+    return SafeOpen(path, options);
+  }));
+}
+
+std::unique_ptr<FileHandle> open_file_object(py::handle file, py::handle framework,
+                                             py::handle device, py::handle backend) {
+  const py::object fileno = file.attr("fileno");
+  const std::filesystem::path path = path_of(file.attr("name"), "f");
+  return std::make_unique<FileHandle>(open(framework, device, backend, [&](OpenOptions options) {
+    // A closed file object still tells its name.
+    if (py::cast<bool>(py::getattr(file, "closed", py::bool_(false)))) {
+      return SafeOpen(path, options);
+    }
+    return SafeOpen(py::cast<int>(fileno()), path, options);
+  }));
+}
+
+py::list names_of(std::span<const TensorInfo> tensors) {
+  py::list list(tensors.size());
+  Py_ssize_t i = 0;
+  for (const TensorInfo& info : tensors) {
+    PyList_SET_ITEM(list.ptr(), i++, to_unicode(info.name).release().ptr());
+  }
+  return list;
+}
+
+py::list keys(const Handle& handle) {
+  const auto open_file = handle.file();
+  const std::vector<std::string_view> names = open_file->file().keys();
+  py::list list(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), to_unicode(names[i]).release().ptr());
+  }
+  return list;
+}
+
+py::object metadata(const Handle& handle) {
+  const auto open_file = handle.file();
+  const Header& header = open_file->file().header();
+  if (!header.has_metadata()) return py::none();
+  py::dict dict;
+  for (const auto& [key, value] : header.metadata()) dict[to_unicode(key)] = to_unicode(value);
+  return dict;
+}
+
+py::object get_tensor(const Handle& handle, py::handle name) {
+  const auto open_file = handle.file();
+  return open_file->hand_out(open_file->file().at(text_of(name, "name")));
+}
+
+py::dict get_tensors(const Handle& handle) {
+  const auto open_file = handle.file();
+  py::dict dict;
+  const auto add = [&](std::string_view name, const py::object& tensor) {
+    if (PyDict_SetItem(dict.ptr(), to_unicode(name).ptr(), tensor.ptr()) != 0) {
+      throw py::error_already_set();
+    }
+  };
+  const Device::Kind device = open_file->device().kind;
+  const GcPause pause;
+  if (open_file->is_mapped() || device == Device::Kind::kCuda || device == Device::Kind::kMeta) {
+    for (const TensorInfo& info : open_file->file().header().tensors()) {
+      add(info.name, open_file->hand_out(info));
+    }
+  } else {
+    for (const TensorView& view : open_file->views()) add(view.name, open_file->hand_out(view));
+  }
+  return dict;
+}
+
+TensorMeta get_tensor_meta(const Handle& handle, py::handle name) {
+  const auto open_file = handle.file();
+  return TensorMeta(open_file->file().at(text_of(name, "name")));
+}
+
+bool contains(const Handle& handle, py::handle name) {
+  const auto open_file = handle.file();
+  return PyUnicode_Check(name.ptr()) && open_file->file().find(text_of(name, "name")) != nullptr;
+}
+
+void bind_methods(py::class_<Handle>& cls) {
+  cls.def("keys", &keys,
+          "keys(self, /)\n--\n\n"
+          "The names of all tensors, sorted: a list of str.")
+      .def("offset_keys",
+           [](const Handle& handle) { return names_of(handle.file()->file().header().tensors()); },
+           "offset_keys(self, /)\n--\n\n"
+           "The names of all tensors, in the order of their bytes in the file.")
+      .def("metadata", &metadata,
+           "metadata(self, /)\n--\n\n"
+           "The header's metadata: a new dict of str to str, or None when it has none.")
+      .def("get_tensor", &get_tensor, py::arg("name"),
+           "get_tensor(self, /, name)\n--\n\n"
+           "One tensor, on the device the file was opened for.\n\n"
+           "By the mmap backend a CPU tensor is a view of the file's pages: nothing is read until\n"
+           "it is used, writing to it does not change the file, and it stays valid after the\n"
+           "handle is closed. Raises SafetensorError when there is no such tensor.")
+      .def("get_tensors", &get_tensors,
+           "get_tensors(self, /)\n--\n\n"
+           "All tensors: a dict by name, in the order of their bytes in the file.")
+      .def("get_slice", [](const Handle& handle, py::handle name) {
+             return SliceHandle(handle.file(), text_of(name, "name"));
+           }, py::arg("name"),
+           "get_slice(self, /, name)\n--\n\n"
+           "One tensor to take parts of by indexing, which reads those parts only:\n\n"
+           "    rows = f.get_slice(\"embedding\")[100:200]")
+      .def("get_tensor_meta", &get_tensor_meta, py::arg("name"),
+           "get_tensor_meta(self, /, name)\n--\n\n"
+           "What the header says of one tensor: a TensorMeta. Reads no data.")
+      .def("close", &Handle::close,
+           "close(self, /)\n--\n\n"
+           "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"
+           "the handle from then on raises SafetensorError. Closing twice does nothing.")
+      .def("__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
+      .def("__exit__",
+           [](Handle& handle, py::handle, py::handle, py::handle) { handle.close(); },
+           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
+           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\n"
+           "Closes the handle.")
+      .def("__contains__", &contains, py::arg("name"), "__contains__(self, name, /)\n--\n\n")
+      .def("__len__",
+           [](const Handle& handle) { return handle.file()->file().header().size(); },
+           "__len__(self, /)\n--\n\n")
+      .def("__iter__", [](const Handle& handle) { return py::iter(keys(handle)); },
+           "__iter__(self, /)\n--\n\n")
+      // With a length, an empty file's handle would turn false.
+      .def("__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n");
+  cls.attr("__module__") = "safetensors";
+}
+
+}  // namespace
+
+void register_open(py::module_& module) {
+  py::class_<Handle> handle(module, "safe_open",
+                            "A file open for reading, with its tensors handed out on demand.\n\n"
+                            "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
+                            "        for name in f.keys():\n"
+                            "            tensor = f.get_tensor(name)\n\n"
+                            "Safe to use from many threads.");
+  handle.def(py::init(&open_path), py::arg("filename"), py::arg("framework"),
+             py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
+             "__init__(self, filename, framework, device='cpu', *, backend='mmap')\n--\n\n"
+             "filename: str, bytes or os.PathLike.\n"
+             "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
+             "device: where torch's tensors go: a str as \"cuda:0\", an index, a torch.device.\n"
+             "backend: \"mmap\" hands out the file's pages, \"pread\" reads into memory of the\n"
+             "tensor's own.\n\n"
+             "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
+  bind_methods(handle);
+
+  py::class_<FileHandle, Handle> file_handle(module, "_safe_open_handle",
+                                             "As safe_open, of a Python file object.");
+  file_handle.def(py::init(&open_file_object), py::arg("f"), py::arg("framework"),
+                  py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
+                  "__init__(self, f, framework, device='cpu', *, backend='mmap')\n--\n\n"
+                  "f: an object with fileno() and name. Its position does not matter.");
+  file_handle.attr("__module__") = "safetensors";
+}
+
+}  // namespace safetensors::python

@@ -1,0 +1,178 @@
+// Writing: serialize and serialize_file, and their short ways for torch and NumPy.
+#include <pybind11/numpy.h>
+
+#include <vector>
+
+#include "errors.hpp"
+#include "tensor_spec.hpp"
+#include "to_numpy.hpp"
+#include "to_torch.hpp"
+
+namespace safetensors::python {
+namespace {
+
+const Metadata* pointer_to(const std::optional<Metadata>& metadata) noexcept {
+  return metadata ? &*metadata : nullptr;
+}
+
+py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Metadata>& metadata) {
+  LayoutPlan plan;
+  try {
+    plan = plan_layout(tensors, pointer_to(metadata));
+  } catch (const Error& error) {
+    fail(error.code(), std::string("Error while serializing: ") + error.what());
+  }
+  auto bytes = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(plan.total_nbytes)));
+  if (!bytes) throw py::error_already_set();
+  const std::span<std::byte> to(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr())),
+                                static_cast<std::size_t>(plan.total_nbytes));
+  advise_huge_pages(to);
+  const py::gil_scoped_release release;
+  serialize_to(plan, tensors, to, python_interrupt());
+  return bytes;
+}
+
+void to_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
+             const std::optional<Metadata>& metadata, bool fsync) {
+  saving([&] {
+    const py::gil_scoped_release release;
+    save_file(tensors, path, pointer_to(metadata),
+              {.fsync = fsync, .interrupt = python_interrupt()});
+  });
+}
+
+const py::dict dict_of(py::handle object) {
+  if (PyDict_Check(object.ptr())) return py::reinterpret_borrow<py::dict>(object);
+  throw py::type_error("argument 'tensor_dict': '" + type_name(object) +
+                       "' object is not an instance of 'dict'");
+}
+
+/// What the core is to write, and what keeps it alive.
+struct Collected {
+  std::vector<TensorData> data;
+  std::vector<std::vector<std::uint64_t>> shapes;
+  std::vector<py::object> keep_alive;
+};
+
+Collected collect_specs(py::handle tensors) {
+  Collected result;
+  for (const auto& [key, value] : dict_of(tensors)) {
+    const std::string_view tensor_name = text_of(key, "tensor_dict");
+    if (!py::isinstance<TensorSpec>(value)) {
+      throw py::type_error("argument 'tensor_dict': '" + type_name(value) +
+                           "' object is not an instance of 'TensorSpec'");
+    }
+    result.data.push_back(py::cast<const TensorSpec&>(value).data(tensor_name));
+    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
+    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(value));
+  }
+  return result;
+}
+
+/// Arrays that are stored as files store them are taken as they are; the rest goes through
+/// `prepare`, which returns (array of bytes, type of the file, shape).
+Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
+  Collected result;
+  result.shapes.reserve(arrays.size());
+  for (const auto& [key, value] : arrays) {
+    const std::string_view tensor_name = text_of(key, "tensor_dict");
+    py::object array = py::reinterpret_borrow<py::object>(value);
+    std::optional<Dtype> dtype;
+    if (py::isinstance<py::array>(array) &&
+        (py::reinterpret_borrow<py::array>(array).flags() & py::array::c_style) != 0) {
+      dtype = dtype_of_array(array);
+    }
+    std::vector<std::uint64_t>& shape = result.shapes.emplace_back();
+    if (dtype) {
+      const auto plain = py::reinterpret_borrow<py::array>(array);
+      shape.assign(plain.shape(), plain.shape() + plain.ndim());
+    } else {
+      const py::tuple prepared = prepare(array);
+      array = prepared[0];
+      dtype = parse_dtype(py::cast<std::string_view>(prepared[1]));
+      for (const py::handle dim : prepared[2]) shape.push_back(py::cast<std::uint64_t>(dim));
+    }
+    const auto stored = py::reinterpret_borrow<py::array>(array);
+    result.data.push_back({.name = tensor_name,
+                           .shape = shape,
+                           .bytes = {static_cast<const std::byte*>(stored.data()),
+                                     static_cast<std::size_t>(stored.nbytes())},
+                           .dtype = dtype.value()});
+    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
+    result.keep_alive.push_back(std::move(array));
+  }
+  return result;
+}
+
+py::bytes serialize_specs(py::handle tensors, py::handle metadata) {
+  const Collected collected = collect_specs(tensors);
+  return to_bytes(collected.data, metadata_of(metadata));
+}
+
+void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata,
+                          bool fsync) {
+  const Collected collected = collect_specs(tensors);
+  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata), fsync);
+}
+
+py::object save_torch(const py::dict& tensors, py::handle metadata) {
+  const std::optional<TorchTensors> collected = collect_torch(tensors);
+  if (!collected) return py::none();
+  return to_bytes(collected->data, metadata_of(metadata));
+}
+
+bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle metadata,
+                     bool fsync) {
+  const std::optional<TorchTensors> collected = collect_torch(tensors);
+  if (!collected) return false;
+  to_file(collected->data, path_of(filename, "filename"), metadata_of(metadata), fsync);
+  return true;
+}
+
+py::bytes save_numpy(const py::dict& arrays, const py::object& prepare, py::handle metadata) {
+  const Collected collected = collect_numpy(arrays, prepare);
+  return to_bytes(collected.data, metadata_of(metadata));
+}
+
+void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::handle filename,
+                     py::handle metadata, bool fsync) {
+  const Collected collected = collect_numpy(arrays, prepare);
+  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata), fsync);
+}
+
+}  // namespace
+
+void register_save(py::module_& module) {
+  module.def("serialize", &serialize_specs, py::arg("tensor_dict"),
+             py::arg("metadata") = py::none(),
+             "serialize(tensor_dict, metadata=None)\n--\n\n"
+             "A file in memory, as bytes.\n\n"
+             "tensor_dict: a dict of name to TensorSpec.\n"
+             "metadata: a dict of str to str, written in sorted order, or None.\n\n"
+             "Raises SafetensorError when a tensor's size, shape and type disagree.");
+  module.def("serialize_file", &serialize_specs_file, py::arg("tensor_dict"), py::arg("filename"),
+             py::arg("metadata") = py::none(), py::kw_only(), py::arg("fsync") = false,
+             "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False)\n--\n\n"
+             "As serialize, to a file, which is replaced whole or not at all.\n\n"
+             "filename: str, bytes or os.PathLike.\n"
+             "fsync: wait until the file is on the disk.\n\n"
+             "A refusal by the system raises an error that is SafetensorError and OSError.");
+  module.def("_save_torch", &save_torch, py::arg("tensors"), py::arg("metadata"),
+             "_save_torch(tensors, metadata)\n--\n\n"
+             "A file in memory; None when a tensor needs preparation.");
+  module.def("_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
+             py::arg("metadata"), py::arg("fsync"),
+             "_save_torch_file(tensors, filename, metadata, fsync)\n--\n\n"
+             "Whether the file was written: not when a tensor needs preparation.");
+  module.def("_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
+             py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
+  module.def("_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
+             py::arg("filename"), py::arg("metadata"), py::arg("fsync"),
+             "_save_numpy_file(arrays, prepare, filename, metadata, fsync)\n--\n\nWrites a file.");
+  module.def("_use_torch_exchange", &use_torch_exchange, py::arg("use"),
+             "_use_torch_exchange(use)\n--\n\n"
+             "For tests: whether torch's C exchange functions are used where it has them.");
+}
+
+}  // namespace safetensors::python

@@ -1,0 +1,104 @@
+#include "errors.hpp"
+
+#include <pybind11/gil_safe_call_once.h>
+
+#include <cerrno>
+
+namespace safetensors::python {
+namespace {
+
+// Where upstream's class says it lives: pickles and tracebacks name it.
+constexpr const char* kErrorName = "safetensors._safetensors_rust.SafetensorError";
+
+PyObject* error_class = nullptr;  // set once while the module is made, never freed
+
+py::dict& classes_of_both() {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::dict> storage;
+  return storage.call_once_and_store_result([] { return py::dict(); }).get_stored();
+}
+
+/// The class that is both SafetensorError and `base`.
+py::object class_of_both(py::handle base) {
+  py::dict& classes = classes_of_both();
+  if (PyObject* const found = PyDict_GetItemWithError(classes.ptr(), base.ptr())) {
+    return py::reinterpret_borrow<py::object>(found);
+  }
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  py::dict body;
+  body["__module__"] = "safetensors";
+  body["__doc__"] = "A SafetensorError that is a " +
+                    py::cast<std::string>(base.attr("__name__")) + " too.";
+  py::object made = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&PyType_Type))(
+      "Safetensor" + py::cast<std::string>(base.attr("__name__")),
+      py::make_tuple(py::handle(error_class), base), body);
+  PyObject* const kept = PyDict_SetDefault(classes.ptr(), base.ptr(), made.ptr());
+  if (kept == nullptr) throw py::error_already_set();
+  return py::reinterpret_borrow<py::object>(kept);
+}
+
+/// The subclass of OSError that Python has for an error number.
+py::object os_error_class(int os_error) {
+  const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(os_error, "");
+  return py::reinterpret_borrow<py::object>(
+      reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
+}
+
+void set_error(py::handle type, std::string_view message, int os_error) {
+  const py::object error = type(to_str(message));
+  // Only the number: strerror or filename would change str().
+  if (os_error != 0) error.attr("errno") = os_error;
+  PyErr_SetObject(type.ptr(), error.ptr());
+}
+
+void set_error(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kIo:
+      set_error(os_error_class(error.os_error()), error.what(), error.os_error());
+      return;
+    case ErrorCode::kNotRegularFile:
+      set_error(class_of_both(PyExc_OSError), error.what(), ENODEV);
+      return;
+    case ErrorCode::kOutOfMemory: set_error(PyExc_MemoryError, error.what(), 0); return;
+    case ErrorCode::kIndexOutOfBounds:
+    case ErrorCode::kTooManyIndices:
+      set_error(class_of_both(PyExc_IndexError), error.what(), 0);
+      return;
+    case ErrorCode::kInvalidSlice:
+      set_error(class_of_both(PyExc_ValueError), error.what(), 0);
+      return;
+    default: set_error(error_class, error.what(), 0);
+  }
+}
+
+void translate(std::exception_ptr thrown) {
+  if (!thrown) return;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    set_error(error);
+  }
+}
+
+}  // namespace
+
+void raise_safetensor_error(std::string_view message) {
+  set_error(error_class, message, 0);
+  throw py::error_already_set();
+}
+
+void raise_both(PyObject* base, std::string_view message, int os_error) {
+  const py::object type =
+      os_error != 0 ? os_error_class(os_error) : py::reinterpret_borrow<py::object>(base);
+  set_error(class_of_both(type), message, os_error);
+  throw py::error_already_set();
+}
+
+void register_errors(py::module_& module) {
+  error_class = PyErr_NewExceptionWithDoc(
+      kErrorName, "What is wrong with a file, a tensor or an argument.", PyExc_Exception, nullptr);
+  if (error_class == nullptr) throw py::error_already_set();
+  module.add_object("SafetensorError", py::handle(error_class));
+  py::register_local_exception_translator(&translate);
+}
+
+}  // namespace safetensors::python

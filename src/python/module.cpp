@@ -1,0 +1,19 @@
+// The extension module safetensors._core.
+#include "python.hpp"
+
+PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
+  using namespace safetensors::python;
+  // The docstrings bring signatures of their own, in the form that inspect reads.
+  pybind11::options options;
+  options.disable_function_signatures();
+  m.doc() = "The compiled part of safetensors.";
+  register_errors(m);
+  register_memory(m);
+  register_slice(m);
+  register_open(m);
+  register_specs(m);
+  register_bytes(m);
+  register_save(m);
+  m.attr("__version__") = SAFETENSORS_PYTHON_VERSION;
+  m.attr("__build__") = build_info();
+}

@@ -1,0 +1,172 @@
+#include "open_file.hpp"
+
+#include <charconv>
+#include <limits>
+
+#include "errors.hpp"
+#include "to_numpy.hpp"
+#include "to_torch.hpp"
+
+namespace safetensors::python {
+namespace {
+
+// Below this a read takes less time than giving the GIL away and getting it back.
+constexpr std::uint64_t kReleaseFrom = std::uint64_t{64} << 10;
+
+[[noreturn]] void fail_device(py::handle object) {
+  raise_safetensor_error("device " + py::cast<std::string>(py::str(object)) + " is invalid");
+}
+
+/// The index in "cuda:1"; 0 when none is said. Upstream's errors for the rest.
+std::uint64_t device_index(std::string_view text) {
+  std::uint64_t index = 0;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (text.empty()) throw py::value_error("cannot parse integer from empty string");
+  if (error == std::errc::result_out_of_range) {
+    throw py::value_error("number too large to fit in target type");
+  }
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw py::value_error("invalid digit found in string");
+  }
+  return index;
+}
+
+Device other_device(std::string name) {
+  const auto kind = name.starts_with("cuda") ? Device::Kind::kCuda : Device::Kind::kOther;
+  py::object object = py::str(name);
+  return {kind, std::move(name), std::move(object)};
+}
+
+Device device_of_text(py::handle object, std::string_view text) {
+  if (text == "cpu" || text == "cpu:0") return {};
+  if (text == "meta") return {Device::Kind::kMeta, "meta", py::str("meta")};
+  if (text == "mps" || text == "mps:0") return other_device("mps");
+  const std::size_t colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  for (const char* const known : {"cuda", "npu", "hpu", "xpu", "xla", "mlu", "musa"}) {
+    if (kind != known) continue;
+    const std::uint64_t index =
+        colon == std::string_view::npos ? 0 : device_index(text.substr(colon + 1));
+    return other_device(std::string(kind) + ":" + std::to_string(index));
+  }
+  fail_device(object);
+}
+
+/// Functions from a NumPy array to the frameworks that have no faster way yet.
+py::object converter_of(Framework framework) {
+  if (framework == Framework::kTorch || framework == Framework::kNumpy) return {};
+  return py::module_::import("safetensors._frameworks").attr("converter")(name(framework));
+}
+
+}  // namespace
+
+Framework framework_of(py::handle object) {
+  const std::string_view text = text_of(object, "framework");
+  if (text == "pt" || text == "torch" || text == "pytorch") return Framework::kTorch;
+  if (text == "np" || text == "numpy") return Framework::kNumpy;
+  if (text == "tf" || text == "tensorflow") return Framework::kTensorflow;
+  if (text == "jax" || text == "flax") return Framework::kFlax;
+  if (text == "mlx") return Framework::kMlx;
+  if (text == "paddle" || text == "paddlepaddle") return Framework::kPaddle;
+  raise_safetensor_error("framework " + std::string(text) + " is invalid");
+}
+
+const char* name(Framework framework) noexcept {
+  switch (framework) {
+    case Framework::kTorch: return "torch";
+    case Framework::kNumpy: return "numpy";
+    case Framework::kTensorflow: return "tensorflow";
+    case Framework::kFlax: return "flax";
+    case Framework::kMlx: return "mlx";
+    case Framework::kPaddle: return "paddle";
+  }
+  return "";
+}
+
+Device device_of(py::handle object) {
+  if (object.is_none()) return {};
+  if (PyUnicode_Check(object.ptr())) return device_of_text(object, text_of(object, "device"));
+  if (PyLong_Check(object.ptr())) {
+    const long long index = PyLong_AsLongLong(object.ptr());
+    if (index == -1 && PyErr_Occurred() != nullptr) PyErr_Clear();
+    if (index < 0) fail_device(object);
+    return {Device::Kind::kOther, std::to_string(index), py::int_(index)};
+  }
+  // torch.device, without importing torch for the test.
+  if (type_name(object) == "torch.device") {
+    const py::str text(object);
+    return device_of_text(object, text_of(text, "device"));
+  }
+  fail_device(object);
+}
+
+Backend backend_of(py::handle object) {
+  const std::string_view text = text_of(object, "backend");
+  if (text == "mmap") return Backend::kMmap;
+  if (text == "pread") return Backend::kPread;
+  raise_safetensor_error("backend \"" + std::string(text) +
+                         "\" is invalid (expected one of: \"mmap\", \"pread\")");
+}
+
+OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
+    : file_(std::move(file)), framework_(framework), device_(std::move(device)) {
+  if (framework_ != Framework::kTorch && device_.kind != Device::Kind::kCpu) {
+    raise_safetensor_error("Device " + device_.name + " is not supported for framework " +
+                           name(framework_));
+  }
+  if (framework_ == Framework::kTorch) {
+    import_torch();
+  } else if (is_mapped()) {
+    memory_ = make_memory(file_.mapping(), file_.mapping()->bytes());
+  }
+  converter_ = converter_of(framework_);
+}
+
+TensorView OpenFile::view(const TensorInfo& info) const {
+  if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
+  const py::gil_scoped_release release;
+  return file_.get_tensor(info, python_interrupt());
+}
+
+std::vector<TensorView> OpenFile::views() const {
+  if (is_mapped()) return file_.get_tensors();
+  const py::gil_scoped_release release;
+  return file_.get_tensors(python_interrupt());
+}
+
+py::object OpenFile::to_array(const TensorView& view) const {
+  return framework_ == Framework::kTorch ? to_torch(view) : to_numpy(view, memory_);
+}
+
+py::object OpenFile::finish(py::object array) const {
+  if (framework_ == Framework::kTorch) return move_to_device(std::move(array), device_);
+  return converter_ ? converter_(std::move(array)) : array;
+}
+
+py::object OpenFile::hand_out(const TensorView& view) const { return finish(to_array(view)); }
+
+py::object OpenFile::hand_out(const TensorInfo& info) const {
+  if (device_.kind == Device::Kind::kCuda || device_.kind == Device::Kind::kMeta) {
+    return to_torch_device(file_, info, device_);
+  }
+  return hand_out(view(info));
+}
+
+std::shared_ptr<const OpenFile> Handle::file() const {
+  std::shared_ptr<const OpenFile> file;
+  {
+    const std::lock_guard lock(mutex_);
+    file = file_;
+  }
+  if (!file) raise_safetensor_error("File is closed");
+  return file;
+}
+
+void Handle::close() {
+  std::shared_ptr<const OpenFile> dropped;  // destroyed after the lock is gone
+  const std::lock_guard lock(mutex_);
+  dropped.swap(file_);
+}
+
+}  // namespace safetensors::python

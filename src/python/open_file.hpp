@@ -1,0 +1,73 @@
+// An open file with the framework and device it was opened for.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "python.hpp"
+
+namespace safetensors::python {
+
+enum class Framework : std::uint8_t { kTorch, kNumpy, kTensorflow, kFlax, kMlx, kPaddle };
+
+/// Where tensors go, as the caller said it.
+struct Device {
+  enum class Kind : std::uint8_t { kCpu, kMeta, kCuda, kOther };
+  Kind kind = Kind::kCpu;
+  std::string name = "cpu";  ///< "cuda:0", "mps", "1"
+  py::object object;         ///< what torch's `.to()` takes; none for the CPU
+};
+
+/// Raises SafetensorError, or ValueError for a bad index, as upstream.
+[[nodiscard]] Framework framework_of(py::handle object);
+[[nodiscard]] const char* name(Framework framework) noexcept;
+[[nodiscard]] Device device_of(py::handle object);
+[[nodiscard]] Backend backend_of(py::handle object);
+
+/// Immutable, shared by a handle and the slices taken from it.
+class OpenFile {
+ public:
+  OpenFile(SafeOpen file, Framework framework, Device device);
+
+  [[nodiscard]] const SafeOpen& file() const noexcept { return file_; }
+  [[nodiscard]] Framework framework() const noexcept { return framework_; }
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] bool is_mapped() const noexcept { return file_.backend() == Backend::kMmap; }
+
+  /// The tensor as an object of the framework, on the device.
+  [[nodiscard]] py::object hand_out(const TensorInfo& info) const;
+  /// A view that was read or mapped before, likewise.
+  [[nodiscard]] py::object hand_out(const TensorView& view) const;
+  /// An object of NumPy or torch on the CPU as one of the framework, on the device.
+  [[nodiscard]] py::object finish(py::object array) const;
+  /// The tensor in memory; the GIL is released while it is read.
+  [[nodiscard]] TensorView view(const TensorInfo& info) const;
+  /// Likewise all of them.
+  [[nodiscard]] std::vector<TensorView> views() const;
+  /// The view as an array of NumPy, or a tensor of torch, on the CPU.
+  [[nodiscard]] py::object to_array(const TensorView& view) const;
+
+ private:
+  SafeOpen file_;
+  Framework framework_;
+  Device device_;
+  py::object memory_;     // what NumPy arrays over the mapping hold
+  py::object converter_;  // from a NumPy array to the framework, for the rest
+};
+
+/// The object behind `safe_open`. Only closing changes it.
+class Handle {
+ public:
+  explicit Handle(std::shared_ptr<const OpenFile> file) : file_(std::move(file)) {}
+
+  /// Raises SafetensorError once closed.
+  [[nodiscard]] std::shared_ptr<const OpenFile> file() const;
+  void close();
+
+ private:
+  mutable std::mutex mutex_;  // held for a pointer copy only
+  std::shared_ptr<const OpenFile> file_;
+};
+
+}  // namespace safetensors::python

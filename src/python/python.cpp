@@ -1,0 +1,96 @@
+#include "python.hpp"
+
+#include <cerrno>
+
+#include "errors.hpp"
+
+namespace safetensors::python {
+
+Interrupt python_interrupt() {
+  return [] {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  };
+}
+
+std::string_view text_of(py::handle object, const char* argument) {
+  if (!PyUnicode_Check(object.ptr())) {
+    throw py::type_error(std::string("argument '") + argument + "': '" + type_name(object) +
+                         "' object is not an instance of 'str'");
+  }
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+  if (text == nullptr) throw py::error_already_set();
+  return {text, static_cast<std::size_t>(size)};
+}
+
+std::filesystem::path path_of(py::handle object, const char* argument) {
+  const auto name = py::reinterpret_steal<py::object>(PyOS_FSPath(object.ptr()));
+  if (!name) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
+    PyErr_Clear();
+    throw py::type_error(std::string("argument '") + argument +
+                         "': expected str, bytes or os.PathLike object, not " + type_name(object));
+  }
+#if defined(_WIN32)
+  PyObject* decoded = nullptr;
+  if (PyUnicode_FSDecoder(name.ptr(), &decoded) == 0) throw py::error_already_set();
+  const auto text = py::reinterpret_steal<py::object>(decoded);
+  Py_ssize_t size = 0;
+  wchar_t* const wide = PyUnicode_AsWideCharString(text.ptr(), &size);
+  if (wide == nullptr) throw py::error_already_set();
+  const std::wstring native(wide, static_cast<std::size_t>(size));
+  PyMem_Free(wide);
+#else
+  const py::object encoded =
+      PyBytes_Check(name.ptr())
+          ? name
+          : py::reinterpret_steal<py::object>(PyUnicode_EncodeFSDefault(name.ptr()));
+  if (!encoded) throw py::error_already_set();
+  const std::string native(PyBytes_AS_STRING(encoded.ptr()),
+                           static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr())));
+#endif
+  // The system would take the name to end there.
+  if (native.find(typename decltype(native)::value_type{0}) != std::string::npos) {
+    fail(ErrorCode::kIo, "No such file or directory: a NUL in the name", ENOENT);
+  }
+  return native;
+}
+
+py::str to_str(std::string_view text) {
+  auto object = py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(
+      text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  if (!object) throw py::error_already_set();
+  return object;
+}
+
+py::list to_list(std::span<const std::uint64_t> values) {
+  py::list list(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), to_int(values[i]).release().ptr());
+  }
+  return list;
+}
+
+std::optional<Metadata> metadata_of(py::handle object) {
+  if (object.is_none()) return std::nullopt;
+  if (!PyDict_Check(object.ptr())) {
+    throw py::type_error("argument 'metadata': '" + type_name(object) +
+                         "' object is not an instance of 'dict'");
+  }
+  Metadata metadata;
+  for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
+    metadata.emplace(text_of(key, "metadata"), text_of(value, "metadata"));
+  }
+  return metadata;
+}
+
+BufferView::BufferView(py::handle object, const char* argument) {
+  if (!PyObject_CheckBuffer(object.ptr())) {
+    throw py::type_error(std::string("argument '") + argument + "': '" + type_name(object) +
+                         "' object is not an instance of 'bytes'");
+  }
+  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+}
+
+}  // namespace safetensors::python

@@ -1,0 +1,96 @@
+#include "python_index.hpp"
+
+#include "errors.hpp"
+
+namespace safetensors::python {
+namespace {
+
+/// An integer for indexing: int, NumPy's integers, arrays and tensors of no dimension. Not bool,
+/// which is a mask; not arrays, though one of a single element would pass for an integer too.
+bool is_integer(py::handle item) {
+  if (PyBool_Check(item.ptr())) return false;
+  if (PyLong_Check(item.ptr())) return true;
+  if (PyIndex_Check(item.ptr()) == 0) return false;
+  const py::object shape = py::getattr(item, "shape", py::none());
+  if (shape.is_none()) return true;
+  const py::object dtype = py::getattr(item, "dtype", py::none());
+  return py::len(shape) == 0 && py::cast<std::string>(py::str(dtype)).find("bool") ==
+                                    std::string::npos;
+}
+
+std::int64_t integer_of(py::handle item, std::size_t position) {
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+  if (!number) throw py::error_already_set();
+  const long long value = PyLong_AsLongLong(number.ptr());
+  if (value == -1 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise_both(PyExc_IndexError, "Unsupported slice index at position " +
+                                     std::to_string(position) +
+                                     ": expected slice, int, or ellipsis: the int is too large");
+  }
+  return value;
+}
+
+struct SliceBounds {
+  Index index;
+  bool reversed;
+};
+
+SliceBounds slice_of(py::handle item, std::uint64_t size) {
+  Py_ssize_t start = 0;
+  Py_ssize_t stop = 0;
+  Py_ssize_t step = 0;
+  if (PySlice_Unpack(item.ptr(), &start, &stop, &step) != 0) {
+    if (!PyErr_ExceptionMatches(PyExc_ValueError)) throw py::error_already_set();
+    PyErr_Clear();
+    fail(ErrorCode::kInvalidSlice, "Slice step must be a positive integer, got 0");
+  }
+  // Large bounds are clipped to the axis anyway, so those clipped to 64 bits serve.
+  if (step > 0) return {Index::slice(start, stop, step), false};
+  const Py_ssize_t count =
+      PySlice_AdjustIndices(static_cast<Py_ssize_t>(size), &start, &stop, step);
+  if (count == 0) return {Index::slice(0, 0), true};
+  return {Index::slice(start + (count - 1) * step, start + 1, -step), true};
+}
+
+}  // namespace
+
+std::optional<PythonIndex> basic_index(py::handle index, std::span<const std::uint64_t> shape) {
+  const py::tuple items = py::isinstance<py::tuple>(index)
+                              ? py::reinterpret_borrow<py::tuple>(index)
+                              : py::make_tuple(index);
+  std::size_t used = 0;  // axes that an index takes up
+  for (const py::handle item : items) {
+    if (PySlice_Check(item.ptr()) || is_integer(item)) {
+      ++used;
+    } else if (!item.is_none() && item.ptr() != Py_Ellipsis) {
+      return std::nullopt;
+    }
+  }
+  PythonIndex result;
+  std::size_t axis = 0;
+  for (const py::handle item : items) {
+    if (item.is_none()) {
+      result.indices.push_back(Index::new_axis());
+      result.reversed.push_back(false);
+    } else if (item.ptr() == Py_Ellipsis) {
+      result.indices.push_back(Index::ellipsis());
+      for (std::size_t rest = shape.size() - std::min(used, shape.size()); rest > 0; --rest) {
+        result.reversed.push_back(false);
+        ++axis;
+      }
+    } else if (PySlice_Check(item.ptr())) {
+      const SliceBounds bounds = slice_of(item, axis < shape.size() ? shape[axis] : 0);
+      result.indices.push_back(bounds.index);
+      result.reversed.push_back(bounds.reversed);
+      result.any_reversed = result.any_reversed || bounds.reversed;
+      ++axis;
+    } else {
+      result.indices.push_back(Index::at(integer_of(item, result.indices.size())));
+      ++axis;
+    }
+  }
+  return result;
+}
+
+}  // namespace safetensors::python

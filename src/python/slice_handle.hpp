@@ -1,0 +1,52 @@
+// What get_slice and get_tensor_meta return.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "open_file.hpp"
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// PySafeSlice: one tensor, of which parts are taken by indexing. Keeps the file open.
+class SliceHandle {
+ public:
+  SliceHandle(std::shared_ptr<const OpenFile> file, std::string_view name)
+      : info_(&file->file().at(name)), file_(std::move(file)) {}
+
+  [[nodiscard]] const TensorInfo& info() const noexcept { return *info_; }
+  [[nodiscard]] py::object get_item(py::handle index) const;
+
+ private:
+  [[nodiscard]] py::object whole() const;
+  [[nodiscard]] py::object index_whole(py::handle index) const;
+  [[nodiscard]] py::object read_selection(const Selection& selection) const;
+
+  const TensorInfo* info_;
+  std::shared_ptr<const OpenFile> file_;
+};
+
+/// TensorMeta: a copy of what the header says of one tensor.
+class TensorMeta {
+ public:
+  explicit TensorMeta(const TensorInfo& info)
+      : dtype_(info.dtype),
+        shape_(info.shape.begin(), info.shape.end()),
+        begin_(info.begin),
+        end_(info.end) {}
+
+  [[nodiscard]] std::string_view dtype() const noexcept { return name(dtype_); }
+  [[nodiscard]] py::list shape() const { return to_list(shape_); }
+  [[nodiscard]] py::tuple data_offsets() const {
+    return py::make_tuple(to_int(begin_), to_int(end_));
+  }
+
+ private:
+  Dtype dtype_;
+  std::vector<std::uint64_t> shape_;
+  std::uint64_t begin_;
+  std::uint64_t end_;
+};
+
+}  // namespace safetensors::python

@@ -1,0 +1,30 @@
+// TensorSpec: a tensor to be written, described by address.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "python.hpp"
+
+namespace safetensors::python {
+
+class TensorSpec {
+ public:
+  /// `dtype` is a framework's word ("float32", "float4_e2m1fn_x2").
+  TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len);
+
+  [[nodiscard]] Dtype dtype() const noexcept { return dtype_; }
+  [[nodiscard]] const std::vector<std::uint64_t>& shape() const noexcept { return shape_; }
+  [[nodiscard]] std::uint64_t data_ptr() const noexcept { return data_ptr_; }
+  [[nodiscard]] std::uint64_t data_len() const noexcept { return data_len_; }
+  /// The caller of TensorSpec promised that the memory is there.
+  [[nodiscard]] TensorData data(std::string_view name) const;
+
+ private:
+  Dtype dtype_;
+  std::vector<std::uint64_t> shape_;
+  std::uint64_t data_ptr_;
+  std::uint64_t data_len_;
+};
+
+}  // namespace safetensors::python

@@ -1,0 +1,315 @@
+#include "to_torch.hpp"
+
+#include <pybind11/gil_safe_call_once.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <new>
+
+#include "dlpack.hpp"
+#include "errors.hpp"
+#include "torch_types.hpp"
+
+namespace safetensors::python {
+namespace {
+
+std::atomic<bool> may_use_exchange{true};
+
+/// What torch is asked for again and again.
+struct Torch {
+  py::module_ module;
+  py::object from_dlpack;
+  py::object exchange_capsule;  // keeps `exchange` valid
+  const dlpack::ExchangeApi* exchange = nullptr;
+  py::object tensor_type;
+  py::object parameter_type;
+  py::object is_neg;
+  py::object is_conj;
+  std::array<py::object, kDtypeCount> dtypes;  // empty where this torch has none
+};
+
+const dlpack::ExchangeApi* exchange_api(const py::object& capsule) {
+  if (!capsule || !PyCapsule_CheckExact(capsule.ptr())) return nullptr;
+  const void* const pointer = PyCapsule_GetPointer(capsule.ptr(), dlpack::kExchangeApiCapsule);
+  if (pointer == nullptr) throw py::error_already_set();
+  const auto* api = static_cast<const dlpack::ExchangeApi*>(pointer);
+  while (api != nullptr && api->version.major != 1) api = api->previous;
+  return api;
+}
+
+Torch load_torch() {
+  Torch torch;
+  torch.module = py::module_::import("torch");
+  torch.tensor_type = torch.module.attr("Tensor");
+  torch.parameter_type = torch.module.attr("nn").attr("Parameter");
+  torch.is_neg = torch.tensor_type.attr("is_neg");
+  torch.is_conj = torch.tensor_type.attr("is_conj");
+  torch.from_dlpack = py::module_::import("torch.utils.dlpack").attr("from_dlpack");
+  torch.exchange_capsule = py::getattr(torch.tensor_type, "__dlpack_c_exchange_api__", py::none());
+  torch.exchange = exchange_api(torch.exchange_capsule);
+  for (const Dtype dtype : all_dtypes()) {
+    const TorchType type = torch_type(dtype);
+    if (type.name != nullptr && py::hasattr(torch.module, type.name)) {
+      torch.dtypes[static_cast<std::size_t>(dtype)] = torch.module.attr(type.name);
+    }
+  }
+  return torch;
+}
+
+const Torch& torch() {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<Torch> storage;
+  return storage.call_once_and_store_result(load_torch).get_stored();
+}
+
+/// A DLPack tensor and what it points to, in one block. The deleter needs no GIL: torch may call
+/// it from any thread.
+template <typename Managed>
+struct Node {
+  Managed managed{};
+  std::shared_ptr<const void> owner;
+  // Shape, then strides, follow.
+
+  [[nodiscard]] std::int64_t* dims() noexcept { return reinterpret_cast<std::int64_t*>(this + 1); }
+
+  static Node* make(std::size_t rank) {
+    static_assert(alignof(Node) >= alignof(std::int64_t));
+    void* const block = ::operator new(sizeof(Node) + 2 * rank * sizeof(std::int64_t));
+    Node* const node = new (block) Node();
+    node->managed.context = node;
+    node->managed.deleter = [](Managed* managed) {
+      auto* const self = static_cast<Node*>(managed->context);
+      self->~Node();
+      ::operator delete(self);
+    };
+    return node;
+  }
+};
+
+template <typename Managed>
+Node<Managed>* make_node(std::span<std::byte> bytes, std::span<const std::int64_t> shape,
+                         dlpack::DataType dtype, std::shared_ptr<const void> owner) {
+  auto* const node = Node<Managed>::make(shape.size());
+  node->owner = std::move(owner);
+  std::int64_t* const dims = node->dims();
+  std::int64_t stride = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    dims[axis] = shape[axis];
+    dims[shape.size() + axis] = stride;
+    stride *= std::max<std::int64_t>(shape[axis], 1);
+  }
+  node->managed.tensor = {.data = bytes.data(),
+                          .device = {dlpack::kCpu, 0},
+                          .ndim = static_cast<std::int32_t>(shape.size()),
+                          .dtype = dtype,
+                          .shape = dims,
+                          .strides = dims + shape.size(),
+                          .byte_offset = 0};
+  return node;
+}
+
+py::object import_by_exchange(const dlpack::ExchangeApi& api, std::span<std::byte> bytes,
+                              std::span<const std::int64_t> shape, dlpack::DataType dtype,
+                              std::shared_ptr<const void> owner) {
+  auto* const node =
+      make_node<dlpack::ManagedTensorVersioned>(bytes, shape, dtype, std::move(owner));
+  node->managed.version = {1, 0};
+  void* object = nullptr;
+  if (api.to_object(&node->managed, &object) != 0) {
+    node->managed.deleter(&node->managed);  // on failure it stays ours
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(static_cast<PyObject*>(object));
+}
+
+py::object import_by_capsule(std::span<std::byte> bytes, std::span<const std::int64_t> shape,
+                             dlpack::DataType dtype, std::shared_ptr<const void> owner) {
+  auto* const node = make_node<dlpack::ManagedTensor>(bytes, shape, dtype, std::move(owner));
+  const auto capsule = py::reinterpret_steal<py::object>(
+      PyCapsule_New(&node->managed, "dltensor", [](PyObject* unused) {
+        if (PyCapsule_IsValid(unused, "dltensor") == 0) return;  // taken over: no longer ours
+        auto* const managed =
+            static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(unused, "dltensor"));
+        managed->deleter(managed);
+      }));
+  if (!capsule) {
+    node->managed.deleter(&node->managed);
+    throw py::error_already_set();
+  }
+  return torch().from_dlpack(capsule);
+}
+
+/// For types that this torch does not take by DLPack: as bytes, then viewed as the type.
+py::object import_as_bytes(const TensorView& view, std::span<const std::int64_t> shape) {
+  const std::int64_t nbytes = static_cast<std::int64_t>(view.nbytes());
+  py::object tensor = import_by_capsule(view.writable_bytes(), {&nbytes, 1},
+                                        {dlpack::kUInt, 8, 1}, view.owner());
+  tensor = tensor.attr("view")(torch_dtype(view.dtype));
+  py::tuple dims(shape.size());
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
+  return tensor.attr("view")(dims);
+}
+
+/// torch computes on the machine's own byte order.
+TensorView in_native_order(const TensorView& view) {
+  if constexpr (std::endian::native == std::endian::little) {
+    return view;
+  } else {
+    const unsigned bits = view.dtype == Dtype::kC64 ? 32 : bit_size(view.dtype);
+    const std::size_t width = std::max(1U, bits / 8);
+    auto swapped = std::make_shared<const Buffer>(static_cast<std::size_t>(view.nbytes()));
+    const std::span<std::byte> to = swapped->bytes();
+    std::copy(view.bytes().begin(), view.bytes().end(), to.begin());
+    for (std::size_t i = 0; i + width <= to.size(); i += width) {
+      std::reverse(to.begin() + static_cast<std::ptrdiff_t>(i),
+                   to.begin() + static_cast<std::ptrdiff_t>(i + width));
+    }
+    return {view.name, view.dtype, view.shape, to, nullptr, std::move(swapped)};
+  }
+}
+
+bool is_contiguous(const dlpack::Tensor& tensor) noexcept {
+  if (tensor.strides == nullptr) return true;
+  std::int64_t stride = 1;
+  for (std::int32_t axis = tensor.ndim; axis-- > 0;) {
+    if (tensor.shape[axis] == 0) return true;
+    if (tensor.shape[axis] != 1 && tensor.strides[axis] != stride) return false;
+    stride *= tensor.shape[axis];
+  }
+  return true;
+}
+
+bool says_yes(const py::object& method, py::handle tensor) {
+  const auto answer =
+      py::reinterpret_steal<py::object>(PyObject_CallOneArg(method.ptr(), tensor.ptr()));
+  if (!answer) throw py::error_already_set();
+  return answer.ptr() == Py_True;
+}
+
+/// Whether two tensors have bytes in common.
+bool any_overlap(std::span<const TensorData> tensors) {
+  std::vector<std::span<const std::byte>> blocks;
+  blocks.reserve(tensors.size());
+  for (const TensorData& tensor : tensors) {
+    if (!tensor.bytes.empty()) blocks.push_back(tensor.bytes);
+  }
+  const auto before = [](const auto& a, const auto& b) { return a.data() < b.data(); };
+  std::sort(blocks.begin(), blocks.end(), before);
+  return std::adjacent_find(blocks.begin(), blocks.end(), [](const auto& a, const auto& b) {
+           return b.data() < a.data() + a.size();
+         }) != blocks.end();
+}
+
+}  // namespace
+
+void import_torch() { (void)torch(); }
+
+void use_torch_exchange(bool use) { may_use_exchange = use; }
+
+py::object torch_dtype(Dtype dtype) {
+  const py::object& object = torch().dtypes[static_cast<std::size_t>(dtype)];
+  if (!object) {
+    raise_safetensor_error("Dtype not understood: " + std::string(name(dtype)) +
+                           ": torch has no such type");
+  }
+  return object;
+}
+
+std::vector<std::int64_t> torch_shape(Dtype dtype, std::span<const std::uint64_t> shape) {
+  std::vector<std::int64_t> result(shape.begin(), shape.end());
+  if (dtype != Dtype::kF4) return result;
+  if (result.empty() || result.back() % 2 != 0) {
+    std::string text;
+    for (const std::uint64_t dim : shape) text += (text.empty() ? "" : ", ") + std::to_string(dim);
+    raise_safetensor_error(
+        "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got [" + text + "]");
+  }
+  result.back() /= 2;
+  return result;
+}
+
+py::object to_torch(const TensorView& stored) {
+  const Torch& torch_state = torch();
+  const dlpack::DataType type = torch_type(stored.dtype).dlpack;
+  if (!torch_state.dtypes[static_cast<std::size_t>(stored.dtype)]) (void)torch_dtype(stored.dtype);
+  const TensorView view = in_native_order(stored);
+  const std::vector<std::int64_t> shape = torch_shape(view.dtype, view.shape);
+  if (torch_state.exchange != nullptr && may_use_exchange.load(std::memory_order_relaxed)) {
+    return import_by_exchange(*torch_state.exchange, view.writable_bytes(), shape, type,
+                              view.owner());
+  }
+  if (type.code > dlpack::kBool) return import_as_bytes(view, shape);
+  try {
+    return import_by_capsule(view.writable_bytes(), shape, type, view.owner());
+  } catch (py::error_already_set&) {  // an older torch: fewer unsigned types
+    return import_as_bytes(view, shape);
+  }
+}
+
+py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const Device& device) {
+  const std::vector<std::int64_t> shape = torch_shape(info.dtype, info.shape);
+  py::tuple dims(shape.size());
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
+  py::dict options;
+  options["dtype"] = torch_dtype(info.dtype);
+  options["device"] = device.kind == Device::Kind::kMeta ? "meta" : "cpu";
+  if (device.kind == Device::Kind::kCuda) options["pin_memory"] = true;  // copies at full speed
+  const py::object tensor = torch().module.attr("empty")(dims, **options);
+  if (device.kind == Device::Kind::kMeta) return tensor;
+  auto* const data =
+      reinterpret_cast<std::byte*>(py::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
+  {
+    const py::gil_scoped_release release;
+    file.read(info, {data, static_cast<std::size_t>(info.nbytes())}, python_interrupt());
+  }
+  return move_to_device(tensor, device);
+}
+
+py::object move_to_device(py::object tensor, const Device& device) {
+  if (device.kind == Device::Kind::kCpu) return tensor;
+  return tensor.attr("to")(device.object);
+}
+
+std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
+  const Torch& torch_state = torch();
+  if constexpr (std::endian::native == std::endian::big) return std::nullopt;
+  if (torch_state.exchange == nullptr || !may_use_exchange) return std::nullopt;
+  TorchTensors result;
+  result.data.reserve(tensors.size());
+  result.shapes.reserve(tensors.size());
+  result.keep_alive.reserve(2 * tensors.size());
+  for (const auto& [key, value] : tensors) {
+    const PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()));
+    if (type != torch_state.tensor_type.ptr() && type != torch_state.parameter_type.ptr()) {
+      return std::nullopt;
+    }
+    dlpack::Tensor tensor{};
+    if (torch_state.exchange->borrow_from_object(value.ptr(), &tensor) != 0) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    const std::optional<Dtype> dtype = dtype_of_dlpack(tensor.dtype);
+    if (!dtype || tensor.device.type != dlpack::kCpu || !is_contiguous(tensor)) return std::nullopt;
+    if (says_yes(torch_state.is_neg, value)) return std::nullopt;
+    if (*dtype == Dtype::kC64 && says_yes(torch_state.is_conj, value)) return std::nullopt;
+
+    std::vector<std::uint64_t>& shape = result.shapes.emplace_back(
+        tensor.shape, tensor.shape + tensor.ndim);
+    if (*dtype == Dtype::kF4 && !shape.empty()) shape.back() *= 2;
+    std::uint64_t nbits = bit_size(*dtype);
+    for (const std::uint64_t dim : shape) nbits *= dim;  // of memory that exists: fits
+    if (tensor.data == nullptr && nbits != 0) return std::nullopt;
+    const auto* const data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+    result.data.push_back({.name = text_of(key, "tensor_dict"),
+                           .shape = shape,
+                           .bytes = {data, static_cast<std::size_t>(nbits / 8)},
+                           .dtype = *dtype});
+    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
+    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(value));
+  }
+  if (any_overlap(result.data)) return std::nullopt;
+  return result;
+}
+
+}  // namespace safetensors::python

@@ -1,0 +1,46 @@
+// Tensors of torch, made and read through DLPack, without linking torch.
+#pragma once
+
+#include <vector>
+
+#include "open_file.hpp"
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// Imports torch, which takes a while the first time. Raises ImportError when there is none.
+void import_torch();
+
+/// A CPU tensor over the view's bytes, which it keeps; its storage is exactly those bytes.
+/// Raises SafetensorError when torch has no such type.
+[[nodiscard]] py::object to_torch(const TensorView& view);
+
+/// torch's dtype object. Raises SafetensorError when torch has no such type.
+[[nodiscard]] py::object torch_dtype(Dtype dtype);
+
+/// The shape torch gives the tensor: that of the file, but for F4, which torch packs in pairs
+/// along the last axis. Raises SafetensorError when the pairs do not come out even.
+[[nodiscard]] std::vector<std::int64_t> torch_shape(Dtype dtype,
+                                                    std::span<const std::uint64_t> shape);
+
+/// A tensor of the file on a device that is not the CPU.
+[[nodiscard]] py::object to_torch_device(const SafeOpen& file, const TensorInfo& info,
+                                         const Device& device);
+
+/// A CPU tensor moved to the device; itself when that is the CPU.
+[[nodiscard]] py::object move_to_device(py::object tensor, const Device& device);
+
+/// Views of the tensors in `tensors`, a dict of str to Tensor; nothing when one of them is not a
+/// plain contiguous CPU tensor with memory of its own. `names` and `shapes` back the views, and
+/// `keep_alive` the tensors, since another thread may change the dict.
+struct TorchTensors {
+  std::vector<TensorData> data;
+  std::vector<std::vector<std::uint64_t>> shapes;
+  std::vector<py::object> keep_alive;
+};
+[[nodiscard]] std::optional<TorchTensors> collect_torch(const py::dict& tensors);
+
+/// For tests: whether the C exchange API is used where torch has it. True at first.
+void use_torch_exchange(bool use);
+
+}  // namespace safetensors::python
