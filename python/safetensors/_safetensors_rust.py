@@ -1,0 +1,27 @@
+"""The compiled part, under the name that programs import it by."""
+
+from ._core import (
+    PySafeSlice,
+    SafetensorError,
+    TensorMeta,
+    TensorSpec,
+    __version__,
+    _safe_open_handle,
+    deserialize,
+    safe_open,
+    serialize,
+    serialize_file,
+)
+
+__all__ = [
+    "PySafeSlice",
+    "SafetensorError",
+    "TensorMeta",
+    "TensorSpec",
+    "__version__",
+    "_safe_open_handle",
+    "deserialize",
+    "safe_open",
+    "serialize",
+    "serialize_file",
+]

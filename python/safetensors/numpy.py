@@ -1,0 +1,189 @@
+"""Files of NumPy arrays: loading and saving."""
+
+import os
+import sys
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+
+from . import _core
+from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
+
+__all__ = [
+    "TensorSpec",
+    "deserialize",
+    "load",
+    "load_file",
+    "safe_open",
+    "save",
+    "save_file",
+    "serialize",
+    "serialize_file",
+]
+
+_TYPES: Dict[str, Any] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "U64": np.uint64,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "I16": np.int16,
+    "U16": np.uint16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": bool,
+    "C64": np.complex64,
+}
+"""From the type names of files to NumPy's own types."""
+
+# Types that ml_dtypes brings to NumPy.
+_ML_TYPES = {
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+
+
+def save(tensor_dict: Dict[str, np.ndarray], metadata: Optional[Dict[str, str]] = None) -> bytes:
+    """A file of the arrays, as bytes.
+
+    Args:
+        tensor_dict: arrays of any layout and byte order: their values are saved. Types that NumPy
+            has through ml_dtypes are taken too.
+        metadata: text to go with them.
+
+    Raises:
+        SafetensorError: a type or a name that files cannot have.
+    """
+    return _core._save_numpy(_as_dict(tensor_dict), _prepare, metadata)
+
+
+def save_file(
+    tensor_dict: Dict[str, np.ndarray],
+    filename: Union[str, "os.PathLike[str]"],
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    fsync: bool = False,
+) -> None:
+    """Writes a file of the arrays: whole, or not at all, leaving an old file as it was.
+
+    Args:
+        tensor_dict: as `save` has it. The arrays may be mapped from the file that is replaced.
+        filename: the file to write.
+        metadata: text to go with them.
+        fsync: whether to wait until the file is on the disk.
+
+    Raises:
+        What `save` raises, and an error that is both SafetensorError and OSError when the system
+        refuses.
+    """
+    _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync)
+
+
+def load(data: bytes) -> Dict[str, np.ndarray]:
+    """The arrays of a file held in memory, copied.
+
+    Args:
+        data: the file: bytes, or any object with a contiguous buffer.
+    """
+    return _core._load_numpy(data)
+
+
+def load_file(
+    filename: Union[str, "os.PathLike[str]"], *, backend: str = "mmap"
+) -> Dict[str, np.ndarray]:
+    """All arrays of a file.
+
+    Args:
+        filename: the file to read.
+        backend: as `safe_open` has it. By "mmap" the arrays are views of the file's pages, which
+            are read when they are used; writing to them does not change the file.
+    """
+    with safe_open(filename, framework="np", backend=backend) as f:
+        return f.get_tensors()
+
+
+def _as_dict(tensor_dict: Any) -> Dict[str, np.ndarray]:
+    return tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
+
+
+def _getdtype(dtype_str: str) -> Any:
+    if dtype_str in _ML_TYPES and dtype_str not in _TYPES:
+        try:
+            import ml_dtypes
+        except ImportError:
+            pass
+        else:
+            return np.dtype(getattr(ml_dtypes, _ML_TYPES[dtype_str]))
+    return _TYPES[dtype_str]
+
+
+def _view2np(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, np.ndarray]:
+    """Arrays of what `deserialize` returns, over its memory."""
+    return {
+        name: np.frombuffer(
+            entry["data"], dtype=np.dtype(_getdtype(entry["dtype"])).newbyteorder("<")
+        ).reshape(entry["shape"])
+        for name, entry in safeview
+    }
+
+
+def _is_little_endian(tensor: np.ndarray) -> bool:
+    """Whether the elements are stored as files store them; single bytes always are."""
+    order = tensor.dtype.byteorder
+    if order == "=":
+        return sys.byteorder == "little"
+    if order in "<|":
+        return True
+    if order == ">":
+        return False
+    raise ValueError(f"Unexpected byte order {order} of {tensor.dtype}")
+
+
+def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
+    """Memory that holds the array's values as files have them, their type there, and the shape."""
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    if array.dtype.name == "float4_e2m1fn":
+        return _packed_f4(np.asarray(array)), "F4", array.shape
+    # Raises the usual error for a type that files do not have.
+    code = TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
+    shape = array.shape
+    if not _is_little_endian(array):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array), code, shape
+
+
+def _packed_f4(array: np.ndarray) -> np.ndarray:
+    """Two elements to a byte, the first in the low half."""
+    halves = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & 0x0F
+    if halves.size % 2:
+        halves = np.append(halves, np.uint8(0))  # the core refuses the odd count by its shape
+    return halves[0::2] | (halves[1::2] << 4)
+
+
+def _flatten(
+    tensor_dict: Dict[str, np.ndarray], keep_alive_buffer: List[Any]
+) -> Dict[str, TensorSpec]:
+    """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
+    specs = {}
+    for name, original in tensor_dict.items():
+        array, _, shape = _prepare(original)
+        keep_alive_buffer.append(array)
+        word = original.dtype.name
+        if word == "float4_e2m1fn":
+            word, shape = "float4_e2m1fn_x2", (*shape[:-1], shape[-1] // 2)
+        specs[name] = TensorSpec(
+            dtype=word, shape=shape, data_ptr=array.ctypes.data, data_len=array.nbytes
+        )
+    return specs
+
+
+def _tobytes(tensor: np.ndarray) -> bytes:
+    """The array's bytes as files have them."""
+    return _prepare(tensor)[0].tobytes()

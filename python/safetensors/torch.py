@@ -1,0 +1,427 @@
+"""Files of torch tensors: loading, saving, and models with shared weights."""
+
+import os
+import sys
+from collections import defaultdict
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
+
+import torch
+
+from . import _core
+from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
+
+__all__ = [
+    "TensorSpec",
+    "deserialize",
+    "load",
+    "load_file",
+    "load_model",
+    "safe_open",
+    "save",
+    "save_file",
+    "save_model",
+    "serialize",
+    "serialize_file",
+    "storage_ptr",
+    "storage_size",
+]
+
+# None where this torch has no such type.
+_float8_e4m3fn = getattr(torch, "float8_e4m3fn", None)
+_float8_e4m3fnuz = getattr(torch, "float8_e4m3fnuz", None)
+_float8_e5m2 = getattr(torch, "float8_e5m2", None)
+_float8_e5m2fnuz = getattr(torch, "float8_e5m2fnuz", None)
+_float8_e8m0 = getattr(torch, "float8_e8m0fnu", None)
+_float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
+
+_NAMES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F4": "float4_e2m1fn_x2",
+    "C64": "complex64",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+}
+
+_TYPES: Dict[str, torch.dtype] = {
+    code: getattr(torch, name) for code, name in _NAMES.items() if hasattr(torch, name)
+}
+"""From the type names of files to torch's types. `load` looks types up here, so that programs may
+add to it."""
+
+_SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
+"""Bytes an element of each type takes in memory."""
+
+
+def storage_ptr(tensor: torch.Tensor) -> int:
+    """Address of the memory that the tensor is a view of; 0 when it has none."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except NotImplementedError:
+        return 0  # a tensor without storage, such as a fake one
+
+
+def storage_size(tensor: torch.Tensor) -> int:
+    """Bytes of the memory that the tensor is a view of."""
+    try:
+        return tensor.untyped_storage().nbytes()
+    except NotImplementedError:
+        return tensor.nelement() * _SIZE[tensor.dtype]
+
+
+def _end_ptr(tensor: torch.Tensor) -> int:
+    """Address past the tensor's last element."""
+    if tensor.nelement() == 0:
+        return tensor.data_ptr()
+    # By strides: a view that is not contiguous cannot be flattened.
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() + (last + 1) * _SIZE[tensor.dtype]
+
+
+def _is_complete(tensor: torch.Tensor) -> bool:
+    """Whether the tensor covers all of its storage."""
+    covered = tensor.nelement() * _SIZE[tensor.dtype]
+    return tensor.data_ptr() == storage_ptr(tensor) and covered == storage_size(tensor)
+
+
+def _filter_shared_not_shared(
+    tensors: List[Set[str]], state_dict: Dict[str, torch.Tensor]
+) -> List[Set[str]]:
+    """Splits groups of tensors that share a storage into those that share bytes of it."""
+    filtered: List[Set[str]] = []
+    for group in tensors:
+        if len(group) < 2:
+            filtered.append(group)
+            continue
+        areas = sorted(
+            (state_dict[name].data_ptr(), _end_ptr(state_dict[name]), name) for name in group
+        )
+        reached = -1
+        for begin, end, name in areas:
+            if begin >= reached:
+                filtered.append({name})
+            else:
+                filtered[-1].add(name)
+            reached = max(reached, end)
+    return filtered
+
+
+def _find_shared_tensors(state_dict: Dict[str, torch.Tensor]) -> List[Set[str]]:
+    """Groups of names: tensors of one group share memory."""
+    groups: Dict[Tuple[torch.device, int, int], Set[str]] = defaultdict(set)
+    for name, tensor in state_dict.items():
+        if tensor.device.type == "meta":
+            continue
+        pointer, size = storage_ptr(tensor), storage_size(tensor)
+        if pointer != 0 and size != 0:
+            groups[tensor.device, pointer, size].add(name)
+    return _filter_shared_not_shared(list(groups.values()), state_dict)
+
+
+def _remove_duplicate_names(
+    state_dict: Dict[str, torch.Tensor],
+    *,
+    preferred_names: Optional[List[str]] = None,
+    discard_names: Optional[List[str]] = None,
+) -> Dict[str, List[str]]:
+    """For each group of tensors that share memory, the name to keep and those it stands for.
+
+    Kept is a tensor that covers its whole storage: of these one of `preferred_names` if there is
+    any, else one not among `discard_names` if there is any, else the first by name. Raises
+    RuntimeError when none covers it.
+    """
+    preferred = set(preferred_names or ())
+    discarded = set(discard_names or ())
+    to_remove: Dict[str, List[str]] = defaultdict(list)
+    for group in _find_shared_tensors(state_dict):
+        complete = {name for name in group if _is_complete(state_dict[name])}
+        if not complete:
+            raise RuntimeError(
+                "Error while trying to find names to remove to save state dict, but found no "
+                f"suitable name to keep for saving amongst: {group}. None is covering the entire "
+                "storage.Refusing to save/load the model since you could be storing much more "
+                "memory than needed. Please refer to "
+                "https://huggingface.co/docs/safetensors/torch_shared_tensors for more "
+                "information. Or open an issue."
+            )
+        kept = min(complete & preferred or complete - discarded or complete)
+        to_remove[kept].extend(name for name in sorted(group) if name != kept)
+        if not to_remove[kept]:
+            del to_remove[kept]
+    return to_remove
+
+
+def save_model(
+    model: torch.nn.Module,
+    filename: Union[str, "os.PathLike[str]"],
+    metadata: Optional[Dict[str, str]] = None,
+    force_contiguous: bool = True,
+) -> None:
+    """Saves a model's state, of weights that share memory one.
+
+    Args:
+        model: the model; its state_dict is saved.
+        filename: the file to write.
+        metadata: text to go with it. For each name that is left out, the name that stands for it
+            is added, unless the key is taken.
+        force_contiguous: whether tensors that are not contiguous are copied to be so. Else they
+            raise ValueError.
+    """
+    state_dict = model.state_dict()
+    notes = dict(metadata) if metadata is not None else {}
+    for kept, removed in _remove_duplicate_names(state_dict).items():
+        for name in removed:
+            notes.setdefault(name, kept)
+            del state_dict[name]
+    if force_contiguous:
+        state_dict = {name: tensor.contiguous() for name, tensor in state_dict.items()}
+    try:
+        save_file(state_dict, filename, metadata=notes if notes else metadata)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Or use save_model(..., force_contiguous=True), read the docs for potential "
+            "caveats."
+        ) from error
+
+
+def load_model(
+    model: torch.nn.Module,
+    filename: Union[str, "os.PathLike[str]"],
+    strict: bool = True,
+    device: Union[str, int] = "cpu",
+    *,
+    backend: str = "mmap",
+) -> Tuple[Set[str], List[str]]:
+    """Loads a file that `save_model` wrote into a model.
+
+    Args:
+        model: the model; its load_state_dict takes the tensors in.
+        filename: the file to read.
+        strict: whether names that are missing or unexpected raise RuntimeError.
+        device: where the tensors are loaded to before they are copied.
+        backend: as `safe_open` has it.
+
+    Returns:
+        The names that the file lacks, and those that the model lacks. Names that stand for others
+        with the same memory count as there.
+    """
+    state_dict = load_file(filename, device=device, backend=backend)
+    to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
+    incompatible = model.load_state_dict(state_dict, strict=False)
+    missing, unexpected = set(incompatible.missing_keys), list(incompatible.unexpected_keys)
+    for removed in to_remove.values():
+        for name in removed:
+            if name in missing:
+                missing.remove(name)
+            else:
+                unexpected.append(name)
+    if strict and (missing or unexpected):
+        error = f"Error(s) in loading state_dict for {type(model).__name__}:"
+        for what, names in (("Missing", missing), ("Unexpected", unexpected)):
+            if names:
+                quoted = ", ".join(f'"{name}"' for name in sorted(names))
+                error += f"\n    {what} key(s) in state_dict: {quoted}"
+        raise RuntimeError(error)
+    return missing, unexpected
+
+
+def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:
+    """A file of the tensors, as bytes.
+
+    Args:
+        tensors: contiguous and dense, on any device. None may share memory with another.
+        metadata: text to go with them.
+
+    Raises:
+        ValueError: a tensor is sparse or not contiguous, or no tensor.
+        RuntimeError: tensors share memory; see `save_model`.
+        SafetensorError: a name that cannot be written.
+    """
+    if isinstance(tensors, dict):
+        data = _core._save_torch(tensors, metadata)
+        if data is not None:
+            return data
+    keep_alive: List[Any] = []
+    return serialize(_flatten_as_ptr(tensors, keep_alive), metadata=metadata)
+
+
+def save_file(
+    tensors: Dict[str, torch.Tensor],
+    filename: Union[str, "os.PathLike[str]"],
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    fsync: bool = False,
+) -> None:
+    """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
+
+    Args:
+        tensors: as `save` has them. They may be mapped from the file that is replaced.
+        filename: the file to write.
+        metadata: text to go with them.
+        fsync: whether to wait until the file is on the disk.
+
+    Raises:
+        What `save` raises, and an error that is both SafetensorError and OSError when the system
+        refuses.
+    """
+    if isinstance(tensors, dict) and _core._save_torch_file(tensors, filename, metadata, fsync):
+        return
+    keep_alive: List[Any] = []
+    specs = _flatten_as_ptr(tensors, keep_alive)
+    serialize_file(specs, filename, metadata=metadata, fsync=fsync)
+
+
+def load(data: bytes) -> Dict[str, torch.Tensor]:
+    """The tensors of a file held in memory, copied, on the CPU.
+
+    Args:
+        data: the file: bytes, or any object with a contiguous buffer.
+    """
+    return _core._load_torch(data, _TYPES)
+
+
+def load_file(
+    filename: Union[str, "os.PathLike[str]"],
+    device: Union[str, int] = "cpu",
+    *,
+    backend: str = "mmap",
+) -> Dict[str, torch.Tensor]:
+    """All tensors of a file.
+
+    Args:
+        filename: the file to read.
+        device: where the tensors go.
+        backend: as `safe_open` has it. By "mmap", tensors on the CPU are views of the file's
+            pages, which are read when they are used.
+    """
+    with safe_open(filename, framework="pt", device=device, backend=backend) as f:
+        return f.get_tensors()
+
+
+def _getdtype(dtype_str: str) -> torch.dtype:
+    return _TYPES[dtype_str]
+
+
+def _view2torch(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, torch.Tensor]:
+    """Tensors of what `deserialize` returns, over its memory."""
+    result = {}
+    for name, entry in safeview:
+        dtype = _getdtype(entry["dtype"])
+        shape = list(entry["shape"])
+        if dtype == _float4_e2m1_x2:
+            shape[-1] //= 2
+        if len(entry["data"]) == 0:
+            result[name] = torch.empty(shape, dtype=dtype, device="cpu")
+            continue
+        data = entry["data"]
+        if sys.byteorder == "big":
+            data = _swapped(data, _SIZE[dtype], dtype.is_complex)
+        flat = torch.frombuffer(data, dtype=torch.uint8)
+        result[name] = flat.view(dtype).reshape(shape)
+    return result
+
+
+def _swapped(data: Any, itemsize: int, is_complex: bool) -> bytearray:
+    """The bytes of each element turned round; of a complex one those of its halves."""
+    import numpy as np
+
+    width = itemsize // 2 if is_complex else itemsize
+    return bytearray(np.frombuffer(data, dtype=f"V{width}").view(f"u{width}").byteswap().tobytes())
+
+
+def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
+    """The tensor's bytes as files have them, as a NumPy array of uint8, and the CPU tensor whose
+    memory that is."""
+    dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+    array = dense.reshape(-1).view(torch.uint8).numpy()
+    if sys.byteorder == "big":
+        import numpy as np
+
+        swapped = _swapped(array, _SIZE[tensor.dtype], tensor.is_complex())
+        array = np.frombuffer(swapped, dtype=np.uint8)
+    return array, dense
+
+
+def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
+    """The tensor's bytes as files have them."""
+    _check_dense(tensor, name)
+    return bytes(_to_ndarray(tensor)[0].tobytes())
+
+
+def _check_dense(tensor: torch.Tensor, name: str) -> None:
+    if tensor.layout != torch.strided:
+        raise ValueError(
+            f"You are trying to save a sparse tensor: `{name}` which this library does not support."
+        )
+    if not tensor.is_contiguous():
+        raise ValueError(
+            f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It "
+            "either means you are trying to save tensors which are reference of each other in "
+            "which case it's recommended to save only the full tensors, and reslice at load time, "
+            "or simply call `.contiguous()` on your tensor to pack it before saving."
+        )
+
+
+def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
+    """Raises when the tensors cannot be saved together."""
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
+    sparse = []
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}"
+            )
+        if tensor.layout != torch.strided:
+            sparse.append(name)
+    if sparse:
+        raise ValueError(
+            f"You are trying to save a sparse tensors: `{sparse}` which this library does not "
+            "support. You can make it a dense tensor before saving with `.to_dense()` but be aware "
+            "this might make a much larger file than needed."
+        )
+    failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]
+    if failing:
+        # The spaces are part of the text that programs know.
+        indent = "\n            "
+        raise RuntimeError(
+            f"{indent}Some tensors share memory, this will lead to duplicate memory on disk and "
+            f"potential differences when loading them again: {failing}."
+            f"{indent}A potential way to correctly save your model is to use `save_model`."
+            f"{indent}More information at "
+            f"https://huggingface.co/docs/safetensors/torch_shared_tensors{indent}"
+        )
+
+
+def _flatten_as_ptr(
+    tensors: Dict[str, torch.Tensor], keep_alive_buffer: List[Any]
+) -> Dict[str, TensorSpec]:
+    """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
+    _evaluate_tensors_for_save(tensors)
+    specs = {}
+    for name, tensor in tensors.items():
+        _check_dense(tensor, name)
+        _SIZE[tensor.dtype]  # KeyError for a type that files do not have
+        array, dense = _to_ndarray(tensor)
+        keep_alive_buffer.append((array, dense))
+        specs[name] = TensorSpec(
+            dtype=str(tensor.dtype).rpartition(".")[2],
+            shape=tensor.shape,
+            data_ptr=array.ctypes.data,
+            data_len=array.nbytes,
+        )
+    return specs
