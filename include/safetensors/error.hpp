@@ -24,7 +24,7 @@ enum class ErrorCode : std::uint8_t {
   kOverflow,                 ///< a size does not fit in 64 bits
   kMisalignedSlice,          ///< a sub-byte dtype does not end on a byte boundary
   kTensorNotFound,           ///< no tensor of that name in the file
-  kTooManyIndices,           ///< more indices than dimensions
+  kTooManyIndices,           ///< more indices than dimensions, or two ellipses
   kIndexOutOfBounds,         ///< an integer index outside its dimension
   kInvalidSlice,             ///< a slice step below 1
   kInvalidArgument,          ///< an argument that the call cannot accept

@@ -42,8 +42,8 @@ struct Selection {
 };
 
 /// Resolves `indices` against `shape`. Axes without an index are taken whole.
-/// Throws Error: kTooManyIndices, kIndexOutOfBounds, kInvalidSlice (step below 1),
-/// kInvalidArgument (two ellipses). The texts say the expression and the shape.
+/// Throws Error: kTooManyIndices (of them, or of ellipses), kIndexOutOfBounds, kInvalidSlice (step
+/// below 1). The texts say the expression and the shape.
 [[nodiscard]] SAFETENSORS_API Selection resolve(std::span<const Index> indices,
                                                 std::span<const std::uint64_t> shape);
 

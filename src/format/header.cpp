@@ -45,6 +45,10 @@ Header Header::parse(std::span<const std::byte> json, std::uint64_t data_nbytes)
                                             : "invalid JSON in header: it does not begin with `{`");
   }
   text.remove_suffix(text.size() - 1 - text.find_last_not_of(' '));
+  if (!text.ends_with('}')) {  // the reader would skip other white space
+    fail(ErrorCode::kInvalidHeaderJson,
+         "invalid JSON in header: it does not end with `}` and spaces");
+  }
   HeaderBuilder builder(json.size());
   read_header(text, builder);
   return std::move(builder).finish(data_nbytes);
@@ -94,9 +98,11 @@ std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t
                                          grouped(kMaxHeaderSize) + " are allowed" + hint());
   }
   if (length > file_nbytes - kLengthSize) {
+    const std::string kind = hint();
     fail(ErrorCode::kInvalidHeaderLength, "invalid header length: expects at least " +
                                               grouped(kLengthSize + length) + " bytes, has " +
-                                              grouped(file_nbytes) + ": truncated?" + hint());
+                                              grouped(file_nbytes) +
+                                              (kind.empty() ? ": truncated?" : kind));
   }
   return length;
 }

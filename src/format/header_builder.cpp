@@ -135,8 +135,8 @@ Header HeaderBuilder::finish(std::uint64_t data_nbytes) && {
     header.metadata_.emplace_back(kept(item.key), kept(item.value));
   }
   header.has_metadata_ = has_metadata_;
+  index_names(header);  // first: a name that stands twice is the clearer complaint
   validate(header, data_nbytes);
-  index_names(header);
   return header;
 }
 

@@ -82,9 +82,9 @@ class HeaderHandler {
   bool Int(int value) { return Int64(value); }
   bool Int64(std::int64_t value) {
     if (state_ == State::kSkip) return end_skipped();
-    return other_value("the number " + std::to_string(value));
+    return other_value("the negative number " + std::to_string(value));
   }
-  bool Double(double) { return other_value("a number that is no 64-bit unsigned integer"); }
+  bool Double(double) { return other_value("a number with a fraction, an exponent or over 64 bits"); }
   bool RawNumber(const char*, rapidjson::SizeType, bool) { return other_value("a number"); }
   bool Uint(unsigned value) { return Uint64(value); }
 

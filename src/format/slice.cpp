@@ -11,13 +11,18 @@
 namespace safetensors {
 namespace {
 
-std::string shown(std::span<const Index> indices) {
+/// As upstream shows it: `whole` colons for the ellipsis.
+std::string shown(std::span<const Index> indices, std::size_t whole) {
   std::string text = "[";
   for (const Index& index : indices) {
+    if (index.kind == Index::Kind::kEllipsis) {
+      for (std::size_t i = 0; i < whole; ++i) text += text.size() > 1 ? ", :" : ":";
+      continue;
+    }
     if (text.size() > 1) text += ", ";
     switch (index.kind) {
       case Index::Kind::kInteger: text += std::to_string(index.integer); break;
-      case Index::Kind::kEllipsis: text += "..."; break;
+      case Index::Kind::kEllipsis: break;
       case Index::Kind::kNewAxis: text += "None"; break;
       case Index::Kind::kSlice:
         if (index.start) text += std::to_string(*index.start);
@@ -47,12 +52,13 @@ Selection::Axis select_slice(const Index& index, std::uint64_t size) noexcept {
 }  // namespace
 
 Selection resolve(std::span<const Index> indices, std::span<const std::uint64_t> shape) {
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    fail(code, "Error during slicing " + shown(indices) + " with shape " + format::shown(shape) +
-                   ": " + why);
-  };
   std::size_t used = 0;  // axes that an index takes up
   std::size_t ellipses = 0;
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    const std::size_t whole = shape.size() - std::min(used, shape.size());
+    fail(code, "Error during slicing " + shown(indices, whole) + " with shape " +
+                   format::shown(shape) + ": " + why);
+  };
   for (const Index& index : indices) {
     used += index.kind == Index::Kind::kInteger || index.kind == Index::Kind::kSlice ? 1U : 0U;
     ellipses += index.kind == Index::Kind::kEllipsis ? 1U : 0U;
@@ -62,7 +68,7 @@ Selection resolve(std::span<const Index> indices, std::span<const std::uint64_t>
     }
   }
   if (ellipses > 1) {
-    fail(ErrorCode::kInvalidArgument, "Only one ellipsis (...) is allowed in slice index");
+    fail(ErrorCode::kTooManyIndices, "Only one ellipsis (...) is allowed in slice index");
   }
   if (used > shape.size()) {
     refuse(ErrorCode::kTooManyIndices, "more slicing indexes than dimensions in tensor");

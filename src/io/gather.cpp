@@ -40,7 +40,10 @@ class PieceWriter {
   void write_now(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       timer_.poll();
-      bytes = bytes.subspan(write_some_(bytes.first(std::min(bytes.size(), kMostPerWrite))));
+      const std::size_t wanted = std::min(bytes.size(), kMostPerWrite);
+      const std::size_t done = write_some_(bytes.first(wanted));
+      if (done < wanted) timer_.poll_now();  // a signal cut it short, most likely
+      bytes = bytes.subspan(done);
     }
   }
 

@@ -49,17 +49,20 @@ InterruptTimer::InterruptTimer(const Interrupt& interrupt)
     : interrupt_(interrupt), next_ns_(interrupt ? now_ns() + kPollEveryNs : 0) {}
 
 void InterruptTimer::poll() {
+  if (interrupt_ && now_ns() >= next_ns_) poll_now();
+}
+
+void InterruptTimer::poll_now() {
   if (!interrupt_) return;
-  const std::int64_t now = now_ns();
-  if (now < next_ns_) return;
-  next_ns_ = now + kPollEveryNs;
+  next_ns_ = now_ns() + kPollEveryNs;
   interrupt_();
 }
 
 void parallel_for(std::size_t count, std::uint64_t nbytes,
                   const std::function<void(std::size_t)>& task, const Interrupt& interrupt) {
   InterruptTimer timer(interrupt);
-  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  // Asked once: it may read a file each time.
+  static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   const std::size_t threads =
       nbytes < kParallelFrom ? 1 : std::min<std::size_t>({count, cores, kMostThreads});
   if (threads <= 1) {

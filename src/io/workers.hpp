@@ -25,6 +25,8 @@ class InterruptTimer {
  public:
   explicit InterruptTimer(const Interrupt& interrupt);
   void poll();
+  /// Without regard to time, for when a signal is likely the reason.
+  void poll_now();
 
  private:
   const Interrupt& interrupt_;

@@ -168,7 +168,7 @@ void bind_methods(py::class_<Handle>& cls) {
 }  // namespace
 
 void register_open(py::module_& module) {
-  py::class_<Handle> handle(module, "safe_open",
+  py::class_<Handle> handle(module, "safe_open", py::is_final(),
                             "A file open for reading, with its tensors handed out on demand.\n\n"
                             "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
                             "        for name in f.keys():\n"
@@ -185,7 +185,7 @@ void register_open(py::module_& module) {
              "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
   bind_methods(handle);
 
-  py::class_<FileHandle, Handle> file_handle(module, "_safe_open_handle",
+  py::class_<FileHandle, Handle> file_handle(module, "_safe_open_handle", py::is_final(),
                                              "As safe_open, of a Python file object.");
   file_handle.def(py::init(&open_file_object), py::arg("f"), py::arg("framework"),
                   py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",

@@ -42,10 +42,9 @@ void to_file(std::span<const TensorData> tensors, const std::filesystem::path& p
   });
 }
 
-const py::dict dict_of(py::handle object) {
-  if (PyDict_Check(object.ptr())) return py::reinterpret_borrow<py::dict>(object);
-  throw py::type_error("argument 'tensor_dict': '" + type_name(object) +
-                       "' object is not an instance of 'dict'");
+py::dict dict_of(py::handle object) {
+  if (!PyDict_Check(object.ptr())) raise_wrong_type(object, "tensor_dict", "dict");
+  return py::reinterpret_borrow<py::dict>(object);
 }
 
 /// What the core is to write, and what keeps it alive.
@@ -59,10 +58,7 @@ Collected collect_specs(py::handle tensors) {
   Collected result;
   for (const auto& [key, value] : dict_of(tensors)) {
     const std::string_view tensor_name = text_of(key, "tensor_dict");
-    if (!py::isinstance<TensorSpec>(value)) {
-      throw py::type_error("argument 'tensor_dict': '" + type_name(value) +
-                           "' object is not an instance of 'TensorSpec'");
-    }
+    if (!py::isinstance<TensorSpec>(value)) raise_wrong_type(value, "tensor_dict", "TensorSpec");
     result.data.push_back(py::cast<const TensorSpec&>(value).data(tensor_name));
     result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
     result.keep_alive.push_back(py::reinterpret_borrow<py::object>(value));

@@ -47,7 +47,7 @@ py::object SliceHandle::index_whole(py::handle index) const {
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_IndexError)) throw;
     // With upstream's text, where the expression is one that upstream knows.
-    if (const auto basic = basic_index(index, info_->shape)) {
+    if (const auto basic = basic_index(index, info_->shape, true)) {
       (void)resolve(basic->indices, info_->shape);
     }
     raise_both(PyExc_IndexError, "Error during slicing: " +
@@ -70,14 +70,11 @@ py::object SliceHandle::read_selection(const Selection& selection) const {
 py::object SliceHandle::get_item(py::handle index) const {
   // F4 elements share bytes, and every framework lays them out anew.
   if (file_->is_mapped() || info_->dtype == Dtype::kF4) return file_->finish(index_whole(index));
-  const std::optional<PythonIndex> basic = basic_index(index, info_->shape);
+  const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
+  const std::optional<PythonIndex> basic = basic_index(index, info_->shape, may_reverse);
   if (!basic) return file_->finish(index_whole(index));
   const Selection selection = resolve(basic->indices, info_->shape);
   if (!basic->any_reversed) return file_->finish(read_selection(selection));
-  if (file_->framework() == Framework::kTorch) {
-    fail(ErrorCode::kInvalidSlice,
-         "Slice step must be a positive integer: torch has no negative steps");
-  }
   return file_->finish(reverse_axes(read_selection(selection), basic->reversed));
 }
 

@@ -55,10 +55,7 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
   if (PyUnicode_Check(object.ptr())) {
     throw py::type_error("argument 'shape': Can't extract `str` to `Vec`");
   }
-  if (PySequence_Check(object.ptr()) == 0) {
-    throw py::type_error("argument 'shape': '" + type_name(object) +
-                         "' object is not an instance of 'Sequence'");
-  }
+  if (PySequence_Check(object.ptr()) == 0) raise_wrong_type(object, "shape", "Sequence");
   std::vector<std::uint64_t> shape;
   for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) {
     if (PyIndex_Check(item.ptr()) == 0) {

@@ -13,8 +13,8 @@ namespace {
 // Below this a read takes less time than giving the GIL away and getting it back.
 constexpr std::uint64_t kReleaseFrom = std::uint64_t{64} << 10;
 
-[[noreturn]] void fail_device(py::handle object) {
-  raise_safetensor_error("device " + py::cast<std::string>(py::str(object)) + " is invalid");
+[[noreturn]] void fail_device(py::handle object, const char* why = "") {
+  raise_safetensor_error("device " + py::cast<std::string>(py::str(object)) + " is invalid" + why);
 }
 
 /// The index in "cuda:1"; 0 when none is said. Upstream's errors for the rest.
@@ -42,6 +42,7 @@ Device device_of_text(py::handle object, std::string_view text) {
   if (text == "cpu" || text == "cpu:0") return {};
   if (text == "meta") return {Device::Kind::kMeta, "meta", py::str("meta")};
   if (text == "mps" || text == "mps:0") return other_device("mps");
+  if (text.starts_with("mps:")) fail_device(object, ": only mps or mps:0 is supported");
   const std::size_t colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
   for (const char* const known : {"cuda", "npu", "hpu", "xpu", "xla", "mlu", "musa"}) {
@@ -94,7 +95,7 @@ Device device_of(py::handle object) {
     return {Device::Kind::kOther, std::to_string(index), py::int_(index)};
   }
   // torch.device, without importing torch for the test.
-  if (type_name(object) == "torch.device") {
+  if (std::string_view(Py_TYPE(object.ptr())->tp_name) == "torch.device") {
     const py::str text(object);
     return device_of_text(object, text_of(text, "device"));
   }

@@ -13,11 +13,15 @@ Interrupt python_interrupt() {
   };
 }
 
+void raise_wrong_type(py::handle object, const char* argument, const char* type) {
+  const std::string found =
+      object.is_none() ? "'None'" : "'" + type_name(object) + "' object";
+  throw py::type_error(std::string("argument '") + argument + "': " + found +
+                       " is not an instance of '" + type + "'");
+}
+
 std::string_view text_of(py::handle object, const char* argument) {
-  if (!PyUnicode_Check(object.ptr())) {
-    throw py::type_error(std::string("argument '") + argument + "': '" + type_name(object) +
-                         "' object is not an instance of 'str'");
-  }
+  if (!PyUnicode_Check(object.ptr())) raise_wrong_type(object, argument, "str");
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (text == nullptr) throw py::error_already_set();
@@ -74,10 +78,7 @@ py::list to_list(std::span<const std::uint64_t> values) {
 
 std::optional<Metadata> metadata_of(py::handle object) {
   if (object.is_none()) return std::nullopt;
-  if (!PyDict_Check(object.ptr())) {
-    throw py::type_error("argument 'metadata': '" + type_name(object) +
-                         "' object is not an instance of 'dict'");
-  }
+  if (!PyDict_Check(object.ptr())) raise_wrong_type(object, "metadata", "dict");
   Metadata metadata;
   for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
     metadata.emplace(text_of(key, "metadata"), text_of(value, "metadata"));
@@ -86,10 +87,7 @@ std::optional<Metadata> metadata_of(py::handle object) {
 }
 
 BufferView::BufferView(py::handle object, const char* argument) {
-  if (!PyObject_CheckBuffer(object.ptr())) {
-    throw py::type_error(std::string("argument '") + argument + "': '" + type_name(object) +
-                         "' object is not an instance of 'bytes'");
-  }
+  if (!PyObject_CheckBuffer(object.ptr())) raise_wrong_type(object, argument, "bytes");
   if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
 }
 

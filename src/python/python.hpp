@@ -34,8 +34,14 @@ class GcPause {
 /// Lets Ctrl-C stop the core: runs Python's signal handlers, throws what they raise.
 [[nodiscard]] Interrupt python_interrupt();
 
-/// "str" for an error text.
-[[nodiscard]] inline std::string type_name(py::handle object) { return Py_TYPE(object.ptr())->tp_name; }
+/// The name of an object's type, without its module, for an error text.
+[[nodiscard]] inline std::string type_name(py::handle object) {
+  const std::string_view name = Py_TYPE(object.ptr())->tp_name;
+  return std::string(name.substr(name.rfind('.') + 1));
+}
+
+/// TypeError: `argument` is not of `type`.
+[[noreturn]] void raise_wrong_type(py::handle object, const char* argument, const char* type);
 
 /// The text of a str; a view into it, so the object must stay alive.
 /// Raises TypeError, naming `argument`, when it is none.

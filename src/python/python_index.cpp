@@ -36,7 +36,7 @@ struct SliceBounds {
   bool reversed;
 };
 
-SliceBounds slice_of(py::handle item, std::uint64_t size) {
+SliceBounds slice_of(py::handle item, std::uint64_t size, bool may_reverse) {
   Py_ssize_t start = 0;
   Py_ssize_t stop = 0;
   Py_ssize_t step = 0;
@@ -45,8 +45,14 @@ SliceBounds slice_of(py::handle item, std::uint64_t size) {
     PyErr_Clear();
     fail(ErrorCode::kInvalidSlice, "Slice step must be a positive integer, got 0");
   }
-  // Large bounds are clipped to the axis anyway, so those clipped to 64 bits serve.
-  if (step > 0) return {Index::slice(start, stop, step), false};
+  if (step > 0 || !may_reverse) {
+    // Large bounds are clipped to the axis anyway, so those clipped to 64 bits serve.
+    const auto* const slice = reinterpret_cast<const PySliceObject*>(item.ptr());
+    Index index = Index::slice(start, stop, step);
+    if (slice->start == Py_None) index.start.reset();
+    if (slice->stop == Py_None) index.stop.reset();
+    return {index, false};
+  }
   const Py_ssize_t count =
       PySlice_AdjustIndices(static_cast<Py_ssize_t>(size), &start, &stop, step);
   if (count == 0) return {Index::slice(0, 0), true};
@@ -55,7 +61,8 @@ SliceBounds slice_of(py::handle item, std::uint64_t size) {
 
 }  // namespace
 
-std::optional<PythonIndex> basic_index(py::handle index, std::span<const std::uint64_t> shape) {
+std::optional<PythonIndex> basic_index(py::handle index, std::span<const std::uint64_t> shape,
+                                       bool may_reverse) {
   const py::tuple items = py::isinstance<py::tuple>(index)
                               ? py::reinterpret_borrow<py::tuple>(index)
                               : py::make_tuple(index);
@@ -80,7 +87,7 @@ std::optional<PythonIndex> basic_index(py::handle index, std::span<const std::ui
         ++axis;
       }
     } else if (PySlice_Check(item.ptr())) {
-      const SliceBounds bounds = slice_of(item, axis < shape.size() ? shape[axis] : 0);
+      const SliceBounds bounds = slice_of(item, axis < shape.size() ? shape[axis] : 0, may_reverse);
       result.indices.push_back(bounds.index);
       result.reversed.push_back(bounds.reversed);
       result.any_reversed = result.any_reversed || bounds.reversed;

@@ -291,6 +291,11 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
     }
     const std::optional<Dtype> dtype = dtype_of_dlpack(tensor.dtype);
     if (!dtype || tensor.device.type != dlpack::kCpu || !is_contiguous(tensor)) return std::nullopt;
+    // torch's types of fewer bits (uint1, int4) pass for whole bytes in DLPack.
+    if ((*dtype == Dtype::kU8 || *dtype == Dtype::kI8) &&
+        !py::object(value.attr("dtype")).is(torch_dtype(*dtype))) {
+      return std::nullopt;
+    }
     if (says_yes(torch_state.is_neg, value)) return std::nullopt;
     if (*dtype == Dtype::kC64 && says_yes(torch_state.is_conj, value)) return std::nullopt;
 

@@ -39,23 +39,23 @@ std::optional<struct stat> status_of(const fs::path& path) {
   fail_write(errno, path);
 }
 
-Fd open_for_writing(const fs::path& path, int flags) {
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) fail_write(errno, path);
-  return Fd(fd);
+Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt) {
+  while (true) {
+    Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
+    if (fd.is_open()) return fd;
+    if (errno != EINTR) fail_write(errno, path);
+    if (interrupt) interrupt();  // a pipe waits here for its reader
+  }
 }
 
 void write_stream(const fs::path& path, const FileContent& content, const WriteOptions& options) {
-  const Fd fd = open_for_writing(path, 0);
+  const Fd fd = open_for_writing(path, 0, options.interrupt);
   write_pieces(fd.get(), content, path, options.interrupt);
 }
 
 /// Not atomic: for places where nothing can be created beside the file or renamed over it.
 void write_in_place(const fs::path& path, const FileContent& content, const WriteOptions& options) {
-  Fd fd = open_for_writing(path, 0);
+  Fd fd = open_for_writing(path, 0, options.interrupt);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) fail_write(errno, path);
   // Truncating the file would pull the pages from under tensors that are mapped from it.
@@ -109,19 +109,19 @@ bool replace(const fs::path& path, const std::optional<struct stat>& old,
 }  // namespace
 
 void write_file(const fs::path& path, const FileContent& content, const WriteOptions& options) {
-  const fs::path target = follow_links(path);
-  const std::optional<struct stat> old = status_of(target);
-  if (old && S_ISDIR(old->st_mode)) fail_write(EISDIR, path);
-  if (old && (S_ISFIFO(old->st_mode) || S_ISCHR(old->st_mode))) {
-    write_stream(target, content, options);
+  const std::optional<struct stat> found = status_of(path);
+  if (found && S_ISDIR(found->st_mode)) fail_write(EISDIR, path);
+  if (found && (S_ISFIFO(found->st_mode) || S_ISCHR(found->st_mode))) {
+    write_stream(path, content, options);
     return;
   }
-  if (old && !S_ISREG(old->st_mode)) {
+  if (found && !S_ISREG(found->st_mode)) {
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
   }
-  if (replace(target, old, content, options)) return;
-  if (!old) {  // created nowhere: rename is what failed, so make the file under its own name
-    (void)open_for_writing(target, O_CREAT | O_EXCL);
+  const fs::path target = follow_links(path);
+  if (replace(target, found, content, options)) return;
+  if (!found) {  // created nowhere: rename is what failed, so make the file under its own name
+    (void)open_for_writing(target, O_CREAT | O_EXCL, options.interrupt);
   }
   write_in_place(target, content, options);
 }
