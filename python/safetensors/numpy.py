@@ -149,12 +149,13 @@ def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
     """Memory that holds the array's values as files have them, their type there, and the shape."""
     if isinstance(array, np.generic):
         array = np.asarray(array)
+    little_endian = _is_little_endian(array)
     if array.dtype.name == "float4_e2m1fn":
         return _packed_f4(np.asarray(array)), "F4", array.shape
     # Raises the usual error for a type that files do not have.
     code = TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
     shape = array.shape
-    if not _is_little_endian(array):
+    if not little_endian:
         array = array.astype(array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array), code, shape
 

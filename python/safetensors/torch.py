@@ -88,7 +88,9 @@ def _end_ptr(tensor: torch.Tensor) -> int:
     if tensor.nelement() == 0:
         return tensor.data_ptr()
     # By strides: a view that is not contiguous cannot be flattened.
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    last = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     return tensor.data_ptr() + (last + 1) * _SIZE[tensor.dtype]
 
 
@@ -347,7 +349,9 @@ def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
     """The tensor's bytes as files have them, as a NumPy array of uint8, and the CPU tensor whose
     memory that is."""
     dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-    array = dense.reshape(-1).view(torch.uint8).numpy()
+    # Not reshape: a single element may keep a stride that a view by bytes does not take.
+    flat = dense.as_strided((dense.nelement(),), (1,))
+    array = flat.view(torch.uint8).numpy()
     if sys.byteorder == "big":
         import numpy as np
 

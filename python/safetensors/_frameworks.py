@@ -1,0 +1,53 @@
+"""How `safe_open` hands out tensors of the frameworks that its core does not make itself."""
+
+import importlib
+from typing import Any, Callable, NoReturn, Optional
+
+import numpy as np
+
+from ._core import SafetensorError, TensorSpec
+
+_Convert = Callable[[np.ndarray], Any]
+
+
+def converter(name: str) -> _Convert:
+    """The function from an array of a file to a tensor of "tensorflow", "flax", "mlx", "paddle".
+
+    Paddle is imported here, any other framework at the first tensor. What the function returns
+    stays valid when the array is gone.
+    """
+    if name == "paddle":
+        return _function_of(name)
+    function: Optional[_Convert] = None
+
+    def convert(array: np.ndarray) -> Any:
+        nonlocal function
+        if function is None:
+            function = _function_of(name)
+        return function(array)
+
+    return convert
+
+
+def is_from_ml_dtypes(array: np.ndarray) -> bool:
+    """Whether the array's type is one that NumPy has through ml_dtypes."""
+    return array.dtype.isbuiltin == 2
+
+
+def code_of(array: np.ndarray) -> str:
+    """What files call the array's type."""
+    name = array.dtype.name
+    if name == "float4_e2m1fn":
+        return "F4"
+    return TensorSpec(dtype=name, shape=(), data_ptr=0, data_len=0).dtype
+
+
+def refuse(code: str, framework: str) -> NoReturn:
+    """Raises for a type of files that the framework does not have."""
+    raise SafetensorError(f"Dtype not understood: {code}: {framework} has no such type")
+
+
+def _function_of(name: str) -> _Convert:
+    module = importlib.import_module(f"{__package__}.{name}")
+    function: _Convert = module._from_numpy
+    return function

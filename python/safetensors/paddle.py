@@ -1,0 +1,244 @@
+"""Files of Paddle tensors: loading and saving."""
+
+import ctypes
+import os
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+import paddle
+from paddle.utils.dlpack import from_dlpack
+
+from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, serialize_file
+
+from ._frameworks import code_of, refuse
+
+__all__ = [
+    "TensorSpec",
+    "deserialize",
+    "load",
+    "load_file",
+    "numpy",
+    "safe_open",
+    "save",
+    "save_file",
+    "serialize",
+    "serialize_file",
+]
+
+# In files, in Paddle, bytes an element, and NumPy's type where Paddle's `numpy` gives the values.
+_TABLE = [
+    ("F64", "float64", 8, np.float64),
+    ("F32", "float32", 4, np.float32),
+    ("F16", "float16", 2, np.float16),
+    ("BF16", "bfloat16", 2, np.float16),
+    ("I64", "int64", 8, np.int64),
+    ("U64", "uint64", 8, np.uint64),
+    ("I32", "int32", 4, np.int32),
+    ("U32", "uint32", 4, np.uint32),
+    ("I16", "int16", 2, np.int16),
+    ("I8", "int8", 1, np.int8),
+    ("U8", "uint8", 1, np.uint8),
+    ("BOOL", "bool", 1, bool),
+    ("F8_E4M3", "float8_e4m3fn", 1, np.uint8),
+    ("F8_E5M2", "float8_e5m2", 1, np.uint8),
+    ("C64", "complex64", 8, np.complex64),
+]
+# Older versions of Paddle lack some.
+_KNOWN = [(getattr(paddle, row[1]), *row) for row in _TABLE if hasattr(paddle, row[1])]
+
+_SIZE: Dict[paddle.dtype, int] = {dtype: size for dtype, _, _, size, _ in _KNOWN}
+"""Bytes an element of each type takes in memory."""
+
+_TYPES: Dict[str, paddle.dtype] = {code: dtype for dtype, code, _, _, _ in _KNOWN}
+"""From the type names of files to Paddle's types."""
+
+NPDTYPES: Dict[paddle.dtype, Any] = {dtype: like for dtype, _, _, _, like in _KNOWN}
+"""NumPy's types of the same size; of the same values where NumPy has one."""
+
+# NumPy's types that carry the bits of those it does not have.
+_CARRIERS = {"BF16": np.int16, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
+
+
+def save(tensors: Dict[str, paddle.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:
+    """A file of the tensors, as bytes.
+
+    Args:
+        tensors: contiguous and dense, on any device.
+        metadata: text to go with them.
+
+    Raises:
+        ValueError: a tensor is sparse or not contiguous, or no tensor.
+        KeyError: a type that files do not have.
+        SafetensorError: a name that cannot be written.
+    """
+    keep_alive: List[Any] = []
+    return serialize(_flatten(tensors, keep_alive), metadata=metadata)
+
+
+def save_file(
+    tensors: Dict[str, paddle.Tensor],
+    filename: Union[str, "os.PathLike[str]"],
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    fsync: bool = False,
+) -> None:
+    """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
+
+    Args:
+        tensors: as `save` has them. They may be mapped from the file that is replaced.
+        filename: the file to write.
+        metadata: text to go with them.
+        fsync: whether to wait until the file is on the disk.
+
+    Raises:
+        What `save` raises, and an error that is both SafetensorError and OSError when the system
+        refuses.
+    """
+    keep_alive: List[Any] = []
+    serialize_file(_flatten(tensors, keep_alive), filename, metadata=metadata, fsync=fsync)
+
+
+def load(data: bytes, device: str = "cpu") -> Dict[str, paddle.Tensor]:
+    """The tensors of a file held in memory, copied.
+
+    Args:
+        data: the file: bytes, or any object with a contiguous buffer.
+        device: where the tensors go, in Paddle's words: "cpu", "gpu:0"; "cuda:0" is known too.
+
+    Raises:
+        SafetensorError: a damaged file, or a type that Paddle does not have.
+    """
+    return _view2paddle(deserialize(data), device)
+
+
+def load_file(
+    filename: Union[str, "os.PathLike[str]"],
+    device: Union[str, int] = "cpu",
+    *,
+    backend: str = "mmap",
+) -> Dict[str, paddle.Tensor]:
+    """All tensors of a file.
+
+    Args:
+        filename: the file to read.
+        device: as `load` has it; a number is that of a GPU.
+        backend: as `safe_open` has it. By "mmap", tensors on the CPU are views of the file's
+            pages, which are read when they are used.
+    """
+    with safe_open(filename, framework="paddle", backend=backend) as f:
+        tensors: Dict[str, paddle.Tensor] = f.get_tensors()
+    for name in tensors:
+        tensors[name] = _to_device(tensors[name], device)
+    return tensors
+
+
+def _np2paddle(
+    numpy_dict: Dict[str, np.ndarray], device: str = "cpu"
+) -> Dict[str, paddle.Tensor]:
+    """Copies; arrays of uint16 are taken for bfloat16, as Paddle has it."""
+    return {
+        name: _to_device(
+            _from_numpy(array.copy()) if _is_named(array) else paddle.to_tensor(array), device
+        )
+        for name, array in numpy_dict.items()
+    }
+
+
+def _paddle2np(paddle_dict: Dict[str, paddle.Tensor]) -> Dict[str, np.ndarray]:
+    """As Paddle has it: bfloat16 as uint16, the types of 8 bits as int8."""
+    return {name: tensor.numpy() for name, tensor in paddle_dict.items()}
+
+
+def _getdtype(dtype_str: str) -> paddle.dtype:
+    return _TYPES[dtype_str]
+
+
+def _view2paddle(
+    safeview: List[Tuple[str, Dict[str, Any]]], device: str
+) -> Dict[str, paddle.Tensor]:
+    """Tensors of what `deserialize` returns, on the CPU over its memory."""
+    result = {}
+    for name, entry in safeview:
+        code = entry["dtype"]
+        if code not in _TYPES:
+            refuse(code, "Paddle")
+        carrier = _CARRIERS.get(code, NPDTYPES.get(_TYPES[code]))
+        array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
+        result[name] = _to_device(_tensor_over(array, code), device)
+    return result
+
+
+def _is_named(array: np.ndarray) -> bool:
+    """Whether Paddle's `to_tensor` does not take the array, and we may."""
+    return array.dtype.isbuiltin == 2 or array.dtype in (np.uint32, np.uint64)
+
+
+def _from_numpy(array: np.ndarray) -> paddle.Tensor:
+    code = code_of(array)
+    # Paddle takes uint16 for bfloat16, and has no other type for it.
+    if code not in _TYPES:
+        refuse(code, "Paddle")
+    return _tensor_over(array.view(_CARRIERS.get(code, array.dtype)), code)
+
+
+def _tensor_over(array: np.ndarray, code: str) -> paddle.Tensor:
+    """A tensor that shares the array's memory and keeps it, where that is possible."""
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        array = array.copy()
+    # Paddle does not take an empty array's strides for contiguous, nor copy these two types.
+    if array.size == 0 and code not in ("U32", "U64"):
+        tensor = paddle.to_tensor(array)
+    else:
+        tensor = from_dlpack(array.__dlpack__())
+    return tensor.view(_TYPES[code]) if code in _CARRIERS else tensor
+
+
+def _to_device(tensor: paddle.Tensor, device: Union[str, int]) -> paddle.Tensor:
+    if device == "cpu":
+        return tensor
+    return tensor.to(f"gpu:{device}" if isinstance(device, int) else device)
+
+
+def _to_ndarray(tensor: paddle.Tensor, name: str) -> Tuple[np.ndarray, paddle.Tensor]:
+    """The tensor's bytes, as a NumPy array of uint8, and the CPU tensor whose memory that is."""
+    if tensor.is_sparse():
+        raise ValueError(
+            f"You are trying to save a sparse tensor: `{name}` which this library does not support."
+        )
+    count = tensor.size
+    if count != 0 and not tensor.is_contiguous():
+        raise ValueError(
+            f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It "
+            "either means you are trying to save tensors which are reference of each other in "
+            "which case it's recommended to save only the full tensors, and reslice at load time, "
+            "or simply call `.contiguous()` on your tensor to pack it before saving."
+        )
+    nbytes = count * _SIZE[tensor.dtype]
+    if nbytes == 0:
+        return np.empty(0, dtype=np.uint8), tensor
+    dense = tensor if tensor.place.is_cpu_place() else tensor.cpu()
+    pointer = ctypes.cast(dense.data_ptr(), ctypes.POINTER(ctypes.c_uint8))
+    return np.ctypeslib.as_array(pointer, shape=(nbytes,)), dense
+
+
+def _flatten(
+    tensors: Dict[str, paddle.Tensor], keep_alive_buffer: List[Any]
+) -> Dict[str, TensorSpec]:
+    """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, paddle.Tensor] but received {type(tensors)}")
+    specs = {}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, paddle.Tensor):
+            raise ValueError(
+                f"Key `{name}` is invalid, expected paddle.Tensor but received {type(tensor)}"
+            )
+        array, dense = _to_ndarray(tensor, name)
+        keep_alive_buffer.append((array, dense))
+        specs[name] = TensorSpec(
+            dtype=str(tensor.dtype).rpartition(".")[2],
+            shape=list(tensor.shape),
+            data_ptr=array.ctypes.data,
+            data_len=array.nbytes,
+        )
+    return specs

@@ -1,0 +1,91 @@
+"""Files of TensorFlow tensors: loading and saving."""
+
+import os
+from typing import Any, Dict, Optional, Union
+
+import numpy as np
+import tensorflow as tf
+
+from safetensors import numpy, safe_open
+
+from ._frameworks import code_of, is_from_ml_dtypes, refuse
+
+__all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
+
+
+def save(tensors: Dict[str, tf.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:
+    """A file of the tensors, as bytes.
+
+    Args:
+        tensors: eager tensors or variables, on any device.
+        metadata: text to go with them.
+
+    Raises:
+        SafetensorError: a type or a name that files cannot have.
+    """
+    return numpy.save(_tf2np(tensors), metadata=metadata)
+
+
+def save_file(
+    tensors: Dict[str, tf.Tensor],
+    filename: Union[str, "os.PathLike[str]"],
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    fsync: bool = False,
+) -> None:
+    """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
+
+    Args:
+        tensors: as `save` has them.
+        filename: the file to write.
+        metadata: text to go with them.
+        fsync: whether to wait until the file is on the disk.
+
+    Raises:
+        What `save` raises, and an error that is both SafetensorError and OSError when the system
+        refuses.
+    """
+    numpy.save_file(_tf2np(tensors), filename, metadata=metadata, fsync=fsync)
+
+
+def load(data: bytes) -> Dict[str, tf.Tensor]:
+    """The tensors of a file held in memory, copied, on TensorFlow's default device.
+
+    Args:
+        data: the file: bytes, or any object with a contiguous buffer.
+
+    Raises:
+        SafetensorError: a damaged file, or a type that TensorFlow does not have.
+    """
+    return _np2tf(numpy.load(data))
+
+
+def load_file(
+    filename: Union[str, "os.PathLike[str]"], *, backend: str = "mmap"
+) -> Dict[str, tf.Tensor]:
+    """All tensors of a file, on the device that `load` puts them on.
+
+    Args:
+        filename: the file to read.
+        backend: as `safe_open` has it. The tensors are copies by both.
+    """
+    with safe_open(filename, framework="tf", backend=backend) as f:
+        return f.get_tensors()
+
+
+def _np2tf(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, tf.Tensor]:
+    return {name: _from_numpy(array) for name, array in numpy_dict.items()}
+
+
+def _tf2np(tf_dict: Dict[str, tf.Tensor]) -> Dict[str, np.ndarray]:
+    # asarray: a tensor of no dimensions gives a NumPy scalar.
+    return {name: np.asarray(tensor.numpy()) for name, tensor in tf_dict.items()}
+
+
+def _from_numpy(array: np.ndarray) -> Any:
+    try:
+        return tf.convert_to_tensor(array)
+    except (TypeError, ValueError):
+        if is_from_ml_dtypes(array):
+            refuse(code_of(array), "TensorFlow")
+        raise
