@@ -1,0 +1,68 @@
+"""Versions in the header, the Hypothesis profile, and official as a fixture."""
+
+import importlib
+import os
+
+import official_client
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "safetensors",
+    deadline=None,
+    print_blob=True,
+    # Fixtures here are directories and processes: sharing them between examples is wanted.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("safetensors")
+
+CRASHES = pytest.StashKey[list]()
+
+
+def version_of(name):
+    """A module's version, or why there is none."""
+    try:
+        return getattr(importlib.import_module(name), "__version__", "unknown")
+    except ImportError:
+        return "not installed"
+
+
+def pytest_report_header():
+    """The versions a result depends on."""
+    lines = [f"{name}: {version_of(name)}" for name in ("safetensors", "torch", "numpy")]
+    lines.append(f"ml_dtypes: {version_of('ml_dtypes')}")
+    try:
+        build = importlib.import_module("safetensors._core").__build__
+    except (ImportError, AttributeError) as error:
+        build = f"none ({error})"
+    return [", ".join(lines), f"safetensors build: {build}"]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say which calls killed official's process."""
+    for report in config.stash.get(CRASHES, []):
+        terminalreporter.write_line(report, yellow=True)
+
+
+@pytest.fixture(scope="session")
+def official(request):
+    """Official safetensors in a process of its own; see official_client."""
+    target = official_client.directory()
+    try:
+        official_client.install(target)
+    except official_client.OfficialUnavailable as error:
+        reason = f"official {official_client.VERSION} cannot be installed: {error}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    peer = official_client.Official(target)
+    request.config.stash[CRASHES] = peer.crashes
+    assert peer.version == official_client.VERSION
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory):
+    """One directory for a whole run: Hypothesis writes thousands of files over each other."""
+    return tmp_path_factory.mktemp("scratch")

@@ -1,0 +1,118 @@
+"""Runs official safetensors in a process of its own, beside the package under test."""
+
+import os
+import pickle
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VERSION = "0.8.0"
+REPOSITORY = Path(__file__).resolve().parents[2]
+SERVER = Path(__file__).with_name("official_server.py")
+REPLY_SECONDS = 120
+
+
+class OfficialUnavailable(Exception):
+    """Official could not be installed."""
+
+
+class OfficialCrashed(Exception):
+    """The process that ran official died; the next call starts another."""
+
+
+def directory():
+    """Where official's package is kept between runs."""
+    chosen = os.environ.get("SAFETENSORS_OFFICIAL_DIR")
+    return Path(chosen) if chosen else REPOSITORY / ".cache" / f"official-{VERSION}"
+
+
+def install(target):
+    """Install official into `target` unless it is there; whole or not at all."""
+    if (target / "safetensors" / "__init__.py").is_file():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix=".official-", dir=target.parent)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", "--target", scratch, f"safetensors=={VERSION}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            raise OfficialUnavailable(done.stderr.strip()[-500:])
+        if not target.exists():
+            os.rename(scratch, target)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        if not (target / "safetensors").is_dir():
+            raise OfficialUnavailable(str(error)) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Official:
+    """Calls operations.py under official; `crashes` lists the calls that killed it."""
+
+    def __init__(self, target):
+        """Start it on the package in `target`."""
+        self.target = target
+        self.crashes = []
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = None
+        self.version = self._start()
+
+    def run(self, name, /, *args, **kwargs):
+        """The Outcome of one operation."""
+        if self._process is None:
+            self._start()
+        try:
+            self._process.stdin.write(pickle.dumps((name, args, kwargs)))
+            self._process.stdin.flush()
+            return self._reply()
+        except (BrokenPipeError, EOFError, TimeoutError) as error:
+            report = self._bury(f"{name}: {error!r}")
+            self.crashes.append(report)
+            raise OfficialCrashed(report) from error
+
+    def evaluate(self, source, /, **variables):
+        """The Outcome of one Python expression; see operations.evaluate."""
+        return self.run("evaluate", source, **variables)
+
+    def close(self):
+        """End the process."""
+        if self._process is not None:
+            self._process.stdin.close()
+            self._process.stdout.close()
+            self._process.wait(timeout=30)
+            self._process = None
+        self._stderr.close()
+
+    def _start(self):
+        environment = dict(os.environ, PYTHONPATH=str(self.target), PYTHONWARNINGS="ignore")
+        self._process = subprocess.Popen(
+            [sys.executable, str(SERVER), str(self.target)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=environment,
+        )
+        try:
+            return self._reply()
+        except (EOFError, TimeoutError) as error:
+            raise OfficialCrashed(self._bury("start")) from error
+
+    def _reply(self):
+        # Strictly one reply for one request, so nothing waits unseen in the buffer.
+        if not select.select([self._process.stdout], [], [], REPLY_SECONDS)[0]:
+            raise TimeoutError(f"no reply in {REPLY_SECONDS} s")
+        return pickle.load(self._process.stdout)
+
+    def _bury(self, what):
+        process, self._process = self._process, None
+        process.kill()
+        process.stdin.close()
+        process.stdout.close()
+        status = process.wait(timeout=30)
+        self._stderr.seek(0)
+        tail = self._stderr.read().decode(errors="replace")[-1500:]
+        return f"official died ({status}) in {what[:300]}\n{tail}"

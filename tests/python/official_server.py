@@ -1,0 +1,57 @@
+"""Serves operations.py on the official package, by pickles over stdin and stdout.
+
+Started by official_client.py with the directory that holds official's package
+as its only argument.
+"""
+
+import contextlib
+import os
+import pickle
+import sys
+
+
+def use_official(directory):
+    """Import official's safetensors from `directory`, or die saying what came instead."""
+    # An editable install puts its own finder first; it would hand out our package.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if isinstance(finder, type)]
+    sys.path.insert(0, directory)
+    import safetensors
+
+    here = os.path.realpath(directory)
+    for module in (safetensors, safetensors._safetensors_rust):
+        found = os.path.realpath(module.__file__)
+        assert os.path.commonpath([here, found]) == here, f"imported {found}, not official's"
+    assert not safetensors._safetensors_rust.__file__.endswith(".py"), "not the Rust extension"
+    assert not hasattr(safetensors, "_core"), "imported our own package"
+    return safetensors.__version__
+
+
+def serve(requests, replies):
+    """Answer (operation, args, kwargs) with an Outcome until the input ends."""
+    import operations
+
+    with contextlib.suppress(ModuleNotFoundError):
+        # Official knows BF16 in NumPy only where something has imported this.
+        import ml_dtypes  # noqa: F401
+    while True:
+        try:
+            name, args, kwargs = pickle.load(requests)
+        except EOFError:
+            return
+        outcome = operations.run(name, *args, **kwargs)
+        replies.write(pickle.dumps(outcome))
+        replies.flush()
+
+
+def main():
+    """Keep the real stdout for replies, so that a stray print cannot corrupt them."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    version = use_official(sys.argv[1])
+    replies.write(pickle.dumps(version))
+    replies.flush()
+    serve(sys.stdin.buffer, replies)
+
+
+if __name__ == "__main__":
+    main()

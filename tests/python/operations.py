@@ -1,0 +1,285 @@
+"""What the tests ask of both packages; answers are plain data that can cross a pipe.
+
+The same functions run in the test's process on our package and in
+official_server.py on official's: both are imported as `safetensors`.
+"""
+
+import ctypes
+from typing import Any, NamedTuple, Optional
+
+import dtype_table
+from raw_file import Raw
+
+
+class Failure(NamedTuple):
+    """An exception, without the object."""
+
+    kind: str
+    bases: tuple
+    text: str
+    errno: Optional[int]
+
+
+class Outcome(NamedTuple):
+    """What an operation returned or raised."""
+
+    value: Any
+    failure: Optional[Failure]
+
+    @property
+    def ok(self):
+        """Whether it returned."""
+        return self.failure is None
+
+    def unwrap(self):
+        """The value; an AssertionError where there is none."""
+        assert self.failure is None, f"{self.failure.kind}: {self.failure.text}"
+        return self.value
+
+
+class Array(NamedTuple):
+    """A NumPy array or a PyTorch tensor, by value."""
+
+    dtype: str
+    shape: tuple
+    data: bytes
+
+
+def run(name, /, *args, **kwargs):
+    """Run the function of this module called `name`."""
+    try:
+        return Outcome(plain(globals()[name](*args, **kwargs)), None)
+    except KeyboardInterrupt:
+        raise
+    # A panic of official's derives from BaseException.
+    except BaseException as error:  # noqa: BLE001
+        return Outcome(None, failure(error))
+
+
+def failure(error):
+    """A Failure that describes an exception."""
+    names = tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+    return Failure(names[0], names[1:], str(error), getattr(error, "errno", None))
+
+
+def plain(value):
+    """`value` with arrays by value; what cannot be sent is sent as its repr."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return value
+    if isinstance(value, (Array, Raw)):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(plain(item) for item in value)
+    if hasattr(value, "untyped_storage"):
+        return Array(str(value.dtype), tuple(value.shape), torch_bytes(value))
+    if hasattr(value, "tobytes"):
+        return Array(str(value.dtype), value.shape, value.tobytes())
+    return repr(value)
+
+
+def torch_bytes(tensor):
+    """The bytes of a tensor on the CPU in C order."""
+    import torch
+
+    if tensor.numel() == 0:
+        return b""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def framework_module(framework):
+    """safetensors.torch or safetensors.numpy."""
+    if framework == "pt":
+        import safetensors.torch as module
+    else:
+        import safetensors.numpy as module
+    return module
+
+
+def to_tensor(framework, tensor):
+    """An array or tensor of a framework from a Raw."""
+    import numpy
+
+    flat = numpy.frombuffer(bytearray(tensor.data), numpy.uint8)
+    if framework == "np":
+        return flat.view(dtype_table.numpy_dtype(tensor.dtype)).reshape(tensor.shape)
+    import torch
+
+    dtype = dtype_table.torch_dtype(tensor.dtype)
+    shape = dtype_table.torch_shape(tensor.dtype, tensor.shape)
+    if not tensor.data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.from_numpy(flat).view(dtype).reshape(shape)
+
+
+def to_tensors(framework, tensors):
+    """A dict that `save` of a framework takes."""
+    return {name: to_tensor(framework, tensor) for name, tensor in tensors.items()}
+
+
+def look(path, framework, backend):
+    """All a handle tells about a file, tensors left out."""
+    import safetensors
+
+    with safetensors.safe_open(path, framework, backend=backend) as handle:
+        names = handle.keys()
+        slices = {name: handle.get_slice(name) for name in names}
+        return {
+            "keys": names,
+            "offset_keys": handle.offset_keys(),
+            "metadata": handle.metadata(),
+            "entries": {n: (s.get_dtype(), s.get_shape()) for n, s in slices.items()},
+        }
+
+
+def get_tensor_each(path, framework, backend):
+    """Every tensor of a file by get_tensor."""
+    import safetensors
+
+    with safetensors.safe_open(path, framework, backend=backend) as handle:
+        return {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
+
+
+def get_tensors(path, framework, backend):
+    """Every tensor of a file by get_tensors."""
+    import safetensors
+
+    with safetensors.safe_open(path, framework, backend=backend) as handle:
+        return handle.get_tensors()
+
+
+def get_slice(path, framework, backend, name, index):
+    """One slice of one tensor."""
+    import safetensors
+
+    with safetensors.safe_open(path, framework, backend=backend) as handle:
+        return handle.get_slice(name)[index]
+
+
+def load_file(path, framework, backend):
+    """A framework module's load_file."""
+    return framework_module(framework).load_file(path, backend=backend)
+
+
+def load(content, framework):
+    """A framework module's load."""
+    return framework_module(framework).load(content)
+
+
+def deserialize(content):
+    """`deserialize` as a dict of Raw: official's order is that of a hash table."""
+    import safetensors
+
+    pairs = safetensors.deserialize(content)
+    found = {n: Raw(e["dtype"], tuple(e["shape"]), bytes(e["data"])) for n, e in pairs}
+    assert len(found) == len(pairs)
+    return found
+
+
+def keys_by_file(path):
+    """The names in a file: the cheapest call that reads its whole header."""
+    import safetensors
+
+    return safetensors.safe_open(path, "np").keys()
+
+
+def keys_by_bytes(content):
+    """The names in a file's bytes."""
+    return sorted(deserialize(content))
+
+
+def save(tensors, metadata, framework):
+    """A framework module's save, from a dict of Raw."""
+    return framework_module(framework).save(to_tensors(framework, tensors), metadata)
+
+
+def save_file(tensors, path, metadata, framework):
+    """A framework module's save_file, and the bytes it left."""
+    framework_module(framework).save_file(to_tensors(framework, tensors), path, metadata)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def specs(tensors):
+    """TensorSpecs of a dict of Raw, and what keeps their memory."""
+    from safetensors import TensorSpec
+
+    kept, described = [], {}
+    for name, tensor in tensors.items():
+        row, shape = dtype_table.BY_NAME[tensor.dtype], tensor.shape
+        buffer = ctypes.create_string_buffer(tensor.data, max(len(tensor.data), 1))
+        kept.append(buffer)
+        described[name] = TensorSpec(
+            dtype=row.spec,
+            shape=list(dtype_table.torch_shape(tensor.dtype, shape)),
+            data_ptr=ctypes.addressof(buffer),
+            data_len=len(tensor.data),
+        )
+    return described, kept
+
+
+def serialize(tensors, metadata):
+    """`serialize`, from a dict of Raw."""
+    import safetensors
+
+    described, kept = specs(tensors)
+    content = safetensors.serialize(described, metadata)
+    assert len(kept) == len(tensors)
+    return content
+
+
+def serialize_file(tensors, path, metadata):
+    """`serialize_file`, and the bytes it left."""
+    import safetensors
+
+    described, kept = specs(tensors)
+    safetensors.serialize_file(described, path, metadata)
+    assert len(kept) == len(tensors)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def evaluate(source, /, **variables):
+    """A Python expression that sees safetensors, safe_open, np, torch, sn and st."""
+    import numpy
+
+    import safetensors
+    import safetensors.numpy
+
+    scope = dict(variables, np=numpy, sn=safetensors.numpy)
+    scope.update(safetensors=safetensors, safe_open=safetensors.safe_open)
+    # PyTorch takes seconds to import, and need not be there.
+    if "torch" in source or "st." in source:
+        import torch
+
+        import safetensors.torch
+
+        scope.update(torch=torch, st=safetensors.torch)
+    return eval(source, scope)  # noqa: S307
+
+
+def surface(modules):
+    """{module: {name: [kind, parameters]}} of importable modules, for public and private names."""
+    import importlib
+    import inspect
+
+    def parameters(member):
+        try:
+            signature = inspect.signature(member)
+        except (TypeError, ValueError):
+            return None
+        listed = list(signature.parameters.values())
+        return [(p.name, p.kind.name, repr(p.default)) for p in listed]
+
+    found = {}
+    for module in modules:
+        members = vars(importlib.import_module(module))
+        found[module] = {
+            name: [type(member).__name__, parameters(member) if callable(member) else None]
+            for name, member in members.items()
+            if not name.startswith("__") and not inspect.ismodule(member)
+        }
+    return found

@@ -1,0 +1,19 @@
+"""What a save that fails must raise."""
+
+import os
+
+import pytest
+
+from safetensors import SafetensorError
+
+
+def refused(call, kind, number):
+    """Run the call: it raises a SafetensorError that is the right OSError too."""
+    with pytest.raises(SafetensorError) as caught:
+        call()
+    error = caught.value
+    assert isinstance(error, kind)
+    assert isinstance(error, OSError)
+    assert error.errno == number
+    text = f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})"
+    assert str(error).startswith(text)

@@ -1,0 +1,222 @@
+"""What a handle and its arguments can do that official's cannot: a test for each difference."""
+
+import mmap
+import os
+import pathlib
+
+import numpy as np
+import pytest
+import raw_file
+from hostile_headers import GOOD
+from raw_file import raw
+
+import safetensors.numpy
+from safetensors import SafetensorError, deserialize, safe_open
+
+TENSORS = {
+    "z": raw("F32", (4, 6)),
+    "a": raw("BF16", (2,)),
+    "m": raw("F6_E2M3", (4,)),
+    "e": raw("U8", (0, 3)),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file whose order by offset is not that by name."""
+    return str(raw_file.write(tmp_path / "handle.safetensors", TENSORS))
+
+
+@pytest.fixture(params=["safe_open", "_safe_open_handle"])
+def opened(request, path):
+    """A handle of either kind."""
+    if request.param == "safe_open":
+        yield safe_open(path, "np")
+    else:
+        with open(path, "rb") as file:
+            yield safetensors._safe_open_handle(file, "np")
+
+
+def test_in(opened, official, path):
+    """Names of tensors, and nothing else, are in a handle."""
+    assert "a" in opened
+    assert "zz" not in opened
+    assert "" not in opened
+    assert "__metadata__" not in opened
+    assert not official.evaluate("'a' in safe_open(path, 'np')", path=path).ok
+
+
+def test_len(opened, official, path):
+    """The number of tensors."""
+    assert len(opened) == 4
+    assert not official.evaluate("len(safe_open(path, 'np'))", path=path).ok
+
+
+def test_iteration(opened, official, path):
+    """Over the names, in the order of keys()."""
+    assert list(opened) == opened.keys() == ["a", "e", "m", "z"]
+    assert not official.evaluate("list(safe_open(path, 'np'))", path=path).ok
+
+
+def test_a_handle_is_always_true(opened, tmp_path):
+    """`if handle:` means what it meant before there was a length."""
+    empty = safe_open(raw_file.write(tmp_path / "empty.st", {}), "np")
+    assert len(empty) == 0
+    assert list(empty) == empty.keys() == empty.offset_keys() == []
+    assert empty
+    empty.close()
+    assert empty
+    assert opened
+
+
+def test_handles_are_hashable_and_differ(opened, path):
+    """Programs keep them in sets."""
+    other = safe_open(path, "np")
+    assert len({opened, other, opened}) == 2
+    assert opened == opened  # noqa: PLR0124
+    assert opened != other
+
+
+def test_close(opened, official, path):
+    """`close` may be called twice; official has none."""
+    assert opened.close() is None
+    assert opened.close() is None
+    assert opened.__exit__(None, None, None) is None
+    assert not official.evaluate("safe_open(path, 'np').close()", path=path).ok
+
+
+CALLS = {
+    "keys": lambda handle: handle.keys(),
+    "offset_keys": lambda handle: handle.offset_keys(),
+    "metadata": lambda handle: handle.metadata(),
+    "get_tensor": lambda handle: handle.get_tensor("z"),
+    "get_tensor of a missing name": lambda handle: handle.get_tensor("zz"),
+    "get_tensors": lambda handle: handle.get_tensors(),
+    "get_slice": lambda handle: handle.get_slice("z"),
+    "get_tensor_meta": lambda handle: handle.get_tensor_meta("z"),
+    "in": lambda handle: "z" in handle,
+    "len": len,
+    "iteration": lambda handle: list(handle),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("how", ["close", "with"])
+def test_use_after_close(opened, name, how):
+    """A clear error, in official's words."""
+    if how == "close":
+        opened.close()
+    else:
+        with opened as entered:
+            assert entered is opened
+    with pytest.raises(SafetensorError, match="^File is closed"):
+        CALLS[name](opened)
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_slices_and_tensors_outlive_their_handle(path, backend):
+    """What was taken before goes on working."""
+    with safe_open(path, "np", backend=backend) as handle:
+        part, tensor = handle.get_slice("z"), handle.get_tensor("z")
+    os.unlink(path)
+    assert part.get_shape() == [4, 6]
+    assert part.get_dtype() == "F32"
+    assert np.array_equal(part[1:3], tensor[1:3])
+    assert tensor.tobytes() == TENSORS["z"].data
+
+
+def test_an_open_handle_may_be_entered_and_left_by_hand(path):
+    """As programs do that keep many handles."""
+    handle = safe_open(filename=path, framework="np", device="cpu", backend="mmap")
+    assert handle.__enter__() is handle
+    assert handle.keys()
+    handle.__exit__(None, None, None)
+    with pytest.raises(SafetensorError):
+        handle.keys()
+
+
+def test_get_tensor_meta(opened):
+    """dtype, shape and offsets within the data, without reading any."""
+    begin = 0
+    for name, tensor in TENSORS.items():
+        meta = opened.get_tensor_meta(name)
+        end = begin + len(tensor.data)
+        assert type(meta) is safetensors.TensorMeta
+        assert (meta.dtype, meta.shape) == (tensor.dtype, list(tensor.shape))
+        assert meta.data_offsets == (begin, end)
+        assert [type(x) for x in (meta.dtype, meta.shape, meta.data_offsets)] == [str, list, tuple]
+        begin = end
+    with pytest.raises(SafetensorError, match="^File does not contain tensor zz"):
+        opened.get_tensor_meta("zz")
+
+
+def test_paths_of_every_kind(official, tmp_path):
+    """str, bytes, os.PathLike of either, and names that are not UTF-8."""
+
+    class OfBytes:
+        def __fspath__(self):
+            return os.fsencode(path)
+
+    for name in (b"plain.st", "é😀.st".encode(), b"not-utf-8-\xff\xfe.st"):
+        path = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
+        try:
+            pathlib.Path(path).write_bytes(GOOD)
+        except OSError as error:
+            pytest.skip(f"this file system refuses the name: {error}")
+        for form in (path, os.fsencode(path), pathlib.Path(path), OfBytes()):
+            assert safe_open(form, "np").keys() == ["a"]
+            assert list(safetensors.numpy.load_file(form)) == ["a"]
+    assert not official.evaluate("safe_open(path, 'np')", path=os.fsencode(path)).ok
+
+
+def test_deserialize_and_load_take_any_bytes_like_object(official, tmp_path):
+    """Official takes bytes alone."""
+    path = raw_file.write(tmp_path / "bytes.st", GOOD)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        forms = [GOOD, bytearray(GOOD), memoryview(GOOD), memoryview(bytearray(GOOD))]
+        forms += [np.frombuffer(GOOD, np.uint8), memoryview(b"x" + GOOD)[1:], mapped]
+        for form in forms:
+            assert [name for name, _ in deserialize(form)] == ["a"]
+            assert safetensors.numpy.load(form)["a"].tolist() == [0, 0]
+    with pytest.raises((TypeError, BufferError, ValueError)):
+        deserialize(memoryview(GOOD)[::2])
+    assert official.run("load", bytearray(GOOD), "np").failure.kind == "builtins.TypeError"
+
+
+def test_load_for_torch_takes_any_bytes_like_object():
+    """The tensors are their own: writing to them leaves the caller's bytes alone."""
+    pytest.importorskip("torch")
+    import safetensors.torch
+
+    for form in (GOOD, bytearray(GOOD), memoryview(GOOD)):
+        tensor = safetensors.torch.load(form)["a"]
+        tensor += 1
+        assert tensor.tolist() == [1, 1]
+        assert bytes(form) == GOOD
+
+
+def test_devices_of_every_kind(official, tmp_path):
+    """torch.device objects, "cpu:0" and "meta"; official knows only words of its own list."""
+    torch = pytest.importorskip("torch")
+    import safetensors.torch
+
+    path = str(raw_file.write(tmp_path / "device.st", {"a": raw("BF16", (2, 3))}))
+    for device in ("cpu", "cpu:0", torch.device("cpu"), torch.device("cpu:0"), None):
+        with safe_open(path, "pt", device) as handle:
+            assert handle.get_tensor("a").device.type == "cpu"
+            assert handle.get_slice("a")[:1].device.type == "cpu"
+    for device in ("meta", torch.device("meta")):
+        for backend in ("mmap", "pread"):
+            with safe_open(path, "pt", device, backend=backend) as handle:
+                found = [
+                    handle.get_tensor("a"),
+                    handle.get_slice("a")[:],
+                    handle.get_tensors()["a"],
+                ]
+        found.append(safetensors.torch.load_file(path, device)["a"])
+        for tensor in found:
+            assert (tensor.device.type, tensor.dtype) == ("meta", torch.bfloat16)
+            assert tensor.shape == (2, 3)
+    assert not official.evaluate("safe_open(path, 'pt', torch.device('cpu'))", path=path).ok
+    assert not official.evaluate("safe_open(path, 'pt', 'meta')", path=path).ok
+    assert not official.evaluate("safe_open(path, 'pt', 'cpu:0')", path=path).ok

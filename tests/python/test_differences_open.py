@@ -1,0 +1,342 @@
+"""Where opening is better than official's on purpose: a test for each difference."""
+
+import errno
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+
+import hostile_headers
+import operations
+import pytest
+import raw_file
+from hostile_headers import EIGHT, GOOD, text
+from raw_file import entry, from_entries, raw
+
+from safetensors import SafetensorError, deserialize, safe_open
+
+ENTRY = '{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+FIELDS = ENTRY[1:-1]
+MANY = ",".join(f'"{i}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(500))
+DUPLICATES = {
+    "names": f'{{"a":{ENTRY},"a":{ENTRY}}}',
+    "names, one escaped": f'{{"a":{ENTRY},"\\u0061":{ENTRY}}}',
+    "names, both escaped": f'{{"\\ud83d\\ude00":{ENTRY},"😀":{ENTRY}}}',
+    "names, far apart": f'{{"a":{ENTRY},{MANY},"a":{ENTRY}}}',
+    "empty names": f'{{"":{ENTRY},"":{ENTRY}}}',
+    "metadata keys": f'{{"__metadata__":{{"k":"1","k":"2"}},"a":{ENTRY}}}',
+    "metadata keys, one escaped": f'{{"__metadata__":{{"k":"1","\\u006b":"1"}},"a":{ENTRY}}}',
+    "unknown fields": f'{{"a":{{"x":1,"x":1,{FIELDS}}}}}',
+    "keys in an unknown field": f'{{"a":{{"x":{{"y":1,"y":2}},{FIELDS}}}}}',
+    "keys deep in an unknown field": f'{{"a":{{"x":[[{{"y":[{{"z":1,"z":1}}]}}]],{FIELDS}}}}}',
+}
+DUPLICATES_OFFICIAL_REFUSES = {
+    "metadata": f'{{"__metadata__":{{}},"__metadata__":{{}},"a":{ENTRY}}}',
+    "metadata, one escaped": f'{{"__metadata__":{{}},"\\u005f_metadata__":{{}},"a":{ENTRY}}}',
+    "metadata null and again": f'{{"__metadata__":null,"__metadata__":null,"a":{ENTRY}}}',
+    "fields": f'{{"a":{{"dtype":"F32",{FIELDS}}}}}',
+    "fields, one escaped": f'{{"a":{{"d\\u0074ype":"F32",{FIELDS}}}}}',
+}
+
+
+def refused(content, tmp_path):
+    """The text with which a file and its bytes are refused."""
+    path = raw_file.write(tmp_path / "refused.safetensors", content)
+    with pytest.raises(SafetensorError) as by_bytes:
+        deserialize(content)
+    for backend in ("mmap", "pread"):
+        with pytest.raises(SafetensorError) as by_file:
+            safe_open(path, "np", backend=backend)
+        assert str(by_file.value).startswith("Error while deserializing header: ")
+    assert str(by_bytes.value).startswith("Error while deserializing: ")
+    return str(by_file.value)
+
+
+@pytest.mark.parametrize("name", DUPLICATES)
+def test_duplicate_keys_are_refused(official, tmp_path, name):
+    """At every level and by every route; official keeps the last, or one of them."""
+    content = from_entries(DUPLICATES[name], EIGHT)
+    assert "duplicate" in refused(content, tmp_path).lower()
+    assert official.run("keys_by_bytes", content).ok
+
+
+@pytest.mark.parametrize("name", DUPLICATES_OFFICIAL_REFUSES)
+def test_duplicate_keys_that_official_refuses_too(official, tmp_path, name):
+    """The fields of an entry, and `__metadata__` itself."""
+    content = from_entries(DUPLICATES_OFFICIAL_REFUSES[name], EIGHT)
+    assert "duplicate" in refused(content, tmp_path).lower()
+    assert not official.run("keys_by_bytes", content).ok
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "\r", "        "])
+def test_white_space_before_the_header_is_refused(official, tmp_path, space):
+    """The format says that a header begins with `{`."""
+    content = from_entries(space + "{}")
+    refused(content, tmp_path)
+    assert official.run("keys_by_bytes", content).ok
+
+
+@pytest.mark.parametrize("tail", ["\n", "\t", "\r", " \n ", "  \t"])
+def test_trailing_bytes_other_than_spaces_are_refused(official, tmp_path, tail):
+    """The format pads with spaces only."""
+    content = from_entries("{}" + tail)
+    refused(content, tmp_path)
+    assert official.run("keys_by_bytes", content).ok
+
+
+@pytest.mark.parametrize("entry_text", ['["F32",[2],[0,8]]', '[{"F32":null},[2],[0,8]]'])
+def test_an_entry_that_is_not_an_object_is_refused(official, tmp_path, entry_text):
+    """Official takes the fields of an entry in an array."""
+    refused(text(entry_text), tmp_path)
+    assert official.run("keys_by_bytes", text(entry_text)).ok
+
+
+def test_a_dtype_that_is_not_a_string_is_refused(official, tmp_path):
+    """Official takes an object with the dtype as its only key."""
+    content = text('{"dtype":{"F32":null},"shape":[2],"data_offsets":[0,8]}')
+    refused(content, tmp_path)
+    assert official.run("keys_by_bytes", content).ok
+
+
+def test_metadata_null_is_accepted(official, tmp_path):
+    """mlx writes it. Official takes it too; both say there is no metadata."""
+    path = raw_file.write(tmp_path / "null.st", hostile_headers.ACCEPTED["metadata null"])
+    for peer in (operations, official):
+        answer = peer.run("look", str(path), "np", "mmap").unwrap()
+        assert (answer["keys"], answer["metadata"]) == (["a"], None)
+
+
+def test_unknown_fields_are_skipped(tmp_path):
+    """Any JSON value in a field of another name, before, between and after the known."""
+    for value in ("null", "1e5", '"F32"', "[[[]]]", '{"dtype":"U8","shape":[9]}', "-0.5", "1e300"):
+        for at in (0, 1, 2, 3):
+            fields = ['"dtype":"F32"', '"shape":[2]', '"data_offsets":[0,8]']
+            fields.insert(at, f'"extra":{value}')
+            path = raw_file.write(tmp_path / "fields.st", text("{" + ",".join(fields) + "}"))
+            with safe_open(path, "np") as handle:
+                assert handle.get_slice("a").get_shape() == [2]
+
+
+def peak_growth(code, path):
+    """KiB by which the peak memory of a fresh process grows when it runs `code`."""
+    script = (
+        "import sys, safetensors\n"
+        "def peak():\n"
+        "    lines = open('/proc/self/status').read().splitlines()\n"
+        "    return next(int(line.split()[1]) for line in lines if line.startswith('VmHWM'))\n"
+        f"path, before = sys.argv[1], peak()\n{code}\nprint(peak() - before)"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return int(done.stdout)
+
+
+HEAVY = {
+    "numbers": "[" + "0," * 2_000_000 + "0]",
+    "empty arrays": "[" + "[]," * 1_300_000 + "[]]",
+    "empty objects": "[" + "{}," * 1_300_000 + "{}]",
+    "one key": "[" + '{"":0},' * 600_000 + "0]",
+    "strings": "[" + '"",' * 1_300_000 + "0]",
+    "one long string": '"' + "x" * 4_000_000 + '"',
+    "escapes": '"' + "\\n" * 2_000_000 + '"',
+    "keys": "{" + ",".join(f'"{i}":0' for i in range(400_000)) + "}",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+@pytest.mark.parametrize("name", HEAVY)
+def test_memory_while_parsing_is_a_small_multiple_of_the_header(tmp_path, name):
+    """A 4 MB header costs a few times 4 MB; official: 67 MB for `numbers`, 182 for `one key`."""
+    content = text('{"x":' + HEAVY[name] + "," + FIELDS + "}")
+    path = raw_file.write(tmp_path / "heavy.st", content)
+    code = "try: safetensors.safe_open(path, 'np')\nexcept safetensors.SafetensorError: pass"
+    assert peak_growth(code, path) < 8 * len(content) / 1024
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_nesting_is_bounded(tmp_path, opening):
+    """A header that is all brackets is refused, and no stack overflows."""
+    depth = 20_000_000 // len(opening)
+    refused(from_entries('{"a":' + opening * depth), tmp_path)
+
+
+def open_in_child(path, seconds=20):
+    """What a fresh process says when it opens `path`; a hang is a failure."""
+    code = (
+        "import sys, safetensors\n"
+        "for backend in ('mmap', 'pread'):\n"
+        "    try: safetensors.safe_open(sys.argv[1], 'np', backend=backend)\n"
+        "    except (OSError, safetensors.SafetensorError) as error:\n"
+        "        print(type(error).__name__, getattr(error, 'errno', None), error)\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, "opened, or an error of two lines"
+    assert lines[0] == lines[1]
+    return lines[0]
+
+
+def test_a_directory_is_an_is_a_directory_error(official, tmp_path):
+    """Official: OSError, "No such device", no errno."""
+    for backend in ("mmap", "pread"):
+        with pytest.raises(IsADirectoryError) as caught:
+            safe_open(tmp_path, "np", backend=backend)
+        assert caught.value.errno == errno.EISDIR
+        assert str(tmp_path) in str(caught.value)
+    theirs = official.evaluate("safe_open(path, 'np')", path=str(tmp_path)).failure
+    assert (theirs.kind, theirs.errno) == ("builtins.OSError", None)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_named_pipe_is_refused_at_once(tmp_path):
+    """Official waits for a writer for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    assert str(tmp_path / "pipe") in open_in_child(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no sockets in the file system here")
+def test_a_socket_is_refused(tmp_path, monkeypatch):
+    """Its name is given, and no connection is tried."""
+    # A socket's path may be no longer than 107 bytes.
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        assert str(tmp_path / "socket") in open_in_child(tmp_path / "socket")
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero", "/dev/urandom"])
+def test_a_device_is_refused_at_once(device):
+    """/dev/zero would have been read as an endless file."""
+    if not os.path.exists(device):
+        pytest.skip(f"no {device} here")
+    assert device in open_in_child(device)
+
+
+def sparse_file(path, size):
+    """A file of one U8 tensor of `size` bytes that takes no space on disk."""
+    header = from_entries({"a": entry("U8", (size,), 0, size)})
+    path.write_bytes(header)
+    try:
+        os.truncate(path, len(header) + size)
+    except OSError as error:
+        pytest.skip(f"this file system has no sparse files of that size: {error}")
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/sys/vm")
+def test_a_file_larger_than_memory_opens(tmp_path):
+    """64 GB mapped private and writable, where the kernel counts no reserve for it."""
+    if pathlib.Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
+        pytest.skip("vm.overcommit_memory=2 counts every private mapping")
+    path = sparse_file(tmp_path / "huge.st", 64 << 30)
+    with safe_open(path, "np") as handle:
+        tensor = handle.get_tensor("a")
+        assert tensor.shape == (64 << 30,)
+        assert tensor[-1] == 0
+        tensor[-1] = 7
+        assert handle.get_slice("a")[-1:].tolist() == [7]
+    with safe_open(path, "np", backend="pread") as handle:
+        assert handle.get_slice("a")[-2:].tolist() == [0, 0]
+
+
+def os_error(path, kind, number):
+    """The error for `path`, checked for its class, errno and file name."""
+    found = []
+    for backend in ("mmap", "pread"):
+        with pytest.raises(kind) as caught:
+            safe_open(path, "np", backend=backend)
+        assert caught.value.errno == number
+        assert caught.value.filename is None, "that would change str()"
+        assert os.fspath(path) in str(caught.value)
+        found.append(str(caught.value))
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_missing_file_keeps_errno(official, tmp_path):
+    """Official's text, with ENOENT, which official does not set."""
+    path = str(tmp_path / "missing.st")
+    assert os_error(path, FileNotFoundError, errno.ENOENT).startswith(
+        f"No such file or directory: {path}"
+    )
+    theirs = official.evaluate("safe_open(path, 'np')", path=path).failure
+    assert theirs.errno is None
+
+
+def test_a_file_as_folder_is_a_not_a_directory_error(official, tmp_path):
+    """ENOTDIR; for official every file that cannot be opened is a missing one."""
+    path = str(raw_file.write(tmp_path / "file.st", GOOD) / "x")
+    assert os_error(path, NotADirectoryError, errno.ENOTDIR)
+    theirs = official.evaluate("safe_open(path, 'np')", path=path).failure
+    assert theirs.kind == "builtins.FileNotFoundError"
+
+
+def test_permission_denied_is_a_permission_error(tmp_path):
+    """EACCES, which the superuser gets by being somebody else for a moment."""
+    path = raw_file.write(tmp_path / "secret.st", GOOD)
+    path.chmod(0)
+    superuser = hasattr(os, "geteuid") and os.geteuid() == 0
+    if superuser:
+        os.seteuid(65534)
+    try:
+        os_error(path, PermissionError, errno.EACCES)
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+def test_a_loop_of_links_keeps_errno(tmp_path):
+    """An error with no class of its own is an OSError with its errno."""
+    (tmp_path / "loop").symlink_to("loop")
+    os_error(tmp_path / "loop", OSError, errno.ELOOP)
+
+
+def test_a_truncated_download_says_how_much_is_missing(tmp_path):
+    """How many bytes the header promises, how many there are, and a guess why."""
+    full = raw_file.to_bytes({"a": raw("U8", (5_000_000,), bytes(5_000_000))})
+    message = refused(full[:1_500_000], tmp_path)
+    assert message.startswith("Error while deserializing header: incomplete metadata, file not")
+    assert f"expects {len(full):,} bytes, has 1,500,000: truncated?" in message
+    assert "refused.safetensors" in message
+
+
+def zip_checkpoint():
+    """The first bytes of what torch.save writes, by hand."""
+    name = b"archive/data.pkl"
+    fields = (0x04034B50, 0, 0, 0, 0, 0, 0, 0, 0, len(name), 0)
+    return struct.pack("<IHHHHHIIIHH", *fields) + name + b"\x80\x02}q\x00." + bytes(200)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 548105171\n" % 7
+MISTAKEN = {
+    "a Git LFS pointer": (LFS, "git", "lfs"),
+    "a zip checkpoint": (zip_checkpoint(), "zip", ""),
+    "a pickle": (b"\x80\x02}q\x00(X\x01\x00\x00\x00aq\x01K\x01u." + bytes(40), "pickle", ""),
+    "an HTML page": (b"<!DOCTYPE html>\n<html><head><title>404</title></html>\n", "html", ""),
+    "an HTML page in capitals": (b"  <HTML><HEAD></HEAD></HTML>", "html", ""),
+    "a GGUF file": (b"GGUF" + struct.pack("<IQQ", 3, 2, 5) + bytes(100), "gguf", ""),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_other_files_are_named(official, tmp_path, name):
+    """Official's text, and what the file seems to be."""
+    content, *words = MISTAKEN[name]
+    message = refused(content, tmp_path)
+    theirs = official.run("keys_by_file", str(tmp_path / "refused.safetensors")).failure
+    assert message.startswith(theirs.text)
+    added = message[len(theirs.text) :].lower().replace("refused.safetensors", "")
+    assert all(word in added for word in words), message
+
+
+def test_errors_name_the_file(tmp_path):
+    """Behind official's text."""
+    for content in hostile_headers.REFUSED.values():
+        assert "refused.safetensors" in refused(content, tmp_path)
+    path = raw_file.write(tmp_path / "named.st", GOOD)
+    with safe_open(path, "np") as handle, pytest.raises(SafetensorError) as caught:
+        handle.get_tensor("zz")
+    assert str(caught.value).startswith("File does not contain tensor zz")

@@ -1,0 +1,172 @@
+"""What we read from a good file is what official reads."""
+
+import json
+
+import dtype_table
+import operations
+import pytest
+import raw_file
+import strategies
+from hypothesis import given
+
+# Official has no slices of F4, and gives it to PyTorch with mmap only: see test_dtypes.py.
+TORCH = [name for name in dtype_table.SAVEABLE if name != "F4"]
+NUMPY = [*dtype_table.NUMPY_NATIVE, "BF16"]
+ALL = [dtype.name for dtype in dtype_table.TABLE]
+BACKENDS = ["mmap", "pread"]
+
+
+def both(official, name, *args):
+    """The same operation by us and by official, both of which must succeed."""
+    return operations.run(name, *args).unwrap(), official.run(name, *args).unwrap()
+
+
+def tensors_of(content):
+    """The tensors of a good file, by Python's json."""
+    header, data = raw_file.split(content)
+    found = {}
+    for name, entry in json.loads(header).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            found[name] = raw_file.Raw(entry["dtype"], tuple(entry["shape"]), data[begin:end])
+    return found
+
+
+def offsets_of(content):
+    """(begin, end) by name."""
+    header = json.loads(raw_file.split(content)[0])
+    return {n: tuple(e["data_offsets"]) for n, e in header.items() if n != "__metadata__"}
+
+
+def same_tensors(ours, theirs, content, framework):
+    """Both dicts hold the same values, and the bytes are those of the file."""
+    assert ours == theirs
+    expected = tensors_of(content)
+    assert ours.keys() == expected.keys()
+    for name, tensor in ours.items():
+        assert tensor.data == expected[name].data
+        if framework == "pt":
+            dtype = str(dtype_table.torch_dtype(expected[name].dtype))
+        else:
+            dtype = str(dtype_table.numpy_dtype(expected[name].dtype))
+        assert (tensor.dtype, tensor.shape) == (dtype, expected[name].shape)
+
+
+@pytest.fixture(params=["np", "pt"])
+def framework(request):
+    """A framework that is installed."""
+    pytest.importorskip("torch" if request.param == "pt" else "numpy")
+    if request.param == "np":
+        pytest.importorskip("ml_dtypes")
+    return request.param
+
+
+def dtypes_for(framework):
+    """The dtypes official reads into a framework."""
+    return TORCH if framework == "pt" else NUMPY
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@strategies.examples(60)
+@given(content=strategies.files(ALL))
+def test_keys_order_metadata_and_entries(official, scratch, backend, content):
+    """Names, their order by offset, metadata, dtypes and shapes, for every dtype."""
+    path = str(raw_file.write(scratch / "look.safetensors", content))
+    ours, theirs = both(official, "look", path, "np", backend)
+    offsets = offsets_of(content)
+    for answer in (ours, theirs):
+        begins = [offsets[name] for name in answer["offset_keys"]]
+        assert begins == sorted(begins)
+    # Which of two tensors at one place comes first is up to a hash table in official.
+    assert sorted(ours.pop("offset_keys")) == sorted(theirs.pop("offset_keys"))
+    assert ours == theirs
+    assert ours["keys"] == sorted(tensors_of(content))
+    assert ours["metadata"] == json.loads(raw_file.split(content)[0]).get("__metadata__")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("operation", ["get_tensor_each", "get_tensors", "load_file"])
+def test_tensors_of_a_file(official, scratch, framework, operation, backend):
+    """Bytes, dtype and shape by every call that reads tensors from a file."""
+
+    @strategies.examples(25)
+    @given(content=strategies.files(dtypes_for(framework)))
+    def check(content):
+        path = str(raw_file.write(scratch / "read.safetensors", content))
+        ours, theirs = both(official, operation, path, framework, backend)
+        same_tensors(ours, theirs, content, framework)
+        if operation != "get_tensor_each":
+            offsets = offsets_of(content)
+            for answer in (ours, theirs):
+                begins = [offsets[name] for name in answer]
+                assert begins == sorted(begins)
+
+    check()
+
+
+def test_tensors_of_bytes(official, framework):
+    """`load` of a framework; official's has no F8_E8M0 for PyTorch and no BF16 for NumPy."""
+    lacking = {"F8_E8M0", "BF16"} if framework == "np" else {"F8_E8M0"}
+    known = [name for name in dtypes_for(framework) if name not in lacking]
+
+    @strategies.examples(60)
+    @given(content=strategies.files(known))
+    def check(content):
+        ours, theirs = both(official, "load", content, framework)
+        same_tensors(ours, theirs, content, framework)
+
+    check()
+
+
+@strategies.examples(100)
+@given(content=strategies.files(ALL))
+def test_deserialize(official, content):
+    """`deserialize` gives dtype, shape and bytes of every tensor, F6 too."""
+    ours, theirs = both(official, "deserialize", content)
+    assert ours == theirs == tensors_of(content)
+
+
+def test_deserialize_gives_a_list_of_pairs_with_bytearrays(official):
+    """The types in deserialize's answer, which programs rely on."""
+    content = raw_file.to_bytes({"a": raw_file.raw("F32", (2,))})
+    source = "[(n, sorted(e), *[type(e[k]).__name__ for k in sorted(e)]) for n, e in (lambda d: d)"
+    source += "(safetensors.deserialize(content))]"
+    expected = [("a", ["data", "dtype", "shape"], "bytearray", "str", "list")]
+    assert operations.run("evaluate", source, content=content).unwrap() == expected
+    assert official.evaluate(source, content=content).unwrap() == expected
+    assert type(operations.evaluate("safetensors.deserialize(c)", c=content)) is list
+
+
+def test_metadata_is_a_fresh_dict(scratch):
+    """Callers pop from it, and the next call must not see that."""
+    content = raw_file.to_bytes({"a": raw_file.raw("U8", (1,))}, {"format": "pt", "k": "v"})
+    path = str(raw_file.write(scratch / "metadata.safetensors", content))
+    with operations.evaluate("safe_open(path, 'np')", path=path) as handle:
+        assert handle.metadata().pop("format") == "pt"
+        assert handle.metadata() == {"format": "pt", "k": "v"}
+
+
+def test_no_metadata_is_none_and_empty_metadata_is_a_dict(official, scratch):
+    """None and {} are told apart, as in official."""
+    for metadata in (None, {}):
+        content = raw_file.to_bytes({"a": raw_file.raw("U8", (1,))}, metadata)
+        path = str(raw_file.write(scratch / "none.safetensors", content))
+        ours, theirs = both(official, "look", path, "np", "mmap")
+        assert ours["metadata"] == theirs["metadata"] == metadata
+
+
+def test_get_tensors_follows_offsets_not_names(official, scratch):
+    """A file whose order is not that of its names."""
+    tensors = {
+        "z": raw_file.raw("U8", (1,)),
+        "m": raw_file.raw("F32", (1,)),
+        "a": raw_file.raw("I8", (3,)),
+    }
+    path = str(raw_file.write(scratch / "order.safetensors", tensors))
+    for operation in ("get_tensors", "load_file"):
+        for backend in BACKENDS:
+            ours, theirs = both(official, operation, path, "np", backend)
+            assert list(ours) == list(theirs) == ["z", "m", "a"]
+    ours, theirs = both(official, "look", path, "np", "mmap")
+    assert ours["keys"] == theirs["keys"] == ["a", "m", "z"]
+    assert ours["offset_keys"] == theirs["offset_keys"] == ["z", "m", "a"]

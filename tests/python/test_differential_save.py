@@ -1,0 +1,187 @@
+"""What we write is byte for byte what official writes."""
+
+import json
+
+import dtype_table
+import operations
+import pytest
+import raw_file
+import strategies
+from hypothesis import example, given
+from raw_file import raw
+
+TORCH = dtype_table.SAVEABLE
+# Official has no word for ml_dtypes' float4_e2m1fn: see test_dtypes.py.
+NUMPY = [name for name in dtype_table.SAVEABLE if name != "F4"]
+ALL_ESCAPES = "".join(chr(code) for code in range(0x80)) + "\x80é\u2028\ufeff\uffff😀"
+
+
+@pytest.fixture(params=["np", "pt"])
+def framework(request):
+    """A framework that is installed."""
+    pytest.importorskip("torch" if request.param == "pt" else "numpy")
+    if request.param == "np":
+        pytest.importorskip("ml_dtypes")
+    return request.param
+
+
+def broken_in_official(tensors, metadata):
+    """Official 0.8.0 writes `{},"__metadata__":{}}` for this one input."""
+    return not tensors and metadata == {}
+
+
+def same_bytes(official, name, *args):
+    """Ours, which are official's."""
+    ours = operations.run(name, *args).unwrap()
+    assert ours == official.run(name, *args).unwrap()
+    return ours
+
+
+def check_content(content, tensors, metadata):
+    """The file holds what was saved, in the documented layout, by Python's json."""
+    header, data = raw_file.split(content)
+    assert len(header) % 8 == 0
+    assert header[:1] == b"{"
+    parsed = json.loads(header)
+    assert parsed.pop("__metadata__", None) == metadata
+    ranks = {dtype.name: rank for rank, dtype in enumerate(dtype_table.TABLE)}
+    assert list(parsed) == sorted(tensors, key=lambda name: (ranks[tensors[name].dtype], name))
+    end = 0
+    for name, entry in parsed.items():
+        begin, after = entry["data_offsets"]
+        assert begin == end
+        assert (entry["dtype"], tuple(entry["shape"])) == tensors[name][:2]
+        assert data[begin:after] == tensors[name].data
+        end = after
+    assert end == len(data)
+
+
+def test_save(official, framework):
+    """`save` of a framework: any dtypes, names, shapes, and at most one metadata key."""
+
+    @strategies.examples(50)
+    @given(
+        strategies.tensor_dicts(TORCH if framework == "pt" else NUMPY),
+        strategies.no_or_one_key,
+    )
+    def check(tensors, metadata):
+        if not broken_in_official(tensors, metadata):
+            content = same_bytes(official, "save", tensors, metadata, framework)
+            check_content(content, tensors, metadata)
+
+    check()
+
+
+def test_save_file(official, framework, scratch):
+    """`save_file` leaves the bytes that `save` returns, and each package opens the other's."""
+    path = str(scratch / f"save_file-{framework}.safetensors")
+
+    @strategies.examples(40)
+    @given(
+        strategies.tensor_dicts(TORCH if framework == "pt" else NUMPY),
+        strategies.no_or_one_key,
+    )
+    def check(tensors, metadata):
+        if broken_in_official(tensors, metadata):
+            return
+        theirs = official.run("save_file", tensors, path, metadata, framework).unwrap()
+        by_us = operations.run("look", path, "np", "mmap").unwrap()
+        ours = operations.run("save_file", tensors, path, metadata, framework).unwrap()
+        assert ours == theirs
+        assert ours == operations.run("save", tensors, metadata, framework).unwrap()
+        by_official = official.run("look", path, "np", "mmap").unwrap()
+        assert sorted(by_us.pop("offset_keys")) == sorted(by_official.pop("offset_keys"))
+        assert by_us == by_official
+        assert by_us["keys"] == sorted(tensors)
+
+    check()
+
+
+@strategies.examples(70)
+@given(strategies.tensor_dicts(dtype_table.SAVEABLE), strategies.no_or_one_key)
+@example({"a": raw("F32", (2,)), "\x00": raw("F4", (4,))}, {ALL_ESCAPES: ALL_ESCAPES})
+@example({ALL_ESCAPES: raw("BOOL", (3,)), "": raw("U64", ())}, {"": ""})
+@example({}, None)
+def test_serialize(official, tensors, metadata):
+    """`serialize` from pointers; `deserialize` of either package reads it back."""
+    if broken_in_official(tensors, metadata):
+        return
+    content = same_bytes(official, "serialize", tensors, metadata)
+    check_content(content, tensors, metadata)
+    assert operations.run("deserialize", content).unwrap() == tensors
+    assert official.run("deserialize", content).unwrap() == tensors
+
+
+@strategies.examples(40)
+@given(strategies.tensor_dicts(dtype_table.SAVEABLE), strategies.no_or_one_key)
+def test_serialize_file(official, scratch, tensors, metadata):
+    """`serialize_file` writes what `serialize` returns."""
+    if broken_in_official(tensors, metadata):
+        return
+    path = str(scratch / "serialize_file.safetensors")
+    content = same_bytes(official, "serialize_file", tensors, path, metadata)
+    assert content == operations.run("serialize", tensors, metadata).unwrap()
+
+
+@strategies.examples(40)
+@given(strategies.tensor_dicts(dtype_table.SAVEABLE), strategies.metadata)
+def test_many_metadata_keys_are_sorted_and_read_by_official(official, tensors, metadata):
+    """Official's order is that of a hash table; ours is sorted, and official reads it."""
+    content = operations.run("serialize", tensors, metadata).unwrap()
+    check_content(content, tensors, metadata)
+    assert official.run("deserialize", content).unwrap() == tensors
+    if metadata is not None:
+        written = json.loads(raw_file.split(content)[0])["__metadata__"]
+        assert list(written) == sorted(metadata)
+        backwards = dict(reversed(metadata.items()))
+        assert operations.run("serialize", tensors, backwards).unwrap() == content
+
+
+def test_no_tensors_and_empty_metadata_is_a_good_file(official, scratch):
+    """The one input for which official writes a file that nobody can read."""
+    ours = operations.run("serialize", {}, {}).unwrap()
+    check_content(ours, {}, {})
+    assert official.run("deserialize", ours).unwrap() == {}
+    theirs = official.run("serialize", {}, {}).unwrap()
+    assert not official.run("deserialize", theirs).ok
+
+
+@pytest.mark.parametrize("row", [r for r in dtype_table.TABLE if r.spec], ids=lambda row: row.name)
+def test_dtype_words(official, row):
+    """TensorSpec takes frameworks' words for a dtype and tells the format's."""
+    source = "(lambda s: (s.dtype, s.shape, s.data_ptr, s.data_len, repr(s)))"
+    source += "(safetensors.TensorSpec(dtype=word, shape=(2, 4), data_ptr=4096, data_len=7))"
+    ours = operations.run("evaluate", source, word=row.spec).unwrap()
+    assert ours == official.evaluate(source, word=row.spec).unwrap()
+    assert ours[:2] == (row.name, [2, 8] if row.name == "F4" else [2, 4])
+
+
+def test_layout_is_by_dtype_rank_then_name(official):
+    """All dtypes in one file, two names each."""
+    names = [f"{prefix}{row.name}" for row in dtype_table.TABLE if row.spec for prefix in "zaé"]
+    tensors = {name: raw(name[1:], (2, 2)) for name in reversed(names)}
+    content = same_bytes(official, "serialize", tensors, {"k": "v"})
+    check_content(content, tensors, {"k": "v"})
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1, 1), (2, 3, 4, 5, 6)])
+def test_shapes(official, framework, shape):
+    """Scalars, empty tensors and many dimensions."""
+    tensors = {"a": raw("F64", shape), "b": raw("BOOL", shape)}
+    check_content(same_bytes(official, "save", tensors, None, framework), tensors, None)
+
+
+@pytest.mark.parametrize("count", range(12))
+def test_padding(official, count):
+    """Every remainder of the header's length modulo 8."""
+    tensors = {"n" * count: raw("U8", (3,))}
+    check_content(same_bytes(official, "serialize", tensors, None), tensors, None)
+
+
+def test_files_large_enough_for_several_writes(official, framework, scratch):
+    """More than any buffer holds, to a new file and over an existing one."""
+    tensors = {f"t{i}": raw("F32", (1 << 18,), bytes([i]) * (1 << 20)) for i in range(9)}
+    path = str(scratch / f"large-{framework}.safetensors")
+    for _ in range(2):
+        content = same_bytes(official, "save_file", tensors, path, {"format": "pt"}, framework)
+    check_content(content, tensors, {"format": "pt"})

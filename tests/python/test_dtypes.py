@@ -1,0 +1,333 @@
+"""Every dtype of the format through every way to read and write it."""
+
+import subprocess
+import sys
+
+import dtype_table
+import numpy as np
+import operations
+import pytest
+import raw_file
+from dtype_table import BY_NAME, NUMPY_ML, NUMPY_NATIVE, SAVEABLE, numpy_dtype
+from raw_file import Raw, raw
+
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
+
+SHAPE = (2, 4)
+WHOLE_BYTES = [name for name in SAVEABLE if name != "F4"]
+F6 = ["F6_E2M3", "F6_E3M2"]
+BACKENDS = ["mmap", "pread"]
+# Low nibble first: 1 and 2, 3 and 4, ...; as E2M1 values in F4_VALUES.
+F4_BYTES = bytes([0x21, 0x43, 0x65, 0xF7])
+F4_VALUES = [[0.5, 1.0, 1.5, 2.0], [3.0, 4.0, 6.0, -6.0]]
+
+
+def tensor_of(name):
+    """The tensor of a dtype that all tests here use."""
+    return Raw("F4", SHAPE, F4_BYTES) if name == "F4" else raw(name, SHAPE)
+
+
+@pytest.fixture
+def torch():
+    """PyTorch, with its part of the package imported."""
+    module = pytest.importorskip("torch")
+    import safetensors.torch  # noqa: F401
+
+    return module
+
+
+@pytest.fixture
+def ml_dtypes():
+    """The dtypes NumPy lacks."""
+    return pytest.importorskip("ml_dtypes")
+
+
+@pytest.fixture
+def file_of(tmp_path):
+    """A function that writes a file with one tensor `a`."""
+    return lambda tensor: raw_file.write(tmp_path / "dtype.safetensors", {"a": tensor})
+
+
+def ways(path, framework, backend):
+    """The tensor `a` of a file by every call that gives all of it."""
+    module = operations.framework_module(framework)
+    with safe_open(path, framework, backend=backend) as handle:
+        return {
+            "get_tensor": handle.get_tensor("a"),
+            "get_tensors": handle.get_tensors()["a"],
+            "[:]": handle.get_slice("a")[:],
+            "[...]": handle.get_slice("a")[...],
+            "load_file": module.load_file(path, backend=backend)["a"],
+            "load": module.load(path.read_bytes())["a"],
+        }
+
+
+def check_saved(framework, tensors, path, expected):
+    """save and save_file write one tensor `a` as `expected`."""
+    module = operations.framework_module(framework)
+    content = module.save(tensors)
+    module.save_file(tensors, path)
+    assert path.read_bytes() == content
+    assert operations.deserialize(content) == {"a": expected}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", WHOLE_BYTES)
+def test_torch(torch, file_of, name, backend):
+    """Read in every way, slice by rows and columns, and save again."""
+    tensor = tensor_of(name)
+    path = file_of(tensor)
+    for way, found in ways(path, "pt", backend).items():
+        assert found.dtype == dtype_table.torch_dtype(name), way
+        assert tuple(found.shape) == SHAPE, way
+        assert operations.torch_bytes(found) == tensor.data, way
+    part = safe_open(path, "pt", backend=backend).get_slice("a")
+    size = len(tensor.data) // 8
+    assert operations.torch_bytes(part[1:]) == tensor.data[4 * size :]
+    assert operations.torch_bytes(part[0, 2]) == tensor.data[2 * size : 3 * size]
+    columns = b"".join(tensor.data[i * size : (i + 1) * size] for i in (1, 2, 5, 6))
+    assert operations.torch_bytes(part[:, 1:3]) == columns
+    check_saved("pt", {"a": found}, path.with_name("saved"), tensor)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_torch_f4_has_two_values_to_an_element(torch, file_of, official, backend):
+    """Read as official's get_tensor reads it, in the ways where official fails too."""
+    tensor = tensor_of("F4")
+    path = file_of(tensor)
+    for way, found in ways(path, "pt", backend).items():
+        assert (found.dtype, tuple(found.shape)) == (torch.float4_e2m1fn_x2, (2, 2)), way
+        assert operations.torch_bytes(found) == F4_BYTES, way
+    handle = safe_open(path, "pt", backend=backend)
+    part = handle.get_slice("a")
+    assert (part.get_shape(), part.get_dtype()) == ([2, 4], "F4")
+    assert handle.get_tensor_meta("a").shape == [2, 4]
+    assert operations.torch_bytes(part[1:]) == F4_BYTES[2:]
+    assert operations.torch_bytes(part[0]) == F4_BYTES[:2]
+    check_saved("pt", {"a": found}, path.with_name("saved"), tensor)
+    theirs = official.run("get_tensor_each", str(path), "pt", backend)
+    assert theirs.ok == (backend == "mmap")
+    assert not official.run("get_slice", str(path), "pt", backend, "a", slice(1, None)).ok
+    if theirs.ok:
+        assert theirs.value["a"] == operations.plain(found)
+
+
+def test_torch_refuses_f4_whose_rows_end_within_a_byte(torch, file_of):
+    """[2, 3] is six values in three bytes, which no shape of torch's type has."""
+    path = file_of(Raw("F4", (2, 3), F4_BYTES[:3]))
+    for backend in BACKENDS:
+        with safe_open(path, "pt", backend=backend) as handle:
+            assert handle.get_slice("a").get_shape() == [2, 3]
+            with pytest.raises(SafetensorError):
+                handle.get_tensor("a")
+
+
+def test_torch_load_of_bytes_where_official_has_no_type(torch, official):
+    """Official's `load` knows neither F8_E8M0 nor F4."""
+    for name in ("F8_E8M0", "F4"):
+        content = raw_file.to_bytes({"a": tensor_of(name)})
+        found = safetensors.torch.load(content)["a"]
+        assert found.dtype == dtype_table.torch_dtype(name)
+        assert operations.torch_bytes(found) == tensor_of(name).data
+        assert official.run("load", content, "pt").failure.kind == "builtins.KeyError"
+
+
+def test_torch_load_of_bytes_looks_its_table_up_live(torch, monkeypatch):
+    """Other projects add their dtypes to _TYPES."""
+    monkeypatch.setitem(safetensors.torch._TYPES, "U8", torch.int8)
+    content = raw_file.to_bytes({"a": raw("U8", (3,), b"\xff\x01\x02")})
+    found = safetensors.torch.load(content)["a"]
+    assert (found.dtype, found.tolist()) == (torch.int8, [-1, 1, 2])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", NUMPY_NATIVE)
+def test_numpy(file_of, name, backend):
+    """NumPy's own dtypes: every way to read, slices, and saving again."""
+    check_numpy(file_of, name, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", [name for name in NUMPY_ML if name != "F4"])
+def test_numpy_through_ml_dtypes(ml_dtypes, file_of, name, backend):
+    """The dtypes of ml_dtypes, likewise."""
+    check_numpy(file_of, name, backend)
+
+
+def check_numpy(file_of, name, backend):
+    """Every way to read a dtype of whole bytes into NumPy, slices, and saving again."""
+    tensor = tensor_of(name)
+    path = file_of(tensor)
+    expected = np.frombuffer(tensor.data, numpy_dtype(name)).reshape(SHAPE)
+    for way, found in ways(path, "np", backend).items():
+        assert type(found) is np.ndarray, way
+        assert (found.dtype, found.shape) == (expected.dtype, SHAPE), way
+        assert found.tobytes() == tensor.data, way
+        assert found.flags.writeable, way
+    part = safe_open(path, "np", backend=backend).get_slice("a")
+    for index in (
+        slice(1, None),
+        (slice(None), slice(1, 3)),
+        (0, 2),
+        (slice(None), slice(None, None, 2)),
+    ):
+        assert part[index].dtype == expected.dtype
+        assert part[index].tobytes() == expected[index].tobytes()
+    check_saved("np", {"a": found}, path.with_name("saved"), tensor)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(2, 4), (8,), (2, 2, 2), (4, 1, 2)], ids=str)
+def test_numpy_f4_has_one_value_to_an_element(ml_dtypes, file_of, backend, shape):
+    """The file's shape, and of each byte the low nibble first."""
+    tensor = Raw("F4", shape, F4_BYTES)
+    path = file_of(tensor)
+    expected = np.array(F4_VALUES).reshape(shape)
+    for way, found in ways(path, "np", backend).items():
+        assert (found.dtype, found.shape) == (ml_dtypes.float4_e2m1fn, shape), way
+        assert np.array_equal(found.astype(float), expected), way
+    check_saved("np", {"a": found}, path.with_name("saved"), tensor)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numpy_f4_slices_end_within_bytes(ml_dtypes, file_of, backend):
+    """Indices count values, not bytes."""
+    part = safe_open(file_of(tensor_of("F4")), "np", backend=backend).get_slice("a")
+    expected = np.array(F4_VALUES)
+    for index in (
+        1, (0, 1), (0, 0), (slice(None), 1), (slice(None), slice(1, 3)), (1, slice(1, None, 2)),
+        slice(0, 0), (slice(None), slice(None, None, 3)), (..., -1),
+    ):  # fmt: skip
+        found = part[index]
+        assert found.dtype == ml_dtypes.float4_e2m1fn
+        assert found.shape == expected[index].shape
+        assert np.array_equal(found.astype(float), expected[index]), index
+
+
+def test_numpy_f4_whose_rows_end_within_a_byte(ml_dtypes, file_of):
+    """[2, 3] is six values in three bytes: NumPy has a shape for that."""
+    tensor = Raw("F4", (2, 3), F4_BYTES[:3])
+    path = file_of(tensor)
+    for backend in BACKENDS:
+        found = safe_open(path, "np", backend=backend).get_tensor("a")
+        assert found.astype(float).tolist() == [[0.5, 1.0, 1.5], [2.0, 3.0, 4.0]]
+    check_saved("np", {"a": found}, path.with_name("saved"), tensor)
+
+
+def test_numpy_f4_of_half_a_byte_is_not_saved(ml_dtypes):
+    """Three values are a byte and a half, which a file cannot hold."""
+    with pytest.raises(SafetensorError):
+        safetensors.numpy.save({"a": np.zeros(3, ml_dtypes.float4_e2m1fn)})
+
+
+def test_numpy_dtypes_the_format_lacks(ml_dtypes, official):
+    """Refused in official's words."""
+    for name in ("int4", "uint4", "float8_e4m3", "float8_e3m4", "float6_e2m3fn"):
+        with pytest.raises(SafetensorError) as caught:
+            safetensors.numpy.save({"a": np.zeros((2, 4), getattr(ml_dtypes, name))})
+        assert str(caught.value).startswith(
+            f'Unknown dtype "{name}". Supported dtypes: bool, int8, '
+        )
+        source = "sn.save({'a': np.zeros((2, 4), getattr(__import__('ml_dtypes'), name))})"
+        assert official.evaluate(source, name=name).failure.kind.endswith("SafetensorError")
+
+
+@pytest.mark.parametrize("name", NUMPY_ML)
+def test_without_ml_dtypes_the_error_says_to_install_it(tmp_path, name):
+    """In a process where it cannot be imported; NumPy's own dtypes still work."""
+    path = raw_file.write(tmp_path / "a.st", {"a": tensor_of(name), "b": raw("F32", (2,))})
+    code = """
+import sys
+sys.modules["ml_dtypes"] = None
+import safetensors.numpy as sn
+from safetensors import SafetensorError, safe_open
+for backend in ("mmap", "pread"):
+    handle = safe_open(sys.argv[1], "np", backend=backend)
+    assert handle.get_tensor("b").dtype == "float32"
+    assert handle.get_slice("a").get_shape() == [2, 4]
+    for read in (
+        lambda: handle.get_tensor("a"),
+        lambda: handle.get_tensors(),
+        lambda: handle.get_slice("a")[:1],
+        lambda: sn.load_file(sys.argv[1], backend=backend),
+        lambda: sn.load(open(sys.argv[1], "rb").read()),
+    ):
+        try:
+            print("no error", read())
+        except SafetensorError as error:
+            print(error)
+"""
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 10, lines
+    for line in lines:
+        assert "ml_dtypes" in line, line
+        assert "install" in line, line
+
+
+@pytest.mark.parametrize("framework", ["np", "pt"])
+@pytest.mark.parametrize("name", F6)
+def test_f6_is_listed_and_refused(official, tmp_path, name, framework):
+    """No framework has a type for it: all but the values can be read."""
+    pytest.importorskip("torch" if framework == "pt" else "numpy")
+    tensors = {"a": raw(name, SHAPE), "b": raw("U8", (1,))}
+    path = raw_file.write(tmp_path / "f6.st", tensors)
+    text = f"Dtype not understood: {name}"
+    module = operations.framework_module(framework)
+    for backend in BACKENDS:
+        handle = safe_open(path, framework, backend=backend)
+        assert handle.keys() == handle.offset_keys() == ["a", "b"]
+        part = handle.get_slice("a")
+        assert (part.get_dtype(), part.get_shape()) == (name, [2, 4])
+        meta = handle.get_tensor_meta("a")
+        assert (meta.dtype, meta.shape, meta.data_offsets) == (name, [2, 4], (0, 6))
+        for read, argument in (
+            (handle.get_tensor, "a"),
+            (part.__getitem__, slice(None)),
+            (lambda backend: module.load_file(path, backend=backend), backend),
+            (lambda handle: handle.get_tensors(), handle),
+        ):
+            with pytest.raises(SafetensorError) as caught:
+                read(argument)
+            assert str(caught.value).startswith(text)
+        assert handle.get_tensor("b").tolist() == [1]
+    theirs = official.run("get_tensor_each", str(path), framework, "mmap").failure
+    assert theirs.text == text
+    assert operations.deserialize(path.read_bytes()) == tensors
+    # Official's `load` lets the KeyError of its table out.
+    with pytest.raises((SafetensorError, KeyError)) as caught:
+        module.load(path.read_bytes())
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SAVEABLE)
+def test_empty_and_scalar_tensors(tmp_path, name):
+    """No bytes, no dimensions, and no elements between dimensions."""
+    tensors = {"none": raw(name, (0,)), "middle": raw(name, (2, 0, 4))}
+    if name != "F4":
+        tensors["scalar"] = raw(name, ())
+    path = raw_file.write(tmp_path / "small.st", tensors)
+    for framework in ("np", "pt"):
+        pytest.importorskip("torch" if framework == "pt" else "ml_dtypes")
+        for backend in BACKENDS:
+            found = operations.get_tensor_each(path, framework, backend)
+            for key, tensor in tensors.items():
+                shape = tensor.shape
+                if framework == "pt":
+                    shape = dtype_table.torch_shape(name, shape)
+                assert tuple(found[key].shape) == shape
+                assert operations.plain(found[key]).data == tensor.data
+            assert operations.framework_module(framework).save(found) == operations.serialize(
+                tensors, None
+            )
+
+
+def test_the_table_of_dtypes_is_whole(official):
+    """Every dtype official names in its error for an unknown one is in the table here."""
+    content = raw_file.from_entries({"a": raw_file.entry("F99", (), 0, 0)})
+    text = official.run("deserialize", content).failure.text
+    assert len(BY_NAME) == 22
+    assert [name for name in BY_NAME if f"`{name}`" not in text] == []

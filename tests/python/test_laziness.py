@@ -1,0 +1,223 @@
+"""Nothing is read before it is asked for."""
+
+import ctypes
+import mmap
+import os
+import pathlib
+import re
+import resource
+import sys
+
+import handmade
+import numpy as np
+import pytest
+
+import safetensors.numpy as for_numpy
+from safetensors import safe_open
+
+torch = pytest.importorskip("torch")
+import safetensors.torch as for_torch  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="asks the Linux page cache"
+)
+PAGE = mmap.PAGESIZE
+MB = 1 << 20
+COUNT, ROWS = 24, 1 << 14
+
+
+def readahead():
+    """How far around what is asked for the kernel may read, in bytes."""
+    found = [
+        int(path.read_text()) for path in pathlib.Path("/sys/class/bdi").glob("*/read_ahead_kb")
+    ]
+    return max([2048, *found]) << 11
+
+
+# Pages nearer than this to what was asked for say nothing.
+AHEAD = readahead()
+
+every_kind = pytest.mark.parametrize(
+    ("framework", "backend"),
+    [(framework, backend) for framework in ("pt", "np") for backend in ("mmap", "pread")],
+)
+both_frameworks = pytest.mark.parametrize("framework", ["pt", "np"])
+
+
+def resident(path):
+    """For each page of the file, whether it lies in the page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        count = -(-len(view) // PAGE)
+        answer = np.zeros(count, "u1")
+        begin = np.frombuffer(view, "u1")
+        status = libc.mincore(
+            ctypes.c_void_p(begin.ctypes.data),
+            ctypes.c_size_t(len(view)),
+            ctypes.c_void_p(answer.ctypes.data),
+        )
+        assert status == 0, os.strerror(ctypes.get_errno())
+        del begin
+    return answer & 1
+
+
+def resident_after(path, begin):
+    """How many bytes of the file beyond `begin` lie in the page cache."""
+    return int(resident(path)[-(-begin // PAGE) :].sum()) * PAGE
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a file goes that is large, if only in name."""
+    yield tmp_path / "sparse.safetensors"
+    (tmp_path / "sparse.safetensors").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def cold(path):
+    """A file of 24 tensors of 64 MB, no page of it in memory; two rows are not zero."""
+    begin = handmade.write_sparse(path, {f"t{i:02}": (ROWS, 1024) for i in range(COUNT)})
+    with open(path, "r+b") as file:
+        for index, row, value in ((20, 3, 23), (23, 8000, 1043)):
+            file.seek(begin + 4096 * (ROWS * index + row))
+            file.write(np.full(1024, value, "f4").tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if resident(path).any():
+        pytest.skip("this file system keeps its files in memory")
+    if AHEAD > 32 * MB:
+        pytest.skip("this kernel reads too far ahead to tell")
+    return os.fspath(path)
+
+
+@every_kind
+def test_open_reads_the_header_only(cold, framework, backend):
+    with safe_open(cold, framework, backend=backend) as file:
+        assert len(file.keys()) == len(file.offset_keys()) == COUNT
+        assert file.metadata() is None
+        for name in file.keys():  # noqa: SIM118
+            part = file.get_slice(name)
+            assert part.get_shape() == [ROWS, 1024]
+            assert part.get_dtype() == "F32"
+        assert resident_after(cold, AHEAD) == 0
+        assert file.get_slice("t20")[3:4][0, 0] == 23
+        assert resident_after(cold, AHEAD) > 0
+
+
+@both_frameworks
+def test_get_tensor_by_mmap_reads_nothing(cold, framework):
+    with safe_open(cold, framework) as file:
+        tensors = [file.get_tensor(name) for name in file.offset_keys()]
+        everything = file.get_tensors()
+        assert len(everything) == COUNT
+        assert resident_after(cold, AHEAD) == 0
+        assert float(tensors[20][3, 0]) == 23
+        assert 0 < resident_after(cold, AHEAD) <= AHEAD
+
+
+@pytest.mark.parametrize("module", [for_torch, for_numpy], ids=["torch", "numpy"])
+def test_load_file_reads_nothing(cold, module):
+    loaded = module.load_file(cold)
+    assert resident_after(cold, AHEAD) == 0
+    assert float(loaded["t20"][3, 0]) == 23
+    assert 0 < resident_after(cold, AHEAD) <= AHEAD
+
+
+def test_load_model_of_other_dtype_reads_only_what_it_keeps(cold):
+    model = torch.nn.Module()
+    model.register_parameter("t20", torch.nn.Parameter(torch.zeros(ROWS, 1024).half()))
+    _missing, unexpected = for_torch.load_model(model, cold, strict=False)
+    assert len(unexpected) == COUNT - 1
+    assert float(model.t20.detach()[3, 0]) == 23
+    assert 64 * MB <= resident_after(cold, AHEAD) <= 64 * MB + 2 * AHEAD
+
+
+def test_a_mapping_holds_no_data_page(cold):
+    loaded = for_torch.load_file(cold)
+    with open("/proc/self/smaps") as smaps:
+        areas = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", smaps.read())
+    ours = [area for area in areas if os.path.realpath(cold) in area]
+    assert ours
+    held = sum(int(re.search(r"Rss:\s+(\d+) kB", area)[1]) << 10 for area in ours)
+    # One fault may map the 64 KB around it.
+    assert held <= 128 << 10
+    assert len(loaded) == COUNT
+
+
+@every_kind
+def test_rows_read_their_own_bytes(cold, framework, backend):
+    with safe_open(cold, framework, backend=backend) as file:
+        rows = file.get_slice("t23")[7999:8001]
+        assert float(rows[0, 0]) == 0
+        assert float(rows[1, 1023]) == 1043
+        assert file.get_slice("t22")[9000:9000, :].shape[0] == 0
+    read = resident_after(cold, AHEAD)
+    near = resident_after(cold, 4096 * (ROWS * 23 + 8000) - AHEAD)
+    assert 0 < read == near
+    assert near <= (2 * AHEAD if backend == "mmap" else 256 << 10)
+
+
+@every_kind
+def test_a_file_of_64_gb_opens_and_gives_a_row(path, framework, backend):
+    shapes = {"a": (1 << 20, 1 << 12), "b": (3, 1 << 20, 1 << 12), "c": (5,)}
+    try:
+        data = handmade.write_sparse(path, shapes)
+    except OSError as error:
+        pytest.skip(f"no sparse file of 64 GB here: {error}")
+    plane = 4 << 32
+    with open(path, "r+b") as file:
+        file.seek(data + plane + 2 * plane + 4 * (((1 << 20) - 3) * (1 << 12) + 7))
+        file.write(np.array([1.5, 2.5], "f4").tobytes())
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with safe_open(path, framework, backend=backend) as file:
+        part = file.get_slice("b")
+        assert part.get_shape() == [3, 1 << 20, 1 << 12]
+        row = part[2, -3:-2, 6:10]
+        assert np.asarray(row).tolist() == [[0.0, 1.5, 2.5, 0.0]]
+        assert float(part[2, (1 << 20) - 3, 8]) == 2.5
+        assert file.get_slice("a")[7].shape[0] == 1 << 12
+        assert file.get_tensor("c").shape[0] == 5
+        if backend == "mmap":
+            assert float(file.get_tensor("b")[2, -3, 7]) == 1.5
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    faults = after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt
+    assert faults < 2000
+
+
+@both_frameworks
+def test_handing_out_tensors_faults_no_page_in(path, framework):
+    handmade.write_sparse(path, {f"t{i}": (16, 1024) for i in range(1024)})
+
+    def faults():
+        use = resource.getrusage(resource.RUSAGE_SELF)
+        return use.ru_minflt + use.ru_majflt
+
+    def load():
+        with safe_open(path, framework) as file:
+            return [file.get_tensor(name) for name in file.offset_keys()]
+
+    kept = load()
+    before = faults()
+    again = load()
+    handed_out = faults() - before
+    assert len(kept) == len(again) == 1024
+    before = faults()
+    assert sum(float(tensor[0, 0]) for tensor in again) == 0
+    touched = faults() - before
+    # They lie 64 KB apart: a touch is a fault for each, or for a few where pages are larger.
+    assert touched > 256
+    assert handed_out < touched / 2
+
+
+@pytest.mark.parametrize("module", [for_torch, for_numpy], ids=["torch", "numpy"])
+def test_pread_reads_into_huge_pages(path, module):
+    with open("/sys/kernel/mm/transparent_hugepage/enabled") as enabled:
+        if "[never]" in enabled.read():
+            pytest.skip("this kernel hands out no huge pages")
+    handmade.write_sparse(path, {"a": (1 << 14, 1 << 12)})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    loaded = module.load_file(path, backend="pread")
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert loaded["a"].shape[0] == 1 << 14
+    assert faults < (256 * MB // 4096) // 4

@@ -1,0 +1,372 @@
+"""What is handed out lives on by itself, and what is let go is really gone."""
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+
+import children
+import handmade
+import numpy as np
+import pytest
+
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file as load_numpy
+
+torch = pytest.importorskip("torch")
+from safetensors.torch import load_file as load_torch  # noqa: E402
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+every_kind = pytest.mark.parametrize(
+    ("framework", "backend"),
+    [(framework, backend) for framework in ("pt", "np") for backend in ("mmap", "pread")],
+)
+both_frameworks = pytest.mark.parametrize("framework", ["pt", "np"])
+both_backends = pytest.mark.parametrize("backend", ["mmap", "pread"])
+
+A = np.arange(4096, dtype="f4").reshape(1024, 4)
+B = np.arange(-500, 500, dtype="i8")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of two tensors."""
+    return handmade.write(tmp_path / "two.safetensors", {"a": A, "b": B})
+
+
+def contents(path):
+    """The bytes of a file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def mapped(path):
+    """Whether this process maps the file."""
+    with open("/proc/self/maps") as maps:
+        return os.path.realpath(path) in maps.read()
+
+
+def descriptors(path):
+    """How many descriptors of this process are the file."""
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        # One of them listdir itself used, and it is gone.
+        with contextlib.suppress(OSError):
+            count += os.path.samefile(f"/proc/self/fd/{number}", path)
+    return count
+
+
+def address(tensor):
+    """Where the data of an array or tensor begins."""
+    return tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.ctypes.data
+
+
+@every_kind
+@pytest.mark.parametrize("end", ["close", "with", "exit", "del"])
+def test_tensor_outlives_its_handle_and_its_file(path, framework, backend, end):
+    file = safe_open(path, framework, backend=backend)
+    if end == "with":
+        with file:
+            a, b = file.get_tensor("a"), file.get_tensor("b")
+    else:
+        a, b = file.get_tensor("a"), file.get_tensor("b")
+    if end == "close":
+        file.close()
+    elif end == "exit":
+        file.__exit__(None, None, None)
+    del file
+    gc.collect()
+    os.unlink(path)
+    np.testing.assert_array_equal(np.asarray(a), A)
+    np.testing.assert_array_equal(np.asarray(b), B)
+    a[3, 1] = -1
+    assert float(a[3, 1]) == -1
+
+
+@every_kind
+def test_slice_outlives_its_handle_and_its_file(path, framework, backend):
+    file = safe_open(path, framework, backend=backend)
+    part = file.get_slice("a")
+    file.close()
+    del file
+    gc.collect()
+    os.unlink(path)
+    row = part[7:9]
+    del part
+    gc.collect()
+    np.testing.assert_array_equal(np.asarray(row), A[7:9])
+
+
+@every_kind
+def test_closed_handle_says_so(path, framework, backend):
+    file = safe_open(path, framework, backend=backend)
+    file.close()
+    file.close()
+    for call in (
+        file.keys,
+        file.metadata,
+        lambda: file.get_tensor("a"),
+        lambda: file.get_slice("a"),
+    ):
+        with pytest.raises(SafetensorError, match=r"^File is closed"):
+            call()
+
+
+@every_kind
+def test_writes_stay_in_this_process(path, framework, backend):
+    before = contents(path)
+    with safe_open(path, framework, backend=backend) as file:
+        tensor = file.get_tensor("a")
+        tensor[:] = 0
+        assert not np.asarray(tensor).any()
+        with safe_open(path, framework, backend=backend) as other:
+            np.testing.assert_array_equal(np.asarray(other.get_tensor("a")), A)
+    del tensor
+    assert contents(path) == before
+
+
+@both_frameworks
+def test_mmap_hands_out_the_same_pages_again(path, framework):
+    with safe_open(path, framework) as file:
+        first, second = file.get_tensor("a"), file.get_tensor("a")
+        assert first is not second
+        assert address(first) == address(second)
+        first[5, 2] = -7
+        assert float(second[5, 2]) == -7
+        assert float(file.get_tensor("a")[5, 2]) == -7
+        assert float(file.get_slice("a")[5:6][0, 2]) == -7
+
+
+@both_frameworks
+def test_pread_hands_out_a_private_copy(path, framework):
+    with safe_open(path, framework, backend="pread") as file:
+        first, second = file.get_tensor("a"), file.get_tensor("a")
+        assert address(first) != address(second)
+        first[:] = 0
+        np.testing.assert_array_equal(np.asarray(second), A)
+
+
+@both_backends
+def test_torch_tensor_has_its_own_storage_of_exactly_its_bytes(path, backend):
+    with safe_open(path, "pt", backend=backend) as file:
+        tensors = [file.get_tensor(name) for name in ("a", "b", "a")]
+    for tensor, nbytes in zip(tensors, (A.nbytes, B.nbytes, A.nbytes), strict=True):
+        storage = tensor.untyped_storage()
+        assert storage.nbytes() == nbytes
+        assert storage.data_ptr() == tensor.data_ptr()
+        assert tensor.storage_offset() == 0
+        assert not tensor.requires_grad
+    assert len({tensor.untyped_storage()._cdata for tensor in tensors}) == 3
+
+
+@both_backends
+def test_numpy_array_is_writable_and_plain(path, backend):
+    with safe_open(path, "np", backend=backend) as file:
+        array = file.get_tensor("a")
+    assert type(array) is np.ndarray
+    assert array.flags.writeable
+    assert array.flags.c_contiguous
+    assert array.flags.aligned
+
+
+@linux
+@both_frameworks
+def test_close_lets_go_of_the_mapping_when_no_tensor_lives(path, framework):
+    file = safe_open(path, framework)
+    tensor = file.get_tensor("a")
+    assert mapped(path)
+    file.close()
+    assert mapped(path)
+    view = tensor[10:20]
+    del tensor
+    gc.collect()
+    assert mapped(path)
+    np.testing.assert_array_equal(np.asarray(view), A[10:20])
+    del view
+    gc.collect()
+    assert not mapped(path)
+
+
+@linux
+@every_kind
+def test_close_lets_go_of_the_descriptor(path, framework, backend):
+    file = safe_open(path, framework, backend=backend)
+    tensor = file.get_tensor("a")
+    file.close()
+    assert descriptors(path) == 0
+    del tensor
+    gc.collect()
+    assert not mapped(path)
+
+
+@linux
+@both_backends
+def test_dropped_handle_lets_go_without_close(path, backend):
+    file = safe_open(path, "np", backend=backend)
+    part = file.get_slice("a")
+    assert mapped(path) or descriptors(path) > 0
+    del file, part
+    gc.collect()
+    assert not mapped(path)
+    assert descriptors(path) == 0
+
+
+@linux
+def test_failed_open_lets_go(tmp_path):
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(handmade.to_bytes({"a": A})[:-1])
+    for backend in ("mmap", "pread"):
+        with pytest.raises(SafetensorError):
+            safe_open(bad, "np", backend=backend)
+    assert descriptors(bad) == 0
+    assert not mapped(bad)
+
+
+@linux
+@both_backends
+def test_no_descriptor_is_inherited_over_exec(path, tmp_path, backend):
+    control = tmp_path / "control"
+    control.touch()
+    script = """
+        import os
+        for number in os.listdir("/proc/self/fd"):
+            try:
+                print(os.readlink(f"/proc/self/fd/{number}"))
+            except OSError:
+                pass
+    """
+    number = os.open(control, os.O_RDONLY)
+    try:
+        os.set_inheritable(number, True)
+        with safe_open(path, "np", backend=backend):
+            seen = subprocess.run(
+                children.command(script),
+                close_fds=False,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.split("\n")
+    finally:
+        os.close(number)
+    assert os.path.realpath(control) in seen
+    assert os.path.realpath(path) not in seen
+
+
+@linux
+def test_forked_child_reads_tensors_and_handles(path, tmp_path):
+    big = tmp_path / "big.safetensors"
+    handmade.write_sparse(big, {"big": (1 << 12, 1 << 12)})
+    script = """
+        import os, signal, sys, traceback
+        import numpy, torch
+        from safetensors import safe_open
+        from safetensors.numpy import load_file, save_file
+
+        path, big, out = sys.argv[1:]
+        kinds = [(f, b) for f in ("pt", "np") for b in ("mmap", "pread")]
+        files = {kind: safe_open(path, kind[0], backend=kind[1]) for kind in kinds}
+        held = {kind: file.get_tensor("a") for kind, file in files.items()}
+        parts = {kind: file.get_slice("a") for kind, file in files.items()}
+        # Any worker threads now exist here and will not exist in the child.
+        assert not load_file(big, backend="pread")["big"].any()
+
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            code = 1
+            try:
+                for kind in kinds:
+                    assert float(held[kind][3, 1]) == 13
+                    assert float(files[kind].get_tensor("a")[1023, 3]) == 4095
+                    assert float(parts[kind][8:9][0, 0]) == 32
+                    held[kind][3, 1] = -1
+                assert not load_file(big, backend="pread")["big"].any()
+                save_file({"x": numpy.arange(9)}, out)
+                assert load_file(out)["x"].tolist() == list(range(9))
+                for file in files.values():
+                    file.close()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        status = os.waitpid(child, 0)[1]
+        assert status == 0, status
+        for kind in kinds:
+            assert float(held[kind][3, 1]) == 13
+            assert float(files[kind].get_tensor("a")[1023, 3]) == 4095
+        print("done")
+    """
+    assert children.run(script, path, big, tmp_path / "out").strip() == "done"
+
+
+@pytest.mark.parametrize("module", ["torch", "numpy"])
+def test_interpreter_exits_quietly_with_everything_alive(path, module):
+    script = """
+        import importlib, sys
+        from safetensors import safe_open
+
+        module = importlib.import_module("safetensors." + sys.argv[1])
+        framework = {"torch": "pt", "numpy": "np"}[sys.argv[1]]
+        files = [safe_open(sys.argv[2], framework, backend=b) for b in ("mmap", "pread")]
+        tensors = [file.get_tensor("a") for file in files]
+        parts = [file.get_slice("a") for file in files]
+        rows = [part[1:3] for part in parts]
+        loaded = module.load_file(sys.argv[2])
+        entered = safe_open(sys.argv[2], framework).__enter__()
+        cycle = [entered.get_tensor("b"), entered]
+        cycle.append(cycle)
+        sys.keep = (files, tensors, parts, rows, loaded)
+    """
+    done = children.run_raw(script, module, path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.fixture
+def collector():
+    """Leaves the garbage collector as it was, whatever a test does."""
+    was = gc.isenabled()
+    yield
+    (gc.enable if was else gc.disable)()
+
+
+def load_through_handle(path):
+    """All tensors by way of the handle's own call."""
+    with safe_open(path, "pt") as file:
+        return file.get_tensors()
+
+
+LOADERS = [load_torch, load_numpy, load_through_handle]
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("load", LOADERS, ids=["torch", "numpy", "get_tensors"])
+def test_loading_leaves_the_garbage_collector_as_it_was(tmp_path, load, enabled):
+    many = {f"t{i:05}": np.full(2, i, "f4") for i in range(3000)}
+    path = handmade.write(tmp_path / "many.safetensors", many)
+    (gc.enable if enabled else gc.disable)()
+    loaded = load(path)
+    assert gc.isenabled() is enabled
+    assert float(loaded["t02999"][1]) == 2999
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("load", LOADERS, ids=["torch", "numpy", "get_tensors"])
+def test_an_error_while_loading_leaves_it_so_too(tmp_path, load, enabled):
+    entries = {
+        f"t{i:05}": {"dtype": "U8", "shape": [4], "data_offsets": [4 * i, 4 * i + 4]}
+        for i in range(3000)
+    }
+    # No framework has this one, and it comes last.
+    entries["t02999"] = {"dtype": "F6_E2M3", "shape": [16], "data_offsets": [11996, 12008]}
+    path = tmp_path / "last.safetensors"
+    path.write_bytes(handmade.header(entries) + bytes(12008))
+    (gc.enable if enabled else gc.disable)()
+    with pytest.raises(SafetensorError):
+        load(path)
+    assert gc.isenabled() is enabled

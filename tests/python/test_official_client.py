@@ -1,0 +1,38 @@
+"""The other tests' view of official: that it is official, and what happens when it dies."""
+
+import official_client
+import operations
+import pytest
+
+
+def test_it_is_the_rust_package(official):
+    """Its version, and an extension from the directory it was installed into."""
+    assert official.version == official_client.VERSION
+    found = official.evaluate("safetensors._safetensors_rust.__file__").unwrap()
+    assert found.startswith(str(official_client.directory()))
+    assert found != operations.evaluate("safetensors.__file__")
+
+
+def test_errors_come_with_class_text_and_number(official):
+    """What a Failure tells."""
+    found = official.evaluate("open('no-such-file')").failure
+    assert found.kind == "builtins.FileNotFoundError"
+    assert "builtins.OSError" in found.bases
+    assert (found.errno, "no-such-file" in found.text) == (2, True)
+
+
+def test_output_does_not_disturb_the_answers(official):
+    """Replies have a pipe of their own."""
+    assert official.evaluate("print('x' * 100_000) or 5").unwrap() == 5
+
+
+def test_a_crash_is_reported_and_the_next_call_works(official):
+    """Official's process is replaced by another."""
+    peer = official_client.Official(official.target)
+    try:
+        with pytest.raises(official_client.OfficialCrashed, match=r"died \(7\)"):
+            peer.evaluate("__import__('os')._exit(7)")
+        assert len(peer.crashes) == 1
+        assert peer.evaluate("1 + 1").unwrap() == 2
+    finally:
+        peer.close()

@@ -1,0 +1,214 @@
+"""safetensors.paddle: files of Paddle tensors, which share the file's pages."""
+
+import sys
+import warnings
+
+import children
+import numpy as np
+import pytest
+import raw_file
+from framework_cases import Cases, Kit, array_of, tensor_of
+from raw_file import Raw, raw
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # its own, while it is imported
+    paddle = pytest.importorskip("paddle")
+import safetensors.paddle  # noqa: E402
+from safetensors import SafetensorError, TensorSpec, deserialize, safe_open  # noqa: E402
+
+TYPES = {
+    "U64": "uint64", "I64": "int64", "F64": "float64", "C64": "complex64", "F32": "float32",
+    "U32": "uint32", "I32": "int32", "BF16": "bfloat16", "F16": "float16", "I16": "int16",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "I8": "int8", "U8": "uint8",
+    "BOOL": "bool",
+}  # fmt: skip
+
+
+def describe(tensor):
+    """The type, shape and bytes of a tensor."""
+    assert isinstance(tensor, paddle.Tensor)
+    name = str(tensor.dtype).rpartition(".")[2]
+    return name, tuple(tensor.shape), tensor.numpy().tobytes()
+
+
+class TestPaddle(Cases):
+    """What holds for every framework."""
+
+    kit = Kit("paddle", safetensors.paddle, "Paddle", TYPES, describe)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of one tensor, with room for what vector instructions want."""
+    return raw_file.write(tmp_path / "one.safetensors", {"a": raw("F32", (512, 64))})
+
+
+def test_values_are_what_paddle_means_by_them(tmp_path):
+    """Of the types that NumPy lacks."""
+    values = np.array([1.0, -2.5, 0.0, 448.0], dtype=np.float32)
+    for code in ("BF16", "F8_E4M3"):
+        typed = values.astype(array_of(tensor_of(code)).dtype)
+        file = {"a": Raw(code, (4,), typed.tobytes())}
+        path = raw_file.write(tmp_path / "values.safetensors", file)
+        for tensor in (
+            safetensors.paddle.load_file(path)["a"],
+            safetensors.paddle.load(path.read_bytes())["a"],
+            safetensors.paddle._np2paddle({"a": typed})["a"],
+        ):
+            assert tensor.astype("float32").tolist() == typed.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("code", ["U32", "U64"])
+def test_types_with_few_kernels(tmp_path, code):
+    """Official cannot read them at all; Paddle can convert them."""
+    path = raw_file.write(tmp_path / "unsigned.safetensors", {"a": Raw(code, (1,), b"\7" + bytes(
+        3 if code == "U32" else 7))})  # fmt: skip
+    assert safetensors.paddle.load_file(path)["a"].astype("float32").tolist() == [7.0]
+
+
+def test_uint16_is_not_taken_for_bfloat16(tmp_path):
+    """Official hands it out as bfloat16, as Paddle does with NumPy's arrays."""
+    path = raw_file.write(tmp_path / "u16.safetensors", {"a": tensor_of("U16")})
+    with pytest.raises(SafetensorError, match="U16: Paddle has no such type"):
+        safetensors.paddle.load_file(path)
+    with safe_open(path, "np") as handle:
+        assert handle.get_tensor("a").dtype == np.uint16
+
+
+def test_mapped_tensors_share_pages_and_leave_the_file(path):
+    """Writing to one shows in another of the same handle, as official has it; not in the file."""
+    before = path.read_bytes()
+    with safe_open(path, "paddle") as handle:
+        first, second = handle.get_tensor("a"), handle.get_tensor("a")
+        assert first.data_ptr() == second.data_ptr()
+        assert first.stop_gradient
+        first[0, 0] = 7.0
+        assert float(second[0, 0]) == 7.0
+    assert path.read_bytes() == before
+    with safe_open(path, "paddle", backend="pread") as handle:
+        first, second = handle.get_tensor("a"), handle.get_tensor("a")
+        assert first.data_ptr() != second.data_ptr()
+
+
+def test_slices_of_rows_share_pages_and_others_are_packed(path):
+    """So that every tensor can be saved."""
+    with safe_open(path, "paddle") as handle:
+        whole, part = handle.get_tensor("a"), handle.get_slice("a")
+        assert part[2:4].data_ptr() == whole.data_ptr() + 2 * 64 * 4
+        assert part[:, 1:3].is_contiguous()
+
+
+def test_a_view_keeps_the_pages(path):
+    """Paddle's own views hold the memory after the tensor they were made of."""
+    expected = safetensors.numpy.load_file(path, backend="pread")["a"]
+    view = safetensors.paddle.load_file(path)["a"][3:5]
+    path.unlink()
+    assert view.numpy().tobytes() == expected[3:5].tobytes()
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_tensors_may_live_until_the_end(path, backend):
+    """Python ends well with tensors left; official's aborts by mmap, and cannot do pread."""
+    children.run(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        import paddle
+        import safetensors.paddle
+        sys.kept = safetensors.paddle.load_file(sys.argv[1], backend=sys.argv[2])
+        layer = paddle.nn.Linear(64, 512)
+        layer.weight.set_value(sys.kept["a"].t())
+        """,
+        path, backend,
+    )  # fmt: skip
+
+
+def test_tensors_that_cannot_be_saved():
+    """Official's errors."""
+    save = safetensors.paddle.save
+    with pytest.raises(ValueError, match=r"^Expected a dict of \[str, paddle.Tensor\] but"):
+        save([1])
+    with pytest.raises(ValueError, match="^Key `a` is invalid, expected paddle.Tensor but"):
+        save({"a": np.ones(2)})
+    with pytest.raises(ValueError, match="non contiguous tensor: `a` which is not allowed"):
+        save({"a": paddle.arange(6).reshape([2, 3]).t()})
+    with pytest.raises(ValueError, match="sparse tensor: `a`"):
+        save({"a": paddle.sparse.sparse_coo_tensor([[0, 1], [0, 1]], [1.0, 2.0])})
+    with pytest.raises(KeyError):
+        save({"a": paddle.ones([2], "complex128")})
+
+
+def test_devices(path):
+    """The CPU by either function; a device that is not there is Paddle's error."""
+    content = path.read_bytes()
+    for tensor in (
+        safetensors.paddle.load(content, "cpu")["a"],
+        safetensors.paddle.load(content, device="cpu")["a"],
+        safetensors.paddle.load_file(path, "cpu")["a"],
+        safetensors.paddle.load_file(path, device="cpu")["a"],
+    ):
+        assert tensor.place.is_cpu_place()
+    if paddle.is_compiled_with_cuda():
+        pytest.skip("what follows needs a Paddle without CUDA")
+    for device in ("gpu", "gpu:0", "cuda:0", "cuda"):
+        with pytest.raises(ValueError, match="not compiled with CUDA"):
+            safetensors.paddle.load(content, device)
+        with pytest.raises(ValueError, match="not compiled with CUDA"):
+            safetensors.paddle.load_file(path, device)
+    with pytest.raises(ValueError, match="not compiled with CUDA"):
+        safetensors.paddle.load_file(path, 0)
+
+
+def test_tables(official):
+    """Official's, with the types added that it lacks."""
+    module = safetensors.paddle
+    for table in ("_SIZE", "_TYPES", "NPDTYPES"):
+        source = f"sorted(map(str, __import__('importlib').import_module('safetensors.paddle')"
+        theirs = official.evaluate(f"{source}.{table}.items()))").unwrap()
+        assert set(theirs) <= set(map(str, getattr(module, table).items()))
+    assert module._getdtype("BF16") == paddle.bfloat16
+    with pytest.raises(KeyError):
+        module._getdtype("F6_E2M3")
+    for code, dtype in module._TYPES.items():
+        assert module._SIZE[dtype] == np.dtype(module.NPDTYPES[dtype]).itemsize, code
+
+
+def test_helpers():
+    """The private functions that other programs may call."""
+    module, kept = safetensors.paddle, []
+    tensors = {"a": paddle.to_tensor([[1.0, 2.0]]), "b": paddle.ones([3], "bfloat16")}
+    specs = module._flatten(tensors, kept)
+    assert all(isinstance(spec, TensorSpec) for spec in specs.values())
+    assert len(kept) == 2
+    array, dense = module._to_ndarray(tensors["b"], "b")
+    assert array.tobytes() == b"\x80\x3f" * 3
+    assert dense.data_ptr() == array.ctypes.data
+    back = module._view2paddle(deserialize(module.save(tensors)), "cpu")
+    assert {name: describe(back[name]) for name in back} == {
+        name: describe(tensors[name]) for name in tensors
+    }
+    arrays = module._paddle2np(tensors)
+    assert arrays["b"].dtype == np.uint16
+    again = module._np2paddle(arrays)
+    assert describe(again["b"]) == describe(tensors["b"])
+    arrays["a"][0, 0] = 9
+    assert again["a"].tolist() == [[1.0, 2.0]]
+
+
+def test_bytes_need_no_ml_dtypes(path, tmp_path):
+    """Saving, and loading from memory, go without NumPy's extension."""
+    file = raw_file.write(tmp_path / "bf16.safetensors", {"a": tensor_of("BF16")})
+    children.run(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        sys.modules["ml_dtypes"] = None
+        import safetensors.paddle
+        content = open(sys.argv[1], "rb").read()
+        tensors = safetensors.paddle.load(content)
+        assert str(tensors["a"].dtype) == "paddle.bfloat16"
+        assert safetensors.paddle.save(tensors).split(b"}}")[1].strip() in content
+        """,
+        file,
+    )
+    assert "ml_dtypes" in sys.modules

@@ -1,0 +1,329 @@
+"""Names, kinds and signatures are those of official 0.8.0; keyword-only additions are allowed."""
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.resources
+import importlib.util
+import inspect
+import subprocess
+import sys
+
+import operations
+import pytest
+from packaging.specifiers import SpecifierSet
+
+import safetensors
+
+# "name", "name=default", and "*" before what is keyword-only.
+HANDLE = {
+    "metadata": [],
+    "keys": [],
+    "offset_keys": [],
+    "get_tensor": ["name"],
+    "get_tensors": [],
+    "get_slice": ["name"],
+    "__enter__": [],
+    "__exit__": ["_exc_type", "_exc_value", "_traceback"],
+}
+METADATA = "metadata=None"
+SIGNATURES = {
+    "safetensors": {
+        "safe_open": ["filename", "framework", "device='cpu'", "*", "backend='mmap'"],
+        "_safe_open_handle": ["f", "framework", "device='cpu'", "*", "backend='mmap'"],
+        "TensorSpec": ["*", "dtype", "shape", "data_ptr", "data_len"],
+        "serialize": ["tensor_dict", METADATA],
+        "serialize_file": ["tensor_dict", "filename", METADATA],
+        "deserialize": ["bytes"],
+    },
+    "safetensors.numpy": {
+        "save": ["tensor_dict", METADATA],
+        "save_file": ["tensor_dict", "filename", METADATA],
+        "load": ["data"],
+        "load_file": ["filename", "*", "backend='mmap'"],
+        "_flatten": ["tensor_dict", "keep_alive_buffer"],
+        "_getdtype": ["dtype_str"],
+        "_is_little_endian": ["tensor"],
+        "_view2np": ["safeview"],
+    },
+    "safetensors.torch": {
+        "save": ["tensors", METADATA],
+        "save_file": ["tensors", "filename", METADATA],
+        "load": ["data"],
+        "load_file": ["filename", "device='cpu'", "*", "backend='mmap'"],
+        "save_model": ["model", "filename", METADATA, "force_contiguous=True"],
+        "load_model": ["model", "filename", "strict=True", "device='cpu'", "*", "backend='mmap'"],
+        "storage_ptr": ["tensor"],
+        "storage_size": ["tensor"],
+        "_end_ptr": ["tensor"],
+        "_evaluate_tensors_for_save": ["tensors"],
+        "_filter_shared_not_shared": ["tensors", "state_dict"],
+        "_find_shared_tensors": ["state_dict"],
+        "_flatten_as_ptr": ["tensors", "keep_alive_buffer"],
+        "_getdtype": ["dtype_str"],
+        "_is_complete": ["tensor"],
+        "_remove_duplicate_names": [
+            "state_dict", "*", "preferred_names=None", "discard_names=None",
+        ],
+        "_to_ndarray": ["tensor"],
+        "_view2torch": ["safeview"],
+    },
+    "safetensors.flax": {
+        "save": ["tensors", METADATA],
+        "save_file": ["tensors", "filename", METADATA],
+        "load": ["data"],
+        "load_file": ["filename", "*", "backend='mmap'"],
+        "_np2jnp": ["numpy_dict"],
+        "_jnp2np": ["jnp_dict"],
+    },
+    "safetensors.tensorflow": {
+        "save": ["tensors", METADATA],
+        "save_file": ["tensors", "filename", METADATA],
+        "load": ["data"],
+        "load_file": ["filename", "*", "backend='mmap'"],
+        "_np2tf": ["numpy_dict"],
+        "_tf2np": ["tf_dict"],
+    },
+    "safetensors.paddle": {
+        "save": ["tensors", METADATA],
+        "save_file": ["tensors", "filename", METADATA],
+        "load": ["data", "device='cpu'"],
+        "load_file": ["filename", "device='cpu'", "*", "backend='mmap'"],
+        "_np2paddle": ["numpy_dict", "device='cpu'"],
+        "_paddle2np": ["paddle_dict"],
+        "_getdtype": ["dtype_str"],
+        "_view2paddle": ["safeview", "device"],
+        "_to_ndarray": ["tensor", "name"],
+        "_flatten": ["tensors", "keep_alive_buffer"],
+    },
+    "safetensors.mlx": {
+        "save": ["tensors", METADATA],
+        "save_file": ["tensors", "filename", METADATA],
+        "load": ["data"],
+        "load_file": ["filename", "*", "backend='mmap'"],
+        "_np2mx": ["numpy_dict"],
+        "_mx2np": ["mx_dict"],
+    },
+}  # fmt: skip
+NEEDS = {
+    "safetensors.numpy": "numpy",
+    "safetensors.torch": "torch",
+    "safetensors.flax": "jax",
+    "safetensors.tensorflow": "tensorflow",
+    "safetensors.paddle": "paddle",
+    "safetensors.mlx": "mlx.core",
+}
+EXTENSION = [
+    "SafetensorError", "TensorSpec", "__version__", "_safe_open_handle", "deserialize",
+    "safe_open", "serialize", "serialize_file",
+]  # fmt: skip
+NEW_IN_090 = ["PySafeSlice", "TensorMeta"]
+HANDLE_ADDITIONS = ["close", "get_tensor_meta", "__contains__", "__len__", "__iter__", "__bool__"]
+CALLABLES = [(module, name) for module, names in SIGNATURES.items() for name in names]
+
+
+def load(module):
+    """Import a module of the package, or skip where its framework is absent."""
+    if module in NEEDS:
+        pytest.importorskip(NEEDS[module], reason=f"{NEEDS[module]} is not installed")
+    return importlib.import_module(module)
+
+
+def described(expected):
+    """(name, kind, default's repr) of a list in the notation of SIGNATURES."""
+    kind, found = "POSITIONAL_OR_KEYWORD", []
+    for parameter in expected:
+        if parameter == "*":
+            kind = "KEYWORD_ONLY"
+        else:
+            name, _, default = parameter.partition("=")
+            found.append((name, kind, default or repr(inspect.Parameter.empty)))
+    return found
+
+
+def parameters(member):
+    """The same of a callable, `self` left out."""
+    listed = inspect.signature(member).parameters.values()
+    return [(p.name, p.kind.name, repr(p.default)) for p in listed if p.name != "self"]
+
+
+def check_signature(member, expected):
+    """`member` has the expected parameters; more only by keyword and with a default."""
+    wanted, found = described(expected), parameters(member)
+    assert found[: len(wanted)] == wanted
+    for name, kind, default in found[len(wanted) :]:
+        assert kind == "KEYWORD_ONLY", f"{name} could be passed by position"
+        assert default != repr(inspect.Parameter.empty), f"{name} would have to be passed"
+
+
+@pytest.mark.parametrize(("module", "name"), CALLABLES, ids=lambda value: value)
+def test_signature(module, name):
+    """Every function and class, with real defaults."""
+    check_signature(getattr(load(module), name), SIGNATURES[module][name])
+
+
+@pytest.mark.parametrize("name", HANDLE)
+@pytest.mark.parametrize("kind", ["safe_open", "_safe_open_handle"])
+def test_handle_signature(kind, name):
+    """The methods of both handles."""
+    check_signature(getattr(getattr(safetensors, kind), name), HANDLE[name])
+
+
+def test_the_table_above_is_officials(official):
+    """Every entry that official has here is what its own signature says."""
+    modules = ["safetensors"]
+    for module, framework in NEEDS.items():
+        if importlib.util.find_spec(framework.partition(".")[0]):
+            modules.append(module)
+    theirs = official.run("surface", modules).unwrap()
+    for module in modules:
+        for name, expected in SIGNATURES[module].items():
+            # Official's classes show `Ellipsis` for a default they do not tell.
+            told = [(n, k, "..." if "Ellipsis" in d else d) for n, k, d in theirs[module][name][1]]
+            wanted = described(expected)
+            if any(default == "..." for _, _, default in told):
+                wanted = [(n, k, "..." if d[0] == "'" else d) for n, k, d in wanted]
+            told = [(n, k, d.replace("Ellipsis", "...")) for n, k, d in told]
+            assert told == wanted, f"{module}.{name}"
+
+
+def test_nothing_of_officials_is_missing(official):
+    """Names official has, its own imports aside: same names, same kind of thing."""
+    helpers = {"Any", "Dict", "List", "Optional", "Set", "Tuple", "Union", "defaultdict"}
+    ordinary = {"function", "builtin_function_or_method", "builtin_function", "method"}
+    modules = ["safetensors"]
+    modules += [m for m in ("safetensors.numpy", "safetensors.torch") if load(m)]
+    theirs = official.run("surface", modules).unwrap()
+    ours = operations.run("surface", modules).unwrap()
+    for module in modules:
+        missing = theirs[module].keys() - ours[module].keys() - helpers
+        assert not missing, module
+        for name in theirs[module].keys() - helpers:
+            kind, other = theirs[module][name][0], ours[module][name][0]
+            assert kind == other or {kind, other} <= ordinary or "type" in (kind, other), name
+
+
+def test_new_names():
+    """What 0.9.0rc1 adds and comes with this package."""
+    for name in NEW_IN_090:
+        assert isinstance(getattr(safetensors, name), type)
+    for kind in (safetensors.safe_open, safetensors._safe_open_handle):
+        assert [name for name in HANDLE_ADDITIONS if not hasattr(kind, name)] == []
+
+
+@pytest.mark.parametrize("module", SIGNATURES)
+def test_docstrings(module):
+    """Every public name, and the module, says what it is for."""
+    loaded = load(module)
+    names = [name for name in SIGNATURES[module] if not name.startswith("_")]
+    assert [name for name in names if not (getattr(loaded, name).__doc__ or "").strip()] == []
+    assert loaded.__doc__
+
+
+def test_docstrings_of_methods():
+    """The methods of a handle and of a slice."""
+    for name in [*HANDLE, *HANDLE_ADDITIONS]:
+        if not name.startswith("__"):
+            assert inspect.getdoc(getattr(safetensors.safe_open, name)), name
+    for name in ("get_shape", "get_dtype"):
+        assert inspect.getdoc(getattr(safetensors.PySafeSlice, name)), name
+
+
+def test_the_rust_modules_name_still_imports():
+    """Real programs import from safetensors._safetensors_rust."""
+    extension = importlib.import_module("safetensors._safetensors_rust")
+    for name in EXTENSION:
+        assert getattr(extension, name) is getattr(safetensors, name), name
+    assert safetensors._safetensors_rust is extension
+
+
+def test_safetensor_error(official):
+    """Its module, its base, and that it can be raised and sent to another process."""
+    source = "(lambda e: (e.__module__, e.__qualname__, [b.__name__ for b in e.__mro__]))"
+    source += "(safetensors.SafetensorError)"
+    ours = operations.run("evaluate", source).unwrap()
+    assert ours == official.evaluate(source).unwrap()
+    assert ours[0] == "safetensors._safetensors_rust"
+    pickled = "(lambda p: p.loads(p.dumps(safetensors.SafetensorError('a', 1))).args)"
+    pickled += "(__import__('pickle'))"
+    assert operations.run("evaluate", pickled).unwrap() == ("a", 1)
+    assert official.evaluate(pickled).unwrap() == ("a", 1)
+
+
+def test_reexports():
+    """Names that other projects import from the frameworks' modules."""
+    for module in ("safetensors.numpy", "safetensors.torch"):
+        loaded = load(module)
+        for name in ("safe_open", "deserialize", "serialize", "serialize_file", "TensorSpec"):
+            assert getattr(loaded, name) is getattr(safetensors, name)
+        assert isinstance(loaded._TYPES, dict)
+    assert isinstance(load("safetensors.torch")._SIZE, dict)
+
+
+@pytest.mark.parametrize("module", ["safetensors.numpy", "safetensors.torch"])
+def test_tables_hold_what_officials_hold(official, module):
+    """_TYPES and _SIZE: official's entries, and the dtypes it forgot."""
+    load(module)
+    for table in ("_TYPES", "_SIZE"):
+        source = (
+            f"{{str(k): str(v) for k, v in __import__('sys').modules[{module!r}].{table}.items()}}"
+        )
+        theirs = official.evaluate(source)
+        if theirs.ok:
+            ours = operations.run("evaluate", source).unwrap()
+            assert {key: ours.get(key) for key in theirs.value} == theirs.value
+
+
+def test_importing_imports_no_framework(tmp_path):
+    """`import safetensors` in a fresh interpreter leaves every framework alone."""
+    frameworks = {"numpy", "torch", "jax", "tensorflow", "paddle", "mlx", "ml_dtypes"}
+    code = "import sys; before = set(sys.modules); import safetensors\n"
+    code += "print('\\n'.join(set(sys.modules) - before))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    loaded = done.stdout.split()
+    assert "safetensors" in loaded
+    assert frameworks.isdisjoint(name.partition(".")[0] for name in loaded)
+
+
+def test_typing_files():
+    """py.typed, and a stub that tells every name of the extension."""
+    folder = importlib.resources.files("safetensors")
+    assert (folder / "py.typed").is_file()
+    tree = ast.parse((folder / "_core.pyi").read_text())
+    named = {getattr(node, "name", None) for node in ast.walk(tree)}
+    named |= {node.target.id for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)}
+    wanted = {
+        *SIGNATURES["safetensors"],
+        *NEW_IN_090,
+        *HANDLE,
+        *HANDLE_ADDITIONS,
+        "SafetensorError",
+    }
+    assert wanted - named == set()
+
+
+@pytest.mark.parametrize(
+    "wanted", ["==0.8.0", "~=0.8.0", ">=0.8.0", "<1", ">=0.4.3", ">=0.8.0,<0.9", "!=0.7.0"]
+)
+def test_version_satisfies(wanted):
+    """What pip, transformers and diffusers ask of the distribution's version."""
+    version = importlib.metadata.version("safetensors")
+    assert SpecifierSet(wanted).contains(version)
+    assert safetensors.__version__ == version
+
+
+def test_distribution():
+    """Official's extras, and nothing that is needed without one."""
+    metadata = importlib.metadata.metadata("safetensors")
+    extras = set(metadata.get_all("Provides-Extra") or [])
+    assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all"} <= extras
+    needed = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
+    assert needed == []
+
+
+def test_build_description():
+    """Users can tell which implementation is loaded."""
+    core = importlib.import_module("safetensors._core")
+    assert core.__build__

@@ -1,0 +1,48 @@
+"""An independent judge of the files that we refuse and official takes.
+
+It knows nothing of the package: it looks at the header through Python's json.
+"""
+
+import json
+import struct
+
+
+class _Repeated(Exception):
+    """An object of the header has a key twice."""
+
+
+def _object(pairs):
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise _Repeated
+    return dict(pairs)
+
+
+def why_refused(content):
+    """The rule of the format that a file breaks and official overlooks, or None.
+
+    None too for what both must refuse: that is for the comparison to find.
+    """
+    if len(content) < 8:
+        return None
+    (length,) = struct.unpack_from("<Q", content)
+    header = content[8 : 8 + length]
+    if header[:1] in (b" ", b"\t", b"\n", b"\r"):
+        return "white space before the header"
+    if header.rstrip(b" ")[-1:] in (b"\t", b"\n", b"\r"):
+        return "trailing bytes other than spaces"
+    try:
+        parsed = json.loads(header.decode(), object_pairs_hook=_object)
+    except _Repeated:
+        return "duplicate key"
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    for name, entry in parsed.items():
+        if name == "__metadata__":
+            continue
+        if isinstance(entry, list):
+            return "entry that is not an object"
+        if isinstance(entry, dict) and isinstance(entry.get("dtype"), dict):
+            return "dtype that is not a string"
+    return None
