@@ -52,8 +52,8 @@ ReadHeader read_header_named(const FileSource& source, const std::filesystem::pa
     return read_header(source);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kOutOfMemory) throw;
-    fail(error.code(), std::string("Error while deserializing header: ") + error.what() +
-                           " (in " + io::shown_path(path) + ")");
+    fail(error.code(), std::string("Error while deserializing header: ") + error.what() + " (in " +
+                           io::shown_path(path) + ")");
   }
 }
 
@@ -92,8 +92,8 @@ SafeOpen::SafeOpen(const std::filesystem::path& path, OpenOptions options)
     : file_(std::make_shared<const File>(FileSource::open(path), path, options)) {}
 
 SafeOpen::SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options)
-    : file_(std::make_shared<const File>(FileSource::duplicate(descriptor, label), label,
-                                         options)) {}
+    : file_(
+          std::make_shared<const File>(FileSource::duplicate(descriptor, label), label, options)) {}
 
 const Header& SafeOpen::header() const& noexcept { return file_->header(); }
 

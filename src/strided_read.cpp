@@ -70,8 +70,8 @@ void read_with_gaps(const ByteSource& source, std::uint64_t position, const Byte
     std::uint64_t taken = 0;
     while (done + taken < count) {
       const std::uint64_t run = ahead.position();
-      const bool fits = run >= end && run - end <= kMostGap &&
-                        run + runs.run_nbytes - begin <= scratch.size();
+      const bool fits =
+          run >= end && run - end <= kMostGap && run + runs.run_nbytes - begin <= scratch.size();
       if (!fits) break;
       end = run + runs.run_nbytes;
       ahead.next();

@@ -12,27 +12,27 @@ namespace safetensors {
 
 /// What went wrong. Values are stable: new ones are added at the end.
 enum class ErrorCode : std::uint8_t {
-  kInvalidHeaderUtf8 = 1,    ///< the header is not valid UTF-8
-  kInvalidHeaderJson,        ///< the header is not the JSON that the format prescribes
-  kHeaderTooLarge,           ///< header length above kMaxHeaderSize
-  kHeaderTooSmall,           ///< fewer than the 8 bytes of the header length
-  kInvalidHeaderLength,      ///< header length reaches past the end of the file
-  kDuplicateName,            ///< a key stands twice in one JSON object
-  kInvalidOffset,            ///< a tensor's bytes leave a hole, overlap, or run backwards
-  kInvalidTensorInfo,        ///< byte range, shape and dtype of a tensor disagree
-  kIncompleteData,           ///< the data section is shorter or longer than the tensors
-  kOverflow,                 ///< a size does not fit in 64 bits
-  kMisalignedSlice,          ///< a sub-byte dtype does not end on a byte boundary
-  kTensorNotFound,           ///< no tensor of that name in the file
-  kTooManyIndices,           ///< more indices than dimensions, or two ellipses
-  kIndexOutOfBounds,         ///< an integer index outside its dimension
-  kInvalidSlice,             ///< a slice step below 1
-  kInvalidArgument,          ///< an argument that the call cannot accept
-  kUnsupportedDtype,         ///< a dtype that the call cannot handle
-  kNotRegularFile,           ///< a directory, pipe, socket or device where a file is needed
-  kIo,                       ///< the operating system refused; see Error::os_error()
-  kFileChanged,              ///< the file is shorter than when it was opened
-  kOutOfMemory,              ///< memory for the data could not be had
+  kInvalidHeaderUtf8 = 1,  ///< the header is not valid UTF-8
+  kInvalidHeaderJson,      ///< the header is not the JSON that the format prescribes
+  kHeaderTooLarge,         ///< header length above kMaxHeaderSize
+  kHeaderTooSmall,         ///< fewer than the 8 bytes of the header length
+  kInvalidHeaderLength,    ///< header length reaches past the end of the file
+  kDuplicateName,          ///< a key stands twice in one JSON object
+  kInvalidOffset,          ///< a tensor's bytes leave a hole, overlap, or run backwards
+  kInvalidTensorInfo,      ///< byte range, shape and dtype of a tensor disagree
+  kIncompleteData,         ///< the data section is shorter or longer than the tensors
+  kOverflow,               ///< a size does not fit in 64 bits
+  kMisalignedSlice,        ///< a sub-byte dtype does not end on a byte boundary
+  kTensorNotFound,         ///< no tensor of that name in the file
+  kTooManyIndices,         ///< more indices than dimensions, or two ellipses
+  kIndexOutOfBounds,       ///< an integer index outside its dimension
+  kInvalidSlice,           ///< a slice step below 1
+  kInvalidArgument,        ///< an argument that the call cannot accept
+  kUnsupportedDtype,       ///< a dtype that the call cannot handle
+  kNotRegularFile,         ///< a directory, pipe, socket or device where a file is needed
+  kIo,                     ///< the operating system refused; see Error::os_error()
+  kFileChanged,            ///< the file is shorter than when it was opened
+  kOutOfMemory,            ///< memory for the data could not be had
 };
 
 /// The only exception the library throws on its own behalf (std::bad_alloc may pass through).

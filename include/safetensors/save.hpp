@@ -30,9 +30,9 @@ using Metadata = std::map<std::string, std::string, std::less<>>;
 
 /// Where everything goes. A pure function of its input.
 struct LayoutPlan {
-  std::string prologue;             ///< 8 length bytes and the header, padded with spaces to 8
-  std::vector<std::size_t> order;   ///< indices of the tensors, in file order
-  std::uint64_t total_nbytes = 0;   ///< of the file
+  std::string prologue;            ///< 8 length bytes and the header, padded with spaces to 8
+  std::vector<std::size_t> order;  ///< indices of the tensors, in file order
+  std::uint64_t total_nbytes = 0;  ///< of the file
 };
 
 /// Plans a file: tensors by dtype (see Dtype), then name. `metadata` may be nullptr: then there is

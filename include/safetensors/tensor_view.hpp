@@ -25,21 +25,32 @@ namespace safetensors {
 template <typename T>
 [[nodiscard]] constexpr bool holds(Dtype dtype) noexcept {
   switch (dtype) {
-    case Dtype::kF64: return std::is_same_v<T, double>;
-    case Dtype::kF32: return std::is_same_v<T, float>;
-    case Dtype::kI64: return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8;
-    case Dtype::kI32: return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4;
-    case Dtype::kI16: return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 2;
-    case Dtype::kI8: return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 1;
-    case Dtype::kU64: return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 8;
-    case Dtype::kU32: return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 4;
-    case Dtype::kU16: return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 2;
+    case Dtype::kF64:
+      return std::is_same_v<T, double>;
+    case Dtype::kF32:
+      return std::is_same_v<T, float>;
+    case Dtype::kI64:
+      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8;
+    case Dtype::kI32:
+      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4;
+    case Dtype::kI16:
+      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 2;
+    case Dtype::kI8:
+      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 1;
+    case Dtype::kU64:
+      return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 8;
+    case Dtype::kU32:
+      return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 4;
+    case Dtype::kU16:
+      return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 2;
     case Dtype::kU8:
       return (std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 1 &&
               !std::is_same_v<T, bool>) ||
              std::is_same_v<T, std::byte>;
-    case Dtype::kBool: return std::is_same_v<T, bool>;
-    default: return false;
+    case Dtype::kBool:
+      return std::is_same_v<T, bool>;
+    default:
+      return false;
   }
 }
 

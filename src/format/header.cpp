@@ -34,10 +34,9 @@ Header Header::parse(std::span<const std::byte> json, std::uint64_t data_nbytes)
     const std::string from = " from index " + std::to_string(invalid->offset);
     fail(ErrorCode::kInvalidHeaderUtf8,
          "invalid UTF-8 in header: " +
-             (invalid->nbytes == 0
-                  ? "incomplete utf-8 byte sequence" + from
-                  : "invalid utf-8 sequence of " + std::to_string(invalid->nbytes) + " bytes" +
-                        from));
+             (invalid->nbytes == 0 ? "incomplete utf-8 byte sequence" + from
+                                   : "invalid utf-8 sequence of " +
+                                         std::to_string(invalid->nbytes) + " bytes" + from));
   }
   if (!text.starts_with('{')) {
     fail(ErrorCode::kInvalidHeaderJson, text.empty()
@@ -93,16 +92,15 @@ std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t
     length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
   }
   if (length > kMaxHeaderSize) {
-    fail(ErrorCode::kHeaderTooLarge, "header too large: the first 8 bytes say " +
-                                         grouped(length) + " bytes, at most " +
-                                         grouped(kMaxHeaderSize) + " are allowed" + hint());
+    fail(ErrorCode::kHeaderTooLarge, "header too large: the first 8 bytes say " + grouped(length) +
+                                         " bytes, at most " + grouped(kMaxHeaderSize) +
+                                         " are allowed" + hint());
   }
   if (length > file_nbytes - kLengthSize) {
     const std::string kind = hint();
-    fail(ErrorCode::kInvalidHeaderLength, "invalid header length: expects at least " +
-                                              grouped(kLengthSize + length) + " bytes, has " +
-                                              grouped(file_nbytes) +
-                                              (kind.empty() ? ": truncated?" : kind));
+    fail(ErrorCode::kInvalidHeaderLength,
+         "invalid header length: expects at least " + grouped(kLengthSize + length) +
+             " bytes, has " + grouped(file_nbytes) + (kind.empty() ? ": truncated?" : kind));
   }
   return length;
 }
@@ -114,8 +112,7 @@ ParsedBytes parse_bytes(std::span<const std::byte> file) {
     const std::uint64_t length = format::read_header_length(
         file.first(std::min(file.size(), format::kStartSize)), file.size());
     const auto data = file.subspan(static_cast<std::size_t>(kLengthSize + length));
-    return {Header::parse(file.subspan(kLengthSize, static_cast<std::size_t>(length)),
-                          data.size()),
+    return {Header::parse(file.subspan(kLengthSize, static_cast<std::size_t>(length)), data.size()),
             data};
   } catch (const Error& error) {
     fail(error.code(), std::string("Error while deserializing: ") + error.what());

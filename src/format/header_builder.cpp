@@ -38,8 +38,8 @@ std::uint64_t secret_seed() {
   return seed;
 }
 
-void fail_tensor(ErrorCode code, std::string_view text, const TensorInfo& info,
-                 const std::string& detail) {
+[[noreturn]] void fail_tensor(ErrorCode code, std::string_view text, const TensorInfo& info,
+                              const std::string& detail) {
   fail(code, std::string(text) + " `" + format::clipped(info.name) + "`" + detail);
 }
 
@@ -53,7 +53,8 @@ HeaderBuilder::HeaderBuilder(std::size_t json_nbytes) : json_nbytes_(json_nbytes
 }
 
 HeaderBuilder::Text HeaderBuilder::keep(std::string_view text) {
-  const Text kept{static_cast<std::uint32_t>(text_.size()), static_cast<std::uint32_t>(text.size())};
+  const Text kept{static_cast<std::uint32_t>(text_.size()),
+                  static_cast<std::uint32_t>(text.size())};
   text_.insert(text_.end(), text.begin(), text.end());
   return kept;
 }
@@ -77,9 +78,7 @@ void HeaderBuilder::set_offsets(std::uint64_t begin, std::uint64_t end) {
   if (tensors_.size() > 1 && tensors_[tensors_.size() - 2].end > begin) in_order_ = false;
 }
 
-std::string_view HeaderBuilder::tensor_name() const noexcept {
-  return view(tensors_.back().name);
-}
+std::string_view HeaderBuilder::tensor_name() const noexcept { return view(tensors_.back().name); }
 
 void HeaderBuilder::add_metadata_key(std::string_view key) {
   if (metadata_.size() == metadata_.capacity() && metadata_.size() > 4096) {
@@ -165,12 +164,11 @@ void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) co
                       " takes " + std::to_string(*nbits) + " bits");
     }
     if (*nbits / 8 != info.nbytes()) {
-      fail_tensor(ErrorCode::kInvalidTensorInfo,
-                  "invalid shape, data type, or offset for tensor", info,
-                  ": " + std::string(name(info.dtype)) + " " + format::shown(info.shape) +
-                      " takes " + format::grouped(*nbits / 8) + " bytes, data_offsets [" +
-                      std::to_string(info.begin) + ", " + std::to_string(info.end) + "] give " +
-                      format::grouped(info.nbytes()));
+      fail_tensor(
+          ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor", info,
+          ": " + std::string(name(info.dtype)) + " " + format::shown(info.shape) + " takes " +
+              format::grouped(*nbits / 8) + " bytes, data_offsets [" + std::to_string(info.begin) +
+              ", " + std::to_string(info.end) + "] give " + format::grouped(info.nbytes()));
     }
     position = info.end;
   }

@@ -26,8 +26,8 @@ class OpenKeys {
  public:
   void open() { frames_.push_back({keys_.size(), text_.size()}); }
   void add(std::string_view key) {
-    keys_.push_back({static_cast<std::uint32_t>(text_.size()),
-                     static_cast<std::uint32_t>(key.size())});
+    keys_.push_back(
+        {static_cast<std::uint32_t>(text_.size()), static_cast<std::uint32_t>(key.size())});
     text_.insert(text_.end(), key.begin(), key.end());
   }
   /// Closes the innermost object; a key that stands twice in it, if any.
@@ -37,8 +37,8 @@ class OpenKeys {
     const auto begin = keys_.begin() + static_cast<std::ptrdiff_t>(frame.keys);
     const auto view = [&](Key key) { return std::string_view(text_.data() + key.begin, key.size); };
     std::sort(begin, keys_.end(), [&](Key a, Key b) { return view(a) < view(b); });
-    const auto twice = std::adjacent_find(begin, keys_.end(),
-                                          [&](Key a, Key b) { return view(a) == view(b); });
+    const auto twice =
+        std::adjacent_find(begin, keys_.end(), [&](Key a, Key b) { return view(a) == view(b); });
     std::optional<std::string> found;
     if (twice != keys_.end()) found = format::clipped(view(*twice));
     keys_.erase(begin, keys_.end());
@@ -84,19 +84,25 @@ class HeaderHandler {
     if (state_ == State::kSkip) return end_skipped();
     return other_value("the negative number " + std::to_string(value));
   }
-  bool Double(double) { return other_value("a number with a fraction, an exponent or over 64 bits"); }
+  bool Double(double) {
+    return other_value("a number with a fraction, an exponent or over 64 bits");
+  }
   bool RawNumber(const char*, rapidjson::SizeType, bool) { return other_value("a number"); }
   bool Uint(unsigned value) { return Uint64(value); }
 
   bool Uint64(std::uint64_t value) {
     switch (state_) {
-      case State::kShape: builder_.add_dim(value); return true;
+      case State::kShape:
+        builder_.add_dim(value);
+        return true;
       case State::kOffsets:
         if (offset_count_ == 2) return stop_tensor("data_offsets hold more than two numbers");
         offsets_[offset_count_++] = value;
         return true;
-      case State::kSkip: return end_skipped();
-      default: return other_value("the number " + std::to_string(value));
+      case State::kSkip:
+        return end_skipped();
+      default:
+        return other_value("the number " + std::to_string(value));
     }
   }
 
@@ -116,20 +122,26 @@ class HeaderHandler {
     const std::string_view key(text, size);
     if (!check_text(key)) return false;
     switch (state_) {
-      case State::kTop: return read_top_key(key);
-      case State::kEntry: return read_field(key);
+      case State::kTop:
+        return read_top_key(key);
+      case State::kEntry:
+        return read_field(key);
       case State::kMetadata:
         builder_.add_metadata_key(key);
         state_ = State::kMetadataValue;
         return true;
-      default: keys_.add(key); return true;  // inside an unknown field
+      default:
+        keys_.add(key);
+        return true;  // inside an unknown field
     }
   }
 
   bool StartObject() {
     if (!enter()) return false;
     switch (state_) {
-      case State::kStart: state_ = State::kTop; return true;
+      case State::kStart:
+        state_ = State::kTop;
+        return true;
       case State::kEntryStart:
         state_ = State::kEntry;
         fields_ = 0;
@@ -139,21 +151,28 @@ class HeaderHandler {
         builder_.begin_metadata();
         state_ = State::kMetadata;
         return true;
-      case State::kSkip: keys_.open(); return true;
-      default: return other_value("an object");
+      case State::kSkip:
+        keys_.open();
+        return true;
+      default:
+        return other_value("an object");
     }
   }
 
   bool EndObject(rapidjson::SizeType) {
     --depth_;
     switch (state_) {
-      case State::kEntry: return end_entry();
+      case State::kEntry:
+        return end_entry();
       case State::kMetadata:
         builder_.end_metadata();
         state_ = State::kTop;
         return true;
-      case State::kSkip: return close_keys() && end_skipped();
-      default: state_ = State::kDone; return true;
+      case State::kSkip:
+        return close_keys() && end_skipped();
+      default:
+        state_ = State::kDone;
+        return true;
     }
   }
 
@@ -168,8 +187,10 @@ class HeaderHandler {
         state_ = State::kOffsets;
         offset_count_ = 0;
         return true;
-      case State::kSkip: return true;
-      default: return other_value("an array");
+      case State::kSkip:
+        return true;
+      default:
+        return other_value("an array");
     }
   }
 
@@ -185,7 +206,8 @@ class HeaderHandler {
         builder_.set_offsets(offsets_[0], offsets_[1]);
         state_ = State::kEntry;
         return true;
-      default: return end_skipped();
+      default:
+        return end_skipped();
     }
   }
 
@@ -303,16 +325,24 @@ class HeaderHandler {
     if (state_ == State::kSkip) return end_skipped();
     const std::string found(what);
     switch (state_) {
-      case State::kStart: return stop("expected an object, found " + found);
-      case State::kMetadataStart: return stop("`__metadata__` is " + found + ", not an object");
-      case State::kMetadataValue: return stop("a metadata value is " + found + ", not a string");
-      case State::kEntryStart: return stop_tensor("the entry is " + found + ", not an object");
-      case State::kDtype: return stop_tensor("dtype is " + found + ", not a string");
-      case State::kShapeStart: return stop_tensor("shape is " + found + ", not an array");
-      case State::kShape: return stop_tensor("shape holds " + found + ", not an unsigned integer");
+      case State::kStart:
+        return stop("expected an object, found " + found);
+      case State::kMetadataStart:
+        return stop("`__metadata__` is " + found + ", not an object");
+      case State::kMetadataValue:
+        return stop("a metadata value is " + found + ", not a string");
+      case State::kEntryStart:
+        return stop_tensor("the entry is " + found + ", not an object");
+      case State::kDtype:
+        return stop_tensor("dtype is " + found + ", not a string");
+      case State::kShapeStart:
+        return stop_tensor("shape is " + found + ", not an array");
+      case State::kShape:
+        return stop_tensor("shape holds " + found + ", not an unsigned integer");
       case State::kOffsetsStart:
         return stop_tensor("data_offsets is " + found + ", not an array");
-      default: return stop_tensor("data_offsets holds " + found + ", not an unsigned integer");
+      default:
+        return stop_tensor("data_offsets holds " + found + ", not an unsigned integer");
     }
   }
 
@@ -348,8 +378,10 @@ void read_header(std::string_view json, HeaderBuilder& builder) {
   }
   // The stream reports its end as a NUL, so a real one would pass for the end.
   if (stream.Tell() != json.size()) {
-    fail(ErrorCode::kInvalidHeaderJson, "invalid JSON in header: something follows the object (at "
-                                        "byte " + std::to_string(stream.Tell()) + ")");
+    fail(ErrorCode::kInvalidHeaderJson,
+         "invalid JSON in header: something follows the object (at "
+         "byte " +
+             std::to_string(stream.Tell()) + ")");
   }
 }
 

@@ -25,13 +25,27 @@ void append_json(std::string& json, std::string_view text) {
     plain = i + 1;
     json += '\\';
     switch (c) {
-      case '"': json += '"'; break;
-      case '\\': json += '\\'; break;
-      case '\b': json += 'b'; break;
-      case '\t': json += 't'; break;
-      case '\n': json += 'n'; break;
-      case '\f': json += 'f'; break;
-      case '\r': json += 'r'; break;
+      case '"':
+        json += '"';
+        break;
+      case '\\':
+        json += '\\';
+        break;
+      case '\b':
+        json += 'b';
+        break;
+      case '\t':
+        json += 't';
+        break;
+      case '\n':
+        json += 'n';
+        break;
+      case '\f':
+        json += 'f';
+        break;
+      case '\r':
+        json += 'r';
+        break;
       default: {
         constexpr char kHex[] = "0123456789abcdef";
         json += "u00";
@@ -78,15 +92,16 @@ void check(const TensorData& tensor) {
   if (*nbits % 8 != 0) {
     fail(ErrorCode::kMisalignedSlice,
          "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
-         "boundary, this is invalid. Tensor" + named() + ": " + std::string(name(tensor.dtype)) +
-             " " + format::shown(tensor.shape) + " takes " + std::to_string(*nbits) + " bits");
+         "boundary, this is invalid. Tensor" +
+             named() + ": " + std::string(name(tensor.dtype)) + " " + format::shown(tensor.shape) +
+             " takes " + std::to_string(*nbits) + " bits");
   }
   if (*nbits / 8 != tensor.bytes.size()) {
-    fail(ErrorCode::kInvalidTensorInfo,
-         "invalid shape, data type, or offset for tensor" + named() + ": " +
-             std::string(name(tensor.dtype)) + " " + format::shown(tensor.shape) + " takes " +
-             format::grouped(*nbits / 8) + " bytes, " + format::grouped(tensor.bytes.size()) +
-             " are given");
+    fail(ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor" + named() +
+                                            ": " + std::string(name(tensor.dtype)) + " " +
+                                            format::shown(tensor.shape) + " takes " +
+                                            format::grouped(*nbits / 8) + " bytes, " +
+                                            format::grouped(tensor.bytes.size()) + " are given");
   }
   if (tensor.bytes.data() == nullptr && !tensor.bytes.empty()) {
     fail(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer");
@@ -109,7 +124,9 @@ std::vector<std::size_t> file_order(std::span<const TensorData> tensors) {
 
 void check_names_differ(std::span<const TensorData> tensors, std::span<const std::size_t> order) {
   // Sorted by type, then name: equal names of different types need a second look.
-  const auto same = [&](std::size_t a, std::size_t b) { return tensors[a].name == tensors[b].name; };
+  const auto same = [&](std::size_t a, std::size_t b) {
+    return tensors[a].name == tensors[b].name;
+  };
   const auto refuse = [&](std::size_t i) {
     fail(ErrorCode::kDuplicateName,
          "tensor `" + format::clipped(tensors[i].name) + "` stands twice");

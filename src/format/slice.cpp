@@ -21,9 +21,14 @@ std::string shown(std::span<const Index> indices, std::size_t whole) {
     }
     if (text.size() > 1) text += ", ";
     switch (index.kind) {
-      case Index::Kind::kInteger: text += std::to_string(index.integer); break;
-      case Index::Kind::kEllipsis: break;
-      case Index::Kind::kNewAxis: text += "None"; break;
+      case Index::Kind::kInteger:
+        text += std::to_string(index.integer);
+        break;
+      case Index::Kind::kEllipsis:
+        break;
+      case Index::Kind::kNewAxis:
+        text += "None";
+        break;
       case Index::Kind::kSlice:
         if (index.start) text += std::to_string(*index.start);
         text += ':';
@@ -86,21 +91,25 @@ Selection resolve(std::span<const Index> indices, std::span<const std::uint64_t>
   for (const Index& index : indices) {
     const std::size_t axis = selection.axes.size();
     switch (index.kind) {
-      case Index::Kind::kNewAxis: selection.shape.push_back(1); break;
-      case Index::Kind::kEllipsis: take_whole(shape.size() - used); break;
+      case Index::Kind::kNewAxis:
+        selection.shape.push_back(1);
+        break;
+      case Index::Kind::kEllipsis:
+        take_whole(shape.size() - used);
+        break;
       case Index::Kind::kSlice:
         selection.axes.push_back(select_slice(index, shape[axis]));
         selection.shape.push_back(selection.axes.back().count);
         break;
       case Index::Kind::kInteger: {
         const bool negative = index.integer < 0;
-        const std::uint64_t distance = negative
-                                           ? std::uint64_t{0} - static_cast<std::uint64_t>(index.integer)
-                                           : static_cast<std::uint64_t>(index.integer);
+        const std::uint64_t distance =
+            negative ? std::uint64_t{0} - static_cast<std::uint64_t>(index.integer)
+                     : static_cast<std::uint64_t>(index.integer);
         if (negative && distance > shape[axis]) {
-          fail(ErrorCode::kIndexOutOfBounds,
-               "Invalid index " + std::to_string(index.integer) + " for dimension " +
-                   std::to_string(axis) + " of size " + std::to_string(shape[axis]));
+          fail(ErrorCode::kIndexOutOfBounds, "Invalid index " + std::to_string(index.integer) +
+                                                 " for dimension " + std::to_string(axis) +
+                                                 " of size " + std::to_string(shape[axis]));
         }
         if (!negative && distance >= shape[axis]) {
           refuse(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index.integer) +

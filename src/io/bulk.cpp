@@ -36,7 +36,8 @@ std::vector<Stretch> stretches_of(std::span<const ReadPiece> pieces) {
     Stretch together{i, i, 0, nbytes};
     for (++i; i < pieces.size(); ++i) {
       const std::size_t more = pieces[i].to.size();
-      const bool adjoins = pieces[i].offset == pieces[together.first_piece].offset + together.nbytes;
+      const bool adjoins =
+          pieces[i].offset == pieces[together.first_piece].offset + together.nbytes;
       if (!adjoins || more >= kSmallPiece || together.nbytes + more > kScratchSize) break;
       together.last_piece = i;
       together.nbytes += more;
@@ -73,8 +74,8 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
   std::uint64_t nbytes = 0;
   for (const Stretch& stretch : stretches) nbytes += stretch.nbytes;
   io::parallel_for(
-      stretches.size(), nbytes,
-      [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); }, interrupt);
+      stretches.size(), nbytes, [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); },
+      interrupt);
 }
 
 void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
@@ -90,8 +91,8 @@ void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
   const auto copy_task = [&](std::size_t task) {
     const std::uint64_t begin = std::uint64_t{task} * io::kTaskSize;
     const std::uint64_t end = std::min<std::uint64_t>(begin + io::kTaskSize, nbytes);
-    auto i = static_cast<std::size_t>(
-        std::upper_bound(begins.begin(), begins.end(), begin) - begins.begin() - 1);
+    auto i = static_cast<std::size_t>(std::upper_bound(begins.begin(), begins.end(), begin) -
+                                      begins.begin() - 1);
     for (; i < pieces.size() && begins[i] < end; ++i) {
       const std::uint64_t from = std::max(begin, begins[i]) - begins[i];
       const std::uint64_t to = std::min<std::uint64_t>(end - begins[i], pieces[i].nbytes);

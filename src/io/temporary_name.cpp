@@ -20,7 +20,7 @@ fs::path folder_of(const fs::path& target) {
 fs::path temporary_name(const fs::path& target) {
   std::random_device device;
   std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%08x%08x", device(), device());
+  (void)std::snprintf(digits.data(), digits.size(), "%08x%08x", device(), device());
   fs::path name = ".";
   name += target.filename().native().substr(0, kMostNameUnits);
   name += ".";

@@ -35,7 +35,8 @@ class Threads {
     threads_.reserve(count);
     try {
       while (threads_.size() < count) threads_.emplace_back(work);
-    } catch (const std::system_error&) {  // no more threads to be had: go on with fewer
+    } catch (const std::system_error&) {
+      return;  // no more threads to be had: go on with fewer
     }
   }
 

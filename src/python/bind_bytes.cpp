@@ -29,7 +29,8 @@ py::list deserialize(py::handle bytes) {
     if (!data) throw py::error_already_set();
     auto* const to = reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(data.ptr()));
     advise_huge_pages({to, static_cast<std::size_t>(info.nbytes())});
-    pieces.push_back({to, parsed.data.data() + info.begin, static_cast<std::size_t>(info.nbytes())});
+    pieces.push_back(
+        {to, parsed.data.data() + info.begin, static_cast<std::size_t>(info.nbytes())});
     py::dict entry;
     entry[dtype_key] = to_unicode(name(info.dtype));
     entry[shape_key] = to_list(info.shape);

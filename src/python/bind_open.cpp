@@ -14,8 +14,10 @@ class FileHandle : public Handle {
 
 void log_fallback(const SafeOpen& file, Backend wanted) {
   if (file.backend() == wanted) return;
-  py::module_::import("logging").attr("getLogger")("safetensors").attr("debug")(
-      "the system refused to map %s: reading it instead", to_str(file.path().string()));
+  py::module_::import("logging")
+      .attr("getLogger")("safetensors")
+      .attr("debug")("the system refused to map %s: reading it instead",
+                     to_str(file.path().string()));
 }
 
 template <typename Open>
@@ -119,10 +121,11 @@ void bind_methods(py::class_<Handle>& cls) {
   cls.def("keys", &keys,
           "keys(self, /)\n--\n\n"
           "The names of all tensors, sorted: a list of str.")
-      .def("offset_keys",
-           [](const Handle& handle) { return names_of(handle.file()->file().header().tensors()); },
-           "offset_keys(self, /)\n--\n\n"
-           "The names of all tensors, in the order of their bytes in the file.")
+      .def(
+          "offset_keys",
+          [](const Handle& handle) { return names_of(handle.file()->file().header().tensors()); },
+          "offset_keys(self, /)\n--\n\n"
+          "The names of all tensors, in the order of their bytes in the file.")
       .def("metadata", &metadata,
            "metadata(self, /)\n--\n\n"
            "The header's metadata: a new dict of str to str, or None when it has none.")
@@ -135,12 +138,15 @@ void bind_methods(py::class_<Handle>& cls) {
       .def("get_tensors", &get_tensors,
            "get_tensors(self, /)\n--\n\n"
            "All tensors: a dict by name, in the order of their bytes in the file.")
-      .def("get_slice", [](const Handle& handle, py::handle name) {
-             return SliceHandle(handle.file(), text_of(name, "name"));
-           }, py::arg("name"),
-           "get_slice(self, /, name)\n--\n\n"
-           "One tensor to take parts of by indexing, which reads those parts only:\n\n"
-           "    rows = f.get_slice(\"embedding\")[100:200]")
+      .def(
+          "get_slice",
+          [](const Handle& handle, py::handle name) {
+            return SliceHandle(handle.file(), text_of(name, "name"));
+          },
+          py::arg("name"),
+          "get_slice(self, /, name)\n--\n\n"
+          "One tensor to take parts of by indexing, which reads those parts only:\n\n"
+          "    rows = f.get_slice(\"embedding\")[100:200]")
       .def("get_tensor_meta", &get_tensor_meta, py::arg("name"),
            "get_tensor_meta(self, /, name)\n--\n\n"
            "What the header says of one tensor: a TensorMeta. Reads no data.")
@@ -148,18 +154,20 @@ void bind_methods(py::class_<Handle>& cls) {
            "close(self, /)\n--\n\n"
            "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"
            "the handle from then on raises SafetensorError. Closing twice does nothing.")
-      .def("__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
-      .def("__exit__",
-           [](Handle& handle, py::handle, py::handle, py::handle) { handle.close(); },
-           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
-           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\n"
-           "Closes the handle.")
+      .def(
+          "__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
+      .def(
+          "__exit__", [](Handle& handle, py::handle, py::handle, py::handle) { handle.close(); },
+          py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
+          "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\n"
+          "Closes the handle.")
       .def("__contains__", &contains, py::arg("name"), "__contains__(self, name, /)\n--\n\n")
-      .def("__len__",
-           [](const Handle& handle) { return handle.file()->file().header().size(); },
-           "__len__(self, /)\n--\n\n")
-      .def("__iter__", [](const Handle& handle) { return py::iter(keys(handle)); },
-           "__iter__(self, /)\n--\n\n")
+      .def(
+          "__len__", [](const Handle& handle) { return handle.file()->file().header().size(); },
+          "__len__(self, /)\n--\n\n")
+      .def(
+          "__iter__", [](const Handle& handle) { return py::iter(keys(handle)); },
+          "__iter__(self, /)\n--\n\n")
       // With a length, an empty file's handle would turn false.
       .def("__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n");
   cls.attr("__module__") = "safetensors";

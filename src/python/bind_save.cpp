@@ -161,8 +161,8 @@ void register_save(py::module_& module) {
              py::arg("metadata"), py::arg("fsync"),
              "_save_torch_file(tensors, filename, metadata, fsync)\n--\n\n"
              "Whether the file was written: not when a tensor needs preparation.");
-  module.def("_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
-             py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
+  module.def("_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"), py::arg("metadata"),
+             "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
   module.def("_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
              py::arg("filename"), py::arg("metadata"), py::arg("fsync"),
              "_save_numpy_file(arrays, prepare, filename, metadata, fsync)\n--\n\nWrites a file.");

@@ -50,8 +50,8 @@ py::object SliceHandle::index_whole(py::handle index) const {
     if (const auto basic = basic_index(index, info_->shape, true)) {
       (void)resolve(basic->indices, info_->shape);
     }
-    raise_both(PyExc_IndexError, "Error during slicing: " +
-                                     py::cast<std::string>(py::str(error.value())));
+    raise_both(PyExc_IndexError,
+               "Error during slicing: " + py::cast<std::string>(py::str(error.value())));
   }
 }
 
@@ -63,8 +63,8 @@ py::object SliceHandle::read_selection(const Selection& selection) const {
     file_->file().read(*info_, runs, buffer->bytes(), python_interrupt());
   }
   const std::span<std::byte> bytes = buffer->bytes();
-  return file_->to_array(TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr,
-                                    std::move(buffer)));
+  return file_->to_array(
+      TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));
 }
 
 py::object SliceHandle::get_item(py::handle index) const {
@@ -82,11 +82,13 @@ void register_slice(py::module_& module) {
   py::class_<SliceHandle>(module, "PySafeSlice", py::is_final(),
                           "One tensor of a file, to take parts of: slice[10:20], slice[:, 3].\n\n"
                           "Made by safe_open.get_slice. Stays valid after the file is closed.")
-      .def("get_shape", [](const SliceHandle& slice) { return to_list(slice.info().shape); },
-           "get_shape(self, /)\n--\n\nThe tensor's shape: a list of int.")
-      .def("get_dtype",
-           [](const SliceHandle& slice) { return to_unicode(name(slice.info().dtype)); },
-           "get_dtype(self, /)\n--\n\nThe tensor's type as the file has it: \"F32\", \"BF16\".")
+      .def(
+          "get_shape", [](const SliceHandle& slice) { return to_list(slice.info().shape); },
+          "get_shape(self, /)\n--\n\nThe tensor's shape: a list of int.")
+      .def(
+          "get_dtype",
+          [](const SliceHandle& slice) { return to_unicode(name(slice.info().dtype)); },
+          "get_dtype(self, /)\n--\n\nThe tensor's type as the file has it: \"F32\", \"BF16\".")
       .def("__getitem__", &SliceHandle::get_item, py::arg("index"),
            "__getitem__(self, index, /)\n--\n\n"
            "The elements that NumPy's or torch's indexing would take, as a tensor.\n"
@@ -95,12 +97,14 @@ void register_slice(py::module_& module) {
 
   py::class_<TensorMeta>(module, "TensorMeta", py::is_final(),
                          "What a file's header says of one tensor.")
-      .def_property_readonly("dtype", [](const TensorMeta& meta) { return to_unicode(meta.dtype()); },
-                             "The type as the file has it: \"F32\", \"BF16\".")
+      .def_property_readonly(
+          "dtype", [](const TensorMeta& meta) { return to_unicode(meta.dtype()); },
+          "The type as the file has it: \"F32\", \"BF16\".")
       .def_property_readonly("shape", &TensorMeta::shape, "A list of int.")
       .def_property_readonly("data_offsets", &TensorMeta::data_offsets,
                              "(begin, end) of the bytes, counted from the start of the data.")
-      .def("__repr__", [](const TensorMeta& meta) {
+      .def("__repr__",
+           [](const TensorMeta& meta) {
              return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
                  .format(to_unicode(meta.dtype()), meta.shape(), meta.data_offsets());
            })

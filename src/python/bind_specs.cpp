@@ -76,8 +76,7 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
 
 }  // namespace
 
-TensorSpec::TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr,
-                       py::handle data_len)
+TensorSpec::TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len)
     : dtype_(dtype_of_word(text_of(dtype, "dtype"))),
       shape_(shape_of(shape, dtype_ == Dtype::kF4)),
       data_ptr_(size_of(data_ptr)),
@@ -104,15 +103,16 @@ void register_specs(py::module_& module) {
            "pairs: its last dimension is doubled.\n"
            "data_ptr: address of the first byte; C order, little-endian.\n"
            "data_len: number of bytes.")
-      .def_property_readonly("dtype",
-                             [](const TensorSpec& spec) { return to_unicode(name(spec.dtype())); },
-                             "The type as a file has it: \"F32\", \"BF16\".")
-      .def_property_readonly("shape",
-                             [](const TensorSpec& spec) { return to_list(spec.shape()); },
-                             "The shape as a file has it: a list of int.")
+      .def_property_readonly(
+          "dtype", [](const TensorSpec& spec) { return to_unicode(name(spec.dtype())); },
+          "The type as a file has it: \"F32\", \"BF16\".")
+      .def_property_readonly(
+          "shape", [](const TensorSpec& spec) { return to_list(spec.shape()); },
+          "The shape as a file has it: a list of int.")
       .def_property_readonly("data_ptr", &TensorSpec::data_ptr, "Address of the first byte.")
       .def_property_readonly("data_len", &TensorSpec::data_len, "Number of bytes.")
-      .def("__repr__", [](const TensorSpec& spec) {
+      .def("__repr__",
+           [](const TensorSpec& spec) {
              return py::str("TensorSpec(dtype={!r}, shape={!r}, data_ptr={}, data_len={})")
                  .format(to_unicode(name(spec.dtype())), to_list(spec.shape()), spec.data_ptr(),
                          spec.data_len());

@@ -26,8 +26,8 @@ py::object class_of_both(py::handle base) {
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   py::dict body;
   body["__module__"] = "safetensors";
-  body["__doc__"] = "A SafetensorError that is a " +
-                    py::cast<std::string>(base.attr("__name__")) + " too.";
+  body["__doc__"] =
+      "A SafetensorError that is a " + py::cast<std::string>(base.attr("__name__")) + " too.";
   py::object made = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&PyType_Type))(
       "Safetensor" + py::cast<std::string>(base.attr("__name__")),
       py::make_tuple(py::handle(error_class), base), body);
@@ -39,8 +39,7 @@ py::object class_of_both(py::handle base) {
 /// The subclass of OSError that Python has for an error number.
 py::object os_error_class(int os_error) {
   const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(os_error, "");
-  return py::reinterpret_borrow<py::object>(
-      reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
+  return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
 }
 
 void set_error(py::handle type, std::string_view message, int os_error) {
@@ -58,7 +57,9 @@ void set_error(const Error& error) {
     case ErrorCode::kNotRegularFile:
       set_error(class_of_both(PyExc_OSError), error.what(), ENODEV);
       return;
-    case ErrorCode::kOutOfMemory: set_error(PyExc_MemoryError, error.what(), 0); return;
+    case ErrorCode::kOutOfMemory:
+      set_error(PyExc_MemoryError, error.what(), 0);
+      return;
     case ErrorCode::kIndexOutOfBounds:
     case ErrorCode::kTooManyIndices:
       set_error(class_of_both(PyExc_IndexError), error.what(), 0);
@@ -66,7 +67,8 @@ void set_error(const Error& error) {
     case ErrorCode::kInvalidSlice:
       set_error(class_of_both(PyExc_ValueError), error.what(), 0);
       return;
-    default: set_error(error_class, error.what(), 0);
+    default:
+      set_error(error_class, error.what(), 0);
   }
 }
 

@@ -75,12 +75,18 @@ Framework framework_of(py::handle object) {
 
 const char* name(Framework framework) noexcept {
   switch (framework) {
-    case Framework::kTorch: return "torch";
-    case Framework::kNumpy: return "numpy";
-    case Framework::kTensorflow: return "tensorflow";
-    case Framework::kFlax: return "flax";
-    case Framework::kMlx: return "mlx";
-    case Framework::kPaddle: return "paddle";
+    case Framework::kTorch:
+      return "torch";
+    case Framework::kNumpy:
+      return "numpy";
+    case Framework::kTensorflow:
+      return "tensorflow";
+    case Framework::kFlax:
+      return "flax";
+    case Framework::kMlx:
+      return "mlx";
+    case Framework::kPaddle:
+      return "paddle";
   }
   return "";
 }

@@ -14,8 +14,7 @@ Interrupt python_interrupt() {
 }
 
 void raise_wrong_type(py::handle object, const char* argument, const char* type) {
-  const std::string found =
-      object.is_none() ? "'None'" : "'" + type_name(object) + "' object";
+  const std::string found = object.is_none() ? "'None'" : "'" + type_name(object) + "' object";
   throw py::type_error(std::string("argument '") + argument + "': " + found +
                        " is not an instance of '" + type + "'");
 }
@@ -62,8 +61,8 @@ std::filesystem::path path_of(py::handle object, const char* argument) {
 }
 
 py::str to_str(std::string_view text) {
-  auto object = py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(
-      text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  auto object = py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
   if (!object) throw py::error_already_set();
   return object;
 }

@@ -14,8 +14,8 @@ bool is_integer(py::handle item) {
   const py::object shape = py::getattr(item, "shape", py::none());
   if (shape.is_none()) return true;
   const py::object dtype = py::getattr(item, "dtype", py::none());
-  return py::len(shape) == 0 && py::cast<std::string>(py::str(dtype)).find("bool") ==
-                                    std::string::npos;
+  return py::len(shape) == 0 &&
+         py::cast<std::string>(py::str(dtype)).find("bool") == std::string::npos;
 }
 
 std::int64_t integer_of(py::handle item, std::size_t position) {
@@ -24,8 +24,7 @@ std::int64_t integer_of(py::handle item, std::size_t position) {
   const long long value = PyLong_AsLongLong(number.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise_both(PyExc_IndexError, "Unsupported slice index at position " +
-                                     std::to_string(position) +
+    raise_both(PyExc_IndexError, "Unsupported slice index at position " + std::to_string(position) +
                                      ": expected slice, int, or ellipsis: the int is too large");
   }
   return value;

@@ -26,33 +26,55 @@ class Memory {
 // As files store them: little-endian on every machine.
 constexpr const char* numpy_code(Dtype dtype) noexcept {
   switch (dtype) {
-    case Dtype::kU64: return "<u8";
-    case Dtype::kI64: return "<i8";
-    case Dtype::kF64: return "<f8";
-    case Dtype::kC64: return "<c8";
-    case Dtype::kF32: return "<f4";
-    case Dtype::kU32: return "<u4";
-    case Dtype::kI32: return "<i4";
-    case Dtype::kF16: return "<f2";
-    case Dtype::kU16: return "<u2";
-    case Dtype::kI16: return "<i2";
-    case Dtype::kI8: return "|i1";
-    case Dtype::kU8: return "|u1";
-    case Dtype::kBool: return "|b1";
-    default: return nullptr;
+    case Dtype::kU64:
+      return "<u8";
+    case Dtype::kI64:
+      return "<i8";
+    case Dtype::kF64:
+      return "<f8";
+    case Dtype::kC64:
+      return "<c8";
+    case Dtype::kF32:
+      return "<f4";
+    case Dtype::kU32:
+      return "<u4";
+    case Dtype::kI32:
+      return "<i4";
+    case Dtype::kF16:
+      return "<f2";
+    case Dtype::kU16:
+      return "<u2";
+    case Dtype::kI16:
+      return "<i2";
+    case Dtype::kI8:
+      return "|i1";
+    case Dtype::kU8:
+      return "|u1";
+    case Dtype::kBool:
+      return "|b1";
+    default:
+      return nullptr;
   }
 }
 
 constexpr const char* ml_dtypes_name(Dtype dtype) noexcept {
   switch (dtype) {
-    case Dtype::kBF16: return "bfloat16";
-    case Dtype::kF8E5M2FNUZ: return "float8_e5m2fnuz";
-    case Dtype::kF8E4M3FNUZ: return "float8_e4m3fnuz";
-    case Dtype::kF8E8M0: return "float8_e8m0fnu";
-    case Dtype::kF8E4M3: return "float8_e4m3fn";
-    case Dtype::kF8E5M2: return "float8_e5m2";
-    case Dtype::kF4: return "float4_e2m1fn";
-    default: return nullptr;
+    case Dtype::kBF16:
+      return "bfloat16";
+    case Dtype::kF8E5M2FNUZ:
+      return "float8_e5m2fnuz";
+    case Dtype::kF8E4M3FNUZ:
+      return "float8_e4m3fnuz";
+    case Dtype::kF8E8M0:
+      return "float8_e8m0fnu";
+    case Dtype::kF8E4M3:
+      return "float8_e4m3fn";
+    case Dtype::kF8E5M2:
+      return "float8_e5m2";
+    case Dtype::kF4:
+      return "float4_e2m1fn";
+    default:
+      return nullptr;
   }
 }
 
@@ -96,9 +118,9 @@ class DtypeTable {
       return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name_there));
     } catch (py::error_already_set& error) {
       if (!error.matches(PyExc_ImportError) && !error.matches(PyExc_AttributeError)) throw;
-      raise_safetensor_error(
-          "Dtype not understood: " + std::string(name(dtype)) +
-          ": NumPy has no such type of its own: install a recent ml_dtypes (pip install ml_dtypes)");
+      raise_safetensor_error("Dtype not understood: " + std::string(name(dtype)) +
+                             ": NumPy has no such type of its own: install a recent ml_dtypes (pip "
+                             "install ml_dtypes)");
     }
   }
 

@@ -143,8 +143,8 @@ py::object import_by_capsule(std::span<std::byte> bytes, std::span<const std::in
 /// For types that this torch does not take by DLPack: as bytes, then viewed as the type.
 py::object import_as_bytes(const TensorView& view, std::span<const std::int64_t> shape) {
   const std::int64_t nbytes = static_cast<std::int64_t>(view.nbytes());
-  py::object tensor = import_by_capsule(view.writable_bytes(), {&nbytes, 1},
-                                        {dlpack::kUInt, 8, 1}, view.owner());
+  py::object tensor =
+      import_by_capsule(view.writable_bytes(), {&nbytes, 1}, {dlpack::kUInt, 8, 1}, view.owner());
   tensor = tensor.attr("view")(torch_dtype(view.dtype));
   py::tuple dims(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
@@ -299,8 +299,8 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
     if (says_yes(torch_state.is_neg, value)) return std::nullopt;
     if (*dtype == Dtype::kC64 && says_yes(torch_state.is_conj, value)) return std::nullopt;
 
-    std::vector<std::uint64_t>& shape = result.shapes.emplace_back(
-        tensor.shape, tensor.shape + tensor.ndim);
+    std::vector<std::uint64_t>& shape =
+        result.shapes.emplace_back(tensor.shape, tensor.shape + tensor.ndim);
     if (*dtype == Dtype::kF4 && !shape.empty()) shape.back() *= 2;
     std::uint64_t nbits = bit_size(*dtype);
     for (const std::uint64_t dim : shape) nbits *= dim;  // of memory that exists: fits

@@ -27,8 +27,7 @@ bool copy_access_list(const fs::path& from, int to) {
   if (size <= 0) return true;
   std::vector<char> list(static_cast<std::size_t>(size));
   const ssize_t got = ::getxattr(from.c_str(), kAttribute, list.data(), list.size());
-  return got > 0 &&
-         ::fsetxattr(to, kAttribute, list.data(), static_cast<std::size_t>(got), 0) == 0;
+  return got > 0 && ::fsetxattr(to, kAttribute, list.data(), static_cast<std::size_t>(got), 0) == 0;
 }
 #else
 bool copy_access_list(const fs::path&, int) { return true; }
@@ -43,10 +42,9 @@ AtomicFile::AtomicFile(const fs::path& target, const std::optional<struct stat>&
   const mode_t mode = old ? 0600 : 0666;
   for (int i = 0; !fd_.is_open(); ++i) {
     temporary_ = temporary_name(target);
-    fd_ = Fd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-    if (!fd_.is_open() && errno != EINTR && (errno != EEXIST || i == kTries)) {
-      fail_write(errno, target);
-    }
+    const int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0 && errno != EINTR && (errno != EEXIST || i == kTries)) fail_write(errno, target);
+    fd_ = Fd(fd);
   }
   if (old) take_over(*old);
 }

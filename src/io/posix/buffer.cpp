@@ -82,7 +82,7 @@ void advise_huge_pages(std::span<std::byte> memory) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::uintptr_t first = (begin + page_size() - 1) / page_size() * page_size();
   const std::uintptr_t last = (begin + memory.size()) / page_size() * page_size();
-  ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  if (last > first) ::madvise(memory.data() + (first - begin), last - first, MADV_HUGEPAGE);
 #else
   (void)memory;
 #endif

@@ -111,8 +111,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
     io::fail_os(errno, path_);
   }
   try {
-    return std::shared_ptr<const MappedFile>(
-        new MappedFile(static_cast<std::byte*>(data), size));
+    return std::shared_ptr<const MappedFile>(new MappedFile(static_cast<std::byte*>(data), size));
   } catch (...) {
     ::munmap(data, size);
     throw;

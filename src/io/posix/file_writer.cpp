@@ -81,7 +81,8 @@ bool cannot_replace(int os_error) noexcept {
     case EOPNOTSUPP:
 #endif
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 

@@ -1,11 +1,10 @@
 #include "io/posix/mapped_from.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace safetensors::io {
@@ -22,12 +21,15 @@ std::vector<Range> mappings_of(ino_t inode) {
   std::ifstream maps("/proc/self/maps");
   if (!maps) return {{0, UINTPTR_MAX}};
   for (std::string line; std::getline(maps, line);) {
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
+    // begin-end permissions offset device inode path
+    std::istringstream fields(line);
+    Range range{};
     std::uint64_t found = 0;
-    const int fields = std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %" SCNu64,
-                                   &begin, &end, &found);
-    if (fields == 3 && found == inode) ranges.push_back({begin, end});
+    std::string skipped;
+    char dash = 0;
+    fields >> std::hex >> range.begin >> dash >> range.end;
+    fields >> skipped >> skipped >> skipped >> std::dec >> found;
+    if (fields && found == inode) ranges.push_back(range);
   }
   return ranges;
 }
