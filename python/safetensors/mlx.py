@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional, Union
 import mlx.core as mx
 import numpy as np
 
-from safetensors import numpy, safe_open
+from safetensors import SafetensorError, numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
 
@@ -102,5 +102,15 @@ def _from_numpy(array: np.ndarray) -> mx.array:
 
 def _to_numpy(array: Any) -> np.ndarray:
     if isinstance(array, mx.array) and array.dtype == mx.bfloat16:
-        return np.asarray(array.view(mx.uint16)).view(numpy._getdtype("BF16"))
+        return np.asarray(array.view(mx.uint16)).view(_bfloat16())
     return np.asarray(array)
+
+
+def _bfloat16() -> Any:
+    try:
+        return numpy._getdtype("BF16")
+    except KeyError:
+        raise SafetensorError(
+            "Dtype not understood: BF16: NumPy has no such type of its own: install ml_dtypes "
+            "(pip install ml_dtypes)"
+        ) from None

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -85,7 +85,7 @@ def save_file(
     """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
 
     Args:
-        tensors: as `save` has them. They may be mapped from the file that is replaced.
+        tensors: as `save` has them.
         filename: the file to write.
         metadata: text to go with them.
         fsync: whether to wait until the file is on the disk.
@@ -122,26 +122,22 @@ def load_file(
     Args:
         filename: the file to read.
         device: as `load` has it; a number is that of a GPU.
-        backend: as `safe_open` has it. By "mmap", tensors on the CPU are views of the file's
-            pages, which are read when they are used.
+        backend: as `safe_open` has it. The tensors are copies by both.
     """
     with safe_open(filename, framework="paddle", backend=backend) as f:
-        tensors: Dict[str, paddle.Tensor] = f.get_tensors()
-    for name in tensors:
-        tensors[name] = _to_device(tensors[name], device)
-    return tensors
+        if device == "cpu":
+            return f.get_tensors()
+        # One by one: what is on the device leaves no copy on the CPU.
+        return {name: _to_device(f.get_tensor(name), device) for name in f.offset_keys()}
 
 
-def _np2paddle(
-    numpy_dict: Dict[str, np.ndarray], device: str = "cpu"
-) -> Dict[str, paddle.Tensor]:
+def _np2paddle(numpy_dict: Dict[str, np.ndarray], device: str = "cpu") -> Dict[str, paddle.Tensor]:
     """Copies; arrays of uint16 are taken for bfloat16, as Paddle has it."""
-    return {
-        name: _to_device(
-            _from_numpy(array.copy()) if _is_named(array) else paddle.to_tensor(array), device
-        )
-        for name, array in numpy_dict.items()
-    }
+    result = {}
+    for name, array in numpy_dict.items():
+        code = "BF16" if array.dtype == np.uint16 else code_of(array)
+        result[name] = _to_device(_copy(array, code), device)
+    return result
 
 
 def _paddle2np(paddle_dict: Dict[str, paddle.Tensor]) -> Dict[str, np.ndarray]:
@@ -154,43 +150,35 @@ def _getdtype(dtype_str: str) -> paddle.dtype:
 
 
 def _view2paddle(
-    safeview: List[Tuple[str, Dict[str, Any]]], device: str
+    safeview: Sequence[Tuple[str, Mapping[str, Any]]], device: str
 ) -> Dict[str, paddle.Tensor]:
-    """Tensors of what `deserialize` returns, on the CPU over its memory."""
+    """Copies of what `deserialize` returns."""
     result = {}
     for name, entry in safeview:
         code = entry["dtype"]
         if code not in _TYPES:
             refuse(code, "Paddle")
-        carrier = _CARRIERS.get(code, NPDTYPES.get(_TYPES[code]))
+        carrier = _CARRIERS.get(code) or NPDTYPES[_TYPES[code]]
         array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
-        result[name] = _to_device(_tensor_over(array, code), device)
+        result[name] = _to_device(_copy(array, code), device)
     return result
 
 
-def _is_named(array: np.ndarray) -> bool:
-    """Whether Paddle's `to_tensor` does not take the array, and we may."""
-    return array.dtype.isbuiltin == 2 or array.dtype in (np.uint32, np.uint64)
-
-
 def _from_numpy(array: np.ndarray) -> paddle.Tensor:
-    code = code_of(array)
+    return _copy(array, code_of(array))
+
+
+def _copy(array: np.ndarray, code: str) -> paddle.Tensor:
+    """A tensor of the array's values, or of the type that its bits carry."""
     # Paddle takes uint16 for bfloat16, and has no other type for it.
     if code not in _TYPES:
         refuse(code, "Paddle")
-    return _tensor_over(array.view(_CARRIERS.get(code, array.dtype)), code)
-
-
-def _tensor_over(array: np.ndarray, code: str) -> paddle.Tensor:
-    """A tensor that shares the array's memory and keeps it, where that is possible."""
-    if not (array.flags.c_contiguous and array.flags.aligned):
-        array = array.copy()
-    # Paddle does not take an empty array's strides for contiguous, nor copy these two types.
-    if array.size == 0 and code not in ("U32", "U64"):
-        tensor = paddle.to_tensor(array)
-    else:
-        tensor = from_dlpack(array.__dlpack__())
-    return tensor.view(_TYPES[code]) if code in _CARRIERS else tensor
+    if code in _CARRIERS:
+        return paddle.to_tensor(array.view(_CARRIERS[code])).view(_TYPES[code])
+    if code in ("U32", "U64"):
+        # Only from memory of its own: Paddle 3.3 confuses the owners of two tensors at one address.
+        return from_dlpack(array.copy().__dlpack__())
+    return paddle.to_tensor(array)
 
 
 def _to_device(tensor: paddle.Tensor, device: Union[str, int]) -> paddle.Tensor:

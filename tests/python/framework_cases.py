@@ -43,7 +43,7 @@ class Kit(NamedTuple):
     label: str  # in error texts
     types: dict  # from the types of files to the framework's names; what it has not is missing
     describe: Callable  # from a tensor to (its type's name, shape, bytes)
-    changed: dict = {}  # noqa: RUF012  # types it turns into others, to NumPy's name of the other
+    changed: dict  # types it turns into others, to NumPy's name of the other
 
 
 def tensor_of(code):
@@ -236,7 +236,11 @@ class Cases:
                 return any(line.rstrip().endswith(str(path)) for line in maps)
 
         handle = safe_open(path, kit.word)
-        tensors = [handle.get_tensor("a"), handle.get_slice("a")[3:5], *handle.get_tensors().values()]
+        tensors = [
+            handle.get_tensor("a"),
+            handle.get_slice("a")[3:5],
+            *handle.get_tensors().values(),
+        ]
         assert is_mapped()
         del handle, tensors
         gc.collect()

@@ -35,7 +35,7 @@ def describe(array):
 class TestFlax(Cases):
     """What holds for every framework; JAX has types of 64 bits when it is told so."""
 
-    kit = Kit("flax", safetensors.flax, "JAX", TYPES, describe)
+    kit = Kit("flax", safetensors.flax, "JAX", TYPES, describe, {})
 
     @pytest.fixture(autouse=True)
     def _types_of_64_bits(self):

@@ -2,6 +2,7 @@
 
 import json
 
+import children
 import framework_cases
 import numpy as np
 import pytest
@@ -117,7 +118,7 @@ def test_helpers():
     for code, array in arrays.items():
         assert back[code].dtype == array.dtype
         assert back[code].tobytes() == array.tobytes()
-    assert framework_cases.SHAPE == back["F32"].shape
+    assert back["F32"].shape == framework_cases.SHAPE
 
 
 def test_float64_is_saved_as_it_is():
@@ -125,3 +126,21 @@ def test_float64_is_saved_as_it_is():
     array = mx.array(np.array([1e300, 1.0]), dtype=mx.float64)
     content = safetensors.mlx.save({"a": array})
     assert safetensors.numpy.load(content)["a"].tolist() == [1e300, 1.0]
+
+
+def test_bfloat16_without_ml_dtypes():
+    """The error says what to install."""
+    children.run(
+        """
+        sys.modules["ml_dtypes"] = None
+        import mlx.core as mx
+        import safetensors.mlx
+        assert safetensors.mlx.save({"a": mx.ones(2)})
+        try:
+            safetensors.mlx.save({"a": mx.ones(2, dtype=mx.bfloat16)})
+        except safetensors.SafetensorError as error:
+            assert "pip install ml_dtypes" in str(error)
+        else:
+            raise AssertionError
+        """
+    )

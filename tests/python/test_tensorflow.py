@@ -12,8 +12,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own, while it is imported
     tf = pytest.importorskip("tensorflow")
-import safetensors.tensorflow  # noqa: E402
-from safetensors import SafetensorError, safe_open  # noqa: E402
+import safetensors.tensorflow
+from safetensors import SafetensorError, safe_open
 
 TYPES = {
     "U64": "uint64", "I64": "int64", "F64": "float64", "C64": "complex64", "F32": "float32",
@@ -40,7 +40,7 @@ def describe(tensor):
 class TestTensorflow(Cases):
     """What holds for every framework."""
 
-    kit = Kit("tf", safetensors.tensorflow, "TensorFlow", TYPES, describe)
+    kit = Kit("tf", safetensors.tensorflow, "TensorFlow", TYPES, describe, {})
 
 
 def test_the_other_word_for_it(tmp_path):
