@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Installs what the tests need into an environment of its own and runs all of them:
+# the C++ tests, the Python tests, and the tests with real client packages.
+#
+#   bash run-tests.sh
+#
+# VENV, PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh (VENV: .venv-test).
+set -euo pipefail
+
+root=$(dirname -- "${BASH_SOURCE[0]}")
+# A relative VENV is meant from where the script was called.
+venv_folder=$(realpath -m -- "${VENV:-$root/.venv-test}")
+cd -- "$root"
+# shellcheck source=scripts/common.sh
+source scripts/common.sh
+
+test_packages=(hypothesis==6.170.15 ml_dtypes==0.6.0)
+
+heading "What the build and the tests need"
+find_python
+require_build_tools
+debian_packages=()
+command -v cmake >/dev/null || debian_packages+=(cmake)
+command -v ninja >/dev/null || debian_packages+=(ninja-build)
+[[ -e /usr/include/doctest/doctest.h ]] || debian_packages+=(doctest-dev)
+if ((${#debian_packages[@]})); then
+  install_debian "${debian_packages[@]}" || note "not installed: ${debian_packages[*]}"
+fi
+
+heading "Virtual environment"
+make_venv "$venv_folder"
+install_torch
+install_project
+
+heading "Test packages and clients"
+clients=$(mktemp)
+logs=$(mktemp -d)
+trap 'rm -rf "$clients" "$logs"' EXIT
+# torch is there already, perhaps another build than the one these were pinned with.
+grep -v '^torch==' tests/clients/requirements.txt >"$clients"
+install_beside -r "$clients" "${test_packages[@]}"
+note "safetensors $(version_of safetensors), torch $(version_of torch)"
+
+cpp_tests() {
+  cmake --preset dev && cmake --build --preset dev && ctest --preset dev
+}
+
+python_tests() {
+  "$venv_python" -m pytest tests/python
+}
+
+client_tests() {
+  "$venv_python" -m pytest tests/clients
+}
+
+# run_suite NAME FUNCTION: run it, keep its closing line, and remember a failure for the end.
+summary=()
+failed=0
+run_suite() {
+  heading "$1"
+  local status=0
+  "$2" 2>&1 | tee "$logs/$2" || status=$?
+  summary+=("$(grep -E ' (passed|failed|errors?)' "$logs/$2" | tail -n 1 || true)")
+  ((status == 0)) || failed=1
+}
+
+run_suite "C++ tests" cpp_tests
+run_suite "Python tests" python_tests
+run_suite "Client tests" client_tests
+
+heading "Summary"
+printf '%s\n' "${summary[@]}"
+((failed == 0)) || die "some tests failed"
