@@ -1,0 +1,62 @@
+// A source of bytes in memory that counts what is read, and fails or waits when told to.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "safetensors/byte_source.hpp"
+#include "support.hpp"
+
+namespace test {
+
+class FakeSource final : public safetensors::ByteSource {
+ public:
+  explicit FakeSource(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+
+  std::uint64_t ends_at = UINT64_MAX;  ///< the file was cut short to this
+  std::uint64_t breaks_at = UINT64_MAX;  ///< reading this byte throws std::runtime_error
+  std::chrono::milliseconds delay{0};
+
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+  /// Positions and sizes of all reads, sorted.
+  [[nodiscard]] std::vector<std::pair<std::uint64_t, std::size_t>> reads() const {
+    const std::lock_guard lock(mutex_);
+    auto sorted = reads_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  }
+  [[nodiscard]] std::uint64_t nbytes_read() const {
+    std::uint64_t sum = 0;
+    for (const auto& read : reads()) sum += read.second;
+    return sum;
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept override { return bytes_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
+    if (delay.count() != 0) std::this_thread::sleep_for(delay);
+    if (offset > bytes_.size() || to.size() > bytes_.size() - offset) {
+      throw std::logic_error("read past the end");
+    }
+    if (offset <= breaks_at && breaks_at < offset + to.size()) throw std::runtime_error("broken");
+    if (offset + to.size() > ends_at) {
+      safetensors::fail(ErrorCode::kFileChanged, "cut short");
+    }
+    const std::lock_guard lock(mutex_);
+    reads_.emplace_back(offset, to.size());
+    if (!to.empty()) std::memcpy(to.data(), bytes_.data() + offset, to.size());
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::pair<std::uint64_t, std::size_t>> reads_;
+};
+
+}  // namespace test

@@ -1,0 +1,67 @@
+// What tests of files need from a POSIX system.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <stdexcept>
+
+#include "support.hpp"
+
+namespace test {
+
+/// Descriptors that are open.
+inline std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) != -1 ? 1U : 0U;
+  return count;
+}
+
+inline struct stat stat_of(const fs::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) throw std::runtime_error("no " + path.string());
+  return status;
+}
+
+inline mode_t mode_of(const fs::path& path) { return stat_of(path).st_mode & 07777; }
+
+/// Runs `work` in a child process and returns its exit status, or 256 and the signal that ended
+/// it. `work` returns the status.
+template <typename Work>
+int in_child(const Work& work) {
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("cannot fork");
+  if (child == 0) {
+    int status = 255;
+    try {
+      status = work();
+    } catch (...) {
+      status = 254;
+    }
+    ::_exit(status);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+/// Sets the umask while it lives.
+class Umask {
+ public:
+  explicit Umask(mode_t mask) : old_(::umask(mask)) {}
+  Umask(const Umask&) = delete;
+  Umask& operator=(const Umask&) = delete;
+  ~Umask() { ::umask(old_); }
+
+ private:
+  mode_t old_;
+};
+
+}  // namespace test

@@ -1,0 +1,161 @@
+// Indexing done element by element, to compare the library's with.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "safetensors/slice.hpp"
+
+namespace test {
+
+using safetensors::ByteRuns;
+using safetensors::Dtype;
+using safetensors::Index;
+using safetensors::Selection;
+
+/// The positions a slice takes of an axis, as Python's range(*slice.indices(size)).
+inline std::vector<std::uint64_t> positions_of(const Index& slice, std::int64_t size) {
+  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t otherwise) {
+    if (!given) return otherwise;
+    const std::int64_t from_start = *given < 0 ? *given + size : *given;
+    return std::clamp<std::int64_t>(from_start, 0, size);
+  };
+  std::vector<std::uint64_t> positions;
+  const std::int64_t stop = bound(slice.stop, size);
+  for (std::int64_t at = bound(slice.start, 0); at < stop; at += slice.step) {
+    positions.push_back(static_cast<std::uint64_t>(at));
+    if (slice.step >= stop - at) break;
+  }
+  return positions;
+}
+
+/// What indexing should give: an error's name, or elements and shape.
+struct Expected {
+  std::string error;
+  std::vector<std::uint64_t> shape;
+  std::vector<std::uint64_t> elements;  // their numbers in C order
+};
+
+inline Expected expect_elements(std::span<const Index> indices,
+                                std::span<const std::uint64_t> shape) {
+  using Kind = Index::Kind;
+  std::size_t used = 0;
+  std::size_t ellipses = 0;
+  for (const Index& index : indices) {
+    if (index.kind == Kind::kSlice && index.step < 1) return {"kInvalidSlice", {}, {}};
+    used += index.kind == Kind::kSlice || index.kind == Kind::kInteger ? 1U : 0U;
+    ellipses += index.kind == Kind::kEllipsis ? 1U : 0U;
+  }
+  if (ellipses > 1) return {"kInvalidArgument", {}, {}};
+  if (used > shape.size()) return {"kTooManyIndices", {}, {}};
+
+  std::vector<Index> whole(indices.begin(), indices.end());
+  const std::vector<Index> rest(shape.size() - used, Index::all());
+  auto at = std::find_if(whole.begin(), whole.end(),
+                         [](const Index& index) { return index.kind == Kind::kEllipsis; });
+  if (at != whole.end()) at = whole.erase(at);
+  whole.insert(at, rest.begin(), rest.end());
+
+  Expected expected;
+  expected.elements = {0};
+  std::size_t axis = 0;
+  for (const Index& index : whole) {
+    if (index.kind == Kind::kNewAxis) {
+      expected.shape.push_back(1);
+      continue;
+    }
+    const auto size = static_cast<std::int64_t>(shape[axis++]);
+    std::vector<std::uint64_t> positions;
+    if (index.kind == Kind::kInteger) {
+      if (index.integer >= size || index.integer < -size) return {"kIndexOutOfBounds", {}, {}};
+      positions = {
+          static_cast<std::uint64_t>(index.integer < 0 ? index.integer + size : index.integer)};
+    } else {
+      positions = positions_of(index, size);
+      expected.shape.push_back(positions.size());
+    }
+    std::vector<std::uint64_t> next;
+    for (const std::uint64_t element : expected.elements) {
+      for (const std::uint64_t position : positions) {
+        next.push_back(element * static_cast<std::uint64_t>(size) + position);
+      }
+    }
+    expected.elements = std::move(next);
+  }
+  return expected;
+}
+
+/// A stretch of a tensor, in bits.
+struct Stretch {
+  std::uint64_t begin;
+  std::uint64_t end;
+  bool operator==(const Stretch&) const = default;
+};
+
+/// The elements as stretches without a gap, as long as can be.
+inline std::vector<Stretch> stretches_of(std::span<const std::uint64_t> elements, unsigned bits) {
+  std::vector<Stretch> stretches;
+  for (const std::uint64_t element : elements) {
+    if (!stretches.empty() && stretches.back().end == element * bits) {
+      stretches.back().end += bits;
+    } else {
+      stretches.push_back({element * bits, (element + 1) * bits});
+    }
+  }
+  return stretches;
+}
+
+/// The runs one by one, in bits.
+inline std::vector<Stretch> stretches_of(const ByteRuns& runs) {
+  std::vector<std::uint64_t> begins = {runs.first};
+  for (const ByteRuns::Loop& loop : runs.loops) {
+    std::vector<std::uint64_t> next;
+    for (const std::uint64_t begin : begins) {
+      for (std::uint64_t i = 0; i < loop.count; ++i) next.push_back(begin + i * loop.stride);
+    }
+    begins = std::move(next);
+  }
+  std::vector<Stretch> stretches;
+  for (const std::uint64_t begin : begins) {
+    if (runs.run_nbytes != 0) stretches.push_back({8 * begin, 8 * (begin + runs.run_nbytes)});
+  }
+  return stretches;
+}
+
+/// How resolve and byte_runs differ from the plain way; empty when they do not.
+template <typename OutcomeOf>
+std::string slice_difference(std::span<const Index> indices, std::span<const std::uint64_t> shape,
+                             Dtype dtype, const OutcomeOf& outcome_of) {
+  const Expected expected = expect_elements(indices, shape);
+  Selection selection;
+  const std::string outcome =
+      outcome_of([&] { selection = safetensors::resolve(indices, shape); });
+  if (outcome != (expected.error.empty() ? "ok" : expected.error)) return "resolve: " + outcome;
+  if (outcome != "ok") return {};
+  if (selection.shape != expected.shape) return "the result's shape";
+  if (selection.axes.size() != shape.size()) return "the number of axes";
+
+  const std::vector<Stretch> wanted =
+      stretches_of(expected.elements, safetensors::bit_size(dtype));
+  const bool split = std::any_of(wanted.begin(), wanted.end(), [](const Stretch& stretch) {
+    return stretch.begin % 8 != 0 || stretch.end % 8 != 0;
+  });
+  ByteRuns runs;
+  const std::string runs_outcome =
+      outcome_of([&] { runs = safetensors::byte_runs(selection, shape, dtype); });
+  if (runs_outcome != (split ? "kMisalignedSlice" : "ok")) return "byte_runs: " + runs_outcome;
+  if (split) return {};
+  if (stretches_of(runs) != wanted) return "the runs";
+  if (runs.nbytes() * 8 != expected.elements.size() * safetensors::bit_size(dtype)) {
+    return "the number of bytes";
+  }
+  if (wanted.size() == 1 && !runs.loops.empty()) return "loops around a single run";
+  return {};
+}
+
+}  // namespace test

@@ -1,0 +1,43 @@
+#include "format/checked.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+using safetensors::format::checked_add;
+using safetensors::format::checked_multiply;
+using safetensors::format::checked_product;
+
+namespace {
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kRoot = std::uint64_t{1} << 32;
+}  // namespace
+
+TEST_CASE("sums") {
+  CHECK(checked_add(0, 0) == 0U);
+  CHECK(checked_add(kMost, 0) == kMost);
+  CHECK(checked_add(0, kMost) == kMost);
+  CHECK(checked_add(kMost - 5, 5) == kMost);
+  CHECK_FALSE(checked_add(kMost - 5, 6));
+  CHECK_FALSE(checked_add(kMost, kMost));
+}
+
+TEST_CASE("products") {
+  CHECK(checked_multiply(0, kMost) == 0U);
+  CHECK(checked_multiply(kMost, 1) == kMost);
+  CHECK(checked_multiply(kRoot, kRoot - 1) == kRoot * (kRoot - 1));
+  CHECK_FALSE(checked_multiply(kRoot, kRoot));
+  CHECK_FALSE(checked_multiply(kMost, 2));
+}
+
+TEST_CASE("products of many") {
+  using Values = std::vector<std::uint64_t>;
+  CHECK(checked_product(Values{}, 4) == 4U);
+  CHECK(checked_product(Values{2, 3, 5}, 8) == 240U);
+  CHECK(checked_product(Values{0, kMost, kMost}, 64) == 0U);
+  CHECK_FALSE(checked_product(Values{kMost, kMost, 0}, 64));
+  CHECK_FALSE(checked_product(Values{kMost / 8 + 1}, 8));
+  CHECK(checked_product(Values{kMost / 8}, 8) == kMost - 7);
+}

@@ -1,0 +1,213 @@
+#include "io/file_source.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "posix_support.hpp"
+
+using safetensors::Error;
+using safetensors::ErrorCode;
+using safetensors::FileSource;
+using safetensors::MappedFile;
+
+namespace {
+
+Error open_error(const test::fs::path& path) {
+  return test::error_of([&] { (void)FileSource::open(path); });
+}
+
+}  // namespace
+
+TEST_CASE("reads at any place, and not past the end") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  const auto source = FileSource::open(folder / "f");
+  CHECK(source->size() == 10);
+  std::vector<std::byte> four(4);
+  source->read_at(3, four);
+  CHECK(test::text_of(four) == "3456");
+  source->read_at(6, four);
+  CHECK(test::text_of(four) == "6789");
+  source->read_at(10, {});
+  CHECK(test::outcome_of([&] { source->read_at(7, four); }) == "kInvalidArgument");
+  CHECK(test::outcome_of([&] { source->read_at(11, {}); }) == "kInvalidArgument");
+  CHECK(test::outcome_of([&] { source->read_at(UINT64_MAX - 1, four); }) == "kInvalidArgument");
+}
+
+TEST_CASE("an empty file") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "");
+  const auto source = FileSource::open(folder / "f");
+  CHECK(source->size() == 0);
+  source->read_at(0, {});
+}
+
+TEST_CASE("what is no regular file is refused at once") {
+  const test::TempDir folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK(open_error(folder / "pipe").code() == ErrorCode::kNotRegularFile);
+
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = folder / "socket";
+  REQUIRE(name.size() < sizeof address.sun_path);
+  std::memcpy(address.sun_path, name.c_str(), name.size());
+  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  CHECK(open_error(folder / "socket").code() == ErrorCode::kNotRegularFile);
+  ::close(socket);
+
+  for (const char* device : {"/dev/null", "/dev/zero"}) {
+    CHECK(open_error(device).code() == ErrorCode::kNotRegularFile);
+  }
+  const Error directory = open_error(folder.path());
+  CHECK(directory.code() == ErrorCode::kIo);
+  CHECK(directory.os_error() == EISDIR);
+  test::fs::create_symlink(folder / "pipe", folder / "link");
+  CHECK(open_error(folder / "link").code() == ErrorCode::kNotRegularFile);
+}
+
+TEST_CASE("the system's refusals keep their number and name the file") {
+  const test::TempDir folder;
+  const Error missing = open_error(folder / "missing");
+  CHECK(missing.code() == ErrorCode::kIo);
+  CHECK(missing.os_error() == ENOENT);
+  CHECK(std::string(missing.what()) ==
+        "No such file or directory: " + (folder / "missing").string());
+  test::write_text(folder / "f", "x");
+  CHECK(open_error(folder / "f/below").os_error() == ENOTDIR);
+  test::fs::create_symlink("loop", folder / "loop");
+  CHECK(open_error(folder / "loop").os_error() == ELOOP);
+  CHECK(open_error(folder / std::string(300, 'n')).os_error() == ENAMETOOLONG);
+  CHECK(open_error("").os_error() == ENOENT);
+}
+
+TEST_CASE("a descriptor stays the caller's") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  const int fd = ::open((folder / "f").c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  REQUIRE(::lseek(fd, 7, SEEK_SET) == 7);
+  {
+    const auto source = FileSource::duplicate(fd, "label");
+    std::vector<std::byte> two(2);
+    source->read_at(1, two);
+    CHECK(test::text_of(two) == "12");
+  }
+  CHECK(::lseek(fd, 0, SEEK_CUR) == 7);
+  CHECK(::close(fd) == 0);
+  const Error bad = test::error_of([&] { (void)FileSource::duplicate(fd, "label"); });
+  CHECK(bad.code() == ErrorCode::kIo);
+  CHECK(bad.os_error() == EBADF);
+  CHECK(std::string(bad.what()).find("label") != std::string::npos);
+}
+
+TEST_CASE("descriptors that are no file, or not for reading") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  CHECK(test::outcome_of([&] { (void)FileSource::duplicate(ends[0], "p"); }) == "kNotRegularFile");
+  ::close(ends[0]);
+  ::close(ends[1]);
+  const test::TempDir folder;
+  const int fd = ::open((folder / "f").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(::ftruncate(fd, 10) == 0);
+  const auto source = FileSource::duplicate(fd, "w");
+  std::vector<std::byte> byte(1);
+  CHECK(test::error_of([&] { source->read_at(0, byte); }).os_error() == EBADF);
+  CHECK(test::error_of([&] { (void)source->map(); }).os_error() == EACCES);
+  ::close(fd);
+}
+
+TEST_CASE("the descriptor is closed over exec, and on every path") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  const std::size_t before = test::open_descriptors();
+  {
+    const int next = ::dup(0);  // the lowest free number, which the source will get
+    ::close(next);
+    const auto source = FileSource::open(folder / "f");
+    CHECK((::fcntl(next, F_GETFD) & FD_CLOEXEC) != 0);
+    const auto again = FileSource::duplicate(next, "again");
+    CHECK(test::open_descriptors() == before + 2);
+    std::vector<std::byte> more(11);
+    CHECK(test::outcome_of([&] { source->read_at(0, more); }) != "ok");
+  }
+  CHECK(test::open_descriptors() == before);
+  for (const char* name : {"missing", "pipe", "."}) {
+    CHECK(test::outcome_of([&] { (void)FileSource::open(folder / name); }) != "ok");
+  }
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  CHECK(test::outcome_of([&] { (void)FileSource::duplicate(ends[0], "p"); }) != "ok");
+  ::close(ends[0]);
+  ::close(ends[1]);
+  CHECK(test::open_descriptors() == before);
+}
+
+TEST_CASE("a file cut short after opening is noticed") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  const auto source = FileSource::open(folder / "f");
+  test::fs::resize_file(folder / "f", 4);
+  std::vector<std::byte> bytes(4);
+  source->read_at(0, bytes);
+  CHECK(test::text_of(bytes) == "0123");
+  const Error error = test::error_of([&] { source->read_at(2, bytes); });
+  CHECK(error.code() == ErrorCode::kFileChanged);
+  CHECK(std::string(error.what()).find("had 10 bytes, and ends at 4") != std::string::npos);
+}
+
+TEST_CASE("a mapping is private and writable, and outlives file and source") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  std::shared_ptr<const MappedFile> mapping;
+  const std::size_t before = test::open_descriptors();
+  {
+    const auto source = FileSource::open(folder / "f");
+    mapping = source->map();
+  }
+  CHECK(test::open_descriptors() == before);
+  REQUIRE(mapping);
+  CHECK(test::text_of(mapping->bytes()) == "0123456789");
+  mapping->bytes()[0] = std::byte{'x'};
+  CHECK(test::text_of(mapping->bytes()) == "x123456789");
+  CHECK(test::read_text(folder / "f") == "0123456789");
+  test::fs::remove(folder / "f");
+  CHECK(test::text_of(mapping->bytes()) == "x123456789");
+}
+
+TEST_CASE("two mappings of one file do not see each other's writes") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  const auto source = FileSource::open(folder / "f");
+  const auto first = source->map();
+  const auto second = source->map();
+  first->bytes()[3] = std::byte{'x'};
+  CHECK(second->bytes()[3] == std::byte{'3'});
+}
+
+TEST_CASE("a sparse file larger than memory can be mapped") {
+  if constexpr (sizeof(std::size_t) == 8) {
+    const test::TempDir folder;
+    test::write_text(folder / "f", "");
+    std::error_code refused;
+    test::fs::resize_file(folder / "f", std::uintmax_t{64} << 30, refused);
+    if (refused) {
+      MESSAGE("skipped: no sparse files here");
+      return;
+    }
+    const auto mapping = FileSource::open(folder / "f")->map();
+    if (!mapping) {
+      MESSAGE("skipped: this system does not map more than it could keep");
+      return;
+    }
+    CHECK(mapping->bytes().back() == std::byte{0});
+  }
+}

@@ -1,0 +1,180 @@
+// Runs tests/data/hostile.json.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "recipes.hpp"
+#include "roundtrip.hpp"
+#include "safetensors/header.hpp"
+#include "safetensors/safe_open.hpp"
+#include "support.hpp"
+
+#if defined(__linux__)
+#include <fstream>
+
+#include "posix_support.hpp"
+#endif
+
+using safetensors::parse_bytes;
+
+namespace {
+
+const std::vector<test::Recipe>& recipes() {
+  static const std::vector<test::Recipe> all = test::read_recipes(SAFETENSORS_HOSTILE_TABLE);
+  return all;
+}
+
+std::string outcome_in_memory(const std::string& file) {
+  const test::ExactBytes exact(file);
+  return test::outcome_of([&] { (void)parse_bytes(exact.span()); });
+}
+
+std::string outcome_on_disk(const test::fs::path& path, safetensors::Backend backend) {
+  return test::outcome_of([&] { const safetensors::SafeOpen file(path, {backend}); });
+}
+
+#if defined(__linux__) && !defined(TEST_SANITIZED)
+constexpr std::uint64_t kSpareMemory = std::uint64_t{64} << 20;
+
+/// A line of /proc/self/status, in bytes; 0 when it is not there.
+std::uint64_t status_bytes(std::string_view field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field)) return std::stoull(line.substr(field.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+/// Whether parsing takes more memory than it may, beyond what the file itself takes.
+int memory_verdict(const test::Recipe& recipe) {
+  const test::ExactBytes file(recipe.file());
+  std::ofstream("/proc/self/clear_refs") << "5";  // forgets the peak of making the file
+  const std::uint64_t before = status_bytes("VmRSS:");
+  if (status_bytes("VmHWM:") > before + kSpareMemory / 4) return 2;
+  try {
+    (void)parse_bytes(file.span());
+  } catch (const safetensors::Error&) {
+  }
+  const std::uint64_t taken = status_bytes("VmHWM:") - before;
+  return taken > 7 * file.span().size() + kSpareMemory ? 1 : 0;
+}
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// Time to parse `json`; the shortest of a few.
+double parse_seconds(const std::string& json) {
+  double best = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    const double start = cpu_seconds();
+    try {
+      (void)safetensors::Header::parse(test::bytes_of(json), 0);
+    } catch (const safetensors::Error&) {
+    }
+    best = std::min(best, cpu_seconds() - start);
+  }
+  return best;
+}
+#endif
+
+}  // namespace
+
+TEST_CASE("the table is as it should be") {
+  CHECK(recipes().size() >= 150);
+  std::set<std::string> names;
+  for (const test::Recipe& recipe : recipes()) {
+    CAPTURE(recipe.name);
+    CHECK(names.insert(recipe.name).second);
+    bool known = recipe.expect == "ok";
+    for (int code = 1; code <= static_cast<int>(test::ErrorCode::kOutOfMemory); ++code) {
+      known = known || recipe.expect == test::name_of(static_cast<test::ErrorCode>(code));
+    }
+    CHECK(known);
+  }
+}
+
+TEST_CASE("each row gives what the table says") {
+  for (const test::Recipe& recipe : recipes()) {
+    CAPTURE(recipe.name);
+    CHECK(outcome_in_memory(recipe.file()) == recipe.expect);
+  }
+}
+
+TEST_CASE("what is accepted is the same when written again") {
+  for (const test::Recipe& recipe : recipes()) {
+    if (recipe.expect != "ok") continue;
+    const std::string file = recipe.file();
+    CAPTURE(recipe.name);
+    CHECK(test::roundtrip_difference(parse_bytes(test::bytes_of(file))) == "");
+  }
+}
+
+TEST_CASE("opening a file says the same as parsing its bytes") {
+  const test::TempDir folder;
+  for (const test::Recipe& recipe : recipes()) {
+    if (recipe.heavy) continue;
+    const test::fs::path path = folder / "file";
+    test::write_text(path, recipe.file());
+    CAPTURE(recipe.name);
+    CHECK(outcome_on_disk(path, safetensors::Backend::kMmap) == recipe.expect);
+    CHECK(outcome_on_disk(path, safetensors::Backend::kPread) == recipe.expect);
+  }
+}
+
+#if defined(__linux__) && !defined(TEST_SANITIZED)
+TEST_CASE("memory stays within 8 times the header and 64 MB") {
+  for (const test::Recipe& recipe : recipes()) {
+    if (!recipe.heavy) continue;
+    const int verdict = test::in_child([&] { return memory_verdict(recipe); });
+    CAPTURE(recipe.name);
+    if (verdict == 2) {
+      MESSAGE("skipped: the peak of memory cannot be reset here");
+      return;
+    }
+    CHECK(verdict == 0);
+  }
+}
+
+TEST_CASE("time is linear in the header") {
+  const std::string entry = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  const auto repeated = [](std::string_view text, std::size_t count) {
+    std::string out;
+    for (std::size_t i = 0; i < count; ++i) out += text;
+    return out;
+  };
+  const auto keys = [](std::size_t count, std::string_view value) {
+    std::string out;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i != 0) out += ',';
+      out += '"' + std::to_string(i) + "\":" + std::string(value);
+    }
+    return out;
+  };
+  const std::vector<std::pair<std::string, std::function<std::string(std::size_t)>>> shapes = {
+      {"tensors", [&](std::size_t n) { return "{" + keys(n / 4, entry) + "}"; }},
+      {"metadata", [&](std::size_t n) { return R"({"__metadata__":{)" + keys(n, R"("")") + "}}"; }},
+      {"unknown fields", [&](std::size_t n) { return R"({"a":{)" + keys(n, "0") + "}}"; }},
+      {"unknown objects", [&](std::size_t n) { return R"({"a":{"x":[)" + repeated(R"({"k":0},)", n); }},
+      {"a shape", [&](std::size_t n) { return R"({"a":{"shape":[)" + repeated("0,", 4 * n); }},
+      {"escapes", [&](std::size_t n) { return R"({"__metadata__":{"k":")" + repeated("\\n", 4 * n); }},
+      {"spaces", [&](std::size_t n) { return "{" + repeated(" ", 8 * n); }},
+      {"one key", [&](std::size_t n) { return R"({"a":{"x":{)" + repeated(R"("":0,)", n) + R"("":0}}})"; }},
+  };
+  for (const auto& [name, make] : shapes) {
+    const double small = parse_seconds(make(50'000));
+    const double large = parse_seconds(make(400'000));
+    CAPTURE(name);
+    CAPTURE(small);
+    CAPTURE(large);
+    // Eight times the work. Sorting and caches cost a little more, quadratic time 64 times.
+    CHECK(large < 28 * small + 0.005);
+  }
+}
+#endif

@@ -1,0 +1,145 @@
+// Who may include what: the layers of the library.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An include: <std> or "ours", without the brackets.
+struct Include {
+  std::string name;
+  bool is_ours;
+};
+
+std::vector<Include> includes_of(const fs::path& path) {
+  std::vector<Include> includes;
+  std::istringstream lines(test::read_text(path));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t hash = line.find_first_not_of(" \t");
+    if (hash == std::string::npos || line[hash] != '#') continue;
+    const std::size_t word = line.find_first_not_of(" \t", hash + 1);
+    if (word == std::string::npos || line.compare(word, 7, "include") != 0) continue;
+    const std::size_t open = line.find_first_of("<\"", word);
+    const std::size_t close = line.find_first_of(">\"", open + 1);
+    if (close == std::string::npos) continue;
+    includes.push_back({line.substr(open + 1, close - open - 1), line[open] == '"'});
+  }
+  return includes;
+}
+
+bool is_std(std::string_view name) {
+  return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") == std::string_view::npos;
+}
+
+bool begins(std::string_view name, std::initializer_list<std::string_view> starts) {
+  return std::ranges::any_of(starts, [&](std::string_view start) { return name.starts_with(start); });
+}
+
+bool is_c_std(std::string_view name) {
+  return name == "stddef.h" || name == "stdint.h" || name == "stdbool.h";
+}
+
+struct Rule {
+  std::string folder;
+  std::function<bool(const Include&)> allows;
+};
+
+const std::vector<Rule>& rules() {
+  // The first that fits a path counts.
+  static const std::vector<Rule> all = {
+      {"include/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"safetensors/"}) : is_std(i.name) || is_c_std(i.name);
+       }},
+      {"src/format/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"format/", "safetensors/"})
+                          : is_std(i.name) || begins(i.name, {"rapidjson/"});
+       }},
+      {"src/io/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"io/", "safetensors/"})
+                          : !begins(i.name, {"rapidjson/", "pybind11/", "Python"});
+       }},
+      {"src/device/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"device/", "io/", "safetensors/"})
+                          : !begins(i.name, {"rapidjson/", "pybind11/", "Python"});
+       }},
+      {"src/weights/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"weights/", "safetensors/"})
+                          : is_std(i.name) || begins(i.name, {"rapidjson/"});
+       }},
+      {"src/c/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"c/", "safetensors/"})
+                          : is_std(i.name) || is_c_std(i.name);
+       }},
+      {"src/python/",
+       [](const Include& i) {
+         const bool local = i.name.find('/') == std::string::npos;
+         return i.is_ours ? local || begins(i.name, {"python/", "safetensors/"})
+                          : is_std(i.name) || begins(i.name, {"pybind11/", "Python.h"});
+       }},
+      {"src/",
+       [](const Include& i) {
+         return i.is_ours ? !begins(i.name, {"python/", "c/", "weights/"}) : is_std(i.name);
+       }},
+  };
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("each file includes what its place allows") {
+  const fs::path root = SAFETENSORS_SOURCE_DIR;
+  std::size_t count = 0;
+  for (const char* folder : {"include", "src"}) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension != ".hpp" && extension != ".cpp" && extension != ".h") continue;
+      const std::string path = entry.path().lexically_relative(root).generic_string();
+      const auto rule = std::ranges::find_if(
+          rules(), [&](const Rule& each) { return path.starts_with(each.folder); });
+      for (const Include& include : includes_of(entry.path())) {
+        ++count;
+        CAPTURE(path);
+        CAPTURE(include.name);
+        CHECK(rule->allows(include));
+      }
+    }
+  }
+  CHECK(count > 100);
+}
+
+TEST_CASE("the check itself sees what it should") {
+  const auto allows = [](std::string_view folder, std::string_view name, bool is_ours) {
+    const auto rule = std::ranges::find(rules(), folder, &Rule::folder);
+    return rule->allows({std::string(name), is_ours});
+  };
+  CHECK(allows("include/", "vector", false));
+  CHECK_FALSE(allows("include/", "unistd.h", false));
+  CHECK_FALSE(allows("include/", "format/text.hpp", true));
+  CHECK_FALSE(allows("src/format/", "sys/mman.h", false));
+  CHECK_FALSE(allows("src/format/", "unistd.h", false));
+  CHECK_FALSE(allows("src/format/", "io/fd.hpp", true));
+  CHECK_FALSE(allows("src/io/", "format/text.hpp", true));
+  CHECK_FALSE(allows("src/python/", "format/text.hpp", true));
+  CHECK_FALSE(allows("src/", "rapidjson/reader.h", false));
+  const test::TempDir folder;
+  test::write_text(folder / "f", "#include <a>\n  #  include \"b/c.hpp\"  // x\n// #include <d>\n");
+  const std::vector<Include> found = includes_of(folder / "f");
+  REQUIRE(found.size() == 2);
+  CHECK(found[1].name == "b/c.hpp");
+  CHECK(found[1].is_ours);
+}

@@ -1,0 +1,202 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "roundtrip.hpp"
+#include "safetensors/save.hpp"
+#include "support.hpp"
+
+using safetensors::Dtype;
+using safetensors::LayoutPlan;
+using safetensors::Metadata;
+using safetensors::plan_layout;
+using safetensors::TensorData;
+using test::OwnTensor;
+
+namespace {
+
+std::string json_of(const LayoutPlan& plan) {
+  std::string json = plan.prologue.substr(8);
+  CHECK(plan.prologue.substr(0, 8) == test::length_bytes(json.size()));
+  CHECK(plan.prologue.size() % 8 == 0);
+  while (!json.empty() && json.back() == ' ') json.pop_back();
+  CHECK(plan.prologue.size() - 8 - json.size() < 8);
+  return json;
+}
+
+std::string json_of(const std::vector<OwnTensor>& tensors, const Metadata* metadata = nullptr) {
+  return json_of(plan_layout(test::views_of(tensors), metadata));
+}
+
+std::string json_of_name(std::string_view name) {
+  const std::vector<std::uint64_t> shape = {0};
+  const TensorData tensor{name, shape, {}, Dtype::kU8};
+  return json_of(plan_layout({&tensor, 1}));
+}
+
+std::string outcome(const TensorData& tensor) {
+  return test::outcome_of([&] { (void)plan_layout({&tensor, 1}); });
+}
+
+}  // namespace
+
+TEST_CASE("nothing, metadata alone, and one tensor") {
+  const std::vector<OwnTensor> none;
+  CHECK(json_of(none) == "{}");
+  const Metadata empty;
+  CHECK(json_of(none, &empty) == R"({"__metadata__":{}})");
+  const Metadata metadata = {{"format", "pt"}};
+  CHECK(json_of(none, &metadata) == R"({"__metadata__":{"format":"pt"}})");
+  const std::vector<OwnTensor> one = {test::tensor_of("a", Dtype::kF32, {2, 1})};
+  CHECK(json_of(one) == R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})");
+  CHECK(json_of(one, &metadata) ==
+        R"({"__metadata__":{"format":"pt"},)"
+        R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})");
+  CHECK(json_of(one, &empty).starts_with(R"({"__metadata__":{},"a":)"));
+}
+
+TEST_CASE("tensors go by dtype, then by name's bytes") {
+  std::vector<OwnTensor> tensors;
+  for (const std::string name : {"b", "B", "\xC3\xA9", "a", "aa", ""}) {
+    for (std::size_t i = safetensors::all_dtypes().size(); i-- > 0;) {
+      const Dtype dtype = safetensors::all_dtypes()[i];
+      tensors.push_back(test::tensor_of(name + "." + std::string(safetensors::name(dtype)), dtype,
+                                        {4}));
+    }
+  }
+  const LayoutPlan plan = plan_layout(test::views_of(tensors));
+  REQUIRE(plan.order.size() == tensors.size());
+  std::uint64_t nbytes = plan.prologue.size();
+  for (std::size_t i = 0; i < plan.order.size(); ++i) {
+    const OwnTensor& tensor = tensors[plan.order[i]];
+    nbytes += tensor.bytes.size();
+    if (i == 0) continue;
+    const OwnTensor& before = tensors[plan.order[i - 1]];
+    CHECK((before.dtype < tensor.dtype ||
+           (before.dtype == tensor.dtype && before.name < tensor.name)));
+  }
+  CHECK(plan.total_nbytes == nbytes);
+  CHECK(tensors[plan.order[0]].name == ".U64");
+  CHECK(tensors[plan.order.back()].name == "\xC3\xA9.BOOL");
+}
+
+TEST_CASE("the same input in any order gives the same file") {
+  std::vector<OwnTensor> tensors = test::some_tensors();
+  const Metadata metadata = {{"b", "1"}, {"a", "2"}, {"", "3"}};
+  const auto file_of = [&] {
+    const safetensors::Buffer file = safetensors::serialize(test::views_of(tensors), &metadata);
+    return test::text_of(file.bytes());
+  };
+  const std::string file = file_of();
+  std::sort(tensors.begin(), tensors.end(),
+            [](const OwnTensor& a, const OwnTensor& b) { return a.name < b.name; });
+  do {
+    if (file_of() != file) FAIL("another file");
+  } while (std::next_permutation(
+      tensors.begin(), tensors.end() - 3,
+      [](const OwnTensor& a, const OwnTensor& b) { return a.name < b.name; }));
+  CHECK(file.find(R"("__metadata__":{"":"3","a":"2","b":"1"})") != std::string::npos);
+  CHECK(test::roundtrip_difference(safetensors::parse_bytes(test::bytes_of(file))) == "");
+}
+
+TEST_CASE("the header is padded to 8 with spaces, whatever its length") {
+  for (std::size_t size = 0; size < 20; ++size) {
+    const std::string name(size, 'n');
+    CHECK(json_of_name(name) ==
+          "{\"" + name + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})");
+  }
+}
+
+TEST_CASE("names are escaped as little as JSON allows") {
+  const auto escaped = [](std::string_view name) {
+    const std::string json = json_of_name(name);
+    return json.substr(2, json.find("\":{") - 2);
+  };
+  CHECK(escaped("\"") == "\\\"");
+  CHECK(escaped("\\") == "\\\\");
+  CHECK(escaped("\b\t\n\f\r") == "\\b\\t\\n\\f\\r");
+  CHECK(escaped("a/b") == "a/b");
+  CHECK(escaped("\x7F\xC3\xA9\xF0\x9F\x98\x80") == "\x7F\xC3\xA9\xF0\x9F\x98\x80");
+  CHECK(escaped(std::string_view("\0\x01\x0B\x1F", 4)) == "\\u0000\\u0001\\u000b\\u001f");
+  CHECK(escaped("<>&'\xE2\x80\xA8") == "<>&'\xE2\x80\xA8");
+}
+
+TEST_CASE("all of the first characters come back, in names and in metadata") {
+  std::string all;
+  for (int c = 0; c < 0x80; ++c) all += static_cast<char>(c);
+  const Metadata metadata = {{all, all + "v"}};
+  const std::vector<OwnTensor> tensors = {test::tensor_of(all, Dtype::kU8, {1})};
+  const auto file = safetensors::serialize(test::views_of(tensors), &metadata);
+  const auto parsed = safetensors::parse_bytes(file.bytes());
+  CHECK(parsed.header.find(all) != nullptr);
+  REQUIRE(parsed.header.metadata().size() == 1);
+  CHECK(parsed.header.metadata()[0].first == all);
+  CHECK(parsed.header.metadata()[0].second == all + "v");
+}
+
+TEST_CASE("what cannot be written is refused") {
+  const std::vector<std::byte> bytes(8);
+  const std::vector<std::uint64_t> two = {2};
+  const std::vector<std::uint64_t> three = {3};
+  const std::vector<std::uint64_t> huge = {std::uint64_t{1} << 61};
+  const std::vector<std::uint64_t> wraps = {(std::uint64_t{1} << 62) + 2, 4};
+  CHECK(outcome({"a", two, bytes, Dtype::kF32}) == "ok");
+  CHECK(outcome({"a", three, bytes, Dtype::kF32}) == "kInvalidTensorInfo");
+  CHECK(outcome({"a", two, {}, Dtype::kF32}) == "kInvalidTensorInfo");
+  CHECK(outcome({"a", {}, bytes, Dtype::kF64}) == "ok");
+  CHECK(outcome({"a", {}, bytes, Dtype::kF32}) == "kInvalidTensorInfo");
+  CHECK(outcome({"a", huge, bytes, Dtype::kU8}) == "kOverflow");
+  CHECK(outcome({"a", wraps, bytes, Dtype::kU8}) == "kOverflow");
+  CHECK(outcome({"a", three, bytes, Dtype::kF4}) == "kMisalignedSlice");
+  CHECK(outcome({"a", three, bytes, Dtype::kF6E3M2}) == "kMisalignedSlice");
+  CHECK(outcome({"__metadata__", two, bytes, Dtype::kF32}) == "kInvalidArgument");
+  CHECK(outcome({"\xFF", two, bytes, Dtype::kF32}) == "kInvalidArgument");
+  CHECK(outcome({"\xED\xA0\x80", two, bytes, Dtype::kF32}) == "kInvalidArgument");
+  const std::span<const std::byte> null(static_cast<const std::byte*>(nullptr), 8);
+  CHECK(outcome({"a", two, null, Dtype::kF32}) == "kInvalidArgument");
+}
+
+TEST_CASE("a name that stands twice is refused") {
+  const auto twice = [](const OwnTensor& a, const OwnTensor& b) {
+    const std::vector<OwnTensor> tensors = {a, test::tensor_of("c", Dtype::kF16, {2}), b};
+    return test::outcome_of([&] { (void)plan_layout(test::views_of(tensors)); });
+  };
+  const OwnTensor a = test::tensor_of("a", Dtype::kU8, {2});
+  CHECK(twice(a, a) == "kDuplicateName");
+  CHECK(twice(a, test::tensor_of("a", Dtype::kU64, {2})) == "kDuplicateName");
+  CHECK(twice(a, test::tensor_of("a", Dtype::kF16, {2})) == "kDuplicateName");
+  CHECK(twice(a, test::tensor_of("b", Dtype::kU64, {2})) == "ok");
+}
+
+TEST_CASE("metadata that is not UTF-8 is refused") {
+  for (const Metadata& metadata : {Metadata{{"\xFF", ""}}, Metadata{{"", "\xFF"}}}) {
+    CHECK(test::outcome_of([&] { (void)plan_layout({}, &metadata); }) == "kInvalidArgument");
+  }
+}
+
+TEST_CASE("sizes that together pass 2^64 are refused") {
+  // Only planned: nothing reads the bytes, which are not there.
+  const std::byte byte{};
+  const std::uint64_t nbytes = (std::uint64_t{1} << 61) - 1;
+  if constexpr (sizeof(std::size_t) == 8) {
+    const std::vector<std::uint64_t> shape = {nbytes};
+    std::vector<TensorData> tensors;
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h", "i"}) {
+      const std::span<const std::byte> bytes(&byte, static_cast<std::size_t>(nbytes));
+      tensors.push_back({name, shape, bytes, Dtype::kU8});
+    }
+    CHECK(test::outcome_of([&] { (void)plan_layout(tensors); }) == "kOverflow");
+    tensors.resize(8);  // the data fits, the file with its header does not
+    CHECK(test::outcome_of([&] { (void)plan_layout(tensors); }) == "kOverflow");
+    tensors.resize(7);
+    CHECK(plan_layout(tensors).total_nbytes > 7 * nbytes);
+  }
+}
+
+TEST_CASE("a header above the limit is refused, not written") {
+  const Metadata metadata = {{"k", std::string(safetensors::kMaxHeaderSize, 'v')}};
+  CHECK(test::outcome_of([&] { (void)plan_layout({}, &metadata); }) == "kHeaderTooLarge");
+}

@@ -1,0 +1,307 @@
+#include "safetensors/safe_open.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "posix_support.hpp"
+#include "slice_oracle.hpp"
+
+using safetensors::Backend;
+using safetensors::ByteRuns;
+using safetensors::Dtype;
+using safetensors::Error;
+using safetensors::ErrorCode;
+using safetensors::Index;
+using safetensors::SafeOpen;
+using safetensors::TensorInfo;
+using safetensors::TensorView;
+using test::OwnTensor;
+
+namespace {
+
+constexpr Backend kBackends[] = {Backend::kMmap, Backend::kPread};
+
+test::fs::path save(const test::TempDir& folder, const std::vector<OwnTensor>& tensors) {
+  const test::fs::path path = folder / "model.safetensors";
+  safetensors::save_file(test::views_of(tensors), path);
+  return path;
+}
+
+bool same(const TensorView& view, const OwnTensor& tensor) {
+  return view.name == tensor.name && view.dtype == tensor.dtype &&
+         std::ranges::equal(view.shape, tensor.shape) &&
+         std::ranges::equal(view.bytes(), tensor.bytes);
+}
+
+/// Bytes that this process has read by system calls; nothing where that is not told.
+std::optional<std::uint64_t> bytes_read() {
+  std::ifstream io("/proc/self/io");
+  std::string field;
+  std::uint64_t value = 0;
+  if (!(io >> field >> value) || field != "rchar:") return std::nullopt;
+  return value;
+}
+
+/// Bytes that `work` reads from files.
+template <typename Work>
+std::optional<std::uint64_t> bytes_read_by(const Work& work) {
+  const auto start = bytes_read();
+  const auto own = bytes_read();  // what asking itself reads
+  if (!start || !own) return std::nullopt;
+  work();
+  return *bytes_read() - *own - (*own - *start);
+}
+
+}  // namespace
+
+TEST_CASE("all tensors by every way, the same from both backends") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  const test::fs::path path = save(folder, tensors);
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {backend});
+    CHECK(file.backend() == backend);
+    CHECK(file.path() == path);
+    CHECK(file.header().size() == tensors.size());
+    for (const OwnTensor& tensor : tensors) {
+      CAPTURE(tensor.name);
+      const TensorInfo* const info = file.find(tensor.name);
+      REQUIRE(info != nullptr);
+      CHECK(&file.at(tensor.name) == info);
+      CHECK(same(file.get_tensor(tensor.name), tensor));
+      CHECK(same(file.get_tensor(*info), tensor));
+      std::vector<std::byte> bytes(tensor.bytes.size());
+      file.read(*info, bytes);
+      CHECK(bytes == tensor.bytes);
+      bytes.emplace_back();
+      CHECK(test::outcome_of([&] { file.read(*info, bytes); }) == "kInvalidArgument");
+    }
+    std::uint64_t position = 0;
+    for (const TensorView& view : file.get_tensors()) {
+      CHECK(file.at(view.name).begin == position);
+      position = file.at(view.name).end;
+      const auto tensor = std::ranges::find(tensors, view.name, &OwnTensor::name);
+      REQUIRE(tensor != tensors.end());
+      CHECK(same(view, *tensor));
+    }
+  }
+}
+
+TEST_CASE("keys are sorted by bytes") {
+  const test::TempDir folder;
+  const SafeOpen file(save(folder, test::some_tensors()));
+  const std::vector<std::string_view> wanted = {"",   "a",  "b",      "empty",
+                                                "f4", "f6", "scalar", "\xC3\xA9\n\""};
+  CHECK(file.keys() == wanted);
+}
+
+TEST_CASE("a tensor that is not there") {
+  const test::TempDir folder;
+  const test::fs::path path = save(folder, test::some_tensors());
+  const SafeOpen file(path);
+  CHECK(file.find("nope") == nullptr);
+  const Error error = test::error_of([&] { (void)file.at("nope"); });
+  CHECK(error.code() == ErrorCode::kTensorNotFound);
+  CHECK(std::string(error.what()) ==
+        "File does not contain tensor nope (in " + path.string() + ")");
+  CHECK(test::outcome_of([&] { (void)file.get_tensor("nope"); }) == "kTensorNotFound");
+}
+
+TEST_CASE("views outlive the handle and the file") {
+  for (const Backend backend : kBackends) {
+    const test::TempDir folder;
+    const std::vector<OwnTensor> tensors = test::some_tensors();
+    const test::fs::path path = save(folder, tensors);
+    auto file = std::make_unique<SafeOpen>(path, safetensors::OpenOptions{backend});
+    const SafeOpen copy = *file;
+    const TensorView view = file->get_tensor("b");
+    const std::vector<TensorView> views = file->get_tensors();
+    file.reset();
+    CHECK(same(copy.get_tensor("b"), tensors[0]));
+    test::fs::remove(path);
+    CHECK(same(view, tensors[0]));
+    CHECK(same(copy.get_tensor("b"), tensors[0]));
+    for (const TensorView& each : views) {
+      CHECK(same(each, *std::ranges::find(tensors, each.name, &OwnTensor::name)));
+    }
+  }
+}
+
+TEST_CASE("writes to a tensor do not reach the file; by pread nor another tensor") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  const test::fs::path path = save(folder, tensors);
+  const std::string before = test::read_text(path);
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {backend});
+    const TensorView view = file.get_tensor("b");
+    view.writable_bytes()[0] ^= std::byte{0xFF};
+    const TensorView again = file.get_tensor("b");
+    CHECK((again.bytes()[0] == view.bytes()[0]) == (backend == Backend::kMmap));
+    CHECK(test::read_text(path) == before);
+  }
+}
+
+TEST_CASE("errors name the file and begin as upstream's do") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "bad";
+  test::write_text(path, "12345");
+  for (const Backend backend : kBackends) {
+    const Error error = test::error_of([&] { const SafeOpen file(path, {backend}); });
+    CHECK(error.code() == ErrorCode::kHeaderTooSmall);
+    const std::string text = error.what();
+    CHECK(text.starts_with("Error while deserializing header: header too small"));
+    CHECK(text.ends_with(" (in " + path.string() + ")"));
+    const Error missing = test::error_of([&] { const SafeOpen file(folder / "no", {backend}); });
+    CHECK(missing.code() == ErrorCode::kIo);
+    CHECK(missing.os_error() == ENOENT);
+    CHECK(std::string(missing.what()) ==
+          "No such file or directory: " + (folder / "no").string());
+  }
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK(test::outcome_of([&] { const SafeOpen file(folder / "pipe"); }) == "kNotRegularFile");
+}
+
+TEST_CASE("a header longer than the first read, and one that ends just there") {
+  const test::TempDir folder;
+  for (const std::size_t size : {65'000U, 65'420U, 65'465U, 65'536U, 200'000U}) {
+    for (std::size_t more = 0; more < 16; ++more) {
+      const std::vector<OwnTensor> tensors = {
+          test::tensor_of(std::string(size + more, 'n'), Dtype::kU8, {5})};
+      const SafeOpen file(save(folder, tensors), {Backend::kPread});
+      CHECK(same(file.get_tensor(tensors[0].name), tensors[0]));
+    }
+  }
+}
+
+TEST_CASE("from a descriptor, which stays the caller's") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  const test::fs::path path = save(folder, tensors);
+  for (const Backend backend : kBackends) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const SafeOpen file(fd, "label", {backend});
+    CHECK(::close(fd) == 0);
+    CHECK(same(file.get_tensor("b"), tensors[0]));
+    CHECK(file.path() == "label");
+  }
+}
+
+TEST_CASE("descriptors: none by mmap, one by pread, none after") {
+  const test::TempDir folder;
+  const test::fs::path path = save(folder, test::some_tensors());
+  test::write_text(folder / "bad", test::file_of("{}", 3));
+  const std::size_t before = test::open_descriptors();
+  {
+    const SafeOpen mapped(path, {Backend::kMmap});
+    CHECK(test::open_descriptors() == before);
+    const SafeOpen file(path, {Backend::kPread});
+    CHECK(test::open_descriptors() == before + 1);
+    const SafeOpen copy = file;
+    CHECK(test::open_descriptors() == before + 1);
+  }
+  for (const Backend backend : kBackends) {
+    CHECK(test::outcome_of([&] { const SafeOpen file(folder / "bad", {backend}); }) != "ok");
+  }
+  CHECK(test::open_descriptors() == before);
+}
+
+TEST_CASE("a file cut short after opening is noticed by pread") {
+  const test::TempDir folder;
+  const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {1000})});
+  const SafeOpen file(path, {Backend::kPread});
+  test::fs::resize_file(path, test::fs::file_size(path) - 1);
+  CHECK(test::outcome_of([&] { (void)file.get_tensor("a"); }) == "kFileChanged");
+  CHECK(test::outcome_of([&] { (void)file.get_tensors(); }) == "kFileChanged");
+}
+
+TEST_CASE("selections, the same as element by element") {
+  const test::TempDir folder;
+  const OwnTensor tensor = test::tensor_of("t", Dtype::kF16, {5, 4, 6}, 3);
+  const test::fs::path path = save(folder, {tensor});
+  const std::vector<Index> choices = {Index::all(),
+                                      Index::at(1),
+                                      Index::at(-1),
+                                      Index::slice(1, 3),
+                                      Index::slice({}, {}, 2),
+                                      Index::slice(3, 1)};
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {backend});
+    const TensorInfo& info = file.at("t");
+    for (const Index& a : choices) {
+      for (const Index& b : choices) {
+        for (const Index& c : choices) {
+          const std::vector<Index> indices = {a, b, c};
+          std::vector<std::byte> wanted;
+          for (const std::uint64_t i : test::expect_elements(indices, tensor.shape).elements) {
+            wanted.insert(wanted.end(), {tensor.bytes[2 * i], tensor.bytes[2 * i + 1]});
+          }
+          const ByteRuns runs = safetensors::byte_runs(safetensors::resolve(indices, info.shape),
+                                                       info.shape, info.dtype);
+          std::vector<std::byte> got(runs.nbytes());
+          file.read(info, runs, got);
+          if (got != wanted) FAIL("a selection differs");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("runs that leave the tensor, and room of another size, are refused") {
+  const test::TempDir folder;
+  const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {100})});
+  constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {backend});
+    const auto outcome = [&](const ByteRuns& runs, std::size_t room) {
+      std::vector<std::byte> to(room);
+      return test::outcome_of([&] { file.read(file.at("a"), runs, to); });
+    };
+    CHECK(outcome({90, 10, {}}, 10) == "ok");
+    CHECK(outcome({90, 10, {}}, 9) == "kInvalidArgument");
+    CHECK(outcome({90, 11, {}}, 11) == "kInvalidArgument");
+    CHECK(outcome({101, 0, {}}, 0) == "ok");
+    CHECK(outcome({UINT64_MAX, 2, {}}, 2) == "kInvalidArgument");
+    CHECK(outcome({0, 1, {{4, 33}}}, 4) == "ok");
+    CHECK(outcome({1, 1, {{4, 33}}}, 4) == "kInvalidArgument" );
+    CHECK(outcome({0, 1, {{3, kHalf}}}, 3) == "kInvalidArgument");
+    CHECK(outcome({0, 1, {{2, kHalf}, {2, kHalf}}}, 4) == "kInvalidArgument");
+    CHECK(outcome({0, 1, {{kHalf + 1, 2}, {2, 1}}}, 2) == "kInvalidArgument");
+    CHECK(outcome({5, 1, {{3, 0}}}, 3) == "ok");
+    CHECK(outcome({0, 50, {{2, 10}}}, 100) == "ok");
+  }
+}
+
+TEST_CASE("opening reads the header only, a row its bytes only") {
+  const test::TempDir folder;
+  constexpr std::uint64_t kRow = 300'000;
+  const OwnTensor tensor = test::tensor_of("t", Dtype::kU8, {40, kRow});
+  const test::fs::path path = save(folder, {tensor});
+  if (!bytes_read()) {
+    MESSAGE("skipped: this system does not count what is read");
+    return;
+  }
+  std::optional<SafeOpen> file;
+  CHECK(*bytes_read_by([&] { file.emplace(path); }) <= 70'000);
+  CHECK(*bytes_read_by([&] { file.emplace(path, safetensors::OpenOptions{Backend::kPread}); }) <=
+        70'000);
+  const TensorInfo& info = file->at("t");
+  const auto read_of = [&](const std::vector<Index>& indices) {
+    const ByteRuns runs = safetensors::byte_runs(safetensors::resolve(indices, info.shape),
+                                                 info.shape, info.dtype);
+    std::vector<std::byte> to(runs.nbytes());
+    return *bytes_read_by([&] { file->read(info, runs, to); });
+  };
+  CHECK(read_of({Index::at(7)}) == kRow);
+  CHECK(read_of({Index::slice(3, 9)}) == 6 * kRow);
+  CHECK(read_of({Index::slice({}, {}, 2)}) == 20 * kRow);
+  CHECK(read_of({Index::slice(5, 5)}) == 0);
+  CHECK(read_of({Index::all(), Index::slice(0, 10)}) == 40 * 10);  // the gaps are above 64 KiB
+}

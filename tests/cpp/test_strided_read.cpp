@@ -1,0 +1,146 @@
+#include "strided_read.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fake_source.hpp"
+#include "slice_oracle.hpp"
+#include "support.hpp"
+
+using safetensors::ByteRuns;
+using safetensors::check_runs;
+using safetensors::copy_runs;
+using safetensors::read_runs;
+
+namespace {
+
+constexpr std::uint64_t kGap = std::uint64_t{64} << 10;
+constexpr std::uint64_t kPosition = 1000;  // of the tensor in the source
+
+/// The runs, one after the other, copied in the plainest way.
+std::vector<std::byte> gathered(const std::vector<std::byte>& tensor, const ByteRuns& runs) {
+  std::vector<std::byte> out;
+  for (const test::Stretch& run : test::stretches_of(runs)) {
+    out.insert(out.end(), tensor.begin() + static_cast<std::ptrdiff_t>(run.begin / 8),
+               tensor.begin() + static_cast<std::ptrdiff_t>(run.end / 8));
+  }
+  return out;
+}
+
+/// Copies and reads the runs, compares both, and returns how many bytes were read.
+std::uint64_t check_both(const std::vector<std::byte>& tensor, const ByteRuns& runs) {
+  const std::vector<std::byte> wanted = gathered(tensor, runs);
+  REQUIRE(wanted.size() == runs.nbytes());
+  check_runs(runs, tensor.size());
+  std::vector<std::byte> copied(wanted.size());
+  copy_runs(tensor, runs, copied, {});
+  CHECK(copied == wanted);
+
+  std::vector<std::byte> file = test::pattern(kPosition, 9);
+  file.insert(file.end(), tensor.begin(), tensor.end());
+  const test::FakeSource source(std::move(file));
+  std::vector<std::byte> read(wanted.size());
+  read_runs(source, kPosition, runs, read, {});
+  CHECK(read == wanted);
+  return source.nbytes_read();
+}
+
+std::string check_outcome(const ByteRuns& runs, std::uint64_t nbytes) {
+  return test::outcome_of([&] { check_runs(runs, nbytes); });
+}
+
+}  // namespace
+
+TEST_CASE("small runs of many kinds") {
+  const std::vector<std::byte> tensor = test::pattern(2000);
+  CHECK(check_both(tensor, {0, 2000, {}}) == 2000);
+  CHECK(check_both(tensor, {7, 5, {}}) == 5);
+  CHECK(check_both(tensor, {0, 0, {}}) == 0);
+  CHECK(check_both(tensor, {0, 3, {{0, 5}}}) == 0);
+  CHECK(check_both(tensor, {3, 1, {{100, 10}}}) == 991);  // with the gaps, from first to last
+  CHECK(check_both(tensor, {3, 10, {{100, 10}}}) == 1000);
+  CHECK(check_both(tensor, {1, 2, {{3, 500}, {7, 30}}}) <= 1500);
+  CHECK(check_both(tensor, {1, 2, {{2, 900}, {3, 300}, {4, 50}}}) <= 1800);
+  check_both(tensor, {0, 4, {{3, 0}}});            // the same place again
+  check_both(tensor, {0, 4, {{2, 1}, {5, 2}}});    // runs that overlap
+  check_both(tensor, {0, 1, {{2, 10}, {3, 100}}});  // an outer stride below the inner
+}
+
+TEST_CASE("gaps up to 64 KiB are read, wider ones are not") {
+  const std::vector<std::byte> tensor = test::pattern(4U << 20);
+  for (const std::uint64_t run : {std::uint64_t{1}, std::uint64_t{1000}, std::uint64_t{100'000}}) {
+    const std::uint64_t narrow = run + kGap;
+    const std::uint64_t count = tensor.size() / (narrow + 1);
+    CAPTURE(run);
+    const std::uint64_t with_gaps = check_both(tensor, {0, run, {{count, narrow}}});
+    CHECK(with_gaps > count * run);
+    CHECK(with_gaps <= count * narrow);
+    CHECK(check_both(tensor, {0, run, {{count, narrow + 1}}}) == count * run);
+  }
+}
+
+TEST_CASE("the gap between two rows of columns is not read when it is wide") {
+  const std::vector<std::byte> tensor = test::pattern(3U << 20);
+  // Ten bytes of a row lie close, the rows a megabyte apart.
+  CHECK(check_both(tensor, {5, 1, {{3, 1U << 20}, {10, 2}}}) == 3 * 19);
+}
+
+TEST_CASE("selections of several tasks, by several threads") {
+  const std::vector<std::byte> tensor = test::pattern((24U << 20) + 13);
+  check_both(tensor, {0, 1, {{tensor.size() / 3, 3}}});
+  check_both(tensor, {2, 4096, {{tensor.size() / 5000, 5000}}});
+  check_both(tensor, {1, 700'000, {{20, 1'200'000}}});
+  check_both(tensor, {0, 3'000'000, {{3, 8'000'000}, {2, 4'000'001}}});
+  check_both(tensor, {9, 600'000, {{30, 620'000}}});
+  check_both(tensor, {9, 300'000, {{4, 6'000'000}, {15, 340'000}}});
+  check_both(tensor, {13, tensor.size() - 13, {}});
+}
+
+TEST_CASE("reads are at most a megabyte, and whole runs") {
+  const std::vector<std::byte> tensor = test::pattern(8U << 20);
+  std::vector<std::byte> to(8U << 10);
+  const test::FakeSource source(tensor);
+  read_runs(source, 0, {0, 1, {{8U << 10, 1U << 10}}}, to, {});
+  for (const auto& [offset, size] : source.reads()) CHECK(size <= 1U << 20);
+  CHECK(source.reads().size() <= 12);
+}
+
+TEST_CASE("runs that leave the tensor are refused, also where sums wrap") {
+  constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
+  CHECK(check_outcome({0, 100, {}}, 100) == "ok");
+  CHECK(check_outcome({1, 100, {}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({100, 1, {}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({UINT64_MAX, 1, {}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({0, UINT64_MAX, {}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({0, 10, {{10, 10}}}, 100) == "ok");
+  CHECK(check_outcome({0, 10, {{10, 10}}}, 99) == "kInvalidArgument");
+  CHECK(check_outcome({0, 1, {{3, kHalf}}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({0, 1, {{2, kHalf}, {2, kHalf}}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({1, 1, {{2, UINT64_MAX}}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({0, 1, {{kHalf + 1, 2}, {2, 1}}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({999, 5, {{0, 5}}}, 100) == "ok");  // no run at all
+}
+
+TEST_CASE("faults of the source and interrupts come through") {
+  struct Stop {};
+  test::FakeSource source(test::pattern(32U << 20));
+  std::vector<std::byte> to(16U << 20);
+  const ByteRuns close{0, 1U << 14, {{1U << 10, 1U << 15}}};
+  const ByteRuns apart{0, 1U << 20, {{16, 1U << 21}}};
+  for (const ByteRuns& runs : {close, apart}) {
+    source.breaks_at = (20U << 20) + 3;
+    CHECK_THROWS_AS(read_runs(source, 0, runs, to, {}), std::runtime_error);
+    source.breaks_at = UINT64_MAX;
+    source.ends_at = 31U << 20;
+    CHECK(test::outcome_of([&] { read_runs(source, 0, runs, to, {}); }) == "kFileChanged");
+    source.ends_at = UINT64_MAX;
+    source.delay = std::chrono::milliseconds(15);
+    CHECK_THROWS_AS(read_runs(source, 0, runs, to, [] { throw Stop(); }), Stop);
+    source.delay = std::chrono::milliseconds(0);
+  }
+}

@@ -1,0 +1,81 @@
+// Runs a fuzz target over files without a fuzzer.
+//
+//   replay FILE_OR_FOLDER...           runs the target over each file
+//   replay --seeds TABLE FOLDER        writes a file for each light row of the table, and some of
+//                                      plain noise, for a fuzzer to start from
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fuzz_input.hpp"
+#include "recipes.hpp"
+#include "support.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_seeds(const fs::path& table, const fs::path& folder) {
+  fs::create_directories(folder);
+  std::size_t count = 0;
+  const auto write = [&](const std::string& text) {
+    test::write_text(folder / ("seed-" + std::to_string(count++)), text);
+  };
+  for (const test::Recipe& recipe : test::read_recipes(table)) {
+    if (!recipe.heavy) write(recipe.file());
+  }
+  std::mt19937 random(1);  // the same files each time
+  for (std::size_t i = 0; i < 2000; ++i) {
+    std::string noise(random() % 64, '\0');
+    for (char& c : noise) c = static_cast<char>(random() % (i % 2 == 0 ? 256 : 24));
+    write(noise);
+  }
+  std::printf("%zu seeds\n", count);
+}
+
+void replay(const fs::path& path) {
+  const std::string text = test::read_text(path);
+  // Of exactly its size, so that a sanitizer sees a read past the end.
+  const std::unique_ptr<std::uint8_t[]> exact(new std::uint8_t[text.size()]);
+  std::copy(text.begin(), text.end(), exact.get());
+  LLVMFuzzerTestOneInput(exact.get(), text.size());
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 3 && arguments[0] == "--seeds") {
+    write_seeds(arguments[1], arguments[2]);
+    return 0;
+  }
+  std::size_t count = 0;
+  for (const std::string& argument : arguments) {
+    if (!fs::is_directory(argument)) {
+      replay(argument);
+      ++count;
+      continue;
+    }
+    std::vector<fs::path> paths;
+    for (const auto& entry : fs::recursive_directory_iterator(argument)) {
+      if (entry.is_regular_file()) paths.push_back(entry.path());
+    }
+    std::sort(paths.begin(), paths.end());
+    for (const fs::path& path : paths) replay(path);
+    count += paths.size();
+  }
+  std::printf("%zu files\n", count);
+  return count == 0 ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
