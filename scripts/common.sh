@@ -118,7 +118,7 @@ install_torch() {
   fi
   local spec=${TORCH_SPEC:-torch==2.13.0} options=()
   read -r -a options <<<"${TORCH_PIP_OPTIONS:-}"
-  note "installing $spec ${options[*]}"
+  note "installing $spec${options[*]:+ ${options[*]}}"
   note "(On Linux, pip's torch may bring gigabytes of CUDA libraries. For the CPU build set"
   note " TORCH_SPEC, and TORCH_PIP_OPTIONS=\"--index-url URL\" with the URL for CPU builds that"
   note " PyTorch's installation page gives.)"

@@ -1,8 +1,7 @@
 // Saves a file and opens it again, with nothing but the installed package.
-#include <safetensors/safetensors.hpp>
-
 #include <array>
 #include <cstdio>
+#include <safetensors/safetensors.hpp>
 #include <string>
 #include <vector>
 

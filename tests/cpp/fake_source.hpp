@@ -20,7 +20,7 @@ class FakeSource final : public safetensors::ByteSource {
  public:
   explicit FakeSource(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
 
-  std::uint64_t ends_at = UINT64_MAX;  ///< the file was cut short to this
+  std::uint64_t ends_at = UINT64_MAX;    ///< the file was cut short to this
   std::uint64_t breaks_at = UINT64_MAX;  ///< reading this byte throws std::runtime_error
   std::chrono::milliseconds delay{0};
 

@@ -15,7 +15,9 @@ namespace {
 
 using Value = rapidjson::Value;
 
-std::string_view text_of(const Value& value) { return {value.GetString(), value.GetStringLength()}; }
+std::string_view text_of(const Value& value) {
+  return {value.GetString(), value.GetStringLength()};
+}
 
 void append_hex(std::string& out, std::string_view digits) {
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {

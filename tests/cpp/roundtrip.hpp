@@ -15,8 +15,8 @@ inline std::string roundtrip_difference(const safetensors::ParsedBytes& parsed) 
   const safetensors::Header& header = parsed.header;
   std::vector<safetensors::TensorData> tensors;
   for (const safetensors::TensorInfo& info : header.tensors()) {
-    tensors.push_back({info.name, info.shape, parsed.data.subspan(info.begin, info.nbytes()),
-                       info.dtype});
+    tensors.push_back(
+        {info.name, info.shape, parsed.data.subspan(info.begin, info.nbytes()), info.dtype});
   }
   safetensors::Metadata metadata;
   for (const auto& [key, value] : header.metadata()) metadata.emplace(key, value);

@@ -133,15 +133,13 @@ std::string slice_difference(std::span<const Index> indices, std::span<const std
                              Dtype dtype, const OutcomeOf& outcome_of) {
   const Expected expected = expect_elements(indices, shape);
   Selection selection;
-  const std::string outcome =
-      outcome_of([&] { selection = safetensors::resolve(indices, shape); });
+  const std::string outcome = outcome_of([&] { selection = safetensors::resolve(indices, shape); });
   if (outcome != (expected.error.empty() ? "ok" : expected.error)) return "resolve: " + outcome;
   if (outcome != "ok") return {};
   if (selection.shape != expected.shape) return "the result's shape";
   if (selection.axes.size() != shape.size()) return "the number of axes";
 
-  const std::vector<Stretch> wanted =
-      stretches_of(expected.elements, safetensors::bit_size(dtype));
+  const std::vector<Stretch> wanted = stretches_of(expected.elements, safetensors::bit_size(dtype));
   const bool split = std::any_of(wanted.begin(), wanted.end(), [](const Stretch& stretch) {
     return stretch.begin % 8 != 0 || stretch.end % 8 != 0;
   });

@@ -35,28 +35,50 @@ using safetensors::ErrorCode;
 
 inline std::string_view name_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidHeaderUtf8: return "kInvalidHeaderUtf8";
-    case ErrorCode::kInvalidHeaderJson: return "kInvalidHeaderJson";
-    case ErrorCode::kHeaderTooLarge: return "kHeaderTooLarge";
-    case ErrorCode::kHeaderTooSmall: return "kHeaderTooSmall";
-    case ErrorCode::kInvalidHeaderLength: return "kInvalidHeaderLength";
-    case ErrorCode::kDuplicateName: return "kDuplicateName";
-    case ErrorCode::kInvalidOffset: return "kInvalidOffset";
-    case ErrorCode::kInvalidTensorInfo: return "kInvalidTensorInfo";
-    case ErrorCode::kIncompleteData: return "kIncompleteData";
-    case ErrorCode::kOverflow: return "kOverflow";
-    case ErrorCode::kMisalignedSlice: return "kMisalignedSlice";
-    case ErrorCode::kTensorNotFound: return "kTensorNotFound";
-    case ErrorCode::kTooManyIndices: return "kTooManyIndices";
-    case ErrorCode::kIndexOutOfBounds: return "kIndexOutOfBounds";
-    case ErrorCode::kInvalidSlice: return "kInvalidSlice";
-    case ErrorCode::kInvalidArgument: return "kInvalidArgument";
-    case ErrorCode::kUnsupportedDtype: return "kUnsupportedDtype";
-    case ErrorCode::kNotRegularFile: return "kNotRegularFile";
-    case ErrorCode::kIo: return "kIo";
-    case ErrorCode::kFileChanged: return "kFileChanged";
-    case ErrorCode::kOutOfMemory: return "kOutOfMemory";
-    default: return "a new code";
+    case ErrorCode::kInvalidHeaderUtf8:
+      return "kInvalidHeaderUtf8";
+    case ErrorCode::kInvalidHeaderJson:
+      return "kInvalidHeaderJson";
+    case ErrorCode::kHeaderTooLarge:
+      return "kHeaderTooLarge";
+    case ErrorCode::kHeaderTooSmall:
+      return "kHeaderTooSmall";
+    case ErrorCode::kInvalidHeaderLength:
+      return "kInvalidHeaderLength";
+    case ErrorCode::kDuplicateName:
+      return "kDuplicateName";
+    case ErrorCode::kInvalidOffset:
+      return "kInvalidOffset";
+    case ErrorCode::kInvalidTensorInfo:
+      return "kInvalidTensorInfo";
+    case ErrorCode::kIncompleteData:
+      return "kIncompleteData";
+    case ErrorCode::kOverflow:
+      return "kOverflow";
+    case ErrorCode::kMisalignedSlice:
+      return "kMisalignedSlice";
+    case ErrorCode::kTensorNotFound:
+      return "kTensorNotFound";
+    case ErrorCode::kTooManyIndices:
+      return "kTooManyIndices";
+    case ErrorCode::kIndexOutOfBounds:
+      return "kIndexOutOfBounds";
+    case ErrorCode::kInvalidSlice:
+      return "kInvalidSlice";
+    case ErrorCode::kInvalidArgument:
+      return "kInvalidArgument";
+    case ErrorCode::kUnsupportedDtype:
+      return "kUnsupportedDtype";
+    case ErrorCode::kNotRegularFile:
+      return "kNotRegularFile";
+    case ErrorCode::kIo:
+      return "kIo";
+    case ErrorCode::kFileChanged:
+      return "kFileChanged";
+    case ErrorCode::kOutOfMemory:
+      return "kOutOfMemory";
+    default:
+      return "a new code";
   }
 }
 
@@ -153,10 +175,11 @@ inline OwnTensor tensor_of(std::string name, Dtype dtype, std::vector<std::uint6
 
 /// Tensors of several types, names and sizes, not in file order.
 inline std::vector<OwnTensor> some_tensors() {
-  return {tensor_of("b", Dtype::kF32, {3, 5}, 1),    tensor_of("a", Dtype::kF32, {7}, 2),
-          tensor_of("scalar", Dtype::kI64, {}, 3),   tensor_of("empty", Dtype::kBF16, {0, 4}, 4),
-          tensor_of("f4", Dtype::kF4, {3, 4}, 5),    tensor_of("f6", Dtype::kF6E2M3, {4}, 6),
-          tensor_of("\xC3\xA9\n\"", Dtype::kU8, {9}, 7), tensor_of("", Dtype::kBool, {2, 2}, 8)};
+  return {
+      tensor_of("b", Dtype::kF32, {3, 5}, 1),        tensor_of("a", Dtype::kF32, {7}, 2),
+      tensor_of("scalar", Dtype::kI64, {}, 3),       tensor_of("empty", Dtype::kBF16, {0, 4}, 4),
+      tensor_of("f4", Dtype::kF4, {3, 4}, 5),        tensor_of("f6", Dtype::kF6E2M3, {4}, 6),
+      tensor_of("\xC3\xA9\n\"", Dtype::kU8, {9}, 7), tensor_of("", Dtype::kBool, {2, 2}, 8)};
 }
 
 /// A folder that is removed with all that is in it.

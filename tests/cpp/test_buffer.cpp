@@ -1,5 +1,3 @@
-#include "safetensors/buffer.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "safetensors/buffer.hpp"
 #include "support.hpp"
 
 using safetensors::Buffer;

@@ -111,16 +111,16 @@ TEST_CASE("neighbours are read together, others are not") {
                                          {2001, all.subspan(2000, 1000)},
                                          {500, all.subspan(3000, 1000)}};
   read_all(source, pieces);
-  CHECK(source.reads() == std::vector<std::pair<std::uint64_t, std::size_t>>{
-                              {0, 2000}, {500, 1000}, {2001, 1000}});
+  CHECK(source.reads() ==
+        std::vector<std::pair<std::uint64_t, std::size_t>>{{0, 2000}, {500, 1000}, {2001, 1000}});
 }
 
 TEST_CASE("pieces in reverse, and one place read twice") {
   const test::FakeSource source(test::pattern(100));
   std::vector<std::byte> to(6);
   const std::span<std::byte> all(to);
-  const std::vector<ReadPiece> pieces = {{90, all.subspan(0, 2)}, {10, all.subspan(2, 2)},
-                                         {90, all.subspan(4, 2)}};
+  const std::vector<ReadPiece> pieces = {
+      {90, all.subspan(0, 2)}, {10, all.subspan(2, 2)}, {90, all.subspan(4, 2)}};
   read_all(source, pieces);
   CHECK(to[0] == source.bytes()[90]);
   CHECK(to[3] == source.bytes()[11]);

@@ -1,10 +1,10 @@
-#include "format/checked.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cstdint>
 #include <limits>
 #include <vector>
+
+#include "format/checked.hpp"
 
 using safetensors::format::checked_add;
 using safetensors::format::checked_multiply;

@@ -1,20 +1,20 @@
-#include "safetensors/dtype.hpp"
-
 #include <doctest/doctest.h>
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "safetensors/dtype.hpp"
+
 using safetensors::Dtype;
 
 TEST_CASE("names and sizes, in the order of the layout") {
   const std::vector<std::pair<std::string, unsigned>> wanted = {
-      {"U64", 64},        {"I64", 64},        {"F64", 64},    {"C64", 64},     {"F32", 32},
-      {"U32", 32},        {"I32", 32},        {"BF16", 16},   {"F16", 16},     {"U16", 16},
-      {"I16", 16},        {"F8_E5M2FNUZ", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E8M0", 8}, {"F8_E4M3", 8},
-      {"F8_E5M2", 8},     {"I8", 8},          {"U8", 8},      {"F6_E3M2", 6},  {"F6_E2M3", 6},
-      {"F4", 4},          {"BOOL", 8}};
+      {"U64", 64},    {"I64", 64},        {"F64", 64},        {"C64", 64},    {"F32", 32},
+      {"U32", 32},    {"I32", 32},        {"BF16", 16},       {"F16", 16},    {"U16", 16},
+      {"I16", 16},    {"F8_E5M2FNUZ", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E8M0", 8}, {"F8_E4M3", 8},
+      {"F8_E5M2", 8}, {"I8", 8},          {"U8", 8},          {"F6_E3M2", 6}, {"F6_E2M3", 6},
+      {"F4", 4},      {"BOOL", 8}};
   REQUIRE(safetensors::all_dtypes().size() == wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Dtype dtype = safetensors::all_dtypes()[i];

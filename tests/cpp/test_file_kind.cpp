@@ -1,9 +1,8 @@
-#include "format/file_kind.hpp"
-
 #include <doctest/doctest.h>
 
 #include <string>
 
+#include "format/file_kind.hpp"
 #include "support.hpp"
 
 using safetensors::format::hint_for_foreign_file;

@@ -1,5 +1,3 @@
-#include "io/file_source.hpp"
-
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/file_source.hpp"
 #include "posix_support.hpp"
 
 using safetensors::Error;

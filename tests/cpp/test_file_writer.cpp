@@ -1,5 +1,3 @@
-#include "io/file_writer.hpp"
-
 #include <doctest/doctest.h>
 #include <sys/mount.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "io/file_source.hpp"
+#include "io/file_writer.hpp"
 #include "posix_support.hpp"
 
 using safetensors::Error;
@@ -70,8 +69,8 @@ TEST_CASE("pieces of many sizes, in order") {
   std::vector<std::string> texts;
   std::string wanted;
   std::uint32_t seed = 0;
-  for (const std::size_t size : {0U, 1U, 65'535U, 65'536U, 65'537U, 3U, 1'048'576U, 0U, 2'000'000U,
-                                 7U, 20'000'000U, 5U}) {
+  for (const std::size_t size :
+       {0U, 1U, 65'535U, 65'536U, 65'537U, 3U, 1'048'576U, 0U, 2'000'000U, 7U, 20'000'000U, 5U}) {
     texts.push_back(test::text_of(test::pattern(size, ++seed)));
   }
   for (int i = 0; i < 5000; ++i) texts.push_back(std::string(static_cast<std::size_t>(i), 'x'));
@@ -188,8 +187,7 @@ TEST_CASE("a full device reports it") {
 #if defined(__linux__)
 TEST_CASE("a full disk leaves the old file and no temporary") {
   const test::TempDir folder;
-  if (::geteuid() != 0 ||
-      ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+  if (::geteuid() != 0 || ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
     MESSAGE("skipped: nothing can be mounted here");
     return;
   }

@@ -1,5 +1,3 @@
-#include "safetensors/header.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "roundtrip.hpp"
+#include "safetensors/header.hpp"
 #include "support.hpp"
 
 using safetensors::Header;
@@ -241,7 +240,8 @@ TEST_CASE("error texts: upstream's first words, then what was found") {
         test::error_of([&] { (void)Header::parse(test::bytes_of(json), data_nbytes); }).what());
   };
   CHECK(text("{", 0).starts_with("invalid JSON in header: "));
-  CHECK(text("\xFF", 0) == "invalid UTF-8 in header: invalid utf-8 sequence of 1 bytes from index 0");
+  CHECK(text("\xFF", 0) ==
+        "invalid UTF-8 in header: invalid utf-8 sequence of 1 bytes from index 0");
   CHECK(text(kJson, 11).starts_with("incomplete metadata, file not fully covered"));
   CHECK(text(kJson, 11).ends_with(": truncated?"));
   CHECK(text(R"({"n":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2)

@@ -161,11 +161,14 @@ TEST_CASE("time is linear in the header") {
       {"tensors", [&](std::size_t n) { return "{" + keys(n / 4, entry) + "}"; }},
       {"metadata", [&](std::size_t n) { return R"({"__metadata__":{)" + keys(n, R"("")") + "}}"; }},
       {"unknown fields", [&](std::size_t n) { return R"({"a":{)" + keys(n, "0") + "}}"; }},
-      {"unknown objects", [&](std::size_t n) { return R"({"a":{"x":[)" + repeated(R"({"k":0},)", n); }},
+      {"unknown objects",
+       [&](std::size_t n) { return R"({"a":{"x":[)" + repeated(R"({"k":0},)", n); }},
       {"a shape", [&](std::size_t n) { return R"({"a":{"shape":[)" + repeated("0,", 4 * n); }},
-      {"escapes", [&](std::size_t n) { return R"({"__metadata__":{"k":")" + repeated("\\n", 4 * n); }},
+      {"escapes",
+       [&](std::size_t n) { return R"({"__metadata__":{"k":")" + repeated("\\n", 4 * n); }},
       {"spaces", [&](std::size_t n) { return "{" + repeated(" ", 8 * n); }},
-      {"one key", [&](std::size_t n) { return R"({"a":{"x":{)" + repeated(R"("":0,)", n) + R"("":0}}})"; }},
+      {"one key",
+       [&](std::size_t n) { return R"({"a":{"x":{)" + repeated(R"("":0,)", n) + R"("":0}}})"; }},
   };
   for (const auto& [name, make] : shapes) {
     const double small = parse_seconds(make(50'000));

@@ -41,7 +41,8 @@ bool is_std(std::string_view name) {
 }
 
 bool begins(std::string_view name, std::initializer_list<std::string_view> starts) {
-  return std::ranges::any_of(starts, [&](std::string_view start) { return name.starts_with(start); });
+  return std::ranges::any_of(starts,
+                             [&](std::string_view start) { return name.starts_with(start); });
 }
 
 bool is_c_std(std::string_view name) {

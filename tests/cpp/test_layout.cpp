@@ -52,9 +52,8 @@ TEST_CASE("nothing, metadata alone, and one tensor") {
   CHECK(json_of(none, &metadata) == R"({"__metadata__":{"format":"pt"}})");
   const std::vector<OwnTensor> one = {test::tensor_of("a", Dtype::kF32, {2, 1})};
   CHECK(json_of(one) == R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})");
-  CHECK(json_of(one, &metadata) ==
-        R"({"__metadata__":{"format":"pt"},)"
-        R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})");
+  CHECK(json_of(one, &metadata) == R"({"__metadata__":{"format":"pt"},)"
+                                   R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})");
   CHECK(json_of(one, &empty).starts_with(R"({"__metadata__":{},"a":)"));
 }
 
@@ -63,8 +62,8 @@ TEST_CASE("tensors go by dtype, then by name's bytes") {
   for (const std::string name : {"b", "B", "\xC3\xA9", "a", "aa", ""}) {
     for (std::size_t i = safetensors::all_dtypes().size(); i-- > 0;) {
       const Dtype dtype = safetensors::all_dtypes()[i];
-      tensors.push_back(test::tensor_of(name + "." + std::string(safetensors::name(dtype)), dtype,
-                                        {4}));
+      tensors.push_back(
+          test::tensor_of(name + "." + std::string(safetensors::name(dtype)), dtype, {4}));
     }
   }
   const LayoutPlan plan = plan_layout(test::views_of(tensors));

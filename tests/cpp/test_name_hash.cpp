@@ -1,5 +1,3 @@
-#include "format/name_hash.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "format/name_hash.hpp"
 #include "support.hpp"
 
 using safetensors::format::hash_name;

@@ -1,5 +1,3 @@
-#include "safetensors/safe_open.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "posix_support.hpp"
+#include "safetensors/safe_open.hpp"
 #include "slice_oracle.hpp"
 
 using safetensors::Backend;
@@ -162,8 +161,7 @@ TEST_CASE("errors name the file and begin as upstream's do") {
     const Error missing = test::error_of([&] { const SafeOpen file(folder / "no", {backend}); });
     CHECK(missing.code() == ErrorCode::kIo);
     CHECK(missing.os_error() == ENOENT);
-    CHECK(std::string(missing.what()) ==
-          "No such file or directory: " + (folder / "no").string());
+    CHECK(std::string(missing.what()) == "No such file or directory: " + (folder / "no").string());
   }
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK(test::outcome_of([&] { const SafeOpen file(folder / "pipe"); }) == "kNotRegularFile");
@@ -226,12 +224,9 @@ TEST_CASE("selections, the same as element by element") {
   const test::TempDir folder;
   const OwnTensor tensor = test::tensor_of("t", Dtype::kF16, {5, 4, 6}, 3);
   const test::fs::path path = save(folder, {tensor});
-  const std::vector<Index> choices = {Index::all(),
-                                      Index::at(1),
-                                      Index::at(-1),
-                                      Index::slice(1, 3),
-                                      Index::slice({}, {}, 2),
-                                      Index::slice(3, 1)};
+  const std::vector<Index> choices = {
+      Index::all(),      Index::at(1), Index::at(-1), Index::slice(1, 3), Index::slice({}, {}, 2),
+      Index::slice(3, 1)};
   for (const Backend backend : kBackends) {
     const SafeOpen file(path, {backend});
     const TensorInfo& info = file.at("t");
@@ -270,7 +265,7 @@ TEST_CASE("runs that leave the tensor, and room of another size, are refused") {
     CHECK(outcome({101, 0, {}}, 0) == "ok");
     CHECK(outcome({UINT64_MAX, 2, {}}, 2) == "kInvalidArgument");
     CHECK(outcome({0, 1, {{4, 33}}}, 4) == "ok");
-    CHECK(outcome({1, 1, {{4, 33}}}, 4) == "kInvalidArgument" );
+    CHECK(outcome({1, 1, {{4, 33}}}, 4) == "kInvalidArgument");
     CHECK(outcome({0, 1, {{3, kHalf}}}, 3) == "kInvalidArgument");
     CHECK(outcome({0, 1, {{2, kHalf}, {2, kHalf}}}, 4) == "kInvalidArgument");
     CHECK(outcome({0, 1, {{kHalf + 1, 2}, {2, 1}}}, 2) == "kInvalidArgument");
@@ -294,8 +289,8 @@ TEST_CASE("opening reads the header only, a row its bytes only") {
         70'000);
   const TensorInfo& info = file->at("t");
   const auto read_of = [&](const std::vector<Index>& indices) {
-    const ByteRuns runs = safetensors::byte_runs(safetensors::resolve(indices, info.shape),
-                                                 info.shape, info.dtype);
+    const ByteRuns runs =
+        safetensors::byte_runs(safetensors::resolve(indices, info.shape), info.shape, info.dtype);
     std::vector<std::byte> to(runs.nbytes());
     return *bytes_read_by([&] { file->read(info, runs, to); });
   };

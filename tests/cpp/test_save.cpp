@@ -1,5 +1,3 @@
-#include "safetensors/save.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "posix_support.hpp"
 #include "safetensors/safe_open.hpp"
+#include "safetensors/save.hpp"
 
 using safetensors::Dtype;
 using safetensors::Error;
@@ -23,7 +22,8 @@ namespace {
 
 std::vector<TensorData> data_of(const std::vector<TensorView>& views) {
   std::vector<TensorData> data;
-  for (const TensorView& view : views) data.push_back({view.name, view.shape, view.bytes(), view.dtype});
+  for (const TensorView& view : views)
+    data.push_back({view.name, view.shape, view.bytes(), view.dtype});
   return data;
 }
 

@@ -1,5 +1,3 @@
-#include "safetensors/slice.hpp"
-
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "safetensors/slice.hpp"
 #include "slice_oracle.hpp"
 #include "support.hpp"
 
@@ -31,9 +30,10 @@ void check_one(const std::vector<Index>& indices, const Shape& shape, Dtype dtyp
   std::string text;
   for (const Index& index : indices) {
     text += " kind " + std::to_string(static_cast<int>(index.kind)) + " " +
-            std::to_string(index.integer) + " [" + (index.start ? std::to_string(*index.start) : "") +
-            ":" + (index.stop ? std::to_string(*index.stop) : "") + ":" +
-            std::to_string(index.step) + "]";
+            std::to_string(index.integer) + " [" +
+            (index.start ? std::to_string(*index.start) : "") + ":" +
+            (index.stop ? std::to_string(*index.stop) : "") + ":" + std::to_string(index.step) +
+            "]";
   }
   text += " of";
   for (const std::uint64_t size : shape) text += " " + std::to_string(size);
@@ -56,10 +56,10 @@ std::vector<Index> all_indices(std::int64_t to, std::int64_t steps) {
 }
 
 std::vector<Index> some_indices() {
-  return {Index::all(),         Index::at(0),          Index::at(-1),
-          Index::at(2),         Index::slice(1, {}),   Index::slice({}, 2),
-          Index::slice(1, 3),   Index::slice({}, {}, 2), Index::slice(1, {}, 2),
-          Index::slice(-2, {}), Index::slice(2, 2),    Index::slice({}, -1, 3)};
+  return {
+      Index::all(),           Index::at(0),         Index::at(-1),      Index::at(2),
+      Index::slice(1, {}),    Index::slice({}, 2),  Index::slice(1, 3), Index::slice({}, {}, 2),
+      Index::slice(1, {}, 2), Index::slice(-2, {}), Index::slice(2, 2), Index::slice({}, -1, 3)};
 }
 
 }  // namespace
@@ -154,8 +154,8 @@ TEST_CASE("shapes as large as there can be") {
   CHECK(runs_of({Index::at(-1)}, line, Dtype::kU8).first == kBytes - 1);
   CHECK(runs_of({}, line, Dtype::kU8).run_nbytes == kBytes);
   CHECK(runs_of({Index::slice(kLeast, kMost)}, line, Dtype::kU8).run_nbytes == kBytes);
-  const ByteRuns ends = runs_of({Index::slice({}, {}, static_cast<std::int64_t>(kBytes - 1))}, line,
-                                Dtype::kU8);
+  const ByteRuns ends =
+      runs_of({Index::slice({}, {}, static_cast<std::int64_t>(kBytes - 1))}, line, Dtype::kU8);
   CHECK(ends.run_count() == 2);
   CHECK(ends.loops.at(0).stride == kBytes - 1);
   const Shape square = {std::uint64_t{1} << 30, std::uint64_t{1} << 30};
@@ -166,7 +166,8 @@ TEST_CASE("shapes as large as there can be") {
 
   const Shape empty = {0, std::uint64_t{1} << 63, std::uint64_t{1} << 63};
   CHECK(runs_of({}, empty, Dtype::kF64).nbytes() == 0);
-  CHECK(runs_of({Index::all(), Index::at(-1), Index::slice(5, 9)}, empty, Dtype::kF4).nbytes() == 0);
+  CHECK(runs_of({Index::all(), Index::at(-1), Index::slice(5, 9)}, empty, Dtype::kF4).nbytes() ==
+        0);
   const Shape largest = {std::numeric_limits<std::uint64_t>::max(), 0};
   CHECK(resolve(std::vector{Index::at(-1)}, largest).axes.at(0).start ==
         std::numeric_limits<std::uint64_t>::max() - 1);

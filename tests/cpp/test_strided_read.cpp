@@ -1,5 +1,3 @@
-#include "strided_read.hpp"
-
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -10,6 +8,7 @@
 
 #include "fake_source.hpp"
 #include "slice_oracle.hpp"
+#include "strided_read.hpp"
 #include "support.hpp"
 
 using safetensors::ByteRuns;
@@ -66,8 +65,8 @@ TEST_CASE("small runs of many kinds") {
   CHECK(check_both(tensor, {3, 10, {{100, 10}}}) == 1000);
   CHECK(check_both(tensor, {1, 2, {{3, 500}, {7, 30}}}) <= 1500);
   CHECK(check_both(tensor, {1, 2, {{2, 900}, {3, 300}, {4, 50}}}) <= 1800);
-  check_both(tensor, {0, 4, {{3, 0}}});            // the same place again
-  check_both(tensor, {0, 4, {{2, 1}, {5, 2}}});    // runs that overlap
+  check_both(tensor, {0, 4, {{3, 0}}});             // the same place again
+  check_both(tensor, {0, 4, {{2, 1}, {5, 2}}});     // runs that overlap
   check_both(tensor, {0, 1, {{2, 10}, {3, 100}}});  // an outer stride below the inner
 }
 

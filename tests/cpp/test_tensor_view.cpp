@@ -1,5 +1,3 @@
-#include "safetensors/tensor_view.hpp"
-
 #include <doctest/doctest.h>
 
 #include <complex>
@@ -9,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "safetensors/tensor_view.hpp"
 #include "support.hpp"
 
 using safetensors::Dtype;

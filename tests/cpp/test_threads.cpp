@@ -104,9 +104,9 @@ TEST_CASE("the last copy of a handle goes away on any thread") {
 TEST_CASE("many writers and readers of one path: a reader sees one whole file") {
   const test::TempDir folder;
   const auto tensors_of = [](int writer) {
-    return std::vector<OwnTensor>{
-        test::tensor_of("t", Dtype::kU8, {100'000U + static_cast<unsigned>(writer)},
-                        static_cast<std::uint32_t>(writer))};
+    return std::vector<OwnTensor>{test::tensor_of("t", Dtype::kU8,
+                                                  {100'000U + static_cast<unsigned>(writer)},
+                                                  static_cast<std::uint32_t>(writer))};
   };
   safetensors::save_file(test::views_of(tensors_of(0)), folder / "f");
   CHECK(failures_of([&](int i) {

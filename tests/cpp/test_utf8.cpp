@@ -1,5 +1,3 @@
-#include "format/utf8.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
@@ -8,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "format/utf8.hpp"
 #include "support.hpp"
 
 using safetensors::format::find_invalid_utf8;
@@ -124,9 +123,12 @@ TEST_CASE("where a text breaks, and after how many bytes") {
   CHECK(where("a\xE2\x82") == "1+0");
   CHECK(where("a\xF0\x9F\x98") == "1+0");
   CHECK(where("a\xC2") == "1+0");
-  CHECK(where("ab\xE2\x82" "c") == "2+2");
-  CHECK(where("ab\xF0\x9F\x98" "c") == "2+3");
-  CHECK(where("ab\xE2" "c") == "2+1");
+  CHECK(where("ab\xE2\x82"
+              "c") == "2+2");
+  CHECK(where("ab\xF0\x9F\x98"
+              "c") == "2+3");
+  CHECK(where("ab\xE2"
+              "c") == "2+1");
   CHECK(where("ab\xED\xA0\x80") == "2+1");
   CHECK(where("ab\xF4\x90\x80\x80") == "2+1");
   CHECK(where("ab\xC0\xAF") == "2+1");

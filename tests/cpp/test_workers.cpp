@@ -1,5 +1,3 @@
-#include "io/workers.hpp"
-
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/workers.hpp"
 #include "support.hpp"
 
 using safetensors::Interrupt;
@@ -47,13 +46,12 @@ TEST_CASE("much work is shared where there are cores") {
   }
   std::atomic<int> elsewhere{0};
   const auto self = std::this_thread::get_id();
-  parallel_for(
-      64, kMany,
-      [&](std::size_t) {
-        wait_ms(1);
-        if (std::this_thread::get_id() != self) ++elsewhere;
-      },
-      {});
+  parallel_for(64, kMany,
+               [&](std::size_t) {
+                 wait_ms(1);
+                 if (std::this_thread::get_id() != self) ++elsewhere;
+               },
+               {});
   CHECK(elsewhere > 0);
 }
 
@@ -67,14 +65,13 @@ TEST_CASE("the exception of any task comes through and stops the rest") {
   for (const std::uint64_t nbytes : {std::uint64_t{0}, kMany}) {
     for (const std::size_t bad : {0U, 1U, 50U, 99U}) {
       std::atomic<std::size_t> started{0};
-      CHECK_THROWS_AS(parallel_for(
-                          100, nbytes,
-                          [&](std::size_t i) {
-                            ++started;
-                            if (i == bad) throw std::out_of_range("bad");
-                            wait_ms(bad == 0 ? 1 : 0);
-                          },
-                          {}),
+      CHECK_THROWS_AS(parallel_for(100, nbytes,
+                                   [&](std::size_t i) {
+                                     ++started;
+                                     if (i == bad) throw std::out_of_range("bad");
+                                     wait_ms(bad == 0 ? 1 : 0);
+                                   },
+                                   {}),
                       std::out_of_range);
       if (bad == 0) CHECK(started < 100);
     }
@@ -82,9 +79,8 @@ TEST_CASE("the exception of any task comes through and stops the rest") {
 }
 
 TEST_CASE("of many exceptions one comes through") {
-  CHECK_THROWS_AS(
-      parallel_for(100, kMany, [](std::size_t) { throw std::out_of_range("bad"); }, {}),
-      std::out_of_range);
+  CHECK_THROWS_AS(parallel_for(100, kMany, [](std::size_t) { throw std::out_of_range("bad"); }, {}),
+                  std::out_of_range);
 }
 
 TEST_CASE("the interrupt is called on the calling thread only, and its exception comes through") {

@@ -39,9 +39,7 @@ class Input {
     rest_ = rest_.subspan(size);
     return taken;
   }
-  safetensors::Dtype dtype() {
-    return safetensors::all_dtypes()[below(safetensors::kDtypeCount)];
-  }
+  safetensors::Dtype dtype() { return safetensors::all_dtypes()[below(safetensors::kDtypeCount)]; }
 
  private:
   std::span<const std::uint8_t> rest_;

@@ -60,10 +60,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string first;
   const std::string outcome = test::outcome_of([&] {
     const auto views = test::views_of(tensors);
-    first = test::text_of(
-        safetensors::serialize(views, has_metadata ? &metadata : nullptr).bytes());
+    first =
+        test::text_of(safetensors::serialize(views, has_metadata ? &metadata : nullptr).bytes());
   });
-  fuzz::require((outcome == "ok") == is_good(tensors, metadata), "refused if and only if bad: " + outcome);
+  fuzz::require((outcome == "ok") == is_good(tensors, metadata),
+                "refused if and only if bad: " + outcome);
   if (outcome != "ok") return 0;
 
   const safetensors::ParsedBytes parsed = safetensors::parse_bytes(test::bytes_of(first));
@@ -75,15 +76,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   for (const test::OwnTensor& tensor : tensors) {
     const safetensors::TensorInfo* const info = parsed.header.find(tensor.name);
-    fuzz::require(info != nullptr && info->dtype == tensor.dtype &&
-                      std::ranges::equal(info->shape, tensor.shape) &&
-                      std::ranges::equal(parsed.data.subspan(info->begin, info->nbytes()),
-                                         tensor.bytes),
-                  "the same tensor");
+    fuzz::require(
+        info != nullptr && info->dtype == tensor.dtype &&
+            std::ranges::equal(info->shape, tensor.shape) &&
+            std::ranges::equal(parsed.data.subspan(info->begin, info->nbytes()), tensor.bytes),
+        "the same tensor");
   }
   fuzz::require((first.size() - parsed.data.size()) % 8 == 0, "the data begins at a multiple of 8");
   std::ranges::reverse(tensors);
-  const auto again = safetensors::serialize(test::views_of(tensors), has_metadata ? &metadata : nullptr);
+  const auto again =
+      safetensors::serialize(test::views_of(tensors), has_metadata ? &metadata : nullptr);
   fuzz::require(test::text_of(again.bytes()) == first, "the order given does not matter");
   return 0;
 }

@@ -10,18 +10,24 @@ using safetensors::Index;
 
 std::optional<std::int64_t> bound_of(fuzz::Input& input) {
   switch (input.below(8)) {
-    case 0: return std::nullopt;
-    case 1: return static_cast<std::int64_t>(input.word());
-    default: return static_cast<std::int64_t>(input.below(24)) - 12;
+    case 0:
+      return std::nullopt;
+    case 1:
+      return static_cast<std::int64_t>(input.word());
+    default:
+      return static_cast<std::int64_t>(input.below(24)) - 12;
   }
 }
 
 Index index_of(fuzz::Input& input) {
   switch (input.below(8)) {
-    case 0: return Index::ellipsis();
-    case 1: return Index::new_axis();
+    case 0:
+      return Index::ellipsis();
+    case 1:
+      return Index::new_axis();
     case 2:
-    case 3: return Index::at(bound_of(input).value_or(0));
+    case 3:
+      return Index::at(bound_of(input).value_or(0));
     default: {
       const auto start = bound_of(input);
       const auto stop = bound_of(input);

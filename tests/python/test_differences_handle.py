@@ -73,7 +73,7 @@ def test_handles_are_hashable_and_differ(opened, path):
     """Programs keep them in sets."""
     other = safe_open(path, "np")
     assert len({opened, other, opened}) == 2
-    assert opened == opened  # noqa: PLR0124
+    assert opened == opened
     assert opened != other
 
 

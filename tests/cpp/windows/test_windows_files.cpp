@@ -149,8 +149,8 @@ TEST_CASE("what is no regular file is refused when reading") {
   CHECK(error_of([&] { (void)FileSource::open(folder / ""); }).os_error() == EISDIR);
   CHECK(error_of([&] { (void)FileSource::open("NUL"); }).code() == ErrorCode::kNotRegularFile);
   const wchar_t* const name = L"\\\\.\\pipe\\safetensors_read";
-  const io::Handle pipe(::CreateNamedPipeW(name, PIPE_ACCESS_DUPLEX, PIPE_TYPE_BYTE, 1, 4096, 4096,
-                                           0, nullptr));
+  const io::Handle pipe(
+      ::CreateNamedPipeW(name, PIPE_ACCESS_DUPLEX, PIPE_TYPE_BYTE, 1, 4096, 4096, 0, nullptr));
   REQUIRE(pipe.is_open());
   const Error error = error_of([&] { (void)FileSource::open(name); });
   CHECK(error.code() == ErrorCode::kNotRegularFile);
