@@ -10,6 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 use() { # use PREFIX: builds and runs the consumer; no folder of the source is in sight
   cp -r "$here" "$work/source"
+  awk '/^```cpp/ {on = 1; next} /^```/ {on = 0} on' "$here/../../README.md" >"$work/source/readme.cpp"
   cmake -S "$work/source" -B "$1-consumer" -DCMAKE_PREFIX_PATH="$1" -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror" >"$work/log" ||
     { cat "$work/log"; exit 1; }

@@ -1,0 +1,30 @@
+"""The Python program in README.md."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_readme_program_runs(tmp_path: Path) -> None:
+    """It runs as it stands, and its variables hold what the text says."""
+    programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(programs) == 1
+    checks = "\nassert bias.sum() == 64, bias\nassert rows.shape == (10, 64), rows\nprint(*tensors)"
+    done = subprocess.run(
+        [sys.executable, "-c", programs[0] + checks],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert sorted(done.stdout.split()) == ["bias", "embedding"]
