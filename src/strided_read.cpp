@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "format/checked.hpp"
 #include "io/workers.hpp"
 #include "safetensors/error.hpp"
 
@@ -91,10 +93,17 @@ void read_with_gaps(const ByteSource& source, std::uint64_t position, const Byte
 }  // namespace
 
 void check_runs(const ByteRuns& runs, std::uint64_t nbytes) {
-  if (runs.nbytes() == 0) return;
-  std::uint64_t last = runs.first;
-  for (const ByteRuns::Loop& loop : runs.loops) last += (loop.count - 1) * loop.stride;
-  if (last > nbytes || runs.run_nbytes > nbytes - last) {
+  const auto is_empty = [](const ByteRuns::Loop& loop) { return loop.count == 0; };
+  if (runs.run_nbytes == 0 || std::any_of(runs.loops.begin(), runs.loops.end(), is_empty)) return;
+  // Loops that a caller made himself may wrap: then their sums are no measure.
+  std::optional<std::uint64_t> end = format::checked_add(runs.first, runs.run_nbytes);
+  std::optional<std::uint64_t> total = runs.run_nbytes;
+  for (const ByteRuns::Loop& loop : runs.loops) {
+    const auto reach = format::checked_multiply(loop.count - 1, loop.stride);
+    end = end && reach ? format::checked_add(*end, *reach) : std::nullopt;
+    total = total ? format::checked_multiply(*total, loop.count) : std::nullopt;
+  }
+  if (!end || !total || *end > nbytes) {
     fail(ErrorCode::kInvalidArgument, "the selection reaches past the end of the tensor");
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,6 +28,8 @@ template <typename T>
   switch (dtype) {
     case Dtype::kF64:
       return std::is_same_v<T, double>;
+    case Dtype::kC64:
+      return std::is_same_v<T, std::complex<float>>;
     case Dtype::kF32:
       return std::is_same_v<T, float>;
     case Dtype::kI64:
@@ -105,9 +108,12 @@ class SAFETENSORS_API TensorView {
     if (to.size_bytes() != bytes_.size()) fail_size(to.size_bytes());
     if (!bytes_.empty()) std::memcpy(to.data(), bytes_.data(), bytes_.size());
     if constexpr (!kInFileOrder<T>) {
-      for (T& element : to) {
-        auto* const first = reinterpret_cast<std::byte*>(&element);
-        std::reverse(first, first + sizeof(T));
+      // A complex number is two numbers, each with its own byte order.
+      constexpr std::size_t kWord =
+          std::is_same_v<T, std::complex<float>> ? sizeof(float) : sizeof(T);
+      auto* word = reinterpret_cast<std::byte*>(to.data());
+      for (std::size_t i = 0; i < to.size_bytes(); i += kWord, word += kWord) {
+        std::reverse(word, word + kWord);
       }
     }
   }

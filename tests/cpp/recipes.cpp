@@ -4,6 +4,7 @@
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string_view>
@@ -25,18 +26,21 @@ void append_hex(std::string& out, std::string_view digits) {
   }
 }
 
-void append_each(std::string& out, std::string_view text, std::uint64_t count, bool reverse) {
+void append_each(std::string& out, std::string text, std::uint64_t count, bool reverse) {
+  std::replace(text.begin(), text.end(), '\'', '"');
   for (std::uint64_t at = 0; at < count; ++at) {
     const std::uint64_t i = reverse ? count - 1 - at : at;
     if (at != 0) out += ',';
-    for (std::size_t c = 0; c < text.size(); ++c) {
-      if (text.substr(c, 3) == "{i}" || text.substr(c, 3) == "{n}") {
-        out += std::to_string(text[c + 1] == 'i' ? i : i + 1);
-        c += 2;
-      } else {
-        out += text[c] == '\'' ? '"' : text[c];
-      }
+    std::size_t plain = 0;  // start of the stretch that is taken as it is
+    for (std::size_t brace = text.find('{'); brace != std::string::npos;
+         brace = text.find('{', brace + 1)) {
+      const std::string_view found = std::string_view(text).substr(brace, 3);
+      if (found != "{i}" && found != "{n}") continue;
+      out.append(text, plain, brace - plain);
+      out += std::to_string(found == "{i}" ? i : i + 1);
+      plain = brace + 3;
     }
+    out.append(text, plain);
   }
 }
 
@@ -50,10 +54,16 @@ void append_part(std::string& out, const Value& part) {
   } else if (part.HasMember("repeat")) {
     std::string once;
     append_part(once, part["repeat"]);
-    out.reserve(out.size() + once.size() * part["count"].GetUint64());
-    for (std::uint64_t i = 0; i < part["count"].GetUint64(); ++i) out += once;
+    const std::uint64_t count = part["count"].GetUint64();
+    if (once.size() == 1) {  // by far the most
+      out.append(count, once[0]);
+      return;
+    }
+    out.reserve(out.size() + once.size() * count);
+    for (std::uint64_t i = 0; i < count; ++i) out += once;
   } else if (part.HasMember("each")) {
-    append_each(out, text_of(part["each"]), part["count"].GetUint64(), part.HasMember("reverse"));
+    append_each(out, std::string(text_of(part["each"])), part["count"].GetUint64(),
+                part.HasMember("reverse"));
   } else {
     throw std::runtime_error("unknown part in a recipe");
   }

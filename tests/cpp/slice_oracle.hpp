@@ -51,8 +51,7 @@ inline Expected expect_elements(std::span<const Index> indices,
     used += index.kind == Kind::kSlice || index.kind == Kind::kInteger ? 1U : 0U;
     ellipses += index.kind == Kind::kEllipsis ? 1U : 0U;
   }
-  if (ellipses > 1) return {"kInvalidArgument", {}, {}};
-  if (used > shape.size()) return {"kTooManyIndices", {}, {}};
+  if (ellipses > 1 || used > shape.size()) return {"kTooManyIndices", {}, {}};
 
   std::vector<Index> whole(indices.begin(), indices.end());
   const std::vector<Index> rest(shape.size() - used, Index::all());
@@ -97,21 +96,26 @@ struct Stretch {
   bool operator==(const Stretch&) const = default;
 };
 
-/// The elements as stretches without a gap, as long as can be.
+/// Adds a stretch; one that begins where the last ends is one with it.
+inline void append(std::vector<Stretch>& stretches, Stretch more) {
+  if (!stretches.empty() && stretches.back().end == more.begin) {
+    stretches.back().end = more.end;
+  } else {
+    stretches.push_back(more);
+  }
+}
+
+/// The elements in bits, as stretches without a gap.
 inline std::vector<Stretch> stretches_of(std::span<const std::uint64_t> elements, unsigned bits) {
   std::vector<Stretch> stretches;
   for (const std::uint64_t element : elements) {
-    if (!stretches.empty() && stretches.back().end == element * bits) {
-      stretches.back().end += bits;
-    } else {
-      stretches.push_back({element * bits, (element + 1) * bits});
-    }
+    append(stretches, {element * bits, (element + 1) * bits});
   }
   return stretches;
 }
 
-/// The runs one by one, in bits.
-inline std::vector<Stretch> stretches_of(const ByteRuns& runs) {
+/// Where the runs begin, one by one, in bytes.
+inline std::vector<std::uint64_t> begins_of(const ByteRuns& runs) {
   std::vector<std::uint64_t> begins = {runs.first};
   for (const ByteRuns::Loop& loop : runs.loops) {
     std::vector<std::uint64_t> next;
@@ -120,9 +124,14 @@ inline std::vector<Stretch> stretches_of(const ByteRuns& runs) {
     }
     begins = std::move(next);
   }
+  return begins;
+}
+
+/// The runs in bits, as stretches without a gap.
+inline std::vector<Stretch> stretches_of(const ByteRuns& runs) {
   std::vector<Stretch> stretches;
-  for (const std::uint64_t begin : begins) {
-    if (runs.run_nbytes != 0) stretches.push_back({8 * begin, 8 * (begin + runs.run_nbytes)});
+  for (const std::uint64_t begin : begins_of(runs)) {
+    if (runs.run_nbytes != 0) append(stretches, {8 * begin, 8 * (begin + runs.run_nbytes)});
   }
   return stretches;
 }

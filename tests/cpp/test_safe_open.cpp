@@ -269,6 +269,7 @@ TEST_CASE("runs that leave the tensor, and room of another size, are refused") {
     CHECK(outcome({0, 1, {{3, kHalf}}}, 3) == "kInvalidArgument");
     CHECK(outcome({0, 1, {{2, kHalf}, {2, kHalf}}}, 4) == "kInvalidArgument");
     CHECK(outcome({0, 1, {{kHalf + 1, 2}, {2, 1}}}, 2) == "kInvalidArgument");
+    CHECK(outcome({0, 2, {{kHalf + 1, 0}}}, 2) == "kInvalidArgument");
     CHECK(outcome({5, 1, {{3, 0}}}, 3) == "ok");
     CHECK(outcome({0, 50, {{2, 10}}}, 100) == "ok");
   }

@@ -24,9 +24,9 @@ constexpr std::uint64_t kPosition = 1000;  // of the tensor in the source
 /// The runs, one after the other, copied in the plainest way.
 std::vector<std::byte> gathered(const std::vector<std::byte>& tensor, const ByteRuns& runs) {
   std::vector<std::byte> out;
-  for (const test::Stretch& run : test::stretches_of(runs)) {
-    out.insert(out.end(), tensor.begin() + static_cast<std::ptrdiff_t>(run.begin / 8),
-               tensor.begin() + static_cast<std::ptrdiff_t>(run.end / 8));
+  for (const std::uint64_t begin : test::begins_of(runs)) {
+    const auto first = tensor.begin() + static_cast<std::ptrdiff_t>(begin);
+    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(runs.run_nbytes));
   }
   return out;
 }
@@ -122,7 +122,10 @@ TEST_CASE("runs that leave the tensor are refused, also where sums wrap") {
   CHECK(check_outcome({0, 1, {{2, kHalf}, {2, kHalf}}}, 100) == "kInvalidArgument");
   CHECK(check_outcome({1, 1, {{2, UINT64_MAX}}}, 100) == "kInvalidArgument");
   CHECK(check_outcome({0, 1, {{kHalf + 1, 2}, {2, 1}}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({0, 2, {{kHalf + 1, 0}}}, 100) == "kInvalidArgument");
+  CHECK(check_outcome({0, 2, {{kHalf, 0}}}, 100) == "kInvalidArgument");
   CHECK(check_outcome({999, 5, {{0, 5}}}, 100) == "ok");  // no run at all
+  CHECK(check_outcome({999, 0, {{kHalf, kHalf}}}, 100) == "ok");
 }
 
 TEST_CASE("faults of the source and interrupts come through") {
@@ -135,7 +138,7 @@ TEST_CASE("faults of the source and interrupts come through") {
     source.breaks_at = (20U << 20) + 3;
     CHECK_THROWS_AS(read_runs(source, 0, runs, to, {}), std::runtime_error);
     source.breaks_at = UINT64_MAX;
-    source.ends_at = 31U << 20;
+    source.ends_at = (30U << 20) + 1;
     CHECK(test::outcome_of([&] { read_runs(source, 0, runs, to, {}); }) == "kFileChanged");
     source.ends_at = UINT64_MAX;
     source.delay = std::chrono::milliseconds(15);

@@ -120,6 +120,11 @@ void write_file(const fs::path& path, const FileContent& content, const WriteOpt
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
   }
   const fs::path target = follow_links(path);
+  std::error_code ignored;
+  if (found && !fs::exists(target, ignored)) {  // as /proc/self/fd/3 of a file that was unlinked
+    write_in_place(path, content, options);
+    return;
+  }
   if (replace(target, found, content, options)) return;
   if (!found) {  // created nowhere: rename is what failed, so make the file under its own name
     (void)open_for_writing(target, O_CREAT | O_EXCL, options.interrupt);

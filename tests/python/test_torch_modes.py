@@ -1,0 +1,65 @@
+"""torch's ambient modes: what they do to tensors that come from files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safetensors import safe_open
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import save_file  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with one tensor."""
+    path = tmp_path / "a.safetensors"
+    save_file({"a": torch.arange(6.0).reshape(2, 3)}, path)
+    return path
+
+
+@pytest.fixture
+def default_device_is_meta(path: Path) -> Iterator[None]:
+    """Once the file is there, new tensors are made on the meta device."""
+    assert path.exists()
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.usefixtures("default_device_is_meta")
+def test_slices_stay_on_the_device_of_the_handle(path: Path, backend: str) -> None:
+    """Official's slices follow the default device, though its tensors do not."""
+    with safe_open(path, "pt", backend=backend) as opened:
+        assert opened.get_slice("a")[:].device.type == "cpu"
+        assert opened.get_slice("a")[1:].tolist() == [[3.0, 4.0, 5.0]]
+        assert opened.get_tensor("a").device.type == "cpu"
+
+
+def test_tensors_are_real_in_fake_mode(path: Path) -> None:
+    """Official raises when a tensor is taken, this package when one is used."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), safe_open(path, "pt") as opened:
+        tensor = opened.get_tensor("a")
+        assert type(tensor) is torch.Tensor
+        with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors first"):
+            tensor + tensor
+    assert tensor.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_inference_mode_makes_inference_tensors(path: Path, backend: str) -> None:
+    """As official's."""
+    with safe_open(path, "pt", backend=backend) as opened:
+        with torch.inference_mode():
+            assert opened.get_tensor("a").is_inference()
+        assert not opened.get_tensor("a").is_inference()
