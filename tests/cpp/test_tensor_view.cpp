@@ -101,6 +101,22 @@ TEST_CASE("copy_to: aligned or not, the right size only") {
   CHECK(none.data<std::uint32_t>().empty());
 }
 
+TEST_CASE("copy_to gives the values that the file's bytes mean, on every machine") {
+  std::vector<std::byte> bytes;
+  for (const int byte : {0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x00, 0xC0}) {
+    bytes.push_back(static_cast<std::byte>(byte));
+  }
+  std::vector<float> floats(2);
+  view_of(Dtype::kF32, bytes).copy_to(std::span(floats));
+  CHECK(floats == std::vector<float>{1.0F, -2.0F});
+  std::vector<std::complex<float>> complex(1);
+  view_of(Dtype::kC64, bytes).copy_to(std::span(complex));
+  CHECK(complex[0] == std::complex<float>(1.0F, -2.0F));
+  std::vector<std::uint64_t> integers(1);
+  view_of(Dtype::kU64, bytes).copy_to(std::span(integers));
+  CHECK(integers[0] == 0xC0000000'3F800000);
+}
+
 TEST_CASE("a view keeps what it is a view of") {
   auto names = std::make_shared<int>(1);
   auto bytes = std::make_shared<int>(2);
