@@ -48,7 +48,10 @@ namespace safetensors::format {
     a = load(p, 4);
     b = load(p + n - 4, 4);
   } else if (n > 0) {
-    a = load(p, 1) << 16 | load(p + n / 2, 1) << 8 | load(p + n - 1, 1);
+    const auto byte = [&](std::size_t i) -> std::uint64_t {
+      return static_cast<unsigned char>(p[i]);
+    };
+    a = byte(0) << 16 | byte(n / 2) << 8 | byte(n - 1);
   }
   return multiply_fold(kA ^ text.size(), multiply_fold(a ^ kB, b ^ h));
 }
