@@ -14,6 +14,12 @@
 #include "io/windows/leftovers.hpp"
 #include "io/windows/open_file.hpp"
 
+#if defined(_UCRT) && !defined(_MSC_VER)
+// MinGW's libraries have it, its headers do not.
+extern "C" __declspec(dllimport) _invalid_parameter_handler __cdecl
+_set_thread_local_invalid_parameter_handler(_invalid_parameter_handler);
+#endif
+
 namespace safetensors {
 namespace {
 
