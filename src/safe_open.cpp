@@ -73,10 +73,18 @@ class SafeOpen::File {
     return mapping_;
   }
   [[nodiscard]] const FileSource& source() const noexcept { return *source_; }
-  [[nodiscard]] std::uint64_t position(const TensorInfo& info) const noexcept {
+  /// Throws Error kInvalidArgument for an entry of another file, whose bytes this one lacks.
+  [[nodiscard]] std::uint64_t position(const TensorInfo& info) const {
+    const std::span<const TensorInfo> all = header().tensors();
+    const std::uint64_t data_nbytes = all.empty() ? 0 : all.back().end;
+    if (info.begin > info.end || info.end > data_nbytes) {
+      fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(info.name) +
+                                            "` is not one of this file (" + io::shown_path(path_) +
+                                            ")");
+    }
     return parsed_.data_begin + info.begin;
   }
-  [[nodiscard]] std::span<std::byte> mapped(const TensorInfo& info) const noexcept {
+  [[nodiscard]] std::span<std::byte> mapped(const TensorInfo& info) const {
     return mapping_->bytes().subspan(static_cast<std::size_t>(position(info)),
                                      static_cast<std::size_t>(info.nbytes()));
   }
@@ -128,6 +136,7 @@ TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interru
   if (file_->mapping()) {
     return {info.name, info.dtype, info.shape, file_->mapped(info), file_, file_->mapping()};
   }
+  (void)file_->position(info);  // is it this file's: before memory is asked for
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
   read(info, buffer->bytes(), interrupt);
   const std::span<std::byte> bytes = buffer->bytes();
@@ -153,19 +162,58 @@ std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const 
   return views;
 }
 
+TensorView SafeOpen::get_slice(std::string_view name, Indices indices) const {
+  return get_slice(at(name), indices);
+}
+
+TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
+                               const Interrupt& interrupt) const {
+  if (file_->mapping()) {
+    if (auto part = get_tensor(info).slice(indices)) return *std::move(part);
+  }
+  // The shape and the bytes have one owner, for it is this view's alone.
+  struct Part {
+    std::shared_ptr<const File> names;
+    std::vector<std::uint64_t> shape;
+    Buffer bytes;
+  };
+  Selection selection = resolve(indices, info.shape);
+  const ByteRuns runs = byte_runs(selection, info.shape, info.dtype);
+  auto part = std::make_shared<const Part>(
+      Part{file_, std::move(selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
+  read(info, runs, part->bytes.bytes(), interrupt);
+  return {info.name, info.dtype, part->shape, part->bytes.bytes(), part, part};
+}
+
 void SafeOpen::read(const TensorInfo& info, std::span<std::byte> to,
                     const Interrupt& interrupt) const {
-  if (to.size() != info.nbytes()) {
-    fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(info.name) + "` has " +
-                                          std::to_string(info.nbytes()) +
-                                          " bytes, the destination " + std::to_string(to.size()));
+  const TensorRead only{&info, to};
+  read({&only, 1}, interrupt);
+}
+
+void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrupt) const {
+  for (const TensorRead& each : reads) {
+    if (each.to.size() != each.info->nbytes()) {
+      fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(each.info->name) + "` has " +
+                                            std::to_string(each.info->nbytes()) +
+                                            " bytes, the destination " +
+                                            std::to_string(each.to.size()));
+    }
   }
   if (file_->mapping()) {
-    const CopyPiece piece{to.data(), file_->mapped(info).data(), to.size()};
-    copy_all({&piece, 1}, interrupt);
+    std::vector<CopyPiece> pieces;
+    pieces.reserve(reads.size());
+    for (const TensorRead& each : reads) {
+      pieces.push_back({each.to.data(), file_->mapped(*each.info).data(), each.to.size()});
+    }
+    copy_all(pieces, interrupt);
   } else {
-    const ReadPiece piece{file_->position(info), to};
-    read_all(file_->source(), {&piece, 1}, interrupt);
+    std::vector<ReadPiece> pieces;
+    pieces.reserve(reads.size());
+    for (const TensorRead& each : reads) {
+      pieces.push_back({file_->position(*each.info), each.to});
+    }
+    read_all(file_->source(), pieces, interrupt);
   }
 }
 

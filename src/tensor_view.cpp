@@ -1,38 +1,34 @@
 #include "safetensors/tensor_view.hpp"
 
-#include <cstdint>
+#include <vector>
+
+#include "strided_read.hpp"
 
 namespace safetensors {
-namespace {
 
-std::string described(const TensorView& view) {
-  return "tensor `" + std::string(view.name) + "` (" + std::string(name(view.dtype)) + ")";
+std::optional<TensorView> TensorView::slice(Indices indices) const {
+  // The shape is the view's own: it lives as long as the names that it stands beside.
+  struct Kept {
+    std::vector<std::uint64_t> shape;
+    std::shared_ptr<const void> names;
+  };
+  Selection selection = resolve(indices, shape);
+  const ByteRuns runs = byte_runs(selection, shape, dtype);
+  if (!runs.loops.empty()) return std::nullopt;
+  check_runs(runs, nbytes());
+  auto kept = std::make_shared<const Kept>(Kept{std::move(selection.shape), keeps_names_});
+  const std::span<const std::uint64_t> part = kept->shape;
+  return TensorView(name, dtype, part,
+                    bytes_.subspan(static_cast<std::size_t>(runs.first),
+                                   static_cast<std::size_t>(runs.run_nbytes)),
+                    std::move(kept), keeps_bytes_);
 }
 
-}  // namespace
-
-void TensorView::check_type(bool holds_it) const {
-  if (!holds_it) {
-    fail(ErrorCode::kInvalidArgument, described(*this) + " does not hold elements of that type");
-  }
-}
-
-void TensorView::check_alignment(std::size_t alignment) const {
-  if (reinterpret_cast<std::uintptr_t>(bytes_.data()) % alignment != 0) {
-    fail(ErrorCode::kInvalidArgument, described(*this) + " is not aligned to " +
-                                          std::to_string(alignment) +
-                                          " bytes in this file: use copy_to");
-  }
-}
-
-void TensorView::fail_byte_order() const {
-  fail(ErrorCode::kInvalidArgument,
-       described(*this) + " is little-endian, this machine is not: use copy_to");
-}
-
-void TensorView::fail_size(std::size_t nbytes) const {
-  fail(ErrorCode::kInvalidArgument, described(*this) + " has " + std::to_string(bytes_.size()) +
-                                        " bytes, the destination " + std::to_string(nbytes));
+void TensorView::copy_slice_bytes(Indices indices, std::span<std::byte> to) const {
+  const ByteRuns runs = byte_runs(resolve(indices, shape), shape, dtype);
+  detail::check_size(info(), runs.nbytes(), to.size());
+  check_runs(runs, nbytes());
+  copy_runs(bytes_, runs, to, {});
 }
 
 }  // namespace safetensors

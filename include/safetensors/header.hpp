@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -21,9 +22,10 @@ inline constexpr std::uint64_t kMaxHeaderSize = 100'000'000;
 /// The header key that holds metadata instead of a tensor.
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-/// One tensor's header entry. The views point into the Header that returned it.
+/// One tensor's header entry. The views point into the Header that returned it. (A NUL may also
+/// stand within a name.)
 struct TensorInfo {
-  std::string_view name;                 ///< UTF-8, JSON escapes decoded
+  std::string_view name;                 ///< UTF-8, JSON escapes decoded; a NUL stands after it
   std::span<const std::uint64_t> shape;  ///< elements along each axis; empty for a scalar
   std::uint64_t begin = 0;               ///< first byte, counted from the start of the data
   std::uint64_t end = 0;                 ///< one past the last byte
@@ -60,8 +62,10 @@ class SAFETENSORS_API Header {
   using MetadataItem = std::pair<std::string_view, std::string_view>;
   /// Whether the header has a metadata object (it may be empty).
   [[nodiscard]] bool has_metadata() const noexcept { return has_metadata_; }
-  /// Key and value pairs, in the header's order.
+  /// Key and value pairs, in the header's order; a NUL stands after each text.
   [[nodiscard]] std::span<const MetadataItem> metadata() const noexcept { return metadata_; }
+  /// The value of that metadata key; nothing when there is none.
+  [[nodiscard]] std::optional<std::string_view> find_metadata(std::string_view key) const noexcept;
 
  private:
   friend class HeaderBuilder;
@@ -77,10 +81,23 @@ class SAFETENSORS_API Header {
   bool has_metadata_ = false;
 };
 
+/// The length of a file's header, from the file's first bytes: 8, or more if there are more. For
+/// those who read the header themselves, as from a network: the header follows these 8 bytes, and
+/// Header::parse takes it. Throws Error: kHeaderTooSmall, kHeaderTooLarge, kInvalidHeaderLength.
+[[nodiscard]] SAFETENSORS_API std::uint64_t header_length(std::span<const std::byte> start,
+                                                          std::uint64_t file_nbytes);
+
 /// A whole file in memory, taken apart: header and data section.
 struct ParsedBytes {
   Header header;
   std::span<const std::byte> data;  ///< view of the input
+
+  /// The bytes of a tensor of `header`: a view of the input. `elements` and `copy_elements` give
+  /// them a type.
+  [[nodiscard]] std::span<const std::byte> bytes(const TensorInfo& info) const noexcept {
+    return data.subspan(static_cast<std::size_t>(info.begin),
+                        static_cast<std::size_t>(info.nbytes()));
+  }
 };
 
 /// Parses a whole file held in memory. The result's data section is a view of `file`.

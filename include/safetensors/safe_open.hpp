@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "safetensors/buffer.hpp"
+#include "safetensors/element.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/header.hpp"
 #include "safetensors/mapped_file.hpp"
@@ -30,8 +31,16 @@ struct OpenOptions {
   Backend backend = Backend::kMmap;
 };
 
+/// A tensor to be read, and the memory of the caller's that it goes to.
+struct TensorRead {
+  const TensorInfo* info;   ///< of the file that is asked
+  std::span<std::byte> to;  ///< info->nbytes() bytes
+};
+
 /// A file open for reading. Immutable and cheap to copy: copies share the file. All members are
-/// thread safe. What it hands out stays valid after it is gone.
+/// thread safe. The TensorViews it hands out stay valid after it is gone; names, entries and
+/// metadata are valid while a copy of it lives. A function that takes an entry (TensorInfo) takes
+/// one of this file's, and throws Error kInvalidArgument for one whose bytes this file lacks.
 class SAFETENSORS_API SafeOpen {
  public:
   /// Opens, maps and validates. Reads the header and no tensor data.
@@ -42,8 +51,15 @@ class SAFETENSORS_API SafeOpen {
   /// caller's. `label` names the file in errors.
   SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options = {});
 
+  /// All entries: to go through them, `for (const TensorInfo& info : file.header().tensors())`.
   [[nodiscard]] const Header& header() const& noexcept;
   const Header& header() const&& = delete;
+  /// The metadata's key and value pairs, in the header's order; none when it has no metadata.
+  [[nodiscard]] std::span<const Header::MetadataItem> metadata() const& noexcept {
+    return header().metadata();
+  }
+  std::span<const Header::MetadataItem> metadata() const&& = delete;
+  /// What it was opened by.
   [[nodiscard]] const std::filesystem::path& path() const& noexcept;
   const std::filesystem::path& path() const&& = delete;
   /// The backend in use: kPread also when mapping was asked for and the system refused it.
@@ -51,7 +67,7 @@ class SAFETENSORS_API SafeOpen {
   /// The pages of the whole file, which the views share; nullptr by kPread.
   [[nodiscard]] std::shared_ptr<const MappedFile> mapping() const noexcept;
 
-  /// All names, sorted. Views into the file's header: valid while a copy of this lives.
+  /// All names, sorted by bytes.
   [[nodiscard]] std::vector<std::string_view> keys() const&;
   std::vector<std::string_view> keys() const&& = delete;
   /// The entry of that name; nullptr when there is none.
@@ -67,12 +83,49 @@ class SAFETENSORS_API SafeOpen {
   [[nodiscard]] TensorView get_tensor(const TensorInfo& info,
                                       const Interrupt& interrupt = {}) const;
   /// All tensors, by offset. By kPread they are read together, in parallel.
+  /// Throws Error: kIo, kFileChanged, kOutOfMemory.
   [[nodiscard]] std::vector<TensorView> get_tensors(const Interrupt& interrupt = {}) const;
 
-  /// Copies the tensor's bytes to `to`, which has info.nbytes() bytes.
+  /// A part of a tensor, as `{Index::slice(10, 20)}` for ten rows. By kMmap a view of the file's
+  /// pages where the part's bytes stand together; else a copy, in memory of its own, for which
+  /// nothing but the part is read (and gaps of up to 64 KiB within it).
+  /// Throws Error: what get_tensor, resolve and byte_runs throw.
+  [[nodiscard]] TensorView get_slice(std::string_view name, Indices indices) const;
+  [[nodiscard]] TensorView get_slice(const TensorInfo& info, Indices indices,
+                                     const Interrupt& interrupt = {}) const;
+
+  /// Copies a tensor's elements to a vector, array or span of the caller's, in parallel, as this
+  /// machine's values. Throws Error: kTensorNotFound, kIo, kFileChanged, and kInvalidArgument when
+  /// its elements are not of a type that fits (`holds`), or are more or fewer.
+  template <ElementRange Range>
+  void copy_to(std::string_view name, Range&& to, const Interrupt& interrupt = {}) const {
+    const TensorInfo& info = at(name);
+    const std::span values(to);
+    detail::check_type(info, holds<typename decltype(values)::element_type>(info.dtype));
+    read(info, std::as_writable_bytes(values), interrupt);
+    detail::to_values(values);
+  }
+  /// The same for a part of it. Throws also what resolve and byte_runs throw.
+  template <ElementRange Range>
+  void copy_slice_to(std::string_view name, Indices indices, Range&& to,
+                     const Interrupt& interrupt = {}) const {
+    const TensorInfo& info = at(name);
+    const std::span values(to);
+    detail::check_type(info, holds<typename decltype(values)::element_type>(info.dtype));
+    read(info, byte_runs(resolve(indices, info.shape), info.shape, info.dtype),
+         std::as_writable_bytes(values), interrupt);
+    detail::to_values(values);
+  }
+
+  /// Copies the tensor's bytes to `to`, which has info.nbytes() bytes, by several threads when
+  /// there is enough to copy. Throws Error: kInvalidArgument (another size), kIo, kFileChanged;
+  /// then the contents of `to` are unspecified.
   void read(const TensorInfo& info, std::span<std::byte> to, const Interrupt& interrupt = {}) const;
+  /// The same for many tensors at once, which is faster than one by one: neighbours in the file are
+  /// read together, and small tensors by several threads.
+  void read(std::span<const TensorRead> reads, const Interrupt& interrupt = {}) const;
   /// Copies the selected bytes to `to`, which has runs.nbytes() bytes. By kPread a run is read
-  /// alone when the gap to the next is over 64 KiB, else together with it.
+  /// alone when the gap to the next is over 64 KiB, else together with it. Throws as read does.
   void read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
             const Interrupt& interrupt = {}) const;
 

@@ -12,6 +12,7 @@
 #include "safetensors/buffer.hpp"
 #include "safetensors/byte_source.hpp"
 #include "safetensors/dtype.hpp"
+#include "safetensors/element.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/header.hpp"

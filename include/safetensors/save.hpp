@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 
 #include "safetensors/buffer.hpp"
 #include "safetensors/dtype.hpp"
+#include "safetensors/element.hpp"
 #include "safetensors/export.hpp"
 
 namespace safetensors {
@@ -24,6 +26,20 @@ struct TensorData {
   std::span<const std::byte> bytes;      ///< little-endian, C order
   Dtype dtype = Dtype::kU8;
 };
+
+/// The tensor of that name whose elements are `values`, a vector, array or span, as save_file takes
+/// it. Their type says the dtype: F32 for float, BOOL for bool, and so on (dtype_of); for dtypes
+/// without a C++ type of their own make a TensorData of the bytes. Views its arguments. Not for
+/// big-endian machines, whose values are not the file's bytes.
+template <std::ranges::contiguous_range Range>
+  requires(std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range> &&
+           dtype_of<std::ranges::range_value_t<Range>>().has_value() &&
+           detail::kInFileOrder<std::ranges::range_value_t<Range>>)
+[[nodiscard]] TensorData tensor_data(std::string_view name, std::span<const std::uint64_t> shape,
+                                     Range&& values) {
+  return {name, shape, std::as_bytes(std::span(values)),
+          *dtype_of<std::ranges::range_value_t<Range>>()};
+}
 
 /// Metadata to be written. Sorted, so that the same input gives the same file.
 using Metadata = std::map<std::string, std::string, std::less<>>;

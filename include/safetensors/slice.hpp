@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "safetensors/dtype.hpp"
@@ -28,6 +31,20 @@ struct Index {
   [[nodiscard]] static Index all() { return {}; }
   [[nodiscard]] static Index ellipsis() { return {Kind::kEllipsis, 0, {}, {}, 1}; }
   [[nodiscard]] static Index new_axis() { return {Kind::kNewAxis, 0, {}, {}, 1}; }
+};
+
+/// An index expression as an argument: `{Index::at(3), Index::slice(0, 8)}`, or an array, vector or
+/// span of them. A view, valid as long as what it was made from: a braced list lives until the end
+/// of the call.
+class Indices : public std::span<const Index> {
+ public:
+  // NOLINTBEGIN(google-explicit-constructor): what it is there for
+  Indices(std::initializer_list<Index> list) : std::span<const Index>(list.begin(), list.size()) {}
+  template <typename Range>
+    requires(std::is_constructible_v<std::span<const Index>, Range&&> &&
+             !std::is_base_of_v<Indices, std::remove_cvref_t<Range>>)
+  Indices(Range&& range) : std::span<const Index>(std::forward<Range>(range)) {}
+  // NOLINTEND(google-explicit-constructor)
 };
 
 /// An index expression applied to a shape: what is taken from each axis, and the result's shape.

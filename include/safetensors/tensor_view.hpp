@@ -1,61 +1,22 @@
 // A tensor of an open file.
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <complex>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "safetensors/dtype.hpp"
+#include "safetensors/element.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/header.hpp"
+#include "safetensors/slice.hpp"
 
 namespace safetensors {
-
-/// The dtype whose elements are the C++ type T: fixed-width integers, float, double, bool, and
-/// std::complex<float> by its layout. Half-width floats have no standard type in C++20: read them
-/// as std::uint16_t through bytes().
-template <typename T>
-[[nodiscard]] constexpr bool holds(Dtype dtype) noexcept {
-  switch (dtype) {
-    case Dtype::kF64:
-      return std::is_same_v<T, double>;
-    case Dtype::kC64:
-      return std::is_same_v<T, std::complex<float>>;
-    case Dtype::kF32:
-      return std::is_same_v<T, float>;
-    case Dtype::kI64:
-      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 8;
-    case Dtype::kI32:
-      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 4;
-    case Dtype::kI16:
-      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 2;
-    case Dtype::kI8:
-      return std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == 1;
-    case Dtype::kU64:
-      return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 8;
-    case Dtype::kU32:
-      return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 4;
-    case Dtype::kU16:
-      return std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 2;
-    case Dtype::kU8:
-      return (std::is_integral_v<T> && std::is_unsigned_v<T> && sizeof(T) == 1 &&
-              !std::is_same_v<T, bool>) ||
-             std::is_same_v<T, std::byte>;
-    case Dtype::kBool:
-      return std::is_same_v<T, bool>;
-    default:
-      return false;
-  }
-}
 
 /// A tensor: shape, dtype and bytes, and a share in the memory that holds them. Valid while any
 /// copy of it lives, also after its SafeOpen is gone. Copying is cheap and copies no data.
@@ -84,48 +45,49 @@ class SAFETENSORS_API TensorView {
   std::span<std::byte> writable_bytes() const&& = delete;
   /// Size in bytes.
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return bytes_.size(); }
+  /// How many elements; 1 for a scalar.
+  [[nodiscard]] std::uint64_t element_count() const noexcept {
+    return std::uint64_t{bytes_.size()} * 8 / bit_size(dtype);
+  }
   /// The share in the memory behind bytes(), for those who hand the bytes on.
   [[nodiscard]] const std::shared_ptr<const void>& owner() const noexcept { return keeps_bytes_; }
 
-  /// The elements, without a copy. Throws Error kInvalidArgument when T is not the tensor's type,
-  /// when the bytes are not aligned for it (writers need not align), or when this machine is
-  /// big-endian and T has several bytes: then use copy_to.
-  template <typename T>
+  /// The elements, without a copy; `holds` says which types T fit. Valid as long as bytes().
+  /// Throws what elements() throws: Error kInvalidArgument for another type, or bytes that are not
+  /// aligned for it, which writers need not see to. Then use copy_to.
+  template <Element T>
   [[nodiscard]] std::span<const T> data() const& {
-    check_type(holds<T>(dtype));
-    if constexpr (!kInFileOrder<T>) fail_byte_order();
-    check_alignment(alignof(T));
-    return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+    return elements<T>(info(), bytes_);
   }
-  template <typename T>
+  template <Element T>
   std::span<const T> data() const&& = delete;
 
-  /// Copies the elements, aligned or not, and gives them this machine's byte order. Throws Error
-  /// kInvalidArgument when T is not the tensor's type or `to` has another number of elements.
-  template <typename T>
-  void copy_to(std::span<T> to) const {
-    check_type(holds<T>(dtype));
-    if (to.size_bytes() != bytes_.size()) fail_size(to.size_bytes());
-    if (!bytes_.empty()) std::memcpy(to.data(), bytes_.data(), bytes_.size());
-    if constexpr (!kInFileOrder<T>) {
-      // A complex number is two numbers, each with its own byte order.
-      constexpr std::size_t kWord =
-          std::is_same_v<T, std::complex<float>> ? sizeof(float) : sizeof(T);
-      auto* word = reinterpret_cast<std::byte*>(to.data());
-      for (std::size_t i = 0; i < to.size_bytes(); i += kWord, word += kWord) {
-        std::reverse(word, word + kWord);
-      }
-    }
+  /// Copies the elements, aligned or not, to a vector, array or span, and gives them this machine's
+  /// byte order. Throws Error kInvalidArgument when its elements are not of a type that fits, or
+  /// are more or fewer.
+  template <ElementRange Range>
+  void copy_to(Range&& to) const {
+    copy_elements(info(), bytes_, to);
+  }
+
+  /// The part that `indices` select, as a view of the same memory; nothing when its bytes do not
+  /// stand together there (rows do, columns and steps do not): then use copy_slice_to.
+  /// Throws Error: what resolve and byte_runs throw.
+  [[nodiscard]] std::optional<TensorView> slice(Indices indices) const;
+
+  /// Copies the part that `indices` select, in C order, as copy_to does.
+  /// Throws Error: what resolve and byte_runs throw, and what copy_to throws.
+  template <ElementRange Range>
+  void copy_slice_to(Indices indices, Range&& to) const {
+    const std::span values(to);
+    detail::check_type(info(), holds<typename decltype(values)::element_type>(dtype));
+    copy_slice_bytes(indices, std::as_writable_bytes(values));
+    detail::to_values(values);
   }
 
  private:
-  template <typename T>
-  static constexpr bool kInFileOrder = sizeof(T) == 1 || std::endian::native == std::endian::little;
-
-  void check_type(bool holds_it) const;
-  void check_alignment(std::size_t alignment) const;
-  [[noreturn]] void fail_byte_order() const;
-  [[noreturn]] void fail_size(std::size_t nbytes) const;
+  [[nodiscard]] TensorInfo info() const noexcept { return {name, shape, 0, bytes_.size(), dtype}; }
+  void copy_slice_bytes(Indices indices, std::span<std::byte> to) const;
 
   std::span<std::byte> bytes_;
   std::shared_ptr<const void> keeps_names_;

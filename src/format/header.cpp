@@ -78,6 +78,13 @@ std::vector<const TensorInfo*> Header::sorted_by_name() const {
   return sorted;
 }
 
+std::optional<std::string_view> Header::find_metadata(std::string_view key) const noexcept {
+  for (const auto& [each, value] : metadata_) {
+    if (each == key) return value;
+  }
+  return std::nullopt;
+}
+
 namespace format {
 
 std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t file_nbytes) {
@@ -106,6 +113,17 @@ std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t
 }
 
 }  // namespace format
+
+std::uint64_t header_length(std::span<const std::byte> start, std::uint64_t file_nbytes) {
+  if (start.size() < std::min<std::uint64_t>(kLengthSize, file_nbytes)) {
+    fail(ErrorCode::kHeaderTooSmall,
+         "header too small: a file begins with 8 bytes of header "
+         "length, here are " +
+             std::to_string(start.size()) + " of them");
+  }
+  return format::read_header_length(start.first(std::min(start.size(), format::kStartSize)),
+                                    file_nbytes);
+}
 
 ParsedBytes parse_bytes(std::span<const std::byte> file) {
   try {

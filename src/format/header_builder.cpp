@@ -56,6 +56,7 @@ HeaderBuilder::Text HeaderBuilder::keep(std::string_view text) {
   const Text kept{static_cast<std::uint32_t>(text_.size()),
                   static_cast<std::uint32_t>(text.size())};
   text_.insert(text_.end(), text.begin(), text.end());
+  text_.push_back('\0');  // for C; the quotes that go leave the room
   return kept;
 }
 

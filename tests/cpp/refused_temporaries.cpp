@@ -14,7 +14,8 @@ std::size_t use(const SafeOpen& file) {
   return view.bytes().size() + view.writable_bytes().size() + view.data<float>().size() +
          file.keys().size() + file.header().size() + file.at("a").shape.size() +
          (file.find("a") != nullptr ? 1U : 0U) + file.path().native().size() +
-         file.get_tensor("a").nbytes();
+         file.metadata().size() + file.get_slice("a", {}).nbytes() +
+         file.get_tensor("a").slice({})->nbytes() + file.get_tensor("a").nbytes();
 #elif REFUSED == 1
   return file.get_tensor("a").bytes().size();
 #elif REFUSED == 2
@@ -32,6 +33,10 @@ std::size_t use(const SafeOpen& file) {
 #elif REFUSED == 8
   return SafeOpen("f").path().native().size();
 #elif REFUSED == 9
+  return SafeOpen("f").metadata().size();
+#elif REFUSED == 10
+  return file.get_slice("a", {}).data<float>().size();
+#elif REFUSED == 11
   const auto views = [&] { return file.get_tensors(); };
   return static_cast<safetensors::TensorView&&>(views().front()).bytes().size();
 #endif

@@ -112,6 +112,35 @@ TEST_CASE("a file in memory: the data is a view of it") {
   CHECK(test::roundtrip_difference(parsed) == "");
 }
 
+TEST_CASE("the length of a header that somebody else reads") {
+  const std::string file = test::file_of("{}      ", 0);
+  const auto length = [&](std::size_t given, std::uint64_t nbytes) {
+    return safetensors::header_length(test::bytes_of(file).first(given), nbytes);
+  };
+  CHECK(length(8, file.size()) == 8);
+  CHECK(length(16, 1000) == 8);
+  CHECK(test::outcome_of([&] { (void)length(7, file.size()); }) == "kHeaderTooSmall");
+  CHECK(test::outcome_of([&] { (void)length(7, 7); }) == "kHeaderTooSmall");
+  CHECK(test::outcome_of([&] { (void)length(0, 0); }) == "kHeaderTooSmall");
+  CHECK(test::outcome_of([&] { (void)length(8, 15); }) == "kInvalidHeaderLength");
+}
+
+TEST_CASE("a NUL stands after every text, for C") {
+  const std::string json =
+      R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"__metadata__":{"key":"","k":"v"}})";
+  const Header header = Header::parse(test::bytes_of(json), 0);
+  for (const TensorInfo& info : header.tensors()) {
+    CHECK(std::string(info.name.data()) == info.name);
+  }
+  for (const auto& [key, value] : header.metadata()) {
+    CHECK(std::string(key.data()) == key);
+    CHECK(std::string(value.data()) == value);
+  }
+  CHECK(header.find_metadata("key") == "");
+  CHECK(header.find_metadata("k") == "v");
+  CHECK_FALSE(header.find_metadata("K").has_value());
+}
+
 TEST_CASE("every prefix of a good file fails, the whole passes") {
   const std::string file = good_file();
   for (std::size_t size = 0; size < file.size(); ++size) {

@@ -249,6 +249,93 @@ TEST_CASE("selections, the same as element by element") {
   }
 }
 
+TEST_CASE("a slice of a tensor: its shape, its values, by every way") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kI32, {5, 4, 3})};
+  const test::fs::path path = save(folder, tensors);
+  const std::vector<std::vector<Index>> expressions = {
+      {},
+      {Index::slice(1, 3)},
+      {Index::at(-1), Index::at(0)},
+      {Index::all(), Index::at(2)},
+      {Index::slice({}, {}, 2), Index::new_axis(), Index::ellipsis(), Index::slice(0, {}, 2)},
+      {Index::slice(4, 1)}};
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {backend});
+    const TensorView whole = file.get_tensor("t");
+    for (const std::vector<Index>& indices : expressions) {
+      const TensorView part = file.get_slice("t", indices);
+      const auto selection = safetensors::resolve(indices, whole.shape);
+      CHECK(std::ranges::equal(part.shape, selection.shape));
+      CHECK(part.name == "t");
+      std::vector<std::int32_t> wanted(part.element_count());
+      whole.copy_slice_to(indices, std::span(wanted));
+      std::vector<std::int32_t> copied(wanted.size());
+      part.copy_to(std::span(copied));
+      CHECK(copied == wanted);
+      std::ranges::fill(copied, 0);
+      file.copy_slice_to("t", indices, std::span(copied));
+      CHECK(copied == wanted);
+    }
+    const bool shares = file.get_slice("t", {Index::slice(1, 3)}).owner() == file.mapping();
+    CHECK(shares == (backend == Backend::kMmap));
+    CHECK(file.get_slice("t", {Index::all(), Index::at(0)}).owner() != file.mapping());
+    CHECK(test::outcome_of([&] { (void)file.get_slice("t", {Index::at(5)}); }) ==
+          "kIndexOutOfBounds");
+    CHECK(test::outcome_of([&] { (void)file.get_slice("u", {}); }) == "kTensorNotFound");
+    std::vector<float> floats(60);
+    CHECK(test::outcome_of([&] { file.copy_to("t", std::span(floats)); }) == "kInvalidArgument");
+    CHECK(test::outcome_of([&] { file.copy_slice_to("t", {}, std::span(floats)); }) ==
+          "kInvalidArgument");
+  }
+  const TensorView outlives = SafeOpen(path).get_slice("t", {Index::all(), Index::at(1)});
+  CHECK(outlives.shape.size() == 2);
+  CHECK(outlives.name == "t");
+}
+
+TEST_CASE("many tensors at once into memory of the caller's; typed copies") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  const test::fs::path path = save(folder, tensors);
+  for (const Backend backend : kBackends) {
+    const SafeOpen file(path, {backend});
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<safetensors::TensorRead> reads;
+    for (const OwnTensor& tensor : tensors) {
+      memory.emplace_back(tensor.bytes.size());
+      reads.push_back({file.find(tensor.name), memory.back()});
+    }
+    file.read(reads);
+    for (std::size_t i = 0; i < tensors.size(); ++i) CHECK(memory[i] == tensors[i].bytes);
+    reads[1].to = reads[1].to.first(1);
+    CHECK(test::outcome_of([&] { file.read(reads); }) == "kInvalidArgument");
+
+    std::vector<float> floats(7);
+    file.copy_to("a", floats);
+    std::vector<float> wanted(7);
+    file.get_tensor("a").copy_to(std::span(wanted));
+    CHECK(std::ranges::equal(std::as_bytes(std::span(floats)), std::as_bytes(std::span(wanted))));
+    bool bools[4] = {};
+    file.copy_to("", bools);
+    for (const bool each : bools) CHECK(each);  // no byte of the pattern is 0
+  }
+}
+
+TEST_CASE("an entry of another file is refused when its bytes are not there") {
+  const test::TempDir folder;
+  const SafeOpen other(save(folder, {test::tensor_of("a", Dtype::kU8, {100})}));
+  const TensorInfo reversed{"b", {}, 8, 0, Dtype::kU8};
+  for (const Backend backend : kBackends) {
+    safetensors::save_file({}, folder / "f");
+    const SafeOpen file(folder / "f", {backend});
+    for (const TensorInfo* info : {other.find("a"), &reversed}) {
+      CHECK(test::outcome_of([&] { (void)file.get_tensor(*info); }) == "kInvalidArgument");
+      std::vector<std::byte> bytes(100);
+      CHECK(test::outcome_of([&] { file.read(*info, bytes); }) == "kInvalidArgument");
+    }
+  }
+}
+
 TEST_CASE("runs that leave the tensor, and room of another size, are refused") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {100})});

@@ -1,0 +1,180 @@
+// Elements of a tensor as values of a C++ type.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#if defined(__has_include) && __has_include(<stdfloat>)
+#include <stdfloat>
+#endif
+
+#include "safetensors/dtype.hpp"
+#include "safetensors/export.hpp"
+#include "safetensors/header.hpp"
+
+namespace safetensors {
+
+/// An unsigned integer of so many bytes. bool is none.
+template <typename T, std::size_t nbytes>
+inline constexpr bool kIsUnsigned = std::is_integral_v<T> && std::is_unsigned_v<T> &&
+                                    !std::is_same_v<T, bool> && sizeof(T) == nbytes;
+
+/// A signed integer of so many bytes.
+template <typename T, std::size_t nbytes>
+inline constexpr bool kIsSigned =
+    std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == nbytes;
+
+/// Whether T is a type to see a tensor of this dtype as:
+/// - integers, float, double, bool: themselves; C64: std::complex<float>;
+/// - F16, BF16: their bits as std::uint16_t, or std::float16_t and std::bfloat16_t where the
+///   standard library has them (C++23);
+/// - the 8-bit floats: their bits as std::uint8_t;
+/// - every dtype: std::byte, which are the bytes as they are in the file. The only way to see
+///   F4, F6_E2M3 and F6_E3M2, whose elements share bytes.
+template <typename T>
+[[nodiscard]] constexpr bool holds(Dtype dtype) noexcept {
+  if (std::is_same_v<T, std::byte>) return true;
+  switch (dtype) {
+    case Dtype::kF64:
+      return std::is_same_v<T, double>;
+    case Dtype::kC64:
+      return std::is_same_v<T, std::complex<float>>;
+    case Dtype::kF32:
+      return std::is_same_v<T, float>;
+    case Dtype::kI64:
+      return kIsSigned<T, 8>;
+    case Dtype::kI32:
+      return kIsSigned<T, 4>;
+    case Dtype::kI16:
+      return kIsSigned<T, 2>;
+    case Dtype::kI8:
+      return kIsSigned<T, 1>;
+    case Dtype::kU64:
+      return kIsUnsigned<T, 8>;
+    case Dtype::kU32:
+      return kIsUnsigned<T, 4>;
+    case Dtype::kU16:
+      return kIsUnsigned<T, 2>;
+    case Dtype::kF16:
+#if defined(__STDCPP_FLOAT16_T__)
+      if (std::is_same_v<T, std::float16_t>) return true;
+#endif
+      return kIsUnsigned<T, 2>;
+    case Dtype::kBF16:
+#if defined(__STDCPP_BFLOAT16_T__)
+      if (std::is_same_v<T, std::bfloat16_t>) return true;
+#endif
+      return kIsUnsigned<T, 2>;
+    case Dtype::kU8:
+    case Dtype::kF8E5M2:
+    case Dtype::kF8E5M2FNUZ:
+    case Dtype::kF8E4M3:
+    case Dtype::kF8E4M3FNUZ:
+    case Dtype::kF8E8M0:
+      return kIsUnsigned<T, 1>;
+    case Dtype::kBool:
+      return std::is_same_v<T, bool>;
+    case Dtype::kF4:
+    case Dtype::kF6E2M3:
+    case Dtype::kF6E3M2:
+      return false;
+  }
+  return false;
+}
+
+/// The dtype whose elements are values of T, not merely their bits; nothing when there is none.
+template <typename T>
+[[nodiscard]] constexpr std::optional<Dtype> dtype_of() noexcept {
+  if constexpr (std::is_same_v<T, std::byte>) return std::nullopt;
+  for (const Dtype dtype :
+       {Dtype::kF64, Dtype::kC64, Dtype::kF32, Dtype::kI64, Dtype::kI32, Dtype::kI16, Dtype::kI8,
+        Dtype::kU64, Dtype::kU32, Dtype::kU16, Dtype::kU8, Dtype::kBool}) {
+    if (holds<T>(dtype)) return dtype;
+  }
+  // An unsigned integer was found above: what is left are C++23's own types.
+  for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16}) {
+    if (holds<T>(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+/// A type that some dtype can be seen as. Without const: spans of constants are what is given.
+template <typename T>
+concept Element = std::is_same_v<T, std::byte> || dtype_of<T>().has_value();
+
+/// Memory to copy elements to: a vector, array or span of an Element, not constant and not a
+/// temporary of its own.
+template <typename Range>
+concept ElementRange = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+                       std::ranges::borrowed_range<Range> &&
+                       Element<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+
+namespace detail {
+
+// A file is little-endian; single bytes have no order.
+template <typename T>
+inline constexpr bool kInFileOrder = sizeof(T) == 1 || std::endian::native == std::endian::little;
+
+/// Throws Error kInvalidArgument.
+SAFETENSORS_API void check_type(const TensorInfo& info, bool holds_it);
+SAFETENSORS_API void check_alignment(const TensorInfo& info, const void* bytes,
+                                     std::size_t alignment);
+SAFETENSORS_API void check_bools(const TensorInfo& info, std::span<const std::byte> bytes);
+SAFETENSORS_API void check_size(const TensorInfo& info, std::uint64_t nbytes, std::uint64_t room);
+[[noreturn]] SAFETENSORS_API void fail_byte_order(const TensorInfo& info);
+
+/// Turns the file's bytes, which `elements` holds, into this machine's values, in place.
+template <Element T, std::size_t kExtent>
+void to_values(std::span<T, kExtent> elements) noexcept {
+  auto* byte = reinterpret_cast<std::byte*>(elements.data());
+  if constexpr (std::is_same_v<T, bool>) {
+    for (std::size_t i = 0; i < elements.size(); ++i) byte[i] = std::byte{byte[i] != std::byte{0}};
+  }
+  if constexpr (!kInFileOrder<T>) {
+    // A complex number is two numbers, each with its own byte order.
+    constexpr std::size_t kWord =
+        std::is_same_v<T, std::complex<float>> ? sizeof(float) : sizeof(T);
+    for (std::size_t i = 0; i < elements.size_bytes(); i += kWord, byte += kWord) {
+      std::reverse(byte, byte + kWord);
+    }
+  }
+}
+
+}  // namespace detail
+
+/// The elements in `bytes`, which are those of the tensor `info`, without a copy. Valid as long as
+/// `bytes` are. Throws Error kInvalidArgument when T is not a type for the tensor's dtype, when the
+/// bytes are not aligned for it (writers need not align), when this machine is big-endian and T has
+/// several bytes, or when a byte of a BOOL tensor is neither 0 nor 1 (for a C++ bool that is
+/// undefined; all bytes are looked at). copy_elements works in all cases but the first.
+template <Element T>
+[[nodiscard]] std::span<const T> elements(const TensorInfo& info,
+                                          std::span<const std::byte> bytes) {
+  detail::check_type(info, holds<T>(info.dtype));
+  if constexpr (!detail::kInFileOrder<T>) detail::fail_byte_order(info);
+  detail::check_alignment(info, bytes.data(), alignof(T));
+  if constexpr (std::is_same_v<T, bool>) detail::check_bools(info, bytes);
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+/// Copies the elements in `bytes`, aligned or not, as this machine's values; every byte of a BOOL
+/// tensor that is not 0 is true. Throws Error kInvalidArgument when the elements of `to` are not of
+/// a type for the tensor's dtype or of another number.
+template <ElementRange Range>
+void copy_elements(const TensorInfo& info, std::span<const std::byte> bytes, Range&& to) {
+  const std::span values(to);
+  detail::check_type(info, holds<typename decltype(values)::element_type>(info.dtype));
+  detail::check_size(info, bytes.size(), values.size_bytes());
+  if (bytes.empty()) return;
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  detail::to_values(values);
+}
+
+}  // namespace safetensors

@@ -1,0 +1,113 @@
+#include <doctest/doctest.h>
+
+#include <complex>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "safetensors/element.hpp"
+#include "safetensors/save.hpp"
+#include "support.hpp"
+
+using safetensors::Dtype;
+using safetensors::dtype_of;
+using safetensors::Element;
+using safetensors::ElementRange;
+using safetensors::holds;
+using safetensors::TensorInfo;
+
+namespace {
+
+/// The dtypes that hold T, by name.
+template <typename T>
+std::string held() {
+  std::string names;
+  for (const Dtype dtype : safetensors::all_dtypes()) {
+    if (holds<T>(dtype)) names += std::string(safetensors::name(dtype)) + " ";
+  }
+  return names;
+}
+
+TensorInfo info_of(Dtype dtype, std::span<const std::byte> bytes) {
+  return {"t", {}, 0, bytes.size(), dtype};
+}
+
+}  // namespace
+
+TEST_CASE("which types are which dtypes") {
+  CHECK(held<double>() == "F64 ");
+  CHECK(held<float>() == "F32 ");
+  CHECK(held<std::complex<float>>() == "C64 ");
+  CHECK(held<std::complex<double>>() == "");
+  CHECK(held<std::int64_t>() == "I64 ");
+  CHECK(held<std::int32_t>() == "I32 ");
+  CHECK(held<std::int16_t>() == "I16 ");
+  CHECK(held<std::int8_t>() == "I8 ");
+  CHECK(held<std::uint64_t>() == "U64 ");
+  CHECK(held<unsigned long long>() == "U64 ");
+  CHECK(held<std::uint32_t>() == "U32 ");
+  CHECK(held<std::uint16_t>() == "BF16 F16 U16 ");
+  CHECK(held<std::uint8_t>() == "F8_E5M2FNUZ F8_E4M3FNUZ F8_E8M0 F8_E4M3 F8_E5M2 U8 ");
+  CHECK(held<bool>() == "BOOL ");
+  CHECK(held<long double>() == "");
+  for (const Dtype dtype : safetensors::all_dtypes()) CHECK(holds<std::byte>(dtype));
+}
+
+TEST_CASE("which dtype a type is written as") {
+  static_assert(dtype_of<float>() == Dtype::kF32);
+  static_assert(dtype_of<std::complex<float>>() == Dtype::kC64);
+  static_assert(dtype_of<std::uint16_t>() == Dtype::kU16);  // not one of the halves
+  static_assert(dtype_of<std::uint8_t>() == Dtype::kU8);
+  static_assert(dtype_of<bool>() == Dtype::kBool);
+  static_assert(!dtype_of<std::byte>() && !dtype_of<long double>() && !dtype_of<std::string>());
+  static_assert(Element<std::byte> && Element<double> && !Element<long double>);
+  static_assert(!Element<const float> && !Element<float*>);
+  static_assert(ElementRange<std::vector<float>&> && ElementRange<float (&)[2]>);
+  static_assert(ElementRange<std::span<float, 2>>);
+  static_assert(!ElementRange<std::vector<float>> && !ElementRange<const std::vector<float>&>);
+  static_assert(!ElementRange<std::vector<bool>&>);  // no bools in memory
+}
+
+TEST_CASE("the halves, the 8-bit floats and the packed dtypes can be read, as bits") {
+  const std::vector<std::byte> bytes = test::pattern(4);
+  std::vector<std::uint16_t> halves(2);
+  safetensors::copy_elements(info_of(Dtype::kBF16, bytes), bytes, halves);
+  CHECK(halves[0] ==
+        (std::to_integer<unsigned>(bytes[0]) | std::to_integer<unsigned>(bytes[1]) << 8));
+  CHECK(safetensors::elements<std::uint8_t>(info_of(Dtype::kF8E4M3, bytes), bytes).size() == 4);
+  std::vector<std::byte> packed(4);
+  safetensors::copy_elements(info_of(Dtype::kF4, bytes), bytes, std::span(packed));
+  CHECK(packed == bytes);
+  CHECK(safetensors::elements<std::byte>(info_of(Dtype::kC64, bytes), bytes).data() ==
+        bytes.data());
+}
+
+TEST_CASE("a byte that is no bool is never handed out as one") {
+  std::vector<std::byte> bytes = {std::byte{0}, std::byte{1}, std::byte{1}};
+  const TensorInfo info = info_of(Dtype::kBool, bytes);
+  CHECK(safetensors::elements<bool>(info, bytes)[2]);
+  bytes[2] = std::byte{2};
+  const auto see = [&] { (void)safetensors::elements<bool>(info, bytes); };
+  CHECK(std::string(test::error_of(see).what()) ==
+        "tensor `t` (BOOL) has a byte that is neither 0 nor 1 (2): copy its elements");
+  bool copied[3] = {};
+  safetensors::copy_elements(info, bytes, copied);
+  CHECK_FALSE(copied[0]);
+  CHECK(copied[2]);
+  CHECK(static_cast<int>(copied[2]) == 1);
+}
+
+TEST_CASE("a tensor to save, from a span") {
+  if constexpr (std::endian::native == std::endian::little) {
+    const std::vector<float> values = {1.0F, 2.0F};
+    const std::vector<std::uint64_t> shape = {2, 1};
+    const safetensors::TensorData data = safetensors::tensor_data("t", shape, values);
+    CHECK(data.dtype == Dtype::kF32);
+    CHECK(data.bytes.size() == 8);
+    const safetensors::Buffer file = safetensors::serialize({&data, 1});
+    const safetensors::ParsedBytes parsed = safetensors::parse_bytes(file.bytes());
+    const TensorInfo* const info = parsed.header.find("t");
+    REQUIRE(info != nullptr);
+    CHECK(safetensors::elements<float>(*info, parsed.bytes(*info))[1] == 2.0F);
+  }
+}
