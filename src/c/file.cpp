@@ -1,0 +1,249 @@
+#include "c/file.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "c/guard.hpp"
+#include "c/path.hpp"
+
+using safetensors::ErrorCode;
+using safetensors::fail;
+using safetensors::Header;
+using safetensors::TensorInfo;
+using safetensors::c::check_pointer;
+using safetensors::c::guarded;
+using safetensors::c::text_of;
+
+namespace {
+
+std::uint64_t data_nbytes_of(const Header& header) noexcept {
+  // Tensors tile the data and stand in its order.
+  return header.tensors().empty() ? 0 : header.tensors().back().end;
+}
+
+std::span<const std::byte> bytes_at(const void* bytes, std::size_t nbytes, const char* what) {
+  check_pointer(bytes, nbytes, what);
+  return {static_cast<const std::byte*>(bytes), nbytes};
+}
+
+safetensors::OpenOptions options_of(std::int32_t backend) {
+  switch (backend) {
+    case SAFETENSORS_MMAP:
+      return {safetensors::Backend::kMmap};
+    case SAFETENSORS_PREAD:
+      return {safetensors::Backend::kPread};
+    default:
+      fail(ErrorCode::kInvalidArgument, "no backend has number " + std::to_string(backend));
+  }
+}
+
+safetensors_tensor tensor_of(const safetensors_file& file, const TensorInfo& info) {
+  return {.name = info.name.data(),
+          .name_size = info.name.size(),
+          .shape = info.shape.data(),
+          .rank = info.shape.size(),
+          .data = file.in_memory(info.begin, info.end).data(),
+          .nbytes = info.nbytes(),
+          .begin = info.begin,
+          .dtype = static_cast<std::int32_t>(info.dtype)};
+}
+
+[[noreturn]] void fail_index(std::size_t index, std::size_t count) {
+  fail(ErrorCode::kIndexOutOfBounds,
+       "there is no number " + std::to_string(index) + ", the count is " + std::to_string(count));
+}
+
+/// Reads what is not on disk, where SafeOpen cannot.
+void copy_from_memory(const safetensors_file& file, const TensorInfo& info,
+                      std::span<std::byte> to) {
+  if (!file.has_data()) {
+    fail(ErrorCode::kInvalidArgument, "a header alone has no tensor bytes to read");
+  }
+  const safetensors::CopyPiece piece{to.data(), file.in_memory(info.begin, info.end).data(),
+                                     to.size()};
+  safetensors::copy_all({&piece, 1});
+}
+
+void read_all_of(const safetensors_file& file, std::span<const TensorInfo> infos,
+                 std::span<const std::span<std::byte>> to) {
+  if (!file.on_disk()) {
+    for (std::size_t i = 0; i < infos.size(); ++i) copy_from_memory(file, infos[i], to[i]);
+    return;
+  }
+  std::vector<safetensors::TensorRead> reads;
+  reads.reserve(infos.size());
+  for (std::size_t i = 0; i < infos.size(); ++i) reads.push_back({&infos[i], to[i]});
+  file.on_disk()->read(reads);
+}
+
+}  // namespace
+
+safetensors_file::safetensors_file(safetensors::SafeOpen open)
+    : open_(std::move(open)), data_nbytes_(data_nbytes_of(header())) {
+  if (const auto mapping = open_->mapping()) {
+    data_ = mapping->bytes().last(static_cast<std::size_t>(data_nbytes_));
+  }
+}
+
+safetensors_file::safetensors_file(safetensors::Header header, std::span<const std::byte> data)
+    : header_(std::move(header)), data_(data), data_nbytes_(data_nbytes_of(*header_)) {}
+
+std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
+                                                       std::uint64_t end) const {
+  if (begin > end || end > data_nbytes_) {
+    fail(ErrorCode::kInvalidArgument, "the tensor is not one of this file");
+  }
+  if (data_.data() == nullptr) return {};
+  return data_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+}
+
+TensorInfo safetensors::c::info_of(const safetensors_tensor* tensor) {
+  check_pointer(tensor, 1, "tensor");
+  check_pointer(tensor->shape, tensor->rank, "shape");
+  if (safetensors_dtype_name(tensor->dtype) == nullptr) {
+    fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(tensor->dtype));
+  }
+  // Sums that wrap give an end before the begin, which every reader refuses.
+  return {.name = text_of(tensor->name, tensor->name_size, "name"),
+          .shape = {tensor->shape, tensor->rank},
+          .begin = tensor->begin,
+          .end = tensor->begin + tensor->nbytes,
+          .dtype = static_cast<Dtype>(tensor->dtype)};
+}
+
+std::int32_t safetensors_open(const char* path, std::int32_t backend, safetensors_file** file,
+                              safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    *file = new safetensors_file(
+        safetensors::SafeOpen(safetensors::c::path_of(path, "path"), options_of(backend)));
+  });
+}
+
+std::int32_t safetensors_open_descriptor(int descriptor, const char* label, std::int32_t backend,
+                                         safetensors_file** file, safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    *file = new safetensors_file(safetensors::SafeOpen(
+        descriptor, safetensors::c::path_of(label, "label"), options_of(backend)));
+  });
+}
+
+std::int32_t safetensors_open_memory(const void* bytes, std::size_t nbytes, safetensors_file** file,
+                                     safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    safetensors::ParsedBytes parsed = safetensors::parse_bytes(bytes_at(bytes, nbytes, "bytes"));
+    *file = new safetensors_file(std::move(parsed.header), parsed.data);
+  });
+}
+
+std::int32_t safetensors_header_length(const void* start, std::size_t nbytes,
+                                       std::uint64_t file_nbytes, std::uint64_t* length,
+                                       safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(length, 1, "length");
+    *length = safetensors::header_length(bytes_at(start, nbytes, "start"), file_nbytes);
+  });
+}
+
+std::int32_t safetensors_open_header(const void* json, std::size_t nbytes,
+                                     std::uint64_t data_nbytes, safetensors_file** file,
+                                     safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    Header header = Header::parse(bytes_at(json, nbytes, "json"), data_nbytes);
+    *file = new safetensors_file(std::move(header), {});
+  });
+}
+
+void safetensors_close(safetensors_file* file) { delete file; }
+
+std::size_t safetensors_count(const safetensors_file* file) {
+  return file == nullptr ? 0 : file->header().size();
+}
+
+std::int32_t safetensors_at(const safetensors_file* file, std::size_t index,
+                            safetensors_tensor* tensor, safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(tensor, 1, "tensor");
+    const std::span<const TensorInfo> all = file->header().tensors();
+    if (index >= all.size()) fail_index(index, all.size());
+    *tensor = tensor_of(*file, all[index]);
+  });
+}
+
+std::int32_t safetensors_find(const safetensors_file* file, const char* name, std::size_t name_size,
+                              safetensors_tensor* tensor, safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(tensor, 1, "tensor");
+    const std::string_view text = text_of(name, name_size, "name");
+    const TensorInfo* info = file->header().find(text);
+    if (info == nullptr) {
+      if (file->on_disk()) (void)file->on_disk()->at(text);  // its error names the file
+      fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(text));
+    }
+    *tensor = tensor_of(*file, *info);
+  });
+}
+
+std::size_t safetensors_metadata_count(const safetensors_file* file) {
+  return file == nullptr ? 0 : file->header().metadata().size();
+}
+
+std::int32_t safetensors_metadata_at(const safetensors_file* file, std::size_t index,
+                                     safetensors_item* item, safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(item, 1, "item");
+    const std::span<const Header::MetadataItem> all = file->header().metadata();
+    if (index >= all.size()) fail_index(index, all.size());
+    const auto& [key, value] = all[index];
+    *item = {.key = key.data(),
+             .key_size = key.size(),
+             .value = value.data(),
+             .value_size = value.size()};
+  });
+}
+
+const char* safetensors_metadata_find(const safetensors_file* file, const char* key) {
+  if (file == nullptr || key == nullptr) return nullptr;
+  const auto value = file->header().find_metadata(key);
+  return value ? value->data() : nullptr;
+}
+
+std::int32_t safetensors_read(const safetensors_file* file, const safetensors_tensor* tensor,
+                              void* to, std::size_t room, safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    const TensorInfo info = safetensors::c::info_of(tensor);
+    check_pointer(to, room, "to");
+    safetensors::detail::check_size(info, tensor->nbytes, room);
+    const std::span<std::byte> bytes(static_cast<std::byte*>(to), room);
+    read_all_of(*file, {&info, 1}, {&bytes, 1});
+  });
+}
+
+std::int32_t safetensors_read_many(const safetensors_file* file, const safetensors_tensor* tensors,
+                                   void* const* to, std::size_t count, safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(tensors, count, "tensors");
+    check_pointer(to, count, "to");
+    std::vector<TensorInfo> infos;
+    std::vector<std::span<std::byte>> places;
+    infos.reserve(count);
+    places.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      infos.push_back(safetensors::c::info_of(&tensors[i]));
+      check_pointer(to[i], tensors[i].nbytes, "an address in `to`");
+      places.emplace_back(static_cast<std::byte*>(to[i]),
+                          static_cast<std::size_t>(tensors[i].nbytes));
+    }
+    read_all_of(*file, infos, places);
+  });
+}

@@ -1,0 +1,54 @@
+// What stands between the library's exceptions and C.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "safetensors/error.hpp"
+#include "safetensors/safetensors.h"
+
+namespace safetensors::c {
+
+/// Fills in `error`, unless it is NULL, and returns the code.
+std::int32_t report(safetensors_error* error, std::int32_t code, int os_error,
+                    std::string_view text) noexcept;
+
+/// Runs `work`; returns SAFETENSORS_OK, or the code of what it threw.
+template <typename Work>
+std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
+  try {
+    work();
+    return report(error, SAFETENSORS_OK, 0, "");
+  } catch (const Error& thrown) {
+    return report(error, static_cast<std::int32_t>(thrown.code()), thrown.os_error(),
+                  thrown.what());
+  } catch (const std::bad_alloc&) {
+    return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
+  } catch (const std::length_error&) {  // of a container: more than memory can be
+    return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
+  } catch (const std::exception& thrown) {
+    return report(error, SAFETENSORS_INTERNAL, 0, thrown.what());
+  } catch (...) {
+    return report(error, SAFETENSORS_INTERNAL, 0, "an exception of unknown type");
+  }
+}
+
+/// Throws Error kInvalidArgument when `pointer` is NULL and `count` is not 0.
+template <typename T>
+void check_pointer(const T* pointer, std::uint64_t count, const char* what) {
+  if (pointer == nullptr && count != 0) {
+    fail(ErrorCode::kInvalidArgument, std::string(what) + " is NULL");
+  }
+}
+
+/// The text of a pointer and a size, where 0 means: up to the NUL. Throws as check_pointer does.
+inline std::string_view text_of(const char* text, std::size_t size, const char* what) {
+  check_pointer(text, 1, what);
+  return size == 0 ? std::string_view(text) : std::string_view(text, size);
+}
+
+}  // namespace safetensors::c

@@ -1,0 +1,183 @@
+// C: opening, finding and reading.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "c_support.hpp"
+#include "recipes.hpp"
+#include "safetensors/safe_open.hpp"
+
+using safetensors::SafeOpen;
+using test::OwnTensor;
+
+namespace {
+
+bool same(const safetensors_tensor& tensor, const safetensors::TensorInfo& info) {
+  return std::string_view(tensor.name, tensor.name_size) == info.name &&
+         std::string(tensor.name).size() == tensor.name_size &&
+         std::ranges::equal(std::span(tensor.shape, tensor.rank), info.shape) &&
+         tensor.nbytes == info.nbytes() && tensor.begin == info.begin &&
+         tensor.dtype == static_cast<std::int32_t>(info.dtype);
+}
+
+}  // namespace
+
+TEST_CASE("C: the hostile table gives the codes that C++ gives") {
+  const test::TempDir folder;
+  const std::string path = (folder / "file").string();
+  for (const test::Recipe& recipe : test::read_recipes(SAFETENSORS_HOSTILE_TABLE)) {
+    if (recipe.heavy) continue;
+    CAPTURE(recipe.name);
+    const std::string bytes = recipe.file();
+    const test::ExactBytes exact(bytes);
+    test::write_text(path, bytes);
+    safetensors_error error{};
+    for (int way = 0; way < 3; ++way) {
+      safetensors_file* file = nullptr;
+      const std::int32_t code =
+          way == 0 ? safetensors_open_memory(exact.span().data(), bytes.size(), &file, &error)
+                   : safetensors_open(path.c_str(), way - 1, &file, &error);
+      CHECK(test::named(code) == recipe.expect);
+      CHECK(error.code == code);
+      CHECK((error.text[0] == '\0') == (code == SAFETENSORS_OK));
+      CHECK((file != nullptr) == (code == SAFETENSORS_OK));
+      safetensors_close(file);
+    }
+  }
+}
+
+TEST_CASE("C: all tensors, by every way, are those of C++") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "f";
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  const std::string bytes = test::saved(path, tensors);
+  const SafeOpen wanted(path);
+  for (int way = 0; way < 3; ++way) {
+    const test::File file = way == 0 ? test::open_memory(bytes) : test::open(path, way - 1);
+    REQUIRE(safetensors_count(file.get()) == tensors.size());
+    std::vector<safetensors_tensor> all;
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<void*> places;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      safetensors_tensor tensor{};
+      REQUIRE(safetensors_at(file.get(), i, &tensor, nullptr) == SAFETENSORS_OK);
+      const safetensors::TensorInfo& info = wanted.header().tensors()[i];
+      CHECK(same(tensor, info));
+      CHECK(same(test::find(file, info.name), info));
+      const auto own = std::ranges::find(tensors, info.name, &OwnTensor::name);
+      CHECK((tensor.data != nullptr) == (way != 2));
+      if (tensor.data != nullptr) {
+        CHECK(std::ranges::equal(
+            std::span(static_cast<const std::byte*>(tensor.data), tensor.nbytes), own->bytes));
+      }
+      std::vector<std::byte> copy(tensor.nbytes);
+      CHECK(safetensors_read(file.get(), &tensor, copy.data(), copy.size(), nullptr) == 0);
+      CHECK(copy == own->bytes);
+      all.push_back(tensor);
+      memory.emplace_back(tensor.nbytes);
+      places.push_back(memory.back().data());
+    }
+    CHECK(safetensors_read_many(file.get(), all.data(), places.data(), all.size(), nullptr) == 0);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto own =
+          std::ranges::find(tensors, wanted.header().tensors()[i].name, &OwnTensor::name);
+      CHECK(memory[i] == own->bytes);
+    }
+  }
+}
+
+TEST_CASE("C: a header alone, whose length somebody else reads") {
+  const std::vector<OwnTensor> tensors = {test::tensor_of("t", safetensors::Dtype::kF32, {4})};
+  const auto whole = safetensors::serialize(test::views_of(tensors));
+  std::uint64_t length = 0;
+  REQUIRE(safetensors_header_length(whole.data(), 8, whole.size(), &length, nullptr) == 0);
+  CHECK(length == whole.size() - 8 - 16);
+  CHECK(test::named(safetensors_header_length(whole.data(), 3, whole.size(), &length, nullptr)) ==
+        "kHeaderTooSmall");
+  safetensors_file* opened = nullptr;
+  REQUIRE(safetensors_open_header(whole.data() + 8, length, 16, &opened, nullptr) == 0);
+  const test::File file(opened);
+  const safetensors_tensor tensor = test::find(file, "t");
+  CHECK(tensor.begin == 0);
+  CHECK(tensor.data == nullptr);
+  float values[4];
+  CHECK(test::named(safetensors_read(file.get(), &tensor, values, sizeof values, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(test::named(safetensors_read_slice(file.get(), &tensor, nullptr, 0, values, sizeof values,
+                                           nullptr)) == "kInvalidArgument");
+  CHECK(test::named(safetensors_open_header(whole.data() + 8, length, 15, &opened, nullptr)) ==
+        "kIncompleteData");
+}
+
+TEST_CASE("C: errors name what is at fault, and their text is cut between characters") {
+  const test::TempDir folder;
+  const std::string missing = (folder / "missing").string();
+  safetensors_error error{};
+  safetensors_file* opened = nullptr;
+  CHECK(safetensors_open(missing.c_str(), SAFETENSORS_MMAP, &opened, &error) == SAFETENSORS_IO);
+  CHECK(error.os_error == ENOENT);
+  CHECK(std::string(error.text).find(missing) != std::string::npos);
+  CHECK(test::named(safetensors_open(missing.c_str(), 2, &opened, nullptr)) == "kInvalidArgument");
+  CHECK(test::named(safetensors_open(nullptr, SAFETENSORS_MMAP, &opened, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(test::named(safetensors_open(missing.c_str(), SAFETENSORS_MMAP, nullptr, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(test::named(safetensors_open_memory(nullptr, 8, &opened, nullptr)) == "kInvalidArgument");
+  CHECK(test::named(safetensors_open_memory(nullptr, 0, &opened, nullptr)) == "kHeaderTooSmall");
+  CHECK(test::named(safetensors_open_descriptor(-1, "label", 0, &opened, nullptr)) == "kIo");
+  CHECK(opened == nullptr);
+
+  test::write_text(folder / "f", test::file_of("{}"));
+  const test::File file = test::open(folder / "f");
+  safetensors_tensor tensor{};
+  std::string name = "x";  // so that the cut falls within a character
+  for (int i = 0; i < 600; ++i) name += "\xC3\xA9";
+  CHECK(safetensors_find(file.get(), name.c_str(), 0, &tensor, &error) ==
+        SAFETENSORS_TENSOR_NOT_FOUND);
+  const std::string text = error.text;
+  CHECK(text.starts_with("File does not contain tensor x\xC3\xA9"));
+  CHECK((text.size() == sizeof error.text - 1 || text.size() == sizeof error.text - 2));
+  CHECK(text.ends_with("\xC3\xA9"));
+  CHECK(safetensors_find(file.get(), "", 0, &tensor, &error) == SAFETENSORS_TENSOR_NOT_FOUND);
+  CHECK(test::named(safetensors_at(file.get(), 0, &tensor, nullptr)) == "kIndexOutOfBounds");
+  // NULL where there could be an answer.
+  safetensors_close(nullptr);
+  CHECK(safetensors_count(nullptr) == 0);
+  CHECK(safetensors_metadata_count(nullptr) == 0);
+  CHECK(safetensors_metadata_find(nullptr, "k") == nullptr);
+}
+
+TEST_CASE("C: one file, many threads") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "f";
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  (void)test::saved(path, tensors);
+  for (const std::int32_t backend : {SAFETENSORS_MMAP, SAFETENSORS_PREAD}) {
+    const test::File file = test::open(path, backend);
+    std::vector<int> wrong(4);
+    std::vector<std::thread> threads;
+    for (int& count : wrong) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 50; ++round) {
+          for (const OwnTensor& own : tensors) {
+            safetensors_tensor tensor{};
+            safetensors_error error{};
+            std::vector<std::byte> bytes(own.bytes.size());
+            const bool good = safetensors_find(file.get(), own.name.c_str(), 0, &tensor, &error) ==
+                                  SAFETENSORS_OK &&
+                              safetensors_read(file.get(), &tensor, bytes.data(), bytes.size(),
+                                               &error) == SAFETENSORS_OK &&
+                              bytes == own.bytes;
+            count += good ? 0 : 1;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == std::vector<int>(4));
+  }
+}

@@ -1,0 +1,92 @@
+// C: writing.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "c_support.hpp"
+#include "safetensors/save.hpp"
+
+using test::OwnTensor;
+
+TEST_CASE("C: what it writes is what C++ writes; metadata") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = test::some_tensors();
+  const std::vector<safetensors_tensor> given = test::c_tensors(tensors);
+  const safetensors_item items[] = {{"format", 0, "pt", 0}, {"a\0b", 3, "", 0}};
+  const safetensors::Metadata metadata = {{"format", "pt"}, {std::string("a\0b", 3), ""}};
+  const std::string path = (folder / "f").string();
+  for (const std::size_t count : {std::size_t{0}, std::size_t{2}}) {
+    for (const bool fsync : {false, true}) {
+      REQUIRE(safetensors_save(path.c_str(), given.data(), given.size(),
+                               count == 0 ? nullptr : items, count, fsync ? SAFETENSORS_FSYNC : 0,
+                               nullptr) == SAFETENSORS_OK);
+      const auto wanted =
+          safetensors::serialize(test::views_of(tensors), count == 0 ? nullptr : &metadata);
+      CHECK(test::read_text(path) == test::text_of(wanted.bytes()));
+      std::uint64_t nbytes = 0;
+      const auto serialize = [&](void* to, std::size_t room) {
+        return test::named(safetensors_serialize(given.data(), given.size(),
+                                                 count == 0 ? nullptr : items, count, to, room,
+                                                 &nbytes, nullptr));
+      };
+      CHECK(serialize(nullptr, 0) == "ok");
+      REQUIRE(nbytes == wanted.size());
+      std::vector<std::byte> bytes(nbytes);
+      CHECK(serialize(bytes.data(), nbytes) == "ok");
+      CHECK(std::ranges::equal(bytes, wanted.bytes()));
+      CHECK(serialize(bytes.data(), nbytes - 1) == "kInvalidArgument");
+    }
+    const test::File file = test::open(path);
+    CHECK(safetensors_metadata_count(file.get()) == count);
+  }
+  const test::File file = test::open(path);
+  CHECK(std::string(safetensors_metadata_find(file.get(), "format")) == "pt");
+  CHECK(safetensors_metadata_find(file.get(), "nope") == nullptr);
+  safetensors_item item{};
+  REQUIRE(safetensors_metadata_at(file.get(), 0, &item, nullptr) == SAFETENSORS_OK);
+  CHECK(std::string_view(item.key, item.key_size) == std::string_view("a\0b", 3));
+  CHECK(item.value_size == 0);
+  CHECK(test::named(safetensors_metadata_at(file.get(), 2, &item, nullptr)) == "kIndexOutOfBounds");
+
+  // From one file to another, as they are.
+  std::vector<safetensors_tensor> read(safetensors_count(file.get()));
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    REQUIRE(safetensors_at(file.get(), i, &read[i], nullptr) == SAFETENSORS_OK);
+  }
+  REQUIRE(safetensors_save((folder / "g").string().c_str(), read.data(), read.size(), items, 2, 0,
+                           nullptr) == SAFETENSORS_OK);
+  CHECK(test::read_text(folder / "g") == test::read_text(path));
+}
+
+TEST_CASE("C: what cannot be written is refused, and the old file is whole") {
+  const test::TempDir folder;
+  const std::string path = (folder / "f").string();
+  test::write_text(path, "old");
+  const std::vector<OwnTensor> tensors = {test::tensor_of("t", safetensors::Dtype::kF32, {4})};
+  const auto outcome = [&](auto change, std::vector<safetensors_item> items = {},
+                           std::uint32_t flags = 0) {
+    std::vector<safetensors_tensor> given = test::c_tensors(tensors);
+    change(given);
+    return test::named(safetensors_save(path.c_str(), given.data(), given.size(),
+                                        items.empty() ? nullptr : items.data(), items.size(), flags,
+                                        nullptr));
+  };
+  const auto none = [](auto&) {};
+  CHECK(outcome([](auto& given) { given[0].data = nullptr; }) == "kInvalidArgument");
+  CHECK(outcome([](auto& given) { given[0].name = nullptr; }) == "kInvalidArgument");
+  CHECK(outcome([](auto& given) { given[0].shape = nullptr; }) == "kInvalidArgument");
+  CHECK(outcome([](auto& given) { given[0].dtype = -1; }) == "kUnsupportedDtype");
+  CHECK(outcome([](auto& given) { given[0].nbytes = 15; }) == "kInvalidTensorInfo");
+  CHECK(outcome([](auto& given) { given.push_back(given[0]); }) == "kDuplicateName");
+  CHECK(outcome(none, {{"k", 0, "v", 0}, {"k", 1, "w", 1}}) == "kDuplicateName");
+  CHECK(outcome(none, {{"k", 0, nullptr, 0}}) == "kInvalidArgument");
+  CHECK(outcome(none, {}, 2) == "kInvalidArgument");
+  CHECK(test::named(safetensors_save(nullptr, nullptr, 0, nullptr, 0, 0, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(test::named(safetensors_save(path.c_str(), nullptr, 1, nullptr, 0, 0, nullptr)) ==
+        "kInvalidArgument");
+  CHECK(test::read_text(path) == "old");
+  CHECK(outcome(none) == "ok");
+}
