@@ -7,24 +7,25 @@ import numpy as np
 
 from ._core import SafetensorError, TensorSpec
 
-_Convert = Callable[[np.ndarray], Any]
+_Convert = Callable[[np.ndarray, str], Any]
 
 
 def converter(name: str) -> _Convert:
     """The function from an array of a file to a tensor of "tensorflow", "flax", "mlx", "paddle".
 
-    Paddle is imported here, any other framework at the first tensor. What the function returns
-    stays valid when the array is gone.
+    It takes the array and what the file calls its type: MLX and Paddle get the bits of a type that
+    NumPy has through ml_dtypes only. What it returns stays valid when the array is gone.
+    Paddle is imported here, any other framework at the first tensor.
     """
     if name == "paddle":
         return _function_of(name)
     function: Optional[_Convert] = None
 
-    def convert(array: np.ndarray) -> Any:
+    def convert(array: np.ndarray, code: str) -> Any:
         nonlocal function
         if function is None:
             function = _function_of(name)
-        return function(array)
+        return function(array, code)
 
     return convert
 
@@ -49,5 +50,5 @@ def refuse(code: str, framework: str) -> NoReturn:
 
 def _function_of(name: str) -> _Convert:
     module = importlib.import_module(f"{__package__}.{name}")
-    function: _Convert = module._from_numpy
+    function: _Convert = module._from_file
     return function

@@ -6,14 +6,16 @@ from typing import Any, Dict, Optional, Union
 import mlx.core as mx
 import numpy as np
 
-from safetensors import SafetensorError, numpy, safe_open
+from safetensors import SafetensorError, deserialize, numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
-# MLX has no such types, and its own reader takes them for uint8.
-_AS_UINT8 = ("float8_e4m3fn", "float8_e8m0fnu")
+# What carries the bits of types that NumPy lacks. MLX lacks those of 8 bits, and its own reader
+# takes them for uint8.
+_CARRIERS = {"BF16": np.uint16, "F8_E4M3": np.uint8, "F8_E8M0": np.uint8}
+_NOT_IN_MLX = ("F8_E5M2", "F8_E5M2FNUZ", "F8_E4M3FNUZ", "F4", "F6_E2M3", "F6_E3M2")
 
 
 def save(tensors: Dict[str, mx.array], metadata: Optional[Dict[str, str]] = None) -> bytes:
@@ -63,7 +65,15 @@ def load(data: bytes) -> Dict[str, mx.array]:
     Raises:
         SafetensorError: a damaged file, or a type that MLX does not have.
     """
-    return _np2mx(numpy.load(data))
+    result = {}
+    for name, entry in deserialize(data):
+        code = entry["dtype"]
+        if code in _NOT_IN_MLX:
+            refuse(code, "MLX")
+        carrier = _CARRIERS.get(code) or numpy._getdtype(code)
+        array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
+        result[name] = _from_file(array, code)
+    return result
 
 
 def load_file(
@@ -88,16 +98,20 @@ def _mx2np(mx_dict: Dict[str, mx.array]) -> Dict[str, np.ndarray]:
 
 
 def _from_numpy(array: np.ndarray) -> mx.array:
+    if not is_from_ml_dtypes(array):
+        return _from_file(array, "")
+    code = code_of(array)
+    return _from_file(array.view(_CARRIERS.get(code, array.dtype)), code)
+
+
+def _from_file(array: np.ndarray, code: str) -> mx.array:
+    """A copy; of a type that MLX or NumPy lacks, the array holds the bits."""
+    if code in _NOT_IN_MLX:
+        refuse(code, "MLX")
     if not array.flags.c_contiguous:
         array = array.copy()  # MLX takes no negative strides
-    name = array.dtype.name
-    if name == "bfloat16":
-        return mx.array(array.view(np.uint16)).view(mx.bfloat16)
-    if name in _AS_UINT8:
-        return mx.array(array.view(np.uint8))
-    if is_from_ml_dtypes(array):
-        refuse(code_of(array), "MLX")
-    return mx.array(array)
+    copy = mx.array(array)
+    return copy.view(mx.bfloat16) if code == "BF16" else copy
 
 
 def _to_numpy(array: Any) -> np.ndarray:

@@ -164,8 +164,8 @@ def _view2paddle(
     return result
 
 
-def _from_numpy(array: np.ndarray) -> paddle.Tensor:
-    return _copy(array, code_of(array))
+def _from_file(array: np.ndarray, code: str) -> paddle.Tensor:
+    return _copy(array, code)
 
 
 def _copy(array: np.ndarray, code: str) -> paddle.Tensor:

@@ -82,6 +82,10 @@ def _tf2np(tf_dict: Dict[str, tf.Tensor]) -> Dict[str, np.ndarray]:
     return {name: np.asarray(tensor.numpy()) for name, tensor in tf_dict.items()}
 
 
+def _from_file(array: np.ndarray, _code: str) -> Any:
+    return _from_numpy(array)
+
+
 def _from_numpy(array: np.ndarray) -> Any:
     try:
         return tf.convert_to_tensor(array)

@@ -69,13 +69,14 @@ py::object SliceHandle::read_selection(const Selection& selection) const {
 
 py::object SliceHandle::get_item(py::handle index) const {
   // F4 elements share bytes, and every framework lays them out anew.
-  if (file_->is_mapped() || info_->dtype == Dtype::kF4) return file_->finish(index_whole(index));
+  if (file_->is_mapped() || info_->dtype == Dtype::kF4)
+    return file_->finish(index_whole(index), info_->dtype);
   const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
   const std::optional<PythonIndex> basic = basic_index(index, info_->shape, may_reverse);
-  if (!basic) return file_->finish(index_whole(index));
+  if (!basic) return file_->finish(index_whole(index), info_->dtype);
   const Selection selection = resolve(basic->indices, info_->shape);
-  if (!basic->any_reversed) return file_->finish(read_selection(selection));
-  return file_->finish(reverse_axes(read_selection(selection), basic->reversed));
+  if (!basic->any_reversed) return file_->finish(read_selection(selection), info_->dtype);
+  return file_->finish(reverse_axes(read_selection(selection), basic->reversed), info_->dtype);
 }
 
 void register_slice(py::module_& module) {

@@ -38,6 +38,16 @@ Device other_device(std::string name) {
   return {kind, std::move(name), std::move(object)};
 }
 
+/// Paddle calls CUDA's devices gpu:0, gpu:1; the other words are torch's.
+Device paddle_device(const Device& device) {
+  const std::size_t colon = device.name.find(':');
+  const bool is_gpu = device.kind == Device::Kind::kCuda || py::isinstance<py::int_>(device.object);
+  std::string name = device.name;
+  if (is_gpu) name = "gpu:" + name.substr(colon == std::string::npos ? 0 : colon + 1);
+  py::object object = py::str(name);
+  return {Device::Kind::kOther, std::move(name), std::move(object)};
+}
+
 Device device_of_text(py::handle object, std::string_view text) {
   if (text == "cpu" || text == "cpu:0") return {};
   if (text == "meta") return {Device::Kind::kMeta, "meta", py::str("meta")};
@@ -52,6 +62,12 @@ Device device_of_text(py::handle object, std::string_view text) {
     return other_device(std::string(kind) + ":" + std::to_string(index));
   }
   fail_device(object);
+}
+
+/// MLX and Paddle take the bits, so that neither needs ml_dtypes beside it.
+Exotic exotic_of(Framework framework) noexcept {
+  return framework == Framework::kMlx || framework == Framework::kPaddle ? Exotic::kBits
+                                                                         : Exotic::kMlDtypes;
 }
 
 /// Functions from a NumPy array to the frameworks that have no faster way yet.
@@ -71,6 +87,25 @@ Framework framework_of(py::handle object) {
   if (text == "mlx") return Framework::kMlx;
   if (text == "paddle" || text == "paddlepaddle") return Framework::kPaddle;
   raise_safetensor_error("framework " + std::string(text) + " is invalid");
+}
+
+/// As its makers write it.
+const char* title(Framework framework) noexcept {
+  switch (framework) {
+    case Framework::kTorch:
+      return "torch";
+    case Framework::kNumpy:
+      return "NumPy";
+    case Framework::kTensorflow:
+      return "TensorFlow";
+    case Framework::kFlax:
+      return "JAX";
+    case Framework::kMlx:
+      return "MLX";
+    case Framework::kPaddle:
+      return "Paddle";
+  }
+  return "";
 }
 
 const char* name(Framework framework) noexcept {
@@ -118,7 +153,9 @@ Backend backend_of(py::handle object) {
 
 OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
     : file_(std::move(file)), framework_(framework), device_(std::move(device)) {
-  if (framework_ != Framework::kTorch && device_.kind != Device::Kind::kCpu) {
+  if (framework_ == Framework::kPaddle && device_.object && device_.kind != Device::Kind::kMeta) {
+    device_ = paddle_device(device_);
+  } else if (framework_ != Framework::kTorch && device_.kind != Device::Kind::kCpu) {
     raise_safetensor_error("Device " + device_.name + " is not supported for framework " +
                            name(framework_));
   }
@@ -143,15 +180,25 @@ std::vector<TensorView> OpenFile::views() const {
 }
 
 py::object OpenFile::to_array(const TensorView& view) const {
-  return framework_ == Framework::kTorch ? to_torch(view) : to_numpy(view, memory_);
+  if (framework_ == Framework::kTorch) return to_torch(view);
+  const Exotic exotic = exotic_of(framework_);
+  if (!has_array_type(view.dtype, exotic)) {
+    raise_safetensor_error("Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
+                           ": " + title(framework_) + " has no such type");
+  }
+  return to_numpy(view, memory_, exotic);
 }
 
-py::object OpenFile::finish(py::object array) const {
+py::object OpenFile::finish(py::object array, Dtype dtype) const {
   if (framework_ == Framework::kTorch) return move_to_device(std::move(array), device_);
-  return converter_ ? converter_(std::move(array)) : array;
+  if (!converter_) return array;
+  py::object tensor = converter_(std::move(array), safetensors::name(dtype));
+  return device_.object ? tensor.attr("to")(device_.object) : tensor;
 }
 
-py::object OpenFile::hand_out(const TensorView& view) const { return finish(to_array(view)); }
+py::object OpenFile::hand_out(const TensorView& view) const {
+  return finish(to_array(view), view.dtype);
+}
 
 py::object OpenFile::hand_out(const TensorInfo& info) const {
   if (device_.kind == Device::Kind::kCuda || device_.kind == Device::Kind::kMeta) {

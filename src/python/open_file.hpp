@@ -39,8 +39,9 @@ class OpenFile {
   [[nodiscard]] py::object hand_out(const TensorInfo& info) const;
   /// A view that was read or mapped before, likewise.
   [[nodiscard]] py::object hand_out(const TensorView& view) const;
-  /// An object of NumPy or torch on the CPU as one of the framework, on the device.
-  [[nodiscard]] py::object finish(py::object array) const;
+  /// What to_array made of a tensor of type `dtype`, or a part of it, as an object of the
+  /// framework, on the device.
+  [[nodiscard]] py::object finish(py::object array, Dtype dtype) const;
   /// The tensor in memory; the GIL is released while it is read.
   [[nodiscard]] TensorView view(const TensorInfo& info) const;
   /// Likewise all of them.
@@ -53,7 +54,7 @@ class OpenFile {
   Framework framework_;
   Device device_;
   py::object memory_;     // what NumPy arrays over the mapping hold
-  py::object converter_;  // from a NumPy array to the framework, for the rest
+  py::object converter_;  // from a NumPy array and its dtype to the framework, for the rest
 };
 
 /// The object behind `safe_open`. Only closing changes it.

@@ -78,6 +78,12 @@ constexpr const char* ml_dtypes_name(Dtype dtype) noexcept {
   }
 }
 
+/// The unsigned integer of the same size for a type that is ml_dtypes' own; else the type itself.
+constexpr Dtype bits_of(Dtype dtype) noexcept {
+  if (ml_dtypes_name(dtype) == nullptr) return dtype;
+  return dtype == Dtype::kBF16 ? Dtype::kU16 : Dtype::kU8;
+}
+
 /// NumPy's type objects. Those of ml_dtypes are made when first needed: until then it is not
 /// imported. Safe from many threads.
 class DtypeTable {
@@ -164,8 +170,14 @@ py::object make_memory(std::shared_ptr<const void> owner, std::span<std::byte> b
   return py::cast(std::make_unique<Memory>(std::move(owner), bytes));
 }
 
-py::object to_numpy(const TensorView& view, py::object memory) {
-  const auto dtype = py::reinterpret_borrow<py::dtype>(dtypes().get(view.dtype));
+bool has_array_type(Dtype dtype, Exotic exotic) noexcept {
+  if (dtype == Dtype::kF4 && exotic == Exotic::kBits) return false;
+  return numpy_code(dtype) != nullptr || ml_dtypes_name(dtype) != nullptr;
+}
+
+py::object to_numpy(const TensorView& view, py::object memory, Exotic exotic) {
+  const auto dtype = py::reinterpret_borrow<py::dtype>(
+      dtypes().get(exotic == Exotic::kBits ? bits_of(view.dtype) : view.dtype));
   std::vector<py::ssize_t> shape(view.shape.begin(), view.shape.end());
   if (view.dtype == Dtype::kF4) return unpack_f4(view, shape);
   if (!memory) memory = make_memory(view.owner(), view.writable_bytes());

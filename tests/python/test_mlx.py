@@ -128,19 +128,29 @@ def test_float64_is_saved_as_it_is():
     assert safetensors.numpy.load(content)["a"].tolist() == [1e300, 1.0]
 
 
-def test_bfloat16_without_ml_dtypes():
-    """The error says what to install."""
+def test_without_ml_dtypes(tmp_path):
+    """Everything can be read; the error at saving says what to install."""
+    tensors = {code: tensor_of(code) for code in ("BF16", "F8_E4M3", "F8_E8M0")}
+    file = raw_file.write(tmp_path / "a.safetensors", tensors)
     children.run(
         """
         sys.modules["ml_dtypes"] = None
         import mlx.core as mx
         import safetensors.mlx
-        assert safetensors.mlx.save({"a": mx.ones(2)})
+        content = open(sys.argv[1], "rb").read()
+        for arrays in (
+            safetensors.mlx.load(content),
+            safetensors.mlx.load_file(sys.argv[1]),
+            safetensors.mlx.load_file(sys.argv[1], backend="pread"),
+        ):
+            types = {name: arrays[name].dtype for name in arrays}
+            assert types == {"BF16": mx.bfloat16, "F8_E4M3": mx.uint8, "F8_E8M0": mx.uint8}
         try:
-            safetensors.mlx.save({"a": mx.ones(2, dtype=mx.bfloat16)})
+            safetensors.mlx.save(arrays)
         except safetensors.SafetensorError as error:
             assert "pip install ml_dtypes" in str(error)
         else:
             raise AssertionError
-        """
+        """,
+        file,
     )

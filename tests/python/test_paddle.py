@@ -192,9 +192,22 @@ def test_helpers():
     assert again["a"].tolist() == [[1.0, 2.0]]
 
 
-def test_bytes_need_no_ml_dtypes(path, tmp_path):
-    """Saving, and loading from memory, go without NumPy's extension."""
-    file = raw_file.write(tmp_path / "bf16.safetensors", {"a": tensor_of("BF16")})
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", 0])
+def test_handles_for_a_gpu(path, device):
+    """They open with torch's words, and hand Paddle its own, which refuses without a GPU."""
+    if paddle.is_compiled_with_cuda():
+        pytest.skip("what follows needs a Paddle without CUDA")
+    handle = safe_open(path, "paddle", device=device)
+    assert handle.get_slice("a").get_shape() == [512, 64]
+    for read in (lambda: handle.get_tensor("a"), lambda: handle.get_slice("a")[:2]):
+        with pytest.raises(ValueError, match="not compiled with CUDA"):
+            read()
+
+
+def test_no_type_needs_ml_dtypes(tmp_path):
+    """Saving and loading, from files and from memory, go without NumPy's extension."""
+    tensors = {code: tensor_of(code) for code in ("BF16", "F8_E4M3", "F8_E5M2")}
+    file = raw_file.write(tmp_path / "a.safetensors", tensors)
     children.run(
         """
         import warnings
@@ -202,9 +215,21 @@ def test_bytes_need_no_ml_dtypes(path, tmp_path):
         sys.modules["ml_dtypes"] = None
         import safetensors.paddle
         content = open(sys.argv[1], "rb").read()
-        tensors = safetensors.paddle.load(content)
-        assert str(tensors["a"].dtype) == "paddle.bfloat16"
-        assert safetensors.paddle.save(tensors).split(b"}}")[1].strip() in content
+        for tensors in (
+            safetensors.paddle.load(content),
+            safetensors.paddle.load_file(sys.argv[1]),
+            safetensors.paddle.load_file(sys.argv[1], backend="pread"),
+        ):
+            types = {name: str(tensors[name].dtype) for name in tensors}
+            assert types == {
+                "BF16": "paddle.bfloat16",
+                "F8_E4M3": "paddle.float8_e4m3fn",
+                "F8_E5M2": "paddle.float8_e5m2",
+            }
+            again = safetensors.paddle.save(tensors)
+            assert dict(safetensors.deserialize(again)) == dict(safetensors.deserialize(content))
+        part = safetensors.safe_open(sys.argv[1], "paddle").get_slice("BF16")[:1]
+        assert part.shape == [1, 4]
         """,
         file,
     )
