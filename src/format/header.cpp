@@ -7,6 +7,7 @@
 #include "format/file_kind.hpp"
 #include "format/header_builder.hpp"
 #include "format/header_reader.hpp"
+#include "format/plain_reader.hpp"
 #include "format/prologue.hpp"
 #include "format/text.hpp"
 #include "format/utf8.hpp"
@@ -49,7 +50,10 @@ Header Header::parse(std::span<const std::byte> json, std::uint64_t data_nbytes)
          "invalid JSON in header: it does not end with `}` and spaces");
   }
   HeaderBuilder builder(json.size());
-  read_header(text, builder);
+  if (!format::read_plain_header(text, builder)) {
+    builder = HeaderBuilder(json.size());
+    read_header(text, builder);
+  }
   return std::move(builder).finish(data_nbytes);
 }
 

@@ -1,0 +1,139 @@
+// The short way through a header agrees with the long one, wherever it is taken.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "format/header_reader.hpp"
+#include "format/plain_reader.hpp"
+#include "support.hpp"
+
+using safetensors::Header;
+using safetensors::HeaderBuilder;
+
+namespace {
+
+std::string shown(const Header& header) {
+  std::string text;
+  for (const auto& info : header.tensors()) {
+    text += std::string(info.name) + ' ' + std::string(name(info.dtype)) + " [";
+    for (const std::uint64_t dim : info.shape) text += std::to_string(dim) + ' ';
+    text += "] " + std::to_string(info.begin) + ' ' + std::to_string(info.end) + '\n';
+  }
+  text += header.has_metadata() ? "metadata\n" : "";
+  for (const auto& [key, value] : header.metadata()) {
+    text += std::string(key) + '=' + std::string(value) + '\n';
+  }
+  return text;
+}
+
+/// What comes of reading by one way or the other: the header, or the error.
+template <typename Read>
+std::string outcome_of(std::string_view json, std::uint64_t data_nbytes, const Read& read) {
+  try {
+    HeaderBuilder builder(json.size());
+    if (!read(json, builder)) return "not plain";
+    return shown(std::move(builder).finish(data_nbytes));
+  } catch (const safetensors::Error& error) {
+    return error.what();
+  }
+}
+
+std::string plain(std::string_view json, std::uint64_t data_nbytes) {
+  const test::ExactBytes exact(json);
+  const std::string_view text(reinterpret_cast<const char*>(exact.span().data()), json.size());
+  return outcome_of(text, data_nbytes, safetensors::format::read_plain_header);
+}
+
+std::string by_the_reader(std::string_view json, std::uint64_t data_nbytes) {
+  return outcome_of(json, data_nbytes, [](std::string_view text, HeaderBuilder& builder) {
+    safetensors::read_header(text, builder);
+    return true;
+  });
+}
+
+const std::string kMetadata = R"("__metadata__":{"format":"pt","empty":""})";
+const std::string kFirst = R"("a.b":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]})";
+const std::string kSecond = R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]})";
+const std::string kWhole = "{" + kMetadata + "," + kFirst + "," + kSecond + "}";
+
+}  // namespace
+
+TEST_CASE("what writers put down is plain") {
+  const std::vector<std::string> cases = {
+      kWhole,
+      "{" + kFirst + "," + kSecond + "," + kMetadata + "}",
+      R"({"a.b": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]}, )" + kSecond + "}",
+      R"({"a.b":{"data_offsets":[0,8],"dtype":"F32","shape":[2,1]},)" + kSecond + "}",
+      R"({"__metadata__":{},)" + kFirst + "," + kSecond + "}",
+      "{\"w\xC3\xA9ight\x7F\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}",
+      // Names of every length to 40, across the eight bytes that are looked at together.
+      R"({")" + std::string(37, 'n') + R"(":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})",
+  };
+  for (const std::string& json : cases) {
+    CAPTURE(json);
+    CHECK(plain(json, 16) != "not plain");
+    CHECK(plain(json, 16) == by_the_reader(json, 16));
+  }
+  CHECK(plain("{}", 0).empty());
+  for (std::size_t length = 0; length < 40; ++length) {
+    const std::string json = R"({")" + std::string(length, 'n') +
+                             R"(":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}})";
+    CHECK(plain(json, 16) == std::string(length, 'n') + " U8 [16 ] 0 16\n");
+  }
+}
+
+TEST_CASE("the rest is left to the reader") {
+  const auto entry = [](const std::string& fields) { return R"({"a":{)" + fields + "}}"; };
+  const std::vector<std::string> cases = {
+      "",
+      "{",
+      "{ }",
+      "[]",
+      "{}{}",
+      "{},",
+      "{} ",
+      kWhole + "}",
+      R"({"\u0061":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})",
+      R"({"__metadata__":null})",
+      "{" + kMetadata + "," + kMetadata + "}",
+      entry(R"("dtype":"U8","shape":[],"data_offsets":[0,1],"x":1)"),
+      entry(R"("dtype":"U8","shape":[],"shape":[],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[])"),
+      entry(R"("dtype":"U9","shape":[],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[01],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[1.0],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[1,],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1])"),
+      entry(R"("dtype":"U8","shape":[],"data_offsets":[0,1,2])"),
+      entry(R"("dtype":"U8","shape":[],"data_offsets":[0])"),
+      entry("\"dtype\":\"U8\",\t\"shape\":[],\"data_offsets\":[0,1]"),
+      entry(R"("dtype":"U8",  "shape":[],"data_offsets":[0,1])"),
+  };
+  for (const std::string& json : cases) {
+    CAPTURE(json);
+    CHECK(plain(json, 1) == "not plain");
+  }
+}
+
+TEST_CASE("both ways agree on every damage that the short one takes") {
+  std::size_t taken = 0;
+  const auto check = [&](const std::string& json) {
+    const std::string found = plain(json, 16);
+    if (found == "not plain") return;
+    ++taken;
+    CAPTURE(json);
+    REQUIRE(found == by_the_reader(json, 16));
+  };
+  for (std::size_t i = 0; i < kWhole.size(); ++i) {
+    check(kWhole.substr(0, i));
+    check(kWhole.substr(0, i) + kWhole.substr(i + 1));
+    std::string json = kWhole;
+    for (int byte = 0; byte < 256; ++byte) {
+      json[i] = static_cast<char>(byte);
+      check(json);
+    }
+  }
+  CHECK(taken > 1000);
+}
