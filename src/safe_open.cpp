@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "format/prologue.hpp"
+#include "io/access.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
 #include "strided_read.hpp"
@@ -45,6 +46,12 @@ ReadHeader read_header(const FileSource& source) {
           data_begin};
 }
 
+io::AutoPlan plan_for(const FileSource& source) {
+  io::FileFacts facts{.is_remote = source.is_remote(), .nbytes = source.size()};
+  if (facts.is_remote) facts.memory_available = io::memory_available();
+  return io::plan_auto(facts);
+}
+
 /// Gives errors in the file's content upstream's first words and the file's name; leaves those of
 /// the system alone, which have the name already.
 ReadHeader read_header_named(const FileSource& source, const std::filesystem::path& path) {
@@ -63,8 +70,19 @@ class SafeOpen::File {
  public:
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
       : path_(path), parsed_(read_header_named(*source, path)) {
+    bool is_warmed_first = false;
+    if (options.backend == Backend::kAuto) {
+      const io::AutoPlan plan = plan_for(*source);
+      is_warmed_first = plan == io::AutoPlan::kWarmAndMap;
+      options.backend = plan == io::AutoPlan::kRead ? Backend::kPread : Backend::kMmap;
+    }
     if (options.backend == Backend::kMmap) mapping_ = source->map();
-    if (!mapping_) source_ = std::move(source);
+    if (mapping_ && is_warmed_first) {
+      cold_ = std::move(source);
+    } else if (!mapping_) {
+      if (options.backend == Backend::kDirect) direct_ = FileSource::make_direct(source);
+      source_ = std::move(source);
+    }
   }
 
   [[nodiscard]] const Header& header() const noexcept { return parsed_.header; }
@@ -72,7 +90,16 @@ class SafeOpen::File {
   [[nodiscard]] const std::shared_ptr<const MappedFile>& mapping() const noexcept {
     return mapping_;
   }
-  [[nodiscard]] const FileSource& source() const noexcept { return *source_; }
+  [[nodiscard]] Backend backend() const noexcept {
+    if (mapping_) return Backend::kMmap;
+    return direct_ ? Backend::kDirect : Backend::kPread;
+  }
+  [[nodiscard]] const ByteSource& source() const noexcept { return direct_ ? *direct_ : *source_; }
+  void warm(const Interrupt& interrupt) const {
+    constexpr std::uint64_t kTenths = 9;  // cached to this share, the rest is cheaper by faults
+    if (!cold_ || cold_->cached_nbytes() / kTenths >= cold_->size() / 10) return;
+    io::warm(*cold_, parsed_.data_begin, cold_->size(), interrupt);
+  }
   /// Throws Error kInvalidArgument for an entry of another file, whose bytes this one lacks.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const {
     const std::span<const TensorInfo> all = header().tensors();
@@ -93,7 +120,10 @@ class SafeOpen::File {
   std::filesystem::path path_;
   ReadHeader parsed_;
   std::shared_ptr<const MappedFile> mapping_;
-  std::unique_ptr<FileSource> source_;  // only without a mapping: that needs no descriptor
+  // A mapping needs no descriptor: one of these is there only without it, or to warm it.
+  std::unique_ptr<const ByteSource> direct_;
+  std::unique_ptr<const FileSource> source_;
+  std::unique_ptr<const FileSource> cold_;
 };
 
 SafeOpen::SafeOpen(const std::filesystem::path& path, OpenOptions options)
@@ -107,9 +137,7 @@ const Header& SafeOpen::header() const& noexcept { return file_->header(); }
 
 const std::filesystem::path& SafeOpen::path() const& noexcept { return file_->path(); }
 
-Backend SafeOpen::backend() const noexcept {
-  return file_->mapping() ? Backend::kMmap : Backend::kPread;
-}
+Backend SafeOpen::backend() const noexcept { return file_->backend(); }
 
 std::shared_ptr<const MappedFile> SafeOpen::mapping() const noexcept { return file_->mapping(); }
 
@@ -147,6 +175,7 @@ std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const 
   std::vector<TensorView> views;
   views.reserve(header().size());
   if (file_->mapping()) {
+    file_->warm(interrupt);
     for (const TensorInfo& info : header().tensors()) views.push_back(get_tensor(info));
     return views;
   }
@@ -161,6 +190,8 @@ std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const 
   read_all(file_->source(), pieces, interrupt);
   return views;
 }
+
+void SafeOpen::warm(const Interrupt& interrupt) const { file_->warm(interrupt); }
 
 TensorView SafeOpen::get_slice(std::string_view name, Indices indices) const {
   return get_slice(at(name), indices);

@@ -45,7 +45,7 @@ class RunCursor {
 /// Runs `work(first_run, run_count)` over all runs, some of them at a time.
 template <typename Work>
 void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Work& work,
-                    const Interrupt& interrupt) {
+                    const Interrupt& interrupt, unsigned threads = 0) {
   const std::uint64_t count = runs.run_count();
   const std::uint64_t per_task = std::max<std::uint64_t>(1, io::kTaskSize / bytes_per_run);
   const std::uint64_t tasks = (count + per_task - 1) / per_task;
@@ -55,7 +55,7 @@ void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Wor
         const std::uint64_t first = task * per_task;
         work(first, std::min(per_task, count - first));
       },
-      interrupt);
+      interrupt, threads);
 }
 
 /// Reads runs whose gaps are short: a stretch of the source at a time, then picks out the runs.
@@ -154,7 +154,7 @@ void read_runs(const ByteSource& source, std::uint64_t position, const ByteRuns&
                                     static_cast<std::size_t>(runs.run_nbytes)));
         }
       },
-      interrupt);
+      interrupt, source.concurrency());
 }
 
 }  // namespace safetensors

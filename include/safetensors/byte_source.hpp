@@ -19,6 +19,9 @@ class SAFETENSORS_API ByteSource {
   /// Fills `to` from `offset` on, whole or not at all as far as the caller can tell.
   /// Throws Error: kIo, or kFileChanged when the source ends before `to` is full.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> to) const = 0;
+  /// How many reads at once serve it best; 0: as many as there are processors. Asked before each
+  /// bulk read: it may depend on what the system has in memory by then.
+  [[nodiscard]] virtual unsigned concurrency() const noexcept;
 };
 
 /// One piece of a bulk read.

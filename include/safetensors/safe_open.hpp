@@ -23,8 +23,12 @@ namespace safetensors {
 
 /// How tensor bytes come into memory.
 enum class Backend : std::uint8_t {
-  kMmap,   ///< the file's own pages, lazily: no copy, nothing read until touched
-  kPread,  ///< read into memory of the tensor's own, by several threads
+  kMmap,    ///< the file's own pages, lazily: no copy, nothing read until touched
+  kPread,   ///< read into memory of the tensor's own, by several threads
+  kAuto,    ///< kMmap on local file systems. On network file systems, where each page fault is a
+            ///< journey: kMmap, with the file brought into the page cache by get_tensors() and
+            ///< warm(), or kPread when it is too large for that
+  kDirect,  ///< as kPread, past the page cache: for files that are read once. Linux
 };
 
 struct OpenOptions {
@@ -62,9 +66,10 @@ class SAFETENSORS_API SafeOpen {
   /// What it was opened by.
   [[nodiscard]] const std::filesystem::path& path() const& noexcept;
   const std::filesystem::path& path() const&& = delete;
-  /// The backend in use: kPread also when mapping was asked for and the system refused it.
+  /// The backend in use, never kAuto: kPread also when the system refused to map the file, or to
+  /// read it past its page cache.
   [[nodiscard]] Backend backend() const noexcept;
-  /// The pages of the whole file, which the views share; nullptr by kPread.
+  /// The pages of the whole file, which the views share; nullptr unless by kMmap.
   [[nodiscard]] std::shared_ptr<const MappedFile> mapping() const noexcept;
 
   /// All names, sorted by bytes.
@@ -85,6 +90,9 @@ class SAFETENSORS_API SafeOpen {
   /// All tensors, by offset. By kPread they are read together, in parallel.
   /// Throws Error: kIo, kFileChanged, kOutOfMemory.
   [[nodiscard]] std::vector<TensorView> get_tensors(const Interrupt& interrupt = {}) const;
+  /// Brings a file that kAuto mapped on a network file system into the page cache, by several
+  /// threads, unless it is there. Else does nothing. Throws Error: kIo, kFileChanged.
+  void warm(const Interrupt& interrupt = {}) const;
 
   /// A part of a tensor, as `{Index::slice(10, 20)}` for ten rows. By kMmap a view of the file's
   /// pages where the part's bytes stand together; else a copy, in memory of its own, for which

@@ -68,6 +68,8 @@ void read_stretch(const ByteSource& source, std::span<const ReadPiece> pieces,
 
 ByteSource::~ByteSource() = default;
 
+unsigned ByteSource::concurrency() const noexcept { return 0; }
+
 void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
               const Interrupt& interrupt) {
   const std::vector<Stretch> stretches = stretches_of(pieces);
@@ -75,7 +77,7 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
   for (const Stretch& stretch : stretches) nbytes += stretch.nbytes;
   io::parallel_for(
       stretches.size(), nbytes, [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); },
-      interrupt);
+      interrupt, source.concurrency());
 }
 
 void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {

@@ -24,6 +24,16 @@ class FileSource final : public ByteSource {
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return size_; }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
+  /// More than there are processors while most of the file has to be fetched: readers then wait.
+  [[nodiscard]] unsigned concurrency() const noexcept override;
+
+  /// Whether the file lies behind a network, or on a file system in user space.
+  [[nodiscard]] bool is_remote() const noexcept;
+  /// Bytes of it in the page cache; its size when the system does not tell.
+  [[nodiscard]] std::uint64_t cached_nbytes() const noexcept;
+  /// The same file, read past the page cache. nullptr where the system cannot: then `file` is as
+  /// it was.
+  [[nodiscard]] static std::unique_ptr<ByteSource> make_direct(std::unique_ptr<FileSource>& file);
 
   /// Maps the whole file. nullptr when the system has no room for the mapping; throws Error kIo
   /// for other refusals.

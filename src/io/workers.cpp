@@ -60,12 +60,13 @@ void InterruptTimer::poll_now() {
 }
 
 void parallel_for(std::size_t count, std::uint64_t nbytes,
-                  const std::function<void(std::size_t)>& task, const Interrupt& interrupt) {
+                  const std::function<void(std::size_t)>& task, const Interrupt& interrupt,
+                  unsigned threads_wanted) {
   InterruptTimer timer(interrupt);
   // Asked once: it may read a file each time.
   static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  const std::size_t threads =
-      nbytes < kParallelFrom ? 1 : std::min<std::size_t>({count, cores, kMostThreads});
+  const unsigned most = threads_wanted == 0 ? std::min(cores, kMostThreads) : threads_wanted;
+  const std::size_t threads = nbytes < kParallelFrom ? 1 : std::min<std::size_t>(count, most);
   if (threads <= 1) {
     for (std::size_t i = 0; i < count; ++i) {
       timer.poll();

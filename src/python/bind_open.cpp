@@ -13,11 +13,13 @@ class FileHandle : public Handle {
 };
 
 void log_fallback(const SafeOpen& file, Backend wanted) {
-  if (file.backend() == wanted) return;
+  if (wanted == Backend::kAuto || file.backend() == wanted) return;
+  const char* const text = wanted == Backend::kMmap
+                               ? "the system refused to map %s: reading it instead"
+                               : "the system refused direct reads of %s: reading it by its cache";
   py::module_::import("logging")
       .attr("getLogger")("safetensors")
-      .attr("debug")("the system refused to map %s: reading it instead",
-                     to_str(file.path().string()));
+      .attr("debug")(text, to_str(file.path().string()));
 }
 
 template <typename Open>
@@ -96,6 +98,10 @@ py::dict get_tensors(const Handle& handle) {
     }
   };
   const Device::Kind device = open_file->device().kind;
+  if (device != Device::Kind::kMeta) {
+    const py::gil_scoped_release release;
+    open_file->file().warm(python_interrupt());
+  }
   const GcPause pause;
   if (open_file->is_mapped() || device == Device::Kind::kCuda || device == Device::Kind::kMeta) {
     for (const TensorInfo& info : open_file->file().header().tensors()) {
@@ -189,7 +195,8 @@ void register_open(py::module_& module) {
              "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
              "device: where torch's tensors go: a str as \"cuda:0\", an index, a torch.device.\n"
              "backend: \"mmap\" hands out the file's pages, \"pread\" reads into memory of the\n"
-             "tensor's own.\n\n"
+             "tensor's own, \"direct\" too, past the page cache; \"auto\" maps, but on network\n"
+             "file systems brings the file into the page cache first.\n\n"
              "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
   bind_methods(handle);
 

@@ -147,8 +147,11 @@ Backend backend_of(py::handle object) {
   const std::string_view text = text_of(object, "backend");
   if (text == "mmap") return Backend::kMmap;
   if (text == "pread") return Backend::kPread;
-  raise_safetensor_error("backend \"" + std::string(text) +
-                         "\" is invalid (expected one of: \"mmap\", \"pread\")");
+  if (text == "auto") return Backend::kAuto;
+  if (text == "direct") return Backend::kDirect;
+  raise_safetensor_error(
+      "backend \"" + std::string(text) +
+      "\" is invalid (expected one of: \"mmap\", \"pread\", \"auto\", \"direct\")");
 }
 
 OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)

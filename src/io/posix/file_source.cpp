@@ -10,13 +10,16 @@
 #include <string>
 
 #include "io/os_error.hpp"
+#include "io/posix/direct_source.hpp"
 #include "io/posix/fd.hpp"
+#include "io/posix/residency.hpp"
 
 namespace safetensors {
 namespace {
 
 // Linux moves at most 2 GiB a call, macOS refuses more.
 constexpr std::size_t kMostPerRead = std::size_t{1} << 30;
+constexpr unsigned kReadersOfSlowFile = 8;
 
 void check_regular(const struct stat& status, const std::filesystem::path& path) {
   if (S_ISREG(status.st_mode)) return;
@@ -96,6 +99,29 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     to = to.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);
   }
+}
+
+bool FileSource::is_remote() const noexcept { return io::is_remote(handle_->get()); }
+
+std::uint64_t FileSource::cached_nbytes() const noexcept {
+  return io::cached_nbytes(handle_->get(), size_);
+}
+
+unsigned FileSource::concurrency() const noexcept {
+  return cached_nbytes() >= size_ / 2 ? 0 : kReadersOfSlowFile;
+}
+
+std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>& file) {
+#if defined(__linux__)
+  // By the descriptor, not by the name, which may be another file's by now.
+  const std::string self = "/proc/self/fd/" + std::to_string(file->handle_->get());
+  io::Fd direct(::open(self.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT));
+  if (!direct.is_open()) return nullptr;
+  return std::make_unique<io::DirectSource>(std::move(file), std::move(direct));
+#else
+  (void)file;
+  return nullptr;
+#endif
 }
 
 std::shared_ptr<const MappedFile> FileSource::map() const {

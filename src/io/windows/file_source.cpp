@@ -152,6 +152,23 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   }
 }
 
+bool FileSource::is_remote() const noexcept {
+  FILE_REMOTE_PROTOCOL_INFO info{};  // only files of a network's have any
+  return ::GetFileInformationByHandleEx(handle_->get(), FileRemoteProtocolInfo, &info,
+                                        sizeof info) != 0;
+}
+
+std::uint64_t FileSource::cached_nbytes() const noexcept { return is_remote() ? 0 : size_; }
+
+unsigned FileSource::concurrency() const noexcept {
+  constexpr unsigned kReadersOfSlowFile = 8;
+  return is_remote() ? kReadersOfSlowFile : 0;
+}
+
+std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>&) {
+  return nullptr;
+}
+
 std::shared_ptr<const MappedFile> FileSource::map() const {
   if (size_ > std::numeric_limits<std::size_t>::max()) return nullptr;
   const auto size = static_cast<std::size_t>(size_);

@@ -1,0 +1,83 @@
+#include "io/posix/direct_source.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace safetensors::io {
+namespace {
+
+// Of positions, sizes and memory: what the strictest devices in use ask for.
+constexpr std::uint64_t kAlignment = 4096;
+// The kernel splits a request of this size into as many as the device takes at once.
+constexpr std::size_t kSlotSize = std::size_t{4} << 20;
+// Below this a reader gains more from the page cache's reading ahead.
+constexpr std::size_t kDirectFrom = std::size_t{128} << 10;
+
+}  // namespace
+
+/// Borrowed for one read. Buffers of this size are aligned to huge pages.
+class DirectSource::Slot {
+ public:
+  explicit Slot(const DirectSource& source) : source_(source) {
+    {
+      const std::lock_guard lock(source.mutex_);
+      if (!source.slots_.empty()) {
+        buffer_ = std::move(source.slots_.back());
+        source.slots_.pop_back();
+      }
+    }
+    if (buffer_.size() == 0) buffer_ = Buffer(kSlotSize);
+  }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
+    try {
+      const std::lock_guard lock(source_.mutex_);
+      source_.slots_.push_back(std::move(buffer_));
+    } catch (const std::bad_alloc&) {  // then it is simply freed
+    }
+  }
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return buffer_.bytes(); }
+
+ private:
+  const DirectSource& source_;
+  Buffer buffer_;
+};
+
+std::size_t DirectSource::read_block(std::uint64_t offset, std::span<std::byte> to) const {
+  for (;;) {
+    const ssize_t got = ::pread(direct_.get(), to.data(), to.size(), static_cast<off_t>(offset));
+    if (got >= 0) return static_cast<std::size_t>(got);
+    if (errno != EINTR) return 0;  // the reader through the page cache says what is wrong
+  }
+}
+
+void DirectSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  const bool is_inside = offset <= size() && to.size() <= size() - offset;
+  if (!is_inside || to.size() < kDirectFrom || is_refused_.load(std::memory_order_relaxed)) {
+    buffered_->read_at(offset, to);
+    return;
+  }
+  const Slot slot(*this);
+  while (!to.empty()) {
+    const std::uint64_t begin = offset / kAlignment * kAlignment;
+    const auto before = static_cast<std::size_t>(offset - begin);
+    const std::size_t wanted =
+        (std::min(before + to.size(), kSlotSize) + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t got = read_block(begin, slot.bytes().first(wanted));
+    if (got <= before) {
+      is_refused_.store(true, std::memory_order_relaxed);
+      buffered_->read_at(offset, to);
+      return;
+    }
+    const std::size_t taken = std::min(got - before, to.size());
+    std::memcpy(to.data(), slot.bytes().data() + before, taken);
+    to = to.subspan(taken);
+    offset += taken;
+  }
+}
+
+}  // namespace safetensors::io

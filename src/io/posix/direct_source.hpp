@@ -1,0 +1,37 @@
+// Reading past the page cache.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "io/file_source.hpp"
+#include "io/posix/fd.hpp"
+
+namespace safetensors::io {
+
+/// A file read by O_DIRECT: the device fills aligned slots, from which the bytes are copied on.
+/// Short reads, and what the system refuses to read so, go through the page cache.
+class DirectSource final : public ByteSource {
+ public:
+  /// `buffered` is the same file; `direct` its second descriptor, open with O_DIRECT.
+  DirectSource(std::unique_ptr<FileSource> buffered, Fd direct)
+      : buffered_(std::move(buffered)), direct_(std::move(direct)) {}
+
+  [[nodiscard]] std::uint64_t size() const noexcept override { return buffered_->size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
+
+ private:
+  class Slot;
+  /// Bytes that came, which may be fewer than asked for; 0 when the system refuses.
+  [[nodiscard]] std::size_t read_block(std::uint64_t offset, std::span<std::byte> to) const;
+
+  std::unique_ptr<FileSource> buffered_;
+  Fd direct_;
+  mutable std::atomic<bool> is_refused_{false};
+  mutable std::mutex mutex_;  // of the slots that no reader holds
+  mutable std::vector<Buffer> slots_;
+};
+
+}  // namespace safetensors::io

@@ -1,0 +1,138 @@
+#include "io/posix/residency.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "io/access.hpp"
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#elif defined(__APPLE__)
+#include <sys/mount.h>
+#include <sys/param.h>
+#endif
+
+namespace safetensors::io {
+namespace {
+
+std::uint64_t page_size() noexcept {
+  static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+#if defined(__linux__)
+/// By cachestat, which Linux has from 6.5 on: one call, whatever the size. False where it has not.
+bool ask_cachestat(int fd, std::uint64_t nbytes, std::uint64_t& cached) noexcept {
+  constexpr long kCachestat = 451;  // the same on all machines
+  struct Range {
+    std::uint64_t offset;
+    std::uint64_t length;
+  } range{0, nbytes};
+  struct Pages {
+    std::uint64_t cached, dirty, in_writeback, evicted, recently_evicted;
+  } pages{};
+  if (::syscall(kCachestat, fd, &range, &pages, 0U) != 0) return false;
+  cached = std::min(pages.cached * page_size(), nbytes);
+  return true;
+}
+
+/// By mincore over a mapping made for it, a window at a time.
+bool ask_mincore(int fd, std::uint64_t nbytes, std::uint64_t& cached) {
+  constexpr std::uint64_t kWindow = std::uint64_t{256} << 20;
+  std::vector<unsigned char> pages(kWindow / page_size());
+  std::uint64_t resident = 0;
+  for (std::uint64_t at = 0; at < nbytes; at += kWindow) {
+    const auto size = static_cast<std::size_t>(std::min(kWindow, nbytes - at));
+    void* const window = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(at));
+    if (window == MAP_FAILED) return false;
+    const bool told = ::mincore(window, size, pages.data()) == 0;
+    ::munmap(window, size);
+    if (!told) return false;
+    const auto last = pages.begin() + static_cast<std::ptrdiff_t>((size - 1) / page_size() + 1);
+    resident += static_cast<std::uint64_t>(
+        std::count_if(pages.begin(), last, [](unsigned char page) { return (page & 1) != 0; }));
+  }
+  cached = std::min(resident * page_size(), nbytes);
+  return true;
+}
+
+constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+
+/// The number at the start of a file of the kernel's, or after `key` in it.
+std::uint64_t number_in(const char* path, const std::string& key = {}) {
+  std::ifstream file(path);
+  std::string word;
+  while (!key.empty() && file >> word && word != key) {
+  }
+  std::uint64_t number = 0;
+  return file >> number ? number : kUnknown;  // "max" is no number: no limit
+}
+
+std::uint64_t available_in_group(const char* limit_path, const char* used_path,
+                                 const char* stat_path, const std::string& cache_key) {
+  const std::uint64_t limit = number_in(limit_path);
+  const std::uint64_t used = number_in(used_path);
+  if (limit == kUnknown || used == kUnknown) return kUnknown;
+  std::uint64_t cache = number_in(stat_path, cache_key);  // given back when it is needed
+  if (cache == kUnknown) cache = 0;
+  return limit - std::min(limit, used - std::min(used, cache));
+}
+#endif
+
+}  // namespace
+
+bool is_remote(int fd) noexcept {
+#if defined(__linux__)
+  struct statfs status{};
+  // A field of 32 bits on some machines, with a sign.
+  return ::fstatfs(fd, &status) == 0 &&
+         is_remote_type(static_cast<std::uint64_t>(status.f_type) & 0xFFFF'FFFFU);
+#elif defined(__APPLE__)
+  struct statfs status{};
+  return ::fstatfs(fd, &status) == 0 && (status.f_flags & MNT_LOCAL) == 0;
+#else
+  (void)fd;
+  return false;
+#endif
+}
+
+std::uint64_t cached_nbytes(int fd, std::uint64_t nbytes) noexcept {
+  std::uint64_t cached = nbytes;
+#if defined(__linux__)
+  if (nbytes == 0 || ask_cachestat(fd, nbytes, cached)) return cached;
+  try {
+    if (!ask_mincore(fd, nbytes, cached)) return nbytes;
+  } catch (const std::bad_alloc&) {
+    return nbytes;
+  }
+#else
+  (void)fd;
+#endif
+  return cached;
+}
+
+std::uint64_t memory_available() {
+#if defined(__linux__)
+  const std::uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
+  return std::min({
+      kib == kUnknown ? kUnknown : kib * 1024,
+      available_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+                         "/sys/fs/cgroup/memory.stat", "inactive_file"),
+      available_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                         "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"),
+  });
+#else
+  return std::numeric_limits<std::uint64_t>::max();
+#endif
+}
+
+}  // namespace safetensors::io

@@ -1,0 +1,79 @@
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "fake_source.hpp"
+#include "io/access.hpp"
+#include "io/workers.hpp"
+
+using safetensors::io::AutoPlan;
+using safetensors::io::is_remote_type;
+using safetensors::io::plan_auto;
+
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+}  // namespace
+
+TEST_CASE("a local file is mapped, whatever its size") {
+  CHECK(plan_auto({false, 1, 100 * kGiB}) == AutoPlan::kMap);
+  CHECK(plan_auto({false, 200 * kGiB, kGiB}) == AutoPlan::kMap);
+  CHECK(plan_auto({false, 200 * kGiB, 0}) == AutoPlan::kMap);
+}
+
+TEST_CASE("a remote file is warmed when the page cache can keep it, else read") {
+  CHECK(plan_auto({true, 0, 10 * kGiB}) == AutoPlan::kWarmAndMap);
+  CHECK(plan_auto({true, 9 * kGiB, 10 * kGiB}) == AutoPlan::kWarmAndMap);
+  CHECK(plan_auto({true, 9 * kGiB + 1, 10 * kGiB}) == AutoPlan::kRead);
+  CHECK(plan_auto({true, 1, 0}) == AutoPlan::kRead);
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  CHECK(plan_auto({true, kMost / 2, kMost}) == AutoPlan::kWarmAndMap);
+  CHECK(plan_auto({true, kMost, kMost}) == AutoPlan::kRead);
+}
+
+TEST_CASE("file systems behind a network or in user space are told from local ones") {
+  for (const std::uint64_t type : {0x6969U, 0x0BD00BD0U, 0x00C36400U, 0xFF534D42U, 0xFE534D42U,
+                                   0x65735546U, 0x01021997U, 0x19830326U, 0x47504653U}) {
+    CHECK(is_remote_type(type));
+  }
+  // ext4, xfs, btrfs, tmpfs, overlayfs, zfs
+  for (const std::uint64_t type :
+       {0xEF53U, 0x58465342U, 0x9123683EU, 0x01021994U, 0x794C7630U, 0x2FC12FC1U, 0U}) {
+    CHECK_FALSE(is_remote_type(type));
+  }
+}
+
+TEST_CASE("memory that is there is told") {
+  CHECK(safetensors::io::memory_available() > (std::uint64_t{16} << 20));
+}
+
+TEST_CASE("warming reads every byte of the range once, and no other") {
+  const std::uint64_t begin = 12'345;
+  const std::uint64_t end = (std::uint64_t{35} << 20) + 7;
+  const test::FakeSource source(std::vector<std::byte>(std::size_t{36} << 20));
+  safetensors::io::warm(source, begin, end, {});
+  std::uint64_t position = begin;
+  for (const auto& [offset, nbytes] : source.reads()) {
+    REQUIRE(offset == position);
+    position += nbytes;
+  }
+  CHECK(position == end);
+}
+
+TEST_CASE("as many threads read as serve a source best") {
+  std::mutex mutex;
+  std::set<std::thread::id> seen;
+  safetensors::io::parallel_for(
+      64, kGiB,
+      [&](std::size_t) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const std::lock_guard lock(mutex);
+        seen.insert(std::this_thread::get_id());
+      },
+      {}, 5);
+  CHECK(seen.size() == 5);
+}

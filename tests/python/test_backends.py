@@ -1,0 +1,190 @@
+"""The backends beside "mmap" and "pread": "auto", and "direct" past the page cache."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import children
+import numpy as np
+import pytest
+
+import safetensors.numpy as for_numpy
+from safetensors import SafetensorError, safe_open
+
+BACKENDS = ["mmap", "pread", "auto", "direct"]
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """Some that one read takes, some that it does not, none at a page's start."""
+    rng = np.random.default_rng(0)
+    return {
+        "tiny": rng.integers(0, 255, 3, dtype=np.uint8),
+        "matrix": rng.standard_normal((300, 1001), dtype=np.float32),
+        "large": rng.integers(0, 1 << 40, 1_200_001, dtype=np.int64),
+        "none": np.zeros((0, 4), dtype=np.float16),
+    }
+
+
+@pytest.fixture(scope="module")
+def path(tensors, tmp_path_factory):
+    """A file of them, written out to the disk."""
+    path = tmp_path_factory.mktemp("backends") / "model.safetensors"
+    for_numpy.save_file(tensors, path, {"format": "np"}, fsync=True)
+    return path
+
+
+def drop_from_cache(path):
+    """Asks the kernel to forget the file's pages."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_values(tensors, path, backend):
+    """The same by every way through every backend, the file in memory or not."""
+    for _ in range(2):
+        if sys.platform.startswith("linux"):
+            drop_from_cache(path)
+        with safe_open(path, "np", backend=backend) as f:
+            for found in (
+                {name: f.get_tensor(name) for name in f},
+                f.get_tensors(),
+                {name: f.get_slice(name)[...] for name in f},
+                for_numpy.load_file(path, backend=backend),
+            ):
+                assert found.keys() == tensors.keys()
+                for name, array in tensors.items():
+                    np.testing.assert_array_equal(found[name], array)
+            part = f.get_slice("matrix")
+            np.testing.assert_array_equal(part[7:9, 5:900:3], tensors["matrix"][7:9, 5:900:3])
+            np.testing.assert_array_equal(part[:, 3], tensors["matrix"][:, 3])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_torch(tensors, path, backend):
+    """Likewise for torch; what is not mapped is the tensor's own."""
+    torch = pytest.importorskip("torch")
+    import safetensors.torch as for_torch
+
+    found = for_torch.load_file(path, backend=backend)
+    for name, array in tensors.items():
+        assert torch.equal(found[name], torch.from_numpy(array))
+    found["matrix"].zero_()
+    again = for_torch.load_file(path, backend=backend)
+    assert torch.equal(again["matrix"], torch.from_numpy(tensors["matrix"]))
+
+
+def test_an_unknown_word(path, official):
+    """Is refused in official's words; the list of what is known is longer."""
+    theirs = official.evaluate("safetensors.safe_open(p, 'np', backend='disk')", p=str(path)).failure
+    with pytest.raises(SafetensorError) as caught:
+        safe_open(path, "np", backend="disk")
+    begin, _, known = str(caught.value).partition("(expected one of: ")
+    assert theirs.text.startswith(begin)
+    assert known == '"mmap", "pread", "auto", "direct")'
+
+
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/vfs.h>
+/* Says of every file that it lies on NFS. */
+int fstatfs(int fd, struct statfs *status) {
+  int (*real)(int, struct statfs *) = (int (*)(int, struct statfs *))dlsym(RTLD_NEXT, "fstatfs");
+  int result = real(fd, status);
+  status->f_type = 0x6969;
+  return result;
+}
+int fstatfs64(int fd, struct statfs64 *status) {
+  int (*real)(int, struct statfs64 *) =
+      (int (*)(int, struct statfs64 *))dlsym(RTLD_NEXT, "fstatfs64");
+  int result = real(fd, status);
+  status->f_type = 0x6969;
+  return result;
+}
+"""
+
+LOAD = """
+import mmap, os, sys
+import safetensors.numpy as for_numpy
+from safetensors import safe_open
+
+def read():
+    for line in open("/proc/self/io"):
+        if line.startswith("rchar:"):
+            return int(line.split()[1])
+
+path, backend = sys.argv[1:]
+safe_open(path, "np")  # what the first use imports
+with open(path, "rb") as file:
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+before = read()
+f = safe_open(path, "np", backend=backend)
+part = f.get_slice("matrix")[0]
+lazy = read() - before
+f.get_tensors()
+once = read() - before
+f.get_tensors()
+print(lazy, once, read() - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """An environment in which every file seems to lie on a network file system."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not sys.platform.startswith("linux") or compiler is None:
+        pytest.skip("substitutes a call of Linux's, for which it needs a C compiler")
+    folder = tmp_path_factory.mktemp("shim")
+    (folder / "shim.c").write_text(SHIM)
+    library = folder / "shim.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, folder / "shim.c", "-ldl"], check=True
+    )
+    before = os.environ.get("LD_PRELOAD", "")
+    return {**os.environ, "LD_PRELOAD": f"{library} {before}".strip()}
+
+
+def test_auto_brings_a_file_on_a_network_into_memory(path, network):
+    """Once, when all of it is asked for, by reads instead of page faults."""
+    size = os.path.getsize(path)
+    lazy, once, twice = map(int, children.run(LOAD, path, "auto", env=network).split())
+    assert lazy < MB, "a slice of a handle reads no more than the header"
+    assert once > 0.9 * size
+    assert twice - once < MB, "it is in the page cache by now"
+
+
+def test_auto_maps_what_lies_here(path):
+    """And `mmap` maps whatever the file lies on."""
+    assert max(map(int, children.run(LOAD, path, "auto").split())) < MB
+
+
+def test_mmap_stays_lazy_on_a_network(path, network):
+    """It is asked for by name."""
+    assert max(map(int, children.run(LOAD, path, "mmap", env=network).split())) < MB
+
+
+def test_direct_leaves_the_page_cache_alone(path, tmp_path):
+    """What it reads does not drive out what others keep there."""
+    from test_laziness import resident
+
+    if not sys.platform.startswith("linux"):
+        pytest.skip("asks the Linux page cache")
+    copy = tmp_path / "copy.safetensors"
+    shutil.copy(path, copy)
+    with open(copy, "rb") as file:
+        os.fsync(file.fileno())
+    try:
+        os.close(os.open(copy, os.O_RDONLY | os.O_DIRECT))
+    except OSError as error:
+        pytest.skip(f"this file system has no direct reads: {error}")
+    drop_from_cache(copy)
+    if resident(copy).mean() > 0.1:
+        pytest.skip("this file system keeps its pages")
+    for_numpy.load_file(copy, backend="direct")
+    assert resident(copy).mean() < 0.5
+    for_numpy.load_file(copy, backend="pread")
+    assert resident(copy).mean() > 0.9
