@@ -20,6 +20,12 @@ std::string_view text_of(const Value& value) {
   return {value.GetString(), value.GetStringLength()};
 }
 
+/// Small numbers stay: they are no matter of size.
+std::uint64_t shrunk(const Value& number, std::uint64_t shrink) {
+  const std::uint64_t value = number.GetUint64();
+  return value < 10'000 ? value : value / shrink;
+}
+
 void append_hex(std::string& out, std::string_view digits) {
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
     out += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
@@ -44,17 +50,17 @@ void append_each(std::string& out, std::string text, std::uint64_t count, bool r
   }
 }
 
-void append_part(std::string& out, const Value& part) {
+void append_part(std::string& out, const Value& part, std::uint64_t shrink) {
   if (part.IsString()) {
     for (const char c : text_of(part)) out += c == '\'' ? '"' : c;
   } else if (part.IsArray()) {
-    for (const Value& inner : part.GetArray()) append_part(out, inner);
+    for (const Value& inner : part.GetArray()) append_part(out, inner, shrink);
   } else if (part.HasMember("hex")) {
     append_hex(out, text_of(part["hex"]));
   } else if (part.HasMember("repeat")) {
     std::string once;
-    append_part(once, part["repeat"]);
-    const std::uint64_t count = part["count"].GetUint64();
+    append_part(once, part["repeat"], shrink);
+    const std::uint64_t count = shrunk(part["count"], shrink);
     if (once.size() == 1) {  // by far the most
       out.append(count, once[0]);
       return;
@@ -62,7 +68,7 @@ void append_part(std::string& out, const Value& part) {
     out.reserve(out.size() + once.size() * count);
     for (std::uint64_t i = 0; i < count; ++i) out += once;
   } else if (part.HasMember("each")) {
-    append_each(out, std::string(text_of(part["each"])), part["count"].GetUint64(),
+    append_each(out, std::string(text_of(part["each"])), shrunk(part["count"], shrink),
                 part.HasMember("reverse"));
   } else {
     throw std::runtime_error("unknown part in a recipe");
@@ -71,20 +77,20 @@ void append_part(std::string& out, const Value& part) {
 
 }  // namespace
 
-std::string Recipe::file() const {
+std::string Recipe::file(std::uint64_t shrink) const {
   rapidjson::Document row;
   row.Parse(json.data(), json.size());
   std::string out;
   if (row.HasMember("file")) {
-    append_part(out, row["file"]);
+    append_part(out, row["file"], shrink);
     return out;
   }
   out.assign(8, '\0');
-  append_part(out, row["header"]);
+  append_part(out, row["header"], shrink);
   const std::uint64_t length =
       row.HasMember("length") ? row["length"].GetUint64() : std::uint64_t{out.size() - 8};
   out.replace(0, 8, length_bytes(length));
-  if (row.HasMember("data")) out.append(row["data"].GetUint64(), '\0');
+  if (row.HasMember("data")) out.append(shrunk(row["data"], shrink), '\0');
   if (row.HasMember("cut")) out.resize(out.size() - row["cut"].GetUint64());
   return out;
 }
