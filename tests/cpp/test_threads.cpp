@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -122,6 +124,53 @@ TEST_CASE("many writers and readers of one path: a reader sees one whole file") 
           }
           return true;
         }) == 0);
+  CHECK(folder.count() == 1);
+}
+
+TEST_CASE("opening, slicing, closing and saving at once") {
+  const test::TempDir folder;
+  const OwnTensor tensor = test::tensor_of("t", Dtype::kU8, {64, 1000});
+  const std::vector<OwnTensor> tensors = {tensor};
+  safetensors::save_file(test::views_of(tensors), folder / "f");
+  for (const Backend backend : {Backend::kMmap, Backend::kPread}) {
+    std::mutex mutex;
+    auto current =
+        std::make_shared<const SafeOpen>(folder / "f", safetensors::OpenOptions{backend});
+    CHECK(failures_of([&](int i) {
+            for (int round = 0; round < 8; ++round) {
+              if (i % 4 == 0) {  // the handle that the others had may go away in their hands
+                auto own = std::make_shared<const SafeOpen>(folder / "f",
+                                                            safetensors::OpenOptions{backend});
+                const std::lock_guard lock(mutex);
+                current.swap(own);
+                continue;
+              }
+              if (i % 4 == 1) {
+                safetensors::save_file(test::views_of(tensors), folder / "f");
+                continue;
+              }
+              std::shared_ptr<const SafeOpen> file;
+              {
+                const std::lock_guard lock(mutex);
+                file = current;
+              }
+              const TensorView whole = file->get_tensor("t");
+              using safetensors::Index;
+              const auto& info = file->at("t");
+              const std::vector<Index> row = {Index::at(i)};
+              const auto runs = safetensors::byte_runs(safetensors::resolve(row, info.shape),
+                                                       info.shape, info.dtype);
+              std::vector<std::byte> to(runs.nbytes());
+              file->read(info, runs, to);
+              file.reset();
+              const auto wanted =
+                  std::span(tensor.bytes).subspan(static_cast<std::size_t>(i) * 1000, 1000);
+              if (!std::ranges::equal(to, wanted)) return false;
+              if (!std::ranges::equal(whole.bytes(), tensor.bytes)) return false;
+            }
+            return true;
+          }) == 0);
+  }
   CHECK(folder.count() == 1);
 }
 

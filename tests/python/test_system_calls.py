@@ -1,4 +1,4 @@
-"""What the package asks the system for, as strace sees it: files only, and none of them inherited."""
+"""What the package asks the system for, as strace sees it: files, and none of them inherited."""
 
 import re
 import shutil

@@ -156,6 +156,47 @@ def test_saves_in_parallel(tmp_path, module):
     assert len(list(tmp_path.iterdir())) == THREADS + 1
 
 
+def test_everything_at_once(tmp_path):
+    """Handles are opened, read, sliced and closed while the file is saved over and over."""
+    path = tmp_path / "one.safetensors"
+    for_numpy.save_file(ARRAYS, path, {"k": "v"})
+    shared = [
+        safe_open(path, ("pt", "np")[i % 2], backend=("mmap", "pread")[i // 2]) for i in range(4)
+    ]
+
+    def read(number, turn):
+        check_once(shared[number % 4], number, turn)
+
+    def reopen(number, turn):
+        file = safe_open(path, ("pt", "np")[number % 2], backend=("mmap", "pread")[turn % 2])
+        part = file.get_slice(NAMES[3])
+        check_once(file, number, turn)
+        file.close()
+        assert float(part[5:6][0, 8]) == 3
+
+    def save(number, turn):
+        module = (for_torch, for_numpy)[number % 2]
+        module.save_file(module.load_file(path), path, {"k": "v"})
+
+    def load(number, turn):
+        loaded = (for_torch, for_numpy)[number % 2].load_file(path, backend="pread")
+        assert float(loaded[NAMES[7]][63, 8]) == 7
+
+    roles = [read, reopen, save, load]
+    stop = time.monotonic() + 2
+
+    def work(number):
+        for turn in itertools.count():
+            roles[number // 2 % 4](number, turn)
+            if time.monotonic() > stop:
+                break
+
+    together(work)
+    for file in shared:
+        file.close()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["one.safetensors"]
+
+
 def test_loads_in_parallel_leave_the_garbage_collector_on(tmp_path):
     many = {f"t{i}": np.full(1, i, "f4") for i in range(2000)}
     path = handmade.write(tmp_path / "many.safetensors", many)
