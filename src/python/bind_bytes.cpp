@@ -68,14 +68,9 @@ class TypeTable {
       if (seen_[i]) continue;
       seen_[i] = true;
       const py::object key = to_unicode(name(info.dtype));
-      PyObject* const found = PyDict_GetItemWithError(types.ptr(), key.ptr());
-      if (found == nullptr) {
-        if (PyErr_Occurred() == nullptr) PyErr_SetObject(PyExc_KeyError, key.ptr());
-        throw py::error_already_set();
-      }
-      if (!torch_dtype(info.dtype).is(py::handle(found))) {
-        unusual_[i] = py::reinterpret_borrow<py::object>(found);
-      }
+      auto found = py::reinterpret_steal<py::object>(PyObject_GetItem(types.ptr(), key.ptr()));
+      if (!found) throw py::error_already_set();
+      if (!torch_dtype(info.dtype).is(found)) unusual_[i] = std::move(found);
     }
   }
 

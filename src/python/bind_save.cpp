@@ -42,26 +42,22 @@ void to_file(std::span<const TensorData> tensors, const std::filesystem::path& p
   });
 }
 
-py::dict dict_of(py::handle object) {
-  if (!PyDict_Check(object.ptr())) raise_wrong_type(object, "tensor_dict", "dict");
-  return py::reinterpret_borrow<py::dict>(object);
-}
-
 /// What the core is to write, and what keeps it alive.
 struct Collected {
   std::vector<TensorData> data;
   std::vector<std::vector<std::uint64_t>> shapes;
-  std::vector<py::object> keep_alive;
+  py::dict tensors;  // the call's own: what the caller does to theirs frees nothing
+  std::vector<py::object> prepared;
 };
 
 Collected collect_specs(py::handle tensors) {
+  if (!PyDict_Check(tensors.ptr())) raise_wrong_type(tensors, "tensor_dict", "dict");
   Collected result;
-  for (const auto& [key, value] : dict_of(tensors)) {
+  result.tensors = copy_of(tensors);
+  for (const auto& [key, value] : result.tensors) {
     const std::string_view tensor_name = text_of(key, "tensor_dict");
     if (!py::isinstance<TensorSpec>(value)) raise_wrong_type(value, "tensor_dict", "TensorSpec");
     result.data.push_back(py::cast<const TensorSpec&>(value).data(tensor_name));
-    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
-    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(value));
   }
   return result;
 }
@@ -70,8 +66,9 @@ Collected collect_specs(py::handle tensors) {
 /// `prepare`, which returns (array of bytes, type of the file, shape).
 Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
   Collected result;
-  result.shapes.reserve(arrays.size());
-  for (const auto& [key, value] : arrays) {
+  result.tensors = copy_of(arrays);
+  result.shapes.reserve(result.tensors.size());
+  for (const auto& [key, value] : result.tensors) {
     const std::string_view tensor_name = text_of(key, "tensor_dict");
     py::object array = py::reinterpret_borrow<py::object>(value);
     std::optional<Dtype> dtype;
@@ -95,8 +92,7 @@ Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
                            .bytes = {static_cast<const std::byte*>(stored.data()),
                                      static_cast<std::size_t>(stored.nbytes())},
                            .dtype = dtype.value()});
-    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
-    result.keep_alive.push_back(std::move(array));
+    if (array.ptr() != value.ptr()) result.prepared.push_back(std::move(array));
   }
   return result;
 }

@@ -75,11 +75,17 @@ py::list to_list(std::span<const std::uint64_t> values) {
   return list;
 }
 
+py::dict copy_of(py::handle dict) {
+  auto copy = py::reinterpret_steal<py::dict>(PyDict_Copy(dict.ptr()));
+  if (!copy) throw py::error_already_set();
+  return copy;
+}
+
 std::optional<Metadata> metadata_of(py::handle object) {
   if (object.is_none()) return std::nullopt;
   if (!PyDict_Check(object.ptr())) raise_wrong_type(object, "metadata", "dict");
   Metadata metadata;
-  for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(object)) {
+  for (const auto& [key, value] : copy_of(object)) {
     metadata.emplace(text_of(key, "metadata"), text_of(value, "metadata"));
   }
   return metadata;

@@ -67,6 +67,10 @@ class GcPause {
   return object;
 }
 
+/// A copy of a dict, with the same objects in it. To look at objects can run Python code, and let
+/// other threads run: either may change the caller's dict, but not the copy.
+[[nodiscard]] py::dict copy_of(py::handle dict);
+
 [[nodiscard]] py::list to_list(std::span<const std::uint64_t> values);
 
 /// Metadata of a dict of str to str, or none of None.

@@ -276,10 +276,10 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
   if constexpr (std::endian::native == std::endian::big) return std::nullopt;
   if (torch_state.exchange == nullptr || !may_use_exchange) return std::nullopt;
   TorchTensors result;
-  result.data.reserve(tensors.size());
-  result.shapes.reserve(tensors.size());
-  result.keep_alive.reserve(2 * tensors.size());
-  for (const auto& [key, value] : tensors) {
+  result.tensors = copy_of(tensors);
+  result.data.reserve(result.tensors.size());
+  result.shapes.reserve(result.tensors.size());
+  for (const auto& [key, value] : result.tensors) {
     const PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()));
     if (type != torch_state.tensor_type.ptr() && type != torch_state.parameter_type.ptr()) {
       return std::nullopt;
@@ -310,8 +310,6 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
                            .shape = shape,
                            .bytes = {data, static_cast<std::size_t>(nbits / 8)},
                            .dtype = *dtype});
-    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(key));
-    result.keep_alive.push_back(py::reinterpret_borrow<py::object>(value));
   }
   if (any_overlap(result.data)) return std::nullopt;
   return result;

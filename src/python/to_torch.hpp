@@ -31,12 +31,12 @@ void import_torch();
 [[nodiscard]] py::object move_to_device(py::object tensor, const Device& device);
 
 /// Views of the tensors in `tensors`, a dict of str to Tensor; nothing when one of them is not a
-/// plain contiguous CPU tensor with memory of its own. `names` and `shapes` back the views, and
-/// `keep_alive` the tensors, since another thread may change the dict.
+/// plain contiguous CPU tensor with memory of its own. `shapes` backs the views, and so does
+/// `tensors`: a copy of the dict, which other threads may change.
 struct TorchTensors {
   std::vector<TensorData> data;
   std::vector<std::vector<std::uint64_t>> shapes;
-  std::vector<py::object> keep_alive;
+  py::dict tensors;
 };
 [[nodiscard]] std::optional<TorchTensors> collect_torch(const py::dict& tensors);
 
