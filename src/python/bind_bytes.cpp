@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "gil.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
 
@@ -10,7 +11,7 @@ namespace safetensors::python {
 namespace {
 
 void copy_without_gil(std::span<const CopyPiece> pieces) {
-  const py::gil_scoped_release release;
+  const GilRelease release;
   copy_all(pieces, python_interrupt());
 }
 

@@ -1,6 +1,7 @@
 // safe_open, and _safe_open_handle for files that are open already.
 #include <cstring>
 
+#include "gil.hpp"
 #include "open_file.hpp"
 #include "slice_handle.hpp"
 
@@ -38,7 +39,7 @@ std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py:
                                   py::handle backend) {
   const std::filesystem::path path = path_of(filename, "filename");
   return std::make_unique<Handle>(open(framework, device, backend, [&](OpenOptions options) {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     return SafeOpen(path, options);
   }));
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "gil.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
@@ -28,7 +29,7 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
   const std::span<std::byte> to(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr())),
                                 static_cast<std::size_t>(plan.total_nbytes));
   advise_huge_pages(to);
-  const py::gil_scoped_release release;
+  const GilRelease release;
   serialize_to(plan, tensors, to, python_interrupt());
   return bytes;
 }
@@ -36,7 +37,7 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
 void to_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
              const std::optional<Metadata>& metadata, bool fsync) {
   saving([&] {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     save_file(tensors, path, pointer_to(metadata),
               {.fsync = fsync, .interrupt = python_interrupt()});
   });

@@ -1,5 +1,6 @@
 // PySafeSlice and TensorMeta.
 #include "errors.hpp"
+#include "gil.hpp"
 #include "python_index.hpp"
 #include "slice_handle.hpp"
 #include "to_numpy.hpp"
@@ -59,7 +60,7 @@ py::object SliceHandle::read_selection(const Selection& selection) const {
   const ByteRuns runs = byte_runs(selection, info_->shape, info_->dtype);
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(runs.nbytes()));
   {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     file_->file().read(*info_, runs, buffer->bytes(), python_interrupt());
   }
   const std::span<std::byte> bytes = buffer->bytes();

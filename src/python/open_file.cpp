@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "errors.hpp"
+#include "gil.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
 
@@ -172,13 +173,13 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
 
 TensorView OpenFile::view(const TensorInfo& info) const {
   if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
-  const py::gil_scoped_release release;
+  const GilRelease release;
   return file_.get_tensor(info, python_interrupt());
 }
 
 std::vector<TensorView> OpenFile::views() const {
   if (is_mapped()) return file_.get_tensors();
-  const py::gil_scoped_release release;
+  const GilRelease release;
   return file_.get_tensors(python_interrupt());
 }
 

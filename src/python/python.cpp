@@ -3,12 +3,13 @@
 #include <cerrno>
 
 #include "errors.hpp"
+#include "gil.hpp"
 
 namespace safetensors::python {
 
 Interrupt python_interrupt() {
   return [] {
-    const py::gil_scoped_acquire gil;
+    const GilTaken gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   };
 }

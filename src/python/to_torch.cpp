@@ -10,6 +10,7 @@
 
 #include "dlpack.hpp"
 #include "errors.hpp"
+#include "gil.hpp"
 #include "torch_types.hpp"
 
 namespace safetensors::python {
@@ -260,7 +261,7 @@ py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const D
   auto* const data =
       reinterpret_cast<std::byte*>(py::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
   {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     file.read(info, {data, static_cast<std::size_t>(info.nbytes())}, python_interrupt());
   }
   return move_to_device(tensor, device);

@@ -370,3 +370,39 @@ def test_an_error_while_loading_leaves_it_so_too(tmp_path, load, enabled):
     with pytest.raises(SafetensorError):
         load(path)
     assert gc.isenabled() is enabled
+
+
+def test_interpreter_exits_while_daemon_threads_read_and_save(tmp_path):
+    script = """
+        import os, sys, threading, time
+        import numpy as np
+        from safetensors.numpy import load, load_file, save, save_file
+
+        folder = sys.argv[1]
+        arrays = {"a": np.zeros(30 << 20, "u1")}
+        path = os.path.join(folder, "read")
+        save_file(arrays, path)
+        data = save(arrays)
+        begun = threading.Semaphore(0)
+
+        def repeat(call):
+            call()
+            begun.release()
+            while True:
+                call()
+
+        calls = [
+            lambda: load_file(path, backend="pread"),
+            lambda: load(data),
+            lambda: save(arrays),
+            lambda: save_file(arrays, os.path.join(folder, "saved")),
+        ]
+        for call in calls:
+            threading.Thread(target=repeat, args=(call,), daemon=True).start()
+        for call in calls:
+            begun.acquire()
+    """
+    for _ in range(5):
+        done = children.run_raw(script, tmp_path)
+        assert done.returncode == 0
+        assert done.stderr == ""
