@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <complex>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,8 @@ using safetensors::Index;
 using safetensors::TensorView;
 
 namespace {
+
+constexpr bool kIsLittleEndian = std::endian::native == std::endian::little;
 
 /// A view of `bytes` from `skip` on.
 TensorView view_of(Dtype dtype, std::span<std::byte> bytes, std::size_t skip = 0) {
@@ -33,6 +36,11 @@ std::string outcome(Dtype dtype, std::size_t skip = 0) {
 TEST_CASE("the elements") {
   std::vector<float> values = {1.5F, -2.0F, 3.25F};
   const TensorView view = view_of(Dtype::kF32, std::as_writable_bytes(std::span(values)));
+  if (!kIsLittleEndian) {
+    const test::ErrorCode code = test::error_of([&] { (void)view.data<float>(); }).code();
+    CHECK(code == test::ErrorCode::kInvalidArgument);
+    return;
+  }
   const std::span<const float> data = view.data<float>();
   REQUIRE(data.size() == 3);
   CHECK(data[2] == 3.25F);
@@ -43,13 +51,15 @@ TEST_CASE("the elements") {
 }
 
 TEST_CASE("another type, or bytes that are not aligned for it, are refused") {
-  CHECK(outcome<float>(Dtype::kF32) == "ok");
+  // Elements of several bytes cannot be looked at in place where the order is another.
+  const std::string in_place = kIsLittleEndian ? "ok" : "kInvalidArgument";
+  CHECK(outcome<float>(Dtype::kF32) == in_place);
   CHECK(outcome<float>(Dtype::kF64) == "kInvalidArgument");
   CHECK(outcome<std::int32_t>(Dtype::kF32) == "kInvalidArgument");
   CHECK(outcome<std::int16_t>(Dtype::kBF16) == "kInvalidArgument");
   CHECK(outcome<std::uint8_t>(Dtype::kF4) == "kInvalidArgument");
   CHECK(outcome<bool>(Dtype::kU8) == "kInvalidArgument");
-  CHECK(outcome<float>(Dtype::kF32, 4) == "ok");
+  CHECK(outcome<float>(Dtype::kF32, 4) == in_place);
   CHECK(outcome<float>(Dtype::kF32, 1) == "kInvalidArgument");
   CHECK(outcome<double>(Dtype::kF64, 4) == "kInvalidArgument");
   CHECK(outcome<std::uint8_t>(Dtype::kU8, 1) == "ok");
@@ -57,8 +67,10 @@ TEST_CASE("another type, or bytes that are not aligned for it, are refused") {
 
 TEST_CASE("copy_to: aligned or not, the right size only") {
   const std::vector<std::uint32_t> values = {1, 2, 0xFFFFFFFF};
-  std::vector<std::byte> bytes(13);
-  std::memcpy(bytes.data() + 1, values.data(), 12);
+  std::vector<std::byte> bytes(13, std::byte{0xFF});
+  for (const std::size_t zero : {2U, 3U, 4U, 6U, 7U, 8U}) bytes[zero] = std::byte{0};
+  bytes[1] = std::byte{1};
+  bytes[5] = std::byte{2};
   const TensorView view = view_of(Dtype::kU32, bytes, 1);
   std::vector<std::uint32_t> copied(3);
   view.copy_to(std::span(copied));
@@ -69,7 +81,7 @@ TEST_CASE("copy_to: aligned or not, the right size only") {
   CHECK(test::outcome_of([&] { view.copy_to(std::span(other)); }) == "kInvalidArgument");
   const TensorView none = view_of(Dtype::kU32, {});
   none.copy_to(std::span<std::uint32_t>());
-  CHECK(none.data<std::uint32_t>().empty());
+  if (kIsLittleEndian) CHECK(none.data<std::uint32_t>().empty());
 }
 
 TEST_CASE("copy_to gives the values that the file's bytes mean, on every machine") {
