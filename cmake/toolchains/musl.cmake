@@ -1,0 +1,10 @@
+# 64-bit x86 Linux with musl, by Zig's clang and libc++; the programs are static and run anywhere.
+# ZIG in the environment is the path of the program zig.
+# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR: a folder that holds nothing else.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR x86_64)
+set(CMAKE_CXX_COMPILER $ENV{ZIG} c++ -target x86_64-linux-musl)
+set(CMAKE_CXX_ARCHIVE_CREATE "$ENV{ZIG} ar qc <TARGET> <LINK_FLAGS> <OBJECTS>")
+set(CMAKE_CXX_ARCHIVE_FINISH "$ENV{ZIG} ranlib <TARGET>")
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)

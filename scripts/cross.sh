@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Builds the C++ library and its tests for other machines, and runs the tests in emulators.
+#
+#   bash scripts/cross.sh TARGET...
+#
+# aarch64    64-bit Arm, run under qemu-user
+# s390x      IBM Z, which is big-endian, run under qemu-user
+# windows    by MinGW-w64, run under Wine
+# musl       Linux with musl instead of glibc, by Zig; runs here
+# macos      Apple's systems, by Zig: compiled and linked, not run
+#
+# Tests that parse headers of tens of megabytes, or that measure time, are left out: an emulator
+# makes them slow and says nothing new. EVERYTHING=1 runs them too.
+# The programs are taken from PATH; .ci/run installs them.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/common.sh
+source scripts/common.sh
+
+(($#)) || die "name a target: aarch64 s390x windows musl macos"
+
+# Headers of the host's system must not come along with RapidJSON's and doctest's.
+headers=$PWD/build/cross/include
+mkdir -p "$headers"
+for name in rapidjson doctest; do
+  for folder in "${HEADERS:-/usr/include}" /usr/local/include; do
+    [[ -d $folder/$name ]] && ln -sfn "$folder/$name" "$headers/$name"
+  done
+  [[ -d $headers/$name/ ]] || die "no headers of $name: set HEADERS to the folder they are in"
+done
+
+test_options="--test-case-exclude=heavy rows*,time is linear*"
+[[ -z ${EVERYTHING:-} ]] || test_options=
+
+# zig_path: the compiler, from the Python package ziglang.
+zig_path() {
+  "${PYTHON:-python3}" -c 'import os, ziglang; print(os.path.join(ziglang.__path__[0], "zig"))'
+}
+
+# build NAME TOOLCHAIN: into build/cross/NAME, at the optimisation of the preset "dev".
+build() {
+  cmake -S . -B "build/cross/$1" -G Ninja \
+    -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/$2.cmake" \
+    -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
+    -DSAFETENSORS_WERROR=ON -DSAFETENSORS_BUILD_TESTS=ON \
+    -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR="$headers" \
+    -DSAFETENSORS_DOCTEST_INCLUDE_DIR="$headers" \
+    -DSAFETENSORS_TEST_OPTIONS="$test_options"
+  cmake --build "build/cross/$1"
+}
+
+# The temporaries that must not compile are the same for every target.
+run_tests() {
+  ctest --test-dir "build/cross/$1" --output-on-failure --parallel "$(nproc)" \
+    --exclude-regex '^refused_'
+}
+
+aarch64() {
+  build aarch64 aarch64-linux
+  run_tests aarch64
+}
+
+s390x() {
+  build s390x s390x-linux
+  run_tests s390x
+}
+
+windows() {
+  export WINEPREFIX=${WINEPREFIX:-$PWD/build/cross/wine}
+  build windows mingw-w64
+  run_tests windows
+}
+
+musl() {
+  ZIG=$(zig_path)
+  export ZIG
+  build musl musl
+  run_tests musl
+}
+
+macos() {
+  ZIG=$(zig_path)
+  export ZIG
+  build macos macos
+  note "macos: compiled and linked, not run"
+}
+
+for target in "$@"; do
+  case $target in
+    aarch64 | s390x | windows | musl | macos) ;;
+    *) die "unknown target: $target" ;;
+  esac
+  heading "$target"
+  # In a process of its own, so that set -e ends it at its first failure.
+  (set -e; "$target")
+done
