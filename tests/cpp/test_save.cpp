@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -47,6 +49,35 @@ TEST_CASE("a file, its bytes in memory, and the plan agree") {
     CHECK(opened.header().has_metadata() == (given != nullptr));
   }
   CHECK(folder.count() == 1);
+}
+
+TEST_CASE("the bytes that official safetensors and the Python package write") {
+  // tests/python/test_save_values.py writes the same; official 0.8.0 wrote the file.
+  if constexpr (std::endian::native == std::endian::little) {
+    const auto shape = [](std::vector<std::uint64_t> sizes) { return sizes; };
+    const std::array b = {0.0F, 1.0F, 2.0F, 3.0F};
+    const std::array a = {1.5F, -2.0F, 0.25F};
+    const std::array<std::int64_t, 1> scalar = {7};
+    const std::array flag = {true, false};
+    const std::array<std::uint16_t, 2> half = {0x3C00, 0xC000};
+    const std::array<float, 0> empty = {};
+    const auto b_shape = shape({2, 2});
+    const auto a_shape = shape({3});
+    const auto pair = shape({2});
+    const auto empty_shape = shape({0, 3});
+    const std::vector<TensorData> tensors = {
+        safetensors::tensor_data("b", b_shape, b),
+        safetensors::tensor_data("a", a_shape, a),
+        safetensors::tensor_data("\xC3\xA9", {}, scalar),
+        safetensors::tensor_data("flag", pair, flag),
+        {"half", pair, std::as_bytes(std::span(half)), Dtype::kF16},
+        safetensors::tensor_data("empty", empty_shape, empty)};
+    const Metadata metadata = {{"format", "np"}};
+    const test::TempDir folder;
+    save_file(tensors, folder / "f", &metadata);
+    CHECK(test::read_text(folder / "f") == test::read_text(test::fs::path(SAFETENSORS_SOURCE_DIR) /
+                                                           "tests/data/golden.safetensors"));
+  }
 }
 
 TEST_CASE("no tensors, and tensors without bytes") {

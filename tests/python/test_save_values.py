@@ -1,6 +1,7 @@
 """What is saved is what the array or tensor says it holds."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -299,3 +300,19 @@ def test_parts_of_one_storage_that_do_not_meet_are_saved():
     assert loaded["a"].tolist() == [0, 1, 2]
     assert loaded["b"].tolist() == [3, 4, 5]
     assert tuple(loaded["none"].shape) == (0,)
+
+
+def test_golden_bytes(tmp_path):
+    """The bytes that official 0.8.0 wrote, and that the C++ tests write as well."""
+    tensors = {
+        "b": np.arange(4, dtype=np.float32).reshape(2, 2),
+        "a": np.array([1.5, -2, 0.25], dtype=np.float32),
+        "\u00e9": np.array(7, dtype=np.int64),
+        "flag": np.array([True, False]),
+        "half": np.array([1, -2], dtype=np.float16),
+        "empty": np.zeros((0, 3), dtype=np.float32),
+    }
+    path = tmp_path / "f"
+    for_numpy.save_file(tensors, path, metadata={"format": "np"})
+    golden = Path(__file__).parents[1] / "data" / "golden.safetensors"
+    assert path.read_bytes() == golden.read_bytes()
