@@ -210,7 +210,7 @@ TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
   };
   Selection selection = resolve(indices, info.shape);
   const ByteRuns runs = byte_runs(selection, info.shape, info.dtype);
-  auto part = std::make_shared<const Part>(
+  const auto part = std::make_shared<const Part>(
       Part{file_, std::move(selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
   read(info, runs, part->bytes.bytes(), interrupt);
   return {info.name, info.dtype, part->shape, part->bytes.bytes(), part, part};

@@ -44,7 +44,8 @@ struct CopyPiece {
   std::size_t nbytes;
 };
 
-/// Copies all pieces, by several threads when there is enough to copy.
+/// Copies all pieces, by several threads when there is enough to copy. Throws what `interrupt`
+/// throws; then some pieces are copied and some are not.
 SAFETENSORS_API void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt = {});
 
 }  // namespace safetensors

@@ -41,6 +41,12 @@ inline constexpr bool kIsSigned =
 template <typename T>
 [[nodiscard]] constexpr bool holds(Dtype dtype) noexcept {
   if (std::is_same_v<T, std::byte>) return true;
+#if defined(__STDCPP_FLOAT16_T__)
+  if (std::is_same_v<T, std::float16_t>) return dtype == Dtype::kF16;
+#endif
+#if defined(__STDCPP_BFLOAT16_T__)
+  if (std::is_same_v<T, std::bfloat16_t>) return dtype == Dtype::kBF16;
+#endif
   switch (dtype) {
     case Dtype::kF64:
       return std::is_same_v<T, double>;
@@ -61,16 +67,8 @@ template <typename T>
     case Dtype::kU32:
       return kIsUnsigned<T, 4>;
     case Dtype::kU16:
-      return kIsUnsigned<T, 2>;
     case Dtype::kF16:
-#if defined(__STDCPP_FLOAT16_T__)
-      if (std::is_same_v<T, std::float16_t>) return true;
-#endif
-      return kIsUnsigned<T, 2>;
     case Dtype::kBF16:
-#if defined(__STDCPP_BFLOAT16_T__)
-      if (std::is_same_v<T, std::bfloat16_t>) return true;
-#endif
       return kIsUnsigned<T, 2>;
     case Dtype::kU8:
     case Dtype::kF8E5M2:
@@ -133,16 +131,16 @@ SAFETENSORS_API void check_size(const TensorInfo& info, std::uint64_t nbytes, st
 /// Turns the file's bytes, which `elements` holds, into this machine's values, in place.
 template <Element T, std::size_t kExtent>
 void to_values(std::span<T, kExtent> elements) noexcept {
-  auto* byte = reinterpret_cast<std::byte*>(elements.data());
   if constexpr (std::is_same_v<T, bool>) {
+    auto* byte = reinterpret_cast<std::byte*>(elements.data());
     for (std::size_t i = 0; i < elements.size(); ++i) byte[i] = std::byte{byte[i] != std::byte{0}};
-  }
-  if constexpr (!kInFileOrder<T>) {
+  } else if constexpr (!kInFileOrder<T>) {
     // A complex number is two numbers, each with its own byte order.
     constexpr std::size_t kWord =
         std::is_same_v<T, std::complex<float>> ? sizeof(float) : sizeof(T);
-    for (std::size_t i = 0; i < elements.size_bytes(); i += kWord, byte += kWord) {
-      std::reverse(byte, byte + kWord);
+    auto* word = reinterpret_cast<std::byte*>(elements.data());
+    for (std::size_t i = 0; i < elements.size_bytes(); i += kWord, word += kWord) {
+      std::reverse(word, word + kWord);
     }
   }
 }

@@ -7,6 +7,10 @@
 //     auto t = f.get_tensor(key);
 //     // t.dtype, t.shape, t.bytes(), t.data<float>()
 //   }
+//
+// What holds unless a declaration says otherwise: functions may be called from many threads at
+// once, and objects be read by many; arguments are only looked at during the call; what is thrown
+// is Error (or std::bad_alloc), and then nothing has happened.
 #pragma once
 
 #include "safetensors/buffer.hpp"

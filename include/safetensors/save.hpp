@@ -15,6 +15,7 @@
 #include "safetensors/buffer.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/element.hpp"
+#include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
 
 namespace safetensors {
@@ -29,16 +30,19 @@ struct TensorData {
 
 /// The tensor of that name whose elements are `values`, a vector, array or span, as save_file takes
 /// it. Their type says the dtype: F32 for float, BOOL for bool, and so on (dtype_of); for dtypes
-/// without a C++ type of their own make a TensorData of the bytes. Views its arguments. Not for
-/// big-endian machines, whose values are not the file's bytes.
+/// without a C++ type of their own make a TensorData of the bytes. Views its arguments. Throws
+/// Error kInvalidArgument on big-endian machines, whose values of several bytes are not the file's
+/// bytes.
 template <std::ranges::contiguous_range Range>
   requires(std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range> &&
-           dtype_of<std::ranges::range_value_t<Range>>().has_value() &&
-           detail::kInFileOrder<std::ranges::range_value_t<Range>>)
+           dtype_of<std::ranges::range_value_t<Range>>().has_value())
 [[nodiscard]] TensorData tensor_data(std::string_view name, std::span<const std::uint64_t> shape,
                                      Range&& values) {
-  return {name, shape, std::as_bytes(std::span(values)),
-          *dtype_of<std::ranges::range_value_t<Range>>()};
+  using Value = std::ranges::range_value_t<Range>;
+  if constexpr (!detail::kInFileOrder<Value>) {
+    fail(ErrorCode::kInvalidArgument, "files are little-endian, this machine is not");
+  }
+  return {name, shape, std::as_bytes(std::span(values)), *dtype_of<Value>()};
 }
 
 /// Metadata to be written. Sorted, so that the same input gives the same file.
@@ -74,7 +78,7 @@ SAFETENSORS_API void save_file(std::span<const TensorData> tensors,
                                const Metadata* metadata = nullptr, const SaveOptions& options = {});
 
 /// Writes the file that `plan` describes to `to`, which has plan.total_nbytes bytes. `tensors` are
-/// those the plan was made of.
+/// those the plan was made of. Throws Error kInvalidArgument when `to` has another size.
 SAFETENSORS_API void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,
                                   std::span<std::byte> to, const Interrupt& interrupt = {});
 

@@ -40,7 +40,8 @@ class SAFETENSORS_API TensorView {
   /// The tensor's bytes: little-endian, C order, not aligned.
   [[nodiscard]] std::span<const std::byte> bytes() const& noexcept { return bytes_; }
   std::span<const std::byte> bytes() const&& = delete;  // would outlive its owner
-  /// The same, to write to: changes this process's private pages, never the file.
+  /// The same, to write to: changes this process's private pages, never the file. Other views of
+  /// the tensor see it; it is the caller's to order with their reads.
   [[nodiscard]] std::span<std::byte> writable_bytes() const& noexcept { return bytes_; }
   std::span<std::byte> writable_bytes() const&& = delete;
   /// Size in bytes.

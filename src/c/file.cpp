@@ -81,14 +81,17 @@ void read_all_of(const safetensors_file& file, std::span<const TensorInfo> infos
 }  // namespace
 
 safetensors_file::safetensors_file(safetensors::SafeOpen open)
-    : open_(std::move(open)), data_nbytes_(data_nbytes_of(header())) {
+    : open_(std::move(open)), header_(&open_->header()), data_nbytes_(data_nbytes_of(*header_)) {
   if (const auto mapping = open_->mapping()) {
     data_ = mapping->bytes().last(static_cast<std::size_t>(data_nbytes_));
   }
 }
 
 safetensors_file::safetensors_file(safetensors::Header header, std::span<const std::byte> data)
-    : header_(std::move(header)), data_(data), data_nbytes_(data_nbytes_of(*header_)) {}
+    : own_header_(std::move(header)),
+      header_(&*own_header_),
+      data_(data),
+      data_nbytes_(data_nbytes_of(*header_)) {}
 
 std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
                                                        std::uint64_t end) const {
@@ -159,6 +162,7 @@ std::int32_t safetensors_open_header(const void* json, std::size_t nbytes,
   });
 }
 
+// NOLINTNEXTLINE(misc-const-correctness): who closes a file must own it
 void safetensors_close(safetensors_file* file) { delete file; }
 
 std::size_t safetensors_count(const safetensors_file* file) {

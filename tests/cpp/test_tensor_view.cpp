@@ -101,12 +101,12 @@ TEST_CASE("copy_to gives the values that the file's bytes mean, on every machine
 }
 
 TEST_CASE("a slice is a view where its bytes stand together, else it can be copied") {
-  std::vector<std::uint16_t> values(24);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i);
+  std::vector<std::uint8_t> values(24);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint8_t>(i);
   const std::vector<std::uint64_t> shape = {4, 6};
   auto owner = std::make_shared<int>(1);
   const auto make = [&] {
-    return TensorView("t", Dtype::kU16, shape, std::as_writable_bytes(std::span(values)), nullptr,
+    return TensorView("t", Dtype::kU8, shape, std::as_writable_bytes(std::span(values)), nullptr,
                       owner);
   };
   const TensorView view = make();
@@ -116,24 +116,24 @@ TEST_CASE("a slice is a view where its bytes stand together, else it can be copi
   REQUIRE(rows.has_value());
   CHECK(std::vector<std::uint64_t>(rows->shape.begin(), rows->shape.end()) ==
         std::vector<std::uint64_t>{2, 6});
-  CHECK(rows->data<std::uint16_t>()[0] == 6);
+  CHECK(rows->data<std::uint8_t>()[0] == 6);
   CHECK(rows->owner() == owner);
   const auto part = rows->slice({Index::at(-1), Index::slice(2, 4)});
   REQUIRE(part.has_value());
   CHECK(part->shape.size() == 1);
-  CHECK(part->data<std::uint16_t>()[1] == 15);
-  CHECK(view.slice({})->nbytes() == 48);
+  CHECK(part->data<std::uint8_t>()[1] == 15);
+  CHECK(view.slice({})->nbytes() == 24);
   CHECK(view.slice({Index::slice(2, 2)})->nbytes() == 0);
 
   CHECK_FALSE(view.slice({Index::all(), Index::at(0)}).has_value());
   CHECK_FALSE(view.slice({Index::slice({}, {}, 2)}).has_value());
-  std::vector<std::uint16_t> column(4);
+  std::vector<std::uint8_t> column(4);
   view.copy_slice_to({Index::all(), Index::at(-1)}, std::span(column));
-  CHECK(column == std::vector<std::uint16_t>{5, 11, 17, 23});
-  std::vector<std::uint16_t> steps(6);
+  CHECK(column == std::vector<std::uint8_t>{5, 11, 17, 23});
+  std::vector<std::uint8_t> steps(6);
   const std::vector<Index> indices = {Index::slice({}, {}, 2), Index::slice(0, {}, 2)};
   view.copy_slice_to(indices, std::span(steps));
-  CHECK(steps == std::vector<std::uint16_t>{0, 2, 4, 12, 14, 16});
+  CHECK(steps == std::vector<std::uint8_t>{0, 2, 4, 12, 14, 16});
   const auto copy = [&](auto span, std::initializer_list<Index> taken) {
     return test::outcome_of([&] { view.copy_slice_to(taken, span); });
   };
