@@ -1,0 +1,23 @@
+# Runs PROGRAMS with ARGUMENTS: all must succeed and print the same text: LINES lines, which
+# match WANTED.
+set(first "")
+foreach(program IN LISTS PROGRAMS)
+  execute_process(COMMAND ${EMULATOR} ${program} ${ARGUMENTS}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${program}: status ${status}: ${error}")
+  endif()
+  if(first STREQUAL "")
+    set(first "${output}")
+  elseif(NOT output STREQUAL first)
+    message(FATAL_ERROR "${program} says\n${output}\nbut the first one\n${first}")
+  endif()
+endforeach()
+string(REGEX MATCHALL "\n" lines "${first}")
+list(LENGTH lines count)
+if(NOT count EQUAL LINES)
+  message(FATAL_ERROR "the programs say ${count} lines, not ${LINES}:\n${first}")
+endif()
+if(NOT first MATCHES "${WANTED}")
+  message(FATAL_ERROR "the programs say\n${first}\nwhich does not match ${WANTED}")
+endif()
