@@ -1,14 +1,31 @@
-# What `cmake --install` puts in place: headers, the library, and files for find_package.
+# What `cmake --install` puts in place: headers, the library, and files for find_package and
+# pkg-config. Components: runtime (a shared library) and development (all the rest). Static and
+# shared may be installed into one prefix, by two builds.
 include(CMakePackageConfigHelpers)
 set(SAFETENSORS_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/safetensors)
+if(BUILD_SHARED_LIBS)
+  set(SAFETENSORS_KIND shared)
+else()
+  set(SAFETENSORS_KIND static)
+endif()
 
-install(TARGETS safetensors EXPORT safetensorsTargets
-  COMPONENT development
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+install(TARGETS safetensors EXPORT safetensors-${SAFETENSORS_KIND}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    COMPONENT runtime NAMELINK_COMPONENT development
+  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
 install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development)
-install(EXPORT safetensorsTargets NAMESPACE safetensors::
+
+# For a C program the C++ run-time library is a library like others.
+foreach(name stdc++ c++)
+  if(name IN_LIST CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
+    set(SAFETENSORS_CXX_LIBRARY ${name})
+    break()
+  endif()
+endforeach()
+
+install(EXPORT safetensors-${SAFETENSORS_KIND} NAMESPACE safetensors::
+  FILE safetensors-${SAFETENSORS_KIND}-targets.cmake
   DESTINATION ${SAFETENSORS_CMAKE_DIR} COMPONENT development)
 configure_package_config_file(cmake/safetensorsConfig.cmake.in
   ${PROJECT_BINARY_DIR}/safetensorsConfig.cmake INSTALL_DESTINATION ${SAFETENSORS_CMAKE_DIR})
@@ -17,3 +34,19 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/safetensorsConfigVersion.
 install(FILES ${PROJECT_BINARY_DIR}/safetensorsConfig.cmake
               ${PROJECT_BINARY_DIR}/safetensorsConfigVersion.cmake
   DESTINATION ${SAFETENSORS_CMAKE_DIR} COMPONENT development)
+
+# Relative to where the file lies: `cmake --install --prefix` may move everything.
+set(SAFETENSORS_PC_DIR ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH SAFETENSORS_PC_LIBDIR ${SAFETENSORS_PC_DIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+file(RELATIVE_PATH SAFETENSORS_PC_INCLUDEDIR ${SAFETENSORS_PC_DIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+set(SAFETENSORS_PC_CFLAGS "")
+if(NOT BUILD_SHARED_LIBS)
+  set(SAFETENSORS_PC_CFLAGS " -DSAFETENSORS_STATIC")
+endif()
+set(SAFETENSORS_PC_PRIVATE -pthread)
+if(SAFETENSORS_CXX_LIBRARY)
+  string(PREPEND SAFETENSORS_PC_PRIVATE "-l${SAFETENSORS_CXX_LIBRARY} ")
+endif()
+configure_file(cmake/safetensors.pc.in ${PROJECT_BINARY_DIR}/safetensors.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/safetensors.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

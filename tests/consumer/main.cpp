@@ -15,8 +15,7 @@ int failed(const char* what) {
 int use(const std::string& path) {
   const std::vector<float> values = {1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F};
   const std::vector<std::uint64_t> shape = {2, 3};
-  const safetensors::TensorData tensor{"weight", shape, std::as_bytes(std::span(values)),
-                                       safetensors::Dtype::kF32};
+  const safetensors::TensorData tensor = safetensors::tensor_data("weight", shape, values);
   const safetensors::Metadata metadata = {{"format", "pt"}};
   safetensors::save_file({&tensor, 1}, path, &metadata);
 
@@ -33,6 +32,18 @@ int use(const std::string& path) {
   std::array<float, 2> column{};
   file.read(info, runs, std::as_writable_bytes(std::span(column)));
   if (column[0] != 3.0F || column[1] != 6.0F) return failed("column");
+
+  const safetensors::TensorView row = file.get_slice("weight", {safetensors::Index::at(1)});
+  if (row.shape.size() != 1 || row.data<float>()[0] != 4.0F) return failed("a row");
+  column = {};
+  file.copy_slice_to("weight", indices, column);
+  if (column[1] != 6.0F) return failed("a column, by its type");
+  std::vector<float> all(6);
+  file.copy_to("weight", all);
+  if (all != values) return failed("all elements");
+  const safetensors::TensorRead read{&info, std::as_writable_bytes(std::span(all))};
+  file.read({&read, 1});
+  if (file.header().find_metadata("format") != "pt") return failed("metadata");
 
   // Thrown inside the library, caught outside by its type: one type for both.
   try {

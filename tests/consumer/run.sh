@@ -1,31 +1,181 @@
 #!/bin/sh
-# Builds the consumer against an installed library, static and shared.
+# Builds programs in C++ and C against an installed library, in all ways there are: find_package and
+# pkg-config, static and shared, and as a part of a project.
 #
 #   tests/consumer/run.sh BUILD_DIR    BUILD_DIR holds a built static library
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
 build=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror"
 
-use() { # use PREFIX: builds and runs the consumer; no folder of the source is in sight
-  cp -r "$here" "$work/source"
-  awk '/^```cpp/ {on = 1; next} /^```/ {on = 0} on' "$here/../../README.md" >"$work/source/readme.cpp"
-  cmake -S "$work/source" -B "$1-consumer" -DCMAKE_PREFIX_PATH="$1" -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror" >"$work/log" ||
-    { cat "$work/log"; exit 1; }
-  cmake --build "$1-consumer"
-  ctest --test-dir "$1-consumer" --output-on-failure
-  rm -rf "$work/source"
+fail() {
+  echo "consumer: $*" >&2
+  exit 1
 }
 
-cmake --install "$build" --prefix "$work/static" --component development >/dev/null
-test -f "$work"/static/lib*/libsafetensors.a
-use "$work/static"
+# quietly COMMAND...: shows what it says only if it fails.
+quietly() {
+  "$@" >"$work/log" 2>&1 || {
+    cat "$work/log" >&2
+    fail "failed: $*"
+  }
+}
 
-cmake -S "$here/../.." -B "$work/build" -DBUILD_SHARED_LIBS=ON -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_INSTALL_PREFIX="$work/shared" >/dev/null
-cmake --build "$work/build" --parallel 2
-cmake --install "$work/build" --component development >/dev/null
-use "$work/shared"
-echo "consumer: static and shared work"
+# refused WHAT TEXT COMMAND...: it must fail, and say TEXT.
+refused() {
+  what=$1 text=$2
+  shift 2
+  if "$@" >"$work/log" 2>&1; then fail "not refused: $what"; fi
+  grep -q "$text" "$work/log" || {
+    cat "$work/log" >&2
+    fail "refused for another reason: $what"
+  }
+}
+
+# blocks LANGUAGE FILE: the programs in a Markdown file, one after the other.
+blocks() {
+  awk -v begin="^\`\`\`$1\$" '$0 ~ begin {on = 1; next} /^```/ {on = 0} on' "$2"
+}
+
+# A copy of the programs, with no folder of the source in sight. It must be one that is not in use.
+sources() {
+  mkdir "$1"
+  cp "$here"/*.c "$here"/*.cpp "$here"/*.cmake "$1"
+  cp "${2:-$here}/CMakeLists.txt" "$1"
+  blocks cpp "$root/README.md" >"$1/readme.cpp"
+  blocks cpp "$root/docs/cpp.md" >"$1/docs.cpp"
+  blocks c "$root/docs/cpp.md" >"$1/docs.c"
+}
+
+# project NAME OPTION...: configures, builds and runs the programs in $work/NAME.
+project() {
+  name=$1
+  shift
+  quietly cmake -S "$work/$name" -B "$work/build-$name" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@"
+  quietly cmake --build "$work/build-$name" --parallel 2
+  (cd "$work/build-$name" && quietly ctest --output-on-failure)
+  grep '^100% tests passed' "$work/log" | sed "s/^/consumer: $name: /"
+}
+
+# linked_with PROGRAM KIND: whether the program uses the shared library.
+linked_with() {
+  if ldd "$1" | grep -q libsafetensors; then found=shared; else found=static; fi
+  [ "$found" = "$2" ] || fail "$1 is linked to the $found library"
+}
+
+# by_pkg_config KIND: compiles with the flags that pkg-config gives, and runs.
+by_pkg_config() {
+  libdir=$(dirname "$(dirname "$(find "$work/$1" -name safetensors.pc)")")
+  export PKG_CONFIG_PATH="$libdir/pkgconfig"
+  [ "$(pkg-config --modversion safetensors)" = "$version" ] || fail "pkg-config: the version"
+  option=
+  [ "$1" = shared ] || option=--static
+  cflags=$(pkg-config $option --cflags safetensors)
+  libs=$(pkg-config $option --libs safetensors)
+  # shellcheck disable=SC2086  # lists of flags
+  {
+    quietly ${CC:-cc} -std=c99 $warnings $cflags "$here/main.c" $libs -o "$work/pc-c-$1"
+    quietly ${CXX:-c++} -std=c++20 $warnings $cflags "$here/main.cpp" $libs -o "$work/pc-cxx-$1"
+  }
+  for program in "$work/pc-c-$1" "$work/pc-cxx-$1"; do
+    quietly env LD_LIBRARY_PATH="$libdir" "$program" "$work/pc.safetensors"
+    LD_LIBRARY_PATH=$libdir linked_with "$program" "$1"
+  done
+  echo "consumer: pkg-config, $1: C and C++ work"
+}
+
+# Functions of the C interface that the header declares.
+declared() {
+  grep -oE '\bsafetensors_[a-z0-9_]+\(' "$root/include/safetensors/safetensors.h" | tr -d '(' |
+    sort -u
+}
+
+# exports LIBRARY: nothing is exported but the two interfaces, and the C one is whole.
+exports() {
+  nm -D --defined-only "$1" | awk '{print $3}' >"$work/symbols"
+  grep '^safetensors_' "$work/symbols" | sort >"$work/c"
+  declared >"$work/declared"
+  diff "$work/declared" "$work/c" >&2 || fail "the C functions and those that are exported differ"
+  grep -v '^safetensors_' "$work/symbols" | c++filt |
+    grep -vE '^((typeinfo|typeinfo name|vtable) for )?safetensors::[A-Za-z_]+' >"$work/foreign" || :
+  [ ! -s "$work/foreign" ] || { cat "$work/foreign" >&2; fail "these symbols should be hidden"; }
+  inside='safetensors::(format|io|c)::|HeaderBuilder|SafeOpen::File|FileSource|copy_runs'
+  if c++filt <"$work/symbols" | grep -E "^[^(]*($inside)" >&2; then fail "these should be hidden"; fi
+  echo "consumer: $(wc -l <"$work/symbols") symbols, $(wc -l <"$work/c") of them C functions"
+}
+
+[ "$(sed -n 's/^SAFETENSORS_BUILD_PYTHON:BOOL=//p' "$build/CMakeCache.txt")" = OFF ] ||
+  fail "$build builds the Python extension"
+if grep -q '^Python[3_]' "$build/CMakeCache.txt"; then fail "the build looked for Python"; fi
+version=$(sed -n 's/^#define SAFETENSORS_VERSION "\(.*\)"/\1/p' "$root/include/safetensors/version.h")
+
+# Static, into a prefix and then moved: nothing may remember where it was.
+quietly cmake --install "$build" --prefix "$work/first" --component development
+mv "$work/first" "$work/static"
+find "$work/static" -name libsafetensors.a | grep -q . || fail "no static library is installed"
+sources "$work/static-cxx"
+project static-cxx -DCMAKE_PREFIX_PATH="$work/static"
+sources "$work/static-c" "$here/c_only"
+project static-c -DCMAKE_PREFIX_PATH="$work/static"
+by_pkg_config static
+
+# Shared.
+quietly cmake -S "$root" -B "$work/build" -G Ninja -DBUILD_SHARED_LIBS=ON -DCMAKE_BUILD_TYPE=Release
+quietly cmake --build "$work/build" --parallel 2
+quietly cmake --install "$work/build" --prefix "$work/shared"
+sources "$work/shared-cxx"
+project shared-cxx -DCMAKE_PREFIX_PATH="$work/shared"
+sources "$work/shared-c" "$here/c_only"
+project shared-c -DCMAKE_PREFIX_PATH="$work/shared"
+cp -r "$root/examples" "$work/examples"
+project examples -DCMAKE_PREFIX_PATH="$work/shared"
+by_pkg_config shared
+exports "$(find "$work/shared" -name "libsafetensors.so.$version")"
+# The runtime component is what a program needs to run, and no more.
+quietly cmake --install "$work/build" --prefix "$work/runtime" --component runtime
+[ "$(find "$work/runtime" -type f | wc -l)" = 1 ] || fail "the runtime component: one library"
+
+# Both in one prefix: the component asked for, else BUILD_SHARED_LIBS, decides.
+quietly cmake --install "$build" --prefix "$work/both"
+quietly cmake --install "$work/build" --prefix "$work/both"
+choose() { # choose KIND OPTION...
+  rm -rf "$work/choose" "$work/build-choose"
+  sources "$work/choose" "$here/c_only"
+  kind=$1
+  shift
+  project choose -DCMAKE_PREFIX_PATH="$work/both" "$@"
+  linked_with "$work/build-choose/consumer_c" "$kind"
+}
+choose static -DCONSUMER_COMPONENTS=static -DBUILD_SHARED_LIBS=ON
+choose shared -DCONSUMER_COMPONENTS=shared
+choose shared -DBUILD_SHARED_LIBS=ON
+
+# Versions and components that are not there.
+ask() {
+  rm -rf "$work/build-ask"
+  cmake -S "$work/static-cxx" -B "$work/build-ask" -G Ninja -DCMAKE_PREFIX_PATH="$work/static" "$@"
+}
+quietly ask -DCONSUMER_VERSION="$version"
+for wrong in 0.0.9 0.1.99 0.2 1.0; do
+  refused "version $wrong" "version: $version" ask -DCONSUMER_VERSION=$wrong
+done
+refused "component shared" "no component shared" ask -DCONSUMER_COMPONENTS=shared
+refused "component nonsense" "no component nonsense" ask -DCONSUMER_COMPONENTS=nonsense
+
+# As a part of a project: fetched from the repository if there is one, else by add_subdirectory, which
+# is what fetching comes to.
+if git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
+  how="FetchContent"
+  sources "$work/part" "$here/subproject"
+  project part -DCONSUMER_FETCH=ON -DSAFETENSORS_SOURCE="$root" -DCMAKE_BUILD_TYPE=Debug
+else
+  how="add_subdirectory"
+  sources "$work/part" "$here/subproject"
+  project part -DSAFETENSORS_SOURCE="$root" -DCMAKE_BUILD_TYPE=Debug
+fi
+quietly cmake --install "$work/build-part" --prefix "$work/own"
+[ "$(find "$work/own" -type f | wc -l)" = 1 ] || fail "a project installs what is not its own"
+echo "consumer: static and shared, C++ and C, find_package, pkg-config and $how work"

@@ -1,0 +1,81 @@
+/* The C interface as a user has it: saves a file, opens it, reads it. Compiled as C and as C++. */
+#include <safetensors/safetensors.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static safetensors_error error;
+
+static void check(int holds, const char* what) {
+  if (holds) return;
+  fprintf(stderr, "failed: %s (%s)\n", what, error.text);
+  exit(1);
+}
+
+static void save(const char* path) {
+  const float values[6] = {1, 2, 3, 4, 5, 6};
+  const uint64_t shape[2] = {2, 3};
+  safetensors_item metadata = {"format", 0, "pt", 0};
+  safetensors_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.name = "weight";
+  tensor.shape = shape;
+  tensor.rank = 2;
+  tensor.data = values;
+  tensor.nbytes = sizeof values;
+  tensor.dtype = SAFETENSORS_F32;
+  check(safetensors_save(path, &tensor, 1, &metadata, 1, 0, &error) == SAFETENSORS_OK, "save");
+}
+
+static void use(const safetensors_file* file) {
+  safetensors_tensor tensor, part;
+  safetensors_index column[2];
+  uint64_t shape[4];
+  float values[6], two[2];
+  check(safetensors_count(file) == 1, "count");
+  check(safetensors_at(file, 0, &tensor, &error) == SAFETENSORS_OK, "at");
+  check(strcmp(tensor.name, "weight") == 0 && tensor.name_size == 6, "name");
+  check(safetensors_find(file, "weight", 0, &tensor, &error) == SAFETENSORS_OK, "find");
+  check(tensor.rank == 2 && tensor.shape[0] == 2 && tensor.shape[1] == 3, "shape");
+  check(strcmp(safetensors_dtype_name(tensor.dtype), "F32") == 0, "dtype");
+  check(strcmp(safetensors_metadata_find(file, "format"), "pt") == 0, "metadata");
+
+  check(safetensors_read(file, &tensor, values, sizeof values, &error) == SAFETENSORS_OK, "read");
+  check(values[4] == 5.0F, "values");
+  if (tensor.data != NULL) check(memcmp(tensor.data, values, sizeof values) == 0, "data");
+
+  memset(column, 0, sizeof column);
+  column[0].kind = SAFETENSORS_ALL;
+  column[1].kind = SAFETENSORS_ONE;
+  column[1].start = -1;
+  check(safetensors_slice(file, &tensor, column, 2, shape, &part, &error) == SAFETENSORS_OK &&
+            part.rank == 1 && part.shape[0] == 2 && part.nbytes == sizeof two && part.data == NULL,
+        "slice");
+  check(
+      safetensors_read_slice(file, &tensor, column, 2, two, sizeof two, &error) == SAFETENSORS_OK &&
+          two[0] == 3.0F && two[1] == 6.0F,
+      "read_slice");
+
+  check(safetensors_find(file, "nope", 0, &tensor, &error) == SAFETENSORS_TENSOR_NOT_FOUND &&
+            error.code == SAFETENSORS_TENSOR_NOT_FOUND && strstr(error.text, "nope") != NULL,
+        "a missing tensor");
+}
+
+int main(int argc, char** argv) {
+  safetensors_file* file = NULL;
+  int backend;
+  check(argc == 2, "usage: consumer_c FILE");
+  check(safetensors_abi_version() == SAFETENSORS_ABI_VERSION, "ABI");
+  check(strcmp(safetensors_version(), SAFETENSORS_VERSION) == 0, "version");
+  save(argv[1]);
+  for (backend = SAFETENSORS_MMAP; backend <= SAFETENSORS_PREAD; ++backend) {
+    check(safetensors_open(argv[1], backend, &file, &error) == SAFETENSORS_OK, "open");
+    use(file);
+    safetensors_close(file);
+  }
+  check(safetensors_open("/nowhere/at/all", SAFETENSORS_MMAP, &file, &error) == SAFETENSORS_IO &&
+            error.os_error != 0,
+        "a missing file");
+  puts("consumer: the C interface works");
+  return 0;
+}

@@ -1,0 +1,37 @@
+# The programs, over safetensors::safetensors, wherever that came from.
+enable_testing()
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_C_EXTENSIONS OFF)
+
+function(consumer_program name source)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE safetensors::safetensors)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
+  add_test(NAME ${name} COMMAND ${name} ${CMAKE_CURRENT_BINARY_DIR}/${name}.safetensors)
+endfunction()
+
+# The functions in docs/cpp.md, which run.sh puts here: they need only compile.
+function(consumer_compiles name source)
+  add_library(${name} OBJECT ${source})
+  target_link_libraries(${name} PRIVATE safetensors::safetensors)
+endfunction()
+
+get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+if("C" IN_LIST languages)
+  consumer_program(consumer_c main.c)
+  consumer_compiles(docs_c docs.c)
+endif()
+if("CXX" IN_LIST languages)
+  consumer_program(consumer main.cpp)
+  consumer_compiles(docs_cpp docs.cpp)
+
+  configure_file(main.c ${CMAKE_CURRENT_BINARY_DIR}/c_as_cxx.cpp COPYONLY)
+  consumer_program(consumer_c_as_cxx ${CMAKE_CURRENT_BINARY_DIR}/c_as_cxx.cpp)
+
+  # The program in README.md, which run.sh puts here: it lists model.safetensors.
+  consumer_program(readme readme.cpp)
+  add_test(NAME model COMMAND ${CMAKE_COMMAND} -E copy consumer.safetensors model.safetensors)
+  set_tests_properties(model PROPERTIES DEPENDS consumer)
+  set_tests_properties(readme PROPERTIES DEPENDS model PASS_REGULAR_EXPRESSION
+    ": [0-9]+ axes, [0-9]+ bytes")
+endif()
