@@ -1,30 +1,90 @@
 #include "recipes.hpp"
 
-#include <rapidjson/document.h>
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "support.hpp"
 
 namespace test {
+
+// Not RapidJSON's document: its header does not compile with clang 19.
+class Node {
+ public:
+  enum class Kind : std::uint8_t { kText, kNumber, kTrue, kList, kObject };
+
+  Kind kind = Kind::kTrue;
+  std::string text;
+  std::uint64_t number = 0;
+  std::vector<Node> items;        // of a list or an object
+  std::vector<std::string> keys;  // of an object
+
+  [[nodiscard]] const Node* find(std::string_view key) const {
+    const auto at = std::find(keys.begin(), keys.end(), key);
+    return at == keys.end() ? nullptr : &items[static_cast<std::size_t>(at - keys.begin())];
+  }
+  [[nodiscard]] const Node& at(std::string_view key) const {
+    if (const Node* const found = find(key)) return *found;
+    throw std::runtime_error("a recipe has no " + std::string(key));
+  }
+  /// A number, given as such or as "i".
+  [[nodiscard]] std::uint64_t value(std::uint64_t i) const { return text == "i" ? i : number; }
+};
+
 namespace {
 
-using Value = rapidjson::Value;
+/// Makes a Node of RapidJSON's events.
+class TreeMaker : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, TreeMaker> {
+ public:
+  [[nodiscard]] Node take() { return std::move(root_); }
 
-std::string_view text_of(const Value& value) {
-  return {value.GetString(), value.GetStringLength()};
-}
+  bool Default() { return false; }  // the table has no other values
+  bool Bool(bool) { return add({}); }
+  bool Uint(unsigned value) { return Uint64(value); }
+  bool Uint64(std::uint64_t value) {
+    Node node;
+    node.kind = Node::Kind::kNumber;
+    node.number = value;
+    return add(std::move(node));
+  }
+  bool String(const char* text, rapidjson::SizeType size, bool) {
+    Node node;
+    node.kind = Node::Kind::kText;
+    node.text.assign(text, size);
+    return add(std::move(node));
+  }
+  bool Key(const char* text, rapidjson::SizeType size, bool) {
+    open_.back().keys.emplace_back(text, size);
+    return true;
+  }
+  bool StartObject() { return open(Node::Kind::kObject); }
+  bool EndObject(rapidjson::SizeType) { return close(); }
+  bool StartArray() { return open(Node::Kind::kList); }
+  bool EndArray(rapidjson::SizeType) { return close(); }
 
-/// Small numbers stay: they are no matter of size.
-std::uint64_t shrunk(const Value& number, std::uint64_t shrink) {
-  const std::uint64_t value = number.GetUint64();
-  return value < 10'000 ? value : value / shrink;
-}
+ private:
+  bool open(Node::Kind kind) {
+    open_.emplace_back();
+    open_.back().kind = kind;
+    return true;
+  }
+  bool close() {
+    Node node = std::move(open_.back());
+    open_.pop_back();
+    return add(std::move(node));
+  }
+  bool add(Node node) {
+    (open_.empty() ? root_ : open_.back().items.emplace_back()) = std::move(node);
+    return true;
+  }
+
+  Node root_;
+  std::vector<Node> open_;
+};
 
 void append_hex(std::string& out, std::string_view digits) {
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
@@ -50,63 +110,73 @@ void append_each(std::string& out, std::string text, std::uint64_t count, bool r
   }
 }
 
-void append_part(std::string& out, const Value& part, std::uint64_t shrink) {
-  if (part.IsString()) {
-    for (const char c : text_of(part)) out += c == '\'' ? '"' : c;
-  } else if (part.IsArray()) {
-    for (const Value& inner : part.GetArray()) append_part(out, inner, shrink);
-  } else if (part.HasMember("hex")) {
-    append_hex(out, text_of(part["hex"]));
-  } else if (part.HasMember("repeat")) {
+void append_part(std::string& out, const Node& part, std::uint64_t i) {
+  if (part.kind == Node::Kind::kText) {
+    for (const char c : part.text) out += c == '\'' ? '"' : c;
+  } else if (part.kind == Node::Kind::kList) {
+    for (const Node& inner : part.items) append_part(out, inner, i);
+  } else if (const Node* const hex = part.find("hex")) {
+    append_hex(out, hex->text);
+  } else if (const Node* const repeat = part.find("repeat")) {
     std::string once;
-    append_part(once, part["repeat"], shrink);
-    const std::uint64_t count = shrunk(part["count"], shrink);
+    append_part(once, *repeat, i);
+    const std::uint64_t count = part.at("count").value(i);
     if (once.size() == 1) {  // by far the most
       out.append(count, once[0]);
       return;
     }
     out.reserve(out.size() + once.size() * count);
-    for (std::uint64_t i = 0; i < count; ++i) out += once;
-  } else if (part.HasMember("each")) {
-    append_each(out, std::string(text_of(part["each"])), shrunk(part["count"], shrink),
-                part.HasMember("reverse"));
+    for (std::uint64_t k = 0; k < count; ++k) out += once;
   } else {
-    throw std::runtime_error("unknown part in a recipe");
+    append_each(out, part.at("each").text, part.at("count").value(i),
+                part.find("reverse") != nullptr);
   }
 }
 
 }  // namespace
 
-std::string Recipe::file(std::uint64_t shrink) const {
-  rapidjson::Document row;
-  row.Parse(json.data(), json.size());
+std::string Recipe::file() const {
   std::string out;
-  if (row.HasMember("file")) {
-    append_part(out, row["file"], shrink);
+  if (const Node* const whole = row->find("file")) {
+    append_part(out, *whole, i);
     return out;
   }
-  out.assign(8, '\0');
-  append_part(out, row["header"], shrink);
-  const std::uint64_t length =
-      row.HasMember("length") ? row["length"].GetUint64() : std::uint64_t{out.size() - 8};
-  out.replace(0, 8, length_bytes(length));
-  if (row.HasMember("data")) out.append(shrunk(row["data"], shrink), '\0');
-  if (row.HasMember("cut")) out.resize(out.size() - row["cut"].GetUint64());
+  append_part(out, row->at("header"), i);
+  if (const Node* const put = row->find("put")) {
+    std::string more;
+    append_part(more, *put, i);
+    out.insert(row->at("at").value(i), more);
+  }
+  const Node* const length = row->find("length");
+  out.insert(0, length_bytes(length != nullptr ? length->value(i) : out.size()));
+  if (const Node* const data = row->find("data")) out.append(data->value(i), '\0');
+  if (const Node* const cut = row->find("cut")) out.resize(out.size() - cut->value(i));
   return out;
 }
 
 std::vector<Recipe> read_recipes(const std::filesystem::path& table) {
   const std::string text = read_text(table);
-  rapidjson::Document document;
-  document.Parse(text.data(), text.size());
-  if (document.HasParseError()) throw std::runtime_error("the table of recipes is not JSON");
+  rapidjson::MemoryStream stream(text.data(), text.size());
+  rapidjson::Reader reader;
+  TreeMaker maker;
+  if (reader.Parse(stream, maker).IsError()) {
+    throw std::runtime_error("the table of recipes is not JSON, or holds what no recipe needs");
+  }
+  Node root = maker.take();
   std::vector<Recipe> recipes;
-  for (const Value& row : document["rows"].GetArray()) {
-    rapidjson::StringBuffer json;
-    rapidjson::Writer<rapidjson::StringBuffer> writer(json);
-    row.Accept(writer);
-    recipes.push_back({std::string(text_of(row["name"])), std::string(text_of(row["expect"])),
-                       row.HasMember("heavy"), std::string(json.GetString(), json.GetSize())});
+  for (const Node& node : root.at("rows").items) {
+    const auto row = std::make_shared<const Node>(node);
+    Recipe recipe = {row->at("name").text, row->at("expect").text, row->find("heavy") != nullptr,
+                     row, 0};
+    if (row->find("from") == nullptr) {
+      recipes.push_back(recipe);
+      continue;
+    }
+    const std::string name = recipe.name;
+    for (recipe.i = row->at("from").number; recipe.i <= row->at("to").number; ++recipe.i) {
+      recipe.name = name + ", " + std::to_string(recipe.i);
+      recipes.push_back(recipe);
+    }
   }
   return recipes;
 }
