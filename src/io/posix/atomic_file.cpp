@@ -6,6 +6,7 @@
 #endif
 
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "io/os_error.hpp"
@@ -24,7 +25,8 @@ constexpr int kTries = 100;
 bool copy_access_list(const fs::path& from, int to) {
   constexpr const char* kAttribute = "system.posix_acl_access";
   const ssize_t size = ::getxattr(from.c_str(), kAttribute, nullptr, 0);
-  if (size <= 0) return true;
+  if (size == 0 || (size < 0 && (errno == ENODATA || errno == ENOTSUP))) return true;
+  if (size < 0) return false;
   std::vector<char> list(static_cast<std::size_t>(size));
   const ssize_t got = ::getxattr(from.c_str(), kAttribute, list.data(), list.size());
   return got > 0 && ::fsetxattr(to, kAttribute, list.data(), static_cast<std::size_t>(got), 0) == 0;
@@ -41,16 +43,17 @@ AtomicFile::AtomicFile(const fs::path& target, const std::optional<struct stat>&
   // may have been private.
   const mode_t mode = old ? 0600 : 0666;
   for (int i = 0; !fd_.is_open(); ++i) {
-    temporary_ = temporary_name(target);
-    const int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    fs::path name = temporary_name(target);
+    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0 && errno != EINTR && (errno != EEXIST || i == kTries)) fail_write(errno, target);
     fd_ = Fd(fd);
+    if (fd_.is_open()) temporary_.path = std::move(name);
   }
   if (old) take_over(*old);
 }
 
-AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+AtomicFile::Temporary::~Temporary() {
+  if (!path.empty()) ::unlink(path.c_str());
 }
 
 void AtomicFile::take_over(const struct stat& old) {
@@ -67,30 +70,15 @@ void AtomicFile::take_over(const struct stat& old) {
   (void)::fchmod(fd_.get(), mode);
 }
 
-void AtomicFile::reserve(std::uint64_t nbytes) {
-#if defined(__linux__)
-  // The call itself, not posix_fallocate: glibc emulates that by writing to every block.
-  // Besides failing early on a full disk it spares ext4 the flush at rename (delayed allocation).
-  if (nbytes == 0) return;
-  while (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(nbytes)) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail_write(errno, target_);
-    return;  // not supported here: the writes will tell
-  }
-#else
-  (void)nbytes;
-#endif
-}
-
-void AtomicFile::commit(bool fsync) {
+void AtomicFile::complete(bool fsync) {
   if (fsync) flush(fd_.get(), target_);
   close_checked(std::move(fd_), target_);
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_write(errno, target_);
-  temporary_.clear();
-  if (!fsync) return;
-  const Fd folder(::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // The file is whole and in place; some file systems cannot flush folders.
-  if (folder.is_open()) (void)::fsync(folder.get());
+}
+
+int AtomicFile::take_name() noexcept {
+  if (::rename(temporary_.path.c_str(), target_.c_str()) != 0) return errno;
+  temporary_.path.clear();
+  return 0;
 }
 
 }  // namespace safetensors::io

@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -17,21 +16,28 @@ class AtomicFile {
   /// `old`: status of the file to be replaced, whose mode, owner and access list are carried over
   /// as far as the system allows. Throws Error kIo.
   AtomicFile(const std::filesystem::path& target, const std::optional<struct stat>& old);
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();
 
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
-  /// Sets the space aside, where the file system can. Throws Error kIo when there is not enough.
-  void reserve(std::uint64_t nbytes);
-  /// Renames the file to its name. Throws Error kIo.
-  void commit(bool fsync);
+  /// Ends the writing. Throws Error kIo.
+  void complete(bool fsync);
+  /// Gives the file its name, over what has it now. 0, or the system's reason to refuse.
+  [[nodiscard]] int take_name() noexcept;
 
  private:
+  /// A file that is removed, unless its path was taken away.
+  struct Temporary {
+    Temporary() = default;
+    Temporary(const Temporary&) = delete;
+    Temporary& operator=(const Temporary&) = delete;
+    ~Temporary();
+
+    std::filesystem::path path;
+  };
+
   void take_over(const struct stat& old);
 
   std::filesystem::path target_;
-  std::filesystem::path temporary_;
+  Temporary temporary_;  // a member, so that it goes too when the constructor throws
   Fd fd_;
 };
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "io/os_error.hpp"
@@ -136,12 +138,30 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
     if (errno == ENOMEM || errno == EAGAIN || errno == ENODEV) return nullptr;
     io::fail_os(errno, path_);
   }
+  std::unique_ptr<const MappedFile> mapped;
   try {
-    return std::shared_ptr<const MappedFile>(new MappedFile(static_cast<std::byte*>(data), size));
+    mapped.reset(new MappedFile(static_cast<std::byte*>(data), size));
   } catch (...) {
     ::munmap(data, size);
     throw;
   }
+  return mapped;  // which unmaps, also when there is no memory to share it
+}
+
+bool is_cut_short(std::span<const std::byte> mapped) noexcept {
+#if defined(__linux__)
+  // MADV_POPULATE_READ (Linux 5.14) reads a page in and says EFAULT where touching it would raise
+  // SIGBUS. Files are cut at their end, so the last page tells.
+  constexpr int kPopulateRead = 22;
+  if (mapped.empty()) return false;
+  static const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto last = reinterpret_cast<std::uintptr_t>(&mapped.back());
+  void* const page = reinterpret_cast<void*>(last / page_size * page_size);
+  return ::madvise(page, page_size, kPopulateRead) != 0 && errno == EFAULT;
+#else
+  (void)mapped;
+  return false;
+#endif
 }
 
 MappedFile::~MappedFile() { ::munmap(data_, size_); }

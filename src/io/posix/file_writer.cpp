@@ -26,7 +26,13 @@ fs::path follow_links(fs::path path) {
   for (int i = 0; i < kMostLinks; ++i) {
     std::error_code error;
     const fs::path next = fs::read_symlink(path, error);
-    if (error) return path;  // no link, or nothing there
+    if (error) {
+      const int number = error.value();
+      // No link, nothing there, or links are unknown here.
+      if (number == EINVAL || number == ENOENT || number == ENOSYS || number == ENOTSUP)
+        return path;
+      fail_write(number, path);
+    }
     path = next.is_absolute() ? next : path.parent_path() / next;
   }
   fail_write(ELOOP, path);
@@ -41,7 +47,7 @@ std::optional<struct stat> status_of(const fs::path& path) {
 
 Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt) {
   while (true) {
-    Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags));
+    Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666));
     if (fd.is_open()) return fd;
     if (errno != EINTR) fail_write(errno, path);
     if (interrupt) interrupt();  // a pipe waits here for its reader
@@ -58,12 +64,35 @@ void write_in_place(const fs::path& path, const FileContent& content, const Writ
   Fd fd = open_for_writing(path, 0, options.interrupt);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) fail_write(errno, path);
-  // Truncating the file would pull the pages from under tensors that are mapped from it.
   const DetachedContent detached(content, status.st_ino);
-  if (::ftruncate(fd.get(), 0) != 0) fail_write(errno, path);
+  // Before anything is overwritten: on a full disk the old content stays.
+  try {
+    reserve(fd.get(), content.total_nbytes, true, path);
+  } catch (const Error&) {
+    if (::ftruncate(fd.get(), status.st_size) != 0) {
+      // What was set aside stays with the file: no harm.
+    }
+    throw;
+  }
   write_pieces(fd.get(), detached.content(), path, options.interrupt);
+  // Not before: that would give the space back, and pull the pages from under those who map them.
+  if (::ftruncate(fd.get(), static_cast<off_t>(content.total_nbytes)) != 0) fail_write(errno, path);
   if (options.fsync) flush(fd.get(), path);
   close_checked(std::move(fd), path);
+}
+
+/// For a new file where files can be created but not renamed.
+void write_under_own_name(const fs::path& path, const FileContent& content,
+                          const WriteOptions& options) {
+  const Fd folder = options.fsync ? open_folder(path) : Fd();
+  (void)open_for_writing(path, O_CREAT | O_EXCL, options.interrupt);
+  try {
+    write_in_place(path, content, options);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
+  if (folder.is_open()) flush_folder(folder.get(), path);
 }
 
 /// Whether the folder or file system refuses what replacing needs, rather than the write itself:
@@ -89,6 +118,8 @@ bool cannot_replace(int os_error) noexcept {
 /// Whether the file was replaced; false when it cannot be, and is as it was.
 bool replace(const fs::path& path, const std::optional<struct stat>& old,
              const FileContent& content, const WriteOptions& options) {
+  // First of all: that it cannot be opened must not come out when the file has its name already.
+  const Fd folder = options.fsync ? open_folder(path) : Fd();
   std::optional<AtomicFile> file;
   try {
     file.emplace(path, old);
@@ -96,14 +127,14 @@ bool replace(const fs::path& path, const std::optional<struct stat>& old,
     if (old && cannot_replace(error.os_error())) return false;
     throw;
   }
-  file->reserve(content.total_nbytes);
+  reserve(file->descriptor(), content.total_nbytes, false, path);
   write_pieces(file->descriptor(), content, path, options.interrupt);
-  try {
-    file->commit(options.fsync);
-  } catch (const Error& error) {
-    if (cannot_replace(error.os_error())) return false;
-    throw;
+  file->complete(options.fsync);
+  if (const int refusal = file->take_name()) {
+    if (cannot_replace(refusal)) return false;
+    fail_write(refusal, path);
   }
+  if (folder.is_open()) flush_folder(folder.get(), path);
   return true;
 }
 
@@ -120,16 +151,16 @@ void write_file(const fs::path& path, const FileContent& content, const WriteOpt
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
   }
   const fs::path target = follow_links(path);
-  std::error_code ignored;
-  if (found && !fs::exists(target, ignored)) {  // as /proc/self/fd/3 of a file that was unlinked
+  if (found && !status_of(target)) {  // as /proc/self/fd/3 of a file that was unlinked
     write_in_place(path, content, options);
     return;
   }
   if (replace(target, found, content, options)) return;
-  if (!found) {  // created nowhere: rename is what failed, so make the file under its own name
-    (void)open_for_writing(target, O_CREAT | O_EXCL, options.interrupt);
+  if (found) {
+    write_in_place(target, content, options);
+  } else {  // created nowhere: rename is what failed
+    write_under_own_name(target, content, options);
   }
-  write_in_place(target, content, options);
 }
 
 }  // namespace safetensors::io

@@ -6,6 +6,7 @@
 
 #include "io/gather.hpp"
 #include "io/os_error.hpp"
+#include "io/temporary_name.hpp"
 
 namespace safetensors::io {
 
@@ -13,7 +14,9 @@ void write_pieces(int fd, const FileContent& content, const std::filesystem::pat
                   const Interrupt& interrupt) {
   write_gathered(content, interrupt, [&](std::span<const std::byte> bytes) -> std::size_t {
     const ssize_t done = ::write(fd, bytes.data(), bytes.size());
-    if (done >= 0) return static_cast<std::size_t>(done);
+    if (done > 0) return static_cast<std::size_t>(done);
+    // Nothing written and no reason given: to try again might never end.
+    if (done == 0) fail_write(EIO, path);
     if (errno != EINTR) fail_write(errno, path);
     return 0;
   });
@@ -26,6 +29,41 @@ void flush(int fd, const std::filesystem::path& path) {
   while (::fsync(fd) != 0) {
     if (errno != EINTR) fail_write(errno, path);
   }
+}
+
+Fd open_folder(const std::filesystem::path& path) {
+  while (true) {
+    Fd folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Who may create files in a folder need not be allowed to read it.
+    if (folder.is_open() || errno == EACCES) return folder;
+    if (errno != EINTR) fail_write(errno, path);
+  }
+}
+
+void flush_folder(int fd, const std::filesystem::path& path) {
+  while (::fsync(fd) != 0) {
+    if (errno == EINVAL || errno == EBADF || errno == ENOTSUP || errno == ENOSYS) return;
+    if (errno != EINTR) fail_write(errno, path);
+  }
+}
+
+void reserve(int fd, std::uint64_t nbytes, bool keep_size, const std::filesystem::path& path) {
+#if defined(__linux__)
+  // The call itself, not posix_fallocate: glibc emulates that by writing to every block.
+  // Besides failing early on a full disk it spares ext4 the flush at rename (delayed allocation).
+  if (nbytes == 0) return;
+  const int mode = keep_size ? FALLOC_FL_KEEP_SIZE : 0;
+  while (::fallocate(fd, mode, 0, static_cast<off_t>(nbytes)) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail_write(errno, path);
+    return;  // not supported here: the writes will tell
+  }
+#else
+  (void)fd;
+  (void)nbytes;
+  (void)keep_size;
+  (void)path;
+#endif
 }
 
 void close_checked(Fd fd, const std::filesystem::path& path) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "io/os_error.hpp"
@@ -182,13 +183,18 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
     if (has_no_room(error)) return nullptr;
     io::fail_os(io::errno_of(error), path_);
   }
+  std::unique_ptr<const MappedFile> mapped;
   try {
-    return std::shared_ptr<const MappedFile>(new MappedFile(static_cast<std::byte*>(data), size));
+    mapped.reset(new MappedFile(static_cast<std::byte*>(data), size));
   } catch (...) {
     ::UnmapViewOfFile(data);
     throw;
   }
+  return mapped;  // which unmaps, also when there is no memory to share it
 }
+
+// The system refuses to shorten a file that is mapped.
+bool is_cut_short(std::span<const std::byte>) noexcept { return false; }
 
 MappedFile::~MappedFile() {
   ::UnmapViewOfFile(data_);

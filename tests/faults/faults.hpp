@@ -1,0 +1,128 @@
+// Runs a piece of work under one fault after another.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control.hpp"
+#include "posix_support.hpp"
+#include "support.hpp"
+
+namespace faults {
+
+/// How a piece of work ended.
+struct Outcome {
+  std::string verdict;  ///< "ok", the name of an ErrorCode, or "bad_alloc"
+  int os_error = 0;
+  std::string text;    ///< of the error
+  std::string result;  ///< of the work, when it is ok
+};
+
+inline Outcome outcome_of(const std::function<std::string()>& work) {
+  try {
+    return {"ok", 0, {}, work()};
+  } catch (const safetensors::Error& error) {
+    return {std::string(test::name_of(error.code())), error.os_error(), error.what(), {}};
+  } catch (const std::bad_alloc&) {
+    return {"bad_alloc", 0, {}, {}};
+  }
+}
+
+/// The calls that `work` makes, and how it ends, under a plan.
+inline std::pair<std::vector<Call>, Outcome> run(const Plan& plan,
+                                                 const std::function<std::string()>& work) {
+  faults_begin(&plan);
+  const Outcome outcome = outcome_of(work);
+  const std::size_t count = faults_end();
+  const Call* const calls = faults_calls();
+  return {{calls, calls + std::min(count, kMostCalls)}, outcome};
+}
+
+/// Effects to try on a call of this kind.
+inline std::vector<Plan> plans_for(Kind kind) {
+  std::vector<Plan> plans;
+  const auto errors = [&](std::initializer_list<int> numbers) {
+    for (const int number : numbers) plans.push_back({.effect = Effect::kError, .error = number});
+  };
+  const auto effects = [&](std::initializer_list<Effect> some) {
+    for (const Effect effect : some) plans.push_back({.effect = effect});
+  };
+  switch (kind) {
+    case Kind::kOpen:
+      errors({EINTR, EMFILE, ENFILE, ENOMEM, EIO, EACCES, ENOSPC, EDQUOT, EROFS, EPERM, ENODEV});
+      break;
+    case Kind::kRead:
+      errors({EINTR, EIO, ENOMEM});
+      effects({Effect::kHalf, Effect::kOneByte, Effect::kNothing});
+      break;
+    case Kind::kWrite:
+      errors({EINTR, EIO, ENOSPC, EDQUOT, EFBIG, EROFS, ENOMEM});
+      effects({Effect::kHalf, Effect::kOneByte, Effect::kNothing});
+      break;
+    case Kind::kMapFile:
+      errors({ENOMEM, EAGAIN, ENODEV, EACCES, EPERM, ENFILE});
+      break;
+    case Kind::kMapMemory:
+      errors({ENOMEM});
+      break;
+    case Kind::kReserve:
+      errors({EINTR, ENOSPC, EDQUOT, EFBIG, EIO, EOPNOTSUPP, ENOSYS, EINVAL, EPERM});
+      break;
+    case Kind::kTruncate:
+      errors({EIO, EPERM, EINVAL, EROFS});
+      break;
+    case Kind::kSync:
+      errors({EINTR, EIO, ENOSPC, EDQUOT, EROFS, EINVAL});
+      break;
+    case Kind::kRename:
+      errors({EIO, ENOSPC, EDQUOT, ENOMEM, EMFILE, EINTR, EXDEV, EROFS, EACCES, EPERM, EBUSY});
+      break;
+    case Kind::kUnlink:
+      break;  // a temporary file that cannot be removed stays: nothing can be asked
+    case Kind::kClose:
+      errors({EINTR, EIO, ENOSPC, EDQUOT});
+      break;
+    case Kind::kStatus:
+    case Kind::kLink:
+      errors({EIO, ENOMEM, EACCES});
+      break;
+    case Kind::kDuplicate:
+      errors({EMFILE, ENOMEM});
+      break;
+    case Kind::kMode:
+      errors({EPERM, EIO, EROFS});
+      break;
+    case Kind::kAttribute:
+      errors({ENODATA, ENOTSUP, EIO, ENOMEM});
+      break;
+  }
+  // What does not pass by itself: a full disk is full for the next call too.
+  const std::size_t once = plans.size();
+  for (std::size_t i = 0; i < once; ++i) {
+    if (plans[i].effect != Effect::kError || plans[i].error == EINTR) continue;
+    plans.push_back(plans[i]);
+    plans.back().onward = true;
+  }
+  return plans;
+}
+
+/// Words for a failed check.
+inline std::string shown(const Plan& plan, const Call& call) {
+  return "call " + std::to_string(plan.nth) + " of kind " +
+         std::to_string(static_cast<int>(call.kind)) + " (" + call.path + "), effect " +
+         std::to_string(static_cast<int>(plan.effect)) + ", error " + std::to_string(plan.error) +
+         (plan.onward ? ", and onward" : "");
+}
+
+/// Memory that fails: operator new throws at its `nth` call from here (see allocations.cpp).
+void begin_allocations(std::size_t nth);
+/// Stops that; how many calls there were.
+std::size_t end_allocations();
+
+}  // namespace faults
