@@ -115,6 +115,15 @@ class SafeOpen::File {
     return mapping_->bytes().subspan(static_cast<std::size_t>(position(info)),
                                      static_cast<std::size_t>(info.nbytes()));
   }
+  /// Before the tensor's first `end` bytes are copied out of the mapping: throws Error
+  /// kFileChanged when the file has lost them.
+  void check_length(const TensorInfo& info, std::uint64_t end) const {
+    if (is_cut_short(mapped(info).first(static_cast<std::size_t>(end)))) {
+      fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
+                                        std::to_string(mapping_->bytes().size()) +
+                                        " bytes: " + io::shown_path(path_));
+    }
+  }
 
  private:
   std::filesystem::path path_;
@@ -232,11 +241,15 @@ void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrup
     }
   }
   if (file_->mapping()) {
+    // Files are cut at their end, so the tensor that reaches furthest tells for all.
+    const TensorInfo* furthest = nullptr;
     std::vector<CopyPiece> pieces;
     pieces.reserve(reads.size());
     for (const TensorRead& each : reads) {
       pieces.push_back({each.to.data(), file_->mapped(*each.info).data(), each.to.size()});
+      if (furthest == nullptr || each.info->end > furthest->end) furthest = each.info;
     }
+    if (furthest != nullptr) file_->check_length(*furthest, furthest->nbytes());
     copy_all(pieces, interrupt);
   } else {
     std::vector<ReadPiece> pieces;
@@ -256,6 +269,7 @@ void SafeOpen::read(const TensorInfo& info, const ByteRuns& runs, std::span<std:
   }
   check_runs(runs, info.nbytes());
   if (file_->mapping()) {
+    file_->check_length(info, end_of(runs));
     copy_runs(file_->mapped(info), runs, to, interrupt);
   } else {
     read_runs(file_->source(), file_->position(info), runs, to, interrupt);

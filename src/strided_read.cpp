@@ -108,6 +108,13 @@ void check_runs(const ByteRuns& runs, std::uint64_t nbytes) {
   }
 }
 
+std::uint64_t end_of(const ByteRuns& runs) noexcept {
+  if (runs.nbytes() == 0) return 0;
+  std::uint64_t end = runs.first + runs.run_nbytes;
+  for (const ByteRuns::Loop& loop : runs.loops) end += (loop.count - 1) * loop.stride;
+  return end;
+}
+
 void copy_runs(std::span<const std::byte> tensor, const ByteRuns& runs, std::span<std::byte> to,
                const Interrupt& interrupt) {
   if (to.empty()) return;

@@ -14,6 +14,9 @@ namespace safetensors {
 /// Throws Error kInvalidArgument unless all runs lie within `nbytes`.
 void check_runs(const ByteRuns& runs, std::uint64_t nbytes);
 
+/// Where the last run ends, within a tensor; 0 when there are no bytes. Of runs that were checked.
+[[nodiscard]] std::uint64_t end_of(const ByteRuns& runs) noexcept;
+
 /// Copies the runs of `tensor` to `to`, end to end.
 void copy_runs(std::span<const std::byte> tensor, const ByteRuns& runs, std::span<std::byte> to,
                const Interrupt& interrupt);

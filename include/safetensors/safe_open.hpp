@@ -126,8 +126,8 @@ class SAFETENSORS_API SafeOpen {
   }
 
   /// Copies the tensor's bytes to `to`, which has info.nbytes() bytes, by several threads when
-  /// there is enough to copy. Throws Error: kInvalidArgument (another size), kIo, kFileChanged;
-  /// then the contents of `to` are unspecified.
+  /// there is enough to copy. Throws Error: kInvalidArgument (another size), kIo, kFileChanged
+  /// (by kMmap on Linux 5.14 or later, by whole pages); then the contents of `to` are unspecified.
   void read(const TensorInfo& info, std::span<std::byte> to, const Interrupt& interrupt = {}) const;
   /// The same for many tensors at once, which is faster than one by one: neighbours in the file are
   /// read together, and small tensors by several threads.

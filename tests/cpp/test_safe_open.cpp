@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "io/file_source.hpp"
 #include "posix_support.hpp"
 #include "safetensors/safe_open.hpp"
 #include "slice_oracle.hpp"
@@ -219,6 +221,69 @@ TEST_CASE("a file cut short after opening is noticed by pread") {
   CHECK(test::outcome_of([&] { (void)file.get_tensor("a"); }) == "kFileChanged");
   CHECK(test::outcome_of([&] { (void)file.get_tensors(); }) == "kFileChanged");
 }
+
+#if defined(__linux__)
+TEST_CASE(
+    "a file cut short after it was mapped: calls that copy notice, a touch ends the process") {
+  const test::TempDir folder;
+  const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {100, 1000}),
+                                            test::tensor_of("b", Dtype::kU8, {1})});
+  const auto shorten = [&](std::uintmax_t size) { test::fs::resize_file(path, size); };
+  const auto with_file = [&](const auto& work) {
+    return test::in_child([&] {
+      const SafeOpen file(path);
+      shorten(50'000);
+      return work(file);
+    });
+  };
+  const std::string whole = test::read_text(path);
+  const int tells = with_file([](const SafeOpen& file) {
+    return safetensors::is_cut_short(file.mapping()->bytes()) ? 0 : 1;
+  });
+  if (tells != 0) {
+    MESSAGE("skipped: this system cannot tell that a page is gone");
+    return;
+  }
+  test::write_text(path, whole);
+  CHECK(with_file([](const SafeOpen& file) {
+          std::vector<std::byte> to(100'000);
+          const Error error = test::error_of([&] { file.read(file.at("a"), to); });
+          if (error.code() != ErrorCode::kFileChanged) return 1;
+          if (std::string(error.what()).find("cut short after it was opened") == std::string::npos)
+            return 2;
+          if (std::string(error.what()).find(file.path().native()) == std::string::npos) return 3;
+          return 0;
+        }) == 0);
+  test::write_text(path, whole);
+  CHECK(with_file([](const SafeOpen& file) {
+          const auto outcome = [&](const ByteRuns& runs) {
+            std::vector<std::byte> to(runs.nbytes());
+            return test::outcome_of([&] { file.read(file.at("a"), runs, to); });
+          };
+          if (outcome({0, 40'000, {}}) != "ok") return 1;  // what is still there can be read
+          if (outcome({60'000, 10, {}}) != "kFileChanged") return 2;
+          if (outcome({0, 10, {{100, 1000}}}) != "kFileChanged") return 3;
+          if (outcome({60'000, 0, {}}) != "ok") return 4;
+          std::vector<std::byte> one(1);
+          if (test::outcome_of([&] { file.read(file.at("b"), one); }) != "kFileChanged") return 5;
+          // The rest of the last page reads as zeros.
+          const TensorView view = file.get_tensor("a");
+          return view.bytes()[50'000] == std::byte{0} ? 0 : 6;
+        }) == 0);
+  test::write_text(path, whole);
+  CHECK(with_file([](const SafeOpen& file) {
+          const TensorView view = file.get_tensor("a");
+          ::signal(SIGBUS, SIG_DFL);
+          return static_cast<int>(view.bytes().back());
+        }) == 256 + SIGBUS);
+  // A file that is replaced, as save_file does, is another file: nothing changes for the mapping.
+  test::write_text(path, whole);
+  const SafeOpen file(path);
+  (void)save(folder, {test::tensor_of("c", Dtype::kU8, {1})});
+  const TensorView view = file.get_tensor("a");
+  CHECK(test::text_of(view.bytes()) == test::text_of(test::pattern(100'000)));
+}
+#endif
 
 TEST_CASE("selections, the same as element by element") {
   const test::TempDir folder;
