@@ -1,6 +1,7 @@
 // Pieces of error texts.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <span>
@@ -9,13 +10,28 @@
 
 namespace safetensors::format {
 
-/// A name for an error text, whole but for very long ones: those are cut between characters.
+/// A name for an error text. Very long ones are cut, between characters. Control characters are
+/// written as in JSON: a NUL would end the text, a newline or an escape sequence forge others.
 [[nodiscard]] inline std::string clipped(std::string_view name) {
   constexpr std::size_t kMost = 500;
-  if (name.size() <= kMost) return std::string(name);
-  std::size_t end = kMost;
-  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
-  return std::string(name.substr(0, end)) + "...";
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::size_t end = std::min(name.size(), kMost);
+  if (end < name.size()) {
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  }
+  std::string text;
+  text.reserve(end);
+  for (const char c : name.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7F) {
+      text += c;
+    } else {
+      text += "\\u00";
+      text += kDigits[byte >> 4];
+      text += kDigits[byte & 0xF];
+    }
+  }
+  return end < name.size() ? text + "..." : text;
 }
 
 /// 1234567 as "1,234,567".

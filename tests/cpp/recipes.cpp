@@ -117,6 +117,8 @@ void append_part(std::string& out, const Node& part, std::uint64_t i) {
     for (const Node& inner : part.items) append_part(out, inner, i);
   } else if (const Node* const hex = part.find("hex")) {
     append_hex(out, hex->text);
+  } else if (const Node* const byte = part.find("byte")) {
+    out += static_cast<char>(byte->value(i));
   } else if (const Node* const repeat = part.find("repeat")) {
     std::string once;
     append_part(once, *repeat, i);

@@ -275,6 +275,9 @@ TEST_CASE("error texts: upstream's first words, then what was found") {
   CHECK(text(kJson, 11).ends_with(": truncated?"));
   CHECK(text(R"({"n":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2)
             .starts_with("invalid offset for tensor `n`"));
+  const std::string odd =
+      R"({"a\u0000\n\u001b\u007f":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})";
+  CHECK(text(odd, 2).starts_with("invalid offset for tensor `a\\u0000\\u000a\\u001b\\u007f`: "));
   const std::string of_file =
       test::error_of([] { (void)parse_bytes(test::bytes_of("GGUF\x03")); }).what();
   CHECK(of_file.starts_with("Error while deserializing: header too small"));
