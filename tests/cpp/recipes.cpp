@@ -31,8 +31,6 @@ class Node {
     if (const Node* const found = find(key)) return *found;
     throw std::runtime_error("a recipe has no " + std::string(key));
   }
-  /// A number, given as such or as "i".
-  [[nodiscard]] std::uint64_t value(std::uint64_t i) const { return text == "i" ? i : number; }
 };
 
 namespace {
@@ -86,6 +84,17 @@ class TreeMaker : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, TreeMak
   std::vector<Node> open_;
 };
 
+/// What the numbers of a row stand for.
+struct Numbers {
+  std::uint64_t i;       // for "i"
+  std::uint64_t shrink;  // divides the large ones
+
+  [[nodiscard]] std::uint64_t of(const Node& node) const {
+    if (node.text == "i") return i;
+    return node.number < 10'000 ? node.number : node.number / shrink;
+  }
+};
+
 void append_hex(std::string& out, std::string_view digits) {
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
     out += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
@@ -110,19 +119,19 @@ void append_each(std::string& out, std::string text, std::uint64_t count, bool r
   }
 }
 
-void append_part(std::string& out, const Node& part, std::uint64_t i) {
+void append_part(std::string& out, const Node& part, const Numbers& numbers) {
   if (part.kind == Node::Kind::kText) {
     for (const char c : part.text) out += c == '\'' ? '"' : c;
   } else if (part.kind == Node::Kind::kList) {
-    for (const Node& inner : part.items) append_part(out, inner, i);
+    for (const Node& inner : part.items) append_part(out, inner, numbers);
   } else if (const Node* const hex = part.find("hex")) {
     append_hex(out, hex->text);
   } else if (const Node* const byte = part.find("byte")) {
-    out += static_cast<char>(byte->value(i));
+    out += static_cast<char>(numbers.of(*byte));
   } else if (const Node* const repeat = part.find("repeat")) {
     std::string once;
-    append_part(once, *repeat, i);
-    const std::uint64_t count = part.at("count").value(i);
+    append_part(once, *repeat, numbers);
+    const std::uint64_t count = numbers.of(part.at("count"));
     if (once.size() == 1) {  // by far the most
       out.append(count, once[0]);
       return;
@@ -130,29 +139,31 @@ void append_part(std::string& out, const Node& part, std::uint64_t i) {
     out.reserve(out.size() + once.size() * count);
     for (std::uint64_t k = 0; k < count; ++k) out += once;
   } else {
-    append_each(out, part.at("each").text, part.at("count").value(i),
+    append_each(out, part.at("each").text, numbers.of(part.at("count")),
                 part.find("reverse") != nullptr);
   }
 }
 
 }  // namespace
 
-std::string Recipe::file() const {
+std::string Recipe::file(std::uint64_t shrink) const {
+  const Numbers numbers{i, shrink};
+  const Numbers exact{i, 1};
   std::string out;
   if (const Node* const whole = row->find("file")) {
-    append_part(out, *whole, i);
+    append_part(out, *whole, numbers);
     return out;
   }
-  append_part(out, row->at("header"), i);
+  append_part(out, row->at("header"), numbers);
   if (const Node* const put = row->find("put")) {
     std::string more;
-    append_part(more, *put, i);
-    out.insert(row->at("at").value(i), more);
+    append_part(more, *put, numbers);
+    out.insert(numbers.of(row->at("at")), more);
   }
   const Node* const length = row->find("length");
-  out.insert(0, length_bytes(length != nullptr ? length->value(i) : out.size()));
-  if (const Node* const data = row->find("data")) out.append(data->value(i), '\0');
-  if (const Node* const cut = row->find("cut")) out.resize(out.size() - cut->value(i));
+  out.insert(0, length_bytes(length != nullptr ? exact.of(*length) : out.size()));
+  if (const Node* const data = row->find("data")) out.append(numbers.of(*data), '\0');
+  if (const Node* const cut = row->find("cut")) out.resize(out.size() - exact.of(*cut));
   return out;
 }
 
