@@ -1,0 +1,131 @@
+"""How cost grows with the number of tensors and with their size, for this package and official."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import files
+import matplotlib as mpl
+from rows import Row, packages
+from runner import Pace, Runner
+
+mpl.use("Agg")
+import itertools
+
+import matplotlib.pyplot as plt
+
+Answer = dict[str, Any]
+COUNTS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
+SIZES = (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30)
+PARTS = 16
+GETS = 5000
+# A point is left out when the one before it says that it would take longer.
+LONGEST = 60.0
+COLORS = {"ours": "#2a6f97", "official": "#c8553d"}
+OPERATIONS: dict[str, tuple[str, Answer]] = {
+    "open": ("open_file", {}),
+    "keys()": ("keys", {}),
+    "get_tensor, each": ("get_tensor", {"scattered": True, "count": GETS}),
+    "load_file": ("load_torch", {}),
+    "load_file, every page touched": ("read_torch", {}),
+    "load_file pread": ("load_torch", {"backend": "pread"}),
+    "save_file": ("save_file", {}),
+}
+
+
+def by_count(count: int) -> files.Spec:
+    """Tensors of one element, with names so short that a million fit the longest header."""
+    shapes: files.Shapes = {f"t{i}": (1,) for i in range(count)}
+    return files.Spec(f"count-{count}", "", "F32", shapes)
+
+
+def by_size(nbytes: int) -> files.Spec:
+    """A few tensors that are so large together."""
+    shapes: files.Shapes = {f"t{i}": (nbytes // 4 // PARTS,) for i in range(PARTS)}
+    return files.Spec(f"size-{nbytes}", "", "F32", shapes)
+
+
+def measure(specs: dict[int, files.Spec], runner: Runner) -> Answer:
+    """Seconds by operation, package and point."""
+    found: Answer = {name: {package: {} for package in COLORS} for name in OPERATIONS}
+    before: int | None = None
+    for point, spec in specs.items():
+        path = files.make(spec, runner.folder / f"{spec.name}.safetensors")
+        common = {"path": str(path), "out": str(runner.folder / "out.safetensors")}
+        for name, (operation, args) in OPERATIONS.items():
+            lines = found[name]
+            factor = point / before if before else 1.0
+            entries = tuple(
+                entry
+                for entry in packages(operation, **args)
+                if lines[entry.label].get(before, 0) * factor < LONGEST
+            )
+            answer = runner.run(Row(name, spec.name, entries), path, common)
+            for label, figure in answer["figures"].items():
+                lines[label][point] = figure["min"]
+            print(f"{spec.name}, {name}: {answer['skipped'] or ''}", flush=True)
+        path.unlink()
+        before = point
+    (runner.folder / "out.safetensors").unlink(missing_ok=True)
+    return found
+
+
+def steepest(line: dict[int, float]) -> float:
+    """The largest exponent between neighbouring points that take over a millisecond: 1 is linear.
+
+    Below a millisecond fixed costs hide how a cost grows."""
+    points = [(point, seconds) for point, seconds in line.items() if seconds > 1e-3]
+    return max(
+        (
+            math.log(after / seconds) / math.log(later / point)
+            for (point, seconds), (later, after) in itertools.pairwise(points)
+        ),
+        default=0.0,
+    )
+
+
+def draw(found: Answer, title: str, path: Path) -> None:
+    """One panel for each operation."""
+    figure, panels = plt.subplots(2, 4, figsize=(15, 6.5), layout="constrained")
+    for axes, (name, lines) in zip(panels.flat, found.items(), strict=False):
+        for label, line in lines.items():
+            points = list(line)
+            times = [line[point] * 1e3 for point in points]
+            legend = f"{label} (steepest {steepest(line):.2f})"
+            axes.plot(points, times, "o-", color=COLORS[label], label=legend, markersize=4)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel(title, fontsize=8)
+        axes.set_ylabel("ms", fontsize=8)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+    for axes in panels.flat[len(found) :]:
+        axes.axis("off")
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def main(environments: dict[str, Any], options: argparse.Namespace) -> None:
+    """Measure both ways, write growth.json and two plots."""
+    counts = COUNTS[:4] if options.quick else COUNTS
+    sizes = SIZES[:3] if options.quick else SIZES
+    pace = Pace(1, 2, 0.2) if options.quick else Pace(2, 7, 3.0)
+    ways = {
+        "number of tensors": {count: by_count(count) for count in counts},
+        "bytes": {size: by_size(size) for size in sizes},
+    }
+    every: Answer = {}
+    for title, specs in ways.items():
+        runner = Runner(environments, options.folder, pace)
+        try:
+            every[title] = measure(specs, runner)
+        finally:
+            runner.close()
+        draw(every[title], title, options.output / f"growth-{title.split()[0]}.png")
+        (options.output / "growth.json").write_text(json.dumps(every, indent=1))
+    print(f"the report is in {options.output}")

@@ -1,0 +1,131 @@
+"""What the machine itself can do: nothing that loads or saves the same can take less."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from operations import Args
+from work import Work, fresh
+
+PIECE = 4 << 20
+
+
+def in_threads(work: Callable[[int, int], None], count: int) -> None:
+    """Call `work` with each number and the number of threads, at the same time."""
+    threads = [threading.Thread(target=work, args=(i, count)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def touched(nbytes: int) -> np.ndarray[Any, Any]:
+    """Memory that was written to, in huge pages where there are any."""
+    area = mmap.mmap(-1, max(nbytes, 1))
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        area.madvise(mmap.MADV_HUGEPAGE)
+    array = np.frombuffer(area, "u1")
+    array[:] = 1
+    return array
+
+
+def memcpy(args: Args) -> Work:
+    """Copy as many bytes between memory that is touched already, by all cores."""
+    source, target = touched(args["nbytes"]), touched(args["nbytes"])
+
+    def copy(index: int, count: int) -> None:
+        part = slice(len(source) * index // count, len(source) * (index + 1) // count)
+        np.copyto(target[part], source[part])
+
+    return Work(lambda: in_threads(copy, os.cpu_count() or 1))
+
+
+def read(args: Args) -> Work:
+    """read() the file into memory that is touched already, by all cores."""
+    path, direct = args["path"], args.get("direct", False)
+    size = os.path.getsize(path)
+    whole = memoryview(touched(-(-size // PIECE) * PIECE))
+
+    def run() -> None:
+        flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+        descriptor = os.open(path, flags)
+
+        def read_part(index: int, count: int) -> None:
+            for begin in range(index * PIECE, size, count * PIECE):
+                os.preadv(descriptor, [whole[begin : begin + PIECE]], begin)
+
+        try:
+            in_threads(read_part, os.cpu_count() or 1)
+        finally:
+            os.close(descriptor)
+
+    return Work(run)
+
+
+def read_direct(args: Args) -> Work:
+    """The same past the page cache."""
+    return read({**args, "direct": True})
+
+
+def touch(args: Args) -> Work:
+    """Read every byte of memory that is there."""
+    whole = touched(args["nbytes"]).view("u8") if args["nbytes"] % 8 == 0 else touched(8)
+    return Work(lambda: int(whole.sum()))
+
+
+def write(args: Args) -> Work:
+    """write() as many bytes to a new file."""
+    source = memoryview(touched(args["nbytes"]))
+    out = Path(args["out"])
+
+    def run() -> None:
+        with open(out, "wb", buffering=0) as file:
+            for begin in range(0, len(source), 16 * PIECE):
+                file.write(source[begin : begin + 16 * PIECE])
+
+    return Work(run, before=fresh(out))
+
+
+def objects(args: Args) -> Work:
+    """Make a torch tensor of a tensor, the cheapest way from Python, so many times."""
+    import torch
+
+    again, names = torch.zeros(4).detach, [str(i) for i in range(args["count"])]
+    return Work(lambda: {name: again() for name in names})
+
+
+def one_object(args: Args) -> Work:
+    """The same, the time of one, kept nowhere."""
+    import torch
+
+    again, count = torch.zeros(4).detach, args["count"]
+
+    def run() -> None:
+        for _ in range(count):
+            again()
+
+    return Work(run, calls=count)
+
+
+def one_array(args: Args) -> Work:
+    """Make an array of an array, the cheapest way from Python."""
+    again, count = np.zeros(4).view, args["count"]
+
+    def run() -> None:
+        for _ in range(count):
+            again()
+
+    return Work(run, calls=count)
+
+
+def names(args: Args) -> Work:
+    """A list of as many new strings as keys() makes."""
+    wide = [f"model.layers.{i // 1000}.mlp.experts.{i % 1000}" for i in range(args["count"])]
+    encoded = [name.encode() for name in wide]
+    return Work(lambda: [name.decode() for name in encoded])

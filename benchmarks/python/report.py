@@ -1,0 +1,156 @@
+"""The report: a Markdown table and plots, from what results.json holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+Answer = dict[str, Any]
+FACTORS = {"ms": 1e3, "us": 1e6, "B/tensor": 1}
+
+
+def in_unit(value: float, unit: str) -> str:
+    """A figure with three digits that count."""
+    value *= FACTORS[unit]
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def floor_of(answer: Answer) -> float | None:
+    """What the machine itself takes for a row, in seconds."""
+    found = [
+        answer["figures"][label]["min"]
+        for label in answer.get("limits", ())
+        if label in answer["figures"]
+    ]
+    floor = min(found) if found else 0.0
+    floor += answer.get("parse", 0.0)
+    return floor or None
+
+
+def ratio(answer: Answer) -> float | None:
+    """How much faster than official this package is."""
+    figures = answer["figures"]
+    ours, official = figures.get(answer["ours"]), figures.get(answer["official"])
+    if not ours or not official or not ours["min"]:
+        return None
+    return float(official["min"] / ours["min"])
+
+
+def cell(answer: Answer, label: str) -> str:
+    """Minimum and median of one implementation."""
+    figure = answer["figures"].get(label)
+    if figure is None:
+        return ""
+    unit = answer["unit"]
+    return f"{in_unit(figure['min'], unit)} ({in_unit(figure['median'], unit)})"
+
+
+def number(value: float | None) -> str:
+    """A ratio."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 20 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
+
+
+def row_line(name: str, answer: Answer) -> str:
+    """A row against official and the machine."""
+    floor = floor_of(answer)
+    ours = answer["figures"].get(answer["ours"])
+    to_floor = ours["min"] / floor if floor and ours else None
+    wanted, got = answer.get("wanted"), ratio(answer)
+    verdict = ""
+    if wanted is not None:
+        verdict = f">= {wanted:g}" + (" **missed**" if got is not None and got < wanted else "")
+    parts = (
+        name,
+        answer["unit"],
+        cell(answer, answer["official"]),
+        cell(answer, answer["ours"]),
+        number(got),
+        verdict,
+        in_unit(floor, answer["unit"]) if floor else "",
+        number(to_floor),
+    )
+    return f"| {' | '.join(parts)} |"
+
+
+def cost_line(name: str, label: str, figure: Answer) -> str:
+    """What one implementation cost besides time."""
+    parts = (
+        name,
+        label,
+        f"{figure['cpu'] * 1e3:,.2f}",
+        f"{figure['peak'] / 1e6:,.1f}",
+        f"{figure['minor_faults']:,}",
+        f"{figure['major_faults']:,}",
+    )
+    return f"| {' | '.join(parts)} |"
+
+
+def peer_line(name: str, answer: Answer) -> str:
+    """All implementations of a row, quickest first."""
+    labels = sorted(
+        (label for label in answer["figures"] if label not in answer.get("limits", ())),
+        key=lambda label: answer["figures"][label]["min"],
+    )
+    unit = answer["unit"]
+    figures = [f"{label} {in_unit(answer['figures'][label]['min'], unit)}" for label in labels]
+    skipped = [f"{label}: {reason}" for label, reason in answer["skipped"].items()]
+    return f"| {name} | {unit} | {', '.join(figures)} | {'; '.join(skipped)[:200]} |"
+
+
+def markdown(results: Answer, names: list[str]) -> str:
+    """The tables."""
+    machine, rows = results["machine"], results["rows"]
+    names = [name for name in names if name in rows]
+    sized = "" if results["scale"] == 1 else f" Files scaled by {results['scale']:g}."
+    lines = [
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; "
+        f"{machine['system']}; Python {machine['python']}, torch {machine['torch']}, "
+        f"NumPy {machine['numpy']}; {machine['date']}.{sized} "
+        "Times: minimum (median) of the repeats.",
+        "",
+        "| row | unit | official | this package | ratio | wanted | limit | ours / limit |",
+        "|---|---|---|---|---|---|---|---|",
+        *(row_line(name, rows[name]) for name in names),
+        "",
+        "| header | bytes | RapidJSON | RapidJSON, validating UTF-8 | `Header::parse` | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, times in results["headers"].items():
+        if "parse" in times:
+            columns = (times[key] * 1e3 for key in ("rapidjson", "rapidjson_validating", "parse"))
+            shown = " | ".join(f"{value:.3g} ms" for value in columns)
+            lines.append(
+                f"| {name} | {times['header_nbytes']:,} | {shown} | {times['ratio']:.2f} |"
+            )
+    with_peers = [
+        name
+        for name in names
+        if len(rows[name]["figures"])
+        + len(rows[name]["skipped"])
+        - len(rows[name].get("limits", ()))
+        > 2
+    ]
+    lines += ["", "| row | unit | all, quickest first | skipped |", "|---|---|---|---|"]
+    lines += [peer_line(name, rows[name]) for name in with_peers]
+    lines += [
+        "",
+        "| row | who | CPU ms | peak MB | minor faults | major faults |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        for label, figure in rows[name]["figures"].items():
+            if "cpu" in figure and label not in rows[name].get("limits", ()):
+                lines.append(cost_line(name, label, figure))
+    return "\n".join(lines) + "\n"
+
+
+def write(results: Answer, names: list[str], folder: Path) -> None:
+    """The report into a folder."""
+    import plots
+
+    text = markdown(results, names)
+    (folder / "results.md").write_text(text)
+    plots.draw(results, names, folder)
+    print(text)

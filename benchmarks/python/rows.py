@@ -1,0 +1,202 @@
+"""The rows of the suite: what is timed, on which file, for whom, and against what limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Args = dict[str, Any]
+PACKAGES = ("ours", "official")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One implementation's way to do what a row asks."""
+
+    label: str
+    environment: str
+    operation: str
+    args: Args = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `ours` is the label whose ratio to official is wanted."""
+
+    name: str
+    file: str
+    entries: tuple[Entry, ...]
+    limits: tuple[Entry, ...] = ()
+    parses: bool = False  # its limit includes RapidJSON's pass over the header
+    cold: bool = False
+    fresh: bool = False  # a new process for each run
+    unit: str = "ms"
+    wanted: float | None = None  # ratio to official that it ought to have
+    ours: str = "ours"
+    official: str = "official"
+
+
+def limit(operation: str, **args: Any) -> Entry:
+    """Something of the machine itself."""
+    return Entry(operation, "base", f"limits.{operation}", args)
+
+
+def packages(operation: str, **args: Any) -> tuple[Entry, ...]:
+    """The same call on this package and on official."""
+    return tuple(Entry(name, name, f"operations.{operation}", args) for name in PACKAGES)
+
+
+def peers(touch: bool) -> tuple[Entry, ...]:
+    """All tensors of a file by the other packages."""
+    names = ("fastsafetensors", "runai", "tensorizer", "mlx")
+    found = [Entry(name, name, f"peers.{name}", {"touch": touch}) for name in names]
+    torch_mmap = Entry("torch.load(mmap=True)", "official", "peers.torch_mmap", {"touch": touch})
+    return (*found, torch_mmap)
+
+
+def lazy_rows() -> Iterator[Row]:
+    """load_file as it is called most: nothing is read before it is touched."""
+    wanted = {"gpt2": 10, "vggt": 20, "moe": 13, "lora": 10}
+    for name, ratio in wanted.items():
+        entries = packages("load_torch")
+        if name != "moe":
+            entries += peers(touch=False)
+        floor = (limit("objects"),)
+        yield Row(f"load_file torch, {name}", name, entries, floor, True, wanted=ratio)
+    for name in ("gpt2", "vggt"):
+        entries = packages("load_torch")
+        yield Row(f"load_file torch, {name}, cold", name, entries, (), True, True, wanted=30)
+    for name in ("gpt2", "vggt"):
+        entries = packages("load_numpy")
+        yield Row(f"load_file NumPy, {name}", name, entries, (), True, wanted=500)
+
+
+def handle_rows() -> Iterator[Row]:
+    """An open file: opening, names, single tensors."""
+    for name in ("gpt2", "moe", "lora"):
+        ratio = 5 if name == "moe" else None
+        yield Row(f"open, {name}", name, packages("open_file"), (), True, wanted=ratio)
+    yield Row("keys(), moe", "moe", packages("keys"), (limit("names"),), wanted=6)
+    again = {"count": 20_000}
+    torch_floor = (limit("one_object", count=20_000),)
+    array_floor = (limit("one_array", count=20_000),)
+    everywhere = {"count": 20_000, "scattered": True}
+    yield Row(
+        "get_tensor torch, moe, scattered",
+        "moe",
+        packages("get_tensor", **everywhere),
+        torch_floor,
+        unit="us",
+        wanted=12,
+    )
+    yield Row(
+        "get_tensor torch, one again and again",
+        "lora",
+        packages("get_tensor", **again),
+        torch_floor,
+        unit="us",
+        wanted=12,
+    )
+    yield Row(
+        "get_tensor NumPy, moe, scattered",
+        "moe",
+        packages("get_tensor", framework="np", **everywhere),
+        array_floor,
+        unit="us",
+    )
+    yield Row(
+        "get_tensor NumPy, one again and again",
+        "gpt2",
+        packages("get_tensor", framework="np", **again),
+        array_floor,
+        unit="us",
+    )
+    entries = packages("handle_memory")
+    yield Row(
+        "memory of an open handle, moe", "moe", entries, fresh=True, unit="B/tensor", wanted=1
+    )
+
+
+def bytes_rows() -> Iterator[Row]:
+    """Whole files in memory."""
+    floor = (limit("memcpy"),)
+    yield Row("load(bytes) torch, gpt2", "gpt2", packages("load_bytes"), floor, wanted=3)
+    entries = packages("load_bytes", framework="np")
+    yield Row("load(bytes) NumPy, gpt2", "gpt2", entries, floor, wanted=3)
+    yield Row("load(bytes) torch, moe", "moe", packages("load_bytes"), floor)
+    yield Row("deserialize, gpt2", "gpt2", packages("deserialize"), floor, wanted=3)
+    yield Row("save() to bytes, gpt2", "gpt2", packages("save_bytes"), floor, wanted=6)
+    yield Row("save() to bytes, moe", "moe", packages("save_bytes"), floor, wanted=6)
+
+
+def save_rows() -> Iterator[Row]:
+    """Saving to files."""
+    floor = (limit("write"),)
+    others = (
+        Entry("torch.save", "official", "peers.save_torch"),
+        Entry("tensorizer", "tensorizer", "peers.save_tensorizer"),
+        Entry("mlx", "mlx", "peers.save_mlx"),
+    )
+    entries = packages("save_file") + others
+    yield Row("save_file, gpt2, new", "gpt2", entries, floor, wanted=1)
+    yield Row("save_file, gpt2, over", "gpt2", packages("save_file", over=True), floor, wanted=3)
+    yield Row("save_file, moe, new", "moe", packages("save_file"), floor, wanted=20)
+    yield Row("save_file, lora, new", "lora", packages("save_file"), floor)
+
+
+def pread_rows() -> Iterator[Row]:
+    """Reading into memory of the tensors' own, and slices."""
+    for name in ("gpt2", "vggt"):
+        entries = packages("load_torch", backend="pread")
+        yield Row(f"load_file pread, {name}", name, entries, (limit("read"),), wanted=3)
+    wanted = {"rows": (None, 10), "row": (None, 10), "columns": (1.5, 4)}
+    for what, ratios in wanted.items():
+        for backend, ratio in zip(("mmap", "pread"), ratios, strict=True):
+            args = {"tensor": "wte.weight", "what": what, "backend": backend}
+            yield Row(
+                f"slice {what}, {backend}, gpt2", "gpt2", packages("cut", **args), wanted=ratio
+            )
+
+
+def full_rows() -> Iterator[Row]:
+    """Every page read, whatever the way."""
+    for name, cold in (("gpt2", False), ("gpt2", True), ("vggt", True)):
+        entries = [
+            Entry(f"{package} {backend}", package, "operations.read_torch", {"backend": backend})
+            for package, backends in (
+                ("ours", ("mmap", "pread", "auto", "direct")),
+                ("official", ("mmap", "pread")),
+            )
+            for backend in backends
+        ]
+        yield Row(
+            f"load and touch all, {name}, {'cold' if cold else 'warm'}",
+            name,
+            (*entries, *peers(touch=True)),
+            (limit("read"), limit("read_direct")) if cold else (limit("touch"),),
+            cold=cold,
+            ours="ours auto" if cold else "ours mmap",
+            official="official mmap",
+        )
+
+
+def import_rows() -> Iterator[Row]:
+    """The first import of a process."""
+    yield Row("import safetensors", "lora", packages("import_package"), fresh=True, wanted=1)
+    entries = packages("import_torch_module")
+    yield Row("import safetensors.torch after torch", "lora", entries, fresh=True, wanted=1)
+
+
+def all_rows() -> list[Row]:
+    """The rows in the order of the table; the rows of whole programs come before these."""
+    makers = (
+        lazy_rows,
+        handle_rows,
+        bytes_rows,
+        pread_rows,
+        save_rows,
+        full_rows,
+        import_rows,
+    )
+    return [row for maker in makers for row in maker()]

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Times this package against official safetensors, its peers and the machine, on files that it makes.
+#
+#   bash benchmarks/run.sh            everything: about 15 minutes, 20 GB of disk, 16 GB of memory
+#   bash benchmarks/run.sh --quick    small files, about a minute
+#   bash benchmarks/run.sh --help     what else can be chosen
+#
+# PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh. Everything it makes lies under
+# build/bench.
+set -euo pipefail
+
+called_from=$PWD
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/common.sh
+source scripts/common.sh
+find_python
+require_build_tools
+debian_packages=()
+command -v cmake >/dev/null || debian_packages+=(cmake)
+command -v ninja >/dev/null || debian_packages+=(ninja-build)
+"$base_python" -c 'import ensurepip, venv' 2>/dev/null || debian_packages+=(python3-venv)
+if ((${#debian_packages[@]})); then
+  install_debian "${debian_packages[@]}" || note "not installed: ${debian_packages[*]}"
+fi
+suite=$PWD/benchmarks/python/suite.py
+cd -- "$called_from"
+exec "$base_python" "$suite" "$@"
