@@ -1,0 +1,254 @@
+"""What calls cost, counted and not timed: instructions, allocations, bytes, memory. The bounds
+leave room for other compilers and versions; they are there to notice a doubling."""
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+import children
+import numpy as np
+import pytest
+
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="measures through /proc"
+)
+MB = 1 << 20
+MANY = 2000
+# Reading /proc/self/io is counted too.
+SLACK = 4096
+# Opening reads so much at once, with or without need.
+FIRST_READ = 64 << 10
+
+COUNTED = """
+    import os, subprocess, sys
+    import numpy as np
+    from safetensors import safe_open
+
+    path, framework = sys.argv[1:]
+    if framework == "pt":
+        import torch
+
+    def tell(*words):
+        subprocess.run(["callgrind_control", *words, str(os.getpid())], check=True, stdout=2)
+
+    file = safe_open(path, framework)
+    names, get = file.keys(), file.get_tensor
+    get(names[0])
+    tell("--instr=on")
+    for name in names:
+        get(name)
+    tell("--dump=get")
+    safe_open(path, framework)
+    tell("--dump=open")
+    tell("--instr=off")
+"""
+
+# Measured for each tensor: 3,300 instructions and 2 allocations by NumPy; 5,900 by torch, most of
+# them its own; 3,500 for opening.
+INSTRUCTIONS = {"np": 6000, "pt": 11_000}
+ALLOCATIONS = {"np": 4, "pt": 12}
+INSTRUCTIONS_OPEN = 6000
+
+
+def parse_dump(path):
+    """Instructions, and calls of the allocator, in a callgrind file."""
+    names, calls, callee = {}, 0, ""
+    text = path.read_text()
+    for line in text.splitlines():
+        if found := re.match(r"cfn=\((\d+)\)(?: (.*))?", line):
+            callee = names.setdefault(found[1], found[2] or "")
+        elif found := re.match(r"fn=\((\d+)\) (.*)", line):
+            names.setdefault(found[1], found[2])
+        elif line.startswith("calls=") and callee in ("malloc", "calloc", "realloc"):
+            calls += int(line[len("calls=") :].split()[0])
+    return int(re.search(r"^totals: (\d+)", text, re.MULTILINE)[1]), calls
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """A file of many small tensors."""
+    path = tmp_path_factory.mktemp("costs") / "many.safetensors"
+    save_file({f"model.layer.{i}.weight": np.full(16, i, "f4") for i in range(MANY)}, path)
+    return path
+
+
+@pytest.mark.parametrize("framework", ["np", "pt"])
+def test_instructions_and_allocations(many, tmp_path, framework):
+    if framework == "pt":
+        pytest.importorskip("torch")
+        if "SAFETENSORS_COUNT_TORCH" not in os.environ:
+            pytest.skip("importing torch takes minutes so: SAFETENSORS_COUNT_TORCH=1 asks for it")
+    if not (shutil.which("valgrind") and shutil.which("callgrind_control")):
+        pytest.skip("valgrind is not installed")
+    out = tmp_path / "callgrind"
+    tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
+    done = children.run_raw(COUNTED, many, framework, prefix=tool, timeout=600)
+    if "unhandled instruction" in done.stderr:
+        pytest.skip("valgrind does not know this processor")
+    assert done.returncode == 0, done.stderr
+    per_get, per_open = (
+        [count / MANY for count in parse_dump(pathlib.Path(f"{out}.{part}"))] for part in (1, 2)
+    )
+    print(f"{framework}: get {per_get}, open {per_open} (instructions, allocations)")
+    assert 100 < per_get[0] < INSTRUCTIONS[framework]
+    assert per_get[1] < ALLOCATIONS[framework]
+    assert 100 < per_open[0] < INSTRUCTIONS_OPEN
+    # The index and the names lie in a few blocks, not in one for each tensor.
+    assert per_open[1] < 0.5
+
+
+def transferred():
+    """Bytes that this process has read and written by system calls."""
+    fields = dict(
+        line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines()
+    )
+    return int(fields["rchar"]), int(fields["wchar"])
+
+
+class Transfer:
+    """What a block of code reads and writes."""
+
+    def __enter__(self):
+        self.before = transferred()
+        return self
+
+    def __exit__(self, *_):
+        after = transferred()
+        self.read, self.written = (
+            end - begin for begin, end in zip(self.before, after, strict=True)
+        )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A file of 64 MB: 16 matrices."""
+    path = tmp_path_factory.mktemp("costs") / "large.safetensors"
+    save_file({f"t{i:02}": np.full((1024, 1024), i, "f4") for i in range(16)}, path)
+    return path
+
+
+@pytest.mark.parametrize("backend", ["mmap", "pread"])
+def test_opening_reads_the_header_once(many, backend):
+    with many.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    with Transfer() as all_in_all, safe_open(many, "np", backend=backend) as file:
+        file.keys()
+        file.get_slice("model.layer.7.weight").get_shape()
+    assert header <= all_in_all.read <= max(header + 8, FIRST_READ) + SLACK
+
+
+def test_mapping_reads_nothing_by_calls(large):
+    with Transfer() as all_in_all:
+        arrays = load_file(large)
+        assert sum(float(array[0, 0]) for array in arrays.values()) == 120
+    assert all_in_all.read <= FIRST_READ + SLACK
+
+
+def test_pread_reads_each_byte_once(large):
+    size = large.stat().st_size
+    with Transfer() as all_in_all:
+        load_file(large, backend="pread")
+    assert size <= all_in_all.read <= size + FIRST_READ + SLACK
+    with safe_open(large, "np", backend="pread") as file:
+        part = file.get_slice("t03")
+        with Transfer() as rows:
+            assert part[500:502].shape == (2, 1024)
+        with Transfer() as one:
+            file.get_tensor("t04")
+    assert rows.read <= 2 * 4096 + SLACK
+    assert one.read <= 4 * MB + SLACK
+
+
+def test_saving_writes_each_byte_once(large, tmp_path):
+    arrays = load_file(large)
+    for _ in range(2):  # to a new name, then over it
+        with Transfer() as all_in_all:
+            save_file(arrays, tmp_path / "out")
+        assert all_in_all.read <= SLACK
+        size = large.stat().st_size
+        assert size <= all_in_all.written <= size + SLACK
+
+
+ONE_COPY = """
+    import gc, pathlib, sys
+    import numpy as np
+    from safetensors import deserialize
+    if sys.argv[2] == "torch":
+        import torch
+        from safetensors.torch import load, load_file, save
+    else:
+        from safetensors.numpy import load, load_file, save
+
+    def status(key):
+        text = pathlib.Path("/proc/self/status").read_text()
+        return int(text.split(key + ":")[1].split()[0]) << 10
+
+    def peak(call, *words, **more):
+        call(*words, **more)
+        gc.collect()
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+        before = status("VmRSS")
+        call(*words, **more)
+        return status("VmHWM") - before
+
+    path = sys.argv[1]
+    data = pathlib.Path(path).read_bytes()
+    tensors = load(data)
+    for name, grown in (
+        ("load", peak(load, data)),
+        ("deserialize", peak(deserialize, data)),
+        ("save", peak(save, tensors)),
+        ("pread", peak(load_file, path, backend="pread")),
+    ):
+        print(name, grown / len(data))
+"""
+
+
+@pytest.mark.parametrize("module", ["numpy", "torch"])
+def test_one_copy_of_the_data(large, module):
+    if module == "torch":
+        pytest.importorskip("torch")
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    except OSError as error:
+        pytest.skip(f"the peak of memory cannot be reset: {error}")
+    shares = dict(line.split() for line in children.run(ONE_COPY, large, module).splitlines())
+    assert set(shares) == {"load", "deserialize", "save", "pread"}
+    for name, share in shares.items():
+        assert 0.5 < float(share) < 1.25, (name, share)
+
+
+HANDLE = """
+    import ctypes, gc, pathlib, sys
+    from safetensors import safe_open
+
+    class Use(ctypes.Structure):
+        names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+        _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Use
+
+    def used():
+        gc.collect()
+        use = libc.mallinfo2()
+        return use.uordblks + use.hblkhd
+
+    kept = [safe_open(sys.argv[1], "np")]
+    before = used()
+    kept += [safe_open(sys.argv[1], "np") for _ in range(20)]
+    print((used() - before) / 20)
+"""
+
+
+def test_memory_of_a_handle(many):
+    if children.run("import ctypes; print(hasattr(ctypes.CDLL(None), 'mallinfo2'))") != "True\n":
+        pytest.skip("this C library does not count what is allocated")
+    grown = float(children.run(HANDLE, many))
+    # Official keeps 248.
+    assert grown / MANY < 200
