@@ -28,15 +28,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, help="size of the files (1: full, quick: 0.02)")
     parser.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, help="time for a row, about (8, quick: 0.4)")
-    parser.add_argument("--folder", type=Path, default=WORK / "files", help="where files go")
+    parser.add_argument("--folder", type=Path, help="where files go (build/bench/files)")
     parser.add_argument("--output", type=Path, help="where the report goes (build/bench/results)")
     parser.add_argument("--ours", type=Path, metavar="DIR", help="folder with this package, built")
     parser.add_argument("--growth", action="store_true", help="how cost grows, instead of the rows")
     parser.add_argument("--report", action="store_true", help="write the report again and stop")
     options = parser.parse_args()
-    options.folder, options.ours = options.folder.resolve(), options.ours and options.ours.resolve()
+    options.ours = options.ours and options.ours.resolve()
     options.scale = options.scale or (0.02 if options.quick else 1.0)
     options.seconds = options.seconds or (0.4 if options.quick else 8.0)
+    options.folder = (options.folder or WORK / "files").resolve() / f"{options.scale:g}"
     if options.output is None:
         options.output = WORK / ("results-quick" if options.quick else "results")
     return options
