@@ -6,7 +6,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from operations import Args, size_of
+from operations import Args
 from work import Work, fresh, page_sum, page_sum_of_arrays
 
 
@@ -158,6 +158,4 @@ def save_mlx(args: Args) -> Work:
     arrays = mx.load(args["path"])
     mx.eval(list(arrays.values()))
     out = Path(args["out"])
-    return Work(
-        lambda: mx.save_safetensors(str(out), arrays), before=fresh(out), check=size_of(out)
-    )
+    return Work(lambda: mx.save_safetensors(str(out), arrays), before=fresh(out))

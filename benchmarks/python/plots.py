@@ -70,7 +70,12 @@ def draw_peers(rows: Answer, names: list[str], path: Path) -> None:
         axes.set_title(f"{name}: ms (grey: the machine itself)", fontsize=9, loc="left")
         axes.tick_params(axis="x", labelsize=7)
         for position, value in enumerate(values):
-            axes.annotate(f" {value:.3g}", (value, position), va="center", fontsize=7)
+            axes.annotate(
+                f" {value:,.0f}" if value >= 100 else f" {value:.3g}",
+                (value, position),
+                va="center",
+                fontsize=7,
+            )
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
