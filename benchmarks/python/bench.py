@@ -28,7 +28,8 @@ def main() -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("bench.py: cuda: torch sees no GPU here")
     backend = {"backend": options.backend} if options.backend else {}
-    seconds, tensors = [], {}
+    seconds = []
+    tensors: dict[str, torch.Tensor] = {}
     for _ in range(options.iterations):
         tensors = {}  # the tensors of the last iteration are freed outside the time
         gc.collect()

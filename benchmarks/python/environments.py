@@ -49,7 +49,7 @@ def run_quietly(*command: str | Path) -> None:
 
 def has(python: Path, module: str) -> bool:
     """Whether that interpreter can import the module."""
-    command = [python, "-c", f"import {module}"]
+    command = [str(python), "-c", f"import {module}"]
     return not subprocess.run(command, cwd="/", capture_output=True, check=False).returncode
 
 
@@ -122,7 +122,7 @@ class Environments:
                 print("building and installing this checkout", flush=True)
                 self.install("ours", "--force-reinstall", "--no-deps", str(ROOT))
                 stamp.write_text(sources)
-        command = [python, "-c", "import safetensors; safetensors._core.__build__"]
+        command = [str(python), "-c", "import safetensors; safetensors._core.__build__"]
         variables = {**os.environ, **found.variables}
         if subprocess.run(command, cwd="/", env=variables, check=False).returncode:
             raise Unavailable("the safetensors found is not this package")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import struct
@@ -29,7 +30,8 @@ class Spec:
     @property
     def nbytes(self) -> int:
         """Bytes of tensor data."""
-        return sum(int(np.prod(shape)) for shape in self.shapes.values()) * ITEMSIZE[self.dtype]
+        count: int = sum(math.prod(shape) for shape in self.shapes.values())
+        return count * ITEMSIZE[self.dtype]
 
 
 def scaled(width: int, scale: float) -> int:
@@ -114,7 +116,7 @@ def header_of(spec: Spec) -> bytes:
     """The length and the header of a file."""
     entries, begin = {}, 0
     for name, shape in spec.shapes.items():
-        end = begin + int(np.prod(shape)) * ITEMSIZE[spec.dtype]
+        end = begin + math.prod(shape) * ITEMSIZE[spec.dtype]
         entries[name] = {"dtype": spec.dtype, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     text = json.dumps(entries, separators=(",", ":")).encode()

@@ -25,7 +25,7 @@ def in_threads(work: Callable[[int, int], None], count: int) -> None:
         thread.join()
 
 
-def touched(nbytes: int) -> np.ndarray[Any, Any]:
+def touched(nbytes: int) -> Any:
     """Memory that was written to, in huge pages where there are any."""
     area = mmap.mmap(-1, max(nbytes, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -130,10 +131,8 @@ def handle_memory(args: Args) -> Work:
 def load_bytes(args: Args) -> Work:
     """load(bytes) for torch or NumPy."""
     data = Path(args["path"]).read_bytes()
-    if args.get("framework") == "np":
-        from safetensors.numpy import load
-    else:
-        from safetensors.torch import load
+    framework = "numpy" if args.get("framework") == "np" else "torch"
+    load = importlib.import_module(f"safetensors.{framework}").load
     return Work(lambda: load(data), check=len)
 
 

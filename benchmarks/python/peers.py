@@ -26,7 +26,7 @@ def fastsafetensors(args: Args) -> Work:
 
     path = args["path"]
 
-    def run() -> tuple[Any, int]:
+    def run() -> tuple[Any, ...]:
         loader = SafeTensorsFileLoader(SingleGroup(), device="cpu", nogds=True)
         loader.add_filenames({0: [path]})
         buffer = loader.copy_files_to_device()
@@ -97,7 +97,7 @@ def tensorizer(args: Args) -> Work:
 
     path = converted(args, ".tensors", write_tensorizer)
 
-    def run() -> tuple[Any, int]:
+    def run() -> tuple[Any, ...]:
         deserializer = TensorDeserializer(path, device="cpu")
         return (deserializer, *finish(dict(deserializer.items()), args))
 

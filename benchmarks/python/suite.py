@@ -46,12 +46,10 @@ def parse() -> argparse.Namespace:
 def gather(environments: Environments, options: argparse.Namespace) -> dict[str, Any]:
     """Every environment asked for, or why there is none."""
     found: dict[str, Environment | str] = {"base": Environment("base", environments.base)}
-    makers = {"ours": lambda: environments.ours(options.ours)}
-    for name in filter(None, options.peers.split(",")):
-        makers[name] = lambda name=name: environments.peer(name)
-    for name, make in makers.items():
+    for name in ("ours", *filter(None, options.peers.split(","))):
         try:
-            found[name] = make()
+            ours = name == "ours"
+            found[name] = environments.ours(options.ours) if ours else environments.peer(name)
         except Unavailable as error:
             found[name] = str(error)
             print(f"without {name}: {error}", flush=True)
