@@ -118,27 +118,33 @@ def run_programs(
     import files
     import programs
 
+    headers = results.all["headers"]
+    loads = [
+        (f"{iterations} x load, {file}", file, iterations)
+        for file in ("gpt2", "vggt")
+        for iterations in programs.ITERATIONS
+    ]
+    loads = [load for load in loads if wanted(load[0], options, results)]
+    parses = not options.rows and not (options.resume and headers)
+    if not loads and not parses and headers:
+        return
     try:
         folder: Path | str = programs.build(WORK / "cpp")
     except Unavailable as error:
         folder = f"not built: {error}"
         print(f"without the C++ programs: {error}", flush=True)
-    headers = results.all["headers"]
-    if wanted("open, header of 10 MB", options, results) or not headers:
+    if parses or not headers:
         headers["10 MB"] = programs.header_times(folder, "10")
         for spec in specs.values():
             path = files.make(spec, options.folder / f"{spec.name}.safetensors")
             headers[spec.name] = programs.header_times(folder, path)
         results.save()
-    for file in ("gpt2", "vggt"):
-        for iterations in programs.ITERATIONS:
-            name = f"{iterations} x load, {file}"
-            if wanted(name, options, results):
-                path = files.make(specs[file], options.folder / f"{file}.safetensors")
-                repeats = 1 if options.quick else 3
-                answer = programs.run_row(environments, folder, path, iterations, repeats)
-                show(name, answer)
-                results.put(name, {**answer, "unit": "ms", "ours": "ours", "official": "official"})
+    for name, file, iterations in loads:
+        path = files.make(specs[file], options.folder / f"{file}.safetensors")
+        repeats = 1 if options.quick else 3
+        answer = programs.run_row(environments, folder, path, iterations, repeats)
+        show(name, answer)
+        results.put(name, {**answer, "unit": "ms", "ours": "ours", "official": "official"})
 
 
 def run_rows(
