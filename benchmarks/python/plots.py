@@ -32,7 +32,7 @@ def draw_ratios(rows: Answer, names: list[str], path: Path) -> None:
     for position, value in zip(positions, values, strict=True):
         axes.annotate(f" {value:.3g}", (max(value, 1), position), va="center", fontsize=7)
     for position, (name, _) in zip(positions, shown, strict=True):
-        if rows[name].get("wanted"):
+        if isinstance(rows[name].get("wanted"), float | int):
             axes.plot(rows[name]["wanted"], position, "|", color="black", markersize=9)
     axes.margins(x=0.12, y=0.01)
     axes.set_xlabel("official's time / ours (bars to the right: we are faster; |: what is wanted)")

@@ -27,10 +27,35 @@ def floor_of(answer: Answer) -> float | None:
     return floor or None
 
 
+def our_label(answer: Answer) -> str:
+    """Which of our figures a row is about; the best there is where a build lacks that way."""
+    figures = answer["figures"]
+    if answer["ours"] in figures:
+        return str(answer["ours"])
+    mine = [label for label in figures if label.startswith("ours") and label != "ours C++"]
+    return min(mine, key=lambda label: figures[label]["min"], default=answer["ours"])
+
+
+def verdict(answer: Answer) -> str:
+    """What is wanted of a row, and whether it was missed."""
+    wanted, got = answer.get("wanted"), ratio(answer)
+    if wanted is None or got is None:
+        return ""
+    if wanted == "fastest":
+        ours = answer["figures"][our_label(answer)]["min"]
+        others = [
+            figure["min"]
+            for label, figure in answer["figures"].items()
+            if not label.startswith("ours") and label not in answer["limits"]
+        ]
+        return wanted + (" **missed**" if ours > min(others) else "")
+    return f">= {wanted:g}" + (" **missed**" if got < wanted else "")
+
+
 def ratio(answer: Answer) -> float | None:
     """How much faster than official this package is."""
     figures = answer["figures"]
-    ours, official = figures.get(answer["ours"]), figures.get(answer["official"])
+    ours, official = figures.get(our_label(answer)), figures.get(answer["official"])
     if not ours or not official or not ours["min"]:
         return None
     return float(official["min"] / ours["min"])
@@ -55,19 +80,15 @@ def number(value: float | None) -> str:
 def row_line(name: str, answer: Answer) -> str:
     """A row against official and the machine."""
     floor = floor_of(answer)
-    ours = answer["figures"].get(answer["ours"])
+    ours = answer["figures"].get(our_label(answer))
     to_floor = ours["min"] / floor if floor and ours else None
-    wanted, got = answer.get("wanted"), ratio(answer)
-    verdict = ""
-    if wanted is not None:
-        verdict = f">= {wanted:g}" + (" **missed**" if got is not None and got < wanted else "")
     parts = (
         name,
         answer["unit"],
         cell(answer, answer["official"]),
-        cell(answer, answer["ours"]),
-        number(got),
-        verdict,
+        cell(answer, our_label(answer)),
+        number(ratio(answer)),
+        verdict(answer),
         in_unit(floor, answer["unit"]) if floor else "",
         number(to_floor),
     )
@@ -79,7 +100,7 @@ def cost_line(name: str, label: str, figure: Answer) -> str:
     parts = (
         name,
         label,
-        f"{figure['cpu'] * 1e3:,.2f}",
+        in_unit(figure["cpu"], "ms"),
         f"{figure['peak'] / 1e6:,.1f}",
         f"{figure['minor_faults']:,}",
         f"{figure['major_faults']:,}",
