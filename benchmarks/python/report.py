@@ -155,23 +155,39 @@ def markdown(results: Answer, names: list[str]) -> str:
     ]
     lines += ["", "| row | unit | all, quickest first | skipped |", "|---|---|---|---|"]
     lines += [peer_line(name, rows[name]) for name in with_peers]
-    lines += [
-        "",
+    return "\n".join(lines) + "\n"
+
+
+def costs(results: Answer, names: list[str]) -> str:
+    """What each implementation cost besides time."""
+    lines = [
         "| row | who | CPU ms | peak MB | minor faults | major faults |",
         "|---|---|---|---|---|---|",
     ]
-    for name in names:
+    rows = results["rows"]
+    for name in filter(rows.get, names):
         for label, figure in rows[name]["figures"].items():
             if "cpu" in figure and label not in rows[name].get("limits", ()):
                 lines.append(cost_line(name, label, figure))
     return "\n".join(lines) + "\n"
 
 
-def write(results: Answer, names: list[str], folder: Path) -> None:
-    """The report into a folder."""
+def publish(text: str, page: Path) -> None:
+    """Put the tables into a page, between its two marks."""
+    begin, end = "<!-- results: begin -->\n", "<!-- results: end -->\n"
+    before, _, rest = page.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{page} lacks the marks that the tables go between")
+    page.write_text(f"{before}{begin}{text}{end}{after}")
+
+
+def write(results: Answer, names: list[str], folder: Path) -> str:
+    """The report into a folder; the tables of times."""
     import plots
 
     text = markdown(results, names)
-    (folder / "results.md").write_text(text)
+    (folder / "results.md").write_text(f"{text}\n{costs(results, names)}")
     plots.draw(results, names, folder)
     print(text)
+    return text
