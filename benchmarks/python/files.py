@@ -154,6 +154,16 @@ def make(spec: Spec, path: Path) -> Path:
     return path
 
 
+def check_space(specs: dict[str, Spec], folder: Path) -> None:
+    """End the program when the disk has no room for all files, peers' own copies and one saved."""
+    missing = max(spec.nbytes for spec in specs.values() if spec.name != "vggt")
+    for spec in specs.values():
+        suffixes = (".safetensors",) if spec.name == "moe" else (".safetensors", ".pt", ".tensors")
+        there = sum((folder / f"{spec.name}{suffix}").exists() for suffix in suffixes)
+        missing += spec.nbytes * (len(suffixes) - there)
+    need_space(folder, missing)
+
+
 def need_space(folder: Path, nbytes: int) -> None:
     """End the program when the disk has no room for so many bytes."""
     free = shutil.disk_usage(folder).free

@@ -235,6 +235,7 @@ def main() -> None:
         began = time.monotonic()
         results.all["machine"] = machine()
         specs = files.all_specs(options.scale)
+        files.check_space(specs, options.folder)
         found = gather(environments, options)
         run_programs(found, options, results, specs)
         run_rows(found, options, results, specs)
