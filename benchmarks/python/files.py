@@ -30,7 +30,7 @@ class Spec:
     @property
     def nbytes(self) -> int:
         """Bytes of tensor data."""
-        count: int = sum(math.prod(shape) for shape in self.shapes.values())
+        count = int(sum(math.prod(shape) for shape in self.shapes.values()))
         return count * ITEMSIZE[self.dtype]
 
 
