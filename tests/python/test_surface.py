@@ -318,7 +318,7 @@ def test_distribution():
     """Official's extras, and nothing that is needed without one."""
     metadata = importlib.metadata.metadata("safetensors")
     extras = set(metadata.get_all("Provides-Extra") or [])
-    assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all"} <= extras
+    assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all", "cli"} <= extras
     needed = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
     assert needed == []
 

@@ -1,0 +1,129 @@
+"""Check that files are whole and valid, and say what is wrong with those that are not.
+
+Status 0 when all are, 1 when one is not, 2 when one could not be read.
+"""
+
+import argparse
+import os
+from typing import Any, NamedTuple
+
+from . import diagnose, text
+from .errors import NEGATIVE, TROUBLE, CliError
+from .model import Index, files_of, index_problems
+from .output import Output
+from .reader import File, SafetensorError, complaint
+
+_MOST_PROBLEMS = 10
+
+
+class _Verdict(NamedTuple):
+    """`kind` is "ok", "unreadable", or what is wrong in a word."""
+
+    path: str
+    kind: str
+    message: str
+    details: list[str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="path", nargs="+", help="files, folders, indexes")
+    parser.add_argument("--read", action="store_true", help="read all data too: finds bad disks")
+    parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    verdicts = []
+    for path in arguments.paths:
+        for verdict in _check(path, arguments.read, out):
+            verdicts.append(verdict)
+            if not arguments.json:
+                _show(verdict, out)
+    if arguments.json:
+        out.json([verdict._asdict() for verdict in verdicts])
+    kinds = {verdict.kind for verdict in verdicts}
+    if "unreadable" in kinds:
+        return TROUBLE
+    return NEGATIVE if kinds - {"ok"} else 0
+
+
+def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
+    try:
+        paths, index = files_of(path)
+    except OSError as error:
+        return [_Verdict(path, "unreadable", complaint(error, path), [])]
+    except CliError as error:
+        return [_Verdict(path, "index" if path.endswith(".json") else "unreadable", str(error), [])]
+    files: list[File] = []
+    try:
+        verdicts = [_check_file(name, index, read, files, out) for name in paths]
+        if index is not None:
+            verdicts.append(_check_index(index, files, all(v.kind == "ok" for v in verdicts)))
+        return verdicts
+    finally:
+        for file in files:
+            file.close()
+
+
+def _check_file(
+    path: str, index: Index | None, read: bool, files: list[File], out: Output
+) -> _Verdict:
+    try:
+        file = File(path)
+        try:
+            message = _summary(file)
+            if read:
+                _read_all(file, out)
+        finally:
+            # Of an index the headers are needed later, not the files.
+            file.close()
+    except FileNotFoundError as error:
+        if index is not None:
+            return _Verdict(path, "missing", "the index names it, and it is not there", [])
+        return _Verdict(path, "unreadable", complaint(error, path), [])
+    except (OSError, CliError) as error:
+        return _Verdict(path, "unreadable", complaint(error, path), [])
+    except SafetensorError as error:
+        message = complaint(error, path)
+        return _Verdict(
+            path, diagnose.kind_of(message), diagnose.explained(message), diagnose.details(path)
+        )
+    if index is not None:
+        files.append(file)
+    return _Verdict(path, "ok", message, [])
+
+
+def _summary(file: File) -> str:
+    dtypes = sorted({tensor.dtype for tensor in file.tensors})
+    words = [text.count(len(file.tensors), "tensor"), text.size(file.nbytes), *dtypes]
+    return ", ".join(words)
+
+
+def _read_all(file: File, out: Output) -> None:
+    with out.progress(text.shown(os.path.basename(file.path)), file.nbytes) as advance:
+        for tensor in file.tensors:
+            for chunk in file.chunks(tensor):
+                advance(len(chunk))
+
+
+def _check_index(index: Index, files: list[File], complete: bool) -> _Verdict:
+    if not complete:
+        return _Verdict(index.path, "index", "its shards are not all there and valid", [])
+    problems = index_problems(index, files)
+    if not problems:
+        shards = text.count(len(files), "shard")
+        message = f"{text.count(len(index.weight_map), 'tensor')} in {shards}"
+        return _Verdict(index.path, "ok", message, [])
+    more = problems[1 : 1 + _MOST_PROBLEMS]
+    if len(problems) > 1 + _MOST_PROBLEMS:
+        more.append(f"... and {len(problems) - 1 - _MOST_PROBLEMS:,} more")
+    return _Verdict(index.path, "index", problems[0], more)
+
+
+def _show(verdict: _Verdict, out: Output) -> None:
+    is_ok = verdict.kind == "ok"
+    if is_ok and out.quiet:
+        return
+    kind: Any = (verdict.kind, "bold green" if is_ok else "bold red")
+    out.line(f"{text.shown_path(verdict.path)}: ", kind, f": {text.shown(verdict.message)}")
+    for detail in verdict.details:
+        out.line(f"  {detail}")

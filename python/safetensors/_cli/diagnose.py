@@ -1,0 +1,155 @@
+"""What is wrong with a file that the core refuses: a word for scripts, and details."""
+
+import json
+from typing import Any, NamedTuple
+
+from . import text
+from .dtypes import BITS, element_count
+
+# From the core's own words to a kind, the first that fits.
+_KINDS = (
+    ("Git LFS pointer", "git-lfs-pointer"),
+    ("zip archive", "zip"),
+    ("Python pickle", "pickle"),
+    ("GGUF file", "gguf"),
+    ("NumPy .npy", "npy"),
+    ("HDF5 file", "hdf5"),
+    ("gzip-compressed", "compressed"),
+    ("zstd-compressed", "compressed"),
+    ("HTML page", "html"),
+    ("JSON text", "json"),
+    ("truncated?", "truncated"),
+    ("something follows the last tensor", "trailing-data"),
+    ("stands twice", "duplicate"),
+    ("header too small", "truncated"),
+    ("a hole, an overlap", "layout"),
+    ("header too large", "no-safetensors"),
+    ("invalid shape, data type, or offset", "tensor"),
+    ("overflow computing", "tensor"),
+    ("byte boundary", "tensor"),
+    ("invalid UTF-8", "header"),
+    ("invalid JSON", "header"),
+)
+
+_LENGTH_NBYTES = 8
+_MOST_HEADER_NBYTES = 32_000_000
+"""Parsed by Python, JSON can take thirty times its size. Larger headers get the core's words."""
+_MOST_NESTED = 2_000_000
+_MOST_DETAILS = 10
+_MOST_AXES = 64  # a product of thousands of axes is a number of thousands of digits
+
+
+class _Entry(NamedTuple):
+    name: str
+    begin: int
+    end: int
+    needed: int | None
+    """Bytes by its shape and type, if these can be read."""
+
+
+def kind_of(complaint: str) -> str:
+    """The kind of what the core complains of."""
+    return next((kind for words, kind in _KINDS if words in complaint), "invalid")
+
+
+def explained(complaint: str) -> str:
+    """Of a file of another format, what it is: that its first bytes are no length is no news."""
+    _, found, kind = complaint.partition(". This is ")
+    return f"this is {kind}" if found else complaint
+
+
+def details(path: str) -> list[str]:
+    """Everything that can be said of a damaged file's tensors, after the core's first complaint."""
+    with open(path, "rb") as file:
+        nbytes = file.seek(0, 2)
+        file.seek(0)
+        length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
+        if nbytes < _LENGTH_NBYTES or length > min(_MOST_HEADER_NBYTES, nbytes - _LENGTH_NBYTES):
+            return []
+        header = file.read(length)
+    if header.count(b"[") + header.count(b"{") > _MOST_NESTED:
+        return []
+    try:
+        pairs = json.loads(header, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(pairs, _Pairs):
+        return []
+    entries = [entry for entry in (_entry(name, value) for name, value in pairs) if entry]
+    entries.sort(key=lambda entry: (entry.begin, entry.end))
+    found = _names_that_stand_twice(pairs)
+    found += _wrong_sizes(entries)
+    found += _holes_and_overlaps(entries, nbytes - _LENGTH_NBYTES - length)
+    if len(found) > _MOST_DETAILS:
+        found[_MOST_DETAILS:] = [f"... and {len(found) - _MOST_DETAILS:,} more"]
+    return found
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object whose keys may stand twice."""
+
+
+def _entry(name: str, value: object) -> _Entry | None:
+    if name == "__metadata__" or not isinstance(value, _Pairs):
+        return None
+    fields = dict(value)
+    offsets, shape = _sizes(fields.get("data_offsets")), _sizes(fields.get("shape"))
+    dtype = fields.get("dtype")
+    if offsets is None or len(offsets) != 2:
+        return None
+    needed = None
+    if shape is not None and len(shape) <= _MOST_AXES and isinstance(dtype, str) and dtype in BITS:
+        bits = element_count(shape) * BITS[dtype]
+        needed = bits // 8 if bits % 8 == 0 else None
+    return _Entry(name, offsets[0], offsets[1], needed)
+
+
+def _sizes(value: object) -> list[int] | None:
+    if not isinstance(value, list) or isinstance(value, _Pairs):
+        return None
+    return value if all(type(item) is int and 0 <= item < 1 << 64 for item in value) else None
+
+
+def _names_that_stand_twice(pairs: _Pairs) -> list[str]:
+    counts: dict[str, int] = {}
+    for name, _ in pairs:
+        counts[name] = counts.get(name, 0) + 1
+    return [
+        f"`{text.clipped(name)}` stands {count} times in the header"
+        for name, count in counts.items()
+        if count > 1
+    ]
+
+
+def _wrong_sizes(entries: list[_Entry]) -> list[str]:
+    return [
+        f"tensor `{text.clipped(entry.name)}` takes {entry.needed:,} bytes by its shape and type, "
+        f"{entry.end - entry.begin:,} by its offsets"
+        for entry in entries
+        if entry.needed is not None and entry.needed != entry.end - entry.begin
+    ]
+
+
+def _holes_and_overlaps(entries: list[_Entry], data_nbytes: int) -> list[str]:
+    found, position = [], 0
+    for entry in entries:
+        if entry.begin > position:
+            found.append(
+                f"hole of {entry.begin - position:,} bytes before tensor "
+                f"`{text.clipped(entry.name)}`, at {position:,} of the data"
+            )
+        elif entry.begin < min(position, entry.end):
+            found.append(
+                f"tensor `{text.clipped(entry.name)}` overlaps the one before by "
+                f"{min(position, entry.end) - entry.begin:,} bytes"
+            )
+        position = max(position, entry.end)
+    if position > data_nbytes:
+        whole = sum(entry.end <= data_nbytes for entry in entries)
+        found.append(
+            f"{position - data_nbytes:,} bytes are missing at the end: "
+            f"{whole:,} of {text.count(len(entries), 'tensor')} are whole"
+        )
+    elif position < data_nbytes:
+        found.append(f"{data_nbytes - position:,} bytes at the end belong to no tensor")
+    return found

@@ -1,0 +1,117 @@
+"""Compare two files, folders or indexes: names, types, shapes, values and metadata.
+
+Status 0 when they hold the same, 1 when they differ.
+"""
+
+import argparse
+from typing import Any
+
+from . import text
+from .compare import count_of_differences, first_difference
+from .dtypes import BITS
+from .errors import NEGATIVE
+from .model import Model, Placed
+from .output import Advance, Output
+
+_PLUS = "green"
+_MINUS = "red"
+_CHANGED = "yellow"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", help="a file, a folder, or a .safetensors.index.json")
+    parser.add_argument("b", help="another")
+    parser.add_argument("--no-data", action="store_true", help="compare headers only")
+    parser.add_argument("--no-metadata", action="store_true", help="compare tensors only")
+    parser.add_argument("--json", action="store_true", help="the differences as JSON")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    with Model(arguments.a) as a, Model(arguments.b) as b:
+        found = _compare_tensors(a.by_name(), b.by_name(), not arguments.no_data, out)
+        if not arguments.no_metadata:
+            found["metadata"] = _compare_metadata(a.metadata(), b.metadata())
+    if arguments.json:
+        out.json(found)
+    else:
+        _show(found, out)
+    differ = any(found[key] for key in found if key != "same")
+    return NEGATIVE if differ else 0
+
+
+def _compare_tensors(
+    a: dict[str, Placed], b: dict[str, Placed], with_data: bool, out: Output
+) -> dict[str, Any]:
+    changed = {}
+    both = sorted(a.keys() & b.keys(), key=text.natural_key)
+    total = sum(a[name].tensor.nbytes for name in both) if with_data else 0
+    with out.progress("comparing", total) as advance:
+        for name in both:
+            change = _compare(a[name], b[name], with_data, advance)
+            if change:
+                changed[name] = change
+    return {
+        "same": len(both) - len(changed),
+        "only_a": {n: _described(a[n]) for n in sorted(a.keys() - b.keys(), key=text.natural_key)},
+        "only_b": {n: _described(b[n]) for n in sorted(b.keys() - a.keys(), key=text.natural_key)},
+        "changed": changed,
+    }
+
+
+def _compare(a: Placed, b: Placed, with_data: bool, advance: Advance) -> dict[str, Any]:
+    x, y = a.tensor, b.tensor
+    if (x.dtype, x.shape) != (y.dtype, y.shape):
+        advance(x.nbytes)
+        return {"a": _described(a), "b": _described(b)}
+    if not with_data:
+        return {}
+    differing, first, done = 0, None, 0
+    for left, right in zip(a.file.chunks(x), b.file.chunks(y), strict=True):
+        if left != right:
+            if first is None:
+                first = done + first_difference(left, right)
+            differing += count_of_differences(left, right)
+        done += len(left)
+        advance(len(left))
+    if first is None:
+        return {}
+    return {"first_element": first * 8 // BITS[x.dtype], "bytes_that_differ": differing}
+
+
+def _compare_metadata(a: dict[str, str], b: dict[str, str]) -> dict[str, dict[str, str | None]]:
+    return {
+        key: {"a": a.get(key), "b": b.get(key)}
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key)
+    }
+
+
+def _described(placed: Placed) -> dict[str, Any]:
+    return {"dtype": placed.tensor.dtype, "shape": placed.tensor.shape}
+
+
+def _show(found: dict[str, Any], out: Output) -> None:
+    for sign, style, key in (("-", _MINUS, "only_a"), ("+", _PLUS, "only_b")):
+        for name, what in found[key].items():
+            out.line((f"{sign} {text.shown(name)}  {_kind(what)}", style))
+    for name, change in found["changed"].items():
+        if "a" in change:
+            difference = f"{_kind(change['a'])} -> {_kind(change['b'])}"
+        else:
+            difference = f"values differ from element {change['first_element']:,} on, "
+            difference += f"{text.count(change['bytes_that_differ'], 'byte')} in all"
+        out.line((f"! {text.shown(name)}  {difference}", _CHANGED))
+    for key, values in found.get("metadata", {}).items():
+        for sign, style, side in (("-", _MINUS, "a"), ("+", _PLUS, "b")):
+            if values[side] is not None:
+                pair = f"{text.clipped(key)}={text.clipped(values[side])}"
+                out.line((f"{sign} metadata {pair}", style))
+    counts = [f"{found['same']:,} same", f"{len(found['changed']):,} changed"]
+    counts += [f"{len(found['only_a']):,} only in A", f"{len(found['only_b']):,} only in B"]
+    if "metadata" in found:
+        counts.append(text.count(len(found["metadata"]), "change") + " of metadata")
+    out.line((", ".join(counts), "bold"))
+
+
+def _kind(what: dict[str, Any]) -> str:
+    return f"{what['dtype']} {text.shape(what['shape'])}"

@@ -1,0 +1,149 @@
+"""Making a header, and changing the metadata of one that is there."""
+
+import json
+import re
+from typing import NamedTuple, Sequence
+
+from .dtypes import ORDER
+from .errors import CliError
+from .text import clipped
+
+LENGTH_NBYTES = 8
+MOST_NBYTES = 100_000_000
+_BLOCK_NBYTES = 4096
+_METADATA = "__metadata__"
+_SPACE = re.compile(r"[ \t\n\r]*")
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+_WORD = re.compile(r"[a-z]+")
+_STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[\[\]{}]")
+
+
+class Entry(NamedTuple):
+    """A tensor that a file is to hold."""
+
+    name: str
+    dtype: str
+    shape: Sequence[int]
+    nbytes: int
+
+
+def file_order(entries: Sequence[Entry]) -> list[Entry]:
+    """Entries as the format's writers order them."""
+    for entry in entries:
+        if entry.dtype not in ORDER:
+            raise CliError(f"tensor `{clipped(entry.name)}`: files have no type {entry.dtype}")
+    return sorted(entries, key=lambda entry: (ORDER[entry.dtype], entry.name))
+
+
+def prologue(ordered: Sequence[Entry], metadata: dict[str, str] | None) -> bytes:
+    """The start of a file, up to its data: the bytes that `serialize` writes."""
+    members = [] if not metadata else [_member(metadata)]
+    position = 0
+    for name, dtype, shape, nbytes in ordered:
+        begin, position = position, position + nbytes
+        dims = ",".join(map(str, shape))
+        members.append(
+            f'{_quoted(name)}:{{"dtype":"{dtype}","shape":[{dims}],'
+            f'"data_offsets":[{begin},{position}]}}'
+        )
+    header = _encoded("{" + ",".join(members) + "}")
+    header += b" " * (-len(header) % LENGTH_NBYTES)
+    return with_length(header)
+
+
+def with_length(header: bytes) -> bytes:
+    """A header after its length."""
+    if len(header) > MOST_NBYTES:
+        raise CliError(f"the header would have {len(header):,} bytes, at most {MOST_NBYTES:,}")
+    return len(header).to_bytes(LENGTH_NBYTES, "little") + header
+
+
+def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
+    """A valid header with other metadata: of the same length when there is room, else longer.
+
+    Everything else stays byte by byte. White space around the old metadata and at the end is
+    room. A header that must grow does so by whole blocks, so that the data keeps its place in
+    blocks, and with room for the next change right after the metadata: that is then a change of
+    few bytes.
+    """
+    begin, end, is_last = _span(header)
+    new = _encoded(_member(metadata)) if metadata else b""
+    if new and not is_last:
+        new += b","
+    before, after = header[:begin], header[end:]
+    if not new and is_last:
+        before = _without_comma(before)
+    room = len(header) - len(before) - len(after)
+    if len(new) <= room:
+        return before + new.ljust(room) + after
+    after = after.rstrip(b" ")
+    least = len(before) + len(new) + len(after)
+    if least <= len(header):
+        return (before + new + after).ljust(len(header))
+    length = len(header) + -(-(least - len(header)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
+    length += -length % LENGTH_NBYTES
+    return before + new.ljust(length - len(before) - len(after)) + after
+
+
+def _span(header: bytes) -> tuple[int, int, bool]:
+    """Where the metadata stands, with its comma and the white space after it, and whether nothing
+    follows. Without metadata: the white space after the opening brace."""
+    text = header.decode("latin-1")  # so that positions are those of bytes
+    first = at = _skip_space(text, 1)
+    may_have = "metadata" in text or "\\" in text
+    while may_have and text[at] == '"':
+        begin = at
+        at = _after(_STRING, text, at)
+        key = json.loads(text[begin:at])
+        at = _skip_space(text, _skip_space(text, at) + 1)
+        at = _skip_space(text, _after_value(text, at))
+        is_last = text[at] != ","
+        if not is_last:
+            at = _skip_space(text, at + 1)
+        if key == _METADATA:
+            return begin, at, is_last
+        if is_last:
+            break
+    return 1, first, text[first] == "}"
+
+
+def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    assert match is not None, "the core has checked the header"
+    return match.end()
+
+
+def _after_value(text: str, at: int) -> int:
+    """Where an object, or a null, ends. Parsing it would take memory: it may have any content."""
+    if text[at] != "{":
+        return _after(_WORD, text, at)
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text, at):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+        if depth == 0:
+            return match.end()
+    raise AssertionError("the core has checked the header")
+
+
+def _skip_space(text: str, at: int) -> int:
+    return _after(_SPACE, text, at)
+
+
+def _without_comma(before: bytes) -> bytes:
+    return before.rstrip(b" \t\n\r").removesuffix(b",")
+
+
+def _member(metadata: dict[str, str]) -> str:
+    pairs = ",".join(f"{_quoted(key)}:{_quoted(metadata[key])}" for key in sorted(metadata))
+    return f'"{_METADATA}":{{{pairs}}}'
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise CliError("a name or a text of the metadata is not valid UTF-8") from None

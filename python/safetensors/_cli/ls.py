@@ -1,0 +1,123 @@
+"""List the tensors of a file, a folder or an index: names, types, shapes, sizes."""
+
+import argparse
+import fnmatch
+from typing import Any, Callable, Sequence
+
+from . import text, tree
+from .dtypes import element_count
+from .errors import CliError
+from .model import Model, Placed
+from .output import Column, Output
+
+_SORT: dict[str, Callable[[Placed], Any]] = {
+    "name": lambda each: text.natural_key(each.tensor.name),
+    "size": lambda each: (-each.tensor.nbytes, text.natural_key(each.tensor.name)),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json")
+    parser.add_argument(
+        "--sort", choices=("name", "size", "file"), default="name", help="file: as the bytes lie"
+    )
+    parser.add_argument("--match", metavar="GLOB", help="only names that match, as '*.bias'")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--tree", action="store_true", help="a tree by the names' dotted prefixes")
+    shape.add_argument("--totals", action="store_true", help="only the totals by type")
+    shape.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.add_argument("--depth", type=int, default=tree.MOST_DEPTH, help="levels of the tree")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    if arguments.depth < 1:
+        raise CliError("--depth is at least 1")
+    with Model(arguments.path) as model:
+        placed = model.all()
+        if arguments.match is not None:
+            placed = [p for p in placed if fnmatch.fnmatchcase(p.tensor.name, arguments.match)]
+        if arguments.sort in _SORT:
+            placed.sort(key=_SORT[arguments.sort])
+        if arguments.json:
+            out.json(_as_json(model, placed))
+            return 0
+        if arguments.tree:
+            tree.show([each.tensor for each in placed], arguments.depth, out)
+            out.line()
+        elif not arguments.totals:
+            _show_tensors(placed, len(model.files) > 1, out)
+            out.line()
+        _show_totals(placed, out)
+    return 0
+
+
+def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> None:
+    columns = [Column("name", "cyan"), Column("dtype", "magenta"), Column("shape")]
+    columns.append(Column("size", "green", right=True))
+    if with_file:
+        columns.append(Column("file", "dim"))
+    rows = []
+    for file, tensor in placed:
+        row = [text.shown(tensor.name), tensor.dtype, text.shape(tensor.shape)]
+        row.append(text.size(tensor.nbytes))
+        if with_file:
+            row.append(text.shown(_base_name(file.path)))
+        rows.append(row)
+    out.table(columns, rows)
+
+
+def _totals(placed: Sequence[Placed]) -> dict[str, list[int]]:
+    """Tensors, elements and bytes of each type, the largest first."""
+    totals: dict[str, list[int]] = {}
+    for _, tensor in placed:
+        sums = totals.setdefault(tensor.dtype, [0, 0, 0])
+        for i, number in enumerate((1, element_count(tensor.shape), tensor.nbytes)):
+            sums[i] += number
+    return dict(sorted(totals.items(), key=lambda item: (-item[1][2], item[0])))
+
+
+def _show_totals(placed: Sequence[Placed], out: Output) -> None:
+    totals = _totals(placed)
+    rows = [
+        [dtype, f"{tensors:,}", f"{elements:,}", text.size(nbytes)]
+        for dtype, (tensors, elements, nbytes) in totals.items()
+    ]
+    if len(totals) != 1:
+        tensors, elements, nbytes = (sum(sums[i] for sums in totals.values()) for i in range(3))
+        rows.append(["total", f"{tensors:,}", f"{elements:,}", text.size(nbytes)])
+    columns = [Column("dtype", "magenta"), Column("tensors", right=True)]
+    columns += [Column("elements", right=True), Column("size", "green", right=True)]
+    out.table(columns, rows)
+
+
+def _as_json(model: Model, placed: Sequence[Placed]) -> dict[str, Any]:
+    listed: dict[str, list[dict[str, Any]]] = {file.path: [] for file in model.files}
+    for file, tensor in placed:
+        listed[file.path].append(
+            {
+                "name": tensor.name,
+                "dtype": tensor.dtype,
+                "shape": tensor.shape,
+                "offset": tensor.begin,
+                "nbytes": tensor.nbytes,
+            }
+        )
+    files = [
+        {
+            "path": file.path,
+            "nbytes": file.nbytes,
+            "data_offset": file.data_begin,
+            "metadata": file.metadata,
+            "tensors": listed[file.path],
+        }
+        for file in model.files
+    ]
+    totals = {
+        dtype: dict(zip(("tensors", "elements", "nbytes"), sums, strict=True))
+        for dtype, sums in _totals(placed).items()
+    }
+    return {"path": model.path, "files": files, "totals": totals}
+
+
+def _base_name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]

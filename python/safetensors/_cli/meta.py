@@ -1,0 +1,112 @@
+"""Read a file's metadata, and set or remove keys of it.
+
+A change appears whole or not at all. Where the header has room the data is neither moved nor,
+if the system can help it, copied; docs/cli.md says how.
+"""
+
+import argparse
+
+from . import text
+from .atomic_file import AtomicFile
+from .copying import clone, copy_range
+from .errors import NEGATIVE, CliError
+from .header_text import with_length, with_metadata
+from .in_place import change_in_place
+from .model import Model
+from .output import Column, Output
+from .reader import File
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="a file; to read, a folder or an index too")
+    parser.add_argument("key", nargs="?", help="print this key's text only; status 1 without it")
+    parser.add_argument(
+        "--set", metavar="KEY=TEXT", action="append", default=[], help="add or replace a key"
+    )
+    parser.add_argument(
+        "--remove", metavar="KEY", action="append", default=[], help="take a key out"
+    )
+    parser.add_argument("--fsync", action="store_true", help="wait until it is on the disk")
+    parser.add_argument("--json", action="store_true", help="the metadata as JSON")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    if not arguments.set and not arguments.remove:
+        return _read(arguments, out)
+    if arguments.key is not None or arguments.json:
+        raise CliError("meta: reading and changing are two commands")
+    changes: dict[str, str | None] = {}
+    for pair in arguments.set:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise CliError(f"meta: --set takes KEY=TEXT, not {text.clipped(pair)}")
+        changes[key] = value
+    for key in arguments.remove:
+        if key in changes:
+            raise CliError(f"meta: `{text.clipped(key)}` is both set and removed")
+        changes[key] = None
+    change(arguments.path, changes, arguments.fsync, out)
+    return 0
+
+
+def _read(arguments: argparse.Namespace, out: Output) -> int:
+    with Model(arguments.path) as model:
+        metadata = model.metadata()
+    if arguments.key is not None:
+        if arguments.key not in metadata:
+            out.note(f"{text.shown_path(arguments.path)}: no key {text.clipped(arguments.key)}")
+            return NEGATIVE
+        value = metadata[arguments.key]
+        if arguments.json:
+            out.json(value)
+        else:
+            out.line(value if not out.is_rich else text.shown(value))
+    elif arguments.json:
+        out.json(metadata)
+    elif metadata:
+        rows = [[text.shown(key), text.shown(metadata[key])] for key in sorted(metadata)]
+        out.table([Column("key", "cyan"), Column("text")], rows)
+    return 0
+
+
+def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) -> None:
+    """Sets keys to texts, and removes those set to None."""
+    with File(path) as file:
+        metadata = dict(file.metadata or {})
+        for key, value in changes.items():
+            if value is not None:
+                metadata[key] = value
+            elif metadata.pop(key, None) is None:
+                raise CliError(f"{text.shown_path(path)}: no key {text.clipped(key)} to remove")
+        if metadata == (file.metadata or {}):
+            return
+        old = file.header()
+    new = with_metadata(old, metadata)
+    # The file is closed: changing it in place takes that nobody has it open.
+    if len(new) == len(old) and change_in_place(path, old, new):
+        return
+    with File(path) as file:
+        if file.header() != old:
+            raise CliError(f"{text.shown_path(path)}: someone else changes it at the same time")
+        _replace(file, new, metadata, fsync, out)
+
+
+def _replace(file: File, header: bytes, metadata: dict[str, str], fsync: bool, out: Output) -> None:
+    nbytes = file.nbytes - file.data_begin
+    with AtomicFile(file.path) as target, out.progress("rewriting", nbytes) as advance:
+        prologue = with_length(header)
+        shares_data = len(prologue) == file.data_begin and clone(file, target.fileno())
+        target.write(prologue)
+        if not shares_data:
+            copy_range(file, file.data_begin, nbytes, target.fileno(), advance)
+        _verify(file, target, metadata)
+        target.commit(fsync)
+
+
+def _verify(old: File, target: AtomicFile, metadata: dict[str, str]) -> None:
+    """That nothing but the metadata is another, before the old file is gone."""
+    with File(target.temporary) as new:
+        moved = new.data_begin - old.data_begin
+        expected = [tensor._replace(begin=tensor.begin + moved) for tensor in old.tensors]
+        if new.tensors != expected or (new.metadata or {}) != metadata:
+            raise CliError(f"{text.shown_path(old.path)}: changed while it was copied: left alone")

@@ -1,0 +1,174 @@
+"""What commands print: plain text, or with rich on a terminal."""
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
+
+from .errors import CliError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MOST_ROWS_WITH_RICH = 5000
+"""Above, rich's layout takes many seconds."""
+
+
+class Column(NamedTuple):
+    """A column of a table. `style` is rich's."""
+
+    title: str
+    style: str = ""
+    right: bool = False
+
+
+Piece = tuple[str, str]
+"""A stretch of a line and its style."""
+
+Advance = Callable[[int], None]
+"""Tells a progress bar of bytes done."""
+
+
+class Output:
+    """Writes to standard output; progress goes to standard error."""
+
+    def __init__(self, color: str, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._color = color
+        self._console: Console | None = None
+        if color == "always" or (color == "auto" and _is_terminal(sys.stdout)):
+            self._console = self._rich_console()
+        # What the terminal cannot show is spelled out, not an error.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+
+    def _rich_console(self) -> "Console | None":
+        try:
+            from rich.console import Console
+        except ImportError:
+            if self._color == "always":
+                raise CliError("colours need rich: pip install 'safetensors[cli]'") from None
+            return None
+        return Console(force_terminal=True if self._color == "always" else None, highlight=False)
+
+    @property
+    def is_rich(self) -> bool:
+        return self._console is not None
+
+    @property
+    def width(self) -> int:
+        return self._console.width if self._console is not None else 80
+
+    def can_show(self, text: str) -> bool:
+        """Whether standard output's encoding has the characters."""
+        try:
+            text.encode(sys.stdout.encoding or "ascii")
+        except UnicodeError:
+            return False
+        return True
+
+    def line(self, *pieces: "str | Piece") -> None:
+        """One line, of plain text and styled pieces."""
+        parts = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
+        if self._console is None:
+            sys.stdout.write("".join(text for text, _ in parts).rstrip(" ") + "\n")
+            return
+        from rich.text import Text
+
+        self._console.print(Text.assemble(*parts), soft_wrap=True)
+
+    def table(self, columns: Sequence[Column], rows: "Sequence[Sequence[str]]") -> None:
+        """Rows under titles."""
+        if self._console is None or len(rows) > _MOST_ROWS_WITH_RICH:
+            self._plain_table(columns, rows)
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for column in columns:
+            justify: Any = "right" if column.right else "left"
+            table.add_column(column.title, style=column.style, justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console.print(table)
+
+    def _plain_table(self, columns: Sequence[Column], rows: "Sequence[Sequence[str]]") -> None:
+        titles = [column.title for column in columns]
+        # A name of a megabyte must not widen every other row.
+        widths = [
+            max(min(len(row[i]), 200) for row in (titles, *rows)) for i in range(len(columns))
+        ]
+        for row in (titles, *rows):
+            cells = [
+                cell.rjust(width) if column.right else cell.ljust(width)
+                for cell, width, column in zip(row, widths, columns, strict=True)
+            ]
+            sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+    def json(self, value: object) -> None:
+        """The value as JSON, in ASCII: nothing in it can steer a terminal."""
+        sys.stdout.write(json.dumps(value) + "\n")
+
+    def note(self, text: str) -> None:
+        """A line for standard error, that something was done otherwise than one may think."""
+        if not self.quiet:
+            sys.stderr.write(f"safetensors: {text}\n")
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total_nbytes: int) -> Iterator[Advance]:
+        """A bar on standard error; what it gives is called with bytes done."""
+        bar = None
+        if not self.quiet and self._color != "never" and _is_terminal(sys.stderr):
+            bar = _progress_bar()
+        if bar is None:
+            yield _no_progress
+            return
+        with bar:
+            task = bar.add_task(what, total=total_nbytes)
+            yield lambda nbytes: bar.advance(task, nbytes)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colours and a progress bar: auto (on a terminal, with rich installed), always, never",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no notes, no progress bar")
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and bool(stream.isatty())
+
+
+def _no_progress(_nbytes: int) -> None:
+    pass
+
+
+def _progress_bar() -> Any:
+    try:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+    except ImportError:
+        return None
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,209 @@
+"""Show tensors: values, statistics and a picture of their distribution. Needs NumPy."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from . import text
+from .dtypes import BITS, element_count
+from .errors import CliError
+from .model import Model, Placed
+from .output import Output
+
+if TYPE_CHECKING:
+    from .statistics import Histogram, Statistics
+
+_EDGE = 3
+"""So many values are shown at each end of an axis."""
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json")
+    parser.add_argument("names", metavar="name", nargs="+", help="tensors")
+    parser.add_argument("--bins", type=int, default=16, help="bars of the picture (16); 0: none")
+    parser.add_argument("--json", action="store_true", help="statistics and histogram as JSON")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    if not 0 <= arguments.bins <= 1000:
+        raise CliError("--bins is from 0 to 1000")
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        raise CliError("show needs NumPy: pip install numpy") from None
+    shown = []
+    with Model(arguments.path) as model:
+        placed = model.by_name()
+        for name in arguments.names:
+            if name not in placed:
+                path = text.shown_path(arguments.path)
+                raise CliError(f"{path}: no tensor `{text.clipped(name)}`{_near(name, placed)}")
+        for i, name in enumerate(arguments.names):
+            if arguments.json:
+                shown.append(_as_json(placed[name], arguments.bins, out))
+                continue
+            if i > 0:
+                out.line()
+            _show(placed[name], arguments.bins, out)
+    if arguments.json:
+        out.json(shown)
+    return 0
+
+
+def _near(name: str, placed: dict[str, Placed]) -> str:
+    import difflib
+
+    if len(placed) > 20_000 or len(name) > 200:
+        return ""
+    near = difflib.get_close_matches(name, placed, 1)
+    return f"; did you mean `{text.clipped(near[0])}`?" if near else ""
+
+
+def _measured(placed: Placed, bins: int, out: Output) -> "tuple[Statistics, Histogram | None]":
+    from .statistics import histogram, statistics
+
+    file, tensor = placed
+    passes = 2 if bins else 1
+    with out.progress(text.clipped(tensor.name, 40), passes * tensor.nbytes) as advance:
+        known = statistics(file, tensor, advance)
+        counts = histogram(file, tensor, known, bins, advance) if bins and known.finite else None
+    return known, counts
+
+
+def _show(placed: Placed, bins: int, out: Output) -> None:
+    from .decode import can_decode
+
+    tensor = placed.tensor
+    elements = element_count(tensor.shape)
+    out.line(
+        (text.shown(tensor.name), "bold cyan"),
+        (f"  {tensor.dtype} {text.shape(tensor.shape)}", "magenta"),
+        f"  {text.count(elements, 'element')}",
+        (f"  {text.size(tensor.nbytes)}", "green"),
+    )
+    if not can_decode(tensor.dtype):
+        out.line("the format does not say how elements of 6 bits are packed: no values")
+        return
+    if elements == 0:
+        return
+    _show_values(placed, out)
+    known, counts = _measured(placed, bins, out)
+    _show_statistics(known, tensor.dtype, out)
+    if counts is not None and tensor.dtype != "BOOL":
+        _show_histogram(counts, out)
+
+
+def _show_values(placed: Placed, out: Output) -> None:
+    """The corners of the last two axes, at the start of all others."""
+    shape = placed.tensor.shape
+    row_length = shape[-1] if shape else 1
+    rows = shape[-2] if len(shape) > 1 else 1
+    if 2 < len(shape) <= 12:
+        out.line((f"[{'0, ' * (len(shape) - 2)}:, :]", "dim"))
+    table: list[list[str]] = []
+    for row in _ends(rows):
+        if row is None:
+            table.append(["..."])
+            continue
+        cells = []
+        for column in _ends(row_length):
+            cells.append("..." if column is None else _value(placed, row * row_length + column))
+        table.append(cells)
+    widths = [max(len(line[i]) for line in table if i < len(line)) for i in range(len(table[0]))]
+    for line in table:
+        out.line("  " + "  ".join(map(str.rjust, line, widths)))
+
+
+def _ends(count: int) -> "list[int | None]":
+    """Places at both ends, and None for those between."""
+    if count <= 2 * _EDGE + 1:
+        return list(range(count))
+    return [*range(_EDGE), None, *range(count - _EDGE, count)]
+
+
+def _value(placed: Placed, index: int) -> str:
+    from .decode import decoded
+
+    file, tensor = placed
+    bits = BITS[tensor.dtype]
+    data = file.read(tensor.begin + index * bits // 8, max(bits // 8, 1))
+    value = decoded(data, tensor.dtype)[index % 2 if bits == 4 else 0].item()
+    return _number(value)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, complex):
+        return f"{value.real:.4g}{value.imag:+.4g}j"
+    return f"{value:.5g}"
+
+
+def _show_statistics(known: "Statistics", dtype: str, out: Output) -> None:
+    if dtype == "BOOL":
+        true = known.elements - known.zero
+        out.line(f"true {true:,}  false {known.zero:,}  ({true / known.elements:.2%} true)")
+        return
+    what = "absolute values: " if dtype == "C64" else ""
+    if known.finite:
+        out.line(
+            what,
+            *_labelled("min", _number(known.least)),
+            *_labelled("max", _number(known.most)),
+            *_labelled("mean", _number(known.mean)),
+            *_labelled("std", _number(known.deviation)),
+        )
+    pieces = [*_labelled("zeros", f"{known.zero:,} ({known.zero / known.elements:.2%})")]
+    for label, number in (("nan", known.nan), ("inf", known.infinite)):
+        if number:
+            pieces += [(f"{label} {number:,}  ", "bold red")]
+    out.line(*pieces)
+
+
+def _labelled(label: str, number: str) -> list[Any]:
+    return [(f"{label} ", "dim"), f"{number}  "]
+
+
+def _show_histogram(counts: "Histogram", out: Output) -> None:
+    labels = [_number(edge) for edge in counts.edges[:-1]]
+    label_width = max(map(len, labels))
+    number_width = max(len(f"{count:,}") for count in counts.counts)
+    bar_width = max(10, min(out.width, 100) - label_width - number_width - 4)
+    most = max(counts.counts)
+    unicode = out.can_show(_EIGHTHS)
+    for label, count in zip(labels, counts.counts, strict=True):
+        bar = _bar(count, most, bar_width, unicode)
+        out.line(
+            (label.rjust(label_width), "dim"),
+            "  ",
+            (bar.ljust(bar_width), "blue"),
+            f"  {count:>{number_width},}",
+        )
+
+
+def _bar(count: int, most: int, width: int, unicode: bool) -> str:
+    if not unicode:
+        return "#" * -(-count * width // most)
+    # Rounded up: one value among millions still shows.
+    eighths = -(-count * width * 8 // most)
+    full, rest = divmod(eighths, 8)
+    return _EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _as_json(placed: Placed, bins: int, out: Output) -> dict[str, Any]:
+    from .decode import can_decode
+
+    tensor = placed.tensor
+    described: dict[str, Any] = {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": tensor.shape,
+        "nbytes": tensor.nbytes,
+    }
+    if can_decode(tensor.dtype):
+        known, counts = _measured(placed, bins, out)
+        described["statistics"] = known._asdict()
+        described["histogram"] = counts._asdict() if counts is not None else None
+    return described

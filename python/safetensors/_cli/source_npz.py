@@ -1,0 +1,126 @@
+"""Converting from NumPy's .npz archives, a chunk at a time."""
+
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+
+from .. import TensorSpec
+from . import text
+from .atomic_file import AtomicFile
+from .errors import CliError
+from .header_text import Entry
+from .output import Advance
+from .reader import CHUNK_NBYTES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_SUFFIX = ".npy"
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+
+class _Member(NamedTuple):
+    """An array of the archive."""
+
+    info: zipfile.ZipInfo
+    begin: int
+    """Where its data begins in the member."""
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: "np.dtype[Any]"
+    nbytes: int
+
+
+class NpzSource:
+    """An archive that numpy.savez wrote. Arrays of objects are pickles, and refused."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            raise CliError("convert needs NumPy for .npz files: pip install numpy") from None
+        self._path = path
+        self.metadata: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._members: dict[str, _Member] = {}
+        self.entries: list[Entry] = []
+        try:
+            self._zip = zipfile.ZipFile(path)
+            for info in self._zip.infolist():
+                self._add(info)
+        except _BROKEN as error:
+            raise self._error(str(error)) from None
+        self.entries.sort(key=lambda entry: text.natural_key(entry.name))
+
+    def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
+        member = self._members[name]
+        try:
+            for chunk in self._chunks(member):
+                target.write(chunk)
+                advance(len(chunk))
+        except _BROKEN as error:
+            raise self._error(f"array `{text.clipped(name)}`: {error}") from None
+
+    def close(self) -> None:
+        self._zip.close()
+
+    def _error(self, message: str) -> CliError:
+        return CliError(f"{text.shown_path(self._path)}: {text.clipped(message, 300)}")
+
+    def _add(self, info: zipfile.ZipInfo) -> None:
+        name = info.filename.removesuffix(_SUFFIX)
+        if not info.filename.endswith(_SUFFIX):
+            raise self._error(f"`{text.clipped(info.filename)}` is no array")
+        if name in self._members:
+            raise self._error(f"array `{text.clipped(name)}` stands twice")
+        member = self._read_header(info, name)
+        code = TensorSpec(dtype=member.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
+        self._members[name] = member
+        self.entries.append(Entry(name, code, member.shape, member.nbytes))
+
+    def _read_header(self, info: zipfile.ZipInfo, name: str) -> _Member:
+        from numpy.lib import format as npy
+
+        with self._zip.open(info) as stream:
+            version = npy.read_magic(stream)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = read(stream)
+            begin = stream.tell()
+        if dtype.hasobject:
+            raise self._error(f"array `{text.clipped(name)}` holds Python objects: refused")
+        nbytes = dtype.itemsize
+        for dim in shape:
+            nbytes *= dim
+        # Before anything is set aside for it: the header may say whatever it likes.
+        if info.file_size != begin + nbytes:
+            raise self._error(
+                f"array `{text.clipped(name)}` has {info.file_size - begin:,} bytes, "
+                f"its shape and type ask for {nbytes:,}"
+            )
+        return _Member(info, begin, shape, fortran, dtype, nbytes)
+
+    def _chunks(self, member: _Member) -> Iterator[bytes]:
+        """The array's bytes in C order, little-endian."""
+        import numpy as np
+
+        with self._zip.open(member.info) as stream:
+            _read_exactly(stream, member.begin)
+            if member.fortran and len(member.shape) > 1:
+                flat = np.frombuffer(_read_exactly(stream, member.nbytes), member.dtype)
+                array = flat.reshape(member.shape[::-1]).T
+                yield array.astype(member.dtype.newbyteorder("<"), order="C").tobytes()
+                return
+            # A multiple of every type's size.
+            for begin in range(0, member.nbytes, CHUNK_NBYTES):
+                data = _read_exactly(stream, min(CHUNK_NBYTES, member.nbytes - begin))
+                if member.dtype.newbyteorder("<") != member.dtype:
+                    array = np.frombuffer(data, member.dtype)
+                    data = array.astype(member.dtype.newbyteorder("<")).tobytes()
+                yield data
+
+
+def _read_exactly(stream: Any, nbytes: int) -> bytes:
+    data = stream.read(nbytes)
+    if len(data) != nbytes:
+        raise EOFError("the archive is truncated")
+    return bytes(data)

@@ -1,0 +1,95 @@
+"""Statistics and a histogram of a tensor of any size, a chunk at a time. Needs NumPy."""
+
+from typing import Any, Iterator, NamedTuple
+
+import numpy as np
+
+from .decode import Array, decoded
+from .output import Advance
+from .reader import File, Tensor
+
+
+class Statistics(NamedTuple):
+    """Of the finite values; of complex ones their absolute values."""
+
+    elements: int
+    finite: int
+    nan: int
+    infinite: int
+    zero: int
+    least: float | int
+    most: float | int
+    mean: float
+    deviation: float
+
+
+class Histogram(NamedTuple):
+    """Counts of finite values in ranges of equal width, and the ranges' edges, one more."""
+
+    counts: list[int]
+    edges: list[float]
+
+
+def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
+    """Reads the tensor once."""
+    count = finite = nan = zero = 0
+    least: Any = None
+    most: Any = None
+    # Sums are kept as mean and squares about it, joined chunk by chunk: large means do not hurt.
+    mean = squares = 0.0
+    with np.errstate(all="ignore"):
+        for values in _chunks(file, tensor, advance):
+            count += values.size
+            zero += values.size - int(np.count_nonzero(values))
+            if values.dtype.kind == "f":
+                nan += int(np.isnan(values).sum())
+                values = values[np.isfinite(values)]
+            if values.size == 0:
+                continue
+            low, high = values.min().item(), values.max().item()
+            least = low if least is None else min(least, low)
+            most = high if most is None else max(most, high)
+            wide = values.astype(np.float64)
+            chunk_mean = float(wide.mean())
+            delta = chunk_mean - mean
+            together = finite + values.size
+            squares += float(np.square(wide - chunk_mean).sum())
+            squares += delta * delta * finite * values.size / together
+            mean += delta * values.size / together
+            finite = together
+        deviation = float(np.sqrt(squares / finite)) if finite else 0.0
+    infinite = count - finite - nan
+    return Statistics(count, finite, nan, infinite, zero, least or 0, most or 0, mean, deviation)
+
+
+def histogram(
+    file: File, tensor: Tensor, known: Statistics, bins: int, advance: Advance
+) -> Histogram:
+    """Reads the tensor once more."""
+    low, high = float(known.least), float(known.most)
+    # A quarter of the largest floats still has a difference that is a float.
+    scale = 1.0 if np.isfinite(high - low) else 0.25
+    width = high * scale - low * scale
+    if width == 0:
+        bins = 1
+    counts = np.zeros(bins, np.int64)
+    with np.errstate(all="ignore"):
+        for values in _chunks(file, tensor, advance):
+            wide = values.astype(np.float64)
+            wide = wide[np.isfinite(wide)]
+            if width > 0:
+                places = ((wide * scale - low * scale) / width * bins).astype(np.int64)
+            else:
+                places = np.zeros(wide.size, np.int64)
+            counts += np.bincount(np.clip(places, 0, bins - 1), minlength=bins)
+    edges = [low * (1 - i / bins) + high * (i / bins) for i in range(bins + 1)]
+    return Histogram([int(count) for count in counts], edges)
+
+
+def _chunks(file: File, tensor: Tensor, advance: Advance) -> Iterator[Array]:
+    for data in file.chunks(tensor):
+        values = decoded(data, tensor.dtype)
+        if values.dtype.kind == "c":
+            values = np.abs(values)
+        yield values
+        advance(len(data))
