@@ -2,9 +2,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "io/file_source.hpp"
@@ -86,6 +90,29 @@ TEST_CASE("the system's refusals keep their number and name the file") {
   CHECK(open_error(folder / std::string(300, 'n')).os_error() == ENAMETOOLONG);
   CHECK(open_error("").os_error() == ENOENT);
 }
+
+#if defined(__linux__)
+TEST_CASE("who has a lease on the file is waited for") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", "0123456789");
+  const int holder = ::open((folder / "f").c_str(), O_RDWR | O_CLOEXEC);
+  const auto old = std::signal(SIGIO, SIG_IGN);     // asks for it back; by default ends the process
+  if (::fcntl(holder, F_SETLEASE, F_WRLCK) == 0) {  // not every file system has leases
+    std::atomic<bool> given_back = false;
+    std::thread owner([&] {
+      while (::fcntl(holder, F_GETLEASE) == F_WRLCK) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      given_back = true;
+      (void)::fcntl(holder, F_SETLEASE, F_UNLCK);
+    });
+    CHECK(FileSource::open(folder / "f")->size() == 10);
+    CHECK(given_back);
+    owner.join();
+  }
+  (void)std::signal(SIGIO, old);
+  ::close(holder);
+}
+#endif
 
 TEST_CASE("a descriptor stays the caller's") {
   const test::TempDir folder;

@@ -63,11 +63,17 @@ std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) 
   if (::stat(path.c_str(), &status) != 0) io::fail_os(errno, path);
   check_regular(status, path);
   // Should a pipe have taken its place since, O_NONBLOCK keeps from waiting for its writer.
+  int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   int fd = -1;
-  do {
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) io::fail_os(errno, path);
+  while ((fd = ::open(path.c_str(), flags)) < 0) {
+    if (errno == EWOULDBLOCK && (flags & O_NONBLOCK) != 0) {
+      // Not a pipe: another program has a lease on the file, as servers of files take. The system
+      // asks for it back meanwhile, and it comes soon.
+      flags &= ~O_NONBLOCK;
+    } else if (errno != EINTR) {
+      io::fail_os(errno, path);
+    }
+  }
   auto handle = std::make_unique<Handle>(io::Fd(fd));
   const std::uint64_t size = checked_size(fd, path);
   return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, size));
