@@ -32,9 +32,9 @@ _KINDS = (
 )
 
 _LENGTH_NBYTES = 8
-_MOST_HEADER_NBYTES = 32_000_000
+_MOST_HEADER_NBYTES = 8_000_000
 """Parsed by Python, JSON can take thirty times its size. Larger headers get the core's words."""
-_MOST_NESTED = 2_000_000
+_MOST_NESTED = 500_000
 _MOST_DETAILS = 10
 _MOST_AXES = 64  # a product of thousands of axes is a number of thousands of digits
 

@@ -67,7 +67,7 @@ def _described(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         if error.strerror and error.filename is not None:
-            return f"{os.fsdecode(error.filename)}: {error.strerror}"
+            return f"{shown(os.fsdecode(error.filename))}: {error.strerror}"
         return error.strerror or str(error)
     if isinstance(error, MemoryError):
         return f"not enough memory. {error}".strip()

@@ -24,7 +24,11 @@ class Tensor(NamedTuple):
 
 def _open_at_once(path: str, flags: int) -> int:
     # Opening a pipe would wait for its writer; the core refuses it then.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except BlockingIOError:
+        # Not a pipe: another program has a lease on the file, and gives it back soon.
+        return os.open(path, flags)
 
 
 class File:

@@ -132,6 +132,8 @@ def _value(placed: Placed, index: int) -> str:
 
 
 def _number(value: Any) -> str:
+    if value is None:
+        return "overflows"
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, int):

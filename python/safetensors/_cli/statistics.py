@@ -19,8 +19,9 @@ class Statistics(NamedTuple):
     zero: int
     least: float | int
     most: float | int
-    mean: float
-    deviation: float
+    mean: float | None
+    """None where it overflows, as of the largest floats."""
+    deviation: float | None
 
 
 class Histogram(NamedTuple):
@@ -59,7 +60,17 @@ def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
             finite = together
         deviation = float(np.sqrt(squares / finite)) if finite else 0.0
     infinite = count - finite - nan
-    return Statistics(count, finite, nan, infinite, zero, least or 0, most or 0, mean, deviation)
+    return Statistics(
+        count,
+        finite,
+        nan,
+        infinite,
+        zero,
+        least or 0,
+        most or 0,
+        mean if np.isfinite(mean) else None,
+        deviation if np.isfinite(deviation) else None,
+    )
 
 
 def histogram(
