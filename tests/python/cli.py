@@ -1,0 +1,142 @@
+"""Run the command line as a user would type it."""
+
+import json
+import os
+import pty
+import resource
+import select
+import subprocess
+import sys
+import time
+
+import raw_file
+from raw_file import raw
+
+BLOCKED = """
+import sys
+for name in {names!r}:
+    sys.modules[name] = None
+from safetensors._cli.main import main
+sys.exit(main())
+"""
+
+
+def run(*words, status=0, cwd=None, env=None, without=(), **more):
+    """The finished process, whose exit status was `status` and whose stderr has no traceback."""
+    if without:
+        start = [sys.executable, "-c", BLOCKED.format(names=without)]
+    else:
+        start = [sys.executable, "-m", "safetensors"]
+    done = subprocess.run(
+        [*start, *map(os.fspath, words)],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+        **more,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def output(*words, **options):
+    """What it printed."""
+    return run(*words, **options).stdout
+
+
+def parsed(*words, **options):
+    """What it printed with --json."""
+    return json.loads(output(*words, "--json", **options))
+
+
+def complaint(*words, status=2, **options):
+    """The one line it wrote to stderr, without its start."""
+    done = run(*words, status=status, **options)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr.removeprefix("safetensors: ").rstrip("\n")
+
+
+def on_terminal(*words, columns=100, status=0, env=None):
+    """What it wrote to a terminal, to stdout and stderr alike, escape sequences and all."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **(env or {})}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safetensors", *map(os.fspath, words)],
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+    )
+    os.close(slave)
+    pieces, end = [], time.monotonic() + 60
+    while time.monotonic() < end:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # EIO: nobody writes any more
+                break
+            pieces.append(piece)
+    os.close(master)
+    assert process.wait(10) == status
+    return b"".join(pieces).decode()
+
+
+def peak_memory(*words, limit_nbytes=None):
+    """Its exit status, and the most memory it held. `limit_nbytes`: of its address space."""
+
+    def limit():
+        if limit_nbytes is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (limit_nbytes, limit_nbytes))
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safetensors", *map(os.fspath, words)],
+        stdout=subprocess.DEVNULL,
+        preexec_fn=limit,
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss * 1024
+
+
+def write(path, tensors, metadata=None, **options):
+    """A file of a dict of Raw, in the order given."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(raw_file.to_bytes(tensors, metadata, **options))
+    return path
+
+
+def write_index(folder, weight_map, total_size=None, name="model.safetensors.index.json"):
+    """An index of shards."""
+    metadata = {} if total_size is None else {"total_size": total_size}
+    path = folder / name
+    path.write_text(json.dumps({"metadata": metadata, "weight_map": weight_map}))
+    return path
+
+
+def small():
+    """A few tensors of several types."""
+    return {
+        "h.0.weight": raw("F32", (2, 3)),
+        "h.2.weight": raw("F32", (2, 3)),
+        "h.10.weight": raw("F32", (4,)),
+        "h.0.bias": raw("BF16", (3,)),
+        "mask": raw("BOOL", (5,)),
+    }
+
+
+def sharded(folder):
+    """The same in two shards with an index."""
+    tensors = small()
+    names = list(tensors)
+    halves = {"a.safetensors": names[:2], "b.safetensors": names[2:]}
+    for file, part in halves.items():
+        write(folder / file, {name: tensors[name] for name in part}, {"format": "pt"})
+    weight_map = {name: file for file, part in halves.items() for name in part}
+    total = sum(len(tensor.data) for tensor in tensors.values())
+    return write_index(folder, weight_map, total)

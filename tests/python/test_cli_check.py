@@ -1,0 +1,214 @@
+"""`safetensors check`."""
+
+import json
+import os
+import pickle
+import zipfile
+
+import cli
+import pytest
+import raw_file
+import recipes
+from raw_file import entry, from_entries, raw
+
+LIGHT = recipes.LIGHT
+# All would take minutes.
+HEAVY = [
+    row
+    for row in recipes.HEAVY
+    if row.name.removeprefix("heavy: ")
+    in {
+        "shape of 10,000,000 ones",
+        "shape of 7,000,000 arrays",
+        "one metadata key 4,000,000 times",
+        "name of 40 MB",
+    }
+]
+
+
+def test_a_good_file(tmp_path):
+    """One line, status 0; with --quiet nothing."""
+    path = cli.write(tmp_path / "m.safetensors", cli.small())
+    size = path.stat().st_size
+    expected = f"{path}: ok: 5 tensors, {size} B, BF16, BOOL, F32\n"
+    assert cli.output("check", path) == expected
+    assert cli.output("check", "--read", path) == expected
+    assert cli.output("check", "--quiet", path) == ""
+
+
+def truncated(cut):
+    content = raw_file.to_bytes({"a": raw("F32", (2,)), "b": raw("F32", (4,))})
+    return content[: len(content) - cut]
+
+
+DAMAGED = {
+    "truncated": (truncated(20), ["truncated?", "20 bytes are missing at the end: 0 of 2 tensors"]),
+    "truncated in the last": (truncated(4), ["4 bytes are missing", "1 of 2 tensors are whole"]),
+    "truncated in the header": (truncated(80), ["truncated?"]),
+    "git-lfs-pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", ["git lfs pull"]),
+    "pickle": (pickle.dumps({"a": [1.0] * 20}, protocol=2), ["a Python pickle"]),
+    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(100), ["a GGUF file"]),
+    "html": (b"<!DOCTYPE html><html>login</html>", ["an HTML page"]),
+    "json": (b'{"weight_map": {}}', ["JSON text"]),
+    "trailing-data": (truncated(0) + b"xyz", ["3 bytes at the end belong to no tensor"]),
+    "duplicate": (
+        from_entries(
+            "{" + ",".join(['"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'] * 3) + "}"
+        ),
+        ["stands twice", "`a` stands 3 times in the header"],
+    ),
+    "layout: hole": (
+        from_entries({"a": entry("U8", (2,), 0, 2), "b": entry("U8", (2,), 5, 7)}, bytes(7)),
+        ["a hole", "hole of 3 bytes before tensor `b`, at 2 of the data"],
+    ),
+    "layout: overlap": (
+        from_entries({"a": entry("U8", (4,), 0, 4), "b": entry("U8", (4,), 2, 6)}, bytes(6)),
+        ["an overlap", "tensor `b` overlaps the one before by 2 bytes"],
+    ),
+    "tensor": (
+        from_entries({"a": entry("F32", (3,), 0, 8)}, bytes(8)),
+        ["tensor `a` takes 12 bytes by its shape and type, 8 by its offsets"],
+    ),
+    "header": (raw_file.with_length(b'{"a":'), ["invalid JSON"]),
+    "truncated at once": (b"\x10\x00", ["has 2 bytes"]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_is_wrong(tmp_path, name):
+    """A word for scripts, the core's complaint, and what else can be said; status 1."""
+    content, said = DAMAGED[name]
+    path = raw_file.write(tmp_path / "m.safetensors", content)
+    found = cli.output("check", path, status=1)
+    kind = name.partition(":")[0].partition(" ")[0]
+    assert found.startswith(f"{path}: {kind}: ")
+    for words in said:
+        assert words in found
+    (verdict,) = cli.parsed("check", path, status=1)
+    assert (verdict["path"], verdict["kind"]) == (str(path), kind)
+
+
+def test_a_zip_archive(tmp_path):
+    """As torch.save writes."""
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+    found = cli.output("check", path, status=1)
+    assert found.startswith(f"{path}: zip: this is a zip archive, as torch.save writes")
+
+
+def test_many_faults_are_counted(tmp_path):
+    """Ten are told, of the rest their number."""
+    entries = {f"t{i}": entry("U8", (1,), 2 * i + 1, 2 * i + 2) for i in range(40)}
+    path = raw_file.write(tmp_path / "m.safetensors", from_entries(entries, bytes(80)))
+    lines = cli.output("check", path, status=1).splitlines()
+    assert len(lines) == 12
+    assert lines[-1] == "  ... and 30 more"
+
+
+def test_statuses(tmp_path):
+    """2 when a file could not be read, whatever the others are; each gets its line."""
+    good = cli.write(tmp_path / "good.safetensors", cli.small())
+    bad = raw_file.write(tmp_path / "bad.safetensors", b"")
+    assert len(cli.output("check", good, bad, status=1).splitlines()) == 2
+    found = cli.output("check", good, bad, tmp_path / "none", status=2)
+    assert found.endswith("none: unreadable: No such file or directory\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert "a folder without" in cli.output("check", folder, status=2)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_right_to_read(tmp_path):
+    """The system's word for it."""
+    path = cli.write(tmp_path / "m.safetensors", cli.small())
+    path.chmod(0)
+    assert "Permission denied" in cli.output("check", path, status=2)
+
+
+def test_a_sharded_model(tmp_path):
+    """Each shard and the index."""
+    index = cli.sharded(tmp_path)
+    lines = cli.output("check", tmp_path).splitlines()
+    assert len(lines) == 3
+    assert lines[-1] == f"{index}: ok: 5 tensors in 2 shards"
+    assert cli.output("check", index, "--read") == cli.output("check", index)
+
+
+def edited(**changes):
+    """A function that changes an index."""
+
+    def edit(index):
+        parsed = json.loads(index.read_text())
+        for key, value in changes.items():
+            parsed[key] = {**parsed[key], **value}
+        index.write_text(json.dumps(parsed))
+
+    return edit
+
+
+def drop_a_name(index):
+    parsed = json.loads(index.read_text())
+    del parsed["weight_map"]["mask"]
+    index.write_text(json.dumps(parsed))
+
+
+def lose_a_shard(index):
+    (index.parent / "b.safetensors").unlink()
+
+
+def cut_a_shard(index):
+    shard = index.parent / "b.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+INDEX_FAULTS = {
+    "a name too many": (edited(weight_map={"x": "a.safetensors"}), "tensor `x` is not in a."),
+    "a wrong shard": (
+        edited(weight_map={"mask": "a.safetensors"}),
+        "tensor `mask` is not in a.safetensors",
+    ),
+    "a name too few": (drop_a_name, "tensor `mask` of b.safetensors is not in the index"),
+    "a wrong total": (edited(metadata={"total_size": 7}), "`total_size` is 7, the tensors have 75"),
+    "a lost shard": (lose_a_shard, "b.safetensors: missing: the index names it"),
+    "a damaged shard": (cut_a_shard, "b.safetensors: truncated"),
+    "a shard elsewhere": (edited(weight_map={"mask": "../b.safetensors"}), "refused"),
+    "no name of a shard": (edited(weight_map={"mask": 1}), "refused"),
+}
+
+
+@pytest.mark.parametrize("name", INDEX_FAULTS)
+def test_an_index_and_shards_that_disagree(tmp_path, name):
+    """What is wrong is said; status 1. What needs one model refuses it."""
+    break_it, said = INDEX_FAULTS[name]
+    index = cli.sharded(tmp_path)
+    break_it(index)
+    assert said in cli.output("check", index, status=1)
+    assert cli.complaint("hash", index)
+
+
+def test_every_hostile_file(tmp_path):
+    """The table of hostile headers: each is refused or accepted as the core does, and explained."""
+    paths = [tmp_path / f"{i}.safetensors" for i in range(len(LIGHT))]
+    for path, row in zip(paths, LIGHT, strict=True):
+        path.write_bytes(row.file())
+    verdicts = cli.parsed("check", *paths, status=1)
+    assert len(verdicts) == len(LIGHT)
+    for row, verdict in zip(LIGHT, verdicts, strict=True):
+        assert (verdict["kind"] == "ok") == (row.expect == "ok"), (row.name, verdict)
+        assert verdict["kind"] not in ("invalid", "unreadable"), (row.name, verdict)
+        assert verdict["message"]
+    lines = cli.output("check", *paths, status=1).splitlines()
+    assert sum(not line.startswith("  ") for line in lines) == len(LIGHT)
+
+
+def test_heavy_hostile_files(tmp_path):
+    """Headers of tens of megabytes, of which a Python object for each part would be gigabytes."""
+    paths = []
+    assert len(HEAVY) == 4
+    for row in HEAVY:
+        paths.append(tmp_path / f"{len(paths)}.safetensors")
+        paths[-1].write_bytes(row.file())
+    status, most = cli.peak_memory("check", *paths, limit_nbytes=4 << 30)
+    assert status == 1
+    assert most < 700_000_000

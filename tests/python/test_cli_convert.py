@@ -1,0 +1,265 @@
+"""`safetensors convert`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import cli
+import pytest
+import raw_file
+from dtype_table import TABLE
+from raw_file import raw
+
+import safetensors
+from safetensors._cli.dtypes import BITS
+from safetensors._cli.header_text import Entry, file_order, prologue
+
+np = pytest.importorskip("numpy")
+
+
+def test_types_and_order_are_the_cores():
+    """The table of types, and the header's bytes for all of them with odd names."""
+    assert {d.name: d.bits for d in TABLE} == BITS
+    buffer = np.zeros(1024, np.uint8)
+    specs, entries = {}, []
+    for dtype in TABLE:
+        if dtype.spec is None or dtype.bits == 6:
+            continue
+        for name in ("b", 'a\n"\\\x01é😀', "\x7f"):
+            key = dtype.name + name
+            packed = dtype.bits == 4
+            specs[key] = safetensors.TensorSpec(
+                dtype=dtype.spec,
+                shape=(2, 3) if packed else (2, 6),
+                data_ptr=buffer.ctypes.data,
+                data_len=dtype.nbytes((2, 6)),
+            )
+            entries.append(Entry(key, dtype.name, (2, 6), dtype.nbytes((2, 6))))
+    metadata = {"z": "1", "é": '"\t\x00', "a": ""}
+    expected = safetensors.serialize(specs, metadata)
+    ours = prologue(file_order(entries[::-1]), metadata)
+    assert expected.startswith(ours)
+    assert len(expected) - len(ours) == sum(entry.nbytes for entry in entries)
+
+
+def test_split_and_merge(tmp_path):
+    """Shards with an index, and back to the very same file."""
+    names = [f"layer.{i}.{kind}" for i in range(12) for kind in ("weight", "bias")]
+    tensors = {name: raw("F32", (10,) if "weight" in name else (2,)) for name in names}
+    source = cli.write(tmp_path / "m.safetensors", tensors, {"format": "pt"})
+    cli.run("convert", source, tmp_path / "canonical.safetensors")
+    canonical = (tmp_path / "canonical.safetensors").read_bytes()
+    said = cli.output("convert", source, tmp_path / "out", "--max-shard-size", "200B")
+    assert said == f"{tmp_path / 'out'}: 24 tensors, 576 B, 3 shards\n"
+    shards = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
+    assert sorted(os.listdir(tmp_path / "out")) == [*shards, "model.safetensors.index.json"]
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": 576}
+    assert index["weight_map"].keys() == tensors.keys()
+    assert list(index["weight_map"]) == sorted(tensors)
+    assert index["weight_map"]["layer.2.bias"] == shards[0], "neighbours lie together"
+    assert index["weight_map"]["layer.10.bias"] == shards[2]
+    assert "3 shards" in cli.output("check", tmp_path / "out")
+    cli.run("convert", tmp_path / "out", tmp_path / "merged.safetensors")
+    assert (tmp_path / "merged.safetensors").read_bytes() == canonical
+    assert source.read_bytes() == raw_file.to_bytes(tensors, {"format": "pt"})
+
+
+def test_a_shard_for_what_is_too_large(tmp_path):
+    """Alone. And one shard that holds all has no index."""
+    tensors = {"a": raw("U8", (5,)), "b": raw("U8", (500,)), "c": raw("U8", (0,))}
+    source = cli.write(tmp_path / "m.safetensors", tensors)
+    cli.run("convert", source, tmp_path / "x", "--max-shard-size", "10")
+    assert [f.stat().st_size > 400 for f in sorted((tmp_path / "x").glob("model-*"))] == [
+        False,
+        True,
+        False,
+    ]
+    cli.run("convert", source, tmp_path / "y", "--max-shard-size", "1GiB")
+    assert os.listdir(tmp_path / "y") == ["model.safetensors"]
+
+
+def test_merging_metadata(tmp_path):
+    """Keys of all files; of two texts for one the first, and that is said."""
+    for name, text in (("a", "1"), ("b", "2")):
+        cli.write(
+            tmp_path / "in" / f"{name}.safetensors", {name: raw("U8", (1,))}, {"k": text, name: ""}
+        )
+    done = cli.run("convert", tmp_path / "in", tmp_path / "m.safetensors")
+    assert "metadata `k` of" in done.stderr
+    assert cli.parsed("meta", tmp_path / "m.safetensors") == {"a": "", "b": "", "k": "1"}
+
+
+NPZ = {
+    "plain": np.arange(10, dtype="<i8"),
+    "fortran": np.asfortranarray(np.arange(24, dtype="<f4").reshape(2, 3, 4)),
+    "big endian": np.arange(7, dtype=">f8"),
+    "both": np.asfortranarray(np.arange(6, dtype=">u2").reshape(2, 3)),
+    "scalar": np.array(2.5, "<f2"),
+    "none": np.zeros((0, 3), "<f4"),
+    "flags": np.array([True, False]),
+    "complex": np.array([1 + 2j], "<c8"),
+    "large": np.arange(3_000_000, dtype=">i4"),
+}
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz(tmp_path, save):
+    """Every layout and byte order, by its values."""
+    save(tmp_path / "m.npz", **NPZ)
+    cli.run("convert", tmp_path / "m.npz", tmp_path / "m.safetensors")
+    with safetensors.safe_open(tmp_path / "m.safetensors", framework="np") as f:
+        assert f.metadata() is None
+        assert set(f.keys()) == set(NPZ)
+        for name, array in NPZ.items():
+            assert f.get_tensor(name).dtype == array.dtype.newbyteorder("=")
+            np.testing.assert_array_equal(f.get_tensor(name), array)
+
+
+def npy(descr="<f4", shape="(2,)", data=bytes(8), fortran="False"):
+    header = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (
+            {"a.npy": npy(shape="(1000000000000,)")},
+            "`a` has 8 bytes, its shape and type ask for 4,0",
+        ),
+        ({"a.npy": npy(data=bytes(9))}, "`a` has 9 bytes"),
+        ({"a.npy": npy(descr="|O")}, "`a` holds Python objects: refused"),
+        ({"a.npy": npy(descr="<U1", data=bytes(8))}, "str"),
+        ({"a.npy": npy(descr="<c16", data=bytes(32))}, "complex128"),
+        ({"a.npy": b"what"}, "EOF"),
+        ({"a.npy": npy(shape="__import__('os')")}, ""),
+        ({"notes.txt": b"x"}, "`notes.txt` is no array"),
+    ],
+)
+def test_npz_errors(tmp_path, members, said):
+    """One line, and no file."""
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    assert said in cli.complaint("convert", tmp_path / "m.npz", tmp_path / "m.safetensors")
+    assert os.listdir(tmp_path) == ["m.npz"]
+
+
+def test_a_damaged_npz(tmp_path):
+    """Found while it is read: nothing is left."""
+    np.savez_compressed(tmp_path / "m.npz", a=np.random.default_rng(0).random(100_000))
+    content = bytearray((tmp_path / "m.npz").read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (tmp_path / "m.npz").write_bytes(content)
+    said = cli.complaint("convert", tmp_path / "m.npz", tmp_path / "m.safetensors")
+    assert "m.npz: array `a`: " in said
+    (tmp_path / "m.npz").write_bytes(content[:1000])
+    assert "zip" in cli.complaint("convert", tmp_path / "m.npz", tmp_path / "m.safetensors")
+    assert os.listdir(tmp_path) == ["m.npz"]
+
+
+def test_memory_and_ctrl_c(tmp_path):
+    """An array of 400 MB passes through a few; interrupted, it leaves nothing."""
+    shape = (100_000_000,)
+    options = {"mode": "w", "compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}
+    with (
+        zipfile.ZipFile(tmp_path / "m.npz", **options) as archive,
+        archive.open("a.npy", "w") as member,
+    ):
+        member.write(npy(shape="(100000000,)", data=b""))
+        for _ in range(100):
+            member.write(bytes(4_000_000))
+    words = ["convert", tmp_path / "m.npz", tmp_path / "m.safetensors"]
+    status, most = cli.peak_memory(*words)
+    assert status == 0
+    assert most < 200_000_000
+    assert cli.parsed("ls", tmp_path / "m.safetensors")["files"][0]["tensors"][0]["shape"] == [
+        shape[0]
+    ]
+    (tmp_path / "m.safetensors").unlink()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safetensors", *map(str, words)], stderr=subprocess.PIPE
+    )
+    while not list(tmp_path.glob(".m.safetensors.*.tmp")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == b"safetensors: interrupted\n"
+    assert process.returncode == 130
+    assert os.listdir(tmp_path) == ["m.npz"]
+
+
+def test_memory_of_merging(tmp_path):
+    """Tensors of half a gigabyte are not held."""
+    header = raw_file.from_entries({"a": raw_file.entry("U8", (1 << 29,), 0, 1 << 29)})
+    source = tmp_path / "m.safetensors"
+    source.write_bytes(header)
+    os.truncate(source, len(header) + (1 << 29))
+    status, most = cli.peak_memory("convert", source, tmp_path / "out.safetensors")
+    assert status == 0
+    assert most < 150_000_000
+    assert cli.output("diff", "--no-data", source, tmp_path / "out.safetensors")
+
+
+def test_targets(tmp_path):
+    """Nothing is replaced without --force, nor two models mixed in a folder."""
+    source = cli.write(tmp_path / "m.safetensors", cli.small())
+    out = tmp_path / "out"
+    words = ["convert", source, out, "--max-shard-size"]
+    cli.run(*words, "40B")
+    before = sorted(os.listdir(out))
+    assert "is there already: --force replaces it" in cli.complaint(*words, "40B")
+    cli.run(*words, "40B", "--force")
+    assert sorted(os.listdir(out)) == before
+    for options in (["1GB"], ["1GB", "--force"]):
+        assert "two models in a folder get mixed up" in cli.complaint(*words, *options)
+    target = cli.write(tmp_path / "old.safetensors", {"old": raw("U8", (1,))})
+    old = target.read_bytes()
+    assert "is there already" in cli.complaint("convert", source, target)
+    assert target.read_bytes() == old
+    cli.run("convert", source, target, "--force")
+    assert "0 changed, 0 only in A" in cli.output("diff", source, target)
+    cli.run("convert", source, tmp_path / "new/")
+    assert "a folder" in cli.complaint("convert", source, target, "--max-shard-size", "1GB")
+    cli.run("convert", source, source, "--force")
+    assert "0 changed" in cli.output("diff", source, target)
+
+
+def test_a_failure_takes_the_shards_away(tmp_path):
+    """Those that were written before it: without an index they are no model."""
+    np.savez_compressed(tmp_path / "m.npz", a=np.arange(9), b=np.random.default_rng(0).random(9999))
+    content = bytearray((tmp_path / "m.npz").read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (tmp_path / "m.npz").write_bytes(content)
+    said = cli.complaint("convert", tmp_path / "m.npz", tmp_path / "out", "--max-shard-size", "100")
+    assert "array `b`" in said
+    assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none", "x"], "none: No such file or directory"),
+        (["m.safetensors", "x/y/z"], "x/y/z: No such file or directory"),
+        (["m.safetensors", "x", "--max-shard-size", "much"], "not a size: much"),
+        (["m.safetensors", "x", "--max-shard-size", "0"], "a shard of no bytes"),
+        (["m.safetensors", "x", "--key", "k"], "--key and --skip-others are for PyTorch's"),
+        (["text", "x"], "header too large"),
+        (["empty", "x"], "a folder without .safetensors files"),
+        (["m.safetensors", "pipe", "--force"], "not a file, and only files are written"),
+    ],
+)
+def test_errors(tmp_path, words, said):
+    """One line, and no new file."""
+    cli.write(tmp_path / "m.safetensors", cli.small())
+    (tmp_path / "text").write_text("plain words, nothing more")
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(os.listdir(tmp_path))
+    assert said in cli.complaint("convert", *words, cwd=tmp_path)
+    assert sorted(os.listdir(tmp_path)) == before

@@ -1,0 +1,153 @@
+"""`safetensors convert` of what torch.save writes."""
+
+import os
+
+import cli
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+
+class Harmful:
+    """Unpickled as it asks, it would make a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def tensors():
+    base = torch.arange(24.0).reshape(4, 6)
+    return {
+        "transposed": base.T,
+        "rows": base[1:3],
+        "column": base[:, 2],
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "scalar": torch.tensor(3),
+        "empty": torch.zeros(0, 2),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "conjugated": torch.tensor([1 + 2j]).conj(),
+    }
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_values_of_every_layout(tmp_path, zipped):
+    """Views, transposed ones and lazily conjugated ones; torch's old format too."""
+    torch.save(tensors(), tmp_path / "m.bin", _use_new_zipfile_serialization=zipped)
+    cli.run("convert", tmp_path / "m.bin", tmp_path / "m.safetensors")
+    found = load_file(tmp_path / "m.safetensors")
+    assert found.keys() == tensors().keys()
+    for name, tensor in tensors().items():
+        assert torch.equal(found[name], tensor), name
+        assert found[name].dtype == tensor.dtype
+    assert cli.parsed("meta", tmp_path / "m.safetensors") == {"format": "pt"}
+
+
+def test_the_bytes_are_save_files(tmp_path):
+    """The same tensors give the same file."""
+    kept = {name: tensor.detach().contiguous() for name, tensor in tensors().items()}
+    kept = {name: tensor.clone() for name, tensor in kept.items()}
+    torch.save(kept, tmp_path / "m.pt")
+    save_file(kept, tmp_path / "expected.safetensors", {"format": "pt"})
+    cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    expected = (tmp_path / "expected.safetensors").read_bytes()
+    assert (tmp_path / "m.safetensors").read_bytes() == expected
+
+
+def test_f4_and_f8(tmp_path):
+    """Packed and small types, as far as this torch has them."""
+    kinds = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"]
+    small = {
+        kind: torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(getattr(torch, kind))
+        for kind in kinds
+        if hasattr(torch, kind)
+    }
+    assert small
+    torch.save(small, tmp_path / "m.pt")
+    cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    for name, tensor in load_file(tmp_path / "m.safetensors").items():
+        assert tensor.dtype == small[name].dtype
+        assert torch.equal(tensor.view(torch.uint8), small[name].view(torch.uint8))
+
+
+def test_shared_weights_are_all_written(tmp_path):
+    """No name is lost, and that they are one is said."""
+    one = torch.ones(5)
+    torch.save({"a": one, "b": one}, tmp_path / "m.pt")
+    done = cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    assert done.stderr == "safetensors: `b` and `a` are one tensor: each is written\n"
+    assert load_file(tmp_path / "m.safetensors").keys() == {"a", "b"}
+
+
+def test_code_does_not_run(tmp_path):
+    """A pickle that would make a file is refused, in either format."""
+    for zipped in (True, False):
+        torch.save(
+            {"a": torch.ones(1), "b": Harmful(tmp_path / "harm")},
+            tmp_path / "m.pt",
+            _use_new_zipfile_serialization=zipped,
+        )
+        said = cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+        assert "m.pt: refused: it holds more than tensors" in said
+        assert os.listdir(tmp_path) == ["m.pt"]
+
+
+def test_checkpoints_with_more(tmp_path):
+    """--key chooses a dict, --skip-others leaves out what is no tensor; neither is done unasked."""
+    state = {"a": torch.ones(2)}
+    torch.save({"state": {**state, "step": 3}, "epoch": 1}, tmp_path / "m.pt")
+    words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
+    assert "no tensors at its top level: choose one with --key: state" in cli.complaint(*words)
+    assert "no entry none" in cli.complaint(*words, "--key", "none")
+    assert "not a dict of tensors but int" in cli.complaint(*words, "--key", "epoch")
+    assert "`step` is no tensor: --skip-others" in cli.complaint(*words, "--key", "state")
+    done = cli.run(*words, "--key", "state", "--skip-others")
+    assert "left out: step" in done.stderr
+    assert load_file(tmp_path / "m.safetensors").keys() == {"a"}
+
+
+@pytest.mark.parametrize("how", ["index", "folder"])
+def test_a_sharded_checkpoint(tmp_path, how):
+    """pytorch_model.bin.index.json, to one file."""
+    for i in (1, 2):
+        torch.save({f"w{i}": torch.full((2,), i)}, tmp_path / f"pytorch_model-{i}-of-2.bin")
+    index = cli.write_index(
+        tmp_path,
+        {f"w{i}": f"pytorch_model-{i}-of-2.bin" for i in (1, 2)},
+        name="pytorch_model.bin.index.json",
+    )
+    cli.run("convert", index if how == "index" else tmp_path, tmp_path / "out.safetensors")
+    found = load_file(tmp_path / "out.safetensors")
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {"w1": [1, 1], "w2": [2, 2]}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([torch.ones(1)], "not a dict of tensors but list"),
+        ({1: torch.ones(1)}, "the name 1 is no text"),
+        ({"a": torch.ones(2, 2).to_sparse()}, "tensor `a` is sparse"),
+        ({"a": torch.ones(1, dtype=torch.complex128)}, "tensor `a`: files have no type complex128"),
+    ],
+)
+def test_errors(tmp_path, value, said):
+    """One line, and no file."""
+    torch.save(value, tmp_path / "m.pt")
+    assert said in cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    assert os.listdir(tmp_path) == ["m.pt"]
+
+
+def test_damaged(tmp_path):
+    """A truncated checkpoint, and one that is not there to be loaded without torch."""
+    torch.save({"a": torch.ones(1000)}, tmp_path / "m.pt")
+    words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
+    said = cli.complaint(*words, without=["torch"])
+    assert said == "convert needs torch for .pt and .bin files: pip install torch"
+    content = (tmp_path / "m.pt").read_bytes()
+    (tmp_path / "m.pt").write_bytes(content[: len(content) // 2])
+    assert "zip archive" in cli.complaint(*words)
+    assert os.listdir(tmp_path) == ["m.pt"]

@@ -1,0 +1,200 @@
+"""`safetensors ls`."""
+
+import os
+
+import cli
+import pytest
+from raw_file import raw
+
+
+@pytest.fixture
+def model(tmp_path):
+    return cli.write(tmp_path / "m.safetensors", cli.small(), {"format": "pt"})
+
+
+def test_lists_every_tensor_in_natural_order(model):
+    """Names, types, shapes and sizes; layer 2 before layer 10."""
+    lines = cli.output("ls", model).splitlines()
+    assert [line.split() for line in lines[:6]] == [
+        ["name", "dtype", "shape", "size"],
+        ["h.0.bias", "BF16", "[3]", "6", "B"],
+        ["h.0.weight", "F32", "[2,", "3]", "24", "B"],
+        ["h.2.weight", "F32", "[2,", "3]", "24", "B"],
+        ["h.10.weight", "F32", "[4]", "16", "B"],
+        ["mask", "BOOL", "[5]", "5", "B"],
+    ]
+
+
+def test_totals_by_type(model):
+    """After the list or alone: the largest type first, then the sum."""
+    totals = [line.split() for line in cli.output("ls", "--totals", model).splitlines()]
+    assert totals == [
+        ["dtype", "tensors", "elements", "size"],
+        ["F32", "3", "16", "64", "B"],
+        ["BF16", "1", "3", "6", "B"],
+        ["BOOL", "1", "5", "5", "B"],
+        ["total", "5", "24", "75", "B"],
+    ]
+    assert cli.output("ls", model).endswith(cli.output("ls", "--totals", model))
+
+
+def test_json(model):
+    """All of it, with offsets from the file's start."""
+    found = cli.parsed("ls", model)
+    (file,) = found["files"]
+    assert file["path"] == str(model)
+    assert file["nbytes"] == model.stat().st_size == file["data_offset"] + 75
+    assert file["metadata"] == {"format": "pt"}
+    first = file["tensors"][1]
+    assert first == {
+        "name": "h.0.weight",
+        "dtype": "F32",
+        "shape": [2, 3],
+        "offset": file["data_offset"],
+        "nbytes": 24,
+    }
+    assert found["totals"]["F32"] == {"tensors": 3, "elements": 16, "nbytes": 64}
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("size", ["h.0.weight", "h.2.weight", "h.10.weight", "h.0.bias", "mask"]),
+        ("file", list(cli.small())),
+    ],
+)
+def test_sort(model, order, names):
+    """By size, and as the bytes lie."""
+    tensors = cli.parsed("ls", model, "--sort", order)["files"][0]["tensors"]
+    assert [tensor["name"] for tensor in tensors] == names
+
+
+def test_match(model):
+    """Only names of a pattern; totals are theirs."""
+    found = cli.parsed("ls", model, "--match", "*.weight")
+    assert [tensor["name"] for tensor in found["files"][0]["tensors"]] == [
+        "h.0.weight",
+        "h.2.weight",
+        "h.10.weight",
+    ]
+    assert list(found["totals"]) == ["F32"]
+
+
+def test_tree(model):
+    """Prefixes with their sums, single ways on joined, names with their types."""
+    drawn = cli.output("ls", model, "--tree").split("\n\n")[0].splitlines()
+    assert [line.split() for line in drawn] == [
+        ["├──", "h", "4", "tensors", "70", "B"],
+        ["│", "├──", "0", "2", "tensors", "30", "B"],
+        ["│", "│", "├──", "bias", "BF16", "[3]", "6", "B"],
+        ["│", "│", "└──", "weight", "F32", "[2,", "3]", "24", "B"],
+        ["│", "├──", "2.weight", "F32", "[2,", "3]", "24", "B"],
+        ["│", "└──", "10.weight", "F32", "[4]", "16", "B"],
+        ["└──", "mask", "BOOL", "[5]", "5", "B"],
+    ]
+
+
+def test_tree_depth_and_ascii(model):
+    """Deeper levels are summed up; an encoding without lines gets others."""
+    lines = cli.output(
+        "ls", model, "--tree", "--depth", "1", env={"PYTHONIOENCODING": "ascii"}
+    ).splitlines()
+    assert [line.split() for line in lines[:2]] == [
+        ["|--", "h", "4", "tensors", "70", "B"],
+        ["`--", "mask", "BOOL", "[5]", "5", "B"],
+    ]
+
+
+def test_a_name_that_is_a_prefix_too(tmp_path):
+    """It counts as one of the tensors below it."""
+    tensors = {"a": raw("U8", (1,)), "a.b": raw("U8", (2,))}
+    lines = cli.output("ls", "--tree", cli.write(tmp_path / "m.safetensors", tensors)).splitlines()
+    assert lines[0].split() == ["└──", "a", "2", "tensors", "3", "B"]
+    assert lines[1].split() == ["└──", "b", "U8", "[2]", "2", "B"]
+
+
+def test_a_million_dots_make_no_million_levels(tmp_path):
+    """The tree of a hostile name is drawn, and soon."""
+    tensors = {"." * 1_000_000 + "a": raw("U8", (1,)), ".b": raw("U8", (1,))}
+    path = cli.write(tmp_path / "m.safetensors", tensors)
+    assert "2 tensors" in cli.output("ls", "--tree", path)
+
+
+@pytest.mark.parametrize("how", ["index", "folder"])
+def test_shards(tmp_path, how):
+    """An index, or the folder it lies in: one list, with each tensor's file."""
+    index = cli.sharded(tmp_path)
+    target = index if how == "index" else tmp_path
+    lines = [line.split() for line in cli.output("ls", target).splitlines()]
+    assert lines[0][-1] == "file"
+    assert lines[1] == ["h.0.bias", "BF16", "[3]", "6", "B", "b.safetensors"]
+    assert lines[2][-1] == "a.safetensors"
+    assert len(cli.parsed("ls", target)["files"]) == 2
+
+
+def test_a_folder_without_an_index(tmp_path):
+    """All its .safetensors files, which may have names in common."""
+    for name in ("x", "y"):
+        cli.write(tmp_path / f"{name}.safetensors", {"a": raw("U8", (1,))})
+    assert cli.output("ls", tmp_path).count("\na ") == 2
+
+
+def test_an_empty_file_and_a_scalar(tmp_path):
+    """No tensors, and a tensor without axes."""
+    assert "total" in cli.output("ls", cli.write(tmp_path / "e.safetensors", {}))
+    scalar = cli.write(tmp_path / "s.safetensors", {"": raw("F32", ())})
+    assert cli.output("ls", scalar).splitlines()[1].split() == ["F32", "[]", "4", "B"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.safetensors"], "nothing.safetensors: No such file or directory"),
+        (["empty"], "empty: a folder without .safetensors files"),
+        (["bad.json"], "bad.json: not an index of shards: no `weight_map`"),
+        (["broken.json"], "broken.json: not an index of shards: Expecting"),
+        (["list.json"], "list.json: not an index of shards: no object"),
+        (["nested.json"], "nested.json: not an index of shards: too large, or nested too much"),
+        (["away.json"], "away.json: refused: `../m.safetensors` is not a file below its folder"),
+        (["root.json"], "root.json: refused: `/etc/passwd` is not a file below its folder"),
+        (["lost.json"], "gone.safetensors: No such file or directory"),
+        (["two"], "two has several models: name one of a.safetensors.index.json, b."),
+        (["pipe"], "expected a regular file, found a named pipe: pipe"),
+        (["m.safetensors", "--depth", "0"], "--depth is at least 1"),
+        (["html.safetensors"], "This is an HTML page"),
+    ],
+)
+def test_errors(tmp_path, words, said):
+    """Each is one line."""
+    cli.write(tmp_path / "m.safetensors", cli.small())
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "two").mkdir()
+    for name in "ab":
+        cli.write_index(tmp_path / "two", {"a": "x"}, name=f"{name}.safetensors.index.json")
+    (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "nested.json").write_text("[" * 1_000_000)
+    (tmp_path / "html.safetensors").write_text("<!DOCTYPE html><html></html>")
+    for name, file in {
+        "away": "../m.safetensors",
+        "root": "/etc/passwd",
+        "lost": "gone.safetensors",
+    }.items():
+        cli.write_index(tmp_path, {"a": file}, name=f"{name}.json")
+    os.mkfifo(tmp_path / "pipe")
+    assert said in cli.complaint("ls", *words, cwd=tmp_path)
+
+
+def test_names_cannot_steer_the_terminal(tmp_path):
+    """Escape sequences, carriage returns and reversed writing are spelled out."""
+    name = "a\x1b[31m\r\n\u202eb[red]c"
+    path = cli.write(tmp_path / "m.safetensors", {name: raw("U8", (1,))})
+    for option in ([], ["--tree"], ["--color", "always"], ["--json"]):
+        if option == ["--color", "always"]:
+            pytest.importorskip("rich")
+        printed = cli.output("ls", path, *option)
+        assert "\x1b[31m\r" not in printed
+        assert "\u202e" not in printed
+        assert "[red]" in printed
+    assert "a\\x1b[31m\\r\\n\\u202eb[red]c" in cli.output("ls", path)

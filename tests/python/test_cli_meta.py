@@ -1,0 +1,279 @@
+"""`safetensors meta`."""
+
+import fcntl
+import json
+import mmap
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import cli
+import pytest
+import raw_file
+from raw_file import raw
+
+import safetensors
+from safetensors._cli.main import main
+
+GROWN = 4096
+
+
+@pytest.fixture
+def model(tmp_path):
+    return cli.write(tmp_path / "m.safetensors", cli.small(), {"format": "pt", "author": "me"})
+
+
+def metadata(path):
+    return cli.parsed("meta", path)
+
+
+def contents(path):
+    """Every tensor, as `deserialize` gives it."""
+    return safetensors.deserialize(path.read_bytes())
+
+
+def has_leases(folder):
+    """Whether this file system gives leases; some network file systems do not."""
+    path = folder / "lease"
+    path.write_bytes(b"")
+    with path.open("r+b") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            return False
+    return True
+
+
+def test_read(model):
+    """All, one key, JSON; a key that is not there is status 1."""
+    assert cli.output("meta", model).splitlines() == ["key     text", "author  me", "format  pt"]
+    assert cli.output("meta", model, "author") == "me\n"
+    assert metadata(model) == {"author": "me", "format": "pt"}
+    assert cli.parsed("meta", model, "author") == "me"
+    assert "no key none" in cli.complaint("meta", model, "none", status=1)
+
+
+def test_read_nothing_and_shards(tmp_path):
+    """A file without, and a model of several files."""
+    assert cli.output("meta", cli.write(tmp_path / "e.safetensors", {})) == ""
+    assert metadata(cli.sharded(tmp_path / "shards")) == {"format": "pt"}
+
+
+@pytest.mark.parametrize("start", [None, {}, {"format": "pt"}, {"z": "1", 'é\n"': "\\ü"}])
+@pytest.mark.parametrize("place", ["first", "last", "only"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_changes_in_a_row(tmp_path, start, place, indent):
+    """Set, replace, grow, shrink, remove: after each the metadata is right, tensors untouched."""
+    tensors = {} if place == "only" else cli.small()
+    path = tmp_path / "m.safetensors"
+    header = raw_file.header_dict(tensors, start)
+    if place == "last" and start is not None:
+        header["__metadata__"] = header.pop("__metadata__")
+    text = json.dumps(header, indent=indent).encode()
+    raw_file.write(
+        path, raw_file.with_length(text, b"".join(tensor.data for tensor in tensors.values()))
+    )
+    before, expected = contents(path), dict(start or {})
+    for change in (
+        {"a": "1"},
+        {"a": "a longer text", "ключ": "значение 😀"},
+        {"a": None, "long": "x" * 300},
+        {"long": "y" * 5000},
+        {"long": None, "a": '"quoted\\" = and \n\t'},
+        dict.fromkeys(start or {}),
+        {"a": None, "ключ": None},
+        {"again": ""},
+    ):
+        words = []
+        for key, value in change.items():
+            words += ["--remove", key] if value is None else ["--set", f"{key}={value}"]
+            expected[key] = value
+        expected = {key: value for key, value in expected.items() if value is not None}
+        assert main(["meta", str(path), *words]) == 0
+        with safetensors.safe_open(path, framework="np") as f:
+            assert (f.metadata() or {}) == expected
+        assert contents(path) == before
+    assert os.listdir(tmp_path) == ["m.safetensors"]
+
+
+def test_unknown_fields_stay(tmp_path):
+    """The rest of the header is kept byte by byte, unknown fields with it."""
+    fields = '"a":{"x":[1e5,{"}":"\\"{["}],"dtype":"U8", "shape":[1],"data_offsets":[0,1],"y":null}'
+    path = raw_file.write(
+        tmp_path / "m.safetensors",
+        raw_file.from_entries("{" + fields + ',"__metadata__":{"k":"v"}  }  ', b"\x07"),
+    )
+    cli.run("meta", path, "--set", "k=" + "w" * 100)
+    assert fields.encode() in path.read_bytes()
+    cli.run("meta", path, "--remove", "k")
+    header, data = raw_file.split(path.read_bytes())
+    assert header.strip().startswith(b"{" + fields.encode())
+    assert data == b"\x07"
+    assert metadata(path) == {}
+
+
+def test_escaped_key_and_null(tmp_path):
+    """`__metadata__` however it is spelled, and mlx's null."""
+    for text in ('{"\\u005f_metadata__":{"k":"v"}}', '{"__metadata__":null}'):
+        path = raw_file.write(tmp_path / "m.safetensors", raw_file.from_entries(text))
+        cli.run("meta", path, "--set", "k=w")
+        assert metadata(path) == {"k": "w"}
+
+
+def test_room_is_used(model):
+    """A change that fits leaves the data where it is; one that does not leaves room behind."""
+    size = model.stat().st_size
+    cli.run("meta", model, "--set", "author=" + "x" * 50)
+    assert model.stat().st_size == size + GROWN
+    for value in ("y" * 3000, "", "z"):
+        cli.run("meta", model, "--set", f"author={value}")
+        assert model.stat().st_size == size + GROWN
+    offset = cli.parsed("ls", model)["files"][0]["data_offset"]
+    assert offset % 8 == 0
+
+
+def test_in_place_only_when_it_is_atomic(model):
+    """Few bytes and nobody else: in place. Else the file is replaced, and readers keep theirs."""
+    if not has_leases(model.parent):
+        pytest.skip("no leases on this file system")
+    inode = model.stat().st_ino
+    cli.run("meta", model, "--set", "author=no")
+    assert model.stat().st_ino == inode
+    cli.run("meta", model, "--remove", "author")
+    assert model.stat().st_ino == inode
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        old = mapped[:]
+        cli.run("meta", model, "--set", "author=us")
+        assert model.stat().st_ino != inode
+        assert mapped[:] == old
+        inode = model.stat().st_ino
+    cli.run("meta", model, "--set", "author=" + "x" * 2000)
+    cli.run("meta", model, "--set", "author=" + "y" * 2000)
+    assert model.stat().st_ino != inode, "four sectors cannot be written at once"
+
+
+def test_readers_never_see_a_half(model):
+    """While a key changes to and fro, whoever opens the file finds one of its texts."""
+    texts = {"a" * 40, "b" * 40}
+    cli.run("meta", model, "--set", f"author={min(texts)}")
+    stop, seen = threading.Event(), set()
+
+    def read():
+        while not stop.is_set():
+            with safetensors.safe_open(model, framework="np") as f:
+                seen.add(f.metadata()["author"])
+            time.sleep(0.001)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(3):
+            for text in sorted(texts, reverse=True):
+                cli.run("meta", model, "--set", f"author={text}")
+    finally:
+        stop.set()
+        reader.join()
+    assert seen == texts
+
+
+def test_mode_link_and_temporary(model):
+    """The mode is kept, a link followed, nothing left beside."""
+    model.chmod(0o640)
+    link = model.parent / "link.safetensors"
+    link.symlink_to(model.name)
+    cli.run("meta", link, "--set", "author=" + "x" * 9000, "--fsync")
+    assert link.is_symlink()
+    assert model.stat().st_mode & 0o7777 == 0o640
+    assert metadata(model)["author"] == "x" * 9000
+    assert sorted(os.listdir(model.parent)) == ["link.safetensors", "m.safetensors"]
+
+
+def test_a_full_disk_leaves_the_old_file(model):
+    """What cannot be written whole is not written at all."""
+    before = model.read_bytes()
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    words = ("meta", model, "--set", "author=" + "x" * 5000)
+    assert "File too large" in cli.complaint(*words, preexec_fn=limit)
+    assert model.read_bytes() == before
+    assert os.listdir(model.parent) == [model.name]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights(model):
+    """Refused: writing in place would not be atomic."""
+    model.parent.chmod(0o500)
+    try:
+        words = ("meta", model, "--set", "author=" + "x" * 5000)
+        assert "Permission denied" in cli.complaint(*words)
+    finally:
+        model.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "novalue"], "--set takes KEY=TEXT, not novalue"),
+        (["--remove", "none"], "no key none to remove"),
+        (["--set", "a=1", "--remove", "a"], "`a` is both set and removed"),
+        (["author", "--set", "a=1"], "reading and changing are two commands"),
+        (["--json", "--set", "a=1"], "reading and changing are two commands"),
+        (["--set", "a=\udcff"], "is not valid UTF-8"),
+    ],
+)
+def test_errors(model, words, said):
+    """One line, and the file as it was."""
+    before = model.read_bytes()
+    assert said in cli.complaint("meta", model, *words)
+    assert model.read_bytes() == before
+
+
+def test_changing_takes_one_file(tmp_path):
+    """Not a folder, nor what is no safetensors file."""
+    cli.sharded(tmp_path)
+    assert "Is a directory" in cli.complaint("meta", tmp_path, "--set", "a=1")
+    text = tmp_path / "text.safetensors"
+    text.write_text("<html></html>")
+    assert "HTML page" in cli.complaint("meta", text, "--set", "a=1")
+
+
+def test_the_header_has_a_limit(tmp_path):
+    """100,000,000 bytes: more is refused, and the file left alone."""
+    path = tmp_path / "m.safetensors"
+    field = '{"a":{"x":"' + "x" * 99_999_000 + '","dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+    raw_file.write(path, raw_file.from_entries(field, b"\0"))
+    cli.run("meta", path, "--set", "k=v", status=2)
+    before = path.stat()
+    assert "the header would have 100," in cli.complaint("meta", path, "--set", "k=" + "v" * 2000)
+    assert path.stat() == before
+
+
+def test_killed_at_any_time(tmp_path):
+    """Old or new, whole: a large rewrite is killed again and again."""
+    path = tmp_path / "m.safetensors"
+    cli.write(path, {"a": raw("U8", (60_000_000,), bytes(60_000_000))}, {"k": ""})
+    seen = set()
+    for i in range(4):
+        text = str(i) * (5000 * (i + 1))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "safetensors", "meta", str(path), "--set", f"k={text}"]
+        )
+        end = time.monotonic() + 60
+        while not list(tmp_path.glob(".m*.tmp")) and process.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        time.sleep(0.005 * i)
+        process.kill()
+        process.wait()
+        with safetensors.safe_open(path, framework="np") as f:
+            found = f.metadata()["k"]
+        assert found == "" or found in {str(j) * (5000 * (j + 1)) for j in range(i + 1)}
+        seen.add(found)
+    assert cli.output("check", "--read", path)

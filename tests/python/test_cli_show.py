@@ -1,0 +1,156 @@
+"""`safetensors show`."""
+
+import cli
+import pytest
+from dtype_table import TABLE
+from raw_file import Raw, raw
+
+np = pytest.importorskip("numpy")
+
+from safetensors._cli.decode import can_decode, decoded  # noqa: E402
+
+
+def of(array, dtype):
+    return Raw(dtype, array.shape, array.tobytes())
+
+
+@pytest.fixture
+def model(tmp_path):
+    values = np.linspace(-1, 1, 1000, dtype="<f4").reshape(10, 100)
+    odd = np.array([0, 0, 1, np.nan, np.inf, -np.inf, -3], dtype="<f8")
+    tensors = {
+        "line": of(values, "F32"),
+        "odd": of(odd, "F64"),
+        "scalar": of(np.array(7, "<i4"), "I32"),
+        "flags": of(np.array([1, 0, 1, 1], "u1"), "BOOL"),
+        "complex": of(np.array([3 + 4j, 0], "<c8"), "C64"),
+        "six": raw("F6_E2M3", (4,)),
+        "none": raw("F32", (0, 3)),
+        "cube": of(np.arange(24, dtype="<u2").reshape(2, 3, 4), "U16"),
+        "empty of values": of(np.array([np.nan], "<f4"), "F32"),
+    }
+    return cli.write(tmp_path / "m.safetensors", tensors)
+
+
+def test_values_statistics_and_picture(model):
+    """The corners, the figures, and a bar for each range."""
+    lines = cli.output("show", model, "line", "--bins", "4").splitlines()
+    assert lines[0] == "line  F32 [10, 100]  1,000 elements  4.0 kB"
+    assert lines[1].split() == ["-1", "-0.998", "-0.996", "...", "-0.80581", "-0.8038", "-0.8018"]
+    assert lines[4].strip() == "..."
+    assert lines[7].split()[-1] == "1"
+    assert lines[8].split()[:4] == ["min", "-1", "max", "1"]
+    assert lines[8].split()[-1] == "0.57793"
+    assert lines[9] == "zeros 0 (0.00%)"
+    bars = [line.split() for line in lines[10:]]
+    assert [bar[0] for bar in bars] == ["-1", "-0.5", "0", "0.5"]
+    assert [bar[2] for bar in bars] == ["250"] * 4
+    assert len({bar[1] for bar in bars}) == 1
+    assert set(bars[0][1]) == {"█"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("odd", ["nan 1  inf 2", "min -3  max 1  mean -0.5", "zeros 2 (28.57%)"]),
+        ("scalar", ["1 element  4 B", "  7\n", "min 7  max 7  mean 7  std 0"]),
+        ("flags", ["True  False  True  True", "true 3  false 1  (75.00% true)"]),
+        ("complex", ["3+4j", "absolute values: min 0  max 5  mean 2.5"]),
+        ("six", ["the format does not say how elements of 6 bits are packed"]),
+        ("none", ["0 elements  0 B"]),
+        ("cube", ["[0, :, :]", "8  9  10  11", "min 0  max 23"]),
+        ("empty of values", ["zeros 0 (0.00%)  nan 1"]),
+    ],
+)
+def test_kinds_of_tensors(model, name, said):
+    """Values that are none, single ones, truths, and what has no values to show."""
+    printed = cli.output("show", model, name)
+    for words in said:
+        assert words in printed
+
+
+def test_json(model):
+    """Statistics and histogram, for several tensors."""
+    line, scalar = cli.parsed("show", model, "line", "scalar", "--bins", "10")
+    assert line["statistics"]["elements"] == line["statistics"]["finite"] == 1000
+    assert line["statistics"]["mean"] == pytest.approx(0, abs=1e-9)
+    assert line["statistics"]["deviation"] == pytest.approx(np.linspace(-1, 1, 1000).std())
+    assert line["histogram"]["counts"] == [100] * 10
+    assert line["histogram"]["edges"] == pytest.approx(list(np.linspace(-1, 1, 11)))
+    assert scalar["histogram"] == {"counts": [1], "edges": [7, 7]}
+
+
+def test_large_means_and_ranges(tmp_path):
+    """A large mean does not swallow the deviation; the widest range does not overflow."""
+    shifted = np.tile(np.array([1e9, 1e9 + 2]), 2_000_000)
+    widest = np.array([-1.7e308, 1.7e308, 0, 5e-324])
+    path = cli.write(tmp_path / "m.safetensors", {"a": of(shifted, "F64"), "b": of(widest, "F64")})
+    a, b = cli.parsed("show", path, "a", "b", "--bins", "2")
+    assert a["statistics"]["deviation"] == pytest.approx(1)
+    assert a["statistics"]["mean"] == pytest.approx(1e9 + 1)
+    assert b["histogram"]["counts"] == [1, 3]
+    assert b["statistics"]["deviation"] is None
+    printed = cli.output("show", path, "b", "--bins", "4")
+    assert "std overflows" in printed
+    assert "inf" not in printed
+
+
+@pytest.mark.parametrize("dtype", TABLE, ids=lambda dtype: dtype.name)
+def test_every_type_is_decoded(dtype):
+    """As NumPy and ml_dtypes have it, for every bit pattern of a byte or two."""
+    if not can_decode(dtype.name):
+        assert dtype.bits == 6
+        return
+    if dtype.needs_ml_dtypes:
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        wanted = np.dtype(getattr(ml_dtypes, dtype.numpy))
+    else:
+        wanted = np.dtype(dtype.numpy).newbyteorder("<")
+    codes = np.arange(1 << 16, dtype="<u2") if dtype.bits > 8 else np.arange(256, dtype=np.uint8)
+    data = codes.tobytes()
+    if dtype.name == "BOOL":
+        data = bytes([0, 1])
+    found = decoded(data, dtype.name)
+    if dtype.bits == 4:
+        halves = np.stack((codes & 15, codes >> 4), axis=-1).reshape(-1)
+        expected = halves.view(wanted)
+    else:
+        expected = np.frombuffer(data, wanted)
+    kind = np.complex128 if dtype.name == "C64" else np.float64
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found.astype(kind), expected.astype(kind))
+
+
+def test_sharded(tmp_path):
+    """The tensor is found in its shard."""
+    index = cli.sharded(tmp_path)
+    assert "h.10.weight  F32 [4]  4 elements" in cli.output("show", index, "h.10.weight")
+
+
+def test_without_unicode(model):
+    """Bars of an encoding without blocks."""
+    printed = cli.output("show", model, "line", env={"PYTHONIOENCODING": "ascii"})
+    assert "###" in printed
+    assert printed.isascii()
+
+
+def test_errors(model):
+    """A name that is not there, with the nearest; too many bars; no NumPy."""
+    assert "no tensor `lines`; did you mean `line`?" in cli.complaint("show", model, "lines")
+    assert "--bins is from 0 to 1000" in cli.complaint("show", model, "line", "--bins", "1001")
+    said = cli.complaint("show", model, "line", without=["numpy"])
+    assert said == "show needs NumPy: pip install numpy"
+
+
+def test_memory_is_bounded(tmp_path):
+    """A gigabyte is read a few megabytes at a time."""
+    import raw_file
+
+    header = raw_file.from_entries({"a": raw_file.entry("U8", (1 << 29,), 0, 1 << 29)})
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(header)
+    with path.open("r+b") as file:
+        file.truncate(len(header) + (1 << 29))
+    status, most = cli.peak_memory("show", path, "a", "--bins", "0")
+    assert status == 0
+    assert most < 300_000_000

@@ -1,0 +1,213 @@
+"""How the command line ends and what it writes where: terminals, pipes, interrupts."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import cli
+import pytest
+import raw_file
+from raw_file import raw
+
+ESCAPE = "\x1b["
+
+
+@pytest.fixture
+def model(tmp_path):
+    return cli.write(tmp_path / "m.safetensors", cli.small(), {"format": "pt"})
+
+
+def plain(text):
+    """Without escape sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r\n", "\n")
+
+
+def test_colours_on_a_terminal_only(model):
+    """The same words as in a pipe, where they are plain; NO_COLOR and --color are heeded."""
+    pytest.importorskip("rich")
+    piped = cli.output("ls", model)
+    assert ESCAPE not in piped
+    shown = cli.on_terminal("ls", model)
+    assert ESCAPE in shown
+    assert plain(shown).split() == piped.split()
+    assert ESCAPE not in cli.on_terminal("ls", model, "--color", "never")
+    assert ESCAPE in cli.output("ls", model, "--color", "always")
+    assert cli.output("ls", model, "--tree") == plain(
+        cli.output("ls", model, "--tree", "--color", "always")
+    )
+
+
+def test_narrow_terminal(tmp_path):
+    """A long name is folded, not cut."""
+    pytest.importorskip("rich")
+    name = "layer." * 20 + "weight"
+    path = cli.write(tmp_path / "m.safetensors", {name: raw("U8", (1,))})
+    shown = plain(cli.on_terminal("ls", path, columns=40))
+    assert max(map(len, shown.splitlines())) <= 40
+    assert name in re.sub(r"\s", "", shown.replace("U8", "").replace("[1]", "").replace("1 B", ""))
+
+
+def test_no_rich(model):
+    """Plain on a terminal as well; colours that are asked for say what is missing."""
+    words = ["ls", model]
+    assert cli.output(*words, without=["rich"]) == cli.output(*words)
+    said = cli.complaint("ls", model, "--color", "always", without=["rich"])
+    assert said == "colours need rich: pip install 'safetensors[cli]'"
+
+
+def sparse(path, nbytes):
+    """A file of one tensor whose data is a hole."""
+    header = raw_file.from_entries({"a": raw_file.entry("U8", (nbytes,), 0, nbytes)})
+    path.write_bytes(header)
+    os.truncate(path, len(header) + nbytes)
+    return path
+
+
+def test_a_progress_bar_on_a_terminal_only(tmp_path):
+    """Of what takes long; on stderr, and gone when done."""
+    pytest.importorskip("rich")
+    path = sparse(tmp_path / "m.safetensors", 1 << 29)
+    shown = cli.on_terminal("hash", path)
+    assert "hashing" in shown
+    assert "━" in shown
+    assert "hashing" not in cli.on_terminal("hash", path, "--quiet")
+    assert cli.run("hash", path).stderr == ""
+
+
+def test_a_broken_pipe_is_silent(tmp_path):
+    """As `| head` makes one."""
+    tensors = {f"tensor.{i}": raw("U8", (1,)) for i in range(20_000)}
+    path = cli.write(tmp_path / "m.safetensors", tensors)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safetensors", "ls", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_output_that_cannot_be_written(model):
+    """One line and a status, also when it is found at the end only."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "safetensors", "ls", str(model)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "safetensors: No space left on device\n"
+
+
+def test_ctrl_c(tmp_path):
+    """One word, status 130."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safetensors", "hash", str(sparse(tmp_path / "m", 1 << 38))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(0.2)
+    while not open_files(process.pid):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (out, err) == (b"", b"safetensors: interrupted\n")
+    assert process.returncode == 130
+
+
+def open_files(pid):
+    """Whether the process has opened its file."""
+    try:
+        return any(
+            os.readlink(f"/proc/{pid}/fd/{fd}").endswith("/m")
+            for fd in os.listdir(f"/proc/{pid}/fd")
+        )
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "safetensors: the following arguments are required: COMMAND"),
+        (["none"], "safetensors: argument COMMAND: invalid choice: 'none'"),
+        (["ls"], "safetensors ls: the following arguments are required: path"),
+        (["ls", "a", "--none"], "safetensors: unrecognized arguments: --none"),
+        (["ls", "a", "--depth", "x"], "safetensors ls: argument --depth: invalid int value: 'x'"),
+        (["hash", "a\nb\x1b"], "a\\nb\\x1b: No such file"),
+        (["ls", "a\0b"], "null"),
+    ],
+)
+def test_wrong_usage(words, said):
+    """One line, status 2."""
+    if "\0" in "".join(words):
+        with pytest.raises(ValueError, match="null"):
+            cli.complaint(*words)
+        return
+    done = cli.run(*words, status=2)
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_and_version():
+    """Each command has a help with all its options; the version is the package's."""
+    listed = cli.output("--help")
+    for command in ("ls", "show", "meta", "check", "diff", "hash", "convert"):
+        assert f"\n    {command} " in listed
+        assert "--color" in cli.output(command, "--help")
+    version = importlib.metadata.version("safetensors")
+    assert cli.output("--version") == f"safetensors {version}\n"
+
+
+def test_a_name_that_is_not_utf8(tmp_path):
+    """Paths may be any bytes."""
+    path = os.fsencode(tmp_path) + b"/\xff.safetensors"
+    with open(path, "wb") as file:
+        file.write(raw_file.to_bytes(cli.small()))
+    assert "\\udcff.safetensors: ok" in cli.output("check", path)
+
+
+def test_console_script(model):
+    """The installed command is the same program."""
+    script = shutil.which("safetensors", path=os.path.dirname(sys.executable))
+    if script is None:
+        pytest.skip("the package is not installed with its script")
+    done = subprocess.run([script, "ls", str(model)], capture_output=True, text=True, check=True)
+    assert done.stdout == cli.output("ls", model)
+
+
+def test_importing_the_package_does_not_import_it():
+    """`import safetensors` costs what it cost; the command line imports neither torch nor NumPy."""
+    code = "import sys, safetensors; print([m for m in sys.modules if '_cli' in m or 'rich' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    code = (
+        "import sys, safetensors._cli.main; names = {m.partition('.')[0] for m in sys.modules}\n"
+        "print(names & {'rich', 'numpy', 'torch'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_without_numpy_and_torch(tmp_path, model):
+    """All but `show`, .npz and .pt."""
+    bare = {"without": ["numpy", "torch", "ml_dtypes"]}
+    assert "5" in cli.output("ls", model, **bare)
+    cli.run("meta", model, "--set", "a=" + "b" * 100, **bare)
+    assert "ok" in cli.output("check", model, **bare)
+    assert "0 changed" in cli.output("diff", model, model, **bare)
+    assert "whole" in cli.output("hash", model, **bare)
+    cli.run("convert", model, tmp_path / "out", "--max-shard-size", "30", **bare)
+    cli.run("convert", tmp_path / "out", tmp_path / "merged.safetensors", **bare)
+    assert "0 changed" in cli.output("diff", model, tmp_path / "merged.safetensors", **bare)
