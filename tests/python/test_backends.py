@@ -79,7 +79,9 @@ def test_torch(tensors, path, backend):
 
 def test_an_unknown_word(path, official):
     """Is refused in official's words; the list of what is known is longer."""
-    theirs = official.evaluate("safetensors.safe_open(p, 'np', backend='disk')", p=str(path)).failure
+    theirs = official.evaluate(
+        "safetensors.safe_open(p, 'np', backend='disk')", p=str(path)
+    ).failure
     with pytest.raises(SafetensorError) as caught:
         safe_open(path, "np", backend="disk")
     begin, _, known = str(caught.value).partition("(expected one of: ")
