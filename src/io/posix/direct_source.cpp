@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kAlignment = 4096;
 // The kernel splits a request of this size into as many as the device takes at once.
 constexpr std::size_t kSlotSize = std::size_t{4} << 20;
+// As many as read at once, and a few more for other callers.
+constexpr std::size_t kMostSlots = 16;
 // Below this a reader gains more from the page cache's reading ahead.
 constexpr std::size_t kDirectFrom = std::size_t{128} << 10;
 
@@ -34,10 +36,10 @@ class DirectSource::Slot {
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() {
-    try {
-      const std::lock_guard lock(source_.mutex_);
+    const std::lock_guard lock(source_.mutex_);
+    // Within the room that was reserved, so that this cannot fail; else it is simply freed.
+    if (source_.slots_.size() < source_.slots_.capacity()) {
       source_.slots_.push_back(std::move(buffer_));
-    } catch (const std::bad_alloc&) {  // then it is simply freed
     }
   }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return buffer_.bytes(); }
@@ -46,6 +48,11 @@ class DirectSource::Slot {
   const DirectSource& source_;
   Buffer buffer_;
 };
+
+DirectSource::DirectSource(std::unique_ptr<FileSource> buffered, Fd direct)
+    : buffered_(std::move(buffered)), direct_(std::move(direct)) {
+  slots_.reserve(kMostSlots);
+}
 
 std::size_t DirectSource::read_block(std::uint64_t offset, std::span<std::byte> to) const {
   for (;;) {

@@ -16,8 +16,7 @@ namespace safetensors::io {
 class DirectSource final : public ByteSource {
  public:
   /// `buffered` is the same file; `direct` its second descriptor, open with O_DIRECT.
-  DirectSource(std::unique_ptr<FileSource> buffered, Fd direct)
-      : buffered_(std::move(buffered)), direct_(std::move(direct)) {}
+  DirectSource(std::unique_ptr<FileSource> buffered, Fd direct);
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return buffered_->size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;

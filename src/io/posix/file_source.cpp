@@ -161,9 +161,9 @@ bool is_cut_short(std::span<const std::byte> mapped) noexcept {
   constexpr int kPopulateRead = 22;
   if (mapped.empty()) return false;
   static const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto last = reinterpret_cast<std::uintptr_t>(&mapped.back());
-  void* const page = reinterpret_cast<void*>(last / page_size * page_size);
-  return ::madvise(page, page_size, kPopulateRead) != 0 && errno == EFAULT;
+  const std::byte* const last = &mapped.back();
+  const std::byte* const page = last - reinterpret_cast<std::uintptr_t>(last) % page_size;
+  return ::madvise(const_cast<std::byte*>(page), page_size, kPopulateRead) != 0 && errno == EFAULT;
 #else
   (void)mapped;
   return false;
