@@ -71,7 +71,7 @@ windows() {
 
 # by_zig NAME TARGET: the library, and the consumer of it.
 by_zig() {
-  ZIG=$("${PYTHON:-python3}" -c 'import os, ziglang; print(os.path.join(ziglang.__path__[0], "zig"))')
+  ZIG=$("${PYTHON:-python3}" -c 'import ziglang; print(ziglang.__path__[0])')/zig
   export ZIG
   build "$1" "$1" -DSAFETENSORS_BUILD_TESTS=OFF
   "$ZIG" c++ -target "$2" -std=c++20 -O1 -DSAFETENSORS_STATIC -Iinclude tests/consumer/main.cpp \
