@@ -128,7 +128,8 @@ def markdown(results: Answer, names: list[str]) -> str:
     lines = [
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB; "
         f"{machine['system']}; Python {machine['python']}, torch {machine['torch']}, "
-        f"NumPy {machine['numpy']}; {machine['date']}.{sized} "
+        f"NumPy {machine['numpy']}; {machine['date']}; load average "
+        f"at the start {machine.get('load', 'unknown')}.{sized} "
         "Times: minimum (median) of the repeats.",
         "",
         "| row | unit | official | this package | ratio | wanted | limit | ours / limit |",

@@ -78,6 +78,7 @@ def machine() -> Answer:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "date": time.strftime("%Y-%m-%d"),
+        "load": round(os.getloadavg()[1], 1),  # before this run adds its own
         "peers": {name: package for name, (package, _) in PEERS.items()},
     }
 
