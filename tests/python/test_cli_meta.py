@@ -249,7 +249,6 @@ def test_the_header_has_a_limit(tmp_path):
     path = tmp_path / "m.safetensors"
     field = '{"a":{"x":"' + "x" * 99_999_000 + '","dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     raw_file.write(path, raw_file.from_entries(field, b"\0"))
-    cli.run("meta", path, "--set", "k=v", status=2)
     before = path.stat()
     assert "the header would have 100," in cli.complaint("meta", path, "--set", "k=" + "v" * 2000)
     assert path.stat() == before
