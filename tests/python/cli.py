@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import resource
 import select
 import subprocess
 import sys
@@ -87,21 +86,28 @@ def on_terminal(*words, columns=100, status=0, env=None):
     return b"".join(pieces).decode()
 
 
-def peak_memory(*words, limit_nbytes=None):
+# A process of its own: what counts for a child includes the memory of whoever started it.
+MEASURED = """
+import resource, subprocess, sys
+limit = int(sys.argv[1])
+if limit:
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+status = subprocess.call(sys.argv[2:], stdout=subprocess.DEVNULL)
+print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+
+
+def peak_memory(*words, limit_nbytes=0):
     """Its exit status, and the most memory it held. `limit_nbytes`: of its address space."""
-
-    def limit():
-        if limit_nbytes is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (limit_nbytes, limit_nbytes))
-
-    process = subprocess.Popen(
-        [sys.executable, "-m", "safetensors", *map(os.fspath, words)],
-        stdout=subprocess.DEVNULL,
-        preexec_fn=limit,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_maxrss * 1024
+    command = [sys.executable, "-m", "safetensors", *map(os.fspath, words)]
+    printed = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(limit_nbytes), *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    status, most = map(int, printed.split())
+    return status, most
 
 
 def write(path, tensors, metadata=None, **options):
