@@ -1,29 +1,89 @@
-// A file is refused with an Error, or is the same tensors when written again.
+// A file is refused with an Error, or is the same tensors when written again; the short way
+// through plain headers and the C interface say the same.
+#include "format/header_reader.hpp"
 #include "format/utf8.hpp"
 #include "fuzz_input.hpp"
 #include "roundtrip.hpp"
 #include "safetensors/header.hpp"
-#include "two_readers.hpp"
+#include "safetensors/safetensors.h"
 
 namespace {
 
-/// Where the short way through a header finishes, it agrees with the JSON reader. Both are given
-/// what passed the checks that come before them.
-void check_readers(std::span<const std::byte> file) {
-  if (file.size() < 8) return;
-  const std::string json(reinterpret_cast<const char*>(file.data()) + 8, file.size() - 8);
-  const std::string text = json.substr(0, json.rfind('}') + 1);
-  if (!text.starts_with('{') || safetensors::format::find_invalid_utf8(text)) return;
-  const std::uint64_t data_nbytes = json.size() - text.size();
-  const std::string found = test::plain(text, data_nbytes);
-  if (found == "not plain") return;
-  fuzz::require(found == test::by_the_reader(text, data_nbytes), "both ways agree: " + found);
+using safetensors::Header;
+using safetensors::ParsedBytes;
+using safetensors::TensorInfo;
+
+/// How two headers differ; empty when they do not.
+std::string header_difference(const Header& a, const Header& b) {
+  if (a.size() != b.size()) return "the number of tensors";
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const TensorInfo& one = a.tensors()[i];
+    const TensorInfo& two = b.tensors()[i];
+    if (one.name != two.name || one.dtype != two.dtype || one.begin != two.begin ||
+        one.end != two.end || !std::ranges::equal(one.shape, two.shape)) {
+      return "a tensor";
+    }
+  }
+  if (a.has_metadata() != b.has_metadata()) return "metadata, or none";
+  return std::ranges::equal(a.metadata(), b.metadata()) ? "" : "metadata";
+}
+
+/// The JSON reader alone: what it says must be what was said, whichever reader said it.
+void check_readers(std::string_view json, std::uint64_t data_nbytes, const Header* parsed,
+                   int code) {
+  if (safetensors::format::find_invalid_utf8(json) || !json.starts_with('{')) return;
+  const std::size_t nbytes = json.size();
+  json.remove_suffix(nbytes - 1 - json.find_last_not_of(' '));
+  if (!json.ends_with('}')) return;
+  try {
+    safetensors::HeaderBuilder builder(nbytes);
+    safetensors::read_header(json, builder);
+    const Header header = std::move(builder).finish(data_nbytes);
+    fuzz::require(parsed != nullptr, "accepted by the JSON reader only");
+    const std::string difference = header_difference(*parsed, header);
+    fuzz::require(difference.empty(), "the two readers agree: " + difference);
+  } catch (const safetensors::Error& error) {
+    fuzz::require(static_cast<int>(error.code()) == code, "the two readers refuse alike");
+  }
+}
+
+/// The C interface says what the C++ one does.
+void check_c(std::span<const std::byte> file, const ParsedBytes* parsed, int code) {
+  safetensors_file* opened = nullptr;
+  safetensors_error error{};
+  const int result = safetensors_open_memory(file.data(), file.size(), &opened, &error);
+  fuzz::require(result == code && error.code == code, "the C interface gives the same code");
+  fuzz::require((error.text[0] == '\0') == (code == 0), "a text if and only if an error");
+  if (parsed == nullptr) return;
+  const auto& header = parsed->header;
+  fuzz::require(safetensors_count(opened) == header.size(), "as many tensors in C");
+  for (std::size_t i = 0; i < header.size(); ++i) {
+    const TensorInfo& info = header.tensors()[i];
+    safetensors_tensor tensor{};
+    fuzz::require(safetensors_at(opened, i, &tensor, nullptr) == 0, "every tensor in C");
+    fuzz::require(std::string_view(tensor.name, tensor.name_size) == info.name &&
+                      tensor.dtype == static_cast<int>(info.dtype) && tensor.begin == info.begin &&
+                      tensor.nbytes == info.nbytes() &&
+                      std::ranges::equal(std::span(tensor.shape, tensor.rank), info.shape),
+                  "the same tensor in C");
+    fuzz::require(tensor.nbytes == 0 || tensor.data == parsed->data.data() + info.begin,
+                  "the same bytes in C");
+  }
+  fuzz::require(safetensors_metadata_count(opened) == header.metadata().size(), "metadata in C");
+  safetensors_close(opened);
 }
 
 void check(std::span<const std::byte> file) {
-  check_readers(file);
+  const auto header_text = [&] {
+    std::uint64_t length = 0;
+    for (unsigned i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
+    const auto json = file.subspan(8, static_cast<std::size_t>(length));
+    return std::string_view(reinterpret_cast<const char*>(json.data()), json.size());
+  };
   try {
     const safetensors::ParsedBytes parsed = safetensors::parse_bytes(file);
+    check_readers(header_text(), parsed.data.size(), &parsed.header, 0);
+    check_c(file, &parsed, 0);
     const std::string difference = test::roundtrip_difference(parsed);
     fuzz::require(difference.empty(), "the same when written again: " + difference);
     std::uint64_t position = 0;
@@ -34,7 +94,16 @@ void check(std::span<const std::byte> file) {
     }
     fuzz::require(position == parsed.data.size(), "all of the data is tensors'");
     fuzz::require(parsed.header.sorted_by_name().size() == parsed.header.size(), "sorted is all");
-  } catch (const safetensors::Error&) {
+  } catch (const safetensors::Error& error) {
+    using safetensors::ErrorCode;
+    const int code = static_cast<int>(error.code());
+    check_c(file, nullptr, code);
+    // The others are about the length.
+    if (error.code() != ErrorCode::kHeaderTooSmall && error.code() != ErrorCode::kHeaderTooLarge &&
+        error.code() != ErrorCode::kInvalidHeaderLength) {
+      const std::string_view json = header_text();
+      check_readers(json, file.size() - 8 - json.size(), nullptr, code);
+    }
   }
 }
 
