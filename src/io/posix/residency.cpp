@@ -23,12 +23,12 @@
 namespace safetensors::io {
 namespace {
 
+#if defined(__linux__)
 std::uint64_t page_size() noexcept {
   static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return size;
 }
 
-#if defined(__linux__)
 /// By cachestat, which Linux has from 6.5 on: one call, whatever the size. False where it has not.
 bool ask_cachestat(int fd, std::uint64_t nbytes, std::uint64_t& cached) noexcept {
   constexpr long kCachestat = 451;  // the same on all machines
