@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 
 import official_client
 import pytest
@@ -15,6 +16,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("safetensors")
+
+# A shell that starts a program in the background has it, and what that starts, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CRASHES = pytest.StashKey[list]()
 
