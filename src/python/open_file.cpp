@@ -152,7 +152,7 @@ Backend backend_of(py::handle object) {
   if (text == "direct") return Backend::kDirect;
   raise_safetensor_error(
       "backend \"" + std::string(text) +
-      "\" is invalid (expected one of: \"mmap\", \"pread\", \"auto\", \"direct\")");
+      "\" is invalid (expected one of: \"mmap\", \"pread\") or \"auto\" or \"direct\"");
 }
 
 OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)

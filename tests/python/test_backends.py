@@ -78,15 +78,13 @@ def test_torch(tensors, path, backend):
 
 
 def test_an_unknown_word(path, official):
-    """Is refused in official's words; the list of what is known is longer."""
+    """Is refused in official's words, with what is known beside them."""
     theirs = official.evaluate(
         "safetensors.safe_open(p, 'np', backend='disk')", p=str(path)
     ).failure
     with pytest.raises(SafetensorError) as caught:
         safe_open(path, "np", backend="disk")
-    begin, _, known = str(caught.value).partition("(expected one of: ")
-    assert theirs.text.startswith(begin)
-    assert known == '"mmap", "pread", "auto", "direct")'
+    assert str(caught.value) == theirs.text + ' or "auto" or "direct"'
 
 
 SHIM = """
