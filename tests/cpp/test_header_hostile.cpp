@@ -225,7 +225,8 @@ constexpr std::uint64_t kShrink = 1;
 TEST_CASE("heavy rows: as the table says") {
   for (const test::Recipe& recipe : recipes()) {
     if (!recipe.heavy) continue;
-    const test::ExactBytes file(recipe.file(kShrink));
+    const bool is_wrong_by_size = recipe.expect == "kHeaderTooLarge";
+    const test::ExactBytes file(recipe.file(is_wrong_by_size ? 1 : kShrink));
     CAPTURE(recipe.name);
     CHECK(test::outcome_of([&] { (void)parse_bytes(file.span()); }) == recipe.expect);
   }
