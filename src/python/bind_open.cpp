@@ -100,7 +100,7 @@ py::dict get_tensors(const Handle& handle) {
   };
   const Device::Kind device = open_file->device().kind;
   if (device != Device::Kind::kMeta) {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     open_file->file().warm(python_interrupt());
   }
   const GcPause pause;
