@@ -150,8 +150,8 @@ def test_in_place_only_when_it_is_atomic(model):
         cli.run("meta", model, "--set", "author=us")
         assert model.stat().st_ino != inode
         assert mapped[:] == old
-        inode = model.stat().st_ino
     cli.run("meta", model, "--set", "author=" + "x" * 2000)
+    inode = model.stat().st_ino  # of the file before the last: older numbers are given out anew
     cli.run("meta", model, "--set", "author=" + "y" * 2000)
     assert model.stat().st_ino != inode, "four sectors cannot be written at once"
 
