@@ -42,10 +42,11 @@ class RunCursor {
   std::uint64_t position_;
 };
 
-/// Runs `work(first_run, run_count)` over all runs, some of them at a time.
+/// Runs `work(first_run, run_count)` over all runs, some of them at a time. `source`: what it
+/// reads.
 template <typename Work>
 void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Work& work,
-                    const Interrupt& interrupt, unsigned threads = 0) {
+                    const Interrupt& interrupt, const ByteSource* source = nullptr) {
   const std::uint64_t count = runs.run_count();
   const std::uint64_t per_task = std::max<std::uint64_t>(1, io::kTaskSize / bytes_per_run);
   const std::uint64_t tasks = (count + per_task - 1) / per_task;
@@ -55,7 +56,7 @@ void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Wor
         const std::uint64_t first = task * per_task;
         work(first, std::min(per_task, count - first));
       },
-      interrupt, threads);
+      interrupt, source == nullptr ? 0 : io::readers_of(*source, count * bytes_per_run));
 }
 
 /// Reads runs whose gaps are short: a stretch of the source at a time, then picks out the runs.
@@ -161,7 +162,7 @@ void read_runs(const ByteSource& source, std::uint64_t position, const ByteRuns&
                                     static_cast<std::size_t>(runs.run_nbytes)));
         }
       },
-      interrupt, source.concurrency());
+      interrupt, &source);
 }
 
 }  // namespace safetensors

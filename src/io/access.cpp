@@ -45,7 +45,7 @@ void warm(const ByteSource& source, std::uint64_t begin, std::uint64_t end,
                                  std::min<std::uint64_t>(scratch.size(), last - at))));
         }
       },
-      interrupt, source.concurrency());
+      interrupt, readers_of(source, nbytes));
 }
 
 }  // namespace safetensors::io

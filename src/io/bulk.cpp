@@ -77,7 +77,7 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
   for (const Stretch& stretch : stretches) nbytes += stretch.nbytes;
   io::parallel_for(
       stretches.size(), nbytes, [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); },
-      interrupt, source.concurrency());
+      interrupt, io::readers_of(source, nbytes));
 }
 
 void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {

@@ -59,6 +59,10 @@ void InterruptTimer::poll_now() {
   interrupt_();
 }
 
+unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept {
+  return nbytes < kParallelFrom ? 0 : source.concurrency();
+}
+
 void parallel_for(std::size_t count, std::uint64_t nbytes,
                   const std::function<void(std::size_t)>& task, const Interrupt& interrupt,
                   unsigned threads_wanted) {

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "safetensors/buffer.hpp"
+#include "safetensors/byte_source.hpp"
 
 namespace safetensors::io {
 
@@ -21,6 +22,10 @@ inline constexpr std::size_t kTaskSize = std::size_t{4} << 20;
 void parallel_for(std::size_t count, std::uint64_t nbytes,
                   const std::function<void(std::size_t)>& task, const Interrupt& interrupt,
                   unsigned threads = 0);
+
+/// parallel_for's `threads` for reading `nbytes` from a source, which is asked only when there are
+/// enough for several.
+[[nodiscard]] unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept;
 
 /// Calls an Interrupt, but not more often than costs nothing.
 class InterruptTimer {

@@ -39,6 +39,11 @@ class FakeSource final : public safetensors::ByteSource {
   }
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return bytes_.size(); }
+  [[nodiscard]] unsigned concurrency() const noexcept override {
+    ++times_asked;
+    return 0;
+  }
+  mutable std::atomic<int> times_asked{0};  ///< how many readers serve it best
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
     if (delay.count() != 0) std::this_thread::sleep_for(delay);
     if (offset > bytes_.size() || to.size() > bytes_.size() - offset) {

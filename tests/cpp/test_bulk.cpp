@@ -171,3 +171,15 @@ TEST_CASE("an interrupt that does not throw changes nothing") {
   CHECK(calls > 0);
   CHECK(to == source.bytes());
 }
+
+TEST_CASE("a source is asked how many readers it wants only when there is much to read") {
+  const test::FakeSource source(std::vector<std::byte>(std::size_t{9} << 20));
+  std::vector<std::byte> to(source.size());
+  const std::span<std::byte> all(to);
+  const ReadPiece little{5, all.first(std::size_t{1} << 20)};
+  read_all(source, {&little, 1});
+  CHECK(source.times_asked == 0);  // it may cost a call of the system
+  const ReadPiece much{0, all};
+  read_all(source, {&much, 1});
+  CHECK(source.times_asked == 1);
+}

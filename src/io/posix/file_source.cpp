@@ -116,7 +116,8 @@ std::uint64_t FileSource::cached_nbytes() const noexcept {
 }
 
 unsigned FileSource::concurrency() const noexcept {
-  return cached_nbytes() >= size_ / 2 ? 0 : kReadersOfSlowFile;
+  const auto cached = io::cached_nbytes_at_once(handle_->get(), size_);
+  return cached && *cached < size_ / 2 ? kReadersOfSlowFile : 0;
 }
 
 std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>& file) {
