@@ -1,6 +1,5 @@
 #include "format/plain_reader.hpp"
 
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>

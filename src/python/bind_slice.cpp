@@ -70,8 +70,9 @@ py::object SliceHandle::read_selection(const Selection& selection) const {
 
 py::object SliceHandle::get_item(py::handle index) const {
   // F4 elements share bytes, and every framework lays them out anew.
-  if (file_->is_mapped() || info_->dtype == Dtype::kF4)
+  if (file_->is_mapped() || info_->dtype == Dtype::kF4) {
     return file_->finish(index_whole(index), info_->dtype);
+  }
   const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
   const std::optional<PythonIndex> basic = basic_index(index, info_->shape, may_reverse);
   if (!basic) return file_->finish(index_whole(index), info_->dtype);
