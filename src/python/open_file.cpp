@@ -65,6 +65,29 @@ Device device_of_text(py::handle object, std::string_view text) {
   fail_device(object);
 }
 
+struct Words {
+  const char* name;   ///< of its module here
+  const char* title;  ///< as its makers write it
+};
+
+constexpr Words words_of(Framework framework) noexcept {
+  switch (framework) {
+    case Framework::kTorch:
+      return {"torch", "torch"};
+    case Framework::kNumpy:
+      return {"numpy", "NumPy"};
+    case Framework::kTensorflow:
+      return {"tensorflow", "TensorFlow"};
+    case Framework::kFlax:
+      return {"flax", "JAX"};
+    case Framework::kMlx:
+      return {"mlx", "MLX"};
+    case Framework::kPaddle:
+      return {"paddle", "Paddle"};
+  }
+  return {"", ""};
+}
+
 /// MLX and Paddle take the bits, so that neither needs ml_dtypes beside it.
 Exotic exotic_of(Framework framework) noexcept {
   return framework == Framework::kMlx || framework == Framework::kPaddle ? Exotic::kBits
@@ -90,42 +113,7 @@ Framework framework_of(py::handle object) {
   raise_safetensor_error("framework " + std::string(text) + " is invalid");
 }
 
-/// As its makers write it.
-const char* title(Framework framework) noexcept {
-  switch (framework) {
-    case Framework::kTorch:
-      return "torch";
-    case Framework::kNumpy:
-      return "NumPy";
-    case Framework::kTensorflow:
-      return "TensorFlow";
-    case Framework::kFlax:
-      return "JAX";
-    case Framework::kMlx:
-      return "MLX";
-    case Framework::kPaddle:
-      return "Paddle";
-  }
-  return "";
-}
-
-const char* name(Framework framework) noexcept {
-  switch (framework) {
-    case Framework::kTorch:
-      return "torch";
-    case Framework::kNumpy:
-      return "numpy";
-    case Framework::kTensorflow:
-      return "tensorflow";
-    case Framework::kFlax:
-      return "flax";
-    case Framework::kMlx:
-      return "mlx";
-    case Framework::kPaddle:
-      return "paddle";
-  }
-  return "";
-}
+const char* name(Framework framework) noexcept { return words_of(framework).name; }
 
 Device device_of(py::handle object) {
   if (object.is_none()) return {};
@@ -188,7 +176,7 @@ py::object OpenFile::to_array(const TensorView& view) const {
   const Exotic exotic = exotic_of(framework_);
   if (!has_array_type(view.dtype, exotic)) {
     raise_safetensor_error("Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
-                           ": " + title(framework_) + " has no such type");
+                           ": " + words_of(framework_).title + " has no such type");
   }
   return to_numpy(view, memory_, exotic);
 }
