@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "format/checked.hpp"
+#include "base/checked.hpp"
 #include "io/workers.hpp"
 #include "safetensors/error.hpp"
 
@@ -50,7 +50,7 @@ void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Wor
   const std::uint64_t count = runs.run_count();
   const std::uint64_t per_task = std::max<std::uint64_t>(1, io::kTaskSize / bytes_per_run);
   const std::uint64_t tasks = (count + per_task - 1) / per_task;
-  io::parallel_for(
+  parallel_for(
       static_cast<std::size_t>(tasks), count * bytes_per_run,
       [&](std::size_t task) {
         const std::uint64_t first = task * per_task;
@@ -97,12 +97,12 @@ void check_runs(const ByteRuns& runs, std::uint64_t nbytes) {
   const auto is_empty = [](const ByteRuns::Loop& loop) { return loop.count == 0; };
   if (runs.run_nbytes == 0 || std::any_of(runs.loops.begin(), runs.loops.end(), is_empty)) return;
   // Loops that a caller made himself may wrap: then their sums are no measure.
-  std::optional<std::uint64_t> end = format::checked_add(runs.first, runs.run_nbytes);
+  std::optional<std::uint64_t> end = checked_add(runs.first, runs.run_nbytes);
   std::optional<std::uint64_t> total = runs.run_nbytes;
   for (const ByteRuns::Loop& loop : runs.loops) {
-    const auto reach = format::checked_multiply(loop.count - 1, loop.stride);
-    end = end && reach ? format::checked_add(*end, *reach) : std::nullopt;
-    total = total ? format::checked_multiply(*total, loop.count) : std::nullopt;
+    const auto reach = checked_multiply(loop.count - 1, loop.stride);
+    end = end && reach ? checked_add(*end, *reach) : std::nullopt;
+    total = total ? checked_multiply(*total, loop.count) : std::nullopt;
   }
   if (!end || !total || *end > nbytes) {
     fail(ErrorCode::kInvalidArgument, "the selection reaches past the end of the tensor");

@@ -4,13 +4,13 @@
 #include <cstring>
 #include <string>
 
+#include "base/text.hpp"
+#include "base/utf8.hpp"
 #include "format/file_kind.hpp"
 #include "format/header_builder.hpp"
 #include "format/header_reader.hpp"
 #include "format/plain_reader.hpp"
 #include "format/prologue.hpp"
-#include "format/text.hpp"
-#include "format/utf8.hpp"
 
 namespace safetensors {
 namespace {
@@ -27,11 +27,11 @@ Header::~Header() = default;
 
 Header Header::parse(std::span<const std::byte> json, std::uint64_t data_nbytes) {
   if (json.size() > kMaxHeaderSize) {
-    fail(ErrorCode::kHeaderTooLarge, "header too large: " + format::grouped(json.size()) +
-                                         " bytes, at most " + format::grouped(kMaxHeaderSize));
+    fail(ErrorCode::kHeaderTooLarge, "header too large: " + grouped(json.size()) +
+                                         " bytes, at most " + grouped(kMaxHeaderSize));
   }
   std::string_view text = as_text(json);
-  if (const auto invalid = format::find_invalid_utf8(text)) {
+  if (const auto invalid = find_invalid_utf8(text)) {
     const std::string from = " from index " + std::to_string(invalid->offset);
     fail(ErrorCode::kInvalidHeaderUtf8,
          "invalid UTF-8 in header: " +

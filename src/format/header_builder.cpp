@@ -7,9 +7,9 @@
 #include <random>
 #include <string>
 
-#include "format/checked.hpp"
+#include "base/checked.hpp"
+#include "base/text.hpp"
 #include "format/name_hash.hpp"
-#include "format/text.hpp"
 
 namespace safetensors {
 namespace {
@@ -40,7 +40,7 @@ std::uint64_t secret_seed() {
 
 [[noreturn]] void fail_tensor(ErrorCode code, std::string_view text, const TensorInfo& info,
                               const std::string& detail) {
-  fail(code, std::string(text) + " `" + format::clipped(info.name) + "`" + detail);
+  fail(code, std::string(text) + " `" + clipped(info.name) + "`" + detail);
 }
 
 }  // namespace
@@ -101,8 +101,8 @@ void HeaderBuilder::end_metadata() const {
   const auto twice = std::adjacent_find(order.begin(), order.end(),
                                         [&](auto a, auto b) { return key(a) == key(b); });
   if (twice != order.end()) {
-    fail(ErrorCode::kDuplicateName, "invalid JSON in header: metadata key `" +
-                                        format::clipped(key(*twice)) + "` stands twice");
+    fail(ErrorCode::kDuplicateName,
+         "invalid JSON in header: metadata key `" + clipped(key(*twice)) + "` stands twice");
   }
 }
 
@@ -150,36 +150,36 @@ void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) co
                       std::to_string(info.end) + "], expected to begin at " +
                       std::to_string(position) + ": a hole, an overlap or a reversed range");
     }
-    const auto nbits = format::checked_product(info.shape, bit_size(info.dtype));
+    const auto nbits = checked_product(info.shape, bit_size(info.dtype));
     if (!nbits) {
       fail_tensor(ErrorCode::kOverflow,
                   "overflow computing buffer size from shape and/or element type: tensor", info,
-                  " has shape " + format::shown(info.shape));
+                  " has shape " + shown(info.shape));
     }
     if (*nbits % 8 != 0) {
       fail_tensor(ErrorCode::kMisalignedSlice,
                   "The slice is slicing for subbytes dtypes, and the slice does not end up at a "
                   "byte boundary, this is invalid. Tensor",
                   info,
-                  ": " + std::string(name(info.dtype)) + " " + format::shown(info.shape) +
-                      " takes " + std::to_string(*nbits) + " bits");
+                  ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
+                      std::to_string(*nbits) + " bits");
     }
     if (*nbits / 8 != info.nbytes()) {
-      fail_tensor(
-          ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor", info,
-          ": " + std::string(name(info.dtype)) + " " + format::shown(info.shape) + " takes " +
-              format::grouped(*nbits / 8) + " bytes, data_offsets [" + std::to_string(info.begin) +
-              ", " + std::to_string(info.end) + "] give " + format::grouped(info.nbytes()));
+      fail_tensor(ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor",
+                  info,
+                  ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
+                      grouped(*nbits / 8) + " bytes, data_offsets [" + std::to_string(info.begin) +
+                      ", " + std::to_string(info.end) + "] give " + grouped(info.nbytes()));
     }
     position = info.end;
   }
   if (position != data_nbytes) {
     const std::uint64_t before = kLengthSize + json_nbytes_;
-    const auto expected = format::checked_add(before, position);
+    const auto expected = checked_add(before, position);
     fail(ErrorCode::kIncompleteData,
          "incomplete metadata, file not fully covered: expects " +
-             (expected ? format::grouped(*expected) : "over 2^64") + " bytes, has " +
-             format::grouped(before + data_nbytes) +
+             (expected ? grouped(*expected) : "over 2^64") + " bytes, has " +
+             grouped(before + data_nbytes) +
              (position > data_nbytes ? ": truncated?" : ": something follows the last tensor"));
   }
 }
@@ -198,7 +198,7 @@ void HeaderBuilder::index_names(Header& header) {
       if ((slot & ~kIndexMask) == tag_of(hash) &&
           header.tensors_[(slot & kIndexMask) - 1].name == name) {
         fail(ErrorCode::kDuplicateName,
-             "invalid JSON in header: tensor `" + format::clipped(name) + "` stands twice");
+             "invalid JSON in header: tensor `" + clipped(name) + "` stands twice");
       }
       at = (at + 1) & mask;
     }

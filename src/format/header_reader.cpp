@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "format/text.hpp"
-#include "format/utf8.hpp"
+#include "base/text.hpp"
+#include "base/utf8.hpp"
 
 namespace safetensors {
 namespace {
@@ -40,7 +40,7 @@ class OpenKeys {
     const auto twice =
         std::adjacent_find(begin, keys_.end(), [&](Key a, Key b) { return view(a) == view(b); });
     std::optional<std::string> found;
-    if (twice != keys_.end()) found = format::clipped(view(*twice));
+    if (twice != keys_.end()) found = clipped(view(*twice));
     keys_.erase(begin, keys_.end());
     text_.resize(frame.text);
     return found;
@@ -236,7 +236,7 @@ class HeaderHandler {
     return false;
   }
   bool stop_tensor(const std::string& text, ErrorCode code = ErrorCode::kInvalidHeaderJson) {
-    return stop("tensor `" + format::clipped(builder_.tensor_name()) + "`: " + text, code);
+    return stop("tensor `" + clipped(builder_.tensor_name()) + "`: " + text, code);
   }
 
   bool enter() {
@@ -246,7 +246,7 @@ class HeaderHandler {
 
   // Escapes can spell what plain UTF-8 cannot: a lone half of a surrogate pair.
   bool check_text(std::string_view text) {
-    return !has_escapes_ || !format::find_invalid_utf8(text) ||
+    return !has_escapes_ || !find_invalid_utf8(text) ||
            stop("a string holds half of a surrogate pair");
   }
 
@@ -293,7 +293,7 @@ class HeaderHandler {
     // Neighbours mostly have the same type.
     if (text != name(dtype_)) {
       const std::optional<Dtype> dtype = parse_dtype(text);
-      if (!dtype) return stop_tensor("unknown dtype `" + format::clipped(text) + "`");
+      if (!dtype) return stop_tensor("unknown dtype `" + clipped(text) + "`");
       dtype_ = *dtype;
     }
     builder_.set_dtype(dtype_);

@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "format/checked.hpp"
-#include "format/text.hpp"
-#include "format/utf8.hpp"
+#include "base/checked.hpp"
+#include "base/text.hpp"
+#include "base/utf8.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
 #include "safetensors/save.hpp"
@@ -64,7 +64,7 @@ void append_metadata(std::string& json, const Metadata& metadata) {
   for (const auto& [key, value] : metadata) {
     if (!first) json += ',';
     first = false;
-    if (format::find_invalid_utf8(key) || format::find_invalid_utf8(value)) {
+    if (find_invalid_utf8(key) || find_invalid_utf8(value)) {
       fail(ErrorCode::kInvalidArgument, "metadata is not valid UTF-8");
     }
     append_json(json, key);
@@ -75,33 +75,32 @@ void append_metadata(std::string& json, const Metadata& metadata) {
 }
 
 void check(const TensorData& tensor) {
-  const auto named = [&] { return " `" + format::clipped(tensor.name) + "`"; };
+  const auto named = [&] { return " `" + clipped(tensor.name) + "`"; };
   if (tensor.name == kMetadataKey) {
     fail(ErrorCode::kInvalidArgument,
          "a tensor cannot be named `__metadata__`: the header keeps that key for metadata");
   }
-  if (format::find_invalid_utf8(tensor.name)) {
+  if (find_invalid_utf8(tensor.name)) {
     fail(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8");
   }
-  const auto nbits = format::checked_product(tensor.shape, bit_size(tensor.dtype));
+  const auto nbits = checked_product(tensor.shape, bit_size(tensor.dtype));
   if (!nbits) {
     fail(ErrorCode::kOverflow,
          "overflow computing buffer size from shape and/or element type: tensor" + named() +
-             " has shape " + format::shown(tensor.shape));
+             " has shape " + shown(tensor.shape));
   }
   if (*nbits % 8 != 0) {
     fail(ErrorCode::kMisalignedSlice,
          "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
          "boundary, this is invalid. Tensor" +
-             named() + ": " + std::string(name(tensor.dtype)) + " " + format::shown(tensor.shape) +
+             named() + ": " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) +
              " takes " + std::to_string(*nbits) + " bits");
   }
   if (*nbits / 8 != tensor.bytes.size()) {
-    fail(ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor" + named() +
-                                            ": " + std::string(name(tensor.dtype)) + " " +
-                                            format::shown(tensor.shape) + " takes " +
-                                            format::grouped(*nbits / 8) + " bytes, " +
-                                            format::grouped(tensor.bytes.size()) + " are given");
+    fail(ErrorCode::kInvalidTensorInfo,
+         "invalid shape, data type, or offset for tensor" + named() + ": " +
+             std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
+             grouped(*nbits / 8) + " bytes, " + grouped(tensor.bytes.size()) + " are given");
   }
   if (tensor.bytes.data() == nullptr && !tensor.bytes.empty()) {
     fail(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer");
@@ -128,8 +127,7 @@ void check_names_differ(std::span<const TensorData> tensors, std::span<const std
     return tensors[a].name == tensors[b].name;
   };
   const auto refuse = [&](std::size_t i) {
-    fail(ErrorCode::kDuplicateName,
-         "tensor `" + format::clipped(tensors[i].name) + "` stands twice");
+    fail(ErrorCode::kDuplicateName, "tensor `" + clipped(tensors[i].name) + "` stands twice");
   };
   const auto twice = std::adjacent_find(order.begin(), order.end(), same);
   if (twice != order.end()) refuse(*twice);
@@ -149,12 +147,12 @@ void append_tensor(std::string& json, const TensorData& tensor, std::uint64_t be
   json += "\",\"shape\":[";
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
     if (i != 0) json += ',';
-    format::append_number(json, tensor.shape[i]);
+    append_number(json, tensor.shape[i]);
   }
   json += "],\"data_offsets\":[";
-  format::append_number(json, begin);
+  append_number(json, begin);
   json += ',';
-  format::append_number(json, end);
+  append_number(json, end);
   json += "]}";
 }
 
@@ -174,7 +172,7 @@ LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* meta
   std::uint64_t position = 0;
   for (const std::size_t i : plan.order) {
     if (json.size() > kLengthSize + 1) json += ',';
-    const auto end = format::checked_add(position, tensors[i].bytes.size());
+    const auto end = checked_add(position, tensors[i].bytes.size());
     if (!end) fail(ErrorCode::kOverflow, "the tensors together exceed 2^64 bytes");
     append_tensor(json, tensors[i], position, *end);
     position = *end;
@@ -184,14 +182,14 @@ LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* meta
 
   const std::uint64_t length = json.size() - kLengthSize;
   if (length > kMaxHeaderSize) {
-    fail(ErrorCode::kHeaderTooLarge, "header too large: " + format::grouped(length) +
-                                         " bytes, at most " + format::grouped(kMaxHeaderSize) +
+    fail(ErrorCode::kHeaderTooLarge, "header too large: " + grouped(length) + " bytes, at most " +
+                                         grouped(kMaxHeaderSize) +
                                          ": fewer tensors or shorter names");
   }
   for (std::size_t i = 0; i < kLengthSize; ++i) {
     json[i] = static_cast<char>(length >> (8 * i) & 0xFF);
   }
-  const auto total = format::checked_add(json.size(), position);
+  const auto total = checked_add(json.size(), position);
   if (!total) fail(ErrorCode::kOverflow, "the file exceeds 2^64 bytes");
   plan.total_nbytes = *total;
   return plan;

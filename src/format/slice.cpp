@@ -4,8 +4,8 @@
 #include <limits>
 #include <string>
 
-#include "format/checked.hpp"
-#include "format/text.hpp"
+#include "base/checked.hpp"
+#include "base/text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -61,8 +61,8 @@ Selection resolve(std::span<const Index> indices, std::span<const std::uint64_t>
   std::size_t ellipses = 0;
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     const std::size_t whole = shape.size() - std::min(used, shape.size());
-    fail(code, "Error during slicing " + shown(indices, whole) + " with shape " +
-                   format::shown(shape) + ": " + why);
+    fail(code, "Error during slicing " + shown(indices, whole) + " with shape " + shown(shape) +
+                   ": " + why);
   };
   for (const Index& index : indices) {
     used += index.kind == Index::Kind::kInteger || index.kind == Index::Kind::kSlice ? 1U : 0U;

@@ -75,7 +75,7 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
   const std::vector<Stretch> stretches = stretches_of(pieces);
   std::uint64_t nbytes = 0;
   for (const Stretch& stretch : stretches) nbytes += stretch.nbytes;
-  io::parallel_for(
+  parallel_for(
       stretches.size(), nbytes, [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); },
       interrupt, io::readers_of(source, nbytes));
 }
@@ -101,7 +101,7 @@ void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
       if (from < to) std::memcpy(pieces[i].to + from, pieces[i].from + from, to - from);
     }
   };
-  io::parallel_for(tasks, nbytes, copy_task, interrupt);
+  parallel_for(tasks, nbytes, copy_task, interrupt);
 }
 
 }  // namespace safetensors

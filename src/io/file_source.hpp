@@ -7,6 +7,7 @@
 #include <span>
 
 #include "safetensors/byte_source.hpp"
+#include "safetensors/file_bytes.hpp"
 #include "safetensors/mapped_file.hpp"
 
 namespace safetensors {
@@ -48,9 +49,5 @@ class FileSource final : public ByteSource {
   std::filesystem::path path_;
   std::uint64_t size_;
 };
-
-/// Whether the last of these mapped bytes is on a page that its file lost after it was mapped:
-/// touching that would end the process. False also where the system cannot tell.
-[[nodiscard]] bool is_cut_short(std::span<const std::byte> mapped) noexcept;
 
 }  // namespace safetensors

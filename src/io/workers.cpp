@@ -63,14 +63,18 @@ unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept {
   return nbytes < kParallelFrom ? 0 : source.concurrency();
 }
 
+}  // namespace safetensors::io
+
+namespace safetensors {
+
 void parallel_for(std::size_t count, std::uint64_t nbytes,
                   const std::function<void(std::size_t)>& task, const Interrupt& interrupt,
                   unsigned threads_wanted) {
-  InterruptTimer timer(interrupt);
+  io::InterruptTimer timer(interrupt);
   // Asked once: it may read a file each time.
   static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  const unsigned most = threads_wanted == 0 ? std::min(cores, kMostThreads) : threads_wanted;
-  const std::size_t threads = nbytes < kParallelFrom ? 1 : std::min<std::size_t>(count, most);
+  const unsigned most = threads_wanted == 0 ? std::min(cores, io::kMostThreads) : threads_wanted;
+  const std::size_t threads = nbytes < io::kParallelFrom ? 1 : std::min<std::size_t>(count, most);
   if (threads <= 1) {
     for (std::size_t i = 0; i < count; ++i) {
       timer.poll();
@@ -95,7 +99,7 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
     }
   };
   {
-    Threads helpers;
+    io::Threads helpers;
     helpers.start(threads - 1, work);
     try {
       for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
@@ -109,4 +113,4 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
   if (first_error) std::rethrow_exception(first_error);
 }
 
-}  // namespace safetensors::io
+}  // namespace safetensors

@@ -67,7 +67,7 @@ TEST_CASE("warming reads every byte of the range once, and no other") {
 TEST_CASE("as many threads read as serve a source best") {
   std::mutex mutex;
   std::set<std::thread::id> seen;
-  safetensors::io::parallel_for(
+  safetensors::parallel_for(
       64, kGiB,
       [&](std::size_t) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

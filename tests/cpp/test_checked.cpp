@@ -4,11 +4,11 @@
 #include <limits>
 #include <vector>
 
-#include "format/checked.hpp"
+#include "base/checked.hpp"
 
-using safetensors::format::checked_add;
-using safetensors::format::checked_multiply;
-using safetensors::format::checked_product;
+using safetensors::checked_add;
+using safetensors::checked_multiply;
+using safetensors::checked_product;
 
 namespace {
 constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();

@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "format/utf8.hpp"
+#include "base/utf8.hpp"
 #include "support.hpp"
 
-using safetensors::format::find_invalid_utf8;
-using safetensors::format::InvalidUtf8;
+using safetensors::find_invalid_utf8;
+using safetensors::InvalidUtf8;
 
 namespace {
 

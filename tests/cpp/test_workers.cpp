@@ -11,8 +11,8 @@
 #include "support.hpp"
 
 using safetensors::Interrupt;
+using safetensors::parallel_for;
 using safetensors::io::InterruptTimer;
-using safetensors::io::parallel_for;
 
 namespace {
 

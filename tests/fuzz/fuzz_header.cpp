@@ -1,7 +1,7 @@
 // A file is refused with an Error, or is the same tensors when written again; the short way
 // through plain headers and the C interface say the same.
+#include "base/utf8.hpp"
 #include "format/header_reader.hpp"
-#include "format/utf8.hpp"
 #include "fuzz_input.hpp"
 #include "roundtrip.hpp"
 #include "safetensors/header.hpp"
@@ -31,7 +31,7 @@ std::string header_difference(const Header& a, const Header& b) {
 /// The JSON reader alone: what it says must be what was said, whichever reader said it.
 void check_readers(std::string_view json, std::uint64_t data_nbytes, const Header* parsed,
                    int code) {
-  if (safetensors::format::find_invalid_utf8(json) || !json.starts_with('{')) return;
+  if (safetensors::find_invalid_utf8(json) || !json.starts_with('{')) return;
   const std::size_t nbytes = json.size();
   json.remove_suffix(nbytes - 1 - json.find_last_not_of(' '));
   if (!json.ends_with('}')) return;

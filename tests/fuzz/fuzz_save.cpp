@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "format/utf8.hpp"
+#include "base/utf8.hpp"
 #include "fuzz_input.hpp"
 #include "roundtrip.hpp"
 #include "safetensors/save.hpp"
@@ -11,7 +11,7 @@
 namespace {
 
 using safetensors::Dtype;
-using safetensors::format::find_invalid_utf8;
+using safetensors::find_invalid_utf8;
 
 test::OwnTensor tensor_of(fuzz::Input& input) {
   test::OwnTensor tensor;

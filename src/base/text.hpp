@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace safetensors::format {
+namespace safetensors {
 
 /// A name for an error text. Very long ones are cut, between characters. Control characters are
 /// written as in JSON: a NUL would end the text, a newline or an escape sequence forge others.
@@ -64,4 +64,4 @@ inline void append_number(std::string& text, std::uint64_t value) {
   text.append(digits, end);
 }
 
-}  // namespace safetensors::format
+}  // namespace safetensors

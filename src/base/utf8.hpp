@@ -1,15 +1,26 @@
-#include "format/utf8.hpp"
+// Strict UTF-8, as the Unicode standard's table 3-7 has it.
+#pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <string_view>
 
-namespace safetensors::format {
-namespace {
+namespace safetensors {
 
-constexpr std::uint64_t kHighBits = 0x8080808080808080U;
+/// Where text stops being UTF-8.
+struct InvalidUtf8 {
+  std::size_t offset;  ///< of the first byte that fits no sequence
+  std::size_t nbytes;  ///< bytes of the broken sequence; 0 when the text ends inside it
+};
+
+namespace detail {
+
+inline constexpr std::uint64_t kHighBits = 0x8080808080808080U;
 
 /// Bytes of ASCII from `p` on, counted in blocks.
-std::size_t skip_ascii(const char* p, std::size_t size) noexcept {
+inline std::size_t skip_ascii(const char* p, std::size_t size) noexcept {
   std::size_t i = 0;
   while (size - i >= 32) {
     std::uint64_t w[4];
@@ -28,7 +39,7 @@ struct Lead {
   unsigned char high;
 };
 
-Lead lead_of(unsigned char c) noexcept {
+inline Lead lead_of(unsigned char c) noexcept {
   if (c >= 0xC2 && c <= 0xDF) return {2, 0x80, 0xBF};
   if (c == 0xE0) return {3, 0xA0, 0xBF};
   if (c == 0xED) return {3, 0x80, 0x9F};
@@ -39,19 +50,20 @@ Lead lead_of(unsigned char c) noexcept {
   return {0, 0, 0};
 }
 
-}  // namespace
+}  // namespace detail
 
-std::optional<InvalidUtf8> find_invalid_utf8(std::string_view text) noexcept {
+/// The first place at which `text` is not UTF-8; nothing when all of it is.
+[[nodiscard]] inline std::optional<InvalidUtf8> find_invalid_utf8(std::string_view text) noexcept {
   const std::size_t size = text.size();
   std::size_t i = 0;
   while (i < size) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c < 0x80) {
       i += 1;
-      i += skip_ascii(text.data() + i, size - i);
+      i += detail::skip_ascii(text.data() + i, size - i);
       continue;
     }
-    const Lead lead = lead_of(c);
+    const detail::Lead lead = detail::lead_of(c);
     if (lead.length == 0) return InvalidUtf8{i, 1};
     for (std::size_t k = 1; k < lead.length; ++k) {
       if (i + k == size) return InvalidUtf8{i, 0};
@@ -65,4 +77,4 @@ std::optional<InvalidUtf8> find_invalid_utf8(std::string_view text) noexcept {
   return std::nullopt;
 }
 
-}  // namespace safetensors::format
+}  // namespace safetensors

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-namespace safetensors::format {
+namespace safetensors {
 
 [[nodiscard]] inline std::optional<std::uint64_t> checked_add(std::uint64_t a,
                                                               std::uint64_t b) noexcept {
@@ -37,4 +37,4 @@ namespace safetensors::format {
   return checked_multiply(*product, factor);
 }
 
-}  // namespace safetensors::format
+}  // namespace safetensors

@@ -1,0 +1,56 @@
+// Opening files of any format.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "safetensors/file_bytes.hpp"
+#include "support.hpp"
+
+namespace fs = std::filesystem;
+using safetensors::ErrorCode;
+using safetensors::FileBytes;
+using safetensors::open_bytes;
+
+TEST_CASE("any regular file is opened, read and mapped") {
+  const test::TempDir folder;
+  const fs::path path = folder / "any.bin";
+  test::write_text(path, "not a header");
+  for (const bool map : {true, false}) {
+    const FileBytes file = open_bytes(path, map);
+    REQUIRE(file.source->size() == 12);
+    std::string text(6, ' ');
+    file.source->read_at(6, std::as_writable_bytes(std::span(text)));
+    CHECK(text == "header");
+    REQUIRE((file.mapping != nullptr) == map);
+    if (map) {
+      CHECK(static_cast<char>(file.mapping->bytes()[4]) == 'a');
+      CHECK_FALSE(safetensors::is_cut_short(file.mapping->bytes()));
+    }
+  }
+}
+
+TEST_CASE("both ways stay with the file when its path is given to another") {
+  const test::TempDir folder;
+  test::write_text(folder / "a", "old bytes");
+  test::write_text(folder / "b", "new and longer");
+  const FileBytes file = open_bytes(folder / "a");
+  fs::rename(folder / "b", folder / "a");
+  char first = 0;
+  file.source->read_at(0, std::as_writable_bytes(std::span(&first, 1)));
+  CHECK(first == 'o');
+  CHECK(static_cast<char>(file.mapping->bytes()[0]) == 'o');
+}
+
+TEST_CASE("what is no file is refused") {
+  const test::TempDir folder;
+  const auto code_of = [](const fs::path& path) {
+    try {
+      (void)open_bytes(path);
+    } catch (const safetensors::Error& error) {
+      return error.code();
+    }
+    return ErrorCode{};
+  };
+  CHECK(code_of(folder / "absent") == ErrorCode::kIo);
+  CHECK(code_of(folder.path()) == ErrorCode::kIo);  // as open() itself says
+}
