@@ -1,0 +1,67 @@
+// Errors of the weight layer: one exception type with a code, beside the library's own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "safetensors/error.hpp"
+#include "safetensors/export.hpp"
+
+namespace safetensors::weights {
+
+/// What went wrong. Values are stable: new ones are added at the end. The enumerators are spelled
+/// as Python spells them.
+enum class Errc : std::uint8_t {
+  io = 1,          ///< the operating system refused, or the file is no longer as it was opened
+  bad_magic,       ///< neither GGUF nor safetensors
+  version,         ///< a version or byte order of GGUF that is not read
+  truncated,       ///< the file ends before what it claims to hold
+  overflow,        ///< a size does not fit in 64 bits
+  limit,           ///< a count, length or depth above what is allowed
+  duplicate,       ///< a name or key stands twice, or two tensors have one canonical name
+  bad_name,        ///< a name or key is empty, too long, not UTF-8, or has a NUL
+  bad_type,        ///< a type that does not exist or does not fit
+  bad_shape,       ///< dimensions that no tensor of its type can have
+  bad_offset,      ///< a tensor outside the data, over another one, or after a hole
+  alignment,       ///< an alignment that is none, or an offset that is not aligned
+  json,            ///< text that is not the JSON it should be
+  config,          ///< a configuration value of the wrong type or outside its range
+  missing_shard,   ///< a file of a set is absent
+  quant_mismatch,  ///< quantisation parameters and shapes disagree
+  mixed_types,     ///< tensors of different types cannot be fused
+  f16_overflow,    ///< a value is too large for F16
+  unknown_tensor,  ///< no tensor of that name
+  unsupported,     ///< a format, type or scheme that is known and not read
+};
+
+/// The name of a code, as "bad_magic".
+[[nodiscard]] SAFETENSORS_API std::string_view name(Errc code) noexcept;
+
+/// The only exception of the weight layer (beside std::bad_alloc). Its code() hides that of the
+/// base, which says the same more roughly. what() is one line: path, subject, what was found.
+class SAFETENSORS_API Error : public safetensors::Error {
+ public:
+  /// `subject` is the tensor or key at fault, `offset` the byte of the file where it was seen;
+  /// empty and 0 when there is none. `message` says what was found, without naming path or subject
+  /// again.
+  Error(Errc code, std::filesystem::path path, std::string subject, std::uint64_t offset,
+        const std::string& message, int os_error = 0);
+  Error(const Error&) = default;
+  Error& operator=(const Error&) = default;
+  ~Error() override;
+
+  [[nodiscard]] Errc code() const noexcept { return code_; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+  [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
+
+ private:
+  Errc code_;
+  std::filesystem::path path_;
+  std::uint64_t offset_;
+  std::string subject_;
+};
+
+}  // namespace safetensors::weights

@@ -1,0 +1,58 @@
+// Element and storage types of weights, and what is known of a tensor without its data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace safetensors::weights {
+
+enum class Format : std::uint8_t { hf_safetensors, mlx_safetensors, gguf };
+
+/// How a tensor's values are stored.
+enum class Storage : std::uint8_t {
+  raw,         ///< one value after another
+  mlx_pack,    ///< words of packed values, with scales and perhaps biases beside them
+  ggml_block,  ///< blocks of values, each with its own scales
+};
+
+enum class QuantMode : std::uint8_t { affine, mxfp4, mxfp8, nvfp4 };
+
+/// Parameters of an MLX pack.
+struct QuantParams {
+  QuantMode mode = QuantMode::affine;
+  int bits = 4;         ///< of one value
+  int group_size = 64;  ///< values along the last axis that share a scale
+  friend bool operator==(const QuantParams&, const QuantParams&) = default;
+};
+
+/// Effective type of a tensor, as get_dtype() gives it: ggml's type number where ggml has the type,
+/// else a number of our own that does not collide with those. MLX packs have one code for each
+/// width, whatever their group size; TensorInfo::quant has the rest.
+namespace code {
+inline constexpr std::uint32_t kF32 = 0, kF16 = 1, kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27,
+                               kF64 = 28, kBF16 = 30;
+inline constexpr std::uint32_t kMlxQ3 = 99, kMlxQ4 = 100, kMlxQ8 = 101, kMlxQ6 = 102, kMlxQ2 = 103,
+                               kMlxQ5 = 104, kMlxQ1 = 105, kMlxMxfp4 = 110, kMlxMxfp8 = 111,
+                               kMlxNvfp4 = 112;
+inline constexpr std::uint32_t kBool = 200, kU8 = 201, kU16 = 202, kU32 = 203, kU64 = 204,
+                               kF8E4M3 = 205, kF8E5M2 = 206, kF8E8M0 = 207, kF8E4M3FNUZ = 208,
+                               kF8E5M2FNUZ = 209, kC64 = 210, kF4 = 211, kF6E2M3 = 212,
+                               kF6E3M2 = 213;
+}  // namespace code
+
+/// A tensor, without its data.
+struct TensorInfo {
+  std::string name;                 ///< canonical, or the source's when no rule maps it
+  std::string source;               ///< in the file
+  std::vector<std::int64_t> shape;  ///< of the values, slowest axis first; a pack's last axis
+                                    ///< counts values, not words
+  Storage storage = Storage::raw;
+  std::uint32_t code = 0;            ///< effective type, see `code`
+  std::string type_name;             ///< as "mlx_q4", "Q4_K", "F16"
+  std::optional<QuantParams> quant;  ///< of a pack
+  std::uint64_t stored_bytes = 0;    ///< in the file; for a pack with its scales and biases
+};
+
+}  // namespace safetensors::weights
