@@ -1,0 +1,190 @@
+#include "weights/json.hpp"
+
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "base/text.hpp"
+#include "base/utf8.hpp"
+#include "safetensors/file_bytes.hpp"
+#include "weights/fail.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+constexpr std::size_t kMaxDepth = 128;
+constexpr std::uint64_t kMaxFileSize = 100'000'000;
+// An index of a million tensors has two million; each takes some 50 bytes.
+constexpr std::size_t kMaxValues = 4'000'000;
+
+/// RapidJSON's events. A method that returns false stops the reader; code() and error() say why.
+class Builder {
+ public:
+  explicit Builder(Duplicates duplicates) : duplicates_(duplicates) {}
+
+  [[nodiscard]] Errc code() const noexcept { return code_; }
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+  Json take() { return std::move(root_); }
+
+  bool Null() { return add(Json()); }
+  bool Bool(bool value) { return add(Json(value)); }
+  bool Int(int value) { return add(Json(std::int64_t{value})); }
+  bool Uint(unsigned value) { return add(Json(std::int64_t{value})); }
+  bool Int64(std::int64_t value) { return add(Json(value)); }
+  bool Uint64(std::uint64_t value) {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    return value <= kMost ? add(Json(static_cast<std::int64_t>(value)))
+                          : add(Json(static_cast<double>(value)));
+  }
+  bool Double(double value) { return add(Json(value)); }
+  bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }  // not asked for
+  bool String(const char* text, rapidjson::SizeType size, bool) {
+    return add(Json(std::string(text, size)));
+  }
+  bool Key(const char* text, rapidjson::SizeType size, bool) {
+    key_.assign(text, size);
+    return count();
+  }
+  bool StartObject() { return open(Json(Json::Object())); }
+  bool StartArray() { return open(Json(Json::Array())); }
+  bool EndArray(rapidjson::SizeType) {
+    open_.pop_back();
+    return true;
+  }
+  bool EndObject(rapidjson::SizeType) {
+    const Json::Object& object = open_.back()->object();
+    open_.pop_back();
+    if (duplicates_ == Duplicates::last_counts) return true;
+    std::vector<std::string_view> names;
+    names.reserve(object.size());
+    for (const Json::Member& member : object) names.emplace_back(member.first);
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice == names.end()) return true;
+    return stop(Errc::duplicate, "the name `" + clipped(*twice) + "` stands twice in one object");
+  }
+
+ private:
+  bool stop(Errc code, std::string error) {
+    code_ = code;
+    error_ = std::move(error);
+    return false;
+  }
+  bool count() {
+    return ++count_ <= kMaxValues ||
+           stop(Errc::limit, "more than " + grouped(kMaxValues) + " values");
+  }
+  Json* place(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->as_array() != nullptr) {
+      return &open_.back()->array().emplace_back(std::move(value));
+    }
+    return &open_.back()->object().emplace_back(std::move(key_), std::move(value)).second;
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return count();
+  }
+  bool open(Json value) {
+    if (open_.size() == kMaxDepth) {
+      return stop(Errc::limit, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    }
+    // Growing a container moves closed values only: the open ones are its ancestors.
+    open_.push_back(place(std::move(value)));
+    return count();
+  }
+
+  Duplicates duplicates_;
+  Json root_;
+  std::vector<Json*> open_;
+  std::string key_;
+  std::size_t count_ = 0;
+  Errc code_ = Errc::json;
+  std::string error_;
+};
+
+std::optional<double> float_of_text(std::string_view text) noexcept {
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> Json::as_integer() const noexcept {
+  if (const auto* whole = std::get_if<std::int64_t>(&value_)) return *whole;
+  const auto* number = std::get_if<double>(&value_);
+  // Above 2^53 a double says nothing about the integer that was meant.
+  if (number == nullptr || std::abs(*number) > 9007199254740992.0) return std::nullopt;
+  if (std::trunc(*number) != *number) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
+}
+
+std::optional<double> Json::as_number() const noexcept {
+  if (const auto* whole = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*whole);
+  if (const auto* number = std::get_if<double>(&value_)) return *number;
+  const Json* spelled = find("__float__");
+  const std::string* text = spelled == nullptr ? nullptr : spelled->as_string();
+  return text == nullptr ? std::nullopt : float_of_text(*text);
+}
+
+const Json* Json::find(std::string_view name) const noexcept {
+  const Object* object = as_object();
+  if (object == nullptr) return nullptr;
+  const auto found = std::find_if(object->rbegin(), object->rend(),
+                                  [&](const Member& member) { return member.first == name; });
+  return found == object->rend() ? nullptr : &found->second;
+}
+
+std::string_view Json::kind() const noexcept {
+  constexpr std::string_view kKinds[] = {"null",     "a boolean", "an integer", "a number",
+                                         "a string", "an array",  "an object"};
+  return kKinds[value_.index()];
+}
+
+Json parse_json(std::string_view text, const std::filesystem::path& path, Duplicates duplicates) {
+  if (const auto bad = find_invalid_utf8(text)) {
+    fail(Errc::json, path, {}, "not UTF-8", bad->offset);
+  }
+  rapidjson::MemoryStream stream(text.data(), text.size());
+  Builder builder(duplicates);
+  rapidjson::Reader reader;
+  // Iterative: the document's depth is not the stack's.
+  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNanAndInfFlag |
+                              rapidjson::kParseValidateEncodingFlag |
+                              rapidjson::kParseFullPrecisionFlag;
+  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, builder);
+  if (result.IsError()) {
+    const bool ours = result.Code() == rapidjson::kParseErrorTermination;
+    fail(builder.code(), path, {},
+         ours ? builder.error()
+              : std::string("not JSON: ") + rapidjson::GetParseError_En(result.Code()),
+         result.Offset());
+  }
+  return builder.take();
+}
+
+Json read_json(const std::filesystem::path& path, Duplicates duplicates) {
+  return with_errors_of(path, {}, [&] {
+    const FileBytes file = open_bytes(path, false);
+    const std::uint64_t size = file.source->size();
+    if (size > kMaxFileSize) {
+      fail(Errc::limit, path, {},
+           grouped(size) + " bytes are more than the " + grouped(kMaxFileSize) + " allowed");
+    }
+    std::string text(static_cast<std::size_t>(size), '\0');
+    file.source->read_at(0, std::as_writable_bytes(std::span(text)));
+    return parse_json(text, path, duplicates);
+  });
+}
+
+}  // namespace safetensors::weights
