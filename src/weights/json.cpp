@@ -17,15 +17,14 @@
 namespace safetensors::weights {
 namespace {
 
-constexpr std::size_t kMaxDepth = 128;
-constexpr std::uint64_t kMaxFileSize = 100'000'000;
 // An index of a million tensors has two million; each takes some 50 bytes.
 constexpr std::size_t kMaxValues = 4'000'000;
 
 /// RapidJSON's events. A method that returns false stops the reader; code() and error() say why.
 class Builder {
  public:
-  explicit Builder(Duplicates duplicates) : duplicates_(duplicates) {}
+  Builder(Duplicates duplicates, const Limits& limits)
+      : duplicates_(duplicates), max_depth_(limits.json_depth) {}
 
   [[nodiscard]] Errc code() const noexcept { return code_; }
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
@@ -94,8 +93,8 @@ class Builder {
     return count();
   }
   bool open(Json value) {
-    if (open_.size() == kMaxDepth) {
-      return stop(Errc::limit, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (open_.size() >= max_depth_) {
+      return stop(Errc::limit, "nested deeper than " + std::to_string(max_depth_) + " levels");
     }
     // Growing a container moves closed values only: the open ones are its ancestors.
     open_.push_back(place(std::move(value)));
@@ -103,6 +102,7 @@ class Builder {
   }
 
   Duplicates duplicates_;
+  std::size_t max_depth_;
   Json root_;
   std::vector<Json*> open_;
   std::string key_;
@@ -151,12 +151,13 @@ std::string_view Json::kind() const noexcept {
   return kKinds[value_.index()];
 }
 
-Json parse_json(std::string_view text, const std::filesystem::path& path, Duplicates duplicates) {
+Json parse_json(std::string_view text, const std::filesystem::path& path, Duplicates duplicates,
+                const Limits& limits) {
   if (const auto bad = find_invalid_utf8(text)) {
     fail(Errc::json, path, {}, "not UTF-8", bad->offset);
   }
   rapidjson::MemoryStream stream(text.data(), text.size());
-  Builder builder(duplicates);
+  Builder builder(duplicates, limits);
   rapidjson::Reader reader;
   // Iterative: the document's depth is not the stack's.
   constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNanAndInfFlag |
@@ -173,17 +174,17 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
   return builder.take();
 }
 
-Json read_json(const std::filesystem::path& path, Duplicates duplicates) {
+Json read_json(const std::filesystem::path& path, Duplicates duplicates, const Limits& limits) {
   return with_errors_of(path, {}, [&] {
     const FileBytes file = open_bytes(path, false);
     const std::uint64_t size = file.source->size();
-    if (size > kMaxFileSize) {
+    if (size > limits.json_nbytes) {
       fail(Errc::limit, path, {},
-           grouped(size) + " bytes are more than the " + grouped(kMaxFileSize) + " allowed");
+           grouped(size) + " bytes are more than the " + grouped(limits.json_nbytes) + " allowed");
     }
     std::string text(static_cast<std::size_t>(size), '\0');
     file.source->read_at(0, std::as_writable_bytes(std::span(text)));
-    return parse_json(text, path, duplicates);
+    return parse_json(text, path, duplicates, limits);
   });
 }
 

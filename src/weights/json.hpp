@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "safetensors/weights/limits.hpp"
+
 namespace safetensors::weights {
 
 /// A JSON value. A number without fraction or exponent is an integer where 64 bits hold it.
@@ -56,11 +58,12 @@ class Json {
 enum class Duplicates : std::uint8_t { last_counts, refused };
 
 /// Parses a document. `path` names it in errors.
-/// Throws Error: json (not JSON, not UTF-8), limit (deeper than 128 or too many values), duplicate.
+/// Throws Error: json (not JSON, not UTF-8), limit (too deep, too many values), duplicate.
 [[nodiscard]] Json parse_json(std::string_view text, const std::filesystem::path& path,
-                              Duplicates duplicates);
+                              Duplicates duplicates, const Limits& limits);
 
-/// Reads and parses a file of up to 100 MB. Throws also Error io and limit (size).
-[[nodiscard]] Json read_json(const std::filesystem::path& path, Duplicates duplicates);
+/// Reads and parses a file. Throws also Error io and limit (size).
+[[nodiscard]] Json read_json(const std::filesystem::path& path, Duplicates duplicates,
+                             const Limits& limits);
 
 }  // namespace safetensors::weights

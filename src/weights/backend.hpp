@@ -1,0 +1,81 @@
+// What a file format has to offer to become a model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "safetensors/buffer.hpp"
+#include "safetensors/weights/buffer.hpp"
+#include "safetensors/weights/config.hpp"
+#include "safetensors/weights/metadata.hpp"
+#include "safetensors/weights/provider.hpp"
+#include "safetensors/weights/types.hpp"
+#include "weights/dequant/dequant.hpp"
+
+namespace safetensors::weights {
+
+/// What a backend finds out when it opens a model.
+struct Model {
+  Format format = Format::hf_safetensors;
+  std::filesystem::path path;
+  std::vector<std::filesystem::path> files;
+  ModelConfig config;
+  std::vector<TensorInfo> tensors;  ///< with canonical names, sorted by them
+  std::vector<TensorInfo> others;   ///< without, sorted
+  std::vector<std::string> warnings;
+  Metadata metadata;
+
+  /// A tensor by its index: those with canonical names first, then the others.
+  [[nodiscard]] const TensorInfo& tensor(std::size_t index) const {
+    return index < tensors.size() ? tensors[index] : others[index - tensors.size()];
+  }
+};
+
+/// Bytes of a tensor as stored, and a share in what holds them.
+struct StoredBytes {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
+/// A range of rows of a tensor, within it.
+struct RowRange {
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
+/// One format. Immutable once open; all members are thread safe. `tensor` is an index of model().
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual const Model& model() const noexcept = 0;
+
+  /// Lengths of the parts of a tensor's buffer, as Buffer::sections says them.
+  [[nodiscard]] virtual Buffer::Sections sections(std::size_t tensor) const = 0;
+  /// The buffer when it need not be built: the file's own bytes. Nothing otherwise.
+  [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor) const = 0;
+  /// Writes one part of the buffer, as long as sections() says.
+  virtual void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
+                     const Interrupt& interrupt) const = 0;
+  /// Writes the values of some rows.
+  virtual void dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
+                          const Interrupt& interrupt) const = 0;
+  /// What must be equal, beside shapes, for two tensors to be fused.
+  [[nodiscard]] virtual bool same_kind(std::size_t a, std::size_t b) const = 0;
+};
+
+/// Rows of a shape: its leading axes taken together. One for a vector or scalar.
+[[nodiscard]] std::uint64_t row_count(std::span<const std::int64_t> shape) noexcept;
+/// Values of a row.
+[[nodiscard]] std::uint64_t row_length(std::span<const std::int64_t> shape) noexcept;
+
+}  // namespace safetensors::weights

@@ -1,0 +1,132 @@
+#include "weights/packs.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/checked.hpp"
+#include "base/text.hpp"
+#include "weights/fail.hpp"
+#include "weights/names.hpp"
+#include "weights/quant_params.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+using Shape = std::span<const std::uint64_t>;
+
+std::string described(const SourceTensor& tensor) {
+  return std::string(safetensors::name(tensor.info->dtype)) + " " +
+         safetensors::shown(tensor.info->shape);
+}
+
+/// Raises, saying both shapes.
+[[noreturn]] void mismatch(const Pack& pack, const std::string& what) {
+  const SourceTensor& words = *pack.words;
+  std::string text = what + ": weight " + described(words);
+  if (pack.scales != nullptr) text += ", scales " + described(*pack.scales);
+  if (pack.biases != nullptr) text += ", biases " + described(*pack.biases);
+  if (pack.global_scale != nullptr) text += ", global_scale " + described(*pack.global_scale);
+  fail(Errc::quant_mismatch, words.file->path(), words.info->name, text);
+}
+
+/// All axes but the last.
+Shape leading(const SourceTensor& tensor) {
+  return tensor.info->shape.first(tensor.info->shape.size() - 1);
+}
+std::uint64_t last(const SourceTensor& tensor) { return tensor.info->shape.back(); }
+
+bool is_float_scale(Dtype dtype) noexcept {
+  return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kF32;
+}
+
+/// The parameters of a pack: its own entry, else what its shapes say when the configuration fixes
+/// the last axis, else those of the whole model.
+std::optional<QuantParams> choose(const Pack& pack, std::string_view canonical,
+                                  const ModuleQuant* entry, const HfConfig& config,
+                                  const std::optional<QuantParams>& given) {
+  if (entry != nullptr && entry->quant) return entry->quant;
+  if (config.model.quantization && !canonical.empty()) {
+    const std::optional<std::int64_t> inner = expected_inner(canonical, config.model);
+    if (inner && *inner != 0) {
+      const auto params =
+          params_of_shapes(*inner, last(*pack.words), last(*pack.scales), pack.scales->info->dtype);
+      if (!params) {
+        mismatch(pack, "the configuration makes rows " + std::to_string(*inner) + " long");
+      }
+      return params;
+    }
+  }
+  return config.model.quantization ? config.model.quantization : given;
+}
+
+void check_shapes(const Pack& pack) {
+  const Shape words = pack.words->info->shape;
+  if (pack.words->info->dtype != Dtype::kU32) mismatch(pack, "packed words must be U32");
+  if (words.empty() || pack.scales->info->shape.size() != words.size() ||
+      !std::ranges::equal(leading(*pack.words), leading(*pack.scales))) {
+    mismatch(pack, "scales must have the weight's leading axes");
+  }
+  if (pack.biases != nullptr &&
+      (pack.biases->info->dtype != pack.scales->info->dtype ||
+       !std::ranges::equal(pack.biases->info->shape, pack.scales->info->shape))) {
+    mismatch(pack, "biases must have the scales' type and shape");
+  }
+}
+
+void check_params(const Pack& pack, const QuantParams& quant) {
+  const std::string whole = " for " + shown(quant);
+  if (!exists(quant)) mismatch(pack, "there are no packs of " + shown(quant));
+  const bool affine = quant.mode == QuantMode::affine;
+  if (affine != (pack.biases != nullptr)) {
+    mismatch(pack, (affine ? "biases are missing" : "biases are too many") + whole);
+  }
+  const Dtype scales = pack.scales->info->dtype;
+  if (affine ? !is_float_scale(scales) : scales != Dtype::kU8) {
+    mismatch(pack, "scales are of the wrong type" + whole);
+  }
+  const auto bits = static_cast<std::uint64_t>(quant.bits);
+  const auto group = static_cast<std::uint64_t>(quant.group_size);
+  const auto row_bits = checked_multiply(last(*pack.words), 32);
+  const auto values = checked_multiply(last(*pack.scales), group);
+  if (!row_bits || !values || *row_bits % bits != 0 || *row_bits / bits != *values) {
+    mismatch(pack, "words and scales disagree about the length of a row" + whole);
+  }
+  if (pack.global_scale == nullptr) return;
+  const safetensors::TensorInfo& global = *pack.global_scale->info;
+  const std::uint64_t count = global.nbytes() / sizeof(float);
+  const std::uint64_t stacked = pack.words->info->shape.size() > 2 ? pack.words->info->shape[0] : 1;
+  if (quant.mode != QuantMode::nvfp4 || global.dtype != Dtype::kF32 ||
+      (count != 1 && count != stacked)) {
+    mismatch(pack, "the global scale does not fit" + whole);
+  }
+}
+
+}  // namespace
+
+std::optional<Pack> find_pack(const SourceTensors& tensors, const SourceTensor& weight,
+                              std::string_view canonical, const HfConfig& config,
+                              const std::optional<QuantParams>& given) {
+  const NameParts parts = split_param(weight.info->name);
+  if (parts.param != "weight" || config.model.quantization_method) return std::nullopt;
+  const std::string module(parts.module);
+  Pack pack{&weight, tensors.find(module + ".scales"), tensors.find(module + ".biases"),
+            tensors.find(module + ".global_scale"), std::nullopt};
+  const auto found = config.modules.find(module);
+  const ModuleQuant* entry = found == config.modules.end() ? nullptr : &found->second;
+  const bool has_words = weight.info->dtype == Dtype::kU32;
+  if (pack.scales == nullptr) {
+    if (has_words && pack.biases != nullptr) mismatch(pack, "there are biases and no scales");
+    return std::nullopt;
+  }
+  if (entry != nullptr && !entry->is_pack) {
+    mismatch(pack, "the configuration says that it is not quantised");
+  }
+  const bool expected = entry != nullptr || config.model.quantization || given;
+  if (!expected && !has_words) return std::nullopt;  // scales of some other kind
+  check_shapes(pack);
+  pack.quant = choose(pack, canonical, entry, config, given);
+  if (pack.quant) check_params(pack, *pack.quant);
+  return pack;
+}
+
+}  // namespace safetensors::weights

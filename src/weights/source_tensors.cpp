@@ -1,0 +1,95 @@
+#include "weights/source_tensors.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+#include "safetensors/file_bytes.hpp"
+#include "weights/fail.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+std::string_view name_of(const SourceTensor& tensor) noexcept { return tensor.info->name; }
+
+}  // namespace
+
+StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
+                                const Interrupt& interrupt) const {
+  return with_errors_of(file->path(), info->name, [&]() -> StoredBytes {
+    if (file->mapping() != nullptr) {
+      const TensorView view = file->get_tensor(*info);
+      const std::span<const std::byte> bytes = view.bytes().subspan(
+          static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+      if (is_cut_short(bytes)) {
+        fail(Errc::io, file->path(), info->name, "the file is shorter than when it was opened");
+      }
+      return {bytes, view.owner()};
+    }
+    auto memory = std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(end - begin));
+    file->read(*info, ByteRuns{begin, end - begin, {}}, memory->bytes(), interrupt);
+    const std::span<const std::byte> bytes = memory->bytes();
+    return {bytes, std::move(memory)};
+  });
+}
+
+void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) const {
+  with_errors_of(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
+}
+
+SourceTensors::SourceTensors(const ShardSet& shards, const OpenOptions& options,
+                             std::vector<std::string>& warnings) {
+  const safetensors::OpenOptions how{options.mmap ? safetensors::Backend::kMmap
+                                                : safetensors::Backend::kPread};
+  files_.reserve(shards.files.size());  // tensors point into it
+  for (const std::filesystem::path& path : shards.files) {
+    with_errors_of(path, {}, [&] { files_.emplace_back(path, how); });
+  }
+  for (const SafeOpen& file : files_) {
+    for (const safetensors::TensorInfo& info : file.header().tensors()) {
+      tensors_.push_back({&file, &info});
+    }
+  }
+  std::ranges::sort(tensors_, {}, name_of);
+  const auto twice = std::ranges::adjacent_find(tensors_, {}, name_of);
+  if (twice != tensors_.end()) {
+    fail(Errc::duplicate, twice->file->path(), twice->info->name,
+         "a tensor of that name stands in `" + shown((twice + 1)->file->path().filename()) +
+             "` too");
+  }
+  if (!shards.index.empty()) check_index(shards, options.strict_index, warnings);
+}
+
+const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, name_of);
+  return found != tensors_.end() && name_of(*found) == name ? &*found : nullptr;
+}
+
+void SourceTensors::check_index(const ShardSet& shards, bool strict,
+                                std::vector<std::string>& warnings) const {
+  for (const auto& [name, number] : shards.places) {
+    const SourceTensor* tensor = find(name);
+    if (tensor == nullptr || tensor->file != &files_[number]) {
+      fail(Errc::unknown_tensor, shards.index, name,
+           "`" + shown(shards.files[number].filename()) + "`, which should hold it, does not");
+    }
+  }
+  std::size_t extra = 0;
+  for (const SourceTensor& tensor : tensors_) {
+    const auto place = std::ranges::lower_bound(shards.places, tensor.info->name, {},
+                                                [](const auto& pair) -> std::string_view {
+                                                  return pair.first;
+                                                });
+    if (place != shards.places.end() && place->first == tensor.info->name) continue;
+    if (strict) {
+      fail(Errc::unknown_tensor, tensor.file->path(), tensor.info->name,
+           "the index does not name it (strict_index=false allows that)");
+    }
+    if (extra++ == 0) {
+      warnings.push_back("the index does not name `" + clipped(tensor.info->name) + "`");
+    }
+  }
+  if (extra > 1) warnings.back() += " and " + grouped(extra - 1) + " more";
+}
+
+}  // namespace safetensors::weights

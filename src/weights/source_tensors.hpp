@@ -1,0 +1,53 @@
+// The tensors of a model's safetensors files, all together.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "safetensors/safe_open.hpp"
+#include "weights/backend.hpp"
+#include "weights/shards.hpp"
+
+namespace safetensors::weights {
+
+/// A tensor as its file has it.
+struct SourceTensor {
+  const SafeOpen* file;
+  const safetensors::TensorInfo* info;
+
+  /// Its bytes from `begin` to `end`: a view of the file's pages, or read.
+  /// Throws Error io, also when the file was cut short.
+  [[nodiscard]] StoredBytes bytes(std::uint64_t begin, std::uint64_t end,
+                                  const Interrupt& interrupt) const;
+  [[nodiscard]] StoredBytes bytes(const Interrupt& interrupt) const {
+    return bytes(0, info->nbytes(), interrupt);
+  }
+  /// Copies all of it. Throws Error io.
+  void read(std::span<std::byte> to, const Interrupt& interrupt) const;
+};
+
+/// Open files and their tensors by name. The pointers stay valid when it is moved.
+class SourceTensors {
+ public:
+  /// Opens the files, and checks them against each other and the index.
+  /// Throws Error; tensors that the index does not name are `warnings` unless `strict_index`.
+  SourceTensors(const ShardSet& shards, const OpenOptions& options,
+                std::vector<std::string>& warnings);
+
+  /// Sorted by name.
+  [[nodiscard]] std::span<const SourceTensor> all() const noexcept { return tensors_; }
+  [[nodiscard]] const SourceTensor* find(std::string_view name) const noexcept;
+  [[nodiscard]] const SafeOpen& first_file() const noexcept { return files_.front(); }
+
+ private:
+  void check_index(const ShardSet& shards, bool strict, std::vector<std::string>& warnings) const;
+
+  std::vector<SafeOpen> files_;
+  std::vector<SourceTensor> tensors_;
+};
+
+}  // namespace safetensors::weights
