@@ -1,0 +1,55 @@
+// The table of GGUF's storage types.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <set>
+#include <string_view>
+
+#include "weights/dequant/ggml_types.hpp"
+
+using safetensors::weights::can_dequantize;
+using safetensors::weights::find_ggml_type;
+using safetensors::weights::GgmlType;
+
+TEST_CASE("ggml types: numbers that were types once, or never, have none") {
+  const std::set<std::uint32_t> removed = {4, 5, 31, 32, 33, 36, 37, 38};
+  for (std::uint32_t id = 0; id < 100; ++id) {
+    const bool exists = id <= 42 && removed.count(id) == 0;
+    CAPTURE(id);
+    CHECK((find_ggml_type(id) != nullptr) == exists);
+    // Q8_1 and Q8_K are of computations, not of files.
+    CHECK(can_dequantize(id) == (exists && id != 9 && id != 15));
+  }
+  CHECK(find_ggml_type(0xFFFFFFFFU) == nullptr);
+  CHECK_FALSE(can_dequantize(0xFFFFFFFFU));
+}
+
+TEST_CASE("ggml types: every row says what its number is, once") {
+  std::set<std::string_view> names;
+  for (std::uint32_t id = 0; id <= 42; ++id) {
+    const GgmlType* type = find_ggml_type(id);
+    if (type == nullptr) continue;
+    CHECK(type->id == id);
+    CHECK(names.insert(type->name).second);
+    CHECK(type->block_bytes <= std::uint64_t{type->block_elements} * 8);
+  }
+  CHECK(names.size() == 35);
+}
+
+TEST_CASE("ggml types: sizes of blocks") {
+  struct Row {
+    std::uint32_t id;
+    std::string_view name;
+    std::uint32_t elements;
+    std::uint32_t nbytes;
+  };
+  for (const Row& row : {Row{2, "Q4_0", 32, 18}, Row{9, "Q8_1", 32, 36}, Row{14, "Q6_K", 256, 210},
+                         Row{29, "IQ1_M", 256, 56}, Row{30, "BF16", 1, 2}, Row{40, "NVFP4", 64, 36},
+                         Row{42, "Q2_0", 64, 18}}) {
+    const GgmlType* type = find_ggml_type(row.id);
+    REQUIRE(type != nullptr);
+    CHECK(type->name == row.name);
+    CHECK(type->block_elements == row.elements);
+    CHECK(type->block_bytes == row.nbytes);
+  }
+}
