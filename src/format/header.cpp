@@ -4,9 +4,9 @@
 #include <cstring>
 #include <string>
 
+#include "base/file_kind.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
-#include "format/file_kind.hpp"
 #include "format/header_builder.hpp"
 #include "format/header_reader.hpp"
 #include "format/plain_reader.hpp"

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <numeric>
-#include <random>
 #include <string>
 
 #include "base/checked.hpp"
+#include "base/name_hash.hpp"
 #include "base/text.hpp"
-#include "format/name_hash.hpp"
 
 namespace safetensors {
 namespace {
@@ -23,19 +21,6 @@ static_assert(kMaxHeaderSize / 45 < kIndexMask);
 
 std::uint32_t tag_of(std::uint64_t hash) noexcept {
   return static_cast<std::uint32_t>(hash >> 32) & ~kIndexMask;
-}
-
-std::uint64_t secret_seed() {
-  static const std::uint64_t seed = [] {
-    try {
-      std::random_device device;
-      return std::uint64_t{device()} << 32 | device();
-    } catch (const std::exception&) {  // no entropy source: the clock is better than a constant
-      return static_cast<std::uint64_t>(
-          std::chrono::steady_clock::now().time_since_epoch().count());
-    }
-  }();
-  return seed;
 }
 
 [[noreturn]] void fail_tensor(ErrorCode code, std::string_view text, const TensorInfo& info,
@@ -192,7 +177,7 @@ void HeaderBuilder::index_names(Header& header) {
   const std::size_t mask = header.slots_.size() - 1;
   for (std::size_t i = 0; i < count; ++i) {
     const std::string_view name = header.tensors_[i].name;
-    const std::uint64_t hash = format::hash_name(name, header.seed_);
+    const std::uint64_t hash = hash_name(name, header.seed_);
     std::size_t at = hash & mask;
     while (const std::uint32_t slot = header.slots_[at]) {
       if ((slot & ~kIndexMask) == tag_of(hash) &&
@@ -209,7 +194,7 @@ void HeaderBuilder::index_names(Header& header) {
 const TensorInfo* Header::find(std::string_view name) const noexcept {
   if (slots_.empty()) return nullptr;
   const std::size_t mask = slots_.size() - 1;
-  const std::uint64_t hash = format::hash_name(name, seed_);
+  const std::uint64_t hash = hash_name(name, seed_);
   for (std::size_t at = hash & mask;; at = (at + 1) & mask) {
     const std::uint32_t slot = slots_[at];
     if (slot == 0) return nullptr;

@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "format/file_kind.hpp"
+#include "base/file_kind.hpp"
 #include "support.hpp"
 
-using safetensors::format::hint_for_foreign_file;
+using safetensors::hint_for_foreign_file;
 
 TEST_CASE("well-known files are told by their first bytes") {
   using namespace std::string_literals;
@@ -13,6 +13,10 @@ TEST_CASE("well-known files are told by their first bytes") {
       {"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"},
       {"PK\x03\x04zip", "zip archive"},
       {"GGUF\x03\0\0\0"s, "GGUF"},
+      {"lmgg\x01", "GGML"},
+      {"fmgg\x01", "ggmf"},
+      {"tjgg\x03", "ggjt"},
+      {"algg\x01", "ggla"},
       {"\x93NUMPY\x01", ".npy"},
       {"\x89HDF\r\n\x1A\n", "HDF5"},
       {"\x1F\x8B\x08", "gzip"},

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "format/name_hash.hpp"
+#include "base/name_hash.hpp"
 #include "support.hpp"
 
-using safetensors::format::hash_name;
+using safetensors::hash_name;
 using safetensors::format::multiply_fold;
 
 TEST_CASE("texts of every length are hashed whole, and nothing past them") {

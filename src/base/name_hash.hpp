@@ -1,11 +1,14 @@
-// Hash of tensor names, keyed so that a file cannot be made to collide.
+// Hash of names from files, keyed so that a file cannot be made to collide.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <random>
 #include <string_view>
 
-namespace safetensors::format {
+namespace safetensors {
 
 /// High and low half of a 128-bit product, folded.
 [[nodiscard]] inline std::uint64_t multiply_fold(std::uint64_t a, std::uint64_t b) noexcept {
@@ -20,6 +23,20 @@ namespace safetensors::format {
   const std::uint64_t high = hh + (lh >> 32) + (hl >> 32) + (mid >> 32);
   return ((ll & 0xFFFFFFFFU) | (mid << 32)) ^ high;
 #endif
+}
+
+/// A number that a file's author cannot know; the same for the whole life of the process.
+[[nodiscard]] inline std::uint64_t secret_seed() {
+  static const std::uint64_t seed = [] {
+    try {
+      std::random_device device;
+      return std::uint64_t{device()} << 32 | device();
+    } catch (const std::exception&) {  // no entropy source: the clock is better than a constant
+      return static_cast<std::uint64_t>(
+          std::chrono::steady_clock::now().time_since_epoch().count());
+    }
+  }();
+  return seed;
 }
 
 /// Hash of `text` under `seed`. The seed must be secret to those who choose the names.
@@ -56,4 +73,4 @@ namespace safetensors::format {
   return multiply_fold(kA ^ text.size(), multiply_fold(a ^ kB, b ^ h));
 }
 
-}  // namespace safetensors::format
+}  // namespace safetensors
