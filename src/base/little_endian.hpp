@@ -1,0 +1,23 @@
+// Numbers in files: little-endian, at any address.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+namespace safetensors {
+
+/// The number that `from` begins with.
+template <typename T>
+[[nodiscard]] T load_little(const std::byte* from) noexcept {
+  static_assert(std::is_arithmetic_v<T>);
+  std::array<std::byte, sizeof(T)> raw;
+  std::memcpy(raw.data(), from, sizeof(T));
+  if constexpr (std::endian::native == std::endian::big) std::reverse(raw.begin(), raw.end());
+  return std::bit_cast<T>(raw);
+}
+
+}  // namespace safetensors
