@@ -41,6 +41,7 @@ struct Model {
 struct StoredBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
+  bool is_mapped = false;  ///< the file's own pages
 };
 
 /// A range of rows of a tensor, within it.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weights/dequant/dequant.hpp"
 #include "weights/fail.hpp"
 #include "weights/quant_params.hpp"
 
@@ -104,7 +105,7 @@ QuantParams read_quant(const Json& json, std::string_view key, const std::filesy
   if (const auto group = section.integer({"group_size"})) {
     params.group_size = static_cast<int>(*group);
   }
-  if (!exists(params)) fail(Errc::config, path, key, "there are no packs of " + shown(params));
+  if (!is_known(params)) fail(Errc::config, path, key, "there are no packs of " + shown(params));
   return params;
 }
 

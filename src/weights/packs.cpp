@@ -5,6 +5,7 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
+#include "weights/dequant/dequant.hpp"
 #include "weights/fail.hpp"
 #include "weights/names.hpp"
 #include "weights/quant_params.hpp"
@@ -20,7 +21,7 @@ std::string described(const SourceTensor& tensor) {
 }
 
 /// Raises, saying both shapes.
-[[noreturn]] void mismatch(const Pack& pack, const std::string& what) {
+[[noreturn]] void mismatch(const PackTensors& pack, const std::string& what) {
   const SourceTensor& words = *pack.words;
   std::string text = what + ": weight " + described(words);
   if (pack.scales != nullptr) text += ", scales " + described(*pack.scales);
@@ -41,7 +42,7 @@ bool is_float_scale(Dtype dtype) noexcept {
 
 /// The parameters of a pack: its own entry, else what its shapes say when the configuration fixes
 /// the last axis, else those of the whole model.
-std::optional<QuantParams> choose(const Pack& pack, std::string_view canonical,
+std::optional<QuantParams> choose(const PackTensors& pack, std::string_view canonical,
                                   const ModuleQuant* entry, const HfConfig& config,
                                   const std::optional<QuantParams>& given) {
   if (entry != nullptr && entry->quant) return entry->quant;
@@ -59,7 +60,7 @@ std::optional<QuantParams> choose(const Pack& pack, std::string_view canonical,
   return config.model.quantization ? config.model.quantization : given;
 }
 
-void check_shapes(const Pack& pack) {
+void check_shapes(const PackTensors& pack) {
   const Shape words = pack.words->info->shape;
   if (pack.words->info->dtype != Dtype::kU32) mismatch(pack, "packed words must be U32");
   if (words.empty() || pack.scales->info->shape.size() != words.size() ||
@@ -73,9 +74,9 @@ void check_shapes(const Pack& pack) {
   }
 }
 
-void check_params(const Pack& pack, const QuantParams& quant) {
+void check_params(const PackTensors& pack, const QuantParams& quant) {
   const std::string whole = " for " + shown(quant);
-  if (!exists(quant)) mismatch(pack, "there are no packs of " + shown(quant));
+  if (!is_known(quant)) mismatch(pack, "there are no packs of " + shown(quant));
   const bool affine = quant.mode == QuantMode::affine;
   if (affine != (pack.biases != nullptr)) {
     mismatch(pack, (affine ? "biases are missing" : "biases are too many") + whole);
@@ -103,14 +104,14 @@ void check_params(const Pack& pack, const QuantParams& quant) {
 
 }  // namespace
 
-std::optional<Pack> find_pack(const SourceTensors& tensors, const SourceTensor& weight,
-                              std::string_view canonical, const HfConfig& config,
-                              const std::optional<QuantParams>& given) {
+std::optional<PackTensors> find_pack(const SourceTensors& tensors, const SourceTensor& weight,
+                                     std::string_view canonical, const HfConfig& config,
+                                     const std::optional<QuantParams>& given) {
   const NameParts parts = split_param(weight.info->name);
   if (parts.param != "weight" || config.model.quantization_method) return std::nullopt;
   const std::string module(parts.module);
-  Pack pack{&weight, tensors.find(module + ".scales"), tensors.find(module + ".biases"),
-            tensors.find(module + ".global_scale"), std::nullopt};
+  PackTensors pack{&weight, tensors.find(module + ".scales"), tensors.find(module + ".biases"),
+                   tensors.find(module + ".global_scale"), std::nullopt};
   const auto found = config.modules.find(module);
   const ModuleQuant* entry = found == config.modules.end() ? nullptr : &found->second;
   const bool has_words = weight.info->dtype == Dtype::kU32;

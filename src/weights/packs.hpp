@@ -11,7 +11,7 @@
 namespace safetensors::weights {
 
 /// The tensors of one pack, and how they are to be read.
-struct Pack {
+struct PackTensors {
   const SourceTensor* words = nullptr;
   const SourceTensor* scales = nullptr;
   const SourceTensor* biases = nullptr;        ///< of the affine mode
@@ -20,11 +20,12 @@ struct Pack {
 };
 
 /// The pack of which `weight` has the words; nothing when it is no pack. `canonical` is its
-/// canonical name, empty without one. Checks types, shapes and parameters against each other (docs/weights.md, "Packs").
-/// Throws Error quant_mismatch, with both shapes.
-[[nodiscard]] std::optional<Pack> find_pack(const SourceTensors& tensors,
-                                            const SourceTensor& weight, std::string_view canonical,
-                                            const HfConfig& config,
-                                            const std::optional<QuantParams>& given);
+/// canonical name, empty without one. Checks types, shapes and parameters against each other
+/// (docs/weights.md, "Packs"). Throws Error quant_mismatch, with both shapes.
+[[nodiscard]] std::optional<PackTensors> find_pack(const SourceTensors& tensors,
+                                                   const SourceTensor& weight,
+                                                   std::string_view canonical,
+                                                   const HfConfig& config,
+                                                   const std::optional<QuantParams>& given);
 
 }  // namespace safetensors::weights

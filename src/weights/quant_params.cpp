@@ -22,10 +22,6 @@ constexpr Mode kModes[] = {
 
 const Mode& of(QuantMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)]; }
 
-bool is_one_of(int value, std::initializer_list<int> values) noexcept {
-  return std::ranges::find(values, value) != values.end();
-}
-
 /// "ffn.experts.3.down" as "ffn.experts.down".
 std::string without_expert(std::string_view module) {
   constexpr std::string_view kExperts = "ffn.experts.";
@@ -67,12 +63,6 @@ std::optional<QuantMode> parse_quant_mode(std::string_view name) noexcept {
 }
 
 std::string_view name(QuantMode mode) noexcept { return of(mode).name; }
-
-bool exists(const QuantParams& params) noexcept {
-  if (params.mode != QuantMode::affine) return params == defaults_of(params.mode);
-  return is_one_of(params.bits, {1, 2, 3, 4, 5, 6, 8}) &&
-         is_one_of(params.group_size, {32, 64, 128});
-}
 
 std::string shown(const QuantParams& params) {
   return std::string(name(params.mode)) + ", " + std::to_string(params.bits) + " bits, groups of " +

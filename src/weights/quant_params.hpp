@@ -17,8 +17,6 @@ namespace safetensors::weights {
 [[nodiscard]] QuantParams defaults_of(QuantMode mode) noexcept;
 [[nodiscard]] std::optional<QuantMode> parse_quant_mode(std::string_view name) noexcept;
 [[nodiscard]] std::string_view name(QuantMode mode) noexcept;
-/// Whether mode, bits and group size exist together.
-[[nodiscard]] bool exists(const QuantParams& params) noexcept;
 /// As "affine, 4 bits, groups of 64".
 [[nodiscard]] std::string shown(const QuantParams& params);
 

@@ -61,6 +61,19 @@ bool is_float(Dtype dtype) noexcept {
          dtype == Dtype::kBF16;
 }
 
+ScaleType scale_type(Dtype dtype) noexcept {
+  switch (dtype) {
+    case Dtype::kBF16:
+      return ScaleType::bf16;
+    case Dtype::kF32:
+      return ScaleType::f32;
+    case Dtype::kU8:
+      return ScaleType::u8;
+    default:
+      return ScaleType::f16;
+  }
+}
+
 std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
   std::vector<std::int64_t> shape;
   for (const std::uint64_t size : tensor.info->shape) {
@@ -76,7 +89,7 @@ std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
 /// A tensor of the model and where it is.
 struct Item {
   TensorInfo info;
-  Pack pack;               ///< of a raw tensor `words` alone is set
+  PackTensors pack;        ///< of a raw tensor `words` alone is set
   bool is_mapped = false;  ///< has a canonical name
 };
 
@@ -107,7 +120,7 @@ class SafetensorsBackend final : public Backend {
   OpenOptions options_;
   Model model_;
   SourceTensors sources_;
-  std::vector<Pack> packs_;  ///< by tensor
+  std::vector<PackTensors> packs_;  ///< by tensor
 };
 
 SafetensorsBackend::SafetensorsBackend(const fs::path& path, const OpenOptions& options,
@@ -166,7 +179,7 @@ void SafetensorsBackend::collect(const HfConfig& config) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (mapped[i].kind == Mapped::Kind::ignored) continue;
     items.push_back(item_of(sources_.all()[i], mapped[i], config));
-    const Pack& pack = items.back().pack;
+    const PackTensors& pack = items.back().pack;
     for (const SourceTensor* part : {pack.scales, pack.biases, pack.global_scale}) {
       if (part != nullptr) parts.push_back(part);
     }
@@ -199,10 +212,9 @@ void SafetensorsBackend::collect(const HfConfig& config) {
 
 void SafetensorsBackend::finish_config(const HfConfig& config) {
   const auto has = [&](std::string_view name) {
-    return std::ranges::binary_search(model_.tensors, name, name_less,
-                                      [](const TensorInfo& info) -> std::string_view {
-                                        return info.name;
-                                      });
+    return std::ranges::binary_search(
+        model_.tensors, name, name_less,
+        [](const TensorInfo& info) -> std::string_view { return info.name; });
   };
   if (!config.says_tied) model_.config.tie_word_embeddings = !has("output.weight");
 }
@@ -222,7 +234,7 @@ bool SafetensorsBackend::is_converted(const SourceTensor& tensor, bool wanted) c
 
 Buffer::Sections SafetensorsBackend::sections(std::size_t tensor) const {
   check_quant(tensor);
-  const Pack& pack = packs_[tensor];
+  const PackTensors& pack = packs_[tensor];
   const auto size = [&](const SourceTensor* part, bool to_f16) -> std::size_t {
     if (part == nullptr) return 0;
     const std::uint64_t stored = part->info->nbytes();
@@ -238,7 +250,7 @@ Buffer::Sections SafetensorsBackend::sections(std::size_t tensor) const {
 }
 
 std::optional<StoredBytes> SafetensorsBackend::view(std::size_t tensor) const {
-  const Pack& pack = packs_[tensor];
+  const PackTensors& pack = packs_[tensor];
   if (pack.scales != nullptr) return std::nullopt;
   if (options_.bf16_to_f16 && pack.words->info->dtype == Dtype::kBF16) return std::nullopt;
   return pack.words->bytes({});
@@ -252,8 +264,8 @@ void SafetensorsBackend::write_converted(const SourceTensor& tensor, std::span<s
   }
   const StoredBytes stored = tensor.bytes(interrupt);
   const std::uint64_t count = to.size() / 2;
-  const std::uint64_t overflows = to_f16_values(tensor.info->dtype, stored.bytes.data(), count,
-                                                to.data(), interrupt);
+  const std::uint64_t overflows =
+      convert_to_f16(tensor.info->dtype, stored.bytes.data(), count, to.data(), interrupt);
   if (overflows != 0 && !options_.allow_f16_overflow) {
     fail(Errc::f16_overflow, tensor.file->path(), tensor.info->name,
          grouped(overflows) + " of " + grouped(count) + " values are too large for F16");
@@ -262,10 +274,10 @@ void SafetensorsBackend::write_converted(const SourceTensor& tensor, std::span<s
 
 void SafetensorsBackend::write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
                                const Interrupt& interrupt) const {
-  const Pack& pack = packs_[tensor];
+  const PackTensors& pack = packs_[tensor];
   if (pack.scales == nullptr) {
-    write_converted(*pack.words, to, options_.bf16_to_f16 && pack.words->info->dtype == Dtype::kBF16,
-                    interrupt);
+    write_converted(*pack.words, to,
+                    options_.bf16_to_f16 && pack.words->info->dtype == Dtype::kBF16, interrupt);
     return;
   }
   const SourceTensor* third = pack.biases != nullptr ? pack.biases : pack.global_scale;
@@ -278,7 +290,7 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
                                     const Interrupt& interrupt) const {
   check_quant(tensor);
   const TensorInfo& info = model_.tensor(tensor);
-  const Pack& pack = packs_[tensor];
+  const PackTensors& pack = packs_[tensor];
   const SourceTensor& words = *pack.words;
   const std::uint64_t all = row_count(info.shape);
   // Bytes of the rows: each row of a part has the same.
@@ -307,20 +319,40 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
   const StoredBytes biases = pack.biases != nullptr ? part(*pack.biases) : StoredBytes{};
   const StoredBytes global =
       pack.global_scale != nullptr ? pack.global_scale->bytes(interrupt) : StoredBytes{};
-  (void)stored_words;
-  (void)scales;
-  (void)biases;
-  (void)global;
-  (void)output;
-  (void)to;
+  Pack rows_of_pack;
+  rows_of_pack.params = *info.quant;
+  rows_of_pack.scale_type = scale_type(pack.scales->info->dtype);
+  rows_of_pack.columns = row_length(info.shape);
+  rows_of_pack.words = stored_words.bytes.data();
+  rows_of_pack.scales = scales.bytes.data();
+  rows_of_pack.biases = biases.bytes.data();
+  if (pack.global_scale == nullptr) {
+    dequantize_pack(rows_of_pack, 0, rows.end - rows.begin, output, to, interrupt);
+    return;
+  }
+  // A scale for all of it, or one for each matrix of a stack.
+  const std::uint64_t scale_count = global.bytes.size() / sizeof(float);
+  const std::uint64_t matrix = all / scale_count;
+  rows_of_pack.rows_per_global_scale = matrix;
+  for (std::uint64_t row = rows.begin; row < rows.end;) {
+    const std::uint64_t scale = row / matrix;
+    const std::uint64_t end = std::min(rows.end, (scale + 1) * matrix);
+    const std::uint64_t done = row - rows.begin;
+    rows_of_pack.global_scales = global.bytes.data() + scale * sizeof(float);
+    rows_of_pack.words = stored_words.bytes.data() + done * (words.info->nbytes() / all);
+    rows_of_pack.scales = scales.bytes.data() + done * (pack.scales->info->nbytes() / all);
+    dequantize_pack(rows_of_pack, 0, end - row, output,
+                    to + done * rows_of_pack.columns * size_of(output), interrupt);
+    row = end;
+  }
 }
 
 bool SafetensorsBackend::same_kind(std::size_t a, std::size_t b) const {
   const TensorInfo& x = model_.tensor(a);
   const TensorInfo& y = model_.tensor(b);
   if (x.storage != y.storage || x.code != y.code || x.quant != y.quant) return false;
-  const Pack& p = packs_[a];
-  const Pack& q = packs_[b];
+  const PackTensors& p = packs_[a];
+  const PackTensors& q = packs_[b];
   if (p.words->info->dtype != q.words->info->dtype) return false;
   if ((p.global_scale == nullptr) != (q.global_scale == nullptr)) return false;
   return p.scales == nullptr || options_.scales_to_f16 ||

@@ -26,7 +26,8 @@ void check_bare(const std::string& name, std::string_view tensor, const fs::path
   const bool bare = !name.empty() && name != "." && name != ".." &&
                     name.find_first_of(std::string_view("/\\:\0", 4)) == std::string::npos;
   if (!bare) {
-    fail(Errc::bad_name, index, tensor, "`" + clipped(name) + "` is not the name of a file beside it");
+    fail(Errc::bad_name, index, tensor,
+         "`" + clipped(name) + "` is not the name of a file beside it");
   }
 }
 

@@ -24,7 +24,6 @@ struct ShardSet {
 /// wrote; the only *.safetensors. Names in an index are those of files in the directory itself
 /// (links among them may lead elsewhere, as in a download cache).
 /// Throws Error: missing_shard, json, limit, duplicate, bad_name, unsupported (several candidates).
-[[nodiscard]] ShardSet find_shards(const std::filesystem::path& directory,
-                                    const Limits& limits);
+[[nodiscard]] ShardSet find_shards(const std::filesystem::path& directory, const Limits& limits);
 
 }  // namespace safetensors::weights

@@ -24,7 +24,7 @@ StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
       if (is_cut_short(bytes)) {
         fail(Errc::io, file->path(), info->name, "the file is shorter than when it was opened");
       }
-      return {bytes, view.owner()};
+      return {bytes, view.owner(), true};
     }
     auto memory = std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(end - begin));
     file->read(*info, ByteRuns{begin, end - begin, {}}, memory->bytes(), interrupt);
@@ -40,7 +40,7 @@ void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) con
 SourceTensors::SourceTensors(const ShardSet& shards, const OpenOptions& options,
                              std::vector<std::string>& warnings) {
   const safetensors::OpenOptions how{options.mmap ? safetensors::Backend::kMmap
-                                                : safetensors::Backend::kPread};
+                                                  : safetensors::Backend::kPread};
   files_.reserve(shards.files.size());  // tensors point into it
   for (const std::filesystem::path& path : shards.files) {
     with_errors_of(path, {}, [&] { files_.emplace_back(path, how); });
@@ -76,10 +76,9 @@ void SourceTensors::check_index(const ShardSet& shards, bool strict,
   }
   std::size_t extra = 0;
   for (const SourceTensor& tensor : tensors_) {
-    const auto place = std::ranges::lower_bound(shards.places, tensor.info->name, {},
-                                                [](const auto& pair) -> std::string_view {
-                                                  return pair.first;
-                                                });
+    const auto place =
+        std::ranges::lower_bound(shards.places, tensor.info->name, {},
+                                 [](const auto& pair) -> std::string_view { return pair.first; });
     if (place != shards.places.end() && place->first == tensor.info->name) continue;
     if (strict) {
       fail(Errc::unknown_tensor, tensor.file->path(), tensor.info->name,

@@ -1,0 +1,97 @@
+#include "weights/formats.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "base/file_kind.hpp"
+#include "base/little_endian.hpp"
+#include "base/text.hpp"
+#include "safetensors/file_bytes.hpp"
+#include "weights/fail.hpp"
+#include "weights/gguf_backend.hpp"
+#include "weights/gguf_set.hpp"
+#include "weights/safetensors_backend.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Kind : std::uint8_t { safetensors, gguf };
+
+/// A model's kind, and the path that its backend opens.
+struct Found {
+  Kind kind;
+  fs::path path;
+};
+
+Kind kind_of_file(const fs::path& path) {
+  std::array<std::byte, 16> start{};
+  const FileBytes file = with_errors_of(path, {}, [&] { return open_bytes(path, false); });
+  const auto size =
+      static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.source->size()));
+  const std::span<std::byte> read = std::span(start).first(size);
+  with_errors_of(path, {}, [&] { file.source->read_at(0, read); });
+  const std::string_view text(reinterpret_cast<const char*>(read.data()), size);
+  if (text.starts_with("GGUF")) return Kind::gguf;
+  if (size > 8 && text[8] == '{') return Kind::safetensors;
+  fail(Errc::bad_magic, path, {},
+       "neither GGUF nor safetensors begins like this" + hint_for_foreign_file(read));
+}
+
+/// The GGUF model of a directory: one file, or the first of one split set. Empty when there is
+/// none.
+fs::path gguf_in(const fs::path& directory) {
+  std::vector<fs::path> models;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    std::error_code ignored;
+    if (entry.path().extension() != ".gguf" || !entry.is_regular_file(ignored)) continue;
+    if (!is_later_part(entry.path())) models.push_back(entry.path());
+  }
+  if (models.empty()) return {};
+  std::sort(models.begin(), models.end());
+  if (models.size() > 1) {
+    fail(Errc::unsupported, directory, {},
+         "which of " + std::to_string(models.size()) + " GGUF files is the model (`" +
+             shown(models[0].filename()) + "`, `" + shown(models[1].filename()) +
+             "`, ...) cannot be told: open one of them");
+  }
+  return models.front();
+}
+
+bool has_safetensors(const fs::path& directory) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.path().extension() == ".safetensors") return true;
+  }
+  return fs::exists(directory / "model.safetensors.index.json");
+}
+
+Found find(const fs::path& path) {
+  try {
+    if (!fs::is_directory(path)) return {kind_of_file(path), path};
+    if (!has_safetensors(path)) {
+      const fs::path gguf = gguf_in(path);
+      if (!gguf.empty()) return {Kind::gguf, gguf};
+    }
+    return {Kind::safetensors, path};
+  } catch (const fs::filesystem_error& error) {
+    throw Error(Errc::io, path, {}, 0, error.code().message(), error.code().value());
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> open_backend(const fs::path& path, const OpenOptions& options) {
+  const Found found = find(path);
+  return found.kind == Kind::gguf ? open_gguf(found.path, options)
+                                  : open_safetensors(found.path, options);
+}
+
+Format format_of(const fs::path& path) {
+  const Found found = find(path);
+  return found.kind == Kind::gguf ? Format::gguf : safetensors_format(found.path);
+}
+
+}  // namespace safetensors::weights

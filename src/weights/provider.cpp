@@ -1,0 +1,248 @@
+#include "safetensors/weights/provider.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/text.hpp"
+#include "weights/backend.hpp"
+#include "weights/buffer_cache.hpp"
+#include "weights/fail.hpp"
+#include "weights/formats.hpp"
+#include "weights/near_names.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+/// Memory of the allocator's, or of the library's own.
+std::shared_ptr<std::byte> allocate(const Allocator& allocator, std::size_t nbytes) {
+  if (allocator) return allocator(nbytes);
+  auto memory = std::make_shared<safetensors::Buffer>(nbytes);
+  std::byte* data = memory->data();
+  return {std::move(memory), data};
+}
+
+}  // namespace
+
+class WeightProvider::Impl {
+ public:
+  Impl(const std::filesystem::path& path, const OpenOptions& options)
+      : backend_(open_backend(path, options)),
+        allocator_(options.allocator),
+        cache_(options.cache_bytes) {
+    const Model& model = backend_->model();
+    by_name_.reserve(model.tensors.size() + model.others.size());
+    for (std::size_t i = 0; i < model.tensors.size() + model.others.size(); ++i) {
+      by_name_.push_back(i);
+    }
+    // Where a canonical name is also some other tensor's name in the file, the canonical counts.
+    std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
+      return model.tensor(a).name < model.tensor(b).name;
+    });
+    for (const TensorInfo& info : model.others) unmapped_.push_back(info.name);
+  }
+
+  [[nodiscard]] const Model& model() const noexcept { return backend_->model(); }
+  [[nodiscard]] const std::vector<std::string>& unmapped() const noexcept { return unmapped_; }
+  [[nodiscard]] BufferCache& cache() const noexcept { return cache_; }
+
+  /// The index of a name; nothing when there is none.
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept {
+    const auto found = std::ranges::lower_bound(
+        by_name_, name, {},
+        [&](std::size_t i) -> std::string_view { return model().tensor(i).name; });
+    if (found == by_name_.end() || model().tensor(*found).name != name) return std::nullopt;
+    return *found;
+  }
+
+  [[nodiscard]] std::size_t at(std::string_view name) const {
+    if (const auto index = find(name)) return *index;
+    std::vector<std::string_view> names;
+    for (const std::size_t i : by_name_) names.emplace_back(model().tensor(i).name);
+    fail(Errc::unknown_tensor, model().path, name,
+         "there is no such tensor" + near_names(name, names));
+  }
+
+  [[nodiscard]] Buffer build(std::size_t tensor, const Interrupt& interrupt) const {
+    if (std::optional<StoredBytes> view = backend_->view(tensor)) {
+      if (!allocator_) {
+        // By pread it is memory of its own; of a mapping it is the file's pages.
+        return {view->bytes, {view->bytes.size(), 0, 0}, view->is_mapped, std::move(view->owner)};
+      }
+    }
+    return build_fused(std::span(&tensor, 1), interrupt);
+  }
+
+  /// All first parts, then all second, then all third.
+  [[nodiscard]] Buffer build_fused(std::span<const std::size_t> tensors,
+                                   const Interrupt& interrupt) const {
+    std::vector<Buffer::Sections> each;
+    Buffer::Sections sums{};
+    for (const std::size_t tensor : tensors) {
+      each.push_back(backend_->sections(tensor));
+      for (std::size_t s = 0; s < sums.size(); ++s) sums[s] += each.back()[s];
+    }
+    const std::size_t nbytes = sums[0] + sums[1] + sums[2];
+    if (nbytes == 0) return {};
+    std::shared_ptr<std::byte> memory = allocate(allocator_, nbytes);
+    std::span<std::byte> rest(memory.get(), nbytes);
+    for (std::size_t s = 0; s < sums.size(); ++s) {
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        const std::span<std::byte> to = rest.first(each[t][s]);
+        if (!to.empty()) backend_->write(tensors[t], s, to, interrupt);
+        rest = rest.subspan(to.size());
+      }
+    }
+    const std::span<const std::byte> bytes(memory.get(), nbytes);
+    return {bytes, sums, false, std::move(memory)};
+  }
+
+  [[nodiscard]] Buffer fuse(std::span<const std::string_view> names,
+                            const Interrupt& interrupt) const {
+    if (names.empty()) fail(Errc::mixed_types, model().path, {}, "there is nothing to fuse");
+    BufferCache::Key key;
+    for (const std::string_view name : names) key.push_back(at(name));
+    for (const std::size_t tensor : key) check_fits(key.front(), tensor);
+    if (key.size() == 1) return get(key.front(), interrupt);
+    return cache_.get(key, [&] { return build_fused(key, interrupt); });
+  }
+
+  [[nodiscard]] Buffer get(std::size_t tensor, const Interrupt& interrupt) const {
+    return cache_.get({tensor}, [&] { return build(tensor, interrupt); });
+  }
+
+  void dequantize(std::string_view name, Output output, std::span<std::byte> out, std::int64_t row0,
+                  std::int64_t rows, const Interrupt& interrupt) const {
+    const std::size_t tensor = at(name);
+    const TensorInfo& info = model().tensor(tensor);
+    const std::uint64_t all = row_count(info.shape);
+    const auto begin = static_cast<std::uint64_t>(row0);
+    if (row0 < 0 || begin > all || rows < -1 ||
+        (rows >= 0 && static_cast<std::uint64_t>(rows) > all - begin)) {
+      fail(Errc::bad_shape, model().path, info.name,
+           std::to_string(rows) + " rows from row " + std::to_string(row0) + " on are not within " +
+               std::to_string(all) + " rows");
+    }
+    const std::uint64_t end = rows < 0 ? all : begin + static_cast<std::uint64_t>(rows);
+    const std::size_t value_size = size_of(output);
+    // The values of a tensor are fewer than 2^64 bytes: they were checked against the file.
+    const std::uint64_t values = (end - begin) * row_length(info.shape);
+    if (values != out.size() / value_size) {
+      fail(Errc::bad_shape, model().path, info.name,
+           std::to_string(values) + " values do not go into room for " +
+               std::to_string(out.size() / value_size));
+    }
+    if (values == 0) return;
+    backend_->dequantize(tensor, {begin, end}, output, out.data(), interrupt);
+  }
+
+ private:
+  void check_fits(std::size_t first, std::size_t other) const {
+    const TensorInfo& a = model().tensor(first);
+    const TensorInfo& b = model().tensor(other);
+    const auto tail = [](const TensorInfo& info) {
+      return std::span(info.shape).subspan(std::min<std::size_t>(1, info.shape.size()));
+    };
+    if (backend_->same_kind(first, other) && a.shape.size() == b.shape.size() && !a.shape.empty() &&
+        std::ranges::equal(tail(a), tail(b))) {
+      return;
+    }
+    fail(Errc::mixed_types, model().path, b.name,
+         "it is " + described(b) + " and cannot be fused with `" + a.name + "`, which is " +
+             described(a));
+  }
+  static std::string described(const TensorInfo& info) {
+    std::string text = info.type_name;
+    if (info.quant) text += " in groups of " + std::to_string(info.quant->group_size);
+    text += " [";
+    for (std::size_t i = 0; i < info.shape.size(); ++i) {
+      if (i != 0) text += ", ";
+      text += std::to_string(info.shape[i]);
+    }
+    return text + "]";
+  }
+
+  std::unique_ptr<Backend> backend_;
+  Allocator allocator_;
+  std::vector<std::size_t> by_name_;
+  std::vector<std::string> unmapped_;
+  mutable BufferCache cache_;
+};
+
+WeightProvider::WeightProvider(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+WeightProvider::WeightProvider(WeightProvider&&) noexcept = default;
+WeightProvider& WeightProvider::operator=(WeightProvider&&) noexcept = default;
+WeightProvider::~WeightProvider() = default;
+
+WeightProvider WeightProvider::open(const std::filesystem::path& path, const OpenOptions& options) {
+  return WeightProvider(std::make_unique<Impl>(path, options));
+}
+
+Format WeightProvider::detect_format(const std::filesystem::path& path) { return format_of(path); }
+
+Format WeightProvider::format() const noexcept { return impl_->model().format; }
+const std::filesystem::path& WeightProvider::path() const noexcept { return impl_->model().path; }
+const std::vector<std::filesystem::path>& WeightProvider::files() const noexcept {
+  return impl_->model().files;
+}
+const ModelConfig& WeightProvider::config() const noexcept { return impl_->model().config; }
+const std::vector<TensorInfo>& WeightProvider::tensors() const noexcept {
+  return impl_->model().tensors;
+}
+const std::vector<std::string>& WeightProvider::unmapped() const noexcept {
+  return impl_->unmapped();
+}
+const std::vector<std::string>& WeightProvider::warnings() const noexcept {
+  return impl_->model().warnings;
+}
+
+bool WeightProvider::has_tensor(std::string_view name) const noexcept {
+  return impl_->find(name).has_value();
+}
+const TensorInfo& WeightProvider::info(std::string_view name) const {
+  return impl_->model().tensor(impl_->at(name));
+}
+std::uint32_t WeightProvider::get_dtype(std::string_view name) const { return info(name).code; }
+std::string_view WeightProvider::output_name() const noexcept {
+  return config().tie_word_embeddings ? "token_embedding.weight" : "output.weight";
+}
+
+Buffer WeightProvider::get_tensor(std::string_view name, const Interrupt& interrupt) const {
+  return impl_->get(impl_->at(name), interrupt);
+}
+Buffer WeightProvider::fuse_weights(std::span<const std::string_view> names,
+                                    const Interrupt& interrupt) const {
+  return impl_->fuse(names, interrupt);
+}
+
+void WeightProvider::dequantize(std::string_view name, std::span<float> out, std::int64_t row0,
+                                std::int64_t rows, const Interrupt& interrupt) const {
+  impl_->dequantize(name, Output::f32, std::as_writable_bytes(out), row0, rows, interrupt);
+}
+void WeightProvider::dequantize_f16(std::string_view name, std::span<std::uint16_t> out,
+                                    std::int64_t row0, std::int64_t rows,
+                                    const Interrupt& interrupt) const {
+  impl_->dequantize(name, Output::f16, std::as_writable_bytes(out), row0, rows, interrupt);
+}
+void WeightProvider::dequantize_bf16(std::string_view name, std::span<std::uint16_t> out,
+                                     std::int64_t row0, std::int64_t rows,
+                                     const Interrupt& interrupt) const {
+  impl_->dequantize(name, Output::bf16, std::as_writable_bytes(out), row0, rows, interrupt);
+}
+
+const Metadata& WeightProvider::metadata() const noexcept { return impl_->model().metadata; }
+const MetaValue* WeightProvider::metadata(std::string_view key) const noexcept {
+  return metadata().find(key);
+}
+std::optional<std::string> WeightProvider::get_metadata_string(std::string_view key) const {
+  const MetaValue* value = metadata(key);
+  const auto text = value == nullptr ? std::nullopt : value->as_string();
+  return text ? std::optional<std::string>(*text) : std::nullopt;
+}
+
+void WeightProvider::clear_cache() noexcept { impl_->cache().clear(); }
+CacheStats WeightProvider::cache_stats() const noexcept { return impl_->cache().stats(); }
+
+}  // namespace safetensors::weights
