@@ -153,6 +153,8 @@ Item SafetensorsBackend::item_of(const SourceTensor& tensor, const Mapped& mappe
     item.pack = *pack;
     info.storage = Storage::mlx_pack;
     info.quant = pack->quant;
+    const bool halved = options_.scales_to_f16 && pack->biases != nullptr;
+    info.scales_code = effective_type(halved ? Dtype::kF16 : pack->scales->info->dtype).code;
     for (const SourceTensor* part : {pack->scales, pack->biases, pack->global_scale}) {
       if (part != nullptr) info.stored_bytes += part->info->nbytes();
     }

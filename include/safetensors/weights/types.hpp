@@ -52,7 +52,8 @@ struct TensorInfo {
   std::uint32_t code = 0;            ///< effective type, see `code`
   std::string type_name;             ///< as "mlx_q4", "Q4_K", "F16"
   std::optional<QuantParams> quant;  ///< of a pack
-  std::uint64_t stored_bytes = 0;    ///< in the file; for a pack with its scales and biases
+  std::uint32_t scales_code = 0;   ///< of a pack: type of scales and biases in get_tensor's buffer
+  std::uint64_t stored_bytes = 0;  ///< in the file; for a pack with its scales and biases
 };
 
 }  // namespace safetensors::weights

@@ -1,0 +1,216 @@
+// Models: safetensors.weights' WeightProvider.
+#include "bind_weights.hpp"
+
+#include <vector>
+
+#include "gil.hpp"
+#include "weights_values.hpp"
+
+namespace safetensors::python {
+namespace {
+
+using weights::OpenOptions;
+using weights::TensorInfo;
+using weights::WeightProvider;
+
+/// Python's own choice between two words.
+bool is_first(std::string_view text, const char* argument, std::string_view first,
+              std::string_view second) {
+  if (text == first) return true;
+  if (text == second) return false;
+  throw py::value_error("argument '" + std::string(argument) + "': '" + std::string(text) +
+                        "' is neither '" + std::string(first) + "' nor '" + std::string(second) +
+                        "'");
+}
+
+std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view layout,
+                                           std::string_view bf16, std::string_view scales,
+                                           bool allow_f16_overflow, bool mmap, bool strict_index,
+                                           bool allow_gaps, py::handle cache_bytes,
+                                           py::handle quant) {
+  OpenOptions options;
+  const bool native = is_first(layout, "layout", "native", "hf");
+  options.layout = native ? OpenOptions::native : OpenOptions::hf;
+  options.bf16_to_f16 = is_first(bf16, "bf16", "f16", "keep");
+  options.scales_to_f16 = is_first(scales, "scales", "f16", "keep");
+  options.allow_f16_overflow = allow_f16_overflow;
+  options.mmap = mmap;
+  options.strict_index = strict_index;
+  options.allow_gaps = allow_gaps;
+  if (!cache_bytes.is_none()) options.cache_bytes = py::cast<std::size_t>(cache_bytes);
+  options.quant = to_quant_params(quant);
+  const std::filesystem::path where = path_of(path, "path");
+  const GilRelease release;
+  return std::make_unique<WeightProvider>(WeightProvider::open(where, options));
+}
+
+/// name, source, shape, storage, code, type_name, quant, stored_bytes, scales_code
+py::tuple describe(const WeightProvider& model, std::string_view name) {
+  const TensorInfo& info = model.info(name);
+  py::tuple shape(info.shape.size());
+  for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = py::int_(info.shape[i]);
+  return py::make_tuple(to_unicode(info.name), to_unicode(info.source), shape,
+                        to_str(text_of(info.storage)), info.code, to_str(info.type_name),
+                        to_tuple(info.quant), info.stored_bytes, info.scales_code);
+}
+
+weights::Buffer get_tensor(const WeightProvider& model, std::string_view name) {
+  const GilRelease release;
+  return model.get_tensor(name, python_interrupt());
+}
+
+weights::Buffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
+  std::vector<std::string_view> views;
+  for (const py::handle name : names) views.push_back(text_of(name, "names"));
+  const GilRelease release;
+  return model.fuse_weights(views, python_interrupt());
+}
+
+/// The writable bytes of an array, for as long as this lives.
+class Room {
+ public:
+  explicit Room(py::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_WRITABLE) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+  ~Room() { PyBuffer_Release(&view_); }
+  template <typename T>
+  [[nodiscard]] std::span<T> values() const {
+    const auto size = static_cast<std::size_t>(view_.len);
+    if (size % sizeof(T) != 0 || reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(T) != 0) {
+      throw py::value_error("argument 'out': not aligned for its values");
+    }
+    return {static_cast<T*>(view_.buf), size / sizeof(T)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+void dequantize(const WeightProvider& model, std::string_view name, py::handle out,
+                std::string_view dtype, std::int64_t row0, std::int64_t rows) {
+  const Room room(out);
+  if (dtype == "float32") {
+    const std::span<float> values = room.values<float>();
+    const GilRelease release;
+    model.dequantize(name, values, row0, rows, python_interrupt());
+    return;
+  }
+  const bool half = is_first(dtype, "dtype", "float16", "bfloat16");
+  const std::span<std::uint16_t> values = room.values<std::uint16_t>();
+  const GilRelease release;
+  if (half) {
+    model.dequantize_f16(name, values, row0, rows, python_interrupt());
+  } else {
+    model.dequantize_bf16(name, values, row0, rows, python_interrupt());
+  }
+}
+
+py::list paths(const std::vector<std::filesystem::path>& files) {
+  py::list list;
+  for (const std::filesystem::path& file : files) {
+    const std::u8string text = file.u8string();
+    list.append(to_str({reinterpret_cast<const char*>(text.data()), text.size()}));
+  }
+  return list;
+}
+
+py::list texts(const std::vector<std::string>& values) {
+  py::list list;
+  for (const std::string& value : values) list.append(to_str(value));
+  return list;
+}
+
+py::list names(const WeightProvider& model) {
+  py::list list;
+  for (const TensorInfo& info : model.tensors()) list.append(to_unicode(info.name));
+  return list;
+}
+
+py::list metadata_keys(const WeightProvider& model) {
+  py::list list;
+  for (const auto& item : model.metadata()) list.append(to_unicode(item.key));
+  return list;
+}
+
+py::object metadata_value(const WeightProvider& model, std::string_view key) {
+  const weights::MetaValue* value = model.metadata(key);
+  if (value == nullptr) throw py::key_error(std::string(key));
+  const GcPause pause;
+  return to_object(*value);
+}
+
+py::dict cache_stats(const WeightProvider& model) {
+  const weights::CacheStats stats = model.cache_stats();
+  py::dict dict;
+  dict["entries"] = stats.entries;
+  dict["bytes"] = stats.bytes;
+  dict["hits"] = stats.hits;
+  dict["misses"] = stats.misses;
+  dict["evictions"] = stats.evictions;
+  return dict;
+}
+
+}  // namespace
+
+void register_weights(py::module_& module) {
+  py::class_<weights::Buffer>(module, "Buffer", py::buffer_protocol())
+      .def_buffer([](const weights::Buffer& buffer) {
+        auto* const data = const_cast<std::byte*>(buffer.bytes().data());
+        return py::buffer_info(reinterpret_cast<std::uint8_t*>(data),
+                               static_cast<py::ssize_t>(buffer.nbytes()), true);
+      })
+      .def_property_readonly("sections",
+                             [](const weights::Buffer& buffer) {
+                               const auto& s = buffer.sections();
+                               return py::make_tuple(s[0], s[1], s[2]);
+                             })
+      .def_property_readonly("is_view", &weights::Buffer::is_view)
+      .def("__len__", &weights::Buffer::nbytes);
+
+  py::class_<WeightProvider>(module, "Model")
+      .def(py::init(&open_model), py::arg("path"), py::kw_only(), py::arg("layout"),
+           py::arg("bf16"), py::arg("scales"), py::arg("allow_f16_overflow"), py::arg("mmap"),
+           py::arg("strict_index"), py::arg("allow_gaps"), py::arg("cache_bytes"), py::arg("quant"))
+      .def_property_readonly(
+          "format", [](const WeightProvider& model) { return to_str(text_of(model.format())); })
+      .def_property_readonly("files",
+                             [](const WeightProvider& model) { return paths(model.files()); })
+      .def_property_readonly("names", &names)
+      .def_property_readonly("unmapped",
+                             [](const WeightProvider& model) { return texts(model.unmapped()); })
+      .def_property_readonly("warnings",
+                             [](const WeightProvider& model) { return texts(model.warnings()); })
+      .def_property_readonly("config",
+                             [](const WeightProvider& model) { return to_dict(model.config()); })
+      .def_property_readonly(
+          "output_name", [](const WeightProvider& model) { return to_str(model.output_name()); })
+      .def("has_tensor", &WeightProvider::has_tensor, py::arg("name"))
+      .def("describe", &describe, py::arg("name"))
+      .def("get_dtype", &WeightProvider::get_dtype, py::arg("name"))
+      .def("get_tensor", &get_tensor, py::arg("name"))
+      .def("fuse_weights", &fuse_weights, py::arg("names"))
+      .def("dequantize", &dequantize, py::arg("name"), py::arg("out"), py::arg("dtype"),
+           py::arg("row0"), py::arg("rows"))
+      .def_property_readonly("metadata_keys", &metadata_keys)
+      .def("metadata_value", &metadata_value, py::arg("key"))
+      .def("clear_cache", &WeightProvider::clear_cache)
+      .def("cache_stats", &cache_stats);
+
+  module.def(
+      "detect_format",
+      [](py::handle path) {
+        const std::filesystem::path where = path_of(path, "path");
+        const auto format = [&] {
+          const GilRelease release;
+          return WeightProvider::detect_format(where);
+        }();
+        return to_str(text_of(format));
+      },
+      py::arg("path"));
+}
+
+}  // namespace safetensors::python

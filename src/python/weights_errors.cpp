@@ -1,0 +1,88 @@
+#include "weights_errors.hpp"
+
+#include <array>
+
+#include "safetensors/weights/error.hpp"
+
+namespace safetensors::python {
+namespace {
+
+constexpr const char* kDoc =
+    "A model that cannot be read, or not in the way that was asked for.\n\n"
+    "`code` says what went wrong in a word (as \"quant_mismatch\"), `path` is the file, `subject` "
+    "the tensor or key at fault, and `offset` the byte where it was seen (0: none).";
+constexpr const char* kUnknownDoc = "There is no tensor of that name.";
+constexpr const char* kSystemDoc = "A WeightsError that is an error of the system too.";
+
+PyObject* error_class = nullptr;    // set once while the module is made, never freed
+PyObject* unknown_class = nullptr;  // the same
+
+py::object new_class(const char* name, const char* doc, const py::object& bases,
+                     const py::dict& members) {
+  auto made = py::reinterpret_steal<py::object>(
+      PyErr_NewExceptionWithDoc(name, doc, bases.ptr(), members.ptr()));
+  if (!made) throw py::error_already_set();
+  return made;
+}
+
+/// A class that is WeightsError and the OSError of that number, which programs catch for missing
+/// files.
+py::object system_class(int os_error) {
+  const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(os_error, "");
+  const py::object base =
+      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
+  return new_class("safetensors.weights.WeightsOSError", kSystemDoc,
+                   py::make_tuple(py::handle(error_class), base), py::dict());
+}
+
+void set_error(const weights::Error& error) {
+  py::object type = py::reinterpret_borrow<py::object>(error_class);
+  if (error.code() == weights::Errc::unknown_tensor) {
+    type = py::reinterpret_borrow<py::object>(unknown_class);
+  } else if (error.os_error() != 0) {
+    type = system_class(error.os_error());
+  }
+  const py::object raised = type(to_str(error.what()));
+  raised.attr("code") = to_str(name(error.code()));
+  const std::u8string path = error.path().u8string();
+  raised.attr("path") = to_str({reinterpret_cast<const char*>(path.data()), path.size()});
+  raised.attr("subject") = to_str(error.subject());
+  raised.attr("offset") = error.offset();
+  if (error.os_error() != 0) raised.attr("errno") = error.os_error();
+  PyErr_SetObject(type.ptr(), raised.ptr());
+}
+
+void translate(std::exception_ptr pending) {
+  if (!pending) return;
+  try {
+    std::rethrow_exception(pending);
+  } catch (const weights::Error& error) {
+    set_error(error);
+  } catch (const Error& error) {
+    set_error(weights::Error(weights::Errc::io, {}, {}, 0, error.what(), error.os_error()));
+  }
+}
+
+}  // namespace
+
+void register_weights_errors(py::module_& module) {
+  py::dict members;
+  members["code"] = "";
+  members["path"] = "";
+  members["subject"] = "";
+  members["offset"] = 0;
+  const py::object error = new_class("safetensors.weights.WeightsError", kDoc,
+                                     py::reinterpret_borrow<py::object>(PyExc_ValueError), members);
+  py::dict unknown_members;  // KeyError shows its text in quotes
+  unknown_members["__str__"] = py::reinterpret_borrow<py::object>(PyExc_ValueError).attr("__str__");
+  const py::object unknown = new_class(
+      "safetensors.weights.UnknownTensorError", kUnknownDoc,
+      py::make_tuple(error, py::reinterpret_borrow<py::object>(PyExc_KeyError)), unknown_members);
+  module.attr("WeightsError") = error;
+  module.attr("UnknownTensorError") = unknown;
+  error_class = error.inc_ref().ptr();
+  unknown_class = unknown.inc_ref().ptr();
+  py::register_local_exception_translator(translate);
+}
+
+}  // namespace safetensors::python
