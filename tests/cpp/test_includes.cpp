@@ -78,6 +78,11 @@ const std::vector<Rule>& rules() {
          return i.is_ours ? begins(i.name, {"device/", "io/", "safetensors/"})
                           : !begins(i.name, {"rapidjson/", "pybind11/", "Python"});
        }},
+      {"src/weights/dequant/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"weights/", "safetensors/"})
+                          : is_std(i.name) || i.name == "immintrin.h";
+       }},
       {"src/weights/",
        [](const Include& i) {
          return i.is_ours ? begins(i.name, {"base/", "weights/", "safetensors/"})

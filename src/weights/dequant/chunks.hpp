@@ -1,0 +1,100 @@
+// How decoding is cut into pieces.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "safetensors/parallel.hpp"
+#include "weights/dequant/dequant.hpp"
+
+namespace safetensors::weights {
+
+/// Values that are decoded at a time when they need another step. They stay in the first cache.
+inline constexpr std::size_t kScratchValues = 2048;
+/// Values of one task of a thread.
+inline constexpr std::uint64_t kTaskValues = std::uint64_t{1} << 18;
+
+/// Where values go: decodes into the output itself if it can be, else by way of a scratch.
+class Sink {
+ public:
+  Sink(const Kernels& kernels, Output output, std::byte* to)
+      : kernels_(kernels),
+        output_(output),
+        to_(to),
+        direct_(output == Output::f32 &&
+                reinterpret_cast<std::uintptr_t>(to) % alignof(float) == 0) {}
+
+  /// `units` units of `unit_values` values (at most kScratchValues) go to the places from unit
+  /// `begin` on. decode(unit, count, to) writes `count` units as F32, counted from the first.
+  template <typename Decode>
+  void put(std::uint64_t begin, std::uint64_t units, std::size_t unit_values,
+           const Decode& decode) const {
+    if (direct_) {
+      // float objects are what the caller's memory is for.
+      float* values = reinterpret_cast<float*>(to_) + begin * unit_values;
+      decode(begin, static_cast<std::size_t>(units), values);
+      return;
+    }
+    alignas(64) float scratch[kScratchValues];
+    const std::size_t most = kScratchValues / unit_values;
+    for (std::uint64_t done = 0; done < units;) {
+      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(most, units - done));
+      decode(begin + done, count, scratch);
+      narrow(scratch, count * unit_values, (begin + done) * unit_values);
+      done += count;
+    }
+  }
+
+  [[nodiscard]] bool direct() const noexcept { return direct_; }
+
+ private:
+  void narrow(const float* values, std::size_t count, std::uint64_t place) const {
+    std::byte* to = to_ + place * size_of(output_);
+    auto* bytes = reinterpret_cast<std::uint8_t*>(to);
+    switch (output_) {
+      case Output::f32:
+        std::memcpy(to, values, count * sizeof(float));
+        break;
+      case Output::f16:
+        kernels_.to_f16(values, count, bytes);
+        break;
+      case Output::bf16:
+        kernels_.to_bf16(values, count, bytes);
+        break;
+    }
+  }
+
+  const Kernels& kernels_;
+  Output output_;
+  std::byte* to_;
+  bool direct_;
+};
+
+/// work(begin, count) for stretches of `units` units, by several threads if there is enough to do.
+template <typename Work>
+void in_chunks(std::uint64_t units, std::size_t unit_values, const Interrupt& interrupt,
+               const Work& work) {
+  const std::uint64_t step = std::max<std::uint64_t>(1, kTaskValues / unit_values);
+  const std::uint64_t tasks = units / step + (units % step != 0 ? 1 : 0);
+  parallel_for(
+      static_cast<std::size_t>(tasks), units * unit_values * sizeof(float),
+      [&](std::size_t task) {
+        const std::uint64_t begin = task * step;
+        work(begin, std::min(step, units - begin));
+      },
+      interrupt);
+}
+
+/// Decodes all of `units` units into `to`.
+template <typename Decode>
+void decode_all(const Kernels& kernels, std::uint64_t units, std::size_t unit_values, Output output,
+                std::byte* to, const Interrupt& interrupt, const Decode& decode) {
+  const Sink sink(kernels, output, to);
+  in_chunks(units, unit_values, interrupt, [&](std::uint64_t begin, std::uint64_t count) {
+    sink.put(begin, count, unit_values, decode);
+  });
+}
+
+}  // namespace safetensors::weights

@@ -1,0 +1,81 @@
+// Values that are stored one by one, and rounding to 16 bits.
+#pragma once
+
+#include "weights/dequant/kernel_base.hpp"
+
+namespace safetensors::weights::SAFETENSORS_VARIANT {
+
+template <typename Stored, typename Value>
+void plain(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
+           float* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    y[i] = static_cast<float>(bits_as<Value>(load<Stored>(x + i * sizeof(Stored))));
+  }
+}
+
+inline void f32(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
+                float* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t i = 0; i < count; ++i) y[i] = bits_as<float>(load<U32>(x + i * 4));
+}
+
+inline void bf16(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
+                 float* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    y[i] = bits_as<float>(static_cast<U32>(load<U16>(x + i * 2)) << 16);
+  }
+}
+
+inline void f16(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
+                float* SAFETENSORS_RESTRICT y) noexcept {
+  std::size_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= count; i += 8) {
+    _mm256_storeu_ps(
+        y + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(x + i * 2))));
+  }
+#endif
+  for (; i < count; ++i) y[i] = f16_to_f32(load<U16>(x + i * 2));
+}
+
+inline void to_f16(const float* SAFETENSORS_RESTRICT x, std::size_t count,
+                   U8* SAFETENSORS_RESTRICT y) noexcept {
+  std::size_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= count; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(y + i * 2),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+  }
+#endif
+  for (; i < count; ++i) {
+    const U16 half = f32_to_f16(x[i]);
+    std::memcpy(y + i * 2, &half, 2);
+  }
+}
+
+inline void to_bf16(const float* SAFETENSORS_RESTRICT x, std::size_t count,
+                    U8* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const U16 half = f32_to_bf16(x[i]);
+    std::memcpy(y + i * 2, &half, 2);
+  }
+}
+
+/// From 65520 on F16 rounds to infinity.
+inline std::size_t count_f16_overflow(const float* x, std::size_t count) noexcept {
+  std::size_t all = 0;
+  while (count != 0) {
+    // Counted in 32 bits, which fill the vectors better.
+    const std::size_t part = count < 65536 ? count : 65536;
+    U32 found = 0;
+    for (std::size_t i = 0; i < part; ++i) {
+      const U32 magnitude = bits_as<U32>(x[i]) & 0x7FFFFFFFU;
+      found += magnitude - 0x477FF000U < 0x7F800000U - 0x477FF000U ? 1U : 0U;
+    }
+    all += found;
+    x += part;
+    count -= part;
+  }
+  return all;
+}
+
+}  // namespace safetensors::weights::SAFETENSORS_VARIANT

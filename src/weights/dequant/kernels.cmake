@@ -1,0 +1,28 @@
+# How the inner loops of dequantising are compiled: for speed in every build, and without fused
+# multiplication and addition, so that all machines give the same bits.
+include(CheckCXXSourceCompiles)
+set(kernel_options "")
+if(NOT MSVC)
+  set(kernel_options -O3 -ffp-contract=off)
+endif()
+set(kernel_folder ${CMAKE_CURRENT_SOURCE_DIR}/dequant)
+set_source_files_properties(${kernel_folder}/kernels_baseline.cpp PROPERTIES
+  COMPILE_OPTIONS "${kernel_options}")
+
+# Without these options kernels_avx2.cpp is empty. They need a compiler that knows the instructions, and can ask the processor for them.
+if(NOT MSVC)
+  set(CMAKE_REQUIRED_FLAGS "-mavx2 -mf16c")
+  check_cxx_source_compiles("
+    #include <immintrin.h>
+    int main() {
+      return __builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"f16c\") &&
+             _cvtsh_ss(0) > 1.0F;
+    }" SAFETENSORS_HAS_AVX2)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(SAFETENSORS_HAS_AVX2)
+    set_source_files_properties(${kernel_folder}/kernels_avx2.cpp PROPERTIES
+      COMPILE_OPTIONS "${kernel_options};-mavx2;-mf16c")
+    set_source_files_properties(${kernel_folder}/kernels.cpp PROPERTIES
+      COMPILE_DEFINITIONS SAFETENSORS_AVX2_KERNELS)
+  endif()
+endif()

@@ -1,0 +1,9 @@
+// The kernels, for any processor that the rest of the library runs on.
+#define SAFETENSORS_VARIANT baseline_kernels
+#include "weights/dequant/kernels_all.hpp"
+
+namespace safetensors::weights {
+
+constinit const Kernels kBaselineKernels = baseline_kernels::make_kernels("baseline");
+
+}  // namespace safetensors::weights
