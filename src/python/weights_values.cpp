@@ -32,7 +32,7 @@ py::object scaling_of(const std::optional<weights::RopeScaling>& scaling) {
   dict["original_max_position_embeddings"] = or_none(scaling->original_max_position_embeddings);
   dict["low_freq_factor"] = or_none(scaling->low_freq_factor);
   dict["high_freq_factor"] = or_none(scaling->high_freq_factor);
-  return std::move(dict);
+  return dict;
 }
 
 py::object text_or_none(const std::optional<std::string>& text) {
@@ -94,7 +94,7 @@ py::object to_object(const MetaValue& value) {
   if (const auto array = value.as_array()) {
     for (const MetaValue element : *array) list.append(to_object(element));
   }
-  return std::move(list);
+  return list;
 }
 
 std::optional<weights::QuantParams> to_quant_params(py::handle object) {

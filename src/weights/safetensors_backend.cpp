@@ -267,7 +267,7 @@ void SafetensorsBackend::write_converted(const SourceTensor& tensor, std::span<s
   const StoredBytes stored = tensor.bytes(interrupt);
   const std::uint64_t count = to.size() / 2;
   const std::uint64_t overflows =
-      convert_to_f16(tensor.info->dtype, stored.bytes.data(), count, to.data(), interrupt);
+      to_f16_values(tensor.info->dtype, stored.bytes.data(), count, to.data(), interrupt);
   if (overflows != 0 && !options_.allow_f16_overflow) {
     fail(Errc::f16_overflow, tensor.file->path(), tensor.info->name,
          grouped(overflows) + " of " + grouped(count) + " values are too large for F16");
@@ -321,32 +321,20 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
   const StoredBytes biases = pack.biases != nullptr ? part(*pack.biases) : StoredBytes{};
   const StoredBytes global =
       pack.global_scale != nullptr ? pack.global_scale->bytes(interrupt) : StoredBytes{};
-  Pack rows_of_pack;
-  rows_of_pack.params = *info.quant;
-  rows_of_pack.scale_type = scale_type(pack.scales->info->dtype);
-  rows_of_pack.columns = row_length(info.shape);
-  rows_of_pack.words = stored_words.bytes.data();
-  rows_of_pack.scales = scales.bytes.data();
-  rows_of_pack.biases = biases.bytes.data();
-  if (pack.global_scale == nullptr) {
-    dequantize_pack(rows_of_pack, 0, rows.end - rows.begin, output, to, interrupt);
-    return;
+  PackRows pack_rows;
+  pack_rows.params = *info.quant;
+  pack_rows.scale_type = scale_type(pack.scales->info->dtype);
+  pack_rows.columns = row_length(info.shape);
+  pack_rows.words = stored_words.bytes.data();
+  pack_rows.scales = scales.bytes.data();
+  pack_rows.biases = biases.bytes.data();
+  if (pack.global_scale != nullptr) {
+    // One for all of it, or one for each matrix of a stack.
+    pack_rows.global_scales = global.bytes.data();
+    pack_rows.rows_per_global_scale = all / (global.bytes.size() / sizeof(float));
+    pack_rows.first_row = rows.begin;
   }
-  // A scale for all of it, or one for each matrix of a stack.
-  const std::uint64_t scale_count = global.bytes.size() / sizeof(float);
-  const std::uint64_t matrix = all / scale_count;
-  rows_of_pack.rows_per_global_scale = matrix;
-  for (std::uint64_t row = rows.begin; row < rows.end;) {
-    const std::uint64_t scale = row / matrix;
-    const std::uint64_t end = std::min(rows.end, (scale + 1) * matrix);
-    const std::uint64_t done = row - rows.begin;
-    rows_of_pack.global_scales = global.bytes.data() + scale * sizeof(float);
-    rows_of_pack.words = stored_words.bytes.data() + done * (words.info->nbytes() / all);
-    rows_of_pack.scales = scales.bytes.data() + done * (pack.scales->info->nbytes() / all);
-    dequantize_pack(rows_of_pack, 0, end - row, output,
-                    to + done * rows_of_pack.columns * size_of(output), interrupt);
-    row = end;
-  }
+  dequantize_pack(pack_rows, rows.end - rows.begin, output, to, interrupt);
 }
 
 bool SafetensorsBackend::same_kind(std::size_t a, std::size_t b) const {
