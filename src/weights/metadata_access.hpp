@@ -24,6 +24,9 @@ struct MetaAccess {
   static MetaValue array(MetaType element_type, std::uint64_t count,
                          std::span<const std::byte> bytes) noexcept;
 
+  /// What the value is a view of.
+  static const std::byte* data(const MetaValue& value) noexcept { return value.data_; }
+
   struct Made {
     Metadata metadata;
     std::optional<std::pair<std::size_t, std::size_t>> twice;  ///< places of two equal keys

@@ -1,0 +1,111 @@
+// Reading a header front to back, when its end is not known and perhaps not there.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/little_endian.hpp"
+#include "base/text.hpp"
+#include "weights/fail.hpp"
+
+namespace safetensors::weights {
+
+/// The bytes so far are not enough to go on: at least so many, from the file's first, are needed.
+/// The file claims to have them. Cursor throws it; readers of headers catch it.
+struct NeedsMore {
+  std::uint64_t nbytes;
+};
+
+/// A position in the first bytes of a file. Every step is checked against the bytes at hand, the
+/// file's size and the longest header allowed; what fails names the file and the current subject.
+class Cursor {
+ public:
+  /// `available` are the file's first bytes, at most all of them. `path` and `available` must
+  /// outlive this.
+  Cursor(std::span<const std::byte> available, std::uint64_t file_nbytes,
+         const std::filesystem::path& path, std::uint64_t limit) noexcept
+      : available_(available),
+        file_nbytes_(file_nbytes),
+        limit_(limit),
+        end_(std::min<std::uint64_t>({available.size(), file_nbytes, limit})),
+        path_(path) {}
+
+  [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
+  /// Bytes of the file from here on, at hand or not.
+  [[nodiscard]] std::uint64_t remaining() const noexcept { return file_nbytes_ - position_; }
+
+  /// Asks for `n` more bytes. Fails when the file does not have them, throws NeedsMore when they
+  /// are not at hand.
+  void need(std::uint64_t n) const {
+    if (n > end_ - position_) need_more(n);
+  }
+
+  [[nodiscard]] std::span<const std::byte> take(std::uint64_t n) {
+    need(n);
+    const auto taken =
+        available_.subspan(static_cast<std::size_t>(position_), static_cast<std::size_t>(n));
+    position_ += n;
+    return taken;
+  }
+
+  [[nodiscard]] std::string_view take_text(std::uint64_t n) {
+    const auto bytes = take(n);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  template <typename T>
+  [[nodiscard]] T number() {
+    return load_little<T>(take(sizeof(T)).data());
+  }
+
+  /// Skips strings: a length of 8 bytes each, and so many bytes.
+  void skip_strings(std::uint64_t count) {
+    for (; count != 0; --count) {
+      const auto nbytes = number<std::uint64_t>();
+      need(nbytes);
+      position_ += nbytes;
+    }
+  }
+
+  /// Where these bytes, taken before, begin.
+  [[nodiscard]] std::uint64_t position_of(const void* taken) const noexcept {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(taken) - available_.data());
+  }
+
+  /// The key or tensor that is being read, valid UTF-8; errors name it. Must outlive its use.
+  void set_subject(std::string_view subject) noexcept { subject_ = subject; }
+
+  [[noreturn]] void fail_at(std::uint64_t offset, Errc code, const std::string& message) const {
+    fail(code, path_, subject_, message, offset);
+  }
+
+ private:
+  [[noreturn]] void need_more(std::uint64_t n) const {
+    if (n > remaining()) {
+      fail_at(position_, Errc::truncated,
+              grouped(n) + " bytes are needed here, the file has " + grouped(remaining()) +
+                  " more: cut short?");
+    }
+    if (n > limit_ - position_) {
+      fail_at(position_, Errc::limit,
+              "the header goes on for at least " + grouped(n) + " bytes from here, and may have " +
+                  grouped(limit_) + " in all");
+    }
+    throw NeedsMore{position_ + n};
+  }
+
+  std::span<const std::byte> available_;
+  std::uint64_t file_nbytes_;
+  std::uint64_t limit_;
+  std::uint64_t end_;  // of what may be taken now
+  std::uint64_t position_ = 0;
+  const std::filesystem::path& path_;
+  std::string_view subject_;
+};
+
+}  // namespace safetensors::weights

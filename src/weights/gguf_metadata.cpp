@@ -1,0 +1,118 @@
+#include "weights/gguf_metadata.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/utf8.hpp"
+#include "weights/metadata_access.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+constexpr std::uint64_t kLeastString = 8;     // its length
+constexpr std::uint64_t kLeastArray = 4 + 8;  // its type and count
+
+/// Fewest bytes that one value takes.
+std::uint64_t least_size(MetaType type) noexcept {
+  if (const auto size = byte_size(type)) return *size;
+  return type == MetaType::string ? kLeastString : kLeastArray;
+}
+
+MetaType read_type(Cursor& cursor) {
+  const std::uint64_t at = cursor.position();
+  const auto number = cursor.number<std::uint32_t>();
+  if (number > static_cast<std::uint32_t>(MetaType::f64)) {
+    cursor.fail_at(at, Errc::bad_type, "its value type " + std::to_string(number) + " is unknown");
+  }
+  return static_cast<MetaType>(number);
+}
+
+void check_bools(const Cursor& cursor, std::span<const std::byte> bytes) {
+  // All at once first: vectorised.
+  std::byte any{0};
+  for (const std::byte byte : bytes) any |= byte;
+  if (any <= std::byte{1}) return;
+  const auto bad = std::ranges::find_if(bytes, [](std::byte byte) { return byte > std::byte{1}; });
+  cursor.fail_at(cursor.position_of(&*bad), Errc::bad_type,
+                 "a bool has the value " + std::to_string(std::to_integer<int>(*bad)));
+}
+
+/// Walks an array to its end. Recurses as deep as the limit allows.
+MetaValue read_array(Cursor& cursor, std::uint32_t depth, std::uint32_t most_depth) {
+  const std::uint64_t at = cursor.position();
+  if (depth > most_depth) {
+    cursor.fail_at(at, Errc::limit,
+                   "more than " + std::to_string(most_depth) + " arrays stand in one another");
+  }
+  const MetaType type = read_type(cursor);
+  const auto count = cursor.number<std::uint64_t>();
+  if (count > cursor.remaining() / least_size(type)) {
+    cursor.fail_at(at, Errc::truncated,
+                   "an array of " + grouped(count) + " elements of type " +
+                       std::string(name(type)) + " cannot fit into the " +
+                       grouped(cursor.remaining()) + " bytes that the file still has");
+  }
+  if (const auto size = byte_size(type)) {
+    const auto bytes = cursor.take(count * *size);
+    if (type == MetaType::boolean) check_bools(cursor, bytes);
+    return MetaAccess::array(type, count, bytes);
+  }
+  const auto start = cursor.take(0);
+  if (type == MetaType::string) {
+    cursor.skip_strings(count);
+  } else {
+    for (std::uint64_t i = 0; i < count; ++i) (void)read_array(cursor, depth + 1, most_depth);
+  }
+  const std::uint64_t nbytes = cursor.position() - cursor.position_of(start.data());
+  return MetaAccess::array(type, count, {start.data(), static_cast<std::size_t>(nbytes)});
+}
+
+MetaValue read_value(Cursor& cursor, std::uint32_t most_depth) {
+  const MetaType type = read_type(cursor);
+  if (type == MetaType::array) return read_array(cursor, 1, most_depth);
+  const std::uint64_t nbytes =
+      type == MetaType::string ? cursor.number<std::uint64_t>() : least_size(type);
+  const auto bytes = cursor.take(nbytes);
+  if (type == MetaType::boolean) check_bools(cursor, bytes);
+  return MetaAccess::value(type, bytes);
+}
+
+}  // namespace
+
+std::string_view read_gguf_name(Cursor& cursor, std::uint64_t most, std::string_view what) {
+  const std::uint64_t at = cursor.position();
+  const auto nbytes = cursor.number<std::uint64_t>();
+  if (nbytes == 0 || nbytes > most) {
+    cursor.fail_at(at, Errc::bad_name,
+                   std::string(what) + " has " + grouped(nbytes) + " bytes, it must have 1 to " +
+                       grouped(most));
+  }
+  const std::string_view text = cursor.take_text(nbytes);
+  if (text.find('\0') != std::string_view::npos) {
+    cursor.fail_at(at, Errc::bad_name, std::string(what) + " has a NUL");
+  }
+  if (const auto invalid = find_invalid_utf8(text)) {
+    cursor.fail_at(at, Errc::bad_name,
+                   std::string(what) + " is not UTF-8 from its byte " +
+                       std::to_string(invalid->offset) + " on");
+  }
+  return text;
+}
+
+std::vector<Metadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
+                                            const Limits& limits) {
+  const std::uint32_t most_depth = std::min(limits.array_depth, MetaAccess::kMostDepth);
+  std::vector<Metadata::Item> items;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    cursor.set_subject({});
+    const std::string_view key = read_gguf_name(cursor, limits.key_nbytes, "a metadata key");
+    cursor.set_subject(key);
+    items.push_back({key, read_value(cursor, most_depth)});
+  }
+  cursor.set_subject({});
+  return items;
+}
+
+}  // namespace safetensors::weights
