@@ -1,6 +1,24 @@
 #include "weights/backend.hpp"
 
+#include <algorithm>
+#include <charconv>
+
+#include "weights/names.hpp"
+
 namespace safetensors::weights {
+
+void check_layers(Model& model) {
+  std::int64_t layers = 0;
+  for (const TensorInfo& info : model.tensors) {
+    const std::string_view digits = split_layer(info.name).layer;
+    std::int64_t layer = -1;
+    std::from_chars(digits.data(), digits.data() + digits.size(), layer);  // six digits at most
+    layers = std::max(layers, layer + 1);
+  }
+  if (layers == 0 || !model.config.n_layers || *model.config.n_layers == layers) return;
+  model.warnings.push_back("the configuration says " + std::to_string(*model.config.n_layers) +
+                           " layers, and there are tensors for " + std::to_string(layers));
+}
 
 std::uint64_t row_count(std::span<const std::int64_t> shape) noexcept {
   std::uint64_t rows = 1;

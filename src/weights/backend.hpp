@@ -37,6 +37,9 @@ struct Model {
   }
 };
 
+/// Warns of a number of layers that is not that of the tensors' names. Nothing relies on it.
+void check_layers(Model& model);
+
 /// Bytes of a tensor as stored, and a share in what holds them.
 struct StoredBytes {
   std::span<const std::byte> bytes;

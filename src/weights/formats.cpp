@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <vector>
 
 #include "base/file_kind.hpp"
-#include "base/little_endian.hpp"
-#include "base/text.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "weights/fail.hpp"
 #include "weights/gguf_backend.hpp"
@@ -41,26 +38,6 @@ Kind kind_of_file(const fs::path& path) {
        "neither GGUF nor safetensors begins like this" + hint_for_foreign_file(read));
 }
 
-/// The GGUF model of a directory: one file, or the first of one split set. Empty when there is
-/// none.
-fs::path gguf_in(const fs::path& directory) {
-  std::vector<fs::path> models;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    std::error_code ignored;
-    if (entry.path().extension() != ".gguf" || !entry.is_regular_file(ignored)) continue;
-    if (!is_later_part(entry.path())) models.push_back(entry.path());
-  }
-  if (models.empty()) return {};
-  std::sort(models.begin(), models.end());
-  if (models.size() > 1) {
-    fail(Errc::unsupported, directory, {},
-         "which of " + std::to_string(models.size()) + " GGUF files is the model (`" +
-             shown(models[0].filename()) + "`, `" + shown(models[1].filename()) +
-             "`, ...) cannot be told: open one of them");
-  }
-  return models.front();
-}
-
 bool has_safetensors(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     if (entry.path().extension() == ".safetensors") return true;
@@ -72,8 +49,7 @@ Found find(const fs::path& path) {
   try {
     if (!fs::is_directory(path)) return {kind_of_file(path), path};
     if (!has_safetensors(path)) {
-      const fs::path gguf = gguf_in(path);
-      if (!gguf.empty()) return {Kind::gguf, gguf};
+      if (const auto gguf = find_gguf(path)) return {Kind::gguf, *gguf};
     }
     return {Kind::safetensors, path};
   } catch (const fs::filesystem_error& error) {

@@ -219,6 +219,7 @@ void SafetensorsBackend::finish_config(const HfConfig& config) {
         [](const TensorInfo& info) -> std::string_view { return info.name; });
   };
   if (!config.says_tied) model_.config.tie_word_embeddings = !has("output.weight");
+  check_layers(model_);
 }
 
 void SafetensorsBackend::check_quant(std::size_t tensor) const {

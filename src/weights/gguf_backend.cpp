@@ -1,0 +1,265 @@
+#include "weights/gguf_backend.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.hpp"
+#include "safetensors/dtype.hpp"
+#include "weights/dequant/ggml_types.hpp"
+#include "weights/fail.hpp"
+#include "weights/gguf_config.hpp"
+#include "weights/gguf_layout.hpp"
+#include "weights/gguf_set.hpp"
+#include "weights/names.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A tensor of the model, where it is, and what is done to it.
+struct Item {
+  TensorInfo info;
+  const GgufSource* source = nullptr;
+  const GgmlType* type = nullptr;
+  Undo undo;
+  bool is_mapped = false;  ///< has a canonical name
+};
+
+/// What is left of an Item once its TensorInfo is in the model.
+struct Stored {
+  const GgufSource* source;
+  const GgmlType* type;
+  Undo undo;
+};
+
+class GgufBackend final : public Backend {
+ public:
+  GgufBackend(const fs::path& path, const OpenOptions& options);
+
+  const Model& model() const noexcept override { return model_; }
+  Buffer::Sections sections(std::size_t tensor) const override;
+  std::optional<StoredBytes> view(std::size_t tensor) const override;
+  void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
+             const Interrupt& interrupt) const override;
+  void dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
+                  const Interrupt& interrupt) const override;
+  bool same_kind(std::size_t a, std::size_t b) const override;
+
+ private:
+  void collect();
+  void read_config();
+  void undo_layout();
+  [[nodiscard]] std::uint64_t values_of(std::size_t tensor, RowRange rows) const noexcept;
+  [[nodiscard]] std::uint64_t unit_nbytes(std::size_t tensor) const noexcept;
+  void gather(std::size_t tensor, RowRange units, std::byte* to, const Interrupt& interrupt) const;
+  [[nodiscard]] StoredBytes stored_rows(std::size_t tensor, RowRange rows,
+                                        const Interrupt& interrupt) const;
+
+  Model model_;
+  GgufSet set_;
+  std::vector<Stored> stored_;  ///< by tensor
+};
+
+GgufOptions options_of(const OpenOptions& options) {
+  return {options.mmap, options.allow_gaps, options.limits};
+}
+
+GgufBackend::GgufBackend(const fs::path& path, const OpenOptions& options)
+    : set_(path, options_of(options)) {
+  model_.format = Format::gguf;
+  model_.path = path;
+  for (const GgufFile& file : set_.files()) model_.files.push_back(file.path());
+  model_.metadata = set_.metadata();
+  collect();
+  read_config();
+  if (options.layout == OpenOptions::hf) {
+    check_layout_known(model_.config, path);
+    undo_layout();
+  }
+  check_layers(model_);
+}
+
+Item item_of(const GgufSource& source, const Mapped& mapped) {
+  Item item;
+  item.source = &source;
+  item.type = find_ggml_type(source.tensor->type);  // the header was checked: there is one
+  item.is_mapped = mapped.kind == Mapped::Kind::canonical;
+  TensorInfo& info = item.info;
+  info.source = source.tensor->name;
+  info.name = item.is_mapped ? mapped.name : info.source;
+  info.shape.assign(source.tensor->shape().begin(), source.tensor->shape().end());
+  info.storage = item.type->block_elements == 1 ? Storage::raw : Storage::ggml_block;
+  info.code = item.type->id;
+  info.type_name = item.type->name;
+  info.stored_bytes = source.tensor->nbytes;
+  return item;
+}
+
+std::string_view architecture_of(const Metadata& metadata) noexcept {
+  const MetaValue* value = metadata.find("general.architecture");
+  return value == nullptr ? std::string_view() : value->as_string().value_or("");
+}
+
+void GgufBackend::collect() {
+  std::vector<std::string_view> names;
+  for (const GgufSource& source : set_.tensors()) names.push_back(source.tensor->name);
+  const std::vector<Mapped> mapped = map_gguf_names(names, architecture_of(model_.metadata));
+  std::vector<Item> items;
+  items.reserve(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    items.push_back(item_of(set_.tensors()[i], mapped[i]));
+  }
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    if (a.is_mapped != b.is_mapped) return a.is_mapped;
+    return name_less(a.info.name, b.info.name);
+  });
+  for (Item& item : items) {
+    std::vector<TensorInfo>& list = item.is_mapped ? model_.tensors : model_.others;
+    if (item.is_mapped && !list.empty() && list.back().name == item.info.name) {
+      fail(Errc::duplicate, model_.path, item.info.name,
+           "`" + clipped(list.back().source) + "` and `" + clipped(item.info.source) +
+               "` both are it");
+    }
+    list.push_back(std::move(item.info));
+    stored_.push_back({item.source, item.type, {}});
+  }
+}
+
+void GgufBackend::read_config() {
+  std::int64_t embedding_rows = 0;
+  bool has_output = false;
+  for (const TensorInfo& info : model_.tensors) {
+    if (info.name == "token_embedding.weight" && info.shape.size() == 2) {
+      embedding_rows = info.shape.front();
+    }
+    has_output |= info.name == "output.weight";
+  }
+  model_.config =
+      read_gguf_config(model_.metadata, embedding_rows, has_output, set_.files().front().path());
+}
+
+void GgufBackend::undo_layout() {
+  for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
+    TensorInfo& info = model_.tensors[i];
+    Undo& undo = stored_[i].undo;
+    undo = undo_of(info, model_.config, stored_[i].source->file->path());
+    if (!undo.lower_by_one) continue;
+    info.storage = Storage::raw;
+    info.code = code::kF32;
+    info.type_name = name(Dtype::kF32);
+  }
+  undo_config(model_.config);
+}
+
+std::uint64_t GgufBackend::values_of(std::size_t tensor, RowRange rows) const noexcept {
+  return (rows.end - rows.begin) * row_length(model_.tensor(tensor).shape);
+}
+
+Buffer::Sections GgufBackend::sections(std::size_t tensor) const {
+  const TensorInfo& info = model_.tensor(tensor);
+  if (stored_[tensor].undo.lower_by_one) {
+    const std::uint64_t values = row_count(info.shape) * row_length(info.shape);
+    return {static_cast<std::size_t>(values * sizeof(float)), 0, 0};
+  }
+  return {static_cast<std::size_t>(info.stored_bytes), 0, 0};
+}
+
+std::optional<StoredBytes> GgufBackend::view(std::size_t tensor) const {
+  const Stored& stored = stored_[tensor];
+  if (stored.undo.lower_by_one || stored.undo.rows.head_rows != 0) return std::nullopt;
+  GgufBytes bytes = stored.source->bytes();
+  return StoredBytes{bytes.bytes, std::move(bytes.owner), bytes.is_view};
+}
+
+/// Bytes of what is reordered: a row, or of a vector an element.
+std::uint64_t GgufBackend::unit_nbytes(std::size_t tensor) const noexcept {
+  const TensorInfo& info = model_.tensor(tensor);
+  return info.stored_bytes / static_cast<std::uint64_t>(info.shape.front());
+}
+
+void GgufBackend::gather(std::size_t tensor, RowRange units, std::byte* to,
+                         const Interrupt& interrupt) const {
+  const Stored& stored = stored_[tensor];
+  const std::uint64_t nbytes = unit_nbytes(tensor);
+  // Whole heads: what is asked for lies within them.
+  const std::uint64_t head = stored.undo.rows.head_rows;
+  const std::uint64_t begin = units.begin / head * head;
+  const std::uint64_t end = (units.end + head - 1) / head * head;
+  const GgufBytes heads = stored.source->bytes(begin * nbytes, end * nbytes, interrupt);
+  for (std::uint64_t unit = units.begin; unit < units.end; ++unit) {
+    const std::uint64_t from = stored.undo.rows.source(unit) - begin;
+    std::memcpy(to, heads.bytes.data() + from * nbytes, static_cast<std::size_t>(nbytes));
+    to += nbytes;
+  }
+}
+
+StoredBytes GgufBackend::stored_rows(std::size_t tensor, RowRange rows,
+                                     const Interrupt& interrupt) const {
+  const Stored& stored = stored_[tensor];
+  const TensorInfo& info = model_.tensor(tensor);
+  if (stored.undo.rows.head_rows != 0) {
+    // A vector is one row, of as many units as it has elements.
+    const auto units = static_cast<std::uint64_t>(info.shape.front());
+    const RowRange range = info.shape.size() == 1 ? RowRange{0, units} : rows;
+    auto memory = std::make_shared<safetensors::Buffer>(
+        static_cast<std::size_t>((range.end - range.begin) * unit_nbytes(tensor)));
+    gather(tensor, range, memory->data(), interrupt);
+    const std::span<const std::byte> bytes = memory->bytes();
+    return {bytes, std::move(memory)};
+  }
+  const std::uint64_t row_nbytes = info.stored_bytes / row_count(info.shape);
+  GgufBytes bytes = stored.source->bytes(rows.begin * row_nbytes, rows.end * row_nbytes, interrupt);
+  return {bytes.bytes, std::move(bytes.owner), bytes.is_view};
+}
+
+void GgufBackend::write(std::size_t tensor, std::size_t, std::span<std::byte> to,
+                        const Interrupt& interrupt) const {
+  const Stored& stored = stored_[tensor];
+  const TensorInfo& info = model_.tensor(tensor);
+  if (stored.undo.lower_by_one) {
+    dequantize(tensor, {0, row_count(info.shape)}, Output::f32, to.data(), interrupt);
+  } else if (stored.undo.rows.head_rows != 0) {
+    gather(tensor, {0, static_cast<std::uint64_t>(info.shape.front())}, to.data(), interrupt);
+  } else {
+    stored.source->read(0, to, interrupt);
+  }
+}
+
+void GgufBackend::dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
+                             const Interrupt& interrupt) const {
+  const Stored& stored = stored_[tensor];
+  if (!can_dequantize(stored.type->id)) {
+    fail(Errc::unsupported, stored.source->file->path(), model_.tensor(tensor).source,
+         "values of type " + std::string(stored.type->name) + " are not decoded");
+  }
+  const StoredBytes bytes = stored_rows(tensor, rows, interrupt);
+  const std::uint64_t values = values_of(tensor, rows);
+  const std::uint64_t blocks = values / stored.type->block_elements;
+  if (!stored.undo.lower_by_one) {
+    dequantize_blocks(stored.type->id, bytes.bytes.data(), blocks, output, to, interrupt);
+    return;
+  }
+  std::vector<float> lowered(static_cast<std::size_t>(values));
+  auto* const raw = reinterpret_cast<std::byte*>(lowered.data());
+  dequantize_blocks(stored.type->id, bytes.bytes.data(), blocks, Output::f32, raw, interrupt);
+  for (float& value : lowered) value -= 1.0F;
+  if (output == Output::f32) {
+    std::memcpy(to, raw, lowered.size() * sizeof(float));
+  } else {
+    dequantize_blocks(ggml::kF32, raw, values, output, to, interrupt);
+  }
+}
+
+bool GgufBackend::same_kind(std::size_t a, std::size_t b) const {
+  return model_.tensor(a).code == model_.tensor(b).code;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> open_gguf(const fs::path& path, const OpenOptions& options) {
+  return std::make_unique<GgufBackend>(path, options);
+}
+
+}  // namespace safetensors::weights

@@ -1,0 +1,131 @@
+// Canonical names.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "weights/names.hpp"
+
+using safetensors::weights::map_gguf_names;
+using safetensors::weights::map_hf_names;
+using safetensors::weights::Mapped;
+using safetensors::weights::name_less;
+
+namespace {
+
+using Names = std::vector<std::string_view>;
+
+std::string shown(const Mapped& mapped) {
+  if (mapped.kind == Mapped::Kind::canonical) return mapped.name;
+  return mapped.kind == Mapped::Kind::ignored ? "(ignored)" : "(unmapped)";
+}
+
+/// What the last of the names becomes.
+std::string hf(Names names) { return shown(map_hf_names(names).back()); }
+std::string gguf(Names names, std::string_view architecture = "llama") {
+  return shown(map_gguf_names(names, architecture).back());
+}
+
+}  // namespace
+
+TEST_CASE("names of Hugging Face's checkpoints") {
+  const auto map = [](std::string_view name) { return hf({"model.embed_tokens.weight", name}); };
+  CHECK(map("model.embed_tokens.weight") == "token_embedding.weight");
+  CHECK(map("model.norm.weight") == "output_norm.weight");
+  CHECK(map("model.final_layernorm.bias") == "output_norm.bias");
+  CHECK(map("lm_head.weight") == "output.weight");
+  CHECK(map("language_model.lm_head.scales") == "output.scales");
+  CHECK(map("model.layers.0.input_layernorm.weight") == "layers.0.attention_norm.weight");
+  CHECK(map("model.layers.11.self_attn.q_proj.bias") == "layers.11.attention.q.bias");
+  CHECK(map("model.layers.3.self_attn.sinks") == "layers.3.attention.sinks");
+  CHECK(map("model.layers.3.mlp.fc1.weight") == "layers.3.ffn.up.weight");
+  CHECK(map("model.layers.3.block_sparse_moe.experts.12.w3.weight") ==
+        "layers.3.ffn.experts.12.up.weight");
+  CHECK(map("model.layers.3.mlp.experts.0.down_proj.weight") ==
+        "layers.3.ffn.experts.0.down.weight");
+  CHECK(map("model.layers.3.mlp.experts.gate_up_proj") == "layers.3.ffn.experts.gate_up");
+  CHECK(map("model.layers.3.mlp.switch_mlp.up_proj.biases") == "layers.3.ffn.experts.up.biases");
+  CHECK(map("model.layers.999999.mlp.gate.weight") == "layers.999999.ffn.router.weight");
+  CHECK(map("model.layers.0.self_attn.rotary_emb.inv_freq") == "(ignored)");
+  for (const char* name :
+       {"model.layers.00.input_layernorm.weight", "model.layers.1000000.input_layernorm.weight",
+        "model.layers.-1.input_layernorm.weight", "model.layers..input_layernorm.weight",
+        "model.layers.0", "model.layers.0.", "model.layers.0.other.weight",
+        "layers.0.mlp.fc1.weight", "model.layers.0.mlp.experts.01.w1.weight",
+        "model.layers.0.mlp.experts.1.w4.weight", "", ".weight", "weight",
+        "model.embed_tokens.weight.weight", "lm_head.weight.bias"}) {
+    CAPTURE(name);
+    CHECK(map(name) == "(unmapped)");
+  }
+}
+
+TEST_CASE("the prefix is that of the embedding") {
+  CHECK(hf({"embed_tokens.weight", "layers.0.mlp.fc1.weight"}) == "layers.0.ffn.up.weight");
+  CHECK(hf({"language_model.model.embed_tokens.weight",
+            "language_model.model.layers.0.mlp.fc1.weight"}) == "layers.0.ffn.up.weight");
+  CHECK(hf({"model.language_model.embed_tokens.weight", "model.embed_tokens.weight",
+            "model.language_model.norm.weight"}) == "output_norm.weight");
+  CHECK(hf({"model.norm.weight"}) == "output_norm.weight");
+  CHECK(hf({"vision.embed_tokens.weight", "vision.norm.weight"}) == "(unmapped)");
+}
+
+TEST_CASE("the norm after attention has its meaning by its layer") {
+  const std::string_view after = "model.layers.1.post_attention_layernorm.weight";
+  CHECK(hf({after}) == "layers.1.ffn_norm.weight");
+  CHECK(hf({"model.layers.1.post_feedforward_layernorm.weight", after}) ==
+        "layers.1.post_attention_norm.weight");
+  CHECK(hf({"model.layers.2.post_feedforward_layernorm.weight", after}) ==
+        "layers.1.ffn_norm.weight");
+  CHECK(gguf({"blk.1.post_attention_norm.weight"}) == "layers.1.ffn_norm.weight");
+  CHECK(gguf({"blk.1.ffn_norm.weight", "blk.1.post_attention_norm.weight"}) ==
+        "layers.1.post_attention_norm.weight");
+  CHECK(gguf({"blk.1.post_ffw_norm.weight", "blk.1.post_attention_norm.weight"}) ==
+        "layers.1.post_attention_norm.weight");
+}
+
+TEST_CASE("names of GGUF files") {
+  CHECK(gguf({"token_embd.weight"}) == "token_embedding.weight");
+  CHECK(gguf({"rope_freqs.weight"}) == "rope_freqs.weight");
+  CHECK(gguf({"blk.7.attn_q.bias"}) == "layers.7.attention.q.bias");
+  CHECK(gguf({"blk.7.ffn_gate_exps.weight"}) == "layers.7.ffn.experts.gate.weight");
+  CHECK(gguf({"blk.7.ffn_down.3.weight"}) == "layers.7.ffn.experts.3.down.weight");
+  CHECK(gguf({"blk.7.ffn_gate_inp_shexp.weight"}) == "layers.7.ffn.shared_expert_gate.weight");
+  CHECK(gguf({"blk.7.ffn_up.weight"}, "phi3") == "layers.7.ffn.gate_up.weight");
+  CHECK(gguf({"blk.7.ffn_up.weight"}, "llama") == "layers.7.ffn.up.weight");
+  CHECK(gguf({"blk.7.ffn_gate.weight", "blk.7.ffn_up.weight"}, "glm4") == "layers.7.ffn.up.weight");
+  for (const char* name :
+       {"blk.x.attn_q.weight", "blk.0.attn_q2.weight", "blk.0.ffn_down.03.weight",
+        "blk.0.ffn_down..weight", "attn_q.weight", "v.blk.0.attn_q.weight"}) {
+    CAPTURE(name);
+    CHECK(gguf({name}) == "(unmapped)");
+  }
+}
+
+TEST_CASE("layers are sorted by their numbers") {
+  std::vector<std::string> names;
+  for (int layer = 0; layer < 120; ++layer)
+    names.push_back("layers." + std::to_string(layer) + ".x");
+  names.insert(names.end(), {"output.weight", "token_embedding.weight"});
+  std::vector<std::string> shuffled = names;
+  std::mt19937 random(1);
+  std::shuffle(shuffled.begin(), shuffled.end(), random);
+  std::sort(shuffled.begin(), shuffled.end(), name_less);
+  CHECK(shuffled == names);
+}
+
+TEST_CASE("the order of names is an order") {
+  const std::vector<std::string> names = {"",    "a",     "a0",  "a00",    "a1",   "a01",
+                                          "a10", "a9",    "a9b", "b",      "1",    "01",
+                                          "10",  "a.1.b", "a.1", "a.12.b", "a.2.b"};
+  for (const std::string& a : names) {
+    CHECK_FALSE(name_less(a, a));
+    for (const std::string& b : names) {
+      CHECK((a == b) == (!name_less(a, b) && !name_less(b, a)));
+      for (const std::string& c : names) {
+        if (name_less(a, b) && name_less(b, c)) CHECK(name_less(a, c));
+      }
+    }
+  }
+}
