@@ -251,6 +251,7 @@ GgufHeader parse(Cursor& cursor, const GgufInput& input) {
   check_magic(cursor, input.available.first(static_cast<std::size_t>(start_nbytes)));
 
   GgufHeader header;
+  header.owner = input.owner;
   header.version = read_version(cursor);
   const std::uint64_t counts_at = cursor.position();
   const auto tensors = cursor.number<std::uint64_t>();

@@ -40,7 +40,8 @@ struct GgufHeader {
   std::uint32_t alignment = 0;
   std::uint64_t data_begin = 0;  ///< in the file; the header's bytes end before
   Metadata metadata;
-  std::vector<GgufTensor> tensors;  ///< in the header's order
+  std::vector<GgufTensor> tensors;    ///< in the header's order
+  std::shared_ptr<const void> owner;  ///< of the bytes that names are views of; may be null
 };
 
 /// What a GGUF header is parsed from.
@@ -50,7 +51,7 @@ struct GgufInput {
   std::filesystem::path path;  ///< for error texts
   Limits limits;
   bool allow_gaps = false;  ///< whether tensors may have unused bytes between them
-  /// Keeps `available` alive for as long as metadata lives. Null: the caller does.
+  /// Keeps `available` alive for as long as header and metadata live. Null: the caller does.
   std::shared_ptr<const void> owner;
 };
 

@@ -1,0 +1,197 @@
+#include "weights/gguf_set.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/text.hpp"
+#include "weights/fail.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kNoKey = "split.no";
+constexpr std::string_view kCountKey = "split.count";
+constexpr std::string_view kTensorsKey = "split.tensors.count";
+
+/// STEM-00001-of-00003.gguf, taken apart; numbers from 1 on.
+struct PartName {
+  std::u8string stem;
+  std::uint32_t number = 0;
+  std::uint32_t count = 0;
+};
+
+constexpr std::size_t kDigits = 5;
+
+std::optional<std::uint32_t> number_of(std::u8string_view digits) {
+  std::uint32_t number = 0;
+  for (const char8_t c : digits) {
+    if (c < u8'0' || c > u8'9') return std::nullopt;
+    number = number * 10 + static_cast<std::uint32_t>(c - u8'0');
+  }
+  return number;
+}
+
+std::optional<PartName> part_name_of(const fs::path& path) {
+  constexpr std::u8string_view kOf = u8"-of-";
+  constexpr std::u8string_view kEnd = u8".gguf";
+  constexpr std::size_t kTail = 1 + kDigits + kOf.size() + kDigits + kEnd.size();
+  const std::u8string name = path.filename().u8string();
+  if (name.size() < kTail) return std::nullopt;
+  const std::u8string_view tail = std::u8string_view(name).substr(name.size() - kTail);
+  if (tail[0] != u8'-' || tail.substr(1 + kDigits, kOf.size()) != kOf || !tail.ends_with(kEnd)) {
+    return std::nullopt;
+  }
+  const auto number = number_of(tail.substr(1, kDigits));
+  const auto count = number_of(tail.substr(1 + kDigits + kOf.size(), kDigits));
+  if (!number || !count) return std::nullopt;
+  return PartName{name.substr(0, name.size() - kTail), *number, *count};
+}
+
+/// The path of part `number` beside `path`.
+fs::path part_path(const fs::path& path, const PartName& name, std::uint32_t number) {
+  std::array<char, 32> tail{};
+  const int size =
+      std::snprintf(tail.data(), tail.size(), "-%05u-of-%05u.gguf", number, name.count);
+  return path.parent_path() / fs::path(name.stem + std::u8string(tail.data(), tail.data() + size));
+}
+
+/// A number that a part says of its set.
+std::uint64_t split_number(const GgufFile& file, std::string_view key) {
+  const MetaValue* const value = file.header().metadata.find(key);
+  if (value == nullptr) {
+    fail(Errc::config, file.path(), key, "this part of a split model does not say it");
+  }
+  const auto number = value->as_uint64();
+  if (!number) {
+    fail(Errc::config, file.path(), key,
+         "it must be a number from 0 on, and is of type " + std::string(name(value->type())));
+  }
+  return *number;
+}
+
+/// How many parts the file's set has; 1 when it is not split.
+std::uint64_t part_count(const GgufFile& file) {
+  if (file.header().metadata.find(kCountKey) == nullptr) return 1;
+  return std::max<std::uint64_t>(split_number(file, kCountKey), 1);
+}
+
+void check_part(const GgufFile& file, std::uint64_t index, std::uint64_t count) {
+  const auto check = [&](std::string_view key, std::uint64_t wanted) {
+    const std::uint64_t found = split_number(file, key);
+    if (found == wanted) return;
+    fail(Errc::config, file.path(), key,
+         "it is " + std::to_string(found) + ", by the file's name and the other parts it must be " +
+             std::to_string(wanted));
+  };
+  check(kCountKey, count);
+  check(kNoKey, index);
+}
+
+/// Opens the part of that path, or says which one is missing.
+GgufFile open_part(const fs::path& path, const GgufOptions& options, const std::string& which) {
+  std::error_code error;
+  if (fs::status(path, error).type() == fs::file_type::not_found) {
+    fail(Errc::missing_shard, path, {}, which + " is not there");
+  }
+  return {path, options};
+}
+
+/// All parts of the set that `opened` is of, in order.
+std::vector<GgufFile> open_parts(GgufFile opened, std::uint64_t count, const GgufOptions& options) {
+  const fs::path path = opened.path();
+  const std::string parts = std::to_string(count) + " parts";
+  if (count > options.limits.parts) {
+    fail(Errc::limit, path, kCountKey,
+         "the model has " + parts + ", at most " + std::to_string(options.limits.parts) +
+             " are allowed");
+  }
+  const auto name = part_name_of(path);
+  if (!name) {
+    fail(Errc::missing_shard, path, {},
+         "this is one of " + parts +
+             ", and the others cannot be found: its name does not end as in " +
+             "-00001-of-00003.gguf");
+  }
+  if (name->count != count || name->number == 0 || name->number > count) {
+    fail(Errc::config, path, kCountKey, "the model has " + parts + ", and its name says otherwise");
+  }
+  std::vector<GgufFile> files;
+  for (std::uint32_t number = 1; number <= count; ++number) {
+    const std::string which = "part " + std::to_string(number) + " of " + std::to_string(count);
+    files.push_back(number == name->number
+                        ? std::move(opened)
+                        : open_part(part_path(path, *name, number), options, which));
+    check_part(files.back(), number - 1, count);
+  }
+  return files;
+}
+
+void check_tensor_count(std::span<const GgufFile> files, std::uint64_t found) {
+  for (const GgufFile& file : files) {
+    const std::uint64_t claimed = split_number(file, kTensorsKey);
+    if (claimed == found) continue;
+    fail(Errc::config, file.path(), kTensorsKey,
+         "it is " + grouped(claimed) + ", all parts together have " + grouped(found) + " tensors");
+  }
+}
+
+}  // namespace
+
+GgufSet::GgufSet(const fs::path& path, const GgufOptions& options) {
+  GgufFile opened(path, options);
+  const std::uint64_t count = part_count(opened);
+  if (count > 1) {
+    files_ = open_parts(std::move(opened), count, options);
+  } else {
+    files_.push_back(std::move(opened));
+  }
+  for (const GgufFile& file : files_) {
+    for (const GgufTensor& tensor : file.header().tensors) tensors_.push_back({&file, &tensor});
+  }
+  const auto name_of = [&](std::size_t i) { return tensors_[i].tensor->name; };
+  if (const auto twice = index_.build(tensors_.size(), name_of)) {
+    fail(Errc::duplicate, tensors_[twice->first].file->path(), name_of(twice->first),
+         "a tensor of that name stands in `" +
+             shown(tensors_[twice->second].file->path().filename()) + "` too");
+  }
+  if (count > 1) check_tensor_count(files_, tensors_.size());
+}
+
+const GgufSource* GgufSet::find(std::string_view name) const noexcept {
+  const auto at = index_.find(name, [&](std::size_t i) { return tensors_[i].tensor->name; });
+  return at ? &tensors_[*at] : nullptr;
+}
+
+std::optional<fs::path> find_gguf(const fs::path& directory) {
+  // A model's name: the stem and count of a set, or the file's own.
+  const auto model_of = [](const fs::path& path) {
+    const auto part = part_name_of(path);
+    return part ? part_path({}, *part, 0).u8string() : path.filename().u8string();
+  };
+  std::optional<fs::path> found;
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+      const fs::path& path = entry.path();
+      // Hidden files: what macOS puts beside each file on foreign disks.
+      if (path.extension() != ".gguf" || path.filename().u8string().starts_with(u8'.')) continue;
+      if (!entry.is_regular_file()) continue;
+      if (found && model_of(*found) != model_of(path)) {
+        fail(Errc::unsupported, directory, {},
+             "there are several GGUF models, among them `" + shown(found->filename()) + "` and `" +
+                 shown(path.filename()) + "`: name one of them");
+      }
+      if (!found || path < *found) found = path;
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error(Errc::io, directory, {}, 0, error.code().message(), error.code().value());
+  }
+  return found;
+}
+
+}  // namespace safetensors::weights
