@@ -1,4 +1,4 @@
-"""Writes src/weights/dequant/iq_grids.cpp: python3 scripts/iq_grids.py > src/weights/dequant/iq_grids.cpp
+"""Prints src/weights/dequant/iq_grids.cpp.
 
 GGUF's IQ types choose rows of a grid by number. Which rows a grid has, and in which order, is part
 of the format: no formula gives them. This reads them out of the package gguf (0.19.0), which needs
@@ -8,8 +8,8 @@ to be installed, and prints them in our own packing. Run it again only if the fo
 import gguf
 from gguf import quants
 
-HEAD = """// The grids of GGUF's IQ types: numbers of the format, printed by scripts/iq_grids.py, which read
-// them out of the Python package gguf {version}. Do not edit.
+HEAD = """// The grids of GGUF's IQ types: numbers of the format. Printed by scripts/iq_grids.py,
+// which reads them out of the Python package gguf {version}. Do not edit.
 #include "weights/dequant/iq_grids.hpp"
 
 namespace safetensors::weights {{

@@ -1,5 +1,5 @@
-// The grids of GGUF's IQ types: numbers of the format, printed by scripts/iq_grids.py, which read
-// them out of the Python package gguf 0.19.0. Do not edit.
+// The grids of GGUF's IQ types: numbers of the format. Printed by scripts/iq_grids.py,
+// which reads them out of the Python package gguf 0.19.0. Do not edit.
 #include "weights/dequant/iq_grids.hpp"
 
 namespace safetensors::weights {
