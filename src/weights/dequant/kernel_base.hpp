@@ -14,12 +14,13 @@
 #include <cstring>
 
 #include "weights/dequant/code_tables.hpp"
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
 #if defined(__GNUC__)
 #define SAFETENSORS_INLINE inline __attribute__((always_inline))
+#define SAFETENSORS_INLINE_LAMBDA __attribute__((always_inline))
 #define SAFETENSORS_RESTRICT __restrict__
 #else
 #define SAFETENSORS_INLINE inline
@@ -70,6 +71,16 @@ SAFETENSORS_INLINE void store_bytes(void* to, U64 value) noexcept {
 
 SAFETENSORS_INLINE float to_float(int v) noexcept { return static_cast<float>(v); }
 
+#if defined(__aarch64__) && defined(__GNUC__)
+
+SAFETENSORS_INLINE float f16_to_f32(U16 half) noexcept { return bits_as<__fp16>(half); }
+
+SAFETENSORS_INLINE U16 f32_to_f16(float value) noexcept {
+  return bits_as<U16>(static_cast<__fp16>(value));
+}
+
+#else
+
 SAFETENSORS_INLINE float f16_to_f32(U16 half) noexcept {
   const U32 sign = static_cast<U32>(half & 0x8000U) << 16;
   const U32 rest = static_cast<U32>(half & 0x7FFFU) << 13;
@@ -79,14 +90,6 @@ SAFETENSORS_INLINE float f16_to_f32(U16 half) noexcept {
   const U32 finite = rest < 0x00800000U ? bits_as<U32>(low) : high;
   // F16C makes signalling NaNs quiet.
   return bits_as<float>(sign | finite | (rest > 0x0F800000U ? 0x00400000U : 0U));
-}
-
-SAFETENSORS_INLINE float load_f16(const U8* from) noexcept {
-#if defined(__F16C__)
-  return _cvtsh_ss(load<U16>(from));
-#else
-  return f16_to_f32(load<U16>(from));
-#endif
 }
 
 SAFETENSORS_INLINE U16 f32_to_f16(float value) noexcept {
@@ -101,6 +104,16 @@ SAFETENSORS_INLINE U16 f32_to_f16(float value) noexcept {
   half = magnitude >= 0x477FF000U ? 0x7C00U : half;
   half = magnitude > 0x7F800000U ? nan : half;
   return static_cast<U16>(sign | half);
+}
+
+#endif
+
+SAFETENSORS_INLINE float load_f16(const U8* from) noexcept {
+#if defined(__F16C__)
+  return _cvtsh_ss(load<U16>(from));
+#else
+  return f16_to_f32(load<U16>(from));
+#endif
 }
 
 SAFETENSORS_INLINE U16 f32_to_bf16(float value) noexcept {
@@ -123,11 +136,14 @@ SAFETENSORS_INLINE U64 spread_bits(U32 bits) noexcept {
   return ((copies & 0x8040201008040201U) + 0x7F7F7F7F7F7F7F7FU) & 0x8080808080808080U;
 }
 
-/// y[i] = d * q[i]
-template <std::size_t count>
-SAFETENSORS_INLINE void scale(const I8* SAFETENSORS_RESTRICT q, float d,
-                              float* SAFETENSORS_RESTRICT y) noexcept {
-  for (std::size_t i = 0; i < count; ++i) y[i] = d * to_float(q[i]);
+/// E4M3, whose largest code is NaN.
+SAFETENSORS_INLINE float e4m3_to_f32(U32 code) noexcept {
+  const U32 magnitude = code & 0x7FU;
+  const float low = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-9F;
+  const U32 high = (magnitude << 20) + (120U << 23);
+  U32 bits = magnitude < 8 ? bits_as<U32>(low) : high;
+  bits = magnitude == 0x7F ? 0x7FC00000U : bits;
+  return bits_as<float>(bits | (code & 0x80U) << 24);
 }
 
 }  // namespace safetensors::weights::SAFETENSORS_VARIANT

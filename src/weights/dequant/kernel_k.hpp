@@ -1,7 +1,7 @@
 // GGUF's types of super-blocks of 256 values: K-quants and ternary ones.
 #pragma once
 
-#include "weights/dequant/kernel_base.hpp"
+#include "weights/dequant/kernel_lanes.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 
@@ -11,12 +11,15 @@ inline void q2_k(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
     const float d = load_f16(x + 80);
     const float m = load_f16(x + 82);
     const U8* sc = x;
-    for (const U8* q = x + 16; q != x + 80; q += 32) {
+    for (const U8* from = x + 16; from != x + 80; from += 32) {
+      const Bytes halves[2] = {load_bytes(from), load_bytes(from + 16)};
       for (int shift = 0; shift < 8; shift += 2) {
-        for (int half = 0; half < 32; half += 16, ++sc, y += 16) {
+        for (const Bytes& half : halves) {
           const float dl = d * to_float(*sc & 15);
           const float ml = m * to_float(*sc >> 4);
-          for (int l = 0; l < 16; ++l) y[l] = dl * to_float((q[half + l] >> shift) & 3) - ml;
+          store(unsigned_floats(down(half, shift) & all(3)) * dl + -ml, y);
+          ++sc;
+          y += 16;
         }
       }
     }
@@ -25,24 +28,20 @@ inline void q2_k(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
 
 inline void q3_k(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                  float* SAFETENSORS_RESTRICT y) noexcept {
-  for (; count != 0; --count, x += 110) {
+  for (; count != 0; --count, x += 110, y += 256) {
     const float d = load_f16(x + 108);
+    const Bytes high[2] = {load_bytes(x), load_bytes(x + 16)};
     const U8* packed = x + 96;
-    int block = 0;
-    for (const U8* q = x + 32; q != x + 96; q += 32) {
-      for (int shift = 0; shift < 8; shift += 2) {
-        // The bit of `high` is inverted: where it is clear, 4 is taken away.
-        const int bit = block / 2;
-        for (int half = 0; half < 32; half += 16, ++block, y += 16) {
-          const int low4 = (packed[block % 8] >> (block / 8 * 4)) & 15;
-          const int high2 = (packed[8 + block % 4] >> (block / 4 * 2)) & 3;
-          const float dl = d * to_float((low4 | (high2 << 4)) - 32);
-          const U8* high = x + half;
-          for (int l = 0; l < 16; ++l) {
-            const int q3 = ((q[half + l] >> shift) & 3) | (((high[l] >> bit) & 1) << 2);
-            y[l] = dl * to_float(q3 - 4);
-          }
-        }
+    for (int part = 0; part < 8; ++part) {
+      for (int half = 0; half < 2; ++half) {
+        const int block = 2 * part + half;
+        const int low4 = (packed[block % 8] >> (block / 8 * 4)) & 15;
+        const int high2 = (packed[8 + block % 4] >> (block / 4 * 2)) & 3;
+        const float dl = d * to_float((low4 | (high2 << 4)) - 32);
+        const Bytes low = load_bytes(x + 32 + part / 4 * 32 + 16 * half);
+        // The third bit is inverted: where it is clear, 4 is taken away.
+        const Bytes q = (down(low, part % 4 * 2) & all(3)) | up(down(high[half], part) & all(1), 2);
+        store(signed_floats(q - all(4)) * dl, y + 16 * block);
       }
     }
   }
@@ -65,12 +64,14 @@ inline void q4_k(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
   for (; count != 0; --count, x += 144) {
     const float d = load_f16(x);
     const float m = load_f16(x + 2);
-    const U8* q = x + 16;
-    for (int j = 0; j < 8; j += 2, q += 32, y += 64) {
+    for (int j = 0; j < 8; j += 2, y += 64) {
       const ScaleMin low = scale_min(x + 4, j, d, m);
       const ScaleMin high = scale_min(x + 4, j + 1, d, m);
-      for (int l = 0; l < 32; ++l) y[l] = low.scale * to_float(q[l] & 15) - low.min;
-      for (int l = 0; l < 32; ++l) y[l + 32] = high.scale * to_float(q[l] >> 4) - high.min;
+      for (int half = 0; half < 32; half += 16) {
+        const BytePair q = nibbles(load_bytes(x + 16 + 16 * j + half));
+        store(unsigned_floats(q.first) * low.scale + -low.min, y + half);
+        store(unsigned_floats(q.second) * high.scale + -high.min, y + half + 32);
+      }
     }
   }
 }
@@ -80,18 +81,16 @@ inline void q5_k(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
   for (; count != 0; --count, x += 176) {
     const float d = load_f16(x);
     const float m = load_f16(x + 2);
-    const U8* fifth = x + 16;
-    const U8* q = x + 48;
-    for (int j = 0; j < 8; j += 2, q += 32, y += 64) {
+    for (int j = 0; j < 8; j += 2, y += 64) {
       const ScaleMin low = scale_min(x + 4, j, d, m);
       const ScaleMin high = scale_min(x + 4, j + 1, d, m);
-      for (int l = 0; l < 32; ++l) {
-        const int q5 = (q[l] & 15) | (((fifth[l] >> j) & 1) << 4);
-        y[l] = low.scale * to_float(q5) - low.min;
-      }
-      for (int l = 0; l < 32; ++l) {
-        const int q5 = (q[l] >> 4) | (((fifth[l] >> (j + 1)) & 1) << 4);
-        y[l + 32] = high.scale * to_float(q5) - high.min;
+      for (int half = 0; half < 32; half += 16) {
+        const Bytes fifth = load_bytes(x + 16 + half);
+        const BytePair q = nibbles(load_bytes(x + 48 + 16 * j + half));
+        const Bytes first = q.first | up(down(fifth, j) & all(1), 4);
+        const Bytes second = q.second | up(down(fifth, j + 1) & all(1), 4);
+        store(unsigned_floats(first) * low.scale + -low.min, y + half);
+        store(unsigned_floats(second) * high.scale + -high.min, y + half + 32);
       }
     }
   }
@@ -102,23 +101,15 @@ inline void q6_k(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
   for (; count != 0; --count, x += 210) {
     const float d = load_f16(x + 208);
     for (int part = 0; part < 2; ++part, y += 128) {
-      const U8* low = x + 64 * part;
-      const U8* high = x + 128 + 32 * part;
-      const U8* sc = x + 192 + 8 * part;
       for (int half = 0; half < 2; ++half) {
-        const float d0 = d * to_float(static_cast<I8>(sc[half]));
-        const float d1 = d * to_float(static_cast<I8>(sc[half + 2]));
-        const float d2 = d * to_float(static_cast<I8>(sc[half + 4]));
-        const float d3 = d * to_float(static_cast<I8>(sc[half + 6]));
-        const U8* a = low + 16 * half;
-        const U8* b = a + 32;
-        const U8* h = high + 16 * half;
-        float* to = y + 16 * half;
-        for (int l = 0; l < 16; ++l) {
-          to[l] = d0 * to_float(((a[l] & 15) | ((h[l] & 3) << 4)) - 32);
-          to[l + 32] = d1 * to_float(((b[l] & 15) | (((h[l] >> 2) & 3) << 4)) - 32);
-          to[l + 64] = d2 * to_float(((a[l] >> 4) | (((h[l] >> 4) & 3) << 4)) - 32);
-          to[l + 96] = d3 * to_float(((b[l] >> 4) | ((h[l] >> 6) << 4)) - 32);
+        const BytePair a = nibbles(load_bytes(x + 64 * part + 16 * half));
+        const BytePair b = nibbles(load_bytes(x + 64 * part + 16 * half + 32));
+        const Bytes high = load_bytes(x + 128 + 32 * part + 16 * half);
+        const Bytes low[4] = {a.first, b.first, a.second, b.second};
+        for (int k = 0; k < 4; ++k) {
+          const Bytes q = low[k] | up(down(high, 2 * k) & all(3), 4);
+          const float dl = d * to_float(static_cast<I8>(x[192 + 8 * part + half + 2 * k]));
+          store(signed_floats(q - all(32)) * dl, y + 16 * half + 32 * k);
         }
       }
     }

@@ -3,83 +3,62 @@
 
 #include "weights/dequant/kernel_blocks.hpp"
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
-#define SAFETENSORS_HAS_VECTORS 1
-#endif
-#endif
-
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 
-/// Eight values of `bits` bits, the first from the low end: `bits` bytes.
+/// Eight values of `bits` bits, the first from the low end, to a byte each: halves are moved apart,
+/// then quarters, then eighths.
 template <int bits>
-SAFETENSORS_INLINE U64 load_eight(const U8* from) noexcept {
-  U64 value = 0;
-  for (int i = 0; i < bits; ++i) value |= static_cast<U64>(from[i]) << (8 * i);
-  return value;
-}
-
-/// 32 values, which fill `bits` words whatever their width.
-template <int bits>
-SAFETENSORS_INLINE void affine_by_eights(const U8* from, float s, float b,
-                                         float* SAFETENSORS_RESTRICT y) noexcept {
-  for (int part = 0; part < 4; ++part) {
-    const U64 eight = load_eight<bits>(from + bits * part);
-    for (int j = 0; j < 8; ++j) {
-      const U64 q = (eight >> (bits * j)) & ((1U << bits) - 1);
-      y[8 * part + j] = s * to_float(static_cast<int>(q)) + b;
-    }
+SAFETENSORS_INLINE U64 eight_bytes(const U8* from) noexcept {
+  U64 x = 0;
+  for (int i = 0; i < bits; ++i) x |= static_cast<U64>(from[i]) << (8 * i);
+  if constexpr (bits < 8) {
+    constexpr U64 kOne = (U64{1} << bits) - 1;
+    constexpr U64 kTwo = kOne | kOne << bits;
+    constexpr U64 kFour = kTwo | kTwo << (2 * bits);
+    constexpr U64 kTwoOfEach = kTwo | kTwo << 32;
+    constexpr U64 kOneOfEach = kOne * 0x0001000100010001U;
+    x = (x & kFour) | (x & kFour << (4 * bits)) << (32 - 4 * bits);
+    x = (x & kTwoOfEach) | (x & kTwoOfEach << (2 * bits)) << (16 - 2 * bits);
+    x = (x & kOneOfEach) | (x & kOneOfEach << bits) << (8 - bits);
   }
+  return x;
 }
 
-#if defined(SAFETENSORS_HAS_VECTORS)
+#if defined(__AVX2__)
 
-using Words = U32 __attribute__((vector_size(32)));
-using Ints = std::int32_t __attribute__((vector_size(32)));
-using Floats = float __attribute__((vector_size(32)));
-
-/// Values first ... first + 7 of the 32 in `words`: the words they begin and end in side by side,
-/// then each shifted to its place.
-template <int bits, int first>
-SAFETENSORS_INLINE void affine_eight(const Words& words, float s, float b, float* y) noexcept {
-#define SAFETENSORS_BIT(j) ((first + (j)) * bits)
-#define SAFETENSORS_WORD(j) (SAFETENSORS_BIT(j) / 32)
-#define SAFETENSORS_NEXT(j) (SAFETENSORS_WORD(j) < 7 ? SAFETENSORS_WORD(j) + 1 : 7)
-#define SAFETENSORS_EACH(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)
-#define SAFETENSORS_DOWN(j) U32{SAFETENSORS_BIT(j) % 32}
-#define SAFETENSORS_UP(j) U32{(32 - SAFETENSORS_BIT(j) % 32) % 32}
-#define SAFETENSORS_CROSSES(j) (SAFETENSORS_BIT(j) % 32 + bits > 32 ? ~U32{0} : U32{0})
-  Words q = __builtin_shufflevector(words, words, SAFETENSORS_EACH(SAFETENSORS_WORD)) >>
-            Words{SAFETENSORS_EACH(SAFETENSORS_DOWN)};
-  if constexpr (32 % bits != 0) {
-    const Words next = __builtin_shufflevector(words, words, SAFETENSORS_EACH(SAFETENSORS_NEXT));
-    q |= (next << Words{SAFETENSORS_EACH(SAFETENSORS_UP)}) &
-         Words{SAFETENSORS_EACH(SAFETENSORS_CROSSES)};
-  }
-#undef SAFETENSORS_BIT
-#undef SAFETENSORS_WORD
-#undef SAFETENSORS_NEXT
-#undef SAFETENSORS_EACH
-#undef SAFETENSORS_DOWN
-#undef SAFETENSORS_UP
-#undef SAFETENSORS_CROSSES
-  q &= (1U << bits) - 1;
-  const Floats values = __builtin_convertvector(reinterpret_cast<Ints>(q), Floats) * s + b;
-  std::memcpy(y, &values, sizeof values);
-}
-
-/// Reads 32 bytes, however few of them count: a load of fewer takes a detour through memory.
+/// Where eight values of `bits` bits begin, in lanes of 32 bits.
 template <int bits>
-SAFETENSORS_INLINE void affine_32(const U8* from, float s, float b, float* y) noexcept {
-  Words words;
-  std::memcpy(&words, from, sizeof words);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  words = (words >> 24) | ((words >> 8) & 0xFF00U) | ((words << 8) & 0xFF0000U) | (words << 24);
-#endif
-  affine_eight<bits, 0>(words, s, b, y);
-  affine_eight<bits, 8>(words, s, b, y + 8);
-  affine_eight<bits, 16>(words, s, b, y + 16);
-  affine_eight<bits, 24>(words, s, b, y + 24);
+struct Places {
+  I8 bytes[32];
+  std::int32_t shifts[8];
+};
+
+template <int bits>
+constexpr Places<bits> make_places() {
+  Places<bits> places{};
+  for (int j = 0; j < 8; ++j) {
+    const int byte = j * bits / 8;
+    places.shifts[j] = j * bits % 8;
+    // A value lies in two bytes at most; -1 stands for a byte of zeros.
+    const int next = places.shifts[j] + bits > 8 ? byte + 1 : -1;
+    places.bytes[4 * j] = static_cast<I8>(byte);
+    places.bytes[4 * j + 1] = static_cast<I8>(next);
+    places.bytes[4 * j + 2] = -1;
+    places.bytes[4 * j + 3] = -1;
+  }
+  return places;
+}
+
+/// Reads 16 bytes, however few of them count.
+template <int bits>
+SAFETENSORS_INLINE __m256 eight_floats(const U8* from) noexcept {
+  static constexpr Places<bits> kPlaces = make_places<bits>();
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(kPlaces.bytes));
+  const __m256i shifts = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(kPlaces.shifts));
+  const __m256i all_bytes =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
+  const __m256i q = _mm256_srlv_epi32(_mm256_shuffle_epi8(all_bytes, bytes), shifts);
+  return _mm256_cvtepi32_ps(_mm256_and_si256(q, _mm256_set1_epi32((1 << bits) - 1)));
 }
 
 #endif
@@ -88,53 +67,96 @@ template <int bits>
 void affine(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t groups,
             std::size_t group_size, const float* scales, const float* biases,
             float* SAFETENSORS_RESTRICT y) noexcept {
+  (void)end;
   for (std::size_t g = 0; g < groups; ++g) {
     const float s = scales[g];
     const float b = biases[g];
+    // 32 values fill whole words, whatever their width.
     for (std::size_t i = 0; i < group_size; i += 32, codes += 4 * bits, y += 32) {
-#if defined(SAFETENSORS_HAS_VECTORS)
-      if (end - codes >= 32) {
-        affine_32<bits>(codes, s, b, y);
+      if constexpr (bits == 8) {
+        store(unsigned_floats(load_bytes(codes)) * s + b, y);
+        store(unsigned_floats(load_bytes(codes + 16)) * s + b, y + 16);
+        continue;
+      }
+      if constexpr (bits == 4) {
+        const BytePair halves = nibbles(load_bytes(codes));
+        const BytePair q = interleave<1>(halves.first, halves.second);
+        store(unsigned_floats(q.first) * s + b, y);
+        store(unsigned_floats(q.second) * s + b, y + 16);
+        continue;
+      }
+#if defined(__AVX2__)
+      if (end - codes >= 3 * bits + 16) {
+        for (int k = 0; k < 4; ++k) {
+          const __m256 q = eight_floats<bits>(codes + k * bits);
+          _mm256_storeu_ps(y + 8 * k, q * s + b);
+        }
         continue;
       }
 #endif
-      affine_by_eights<bits>(codes, s, b, y);
+      for (int k = 0; k < 4; k += 2) {
+        const Bytes q =
+            join(eight_bytes<bits>(codes + k * bits), eight_bytes<bits>(codes + (k + 1) * bits));
+        store(unsigned_floats(q) * s + b, y + 8 * k);
+      }
     }
   }
 }
 
 /// Codes of groups of 16 or 32 values, the first of a byte in its low half.
-inline void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t groups,
+inline void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::size_t groups,
                 std::size_t group_size, const float* scales, const float* /*biases*/,
                 float* SAFETENSORS_RESTRICT y) noexcept {
-  const std::size_t nbytes = groups * group_size / 2;
-  (void)end;
-  std::size_t done = 0;
-  for (; done + 16 <= nbytes; done += 16, y += 32) {
-    I8 halves[32];
-    I8 q[32];
-    look_up(codes + done, kTwiceE2M1, halves);
-    for (int j = 0; j < 16; ++j) {
-      q[2 * j] = halves[j];
-      q[2 * j + 1] = halves[j + 16];
-    }
-    const float first = scales[done * 2 / group_size];
-    const float second = scales[(done * 2 + 16) / group_size];
-    for (int j = 0; j < 16; ++j) y[j] = to_float(q[j]) * 0.5F * first;
-    for (int j = 16; j < 32; ++j) y[j] = to_float(q[j]) * 0.5F * second;
+  const std::size_t step = group_size == 16 ? 1 : 0;  // from the scale of 16 values to the next
+  while (groups > step) {
+    const BytePair halves = nibbles(load_bytes(codes));
+    const BytePair q = interleave<1>(halves.first, halves.second);
+    store(e2m1_floats(q.first) * scales[0], y);
+    store(e2m1_floats(q.second) * scales[step], y + 16);
+    codes += 16;
+    y += 32;
+    scales += step + 1;
+    groups -= step + 1;
   }
-  for (; done < nbytes; ++done, y += 2) {
-    const float s = scales[done * 2 / group_size];
-    y[0] = to_float(kTwiceE2M1.values[codes[done] & 15]) * 0.5F * s;
-    y[1] = to_float(kTwiceE2M1.values[codes[done] >> 4]) * 0.5F * s;
-  }
+  if (groups == 0) return;
+  const BytePair halves = nibbles(join(load<U64>(codes), 0));
+  store(e2m1_floats(interleave<1>(halves.first, halves.second).first) * scales[0], y);
 }
+
+#if defined(__AVX2__)
+
+/// Sixteen values of E4M3, by way of F16, which has the same layout but for its exponent's offset
+/// of 8 more, and does subnormal numbers in hardware.
+SAFETENSORS_INLINE Values e4m3_floats(const U8* from) noexcept {
+  const __m256i codes =
+      _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
+  const __m256i mask = _mm256_set1_epi16(0x7F);
+  const __m256i magnitudes = _mm256_and_si256(codes, mask);
+  // A code of NaN gets all bits, which is NaN in F16.
+  const __m256i halves =
+      _mm256_or_si256(_mm256_or_si256(_mm256_slli_epi16(magnitudes, 7),
+                                      _mm256_slli_epi16(_mm256_andnot_si256(mask, codes), 8)),
+                      _mm256_srli_epi16(_mm256_cmpeq_epi16(magnitudes, mask), 1));
+  Values to;
+  to.lanes[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  to.lanes[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+  return to * 256.0F;
+}
+
+#endif
 
 inline void fp8(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::size_t groups,
                 std::size_t group_size, const float* scales, const float* /*biases*/,
                 float* SAFETENSORS_RESTRICT y) noexcept {
-  for (std::size_t g = 0; g < groups; ++g, codes += group_size, y += group_size) {
-    for (std::size_t i = 0; i < group_size; ++i) y[i] = kE4M3Values.values[codes[i]] * scales[g];
+  for (; groups != 0; --groups, ++scales) {
+    const float s = *scales;
+#if defined(__AVX2__)
+    for (std::size_t i = 0; i < group_size; i += 16) store(e4m3_floats(codes + i) * s, y + i);
+#else
+    for (std::size_t i = 0; i < group_size; ++i) y[i] = e4m3_to_f32(codes[i]) * s;
+#endif
+    codes += group_size;
+    y += group_size;
   }
 }
 

@@ -1,9 +1,10 @@
-# How the inner loops of dequantising are compiled: for speed in every build, and without fused
-# multiplication and addition, so that all machines give the same bits.
+# How the inner loops of dequantising are compiled: for speed in every build; without fused
+# multiplication and addition, so that all machines give the same bits; and such that a compiler may
+# compute both sides of a choice, whose exceptions nobody looks at.
 include(CheckCXXSourceCompiles)
 set(kernel_options "")
 if(NOT MSVC)
-  set(kernel_options -O3 -ffp-contract=off)
+  set(kernel_options -O3 -ffp-contract=off -fno-trapping-math)
 endif()
 set(kernel_folder ${CMAKE_CURRENT_SOURCE_DIR}/dequant)
 set_source_files_properties(${kernel_folder}/kernels_baseline.cpp PROPERTIES

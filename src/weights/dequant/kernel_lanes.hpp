@@ -1,0 +1,244 @@
+// Sixteen bytes, and the sixteen floats that are made of them: what most kernels work with. Three
+// ways: GCC's and clang's vectors, with x86's instructions where those have no name in the
+// language; and plain arrays for other compilers.
+#pragma once
+
+#include "weights/dequant/kernel_base.hpp"
+
+#if defined(__AVX512F__)
+#define SAFETENSORS_LANE_NBYTES 64
+#elif defined(__AVX2__)
+#define SAFETENSORS_LANE_NBYTES 32
+#else
+#define SAFETENSORS_LANE_NBYTES 16
+#endif
+
+namespace safetensors::weights::SAFETENSORS_VARIANT {
+
+#if defined(__GNUC__)
+
+using Bytes = U8 __attribute__((vector_size(16)));
+using Pairs = U16 __attribute__((vector_size(16)));
+using Lane = float __attribute__((vector_size(SAFETENSORS_LANE_NBYTES)));
+
+SAFETENSORS_INLINE Bytes all(U8 byte) noexcept { return Bytes{} + byte; }
+
+/// Bytes shifted by less than 8. Their upper `count` bits come from a neighbour: mask them off.
+SAFETENSORS_INLINE Bytes down(Bytes bytes, int count) noexcept {
+  return reinterpret_cast<Bytes>(reinterpret_cast<Pairs>(bytes) >> static_cast<U16>(count));
+}
+
+/// The same the other way: the upper `count` bits must be clear.
+SAFETENSORS_INLINE Bytes up(Bytes bytes, int count) noexcept {
+  return reinterpret_cast<Bytes>(reinterpret_cast<Pairs>(bytes) << static_cast<U16>(count));
+}
+
+#else
+
+struct Bytes {
+  U8 b[16];
+};
+struct Lane {
+  float f[SAFETENSORS_LANE_NBYTES / 4];
+};
+
+#define SAFETENSORS_EACH_BYTE(expression)                             \
+  Bytes to;                                                           \
+  for (int i = 0; i < 16; ++i) to.b[i] = static_cast<U8>(expression); \
+  return to
+inline Bytes operator&(const Bytes& x, const Bytes& y) noexcept {
+  SAFETENSORS_EACH_BYTE(x.b[i] & y.b[i]);
+}
+inline Bytes operator|(const Bytes& x, const Bytes& y) noexcept {
+  SAFETENSORS_EACH_BYTE(x.b[i] | y.b[i]);
+}
+inline Bytes operator^(const Bytes& x, const Bytes& y) noexcept {
+  SAFETENSORS_EACH_BYTE(x.b[i] ^ y.b[i]);
+}
+inline Bytes operator+(const Bytes& x, const Bytes& y) noexcept {
+  SAFETENSORS_EACH_BYTE(x.b[i] + y.b[i]);
+}
+inline Bytes operator-(const Bytes& x, const Bytes& y) noexcept {
+  SAFETENSORS_EACH_BYTE(x.b[i] - y.b[i]);
+}
+inline Bytes all(U8 byte) noexcept { SAFETENSORS_EACH_BYTE(byte); }
+inline Bytes down(const Bytes& x, int count) noexcept { SAFETENSORS_EACH_BYTE(x.b[i] >> count); }
+inline Bytes up(const Bytes& x, int count) noexcept { SAFETENSORS_EACH_BYTE(x.b[i] << count); }
+#undef SAFETENSORS_EACH_BYTE
+
+#define SAFETENSORS_EACH_FLOAT(expression)                                    \
+  Lane to;                                                                    \
+  for (int i = 0; i < SAFETENSORS_LANE_NBYTES / 4; ++i) to.f[i] = expression; \
+  return to
+inline Lane operator*(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] * y); }
+inline Lane operator+(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] + y); }
+#undef SAFETENSORS_EACH_FLOAT
+
+#endif
+
+SAFETENSORS_INLINE Bytes load_bytes(const U8* from) noexcept {
+  Bytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return bytes;
+}
+
+/// `low` are the first eight, from its low end.
+SAFETENSORS_INLINE Bytes join(U64 low, U64 high) noexcept {
+#if defined(__SSE2__) && defined(__GNUC__)
+  return reinterpret_cast<Bytes>(
+      _mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));
+#else
+  const U64 both[2] = {in_order(low), in_order(high)};
+  Bytes bytes;
+  std::memcpy(&bytes, both, sizeof bytes);
+  return bytes;
+#endif
+}
+
+/// 0xFF where the byte's bit of the lowest 16 is set, else 0.
+SAFETENSORS_INLINE Bytes mask_of(U32 bits) noexcept {
+#if defined(__SSSE3__) && defined(__GNUC__)
+  const Bytes own = join(0x8040201008040201U, 0x8040201008040201U);
+  const Bytes places = join(0, 0x0101010101010101U);
+  const auto copies = reinterpret_cast<Bytes>(_mm_shuffle_epi8(
+      _mm_cvtsi32_si128(static_cast<int>(bits)), reinterpret_cast<__m128i>(places)));
+  return reinterpret_cast<Bytes>((copies & own) == own);
+#else
+  return join((spread_bits(bits) >> 7) * 0xFF, (spread_bits(bits >> 8) >> 7) * 0xFF);
+#endif
+}
+
+/// The bytes, negated where the mask is set.
+SAFETENSORS_INLINE Bytes negated(const Bytes& bytes, const Bytes& mask) noexcept {
+  return (bytes ^ mask) - mask;
+}
+
+/// Two sets of bytes: the first and the second half of what came out.
+struct BytePair {
+  Bytes first;
+  Bytes second;
+};
+
+/// x0 y0 x1 y1 ..., by `width` bytes at a time.
+template <int width>
+SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept {
+#if defined(__SSE2__) && defined(__GNUC__)
+  const auto a = reinterpret_cast<__m128i>(x);
+  const auto b = reinterpret_cast<__m128i>(y);
+  if constexpr (width == 1) {
+    return {reinterpret_cast<Bytes>(_mm_unpacklo_epi8(a, b)),
+            reinterpret_cast<Bytes>(_mm_unpackhi_epi8(a, b))};
+  } else if constexpr (width == 2) {
+    return {reinterpret_cast<Bytes>(_mm_unpacklo_epi16(a, b)),
+            reinterpret_cast<Bytes>(_mm_unpackhi_epi16(a, b))};
+  } else {
+    static_assert(width == 8);
+    return {reinterpret_cast<Bytes>(_mm_unpacklo_epi64(a, b)),
+            reinterpret_cast<Bytes>(_mm_unpackhi_epi64(a, b))};
+  }
+#else
+  U8 from[2][16];
+  U8 to[32];
+  std::memcpy(from[0], &x, 16);
+  std::memcpy(from[1], &y, 16);
+  for (int i = 0; i < 32; ++i) to[i] = from[i / width % 2][i / (2 * width) * width + i % width];
+  return {load_bytes(to), load_bytes(to + 16)};
+#endif
+}
+
+/// The table's values of codes below 16.
+SAFETENSORS_INLINE Bytes look_up(const NibbleTable& table, const Bytes& codes) noexcept {
+#if defined(__SSSE3__) && defined(__GNUC__)
+  return reinterpret_cast<Bytes>(
+      _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(table.values)),
+                       reinterpret_cast<__m128i>(codes)));
+#else
+  U8 bytes[16];
+  std::memcpy(bytes, &codes, 16);
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<U8>(table.values[bytes[i]]);
+  return load_bytes(bytes);
+#endif
+}
+
+/// Sixteen floats.
+struct Values {
+  static constexpr int kLanes = 64 / SAFETENSORS_LANE_NBYTES;
+  Lane lanes[kLanes];
+};
+
+SAFETENSORS_INLINE Values operator*(const Values& x, float y) noexcept {
+  Values to;
+  for (int i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] * y;
+  return to;
+}
+
+SAFETENSORS_INLINE Values operator+(const Values& x, float y) noexcept {
+  Values to;
+  for (int i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] + y;
+  return to;
+}
+
+SAFETENSORS_INLINE void store(const Values& values, float* to) noexcept {
+  // One by one: copied as a whole they would go through memory.
+  for (int i = 0; i < Values::kLanes; ++i) {
+    std::memcpy(to + i * (16 / Values::kLanes), &values.lanes[i], sizeof values.lanes[i]);
+  }
+}
+
+/// As floats; `Integer` says whether the bytes have signs.
+template <typename Integer>
+SAFETENSORS_INLINE Values as_floats(const Bytes& bytes) noexcept {
+  static_assert(sizeof(Integer) == 1);
+  constexpr bool kSigned = static_cast<Integer>(-1) < 0;
+  Values to;
+#if defined(__AVX512F__)
+  const auto x = reinterpret_cast<__m128i>(bytes);
+  to.lanes[0] = _mm512_cvtepi32_ps(kSigned ? _mm512_cvtepi8_epi32(x) : _mm512_cvtepu8_epi32(x));
+#elif defined(__AVX2__)
+  const auto x = reinterpret_cast<__m128i>(bytes);
+  const __m128i y = _mm_unpackhi_epi64(x, x);
+  to.lanes[0] = _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(x) : _mm256_cvtepu8_epi32(x));
+  to.lanes[1] = _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(y) : _mm256_cvtepu8_epi32(y));
+#elif defined(__SSE2__) && defined(__GNUC__)
+  // Signed ones go to the top of their lane and come down again with their sign.
+  const auto x = reinterpret_cast<__m128i>(bytes);
+  const __m128i zero = _mm_setzero_si128();
+  const __m128i low = kSigned ? _mm_unpacklo_epi8(zero, x) : _mm_unpacklo_epi8(x, zero);
+  const __m128i high = kSigned ? _mm_unpackhi_epi8(zero, x) : _mm_unpackhi_epi8(x, zero);
+  const auto convert = [&](__m128i four) SAFETENSORS_INLINE_LAMBDA {
+    return _mm_cvtepi32_ps(kSigned ? _mm_srai_epi32(four, 24) : four);
+  };
+  const auto first = [&](__m128i eight) SAFETENSORS_INLINE_LAMBDA {
+    return kSigned ? _mm_unpacklo_epi16(zero, eight) : _mm_unpacklo_epi16(eight, zero);
+  };
+  const auto second = [&](__m128i eight) SAFETENSORS_INLINE_LAMBDA {
+    return kSigned ? _mm_unpackhi_epi16(zero, eight) : _mm_unpackhi_epi16(eight, zero);
+  };
+  to.lanes[0] = convert(first(low));
+  to.lanes[1] = convert(second(low));
+  to.lanes[2] = convert(first(high));
+  to.lanes[3] = convert(second(high));
+#else
+  Integer from[16];
+  float floats[16];
+  std::memcpy(from, &bytes, sizeof from);
+  for (int i = 0; i < 16; ++i) floats[i] = to_float(from[i]);
+  std::memcpy(to.lanes, floats, sizeof floats);
+#endif
+  return to;
+}
+
+SAFETENSORS_INLINE Values signed_floats(const Bytes& bytes) noexcept {
+  return as_floats<I8>(bytes);
+}
+
+SAFETENSORS_INLINE Values unsigned_floats(const Bytes& bytes) noexcept {
+  return as_floats<U8>(bytes);
+}
+
+/// Both halves of bytes: of all the low ones, then of all the high ones.
+SAFETENSORS_INLINE BytePair nibbles(const Bytes& bytes) noexcept {
+  return {bytes & all(15), down(bytes, 4) & all(15)};
+}
+
+}  // namespace safetensors::weights::SAFETENSORS_VARIANT
