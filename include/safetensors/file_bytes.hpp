@@ -15,7 +15,7 @@ namespace safetensors {
 /// An open file. Both members are of the same file, also when its path is given to another.
 struct FileBytes {
   std::shared_ptr<const ByteSource> source;   ///< to read from; never null
-  std::shared_ptr<const MappedFile> mapping;  ///< null: not asked for, or the system refused
+  std::shared_ptr<const MappedFile> mapping;  ///< null: not asked for, refused, or of no bytes
 };
 
 /// Opens a regular file of any format, and maps it when asked to. Reads nothing.

@@ -8,7 +8,8 @@ namespace safetensors {
 
 FileBytes open_bytes(const std::filesystem::path& path, bool map) {
   std::unique_ptr<FileSource> file = FileSource::open(path);
-  std::shared_ptr<const MappedFile> mapping = map ? file->map() : nullptr;
+  // Of no bytes there is no mapping.
+  std::shared_ptr<const MappedFile> mapping = map && file->size() != 0 ? file->map() : nullptr;
   return {std::move(file), std::move(mapping)};
 }
 

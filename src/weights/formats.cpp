@@ -25,7 +25,7 @@ struct Found {
 };
 
 Kind kind_of_file(const fs::path& path) {
-  std::array<std::byte, 16> start{};
+  std::array<std::byte, 64> start{};
   const FileBytes file = with_errors_of(path, {}, [&] { return open_bytes(path, false); });
   const auto size =
       static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.source->size()));
@@ -34,6 +34,9 @@ Kind kind_of_file(const fs::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(read.data()), size);
   if (text.starts_with("GGUF")) return Kind::gguf;
   if (size > 8 && text[8] == '{') return Kind::safetensors;
+  // Broken, then: whoever should have opened it says best how.
+  if (path.extension() == ".gguf") return Kind::gguf;
+  if (path.extension() == ".safetensors") return Kind::safetensors;
   fail(Errc::bad_magic, path, {},
        "neither GGUF nor safetensors begins like this" + hint_for_foreign_file(read));
 }

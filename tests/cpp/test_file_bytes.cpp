@@ -29,6 +29,14 @@ TEST_CASE("any regular file is opened, read and mapped") {
   }
 }
 
+TEST_CASE("an empty file has no mapping") {
+  const test::TempDir folder;
+  test::write_text(folder / "empty", "");
+  const FileBytes file = open_bytes(folder / "empty");
+  CHECK(file.source->size() == 0);
+  CHECK(file.mapping == nullptr);
+}
+
 TEST_CASE("both ways stay with the file when its path is given to another") {
   const test::TempDir folder;
   test::write_text(folder / "a", "old bytes");

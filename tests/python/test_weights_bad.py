@@ -1,6 +1,5 @@
 """Models that lie: each is refused with one clear error, or read, as the manifest says."""
 
-import json
 import re
 
 import pytest

@@ -159,7 +159,7 @@ def test_directories(tmp_path):
         assert w.files == [str(tmp_path / "a.gguf")]
     for part in SPLIT:
         shutil.copy(DATA / "gguf" / part, tmp_path / part)
-    with pytest.raises(WeightsError, match="which of") as caught:
+    with pytest.raises(WeightsError, match="several GGUF models") as caught:
         open_weights(tmp_path)
     assert caught.value.code == "unsupported"
     (tmp_path / "a.gguf").unlink()
@@ -186,8 +186,5 @@ def test_a_file_that_was_cut_short(tmp_path):
         with open_weights(path, mmap=mmap) as w:
             with open(path, "r+b") as file:
                 file.truncate(4096 * 8)
-            last = max(w, key=lambda name: w[name].nbytes)
-            with pytest.raises(WeightsError, match="shorter than when it was opened|changed|ends"):
-                for name in w:
-                    w[name].numpy()
-            assert last in w
+            with pytest.raises(WeightsError, match="shorter than when it was opened|was cut short"):
+                [w[name].numpy() for name in w]
