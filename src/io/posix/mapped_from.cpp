@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "io/posix/kernel_text.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -17,19 +19,21 @@ struct Range {
 
 #if defined(__linux__)
 std::vector<Range> mappings_of(ino_t inode) {
-  std::vector<Range> ranges;
-  std::ifstream maps("/proc/self/maps");
+  const std::optional<std::string> maps = read_kernel_text("/proc/self/maps");
   if (!maps) return {{0, UINTPTR_MAX}};
-  for (std::string line; std::getline(maps, line);) {
+  std::vector<Range> ranges;
+  for (std::string_view rest = *maps; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     // begin-end permissions offset device inode path
-    std::istringstream fields(line);
-    Range range{};
-    std::uint64_t found = 0;
-    std::string skipped;
-    char dash = 0;
-    fields >> std::hex >> range.begin >> dash >> range.end;
-    fields >> skipped >> skipped >> skipped >> std::dec >> found;
-    if (fields && found == inode) ranges.push_back(range);
+    const std::string_view range = take_word(line);
+    for (int skipped = 0; skipped < 3; ++skipped) (void)take_word(line);
+    if (number_of<std::uint64_t>(take_word(line)) != std::uint64_t{inode}) continue;
+    const std::size_t dash = range.find('-');
+    if (dash == std::string_view::npos) continue;
+    const auto begin = number_of<std::uintptr_t>(range.substr(0, dash), 16);
+    const auto end = number_of<std::uintptr_t>(range.substr(dash + 1), 16);
+    if (begin && end) ranges.push_back({*begin, *end});
   }
   return ranges;
 }

@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/access.hpp"
+#include "io/posix/kernel_text.hpp"
 
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -67,17 +68,19 @@ std::optional<std::uint64_t> ask_mincore(int fd, std::uint64_t nbytes) {
 constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
 
 /// The number at the start of a file of the kernel's, or after `key` in it.
-std::uint64_t number_in(const char* path, const std::string& key = {}) {
-  std::ifstream file(path);
-  std::string word;
-  while (!key.empty() && file >> word && word != key) {
+std::uint64_t number_in(const char* path, std::string_view key = {}) {
+  const std::optional<std::string> text = read_kernel_text(path);
+  if (!text) return kUnknown;
+  std::string_view rest = *text;
+  while (!key.empty()) {
+    const std::string_view word = take_word(rest);
+    if (word.empty() || word == key) break;
   }
-  std::uint64_t number = 0;
-  return file >> number ? number : kUnknown;  // "max" is no number: no limit
+  return number_of<std::uint64_t>(take_word(rest)).value_or(kUnknown);  // "max": no limit
 }
 
 std::uint64_t available_in_group(const char* limit_path, const char* used_path,
-                                 const char* stat_path, const std::string& cache_key) {
+                                 const char* stat_path, std::string_view cache_key) {
   const std::uint64_t limit = number_in(limit_path);
   const std::uint64_t used = number_in(used_path);
   if (limit == kUnknown || used == kUnknown) return kUnknown;
