@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "define.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "to_numpy.hpp"
@@ -110,17 +111,17 @@ py::dict load_numpy(py::handle data) {
 }  // namespace
 
 void register_bytes(py::module_& module) {
-  module.def("deserialize", &deserialize, py::arg("bytes"),
-             "deserialize(bytes)\n--\n\n"
-             "Takes a file in memory apart.\n\n"
-             "bytes: the file, as bytes or any object with a contiguous buffer.\n\n"
-             "Returns a list of (name, {\"dtype\": str, \"shape\": list of int, \"data\": "
-             "bytearray}),\nin the order of the file. Raises SafetensorError for a damaged file.");
-  module.def("_load_torch", &load_torch, py::arg("data"), py::arg("types"),
-             "_load_torch(data, types)\n--\n\n"
-             "The tensors of a file in memory; `types` maps the file's types to torch's.");
-  module.def("_load_numpy", &load_numpy, py::arg("data"),
-             "_load_numpy(data)\n--\n\nThe arrays of a file in memory.");
+  define(module, "deserialize", &deserialize, py::arg("bytes"),
+         "deserialize(bytes)\n--\n\n"
+         "Takes a file in memory apart.\n\n"
+         "bytes: the file, as bytes or any object with a contiguous buffer.\n\n"
+         "Returns a list of (name, {\"dtype\": str, \"shape\": list of int, \"data\": "
+         "bytearray}),\nin the order of the file. Raises SafetensorError for a damaged file.");
+  define(module, "_load_torch", &load_torch, py::arg("data"), py::arg("types"),
+         "_load_torch(data, types)\n--\n\n"
+         "The tensors of a file in memory; `types` maps the file's types to torch's.");
+  define(module, "_load_numpy", &load_numpy, py::arg("data"),
+         "_load_numpy(data)\n--\n\nThe arrays of a file in memory.");
 }
 
 }  // namespace safetensors::python

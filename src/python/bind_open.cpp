@@ -1,6 +1,7 @@
 // safe_open, and _safe_open_handle for files that are open already.
 #include <cstring>
 
+#include "define.hpp"
 #include "gil.hpp"
 #include "open_file.hpp"
 #include "slice_handle.hpp"
@@ -124,28 +125,29 @@ bool contains(const Handle& handle, py::handle name) {
   return PyUnicode_Check(name.ptr()) && open_file->file().find(text_of(name, "name")) != nullptr;
 }
 
-void bind_methods(py::class_<Handle>& cls) {
-  cls.def("keys", &keys,
-          "keys(self, /)\n--\n\n"
-          "The names of all tensors, sorted: a list of str.")
-      .def(
+void bind_methods(Class<Handle>& cls) {
+  cls.method("keys", &keys,
+             "keys(self, /)\n--\n\n"
+             "The names of all tensors, sorted: a list of str.")
+      .method(
           "offset_keys",
           [](const Handle& handle) { return names_of(handle.file()->file().header().tensors()); },
           "offset_keys(self, /)\n--\n\n"
           "The names of all tensors, in the order of their bytes in the file.")
-      .def("metadata", &metadata,
-           "metadata(self, /)\n--\n\n"
-           "The header's metadata: a new dict of str to str, or None when it has none.")
-      .def("get_tensor", &get_tensor, py::arg("name"),
-           "get_tensor(self, /, name)\n--\n\n"
-           "One tensor, on the device the file was opened for.\n\n"
-           "By the mmap backend a CPU tensor is a view of the file's pages: nothing is read until\n"
-           "it is used, writing to it does not change the file, and it stays valid after the\n"
-           "handle is closed. Raises SafetensorError when there is no such tensor.")
-      .def("get_tensors", &get_tensors,
-           "get_tensors(self, /)\n--\n\n"
-           "All tensors: a dict by name, in the order of their bytes in the file.")
-      .def(
+      .method("metadata", &metadata,
+              "metadata(self, /)\n--\n\n"
+              "The header's metadata: a new dict of str to str, or None when it has none.")
+      .method(
+          "get_tensor", &get_tensor, py::arg("name"),
+          "get_tensor(self, /, name)\n--\n\n"
+          "One tensor, on the device the file was opened for.\n\n"
+          "By the mmap backend a CPU tensor is a view of the file's pages: nothing is read until\n"
+          "it is used, writing to it does not change the file, and it stays valid after the\n"
+          "handle is closed. Raises SafetensorError when there is no such tensor.")
+      .method("get_tensors", &get_tensors,
+              "get_tensors(self, /)\n--\n\n"
+              "All tensors: a dict by name, in the order of their bytes in the file.")
+      .method(
           "get_slice",
           [](const Handle& handle, py::handle name) {
             return SliceHandle(handle.file(), text_of(name, "name"));
@@ -154,41 +156,41 @@ void bind_methods(py::class_<Handle>& cls) {
           "get_slice(self, /, name)\n--\n\n"
           "One tensor to take parts of by indexing, which reads those parts only:\n\n"
           "    rows = f.get_slice(\"embedding\")[100:200]")
-      .def("get_tensor_meta", &get_tensor_meta, py::arg("name"),
-           "get_tensor_meta(self, /, name)\n--\n\n"
-           "What the header says of one tensor: a TensorMeta. Reads no data.")
-      .def("close", &Handle::close,
-           "close(self, /)\n--\n\n"
-           "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"
-           "the handle from then on raises SafetensorError. Closing twice does nothing.")
-      .def(
+      .method("get_tensor_meta", &get_tensor_meta, py::arg("name"),
+              "get_tensor_meta(self, /, name)\n--\n\n"
+              "What the header says of one tensor: a TensorMeta. Reads no data.")
+      .method("close", &Handle::close,
+              "close(self, /)\n--\n\n"
+              "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"
+              "the handle from then on raises SafetensorError. Closing twice does nothing.")
+      .method(
           "__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
-      .def(
+      .method(
           "__exit__", [](Handle& handle, py::handle, py::handle, py::handle) { handle.close(); },
           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\n"
           "Closes the handle.")
-      .def("__contains__", &contains, py::arg("name"), "__contains__(self, name, /)\n--\n\n")
-      .def(
+      .method("__contains__", &contains, py::arg("name"), "__contains__(self, name, /)\n--\n\n")
+      .method(
           "__len__", [](const Handle& handle) { return handle.file()->file().header().size(); },
           "__len__(self, /)\n--\n\n")
-      .def(
+      .method(
           "__iter__", [](const Handle& handle) { return py::iter(keys(handle)); },
           "__iter__(self, /)\n--\n\n")
       // With a length, an empty file's handle would turn false.
-      .def("__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n");
+      .method("__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n");
   cls.attr("__module__") = "safetensors";
 }
 
 }  // namespace
 
 void register_open(py::module_& module) {
-  py::class_<Handle> handle(module, "safe_open", py::is_final(),
-                            "A file open for reading, with its tensors handed out on demand.\n\n"
-                            "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
-                            "        for name in f.keys():\n"
-                            "            tensor = f.get_tensor(name)\n\n"
-                            "Safe to use from many threads.");
+  Class<Handle> handle(module, "safe_open", py::is_final(),
+                       "A file open for reading, with its tensors handed out on demand.\n\n"
+                       "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
+                       "        for name in f.keys():\n"
+                       "            tensor = f.get_tensor(name)\n\n"
+                       "Safe to use from many threads.");
   handle.def(py::init(&open_path), py::arg("filename"), py::arg("framework"),
              py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
              "__init__(self, filename, framework, device='cpu', *, backend='mmap')\n--\n\n"
@@ -201,8 +203,8 @@ void register_open(py::module_& module) {
              "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
   bind_methods(handle);
 
-  py::class_<FileHandle, Handle> file_handle(module, "_safe_open_handle", py::is_final(),
-                                             "As safe_open, of a Python file object.");
+  Class<FileHandle, Handle> file_handle(module, "_safe_open_handle", py::is_final(),
+                                        "As safe_open, of a Python file object.");
   file_handle.def(py::init(&open_file_object), py::arg("f"), py::arg("framework"),
                   py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
                   "__init__(self, f, framework, device='cpu', *, backend='mmap')\n--\n\n"

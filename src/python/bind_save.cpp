@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "define.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "tensor_spec.hpp"
@@ -137,35 +138,36 @@ void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::hand
 }  // namespace
 
 void register_save(py::module_& module) {
-  module.def("serialize", &serialize_specs, py::arg("tensor_dict"),
-             py::arg("metadata") = py::none(),
-             "serialize(tensor_dict, metadata=None)\n--\n\n"
-             "A file in memory, as bytes.\n\n"
-             "tensor_dict: a dict of name to TensorSpec.\n"
-             "metadata: a dict of str to str, written in sorted order, or None.\n\n"
-             "Raises SafetensorError when a tensor's size, shape and type disagree.");
-  module.def("serialize_file", &serialize_specs_file, py::arg("tensor_dict"), py::arg("filename"),
-             py::arg("metadata") = py::none(), py::kw_only(), py::arg("fsync") = false,
-             "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False)\n--\n\n"
-             "As serialize, to a file, which is replaced whole or not at all.\n\n"
-             "filename: str, bytes or os.PathLike.\n"
-             "fsync: wait until the file is on the disk.\n\n"
-             "A refusal by the system raises an error that is SafetensorError and OSError.");
-  module.def("_save_torch", &save_torch, py::arg("tensors"), py::arg("metadata"),
-             "_save_torch(tensors, metadata)\n--\n\n"
-             "A file in memory; None when a tensor needs preparation.");
-  module.def("_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
-             py::arg("metadata"), py::arg("fsync"),
-             "_save_torch_file(tensors, filename, metadata, fsync)\n--\n\n"
-             "Whether the file was written: not when a tensor needs preparation.");
-  module.def("_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"), py::arg("metadata"),
-             "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
-  module.def("_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
-             py::arg("filename"), py::arg("metadata"), py::arg("fsync"),
-             "_save_numpy_file(arrays, prepare, filename, metadata, fsync)\n--\n\nWrites a file.");
-  module.def("_use_torch_exchange", &use_torch_exchange, py::arg("use"),
-             "_use_torch_exchange(use)\n--\n\n"
-             "For tests: whether torch's C exchange functions are used where it has them.");
+  define(module, "serialize", &serialize_specs, py::arg("tensor_dict"),
+         py::arg("metadata") = py::none(),
+         "serialize(tensor_dict, metadata=None)\n--\n\n"
+         "A file in memory, as bytes.\n\n"
+         "tensor_dict: a dict of name to TensorSpec.\n"
+         "metadata: a dict of str to str, written in sorted order, or None.\n\n"
+         "Raises SafetensorError when a tensor's size, shape and type disagree.");
+  define(module, "serialize_file", &serialize_specs_file, py::arg("tensor_dict"),
+         py::arg("filename"), py::arg("metadata") = py::none(), py::kw_only(),
+         py::arg("fsync") = false,
+         "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False)\n--\n\n"
+         "As serialize, to a file, which is replaced whole or not at all.\n\n"
+         "filename: str, bytes or os.PathLike.\n"
+         "fsync: wait until the file is on the disk.\n\n"
+         "A refusal by the system raises an error that is SafetensorError and OSError.");
+  define(module, "_save_torch", &save_torch, py::arg("tensors"), py::arg("metadata"),
+         "_save_torch(tensors, metadata)\n--\n\n"
+         "A file in memory; None when a tensor needs preparation.");
+  define(module, "_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
+         py::arg("metadata"), py::arg("fsync"),
+         "_save_torch_file(tensors, filename, metadata, fsync)\n--\n\n"
+         "Whether the file was written: not when a tensor needs preparation.");
+  define(module, "_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
+         py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
+  define(module, "_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
+         py::arg("filename"), py::arg("metadata"), py::arg("fsync"),
+         "_save_numpy_file(arrays, prepare, filename, metadata, fsync)\n--\n\nWrites a file.");
+  define(module, "_use_torch_exchange", &use_torch_exchange, py::arg("use"),
+         "_use_torch_exchange(use)\n--\n\n"
+         "For tests: whether torch's C exchange functions are used where it has them.");
 }
 
 }  // namespace safetensors::python

@@ -1,4 +1,5 @@
 // PySafeSlice and TensorMeta.
+#include "define.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "python_index.hpp"
@@ -82,35 +83,35 @@ py::object SliceHandle::get_item(py::handle index) const {
 }
 
 void register_slice(py::module_& module) {
-  py::class_<SliceHandle>(module, "PySafeSlice", py::is_final(),
-                          "One tensor of a file, to take parts of: slice[10:20], slice[:, 3].\n\n"
-                          "Made by safe_open.get_slice. Stays valid after the file is closed.")
-      .def(
+  Class<SliceHandle>(module, "PySafeSlice", py::is_final(),
+                     "One tensor of a file, to take parts of: slice[10:20], slice[:, 3].\n\n"
+                     "Made by safe_open.get_slice. Stays valid after the file is closed.")
+      .method(
           "get_shape", [](const SliceHandle& slice) { return to_list(slice.info().shape); },
           "get_shape(self, /)\n--\n\nThe tensor's shape: a list of int.")
-      .def(
+      .method(
           "get_dtype",
           [](const SliceHandle& slice) { return to_unicode(name(slice.info().dtype)); },
           "get_dtype(self, /)\n--\n\nThe tensor's type as the file has it: \"F32\", \"BF16\".")
-      .def("__getitem__", &SliceHandle::get_item, py::arg("index"),
-           "__getitem__(self, index, /)\n--\n\n"
-           "The elements that NumPy's or torch's indexing would take, as a tensor.\n"
-           "By the pread backend only their bytes are read (gaps up to 64 KiB with them).")
+      .method("__getitem__", &SliceHandle::get_item, py::arg("index"),
+              "__getitem__(self, index, /)\n--\n\n"
+              "The elements that NumPy's or torch's indexing would take, as a tensor.\n"
+              "By the pread backend only their bytes are read (gaps up to 64 KiB with them).")
       .attr("__module__") = "safetensors";
 
-  py::class_<TensorMeta>(module, "TensorMeta", py::is_final(),
-                         "What a file's header says of one tensor.")
+  Class<TensorMeta>(module, "TensorMeta", py::is_final(),
+                    "What a file's header says of one tensor.")
+      .method("__repr__",
+              [](const TensorMeta& meta) {
+                return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
+                    .format(to_unicode(meta.dtype()), meta.shape(), meta.data_offsets());
+              })
       .def_property_readonly(
           "dtype", [](const TensorMeta& meta) { return to_unicode(meta.dtype()); },
           "The type as the file has it: \"F32\", \"BF16\".")
       .def_property_readonly("shape", &TensorMeta::shape, "A list of int.")
       .def_property_readonly("data_offsets", &TensorMeta::data_offsets,
                              "(begin, end) of the bytes, counted from the start of the data.")
-      .def("__repr__",
-           [](const TensorMeta& meta) {
-             return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
-                 .format(to_unicode(meta.dtype()), meta.shape(), meta.data_offsets());
-           })
       .attr("__module__") = "safetensors";
 }
 

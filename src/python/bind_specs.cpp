@@ -1,4 +1,5 @@
 // TensorSpec.
+#include "define.hpp"
 #include "errors.hpp"
 #include "tensor_spec.hpp"
 
@@ -91,10 +92,16 @@ TensorData TensorSpec::data(std::string_view tensor_name) const {
 }
 
 void register_specs(py::module_& module) {
-  py::class_<TensorSpec>(
+  Class<TensorSpec>(
       module, "TensorSpec", py::is_final(),
       "A tensor to be written: type, shape, and where its bytes are.\n\n"
       "The memory must stay valid and unchanged until serialize or serialize_file is done.")
+      .method("__repr__",
+              [](const TensorSpec& spec) {
+                return py::str("TensorSpec(dtype={!r}, shape={!r}, data_ptr={}, data_len={})")
+                    .format(to_unicode(name(spec.dtype())), to_list(spec.shape()), spec.data_ptr(),
+                            spec.data_len());
+              })
       .def(py::init<py::handle, py::handle, py::handle, py::handle>(), py::kw_only(),
            py::arg("dtype"), py::arg("shape"), py::arg("data_ptr"), py::arg("data_len"),
            "__init__(self, *, dtype, shape, data_ptr, data_len)\n--\n\n"
@@ -111,12 +118,6 @@ void register_specs(py::module_& module) {
           "The shape as a file has it: a list of int.")
       .def_property_readonly("data_ptr", &TensorSpec::data_ptr, "Address of the first byte.")
       .def_property_readonly("data_len", &TensorSpec::data_len, "Number of bytes.")
-      .def("__repr__",
-           [](const TensorSpec& spec) {
-             return py::str("TensorSpec(dtype={!r}, shape={!r}, data_ptr={}, data_len={})")
-                 .format(to_unicode(name(spec.dtype())), to_list(spec.shape()), spec.data_ptr(),
-                         spec.data_len());
-           })
       .attr("__module__") = "safetensors";
 }
 
