@@ -22,8 +22,11 @@ from ._core import (
     serialize_file,
 )
 
-# Some programs reach for it as an attribute, without importing it.
-from . import _safetensors_rust  # isort: skip
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from . import _safetensors_rust
 
 __all__ = [
     "PySafeSlice",
@@ -38,3 +41,12 @@ __all__ = [
     "serialize",
     "serialize_file",
 ]
+
+
+def __getattr__(name: str) -> "ModuleType":
+    # Some programs reach for it as an attribute, without importing it.
+    if name == "_safetensors_rust":
+        import importlib
+
+        return importlib.import_module("._safetensors_rust", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

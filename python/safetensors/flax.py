@@ -1,5 +1,7 @@
 """Files of JAX arrays: loading and saving."""
 
+from __future__ import annotations  # to evaluate them takes most of an import
+
 import os
 from typing import Any, Dict, Optional, Union
 
@@ -29,7 +31,7 @@ def save(tensors: Dict[str, Array], metadata: Optional[Dict[str, str]] = None) -
 
 def save_file(
     tensors: Dict[str, Array],
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -64,9 +66,7 @@ def load(data: bytes) -> Dict[str, Array]:
     return _np2jnp(numpy.load(data))
 
 
-def load_file(
-    filename: Union[str, "os.PathLike[str]"], *, backend: str = "mmap"
-) -> Dict[str, Array]:
+def load_file(filename: Union[str, os.PathLike[str]], *, backend: str = "mmap") -> Dict[str, Array]:
     """All arrays of a file, with the types and on the device that `load` gives them.
 
     Args:

@@ -1,5 +1,7 @@
 """Files of MLX arrays: loading and saving."""
 
+from __future__ import annotations  # to evaluate them takes most of an import
+
 import os
 from typing import Any, Dict, Optional, Union
 
@@ -33,7 +35,7 @@ def save(tensors: Dict[str, mx.array], metadata: Optional[Dict[str, str]] = None
 
 def save_file(
     tensors: Dict[str, mx.array],
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -77,7 +79,7 @@ def load(data: bytes) -> Dict[str, mx.array]:
 
 
 def load_file(
-    filename: Union[str, "os.PathLike[str]"], *, backend: str = "mmap"
+    filename: Union[str, os.PathLike[str]], *, backend: str = "mmap"
 ) -> Dict[str, mx.array]:
     """All arrays of a file, with the types that `load` gives them.
 

@@ -1,5 +1,7 @@
 """Files of NumPy arrays: loading and saving."""
 
+from __future__ import annotations  # to evaluate them takes most of an import
+
 import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple, Union
@@ -65,7 +67,7 @@ def save(tensor_dict: Dict[str, np.ndarray], metadata: Optional[Dict[str, str]] 
 
 def save_file(
     tensor_dict: Dict[str, np.ndarray],
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -95,7 +97,7 @@ def load(data: bytes) -> Dict[str, np.ndarray]:
 
 
 def load_file(
-    filename: Union[str, "os.PathLike[str]"], *, backend: str = "mmap"
+    filename: Union[str, os.PathLike[str]], *, backend: str = "mmap"
 ) -> Dict[str, np.ndarray]:
     """All arrays of a file.
 

@@ -1,5 +1,7 @@
 """Files of Paddle tensors: loading and saving."""
 
+from __future__ import annotations  # to evaluate them takes most of an import
+
 import ctypes
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -77,7 +79,7 @@ def save(tensors: Dict[str, paddle.Tensor], metadata: Optional[Dict[str, str]] =
 
 def save_file(
     tensors: Dict[str, paddle.Tensor],
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -112,7 +114,7 @@ def load(data: bytes, device: str = "cpu") -> Dict[str, paddle.Tensor]:
 
 
 def load_file(
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     device: Union[str, int] = "cpu",
     *,
     backend: str = "mmap",

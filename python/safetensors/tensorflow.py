@@ -1,5 +1,7 @@
 """Files of TensorFlow tensors: loading and saving."""
 
+from __future__ import annotations  # to evaluate them takes most of an import
+
 import os
 from typing import Any, Dict, Optional, Union
 
@@ -28,7 +30,7 @@ def save(tensors: Dict[str, tf.Tensor], metadata: Optional[Dict[str, str]] = Non
 
 def save_file(
     tensors: Dict[str, tf.Tensor],
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -61,7 +63,7 @@ def load(data: bytes) -> Dict[str, tf.Tensor]:
 
 
 def load_file(
-    filename: Union[str, "os.PathLike[str]"], *, backend: str = "mmap"
+    filename: Union[str, os.PathLike[str]], *, backend: str = "mmap"
 ) -> Dict[str, tf.Tensor]:
     """All tensors of a file, on the device that `load` puts them on.
 

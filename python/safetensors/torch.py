@@ -1,5 +1,7 @@
 """Files of torch tensors: loading, saving, and models with shared weights."""
 
+from __future__ import annotations  # to evaluate them takes most of an import
+
 import os
 import sys
 from collections import defaultdict
@@ -58,7 +60,7 @@ _NAMES = {
 }
 
 _TYPES: Dict[str, torch.dtype] = {
-    code: getattr(torch, name) for code, name in _NAMES.items() if hasattr(torch, name)
+    code: vars(torch)[name] for code, name in _NAMES.items() if name in vars(torch)
 }
 """From the type names of files to torch's types. `load` looks types up here, so that programs may
 add to it."""
@@ -169,7 +171,7 @@ def _remove_duplicate_names(
 
 def save_model(
     model: torch.nn.Module,
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     force_contiguous: bool = True,
 ) -> None:
@@ -202,7 +204,7 @@ def save_model(
 
 def load_model(
     model: torch.nn.Module,
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     strict: bool = True,
     device: Union[str, int] = "cpu",
     *,
@@ -263,7 +265,7 @@ def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = 
 
 def save_file(
     tensors: Dict[str, torch.Tensor],
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -297,7 +299,7 @@ def load(data: bytes) -> Dict[str, torch.Tensor]:
 
 
 def load_file(
-    filename: Union[str, "os.PathLike[str]"],
+    filename: Union[str, os.PathLike[str]],
     device: Union[str, int] = "cpu",
     *,
     backend: str = "mmap",
