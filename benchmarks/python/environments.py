@@ -114,6 +114,8 @@ class Environments:
         python = self.bare("ours")
         if package is not None:
             found = Environment("ours", python, {"PYTHONPATH": str(package)})
+            # As pip does: else every first import would compile.
+            run_quietly(python, "-m", "compileall", "-q", package / "safetensors")
         else:
             found = Environment("ours", python)
             stamp = self.folder / "ours" / "complete"
