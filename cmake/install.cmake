@@ -9,12 +9,21 @@ else()
   set(SAFETENSORS_KIND static)
 endif()
 
-install(TARGETS safetensors EXPORT safetensors-${SAFETENSORS_KIND}
+set(SAFETENSORS_TARGETS safetensors)
+if(SAFETENSORS_BUILD_WEIGHTS)
+  list(APPEND SAFETENSORS_TARGETS safetensors_weights)
+endif()
+install(TARGETS ${SAFETENSORS_TARGETS} EXPORT safetensors-${SAFETENSORS_KIND}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     COMPONENT runtime NAMELINK_COMPONENT development
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
-install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development)
+install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development
+  PATTERN weights EXCLUDE)
+if(SAFETENSORS_BUILD_WEIGHTS)
+  install(DIRECTORY include/safetensors/weights COMPONENT development
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/safetensors)
+endif()
 
 # For a C program the C++ run-time library is a library like others.
 foreach(name stdc++ c++)
@@ -47,6 +56,12 @@ set(SAFETENSORS_PC_PRIVATE -pthread)
 if(SAFETENSORS_CXX_LIBRARY)
   string(PREPEND SAFETENSORS_PC_PRIVATE "-l${SAFETENSORS_CXX_LIBRARY} ")
 endif()
-configure_file(cmake/safetensors.pc.in ${PROJECT_BINARY_DIR}/safetensors.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/safetensors.pc
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+set(SAFETENSORS_PC_FILES safetensors.pc)
+if(SAFETENSORS_BUILD_WEIGHTS)
+  list(APPEND SAFETENSORS_PC_FILES safetensors-weights.pc)
+endif()
+foreach(file IN LISTS SAFETENSORS_PC_FILES)
+  configure_file(cmake/${file}.in ${PROJECT_BINARY_DIR}/${file} @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${file}
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+endforeach()

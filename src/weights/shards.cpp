@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "weights/fail.hpp"
@@ -32,33 +33,20 @@ void check_bare(const std::string& name, std::string_view tensor, const fs::path
 }
 
 ShardSet read_index(const fs::path& directory, const fs::path& path, const Limits& limits) {
-  const Json json = read_json(path, Duplicates::refused, limits);
-  const Json* map = json.find("weight_map");
-  if (map == nullptr || map->as_object() == nullptr) {
-    fail(Errc::json, path, "weight_map", "there is no such object");
-  }
+  ShardIndex index = parse_index(read_json(path, Duplicates::refused, limits), path);
   ShardSet set;
   set.index = path;
-  std::map<std::string_view, std::size_t> numbers;
-  for (const Json::Member& member : *map->as_object()) {
-    const std::string* name = member.second.as_string();
-    if (name == nullptr) {
-      fail(Errc::json, path, member.first,
-           "a file name was expected, not " + std::string(member.second.kind()));
+  for (const std::string& name : index.files) {
+    const fs::path file = directory / fs::path(std::u8string(name.begin(), name.end()));
+    if (!is_file(file)) {
+      const std::size_t number = set.files.size();
+      const auto first =
+          std::ranges::find(index.places, number, [](const auto& p) { return p.second; });
+      fail(Errc::missing_shard, path, first->first, "there is no file `" + clipped(name) + "`");
     }
-    const auto [found, is_new] = numbers.try_emplace(*name, set.files.size());
-    if (is_new) {
-      check_bare(*name, member.first, path);
-      const fs::path file = directory / fs::path(std::u8string(name->begin(), name->end()));
-      if (!is_file(file)) {
-        fail(Errc::missing_shard, path, member.first, "there is no file `" + clipped(*name) + "`");
-      }
-      set.files.push_back(file);
-    }
-    set.places.emplace_back(member.first, found->second);
+    set.files.push_back(file);
   }
-  if (set.files.empty()) fail(Errc::missing_shard, path, "weight_map", "it names no file");
-  std::sort(set.places.begin(), set.places.end());
+  set.places = std::move(index.places);
   return set;
 }
 
@@ -141,6 +129,31 @@ std::vector<fs::path> look_for_files(const fs::path& directory) {
 }
 
 }  // namespace
+
+ShardIndex parse_index(const Json& json, const fs::path& path) {
+  const Json* map = json.find("weight_map");
+  if (map == nullptr || map->as_object() == nullptr) {
+    fail(Errc::json, path, "weight_map", "there is no such object");
+  }
+  ShardIndex index;
+  std::map<std::string_view, std::size_t> numbers;
+  for (const Json::Member& member : *map->as_object()) {
+    const std::string* name = member.second.as_string();
+    if (name == nullptr) {
+      fail(Errc::json, path, member.first,
+           "a file name was expected, not " + std::string(member.second.kind()));
+    }
+    const auto [found, is_new] = numbers.try_emplace(*name, index.files.size());
+    if (is_new) {
+      check_bare(*name, member.first, path);
+      index.files.push_back(*name);
+    }
+    index.places.emplace_back(member.first, found->second);
+  }
+  if (index.files.empty()) fail(Errc::missing_shard, path, "weight_map", "it names no file");
+  std::sort(index.places.begin(), index.places.end());
+  return index;
+}
 
 ShardSet find_shards(const fs::path& directory, const Limits& limits) {
   const fs::path index = directory / "model.safetensors.index.json";

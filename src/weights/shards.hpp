@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "safetensors/weights/limits.hpp"
+#include "weights/json.hpp"
 
 namespace safetensors::weights {
 
@@ -18,6 +19,18 @@ struct ShardSet {
   /// Of the index: tensor and the file it should be in, sorted by tensor.
   std::vector<std::pair<std::string, std::size_t>> places;
 };
+
+/// What an index says, before any file is looked for.
+struct ShardIndex {
+  std::vector<std::string> files;  ///< names without a folder, each once
+  /// Tensor and the file it should be in, sorted by tensor.
+  std::vector<std::pair<std::string, std::size_t>> places;
+};
+
+/// Reads an index. Pure. `path` names it in errors.
+/// Throws Error: json, missing_shard (it names no file), bad_name (not the name of a file beside
+/// it).
+[[nodiscard]] ShardIndex parse_index(const Json& json, const std::filesystem::path& path);
 
 /// Finds them, in this order: what model.safetensors.index.json names; model.safetensors; a
 /// complete set of model-00001-of-0000N.safetensors; of weights.00.safetensors and on, as older mlx

@@ -28,6 +28,14 @@ if("CXX" IN_LIST languages)
   configure_file(main.c ${CMAKE_CURRENT_BINARY_DIR}/c_as_cxx.cpp COPYONLY)
   consumer_program(consumer_c_as_cxx ${CMAKE_CURRENT_BINARY_DIR}/c_as_cxx.cpp)
 
+  # The weight layer, and what docs/weights.md shows of it.
+  add_executable(consumer_weights weights.cpp)
+  target_link_libraries(consumer_weights PRIVATE safetensors::weights)
+  consumer_compiles(docs_weights weights_docs.cpp)
+  target_link_libraries(docs_weights PRIVATE safetensors::weights)
+  add_test(NAME consumer_weights COMMAND consumer_weights consumer.safetensors)
+  set_tests_properties(consumer_weights PROPERTIES DEPENDS consumer)
+
   # The program in README.md, which run.sh puts here: it lists model.safetensors.
   consumer_program(readme readme.cpp)
   add_test(NAME model COMMAND ${CMAKE_COMMAND} -E copy consumer.safetensors model.safetensors)

@@ -48,6 +48,7 @@ sources() {
   blocks cpp "$root/README.md" >"$1/readme.cpp"
   blocks cpp "$root/docs/cpp.md" >"$1/docs.cpp"
   blocks c "$root/docs/cpp.md" >"$1/docs.c"
+  blocks cpp "$root/docs/weights.md" >"$1/weights_docs.cpp"
 }
 
 # project NAME OPTION...: configures, builds and runs the programs in $work/NAME.
@@ -93,16 +94,16 @@ declared() {
     sort -u
 }
 
-# exports LIBRARY: nothing is exported but the two interfaces, and the C one is whole.
+# exports LIBRARY [declared]: nothing is exported but the interfaces, and the C one is whole.
 exports() {
   nm -D --defined-only "$1" | awk '{print $3}' >"$work/symbols"
   grep '^safetensors_' "$work/symbols" | sort >"$work/c"
-  declared >"$work/declared"
+  ${2:-true} >"$work/declared"
   diff "$work/declared" "$work/c" >&2 || fail "the C functions and those that are exported differ"
   grep -v '^safetensors_' "$work/symbols" | c++filt |
     grep -vE '^((typeinfo|typeinfo name|vtable) for )?safetensors::[A-Za-z_]+' >"$work/foreign" || :
   [ ! -s "$work/foreign" ] || { cat "$work/foreign" >&2; fail "these symbols should be hidden"; }
-  inside='safetensors::(format|io|c)::|HeaderBuilder|SafeOpen::File|FileSource|copy_runs'
+  inside='safetensors::(format|io|c)::|parse_json|parse_gguf|dequantize_(pack|blocks)|kernels|HeaderBuilder|SafeOpen::File|FileSource|copy_runs'
   if c++filt <"$work/symbols" | grep -E "^[^(]*($inside)" >&2; then fail "these should be hidden"; fi
   echo "consumer: $(wc -l <"$work/symbols") symbols, $(wc -l <"$work/c") of them C functions"
 }
@@ -133,10 +134,11 @@ project shared-c -DCMAKE_PREFIX_PATH="$work/shared"
 cp -r "$root/examples" "$work/examples"
 project examples -DCMAKE_PREFIX_PATH="$work/shared"
 by_pkg_config shared
-exports "$(find "$work/shared" -name "libsafetensors.so.$version")"
+exports "$(find "$work/shared" -name "libsafetensors.so.$version")" declared
+exports "$(find "$work/shared" -name "libsafetensors_weights.so.$version")"
 # The runtime component is what a program needs to run, and no more.
 quietly cmake --install "$work/build" --prefix "$work/runtime" --component runtime
-[ "$(find "$work/runtime" -type f | wc -l)" = 1 ] || fail "the runtime component: one library"
+[ "$(find "$work/runtime" -type f | wc -l)" = 2 ] || fail "the runtime component: two libraries"
 
 # Both in one prefix: the component asked for, else BUILD_SHARED_LIBS, decides.
 quietly cmake --install "$build" --prefix "$work/both"

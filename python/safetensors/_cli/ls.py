@@ -1,14 +1,15 @@
-"""List the tensors of a file, a folder or an index: names, types, shapes, sizes."""
+"""List the tensors of a file, a folder or an index: names, types, shapes, sizes. GGUF too."""
 
 import argparse
 import fnmatch
 from typing import Any, Callable, Sequence
 
-from . import text, tree
+from . import ls_model, text, tree
 from .dtypes import element_count
 from .errors import CliError
 from .model import Model, Placed
 from .output import Column, Output
+from .reader import Tensor
 
 _SORT: dict[str, Callable[[Placed], Any]] = {
     "name": lambda each: text.natural_key(each.tensor.name),
@@ -17,7 +18,12 @@ _SORT: dict[str, Callable[[Placed], Any]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json")
+    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json; a GGUF model")
+    parser.add_argument(
+        "--model",
+        action="store_true",
+        help="as an inference engine sees it: canonical names, packed types, configuration",
+    )
     parser.add_argument(
         "--sort", choices=("name", "size", "file"), default="name", help="file: as the bytes lie"
     )
@@ -32,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.depth < 1:
         raise CliError("--depth is at least 1")
+    if arguments.model or ls_model.is_gguf(arguments.path):
+        return ls_model.run(arguments, _show_totals, out)
     with Model(arguments.path) as model:
         placed = model.all()
         if arguments.match is not None:
@@ -47,7 +55,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         elif not arguments.totals:
             _show_tensors(placed, len(model.files) > 1, out)
             out.line()
-        _show_totals(placed, out)
+        _show_totals([each.tensor for each in placed], out)
     return 0
 
 
@@ -66,18 +74,18 @@ def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> Non
     out.table(columns, rows)
 
 
-def _totals(placed: Sequence[Placed]) -> dict[str, list[int]]:
+def _totals(tensors: Sequence[Tensor]) -> dict[str, list[int]]:
     """Tensors, elements and bytes of each type, the largest first."""
     totals: dict[str, list[int]] = {}
-    for _, tensor in placed:
+    for tensor in tensors:
         sums = totals.setdefault(tensor.dtype, [0, 0, 0])
         for i, number in enumerate((1, element_count(tensor.shape), tensor.nbytes)):
             sums[i] += number
     return dict(sorted(totals.items(), key=lambda item: (-item[1][2], item[0])))
 
 
-def _show_totals(placed: Sequence[Placed], out: Output) -> None:
-    totals = _totals(placed)
+def _show_totals(listed: Sequence[Tensor], out: Output) -> None:
+    totals = _totals(listed)
     rows = [
         [dtype, f"{tensors:,}", f"{elements:,}", text.size(nbytes)]
         for dtype, (tensors, elements, nbytes) in totals.items()
@@ -114,7 +122,7 @@ def _as_json(model: Model, placed: Sequence[Placed]) -> dict[str, Any]:
     ]
     totals = {
         dtype: dict(zip(("tensors", "elements", "nbytes"), sums, strict=True))
-        for dtype, sums in _totals(placed).items()
+        for dtype, sums in _totals([each.tensor for each in placed]).items()
     }
     return {"path": model.path, "files": files, "totals": totals}
 

@@ -1,0 +1,149 @@
+"""A model by its canonical names, in GGUF or in safetensors with its configuration."""
+
+import argparse
+import fnmatch
+import os
+from typing import TYPE_CHECKING, Any, Callable, Sequence
+
+from . import text, tree
+from .errors import CliError
+from .output import Column, Output
+from .reader import Tensor
+
+if TYPE_CHECKING:
+    from ..weights import Weights, WeightTensor
+
+
+def is_gguf(path: str) -> bool:
+    """Whether a path is for this list, not for that of safetensors files."""
+    if os.path.isdir(path):
+        names = os.listdir(path)
+        ends = {os.path.splitext(name)[1] for name in names}
+        return ".gguf" in ends and ".safetensors" not in ends
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"GGUF"
+
+
+def run(
+    arguments: argparse.Namespace,
+    show_totals: Callable[[Sequence[Tensor], Output], None],
+    out: Output,
+) -> int:
+    try:
+        from ..weights import WeightsError, open_weights
+    except ImportError as error:
+        raise CliError(f"this build has no weight layer: {error}") from None
+    try:
+        with open_weights(arguments.path) as model:
+            _show(model, arguments, show_totals, out)
+    except WeightsError as error:
+        raise CliError(str(error)) from None
+    return 0
+
+
+def _show(
+    model: "Weights",
+    arguments: argparse.Namespace,
+    show_totals: Callable[[Sequence[Tensor], Output], None],
+    out: Output,
+) -> None:
+    found = [model[name] for name in [*model, *model.unmapped]]
+    if arguments.match is not None:
+        found = [each for each in found if fnmatch.fnmatchcase(each.name, arguments.match)]
+    if arguments.sort == "size":
+        found.sort(key=lambda each: (-each.nbytes, text.natural_key(each.name)))
+    if arguments.json:
+        out.json(_as_json(model, arguments.path, found))
+        return
+    config = {key: value for key, value in model.get_config().items() if _is_said(value)}
+    out.table(
+        [Column("model", "cyan"), Column("value")],
+        [["format", model.format], *([key, _value(value)] for key, value in config.items())],
+    )
+    out.line()
+    listed = [Tensor(each.name, each.type_name, each.shape, 0, each.nbytes) for each in found]
+    if arguments.tree:
+        tree.show(listed, arguments.depth, out)
+        out.line()
+    elif not arguments.totals:
+        _show_tensors(found, out)
+        out.line()
+    show_totals(listed, out)
+    unmapped = model.unmapped
+    if unmapped:
+        out.line()
+        out.line((text.count(len(unmapped), "tensor") + " without a canonical name:", "bold"))
+        for name in unmapped[:10]:
+            out.line("  " + text.shown(name))
+        if len(unmapped) > 10:
+            out.line(f"  and {len(unmapped) - 10:,} more")
+    for warning in model.warnings:
+        out.note(text.shown(warning))
+
+
+def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
+    columns = [Column("name", "cyan"), Column("type", "magenta"), Column("shape")]
+    columns += [Column("size", "green", right=True), Column("in the file", "dim")]
+    out.table(
+        columns,
+        [
+            [
+                text.shown(each.name),
+                _type(each),
+                text.shape(each.shape),
+                text.size(each.nbytes),
+                text.shown(each.source),
+            ]
+            for each in found
+        ],
+    )
+
+
+def _type(tensor: "WeightTensor") -> str:
+    name = tensor.type_name
+    return name if tensor.quant is None else f"{name} g{tensor.quant.group_size}"
+
+
+def _is_said(value: Any) -> bool:
+    """Whether a value is more than nothing, none or zero. False says something."""
+    return value is False or bool(value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(each)}" for key, each in value.items() if _is_said(each))
+    if isinstance(value, list):
+        shown = ", ".join(str(each) for each in value[:16])
+        return shown + (", ..." if len(value) > 16 else "")
+    return text.shown(str(value))
+
+
+def _as_json(model: "Weights", path: str, found: "Sequence[WeightTensor]") -> dict[str, Any]:
+    totals: dict[str, dict[str, int]] = {}
+    for each in found:
+        sums = totals.setdefault(each.type_name, {"tensors": 0, "nbytes": 0})
+        sums["tensors"] += 1
+        sums["nbytes"] += each.nbytes
+    return {
+        "path": path,
+        "format": model.format,
+        "files": model.files,
+        "config": model.get_config(),
+        "tensors": [
+            {
+                "name": each.name,
+                "source": each.source,
+                "type": each.type_name,
+                "code": each.code,
+                "shape": each.shape,
+                "group_size": None if each.quant is None else each.quant.group_size,
+                "nbytes": each.nbytes,
+            }
+            for each in found
+        ],
+        "totals": totals,
+        "unmapped": model.unmapped,
+        "warnings": model.warnings,
+    }
