@@ -1,0 +1,98 @@
+// The text files of a model: config.json and the index of shards. What is accepted is within its
+// bounds, and an index names nothing but files beside it.
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/utf8.hpp"
+#include "fuzz_input.hpp"
+#include "safetensors/weights/error.hpp"
+#include "weights/dequant/dequant.hpp"
+#include "weights/hf_config.hpp"
+#include "weights/names.hpp"
+#include "weights/quant_params.hpp"
+#include "weights/shards.hpp"
+
+namespace {
+
+using safetensors::weights::Duplicates;
+using safetensors::weights::HfConfig;
+using safetensors::weights::Json;
+using safetensors::weights::Mapped;
+using safetensors::weights::ModelConfig;
+using safetensors::weights::QuantParams;
+using safetensors::weights::ShardIndex;
+
+bool in_bounds(std::int64_t value) { return value >= 0 && value < (std::int64_t{1} << 31); }
+bool in_bounds(const std::optional<std::int64_t>& value) { return !value || in_bounds(*value); }
+bool in_bounds(const std::vector<std::int64_t>& values) {
+  return std::ranges::all_of(values, [](std::int64_t value) { return in_bounds(value); });
+}
+bool exists(const std::optional<QuantParams>& quant) {
+  return !quant || safetensors::weights::is_known(*quant);
+}
+
+void check_config(const Json& json) {
+  const HfConfig config = safetensors::weights::read_hf_config(json, &json, "config.json");
+  const ModelConfig& model = config.model;
+  for (const auto* value :
+       {&model.dim, &model.n_layers, &model.n_heads, &model.n_kv_heads, &model.head_dim,
+        &model.ffn_dim, &model.vocab_size, &model.max_seq_len, &model.bos_token_id}) {
+    fuzz::require(in_bounds(*value), "an integer is within its bounds");
+  }
+  for (const auto* values : {&model.n_heads_of_layers, &model.n_kv_heads_of_layers,
+                             &model.ffn_dim_of_layers, &model.eos_token_ids}) {
+    fuzz::require(in_bounds(*values), "integers are within their bounds");
+  }
+  fuzz::require(exists(model.quantization), "there are packs of these parameters");
+  std::vector<std::string_view> names;
+  for (const auto& [module, entry] : config.modules) {
+    fuzz::require(exists(entry.quant), "there are packs of a module's parameters");
+    names.emplace_back(module);
+  }
+  // Any text may be a tensor's name.
+  for (const Mapped& mapped : safetensors::weights::map_hf_names(names)) {
+    if (mapped.kind != Mapped::Kind::canonical) continue;
+    (void)safetensors::weights::expected_inner(mapped.name, model);
+  }
+  (void)safetensors::weights::map_gguf_names(names, "llama");
+}
+
+void check_index(const Json& json) {
+  const ShardIndex index = safetensors::weights::parse_index(json, "index.json");
+  fuzz::require(!index.files.empty(), "an index names files");
+  for (const std::string& file : index.files) {
+    fuzz::require(file != "." && file != ".." && file.find_first_of("/\\") == std::string::npos &&
+                      file.find('\0') == std::string::npos && !file.empty(),
+                  "a file lies beside the index");
+  }
+  fuzz::require(std::ranges::is_sorted(index.places), "places are sorted");
+  for (const auto& [name, number] : index.places) {
+    fuzz::require(number < index.files.size(), "a tensor is in one of the files");
+  }
+}
+
+/// Runs a check; refusals are fine.
+template <typename Check>
+void refused_or(const Check& check) {
+  try {
+    check();
+  } catch (const safetensors::weights::Error& error) {
+    fuzz::require(!safetensors::find_invalid_utf8(error.what()), "an error is text");
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  refused_or([&] {
+    check_config(
+        safetensors::weights::parse_json(text, "config.json", Duplicates::last_counts, {}));
+  });
+  refused_or([&] {
+    check_index(safetensors::weights::parse_json(text, "index.json", Duplicates::refused, {}));
+  });
+  return 0;
+}
