@@ -1,12 +1,22 @@
 // Files that lie: tests/data/weights/bad, and what is too large to be kept there.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gguf_support.hpp"
 #include "weights/json.hpp"
+
+#if defined(__linux__)
+#include <sys/resource.h>
+
+#include <fstream>
+
+#include "posix_support.hpp"
+#endif
 
 namespace fs = std::filesystem;
 using test::gguf_outcome;
@@ -50,3 +60,73 @@ TEST_CASE("each bad GGUF file gives its code") {
   CHECK(seen.size() == codes.size());
   CHECK(seen.size() >= 60);
 }
+
+TEST_CASE("arrays a million deep are refused, not followed") {
+  constexpr std::size_t kLevels = 1'000'000;
+  std::string value;
+  value.reserve(kLevels * 12 + 20);
+  for (std::size_t i = 0; i < kLevels; ++i) value += le<std::uint32_t>(9) + le<std::uint64_t>(1);
+  value += le<std::uint32_t>(0) + le<std::uint64_t>(1) + "x";
+  const auto file = test::gguf_with([&](auto& text) { text.item("deep", MetaType::array, value); });
+  CHECK(gguf_outcome(file) == "limit");
+  safetensors::weights::Limits limits;
+  limits.array_depth = UINT32_MAX;  // even then
+  CHECK(gguf_outcome(file, limits) == "limit");
+}
+
+TEST_CASE("many empty arrays cost what they are") {
+  std::string value;
+  for (int i = 0; i < 100'000; ++i) value += test::gguf_array(9, 0, "");
+  CHECK(gguf_outcome(test::gguf_with([&](auto& text) {
+          text.item("wide", MetaType::array, test::gguf_array(9, 100'000, value));
+        })) == "ok");
+}
+
+#if defined(__linux__) && !defined(TEST_SANITIZED)
+TEST_CASE("counts that lie cost no memory") {
+  // With 64 MB of addresses to spare, whatever is sized by a claim fails otherwise.
+  const auto file_claiming = [](std::uint64_t tensors, std::uint64_t items) {
+    test::GgufFileText file;
+    file.claimed_tensors = tensors;
+    file.claimed_items = items;
+    file.data = std::string(1 << 20, '\0');
+    return file.header() + file.data;
+  };
+  const std::vector<std::string> files = {
+      file_claiming(1'000'000, 0),
+      file_claiming(40'000, 0),
+      file_claiming(0, 65'536),
+      file_claiming(UINT64_MAX, UINT64_MAX),
+      test::gguf_with([](auto& file) {
+        file.item("k", MetaType::string, le<std::uint64_t>(std::uint64_t{1} << 40));
+      }),
+      test::gguf_with([](auto& file) {
+        file.item("k", MetaType::array, test::gguf_array(8, std::uint64_t{1} << 40, ""));
+      }),
+      test::gguf_with([](auto& file) {
+        file.item("k", MetaType::array, test::gguf_array(9, std::uint64_t{1} << 60, ""));
+      })};
+  const int status = test::in_child([&] {
+    std::ifstream statm("/proc/self/statm");
+    std::uint64_t pages = 0;
+    statm >> pages;
+    const rlim_t most = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + (64 << 20);
+    const rlimit limit{most, most};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
+    for (const std::string& file : files) {
+      // As it is, and as the beginning of a file that could hold all that it claims.
+      if (gguf_outcome(file) == "ok") return 1;
+      (void)test::code_of([&] {
+        (void)safetensors::weights::parse_gguf_header({.available = test::bytes_of(file),
+                                                       .file_nbytes = std::uint64_t{1} << 62,
+                                                       .path = "file.gguf",
+                                                       .limits = {},
+                                                       .allow_gaps = false,
+                                                       .owner = nullptr});
+      });
+    }
+    return 0;
+  });
+  CHECK(status == 0);  // 254: no memory
+}
+#endif
