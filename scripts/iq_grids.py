@@ -18,7 +18,7 @@ namespace {{
 /// Unpacks rows: the first value is in the lowest bits, as an index of `values`.
 template <std::size_t rows, std::size_t width, std::size_t choices>
 constexpr Grid<rows, width> unpack(const std::uint16_t (&packed)[rows],
-                                   const std::int8_t (&values)[choices]) {{
+                                   const std::int8_t (&values)[choices]) noexcept {{
   constexpr unsigned kBits = 16 / width < 3 ? 2 : 3;
   static_assert(choices <= (1U << kBits));
   Grid<rows, width> grid{{}};

@@ -8,7 +8,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-constexpr float power_of_two(int exponent) {
+constexpr float power_of_two(int exponent) noexcept {
   float value = 1.0F;
   for (; exponent > 0; --exponent) value *= 2.0F;
   for (; exponent < 0; ++exponent) value *= 0.5F;
@@ -17,7 +17,7 @@ constexpr float power_of_two(int exponent) {
 
 enum class Specials : std::uint8_t { ieee, fn, fnuz };
 
-constexpr CodeTable floats(int mantissa_bits, int bias, Specials specials) {
+constexpr CodeTable floats(int mantissa_bits, int bias, Specials specials) noexcept {
   CodeTable table{};
   const int exponent_mask = 0x7F >> mantissa_bits;
   const int mantissa_mask = (1 << mantissa_bits) - 1;
@@ -38,7 +38,7 @@ constexpr CodeTable floats(int mantissa_bits, int bias, Specials specials) {
   return table;
 }
 
-constexpr CodeTable powers() {
+constexpr CodeTable powers() noexcept {
   CodeTable table{};
   for (int code = 0; code < 255; ++code) {
     table.values[code] = power_of_two(code - 127);

@@ -34,6 +34,8 @@ using U8 = std::uint8_t;
 using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
+/// Of loops, and so of places in memory.
+using Index = std::ptrdiff_t;
 
 template <typename To, typename From>
 SAFETENSORS_INLINE To bits_as(From from) noexcept {

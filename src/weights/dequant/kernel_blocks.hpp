@@ -98,7 +98,7 @@ SAFETENSORS_INLINE float nvfp4_scale(U32 code) noexcept {
 inline void nvfp4(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                   float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 36, y += 64) {
-    for (int k = 0; k < 4; k += 2) {
+    for (Index k = 0; k < 4; k += 2) {
       const BytePair halves = nibbles(load_bytes(x + 4 + 8 * k));
       const BytePair q = interleave<8>(halves.first, halves.second);
       store(e2m1_floats(q.first) * nvfp4_scale(x[k]), y + 16 * k);
@@ -111,7 +111,7 @@ inline void q1_0(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                  float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 18) {
     const float d = load_f16(x);
-    for (int k = 2; k < 18; k += 2, y += 16) {
+    for (Index k = 2; k < 18; k += 2, y += 16) {
       // 1 where the bit is set, else -1
       store(signed_floats(negated(all(0xFF), mask_of(load<U16>(x + k)))) * d, y);
     }

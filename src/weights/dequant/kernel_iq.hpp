@@ -32,7 +32,7 @@ inline void iq2_xxs(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
     for (const U8* from = x + 2; from != x + 66; from += 8) {
       const U32 signs = load<U32>(from + 4);
       const float db = d * (0.5F + to_float(static_cast<int>(signs >> 28))) * 0.25F;
-      for (int k = 0; k < 4; k += 2, y += 16) {
+      for (Index k = 0; k < 4; k += 2, y += 16) {
         const U32 both = eight_signs(signs >> (7 * k)) | eight_signs(signs >> (7 * k + 7)) << 8;
         store(signed_rows(load<U64>(kGridIq2Xxs.rows[from[k]]),
                           load<U64>(kGridIq2Xxs.rows[from[k + 1]]), both) *
@@ -44,7 +44,7 @@ inline void iq2_xxs(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
 }
 
 /// Scale of 16 values of IQ2_XS and IQ2_S: four bits, the first in the low half of a byte.
-SAFETENSORS_INLINE float iq2_scale(const U8* scales, int k, float d) noexcept {
+SAFETENSORS_INLINE float iq2_scale(const U8* scales, Index k, float d) noexcept {
   return d * (0.5F + to_float((scales[k / 2] >> (k % 2 * 4)) & 15)) * 0.25F;
 }
 
@@ -52,7 +52,7 @@ inline void iq2_xs(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                    float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 74) {
     const float d = load_f16(x);
-    for (int k = 0; k < 16; ++k, y += 16) {
+    for (Index k = 0; k < 16; ++k, y += 16) {
       const U32 first = load<U16>(x + 2 + 4 * k);
       const U32 second = load<U16>(x + 4 + 4 * k);
       store(signed_rows(load<U64>(kGridIq2Xs.rows[first & 511]),
@@ -68,7 +68,7 @@ inline void iq2_s(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                   float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 82) {
     const float d = load_f16(x);
-    for (int k = 0; k < 16; ++k, y += 16) {
+    for (Index k = 0; k < 16; ++k, y += 16) {
       const U32 high = static_cast<U32>(x[66 + k / 2]) >> (k % 2 * 4);
       const U32 first = x[2 + 2 * k] | (high & 3U) << 8;
       const U32 second = x[3 + 2 * k] | (high & 12U) << 6;
@@ -84,11 +84,11 @@ inline void iq3_xxs(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                     float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 98) {
     const float d = load_f16(x);
-    for (int part = 0; part < 8; ++part) {
+    for (Index part = 0; part < 8; ++part) {
       const U8* from = x + 2 + 8 * part;
       const U32 signs = load<U32>(x + 66 + 4 * part);
       const float db = d * (0.5F + to_float(static_cast<int>(signs >> 28))) * 0.5F;
-      for (int k = 0; k < 4; k += 2, y += 16, from += 4) {
+      for (Index k = 0; k < 4; k += 2, y += 16, from += 4) {
         const U32 both = eight_signs(signs >> (7 * k)) | eight_signs(signs >> (7 * k + 7)) << 8;
         store(signed_rows(two_rows(kGridIq3Xxs, from[0], from[1]),
                           two_rows(kGridIq3Xxs, from[2], from[3]), both) *
@@ -103,7 +103,7 @@ inline void iq3_s(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                   float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 110) {
     const float d = load_f16(x);
-    for (int k = 0; k < 16; ++k, y += 16) {
+    for (Index k = 0; k < 16; ++k, y += 16) {
       const U8* from = x + 2 + 4 * k;
       const U32 ninth = static_cast<U32>(x[66 + k / 2]) >> (k % 2 * 4);
       const int nibble = (x[106 + k / 4] >> (k / 2 % 2 * 4)) & 15;
@@ -126,7 +126,7 @@ inline void iq1_s(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                   float* SAFETENSORS_RESTRICT y) noexcept {
   for (; count != 0; --count, x += 50) {
     const float d = load_f16(x);
-    for (int part = 0; part < 8; ++part, y += 32) {
+    for (Index part = 0; part < 8; ++part, y += 32) {
       const U32 high = load<U16>(x + 34 + 2 * part);
       const float dl = d * to_float(static_cast<int>(2 * ((high >> 12) & 7U) + 1));
       const float delta = (high & 0x8000U) != 0 ? -kIq1Delta : kIq1Delta;
@@ -149,7 +149,7 @@ inline void iq1_m(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
     const U8 scale_bytes[2] = {static_cast<U8>((sc[1] >> 4) | (sc[3] & 0xF0)),
                                static_cast<U8>((sc[5] >> 4) | (sc[7] & 0xF0))};
     const float d = load_f16(scale_bytes);
-    for (int k = 0; k < 16; ++k, y += 16) {
+    for (Index k = 0; k < 16; ++k, y += 16) {
       const U32 small = (static_cast<U32>(load<U16>(sc + k / 4 * 2)) >> (k % 4 * 3)) & 7U;
       const float dl = d * to_float(static_cast<int>(2 * small + 1));
       const U32 high = x[32 + k];
@@ -170,7 +170,7 @@ inline void iq4_xs(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
   for (; count != 0; --count, x += 136) {
     const float d = load_f16(x);
     const U32 high = load<U16>(x + 2);
-    for (int part = 0; part < 8; ++part, y += 32) {
+    for (Index part = 0; part < 8; ++part, y += 32) {
       const int low4 = (x[4 + part / 2] >> (part % 2 * 4)) & 15;
       const int high2 = static_cast<int>((high >> (2 * part)) & 3U);
       const float dl = d * to_float((low4 | (high2 << 4)) - 32);

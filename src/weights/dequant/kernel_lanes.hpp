@@ -24,12 +24,12 @@ using Lane = float __attribute__((vector_size(SAFETENSORS_LANE_NBYTES)));
 SAFETENSORS_INLINE Bytes all(U8 byte) noexcept { return Bytes{} + byte; }
 
 /// Bytes shifted by less than 8. Their upper `count` bits come from a neighbour: mask them off.
-SAFETENSORS_INLINE Bytes down(Bytes bytes, int count) noexcept {
+SAFETENSORS_INLINE Bytes down(Bytes bytes, Index count) noexcept {
   return reinterpret_cast<Bytes>(reinterpret_cast<Pairs>(bytes) >> static_cast<U16>(count));
 }
 
 /// The same the other way: the upper `count` bits must be clear.
-SAFETENSORS_INLINE Bytes up(Bytes bytes, int count) noexcept {
+SAFETENSORS_INLINE Bytes up(Bytes bytes, Index count) noexcept {
   return reinterpret_cast<Bytes>(reinterpret_cast<Pairs>(bytes) << static_cast<U16>(count));
 }
 
@@ -42,9 +42,9 @@ struct Lane {
   float f[SAFETENSORS_LANE_NBYTES / 4];
 };
 
-#define SAFETENSORS_EACH_BYTE(expression)                             \
-  Bytes to;                                                           \
-  for (int i = 0; i < 16; ++i) to.b[i] = static_cast<U8>(expression); \
+#define SAFETENSORS_EACH_BYTE(expression)                               \
+  Bytes to;                                                             \
+  for (Index i = 0; i < 16; ++i) to.b[i] = static_cast<U8>(expression); \
   return to
 inline Bytes operator&(const Bytes& x, const Bytes& y) noexcept {
   SAFETENSORS_EACH_BYTE(x.b[i] & y.b[i]);
@@ -62,13 +62,13 @@ inline Bytes operator-(const Bytes& x, const Bytes& y) noexcept {
   SAFETENSORS_EACH_BYTE(x.b[i] - y.b[i]);
 }
 inline Bytes all(U8 byte) noexcept { SAFETENSORS_EACH_BYTE(byte); }
-inline Bytes down(const Bytes& x, int count) noexcept { SAFETENSORS_EACH_BYTE(x.b[i] >> count); }
-inline Bytes up(const Bytes& x, int count) noexcept { SAFETENSORS_EACH_BYTE(x.b[i] << count); }
+inline Bytes down(const Bytes& x, Index count) noexcept { SAFETENSORS_EACH_BYTE(x.b[i] >> count); }
+inline Bytes up(const Bytes& x, Index count) noexcept { SAFETENSORS_EACH_BYTE(x.b[i] << count); }
 #undef SAFETENSORS_EACH_BYTE
 
-#define SAFETENSORS_EACH_FLOAT(expression)                                    \
-  Lane to;                                                                    \
-  for (int i = 0; i < SAFETENSORS_LANE_NBYTES / 4; ++i) to.f[i] = expression; \
+#define SAFETENSORS_EACH_FLOAT(expression)                                      \
+  Lane to;                                                                      \
+  for (Index i = 0; i < SAFETENSORS_LANE_NBYTES / 4; ++i) to.f[i] = expression; \
   return to
 inline Lane operator*(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] * y); }
 inline Lane operator+(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] + y); }
@@ -141,7 +141,7 @@ SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept 
   U8 to[32];
   std::memcpy(from[0], &x, 16);
   std::memcpy(from[1], &y, 16);
-  for (int i = 0; i < 32; ++i) to[i] = from[i / width % 2][i / (2 * width) * width + i % width];
+  for (Index i = 0; i < 32; ++i) to[i] = from[i / width % 2][i / (2 * width) * width + i % width];
   return {load_bytes(to), load_bytes(to + 16)};
 #endif
 }
@@ -155,7 +155,7 @@ SAFETENSORS_INLINE Bytes look_up(const NibbleTable& table, const Bytes& codes) n
 #else
   U8 bytes[16];
   std::memcpy(bytes, &codes, 16);
-  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<U8>(table.values[bytes[i]]);
+  for (Index i = 0; i < 16; ++i) bytes[i] = static_cast<U8>(table.values[bytes[i]]);
   return load_bytes(bytes);
 #endif
 }
@@ -168,19 +168,19 @@ struct Values {
 
 SAFETENSORS_INLINE Values operator*(const Values& x, float y) noexcept {
   Values to;
-  for (int i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] * y;
+  for (Index i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] * y;
   return to;
 }
 
 SAFETENSORS_INLINE Values operator+(const Values& x, float y) noexcept {
   Values to;
-  for (int i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] + y;
+  for (Index i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] + y;
   return to;
 }
 
 SAFETENSORS_INLINE void store(const Values& values, float* to) noexcept {
   // One by one: copied as a whole they would go through memory.
-  for (int i = 0; i < Values::kLanes; ++i) {
+  for (Index i = 0; i < Values::kLanes; ++i) {
     std::memcpy(to + i * (16 / Values::kLanes), &values.lanes[i], sizeof values.lanes[i]);
   }
 }
@@ -222,7 +222,7 @@ SAFETENSORS_INLINE Values as_floats(const Bytes& bytes) noexcept {
   Integer from[16];
   float floats[16];
   std::memcpy(from, &bytes, sizeof from);
-  for (int i = 0; i < 16; ++i) floats[i] = to_float(from[i]);
+  for (Index i = 0; i < 16; ++i) floats[i] = to_float(from[i]);
   std::memcpy(to.lanes, floats, sizeof floats);
 #endif
   return to;

@@ -10,7 +10,7 @@ namespace safetensors::weights::SAFETENSORS_VARIANT {
 template <int bits>
 SAFETENSORS_INLINE U64 eight_bytes(const U8* from) noexcept {
   U64 x = 0;
-  for (int i = 0; i < bits; ++i) x |= static_cast<U64>(from[i]) << (8 * i);
+  for (Index i = 0; i < bits; ++i) x |= static_cast<U64>(from[i]) << (8 * i);
   if constexpr (bits < 8) {
     constexpr U64 kOne = (U64{1} << bits) - 1;
     constexpr U64 kTwo = kOne | kOne << bits;
@@ -63,42 +63,44 @@ SAFETENSORS_INLINE __m256 eight_floats(const U8* from) noexcept {
 
 #endif
 
+/// 32 values, which fill whole words whatever their width.
+template <int bits>
+SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* end, float s, float b,
+                                  float* SAFETENSORS_RESTRICT y) noexcept {
+  if constexpr (bits == 8) {
+    store(unsigned_floats(load_bytes(codes)) * s + b, y);
+    store(unsigned_floats(load_bytes(codes + 16)) * s + b, y + 16);
+  } else if constexpr (bits == 4) {
+    const BytePair halves = nibbles(load_bytes(codes));
+    const BytePair q = interleave<1>(halves.first, halves.second);
+    store(unsigned_floats(q.first) * s + b, y);
+    store(unsigned_floats(q.second) * s + b, y + 16);
+  } else {
+#if defined(__AVX2__)
+    if (end - codes >= 3 * bits + 16) {
+      for (Index k = 0; k < 4; ++k) {
+        _mm256_storeu_ps(y + 8 * k, eight_floats<bits>(codes + k * bits) * s + b);
+      }
+      return;
+    }
+#endif
+    for (Index k = 0; k < 4; k += 2) {
+      const U8* from = codes + k * bits;
+      const Bytes q = join(eight_bytes<bits>(from), eight_bytes<bits>(from + bits));
+      store(unsigned_floats(q) * s + b, y + 8 * k);
+    }
+  }
+}
+
 template <int bits>
 void affine(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t groups,
             std::size_t group_size, const float* scales, const float* biases,
             float* SAFETENSORS_RESTRICT y) noexcept {
-  (void)end;
   for (std::size_t g = 0; g < groups; ++g) {
     const float s = scales[g];
     const float b = biases[g];
-    // 32 values fill whole words, whatever their width.
-    for (std::size_t i = 0; i < group_size; i += 32, codes += 4 * bits, y += 32) {
-      if constexpr (bits == 8) {
-        store(unsigned_floats(load_bytes(codes)) * s + b, y);
-        store(unsigned_floats(load_bytes(codes + 16)) * s + b, y + 16);
-        continue;
-      }
-      if constexpr (bits == 4) {
-        const BytePair halves = nibbles(load_bytes(codes));
-        const BytePair q = interleave<1>(halves.first, halves.second);
-        store(unsigned_floats(q.first) * s + b, y);
-        store(unsigned_floats(q.second) * s + b, y + 16);
-        continue;
-      }
-#if defined(__AVX2__)
-      if (end - codes >= 3 * bits + 16) {
-        for (int k = 0; k < 4; ++k) {
-          const __m256 q = eight_floats<bits>(codes + k * bits);
-          _mm256_storeu_ps(y + 8 * k, q * s + b);
-        }
-        continue;
-      }
-#endif
-      for (int k = 0; k < 4; k += 2) {
-        const Bytes q =
-            join(eight_bytes<bits>(codes + k * bits), eight_bytes<bits>(codes + (k + 1) * bits));
-        store(unsigned_floats(q) * s + b, y + 8 * k);
-      }
+    for (std::size_t i = 0; i < group_size; i += 32, codes += std::size_t{4} * bits, y += 32) {
+      affine_32<bits>(codes, end, s, b, y);
     }
   }
 }

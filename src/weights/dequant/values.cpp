@@ -28,9 +28,9 @@ void unsigned_values(Bytes from, std::size_t count, float* to) noexcept {
   }
 }
 
-template <const CodeTable& table>
+template <const CodeTable* table>
 void coded_values(Bytes from, std::size_t count, float* to) noexcept {
-  for (std::size_t i = 0; i < count; ++i) to[i] = table.values[from[i]];
+  for (std::size_t i = 0; i < count; ++i) to[i] = table->values[from[i]];
 }
 
 void bool_values(Bytes from, std::size_t count, float* to) noexcept {
@@ -81,15 +81,15 @@ Kernels::Blocks decoder_of(Dtype dtype, const Kernels& kernels) noexcept {
     case Dtype::kBool:
       return bool_values;
     case Dtype::kF8E4M3:
-      return coded_values<kE4M3Values>;
+      return coded_values<&kE4M3Values>;
     case Dtype::kF8E5M2:
-      return coded_values<kE5M2Values>;
+      return coded_values<&kE5M2Values>;
     case Dtype::kF8E8M0:
-      return coded_values<kE8M0Values>;
+      return coded_values<&kE8M0Values>;
     case Dtype::kF8E4M3FNUZ:
-      return coded_values<kE4M3FnuzValues>;
+      return coded_values<&kE4M3FnuzValues>;
     case Dtype::kF8E5M2FNUZ:
-      return coded_values<kE5M2FnuzValues>;
+      return coded_values<&kE5M2FnuzValues>;
     case Dtype::kF4:
       return f4_pairs;
     case Dtype::kC64:
