@@ -24,6 +24,7 @@
 #define SAFETENSORS_RESTRICT __restrict__
 #else
 #define SAFETENSORS_INLINE inline
+#define SAFETENSORS_INLINE_LAMBDA
 #define SAFETENSORS_RESTRICT
 #endif
 

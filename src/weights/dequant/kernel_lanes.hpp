@@ -13,9 +13,14 @@
 #define SAFETENSORS_LANE_NBYTES 16
 #endif
 
+// Without, as for other compilers, by -DSAFETENSORS_NO_VECTORS.
+#if defined(__GNUC__) && !defined(SAFETENSORS_NO_VECTORS)
+#define SAFETENSORS_VECTORS 1
+#endif
+
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 
-#if defined(__GNUC__)
+#if defined(SAFETENSORS_VECTORS)
 
 using Bytes = U8 __attribute__((vector_size(16)));
 using Pairs = U16 __attribute__((vector_size(16)));
@@ -84,7 +89,7 @@ SAFETENSORS_INLINE Bytes load_bytes(const U8* from) noexcept {
 
 /// `low` are the first eight, from its low end.
 SAFETENSORS_INLINE Bytes join(U64 low, U64 high) noexcept {
-#if defined(__SSE2__) && defined(__GNUC__)
+#if defined(__SSE2__) && defined(SAFETENSORS_VECTORS)
   return reinterpret_cast<Bytes>(
       _mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));
 #else
@@ -97,7 +102,7 @@ SAFETENSORS_INLINE Bytes join(U64 low, U64 high) noexcept {
 
 /// 0xFF where the byte's bit of the lowest 16 is set, else 0.
 SAFETENSORS_INLINE Bytes mask_of(U32 bits) noexcept {
-#if defined(__SSSE3__) && defined(__GNUC__)
+#if defined(__SSSE3__) && defined(SAFETENSORS_VECTORS)
   const Bytes own = join(0x8040201008040201U, 0x8040201008040201U);
   const Bytes places = join(0, 0x0101010101010101U);
   const auto copies = reinterpret_cast<Bytes>(_mm_shuffle_epi8(
@@ -122,7 +127,7 @@ struct BytePair {
 /// x0 y0 x1 y1 ..., by `width` bytes at a time.
 template <int width>
 SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept {
-#if defined(__SSE2__) && defined(__GNUC__)
+#if defined(__SSE2__) && defined(SAFETENSORS_VECTORS)
   const auto a = reinterpret_cast<__m128i>(x);
   const auto b = reinterpret_cast<__m128i>(y);
   if constexpr (width == 1) {
@@ -148,7 +153,7 @@ SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept 
 
 /// The table's values of codes below 16.
 SAFETENSORS_INLINE Bytes look_up(const NibbleTable& table, const Bytes& codes) noexcept {
-#if defined(__SSSE3__) && defined(__GNUC__)
+#if defined(__SSSE3__) && defined(SAFETENSORS_VECTORS)
   return reinterpret_cast<Bytes>(
       _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(table.values)),
                        reinterpret_cast<__m128i>(codes)));
@@ -189,7 +194,7 @@ SAFETENSORS_INLINE void store(const Values& values, float* to) noexcept {
 template <typename Integer>
 SAFETENSORS_INLINE Values as_floats(const Bytes& bytes) noexcept {
   static_assert(sizeof(Integer) == 1);
-  constexpr bool kSigned = static_cast<Integer>(-1) < 0;
+  [[maybe_unused]] constexpr bool kSigned = static_cast<Integer>(-1) < 0;
   Values to;
 #if defined(__AVX512F__)
   const auto x = reinterpret_cast<__m128i>(bytes);
@@ -199,7 +204,7 @@ SAFETENSORS_INLINE Values as_floats(const Bytes& bytes) noexcept {
   const __m128i y = _mm_unpackhi_epi64(x, x);
   to.lanes[0] = _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(x) : _mm256_cvtepu8_epi32(x));
   to.lanes[1] = _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(y) : _mm256_cvtepu8_epi32(y));
-#elif defined(__SSE2__) && defined(__GNUC__)
+#elif defined(__SSE2__) && defined(SAFETENSORS_VECTORS)
   // Signed ones go to the top of their lane and come down again with their sign.
   const auto x = reinterpret_cast<__m128i>(bytes);
   const __m128i zero = _mm_setzero_si128();

@@ -132,7 +132,7 @@ TEST_CASE("dequantising blocks: all builds agree, at any address and count") {
       for (const std::size_t count :
            {most, most - 1, std::size_t{8}, std::size_t{3}, std::size_t{1}, std::size_t{0}}) {
         for (const Output output : kOutputs) {
-          for (const std::size_t skew : {0, 1, 2}) {
+          for (const std::size_t skew : {0U, 1U, 2U}) {
             const Skewed from(std::span<const std::byte>(raw).first(count * about.block_bytes),
                               skew);
             const std::size_t nbytes = count * about.block_elements * weights::size_of(output);

@@ -42,7 +42,7 @@ void check_gguf(const std::string& name) {
     REQUIRE(blocks * found->block_bytes == nbytes);
     for (const Kernels* kernels : weights::usable_kernels()) {
       CAPTURE(std::string(kernels->name));
-      for (const std::size_t skew : {0, 1}) {
+      for (const std::size_t skew : {0U, 1U}) {
         const Skewed from(raw, skew);
         const Skewed floats(count * 4, skew);
         weights::dequantize_blocks(type, from.data(), blocks, Output::f32, floats.data(), {},

@@ -163,7 +163,7 @@ TEST_CASE("converting values: every type, in all builds, at any address") {
       const std::size_t nbytes = (count * safetensors::bit_size(dtype) + 7) / 8;
       for (const Kernels* kernels : weights::usable_kernels()) {
         CAPTURE(std::string(kernels->name));
-        for (const std::size_t skew : {0, 1}) {
+        for (const std::size_t skew : {0U, 1U}) {
           const Skewed from(std::span<const std::byte>(raw).first(nbytes), skew);
           for (const Output output : kOutputs) {
             const Skewed to(count * weights::size_of(output), skew);
