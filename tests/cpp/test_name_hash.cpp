@@ -10,7 +10,7 @@
 #include "support.hpp"
 
 using safetensors::hash_name;
-using safetensors::format::multiply_fold;
+using safetensors::multiply_fold;
 
 TEST_CASE("texts of every length are hashed whole, and nothing past them") {
   for (std::size_t size = 0; size < 100; ++size) {
