@@ -10,9 +10,15 @@ set(kernel_folder ${CMAKE_CURRENT_SOURCE_DIR}/dequant)
 set_source_files_properties(${kernel_folder}/kernels_baseline.cpp PROPERTIES
   COMPILE_OPTIONS "${kernel_options}")
 
-# Without these options kernels_avx2.cpp is empty. They need a compiler that knows the instructions, and can ask the processor for them.
+# Without these options kernels_avx2.cpp is empty. They need a compiler that knows the instructions,
+# and can ask the processor for them.
 if(NOT MSVC)
-  set(CMAKE_REQUIRED_FLAGS "-mavx2 -mf16c")
+  set(avx2_options -mavx2 -mf16c)
+  # GCC bug 54412: on Windows it spills wide registers as if the stack were aligned for them.
+  if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND avx2_options -Wa,-muse-unaligned-vector-move)
+  endif()
+  list(JOIN avx2_options " " CMAKE_REQUIRED_FLAGS)
   check_cxx_source_compiles("
     #include <immintrin.h>
     int main() {
@@ -22,7 +28,7 @@ if(NOT MSVC)
   unset(CMAKE_REQUIRED_FLAGS)
   if(SAFETENSORS_HAS_AVX2)
     set_source_files_properties(${kernel_folder}/kernels_avx2.cpp PROPERTIES
-      COMPILE_OPTIONS "${kernel_options};-mavx2;-mf16c")
+      COMPILE_OPTIONS "${kernel_options};${avx2_options}")
     set_source_files_properties(${kernel_folder}/kernels.cpp PROPERTIES
       COMPILE_DEFINITIONS SAFETENSORS_AVX2_KERNELS)
   endif()
