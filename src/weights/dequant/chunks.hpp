@@ -47,8 +47,6 @@ class Sink {
     }
   }
 
-  [[nodiscard]] bool direct() const noexcept { return direct_; }
-
  private:
   void narrow(const float* values, std::size_t count, std::uint64_t place) const {
     std::byte* to = to_ + place * size_of(output_);
