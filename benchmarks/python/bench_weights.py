@@ -2,7 +2,7 @@
 
     python benchmarks/python/bench_weights.py [--size 4096] [--repeats 7]
 
-Runs in an environment with this package and, as far as they are to be compared, `mlx[cpu]` and `gguf`.
+Runs in an environment with this package and, to compare with them, `mlx[cpu]` and `gguf`.
 All take turns at every repeat; the best time of each counts. Prints a Markdown table.
 """
 
@@ -105,7 +105,9 @@ def time_packs(folder: Path, size: int, repeats: int) -> None:
         out = np.empty((size, size), np.float32)
         with open_weights(path, quant=QuantParams("affine", bits, 64)) as w:
             tensor = w["m.weight"]
-            calls: dict[str, Callable[[], object]] = {"ours": lambda t=tensor, o=out: t.numpy(out=o)}
+            calls: dict[str, Callable[[], object]] = {
+                "ours": lambda t=tensor, o=out: t.numpy(out=o)
+            }
             if mx is not None:
                 pack = [mx.array(words), *(mx.array(s.astype(np.float32)) for s in scales)]
                 mx.eval(pack)
@@ -128,7 +130,9 @@ def time_blocks(folder: Path, size: int, repeats: int) -> None:
         out = np.empty((size, size), np.float32)
         with open_weights(path) as w:
             tensor = w["m.weight"]
-            calls: dict[str, Callable[[], object]] = {"ours": lambda t=tensor, o=out: t.numpy(out=o)}
+            calls: dict[str, Callable[[], object]] = {
+                "ours": lambda t=tensor, o=out: t.numpy(out=o)
+            }
             if gguf is not None:
                 type_ = gguf.GGMLQuantizationType(kind)
                 raw = blocks.reshape(size, -1)
