@@ -24,8 +24,8 @@ cmake --build "$build"
 rm -rf "$build/site"
 mkdir "$build/site"
 cp -r python/safetensors "$build/site/"
-rm -f "$build"/site/safetensors/_core*.so
-cp "$build"/src/python/_core*.so "$build/site/safetensors/"
+rm -f "$build"/site/safetensors/_*.so
+cp "$build"/src/python/_*.so "$build/site/safetensors/"
 
 # The sanitizer's library must come first, and libstdc++ with it: else a C++ throw is not seen.
 LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so)"

@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 PathType = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-Uint8 = "numpy.typing.NDArray[numpy.uint8]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,9 +166,7 @@ class WeightTensor:
 
     def packed(self) -> "numpy.typing.NDArray[numpy.uint8]":
         """The bytes for a kernel, read-only. See `Weights.get_tensor`."""
-        import numpy
-
-        return numpy.frombuffer(self._model.get_tensor(self.name), dtype=numpy.uint8)
+        return _array_of(self._model.get_tensor(self.name))
 
     def sections(self) -> Tuple["numpy.typing.NDArray[Any]", ...]:
         """The parts of a pack, read-only views: words (uint32), scales, and biases or global scale.
@@ -183,7 +180,7 @@ class WeightTensor:
         if self.quant is None:
             return (self.packed(),)
         buffer = self._model.get_tensor(self.name)
-        whole = numpy.frombuffer(buffer, dtype=numpy.uint8)
+        whole = _array_of(buffer)
         words, scales, _ = buffer.sections
         leading, inner = self.shape[:-1], self.shape[-1]
         groups = (*leading, inner // self.quant.group_size)
@@ -259,6 +256,13 @@ class WeightTensor:
         bits = torch.int32 if name == "float32" else torch.int16
         self._model.dequantize(self.name, _room(tensor.view(bits).numpy()), name, row0, count)
         return tensor if device is None else tensor.to(device)
+
+
+def _array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
+    """The bytes, read-only. The array keeps the buffer alive."""
+    import numpy
+
+    return numpy.frombuffer(memoryview(buffer), dtype=numpy.uint8)
 
 
 # By the effective type's code: F32, F16, the bits of BF16, U8.
@@ -390,18 +394,14 @@ class Weights(Mapping[str, WeightTensor]):
         after another; BF16 comes as F16 unless the model was opened with `bf16="keep"`. Kept after
         the first call.
         """
-        import numpy
-
-        return numpy.frombuffer(self._model.get_tensor(name), dtype=numpy.uint8)
+        return _array_of(self._model.get_tensor(name))
 
     def fuse_weights(self, *names: str) -> "numpy.typing.NDArray[numpy.uint8]":
         """Several tensors as one, rows after rows: all words, all scales, all biases. Kept.
 
         Raises WeightsError (`code` "mixed_types") when they differ in more than their rows.
         """
-        import numpy
-
-        return numpy.frombuffer(self._model.fuse_weights(names), dtype=numpy.uint8)
+        return _array_of(self._model.fuse_weights(names))
 
     def get_config(self) -> Dict[str, Any]:
         """The configuration table as plain values."""

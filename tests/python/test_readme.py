@@ -17,7 +17,7 @@ README = Path(__file__).parents[2] / "README.md"
 def test_readme_program_runs(tmp_path: Path) -> None:
     """It runs as it stands, and its variables hold what the text says."""
     programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(programs) == 1
+    assert len(programs) == 2
     checks = "\nassert bias.sum() == 64, bias\nassert rows.shape == (10, 64), rows\nprint(*tensors)"
     done = subprocess.run(
         [sys.executable, "-c", programs[0] + checks],
@@ -28,3 +28,19 @@ def test_readme_program_runs(tmp_path: Path) -> None:
         timeout=120,
     )
     assert sorted(done.stdout.split()) == ["bias", "embedding"]
+
+
+def test_readme_opens_a_model() -> None:
+    """The program about models, with a model's name in it."""
+    programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    model = README.parent / "tests" / "data" / "weights" / "gguf" / "llama_q4_0.gguf"
+    done = subprocess.run(
+        [sys.executable, "-c", programs[1].replace("model_dir_or_file.gguf", str(model))],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "gguf llama 64 21"
+    assert second.startswith("Q4_0 (64, 64) ")

@@ -52,6 +52,7 @@ class SAFETENSORS_API Error : public safetensors::Error {
   Error& operator=(const Error&) = default;
   ~Error() override;
 
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): it says the same, closer
   [[nodiscard]] Errc code() const noexcept { return code_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
