@@ -45,8 +45,9 @@ class Table {
     const std::string whole = prefix_ + std::string(key);
     const MetaValue* value = metadata_->find(whole);
     if (value == nullptr) return std::nullopt;
-    if (!value->is_utf8()) refuse(whole, "text", *value);
-    return std::string(*value->as_string());
+    const std::optional<std::string_view> text = value->as_string();
+    if (!text || !value->is_utf8()) refuse(whole, "text", *value);
+    return std::string(*text);
   }
   /// An integer, or one for each layer.
   void per_layer(std::string_view key, std::optional<std::int64_t>& most,
@@ -89,8 +90,9 @@ std::optional<std::string> architecture_of(const Metadata& metadata,
   constexpr std::string_view kKey = "general.architecture";
   const MetaValue* value = metadata.find(kKey);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_utf8()) fail(Errc::config, path, kKey, "text was expected");
-  return std::string(*value->as_string());
+  const std::optional<std::string_view> text = value->as_string();
+  if (!text || !value->is_utf8()) fail(Errc::config, path, kKey, "text was expected");
+  return std::string(*text);
 }
 
 std::optional<std::int64_t> token_count(const Metadata& metadata) {
