@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -17,7 +18,8 @@ namespace safetensors::weights {
 
 /// The bytes so far are not enough to go on: at least so many, from the file's first, are needed.
 /// The file claims to have them. Cursor throws it; readers of headers catch it.
-struct NeedsMore {
+struct NeedsMore : std::exception {
+  explicit NeedsMore(std::uint64_t at_least) noexcept : nbytes(at_least) {}
   std::uint64_t nbytes;
 };
 
@@ -96,7 +98,7 @@ class Cursor {
               "the header goes on for at least " + grouped(n) + " bytes from here, and may have " +
                   grouped(limit_) + " in all");
     }
-    throw NeedsMore{position_ + n};
+    throw NeedsMore(position_ + n);
   }
 
   std::span<const std::byte> available_;

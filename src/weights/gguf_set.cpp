@@ -123,12 +123,12 @@ std::vector<GgufFile> open_parts(GgufFile opened, std::uint64_t count, const Ggu
   }
   std::vector<GgufFile> files;
   for (std::uint32_t number = 1; number <= count; ++number) {
+    if (number == name->number) continue;
     const std::string which = "part " + std::to_string(number) + " of " + std::to_string(count);
-    files.push_back(number == name->number
-                        ? std::move(opened)
-                        : open_part(part_path(path, *name, number), options, which));
-    check_part(files.back(), number - 1, count);
+    files.push_back(open_part(part_path(path, *name, number), options, which));
   }
+  files.insert(files.begin() + (name->number - 1), std::move(opened));
+  for (std::size_t i = 0; i < files.size(); ++i) check_part(files[i], i, count);
   return files;
 }
 

@@ -173,9 +173,15 @@ TEST_CASE("keys of a split model are checked") {
         "config");
   CHECK(outcome([](auto& file) {
           file.item("split.count", MetaType::u16, le<std::uint16_t>(2));
-        }) == "config");  // no number
+        }) == "missing_shard");
   CHECK(outcome([](auto& file) { file.item("split.count", MetaType::u64, le(UINT64_MAX)); }) ==
         "limit");
+  // A part that says nothing of a set.
+  test::write_text(folder / part_name(2, 2), test::gguf_with([](auto&) {}));
+  CHECK(outcome([](auto& file) {
+          file.item("split.count", MetaType::u16, le<std::uint16_t>(2));
+          file.item("split.no", MetaType::u16, le<std::uint16_t>(0));
+        }) == "config");
   safetensors::weights::Limits one_part;
   one_part.parts = 1;
   CHECK(outcome([](auto& file) { file.item("split.count", MetaType::u16, le<std::uint16_t>(2)); },
