@@ -12,13 +12,19 @@ programs=$build/tests/cpp/fuzz
 found=$build/fuzz-found
 
 "$programs/replay_header" --seeds "$here/../data/hostile.json" "$found/seeds"
-for target in header slice save; do
+models=$here/../data/weights
+for target in header slice save gguf config; do
   mkdir -p "$found/$target"
+  seeds=("$found/seeds")
   options=(-max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=4096)
   options+=(-artifact_prefix="$found/$target-" -print_final_stats=1)
-  if [[ $target == header ]]; then options+=(-dict="$here/header.dict"); fi
+  if [[ -f $here/$target.dict ]]; then options+=(-dict="$here/$target.dict"); fi
+  case $target in
+    gguf) seeds=("$models"/{bad,gguf}) ;;
+    config) seeds=("$models"/{bad,mlx}) ;;
+  esac
   log=$found/$target.log
-  "$programs/fuzz_$target" "${options[@]}" "$found/$target" "$found/seeds" >"$log" 2>&1 || {
+  "$programs/fuzz_$target" "${options[@]}" "$found/$target" "${seeds[@]}" >"$log" 2>&1 || {
     tail -n 60 "$log" >&2
     exit 1
   }
