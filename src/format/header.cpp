@@ -9,6 +9,7 @@
 #include "base/utf8.hpp"
 #include "format/header_builder.hpp"
 #include "format/header_reader.hpp"
+#include "format/name_order.hpp"
 #include "format/plain_reader.hpp"
 #include "format/prologue.hpp"
 
@@ -61,24 +62,7 @@ std::vector<const TensorInfo*> Header::sorted_by_name() const {
   std::vector<const TensorInfo*> sorted;
   sorted.reserve(tensors_.size());
   for (const TensorInfo& info : tensors_) sorted.push_back(&info);
-  const auto by_name = [](const TensorInfo* a, const TensorInfo* b) { return a->name < b->name; };
-
-  // Writers sort by dtype, then name: a few sorted runs, which merge faster than they sort.
-  std::vector<std::size_t> runs = {0};
-  for (std::size_t i = 1; i < sorted.size(); ++i) {
-    if (by_name(sorted[i], sorted[i - 1])) runs.push_back(i);
-  }
-  if (runs.size() > kDtypeCount) {
-    std::sort(sorted.begin(), sorted.end(), by_name);
-    return sorted;
-  }
-  runs.push_back(sorted.size());
-  const auto at = [&](std::size_t run) {
-    return sorted.begin() + static_cast<std::ptrdiff_t>(runs[run]);
-  };
-  for (std::size_t run = 1; run + 1 < runs.size(); ++run) {
-    std::inplace_merge(at(0), at(run), at(run + 1), by_name);
-  }
+  format::sort_by_name(sorted);
   return sorted;
 }
 

@@ -93,7 +93,11 @@ void check(std::span<const std::byte> file) {
       fuzz::require(parsed.header.find(info.name) == &info, "found by its name");
     }
     fuzz::require(position == parsed.data.size(), "all of the data is tensors'");
-    fuzz::require(parsed.header.sorted_by_name().size() == parsed.header.size(), "sorted is all");
+    const std::vector<const safetensors::TensorInfo*> sorted = parsed.header.sorted_by_name();
+    fuzz::require(sorted.size() == parsed.header.size(), "sorted is all");
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+      fuzz::require(sorted[i - 1]->name < sorted[i]->name, "sorted by name");
+    }
   } catch (const safetensors::Error& error) {
     using safetensors::ErrorCode;
     const int code = static_cast<int>(error.code());
