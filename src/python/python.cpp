@@ -1,11 +1,27 @@
 #include "python.hpp"
 
 #include <cerrno>
+#include <cstring>
 
 #include "errors.hpp"
 #include "gil.hpp"
 
 namespace safetensors::python {
+namespace {
+
+/// Of text of at least eight bytes.
+bool is_ascii(std::string_view text) noexcept {
+  const auto word_at = [&](std::size_t offset) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text.data() + offset, sizeof word);
+    return word;
+  };
+  std::uint64_t all = word_at(text.size() - 8);
+  for (std::size_t i = 0; i + 8 < text.size(); i += 8) all |= word_at(i);
+  return (all & 0x8080808080808080U) == 0;
+}
+
+}  // namespace
 
 Interrupt python_interrupt() {
   return [] {
@@ -26,6 +42,17 @@ std::string_view text_of(py::handle object, const char* argument) {
   const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (text == nullptr) throw py::error_already_set();
   return {text, static_cast<std::size_t>(size)};
+}
+
+py::object to_unicode(std::string_view text) {
+  const auto size = static_cast<Py_ssize_t>(text.size());
+  // Most names are ASCII, which needs no decoder: that takes as long as making the object.
+  const bool plain = text.size() >= 8 && is_ascii(text);
+  auto object = py::reinterpret_steal<py::object>(
+      plain ? PyUnicode_New(size, 127) : PyUnicode_FromStringAndSize(text.data(), size));
+  if (!object) throw py::error_already_set();
+  if (plain) std::memcpy(PyUnicode_DATA(object.ptr()), text.data(), text.size());
+  return object;
 }
 
 std::filesystem::path path_of(py::handle object, const char* argument) {

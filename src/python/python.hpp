@@ -54,12 +54,7 @@ class GcPause {
 [[nodiscard]] py::str to_str(std::string_view text);
 
 /// A tensor's name, or other text that is known to be UTF-8.
-[[nodiscard]] inline py::object to_unicode(std::string_view text) {
-  auto object = py::reinterpret_steal<py::object>(
-      PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
-  if (!object) throw py::error_already_set();
-  return object;
-}
+[[nodiscard]] py::object to_unicode(std::string_view text);
 
 [[nodiscard]] inline py::object to_int(std::uint64_t value) {
   auto object = py::reinterpret_steal<py::object>(PyLong_FromUnsignedLongLong(value));
