@@ -145,7 +145,8 @@ def network(tmp_path_factory):
         [compiler, "-shared", "-fPIC", "-o", library, folder / "shim.c", "-ldl"], check=True
     )
     before = os.environ.get("LD_PRELOAD", "")
-    return {**os.environ, "LD_PRELOAD": f"{library} {before}".strip()}
+    # A sanitizer's library must come first; what it intercepts, it hands on.
+    return {**os.environ, "LD_PRELOAD": f"{before} {library}".strip()}
 
 
 def test_auto_brings_a_file_on_a_network_into_memory(path, network):
