@@ -60,6 +60,7 @@ class WeightProvider::Impl {
   [[nodiscard]] std::size_t at(std::string_view name) const {
     if (const auto index = find(name)) return *index;
     std::vector<std::string_view> names;
+    names.reserve(by_name_.size());
     for (const std::size_t i : by_name_) names.emplace_back(model().tensor(i).name);
     fail(Errc::unknown_tensor, model().path, name,
          "there is no such tensor" + near_names(name, names));

@@ -9,15 +9,14 @@ namespace safetensors::weights {
 namespace {
 
 struct Mode {
-  QuantMode mode;
   std::string_view name;
-  QuantParams defaults;
+  QuantParams defaults;  // its mode is this one
 };
 constexpr Mode kModes[] = {
-    {QuantMode::affine, "affine", {QuantMode::affine, 4, 64}},
-    {QuantMode::mxfp4, "mxfp4", {QuantMode::mxfp4, 4, 32}},
-    {QuantMode::mxfp8, "mxfp8", {QuantMode::mxfp8, 8, 32}},
-    {QuantMode::nvfp4, "nvfp4", {QuantMode::nvfp4, 4, 16}},
+    {"affine", {QuantMode::affine, 4, 64}},
+    {"mxfp4", {QuantMode::mxfp4, 4, 32}},
+    {"mxfp8", {QuantMode::mxfp8, 8, 32}},
+    {"nvfp4", {QuantMode::nvfp4, 4, 16}},
 };
 
 const Mode& of(QuantMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)]; }
@@ -59,7 +58,7 @@ QuantParams defaults_of(QuantMode mode) noexcept { return of(mode).defaults; }
 
 std::optional<QuantMode> parse_quant_mode(std::string_view name) noexcept {
   const auto* found = std::ranges::find(kModes, name, &Mode::name);
-  return found == std::end(kModes) ? std::nullopt : std::optional(found->mode);
+  return found == std::end(kModes) ? std::nullopt : std::optional(found->defaults.mode);
 }
 
 std::string_view name(QuantMode mode) noexcept { return of(mode).name; }

@@ -323,7 +323,7 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
   const StoredBytes global =
       pack.global_scale != nullptr ? pack.global_scale->bytes(interrupt) : StoredBytes{};
   PackRows pack_rows;
-  pack_rows.params = *info.quant;
+  pack_rows.params = info.quant.value_or(QuantParams{});  // there are some: checked above
   pack_rows.scale_type = scale_type(pack.scales->info->dtype);
   pack_rows.columns = row_length(info.shape);
   pack_rows.words = stored_words.bytes.data();
