@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -206,8 +207,10 @@ std::vector<std::uint32_t> order_of(const std::vector<GgufTensor>& tensors) {
   if (std::ranges::is_sorted(tensors, before)) return {};
   std::vector<std::uint32_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(
-      order, [&](std::uint32_t a, std::uint32_t b) { return before(tensors[a], tensors[b]); });
+  std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
+    return std::tuple(tensors[a].offset, tensors[a].nbytes, a) <
+           std::tuple(tensors[b].offset, tensors[b].nbytes, b);
+  });
   return order;
 }
 
