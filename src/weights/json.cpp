@@ -5,9 +5,16 @@
 #include <rapidjson/reader.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <span>
+#include <system_error>
+
+#if !defined(__cpp_lib_to_chars)
+#include <locale>
+#include <sstream>
+#endif
 
 #include "base/text.hpp"
 #include "base/utf8.hpp"
@@ -19,6 +26,29 @@ namespace {
 
 // An index of a million tensors has two million; each takes some 50 bytes.
 constexpr std::size_t kMaxValues = 4'000'000;
+
+/// What JSON lacks, as Python writes it.
+std::optional<double> special_number(std::string_view text) noexcept {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (text == "Infinity" || text == "Inf") return kInfinity;
+  if (text == "-Infinity" || text == "-Inf") return -kInfinity;
+  if (text == "NaN" || text == "-NaN") return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
+/// A number's nearest double; nothing when there is none.
+std::optional<double> double_of(std::string_view text) {
+  double value = 0;
+#if defined(__cpp_lib_to_chars)
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+#else
+  std::istringstream stream{std::string(text)};  // its locale is the classic one, unlike strtod's
+  stream.imbue(std::locale::classic());
+  if (!(stream >> value) || !stream.eof()) return std::nullopt;
+#endif
+  return value;
+}
 
 /// RapidJSON's events. A method that returns false stops the reader; code() and error() say why.
 class Builder {
@@ -32,16 +62,15 @@ class Builder {
 
   bool Null() { return add(Json()); }
   bool Bool(bool value) { return add(Json(value)); }
-  bool Int(int value) { return add(Json(std::int64_t{value})); }
-  bool Uint(unsigned value) { return add(Json(std::int64_t{value})); }
-  bool Int64(std::int64_t value) { return add(Json(value)); }
-  bool Uint64(std::uint64_t value) {
-    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    return value <= kMost ? add(Json(static_cast<std::int64_t>(value)))
-                          : add(Json(static_cast<double>(value)));
+  bool RawNumber(const char* text, rapidjson::SizeType size, bool) {
+    return add_number({text, size});
   }
-  bool Double(double value) { return add(Json(value)); }
-  bool RawNumber(const char*, rapidjson::SizeType, bool) { return false; }  // not asked for
+  // Numbers come as text: the reader's own way to doubles counts the leading zeros of zero.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(std::int64_t) { return false; }
+  bool Uint64(std::uint64_t) { return false; }
+  bool Double(double) { return false; }
   bool String(const char* text, rapidjson::SizeType size, bool) {
     return add(Json(std::string(text, size)));
   }
@@ -88,6 +117,16 @@ class Builder {
     }
     return &open_.back()->object().emplace_back(std::move(key_), std::move(value)).second;
   }
+  bool add_number(std::string_view text) {
+    if (const std::optional<double> special = special_number(text)) return add(Json(*special));
+    const char* const end = text.data() + text.size();
+    std::int64_t whole = 0;
+    const auto [past, error] = std::from_chars(text.data(), end, whole);
+    if (error == std::errc() && past == end) return add(Json(whole));
+    const std::optional<double> number = double_of(text);
+    if (number) return add(Json(*number));
+    return stop(Errc::json, "the number " + clipped(text) + " does not fit in a double");
+  }
   bool add(Json value) {
     place(std::move(value));
     return count();
@@ -111,13 +150,6 @@ class Builder {
   std::string error_;
 };
 
-std::optional<double> float_of_text(std::string_view text) noexcept {
-  if (text == "Infinity") return std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<std::int64_t> Json::as_integer() const noexcept {
@@ -134,7 +166,7 @@ std::optional<double> Json::as_number() const noexcept {
   if (const auto* number = std::get_if<double>(&value_)) return *number;
   const Json* spelled = find("__float__");
   const std::string* text = spelled == nullptr ? nullptr : spelled->as_string();
-  return text == nullptr ? std::nullopt : float_of_text(*text);
+  return text == nullptr ? std::nullopt : special_number(*text);
 }
 
 const Json* Json::find(std::string_view name) const noexcept {
@@ -162,7 +194,7 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
   // Iterative: the document's depth is not the stack's.
   constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNanAndInfFlag |
                               rapidjson::kParseValidateEncodingFlag |
-                              rapidjson::kParseFullPrecisionFlag;
+                              rapidjson::kParseNumbersAsStringsFlag;
   const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, builder);
   if (result.IsError()) {
     const bool ours = result.Code() == rapidjson::kParseErrorTermination;

@@ -59,6 +59,15 @@ TEST_CASE("integers that 64 bits or a double do not hold are none") {
   CHECK(parse("1e15").as_integer() == 1000000000000000);
 }
 
+TEST_CASE("doubles are the nearest") {
+  CHECK(parse("1e-05").as_number() == 1e-05);
+  CHECK(parse("0.1").as_number() == 0.1);
+  CHECK(parse("9.999999747378752e-06").as_number() == 9.999999747378752e-06);
+  CHECK(parse("0e91").as_number() == 0);
+  CHECK(parse("-0e-5").as_number() == 0);
+  CHECK(code_of("1e999") == Errc::json);
+}
+
 TEST_CASE("what JSON lacks") {
   CHECK(std::isinf(*parse(R"({"__float__": "Infinity"})").as_number()));
   CHECK(*parse(R"({"__float__": "-Infinity"})").as_number() < 0);
