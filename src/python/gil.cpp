@@ -13,6 +13,8 @@ namespace {
 }  // namespace
 
 void take_gil(PyThreadState* state) noexcept {
+  // Late in its exit the interpreter no longer knows the thread, and would abort over that.
+  if (state == nullptr) wait_for_the_end();
   try {
     PyEval_RestoreThread(state);
   } catch (...) {

@@ -98,7 +98,7 @@ SCRIPT = """
 
     # Far below 10,000 of anything: one leaked object, reference or byte a round would show.
     allowed = {"objects": 100, "blocks": 500, "references": 50, "types": 50, "fds": 0, "maps": 5,
-               "rss": 4 << 20, "malloc": 300_000}
+               "rss": 16 << 20, "malloc": 300_000}
 
     for run in (open_and_close, get, cut, save_all, load_all, fail_all):
         for _ in range(200):
