@@ -119,9 +119,10 @@ class Builder {
   }
   bool add_number(std::string_view text) {
     if (const std::optional<double> special = special_number(text)) return add(Json(*special));
-    const char* const end = text.data() + text.size();
+    const char* const begin = text.data();
+    const char* const end = begin + text.size();
     std::int64_t whole = 0;
-    const auto [past, error] = std::from_chars(text.data(), end, whole);
+    const auto [past, error] = std::from_chars(begin, end, whole);
     if (error == std::errc() && past == end) return add(Json(whole));
     const std::optional<double> number = double_of(text);
     if (number) return add(Json(*number));
