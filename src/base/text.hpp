@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -45,7 +46,8 @@ namespace safetensors {
 }
 
 /// A shape as "[2, 3]"; very long ones are cut.
-[[nodiscard]] inline std::string shown(std::span<const std::uint64_t> shape) {
+template <std::integral Size>
+[[nodiscard]] std::string shown(std::span<const Size> shape) {
   constexpr std::size_t kMost = 64;
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size() && i < kMost; ++i) {

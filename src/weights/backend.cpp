@@ -2,10 +2,28 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
+#include "base/text.hpp"
+#include "weights/fail.hpp"
 #include "weights/names.hpp"
 
 namespace safetensors::weights {
+
+void Model::add(TensorInfo info, bool is_mapped) {
+  std::vector<TensorInfo>& list = is_mapped ? tensors : others;
+  if (is_mapped && !list.empty() && list.back().name == info.name) {
+    fail(Errc::duplicate, path, info.name,
+         "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both are it");
+  }
+  list.push_back(std::move(info));
+}
+
+bool comes_before(const TensorInfo& a, bool a_is_mapped, const TensorInfo& b,
+                  bool b_is_mapped) noexcept {
+  if (a_is_mapped != b_is_mapped) return a_is_mapped;
+  return name_less(a.name, b.name);
+}
 
 void check_layers(Model& model) {
   std::int64_t layers = 0;

@@ -17,6 +17,7 @@
 #include "safetensors/weights/provider.hpp"
 #include "safetensors/weights/types.hpp"
 #include "weights/dequant/dequant.hpp"
+#include "weights/stored_bytes.hpp"
 
 namespace safetensors::weights {
 
@@ -35,17 +36,17 @@ struct Model {
   [[nodiscard]] const TensorInfo& tensor(std::size_t index) const {
     return index < tensors.size() ? tensors[index] : others[index - tensors.size()];
   }
+  /// Appends a tensor; they come in the order of comes_before(). Throws Error duplicate when the
+  /// one before it has the same canonical name.
+  void add(TensorInfo info, bool is_mapped);
 };
+
+/// The order of a model's tensors: those with canonical names first, each by name.
+[[nodiscard]] bool comes_before(const TensorInfo& a, bool a_is_mapped, const TensorInfo& b,
+                                bool b_is_mapped) noexcept;
 
 /// Warns of a number of layers that is not that of the tensors' names. Nothing relies on it.
 void check_layers(Model& model);
-
-/// Bytes of a tensor as stored, and a share in what holds them.
-struct StoredBytes {
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;
-  bool is_mapped = false;  ///< the file's own pages
-};
 
 /// A range of rows of a tensor, within it.
 struct RowRange {
@@ -66,7 +67,8 @@ class Backend {
   /// Lengths of the parts of a tensor's buffer, as Buffer::sections says them.
   [[nodiscard]] virtual Buffer::Sections sections(std::size_t tensor) const = 0;
   /// The buffer when it need not be built: the file's own bytes. Nothing otherwise.
-  [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor) const = 0;
+  [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor,
+                                                        const Interrupt& interrupt) const = 0;
   /// Writes one part of the buffer, as long as sections() says.
   virtual void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
                      const Interrupt& interrupt) const = 0;

@@ -40,7 +40,7 @@ class GgufBackend final : public Backend {
 
   const Model& model() const noexcept override { return model_; }
   Buffer::Sections sections(std::size_t tensor) const override;
-  std::optional<StoredBytes> view(std::size_t tensor) const override;
+  std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override;
   void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
              const Interrupt& interrupt) const override;
   void dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
@@ -112,17 +112,10 @@ void GgufBackend::collect() {
     items.push_back(item_of(set_.tensors()[i], mapped[i]));
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    if (a.is_mapped != b.is_mapped) return a.is_mapped;
-    return name_less(a.info.name, b.info.name);
+    return comes_before(a.info, a.is_mapped, b.info, b.is_mapped);
   });
   for (Item& item : items) {
-    std::vector<TensorInfo>& list = item.is_mapped ? model_.tensors : model_.others;
-    if (item.is_mapped && !list.empty() && list.back().name == item.info.name) {
-      fail(Errc::duplicate, model_.path, item.info.name,
-           "`" + clipped(list.back().source) + "` and `" + clipped(item.info.source) +
-               "` both are it");
-    }
-    list.push_back(std::move(item.info));
+    model_.add(std::move(item.info), item.is_mapped);
     stored_.push_back({item.source, item.type, {}});
   }
 }
@@ -166,11 +159,10 @@ Buffer::Sections GgufBackend::sections(std::size_t tensor) const {
   return {static_cast<std::size_t>(info.stored_bytes), 0, 0};
 }
 
-std::optional<StoredBytes> GgufBackend::view(std::size_t tensor) const {
+std::optional<StoredBytes> GgufBackend::view(std::size_t tensor, const Interrupt& interrupt) const {
   const Stored& stored = stored_[tensor];
   if (stored.undo.lower_by_one || stored.undo.rows.head_rows != 0) return std::nullopt;
-  GgufBytes bytes = stored.source->bytes();
-  return StoredBytes{bytes.bytes, std::move(bytes.owner), bytes.is_view};
+  return stored.source->bytes(interrupt);
 }
 
 /// Bytes of what is reordered: a row, or of a vector an element.
@@ -187,7 +179,7 @@ void GgufBackend::gather(std::size_t tensor, RowRange units, std::byte* to,
   const std::uint64_t head = stored.undo.rows.head_rows;
   const std::uint64_t begin = units.begin / head * head;
   const std::uint64_t end = (units.end + head - 1) / head * head;
-  const GgufBytes heads = stored.source->bytes(begin * nbytes, end * nbytes, interrupt);
+  const StoredBytes heads = stored.source->bytes(begin * nbytes, end * nbytes, interrupt);
   for (std::uint64_t unit = units.begin; unit < units.end; ++unit) {
     const std::uint64_t from = stored.undo.rows.source(unit) - begin;
     std::memcpy(to, heads.bytes.data() + from * nbytes, static_cast<std::size_t>(nbytes));
@@ -210,8 +202,7 @@ StoredBytes GgufBackend::stored_rows(std::size_t tensor, RowRange rows,
     return {bytes, std::move(memory)};
   }
   const std::uint64_t row_nbytes = info.stored_bytes / row_count(info.shape);
-  GgufBytes bytes = stored.source->bytes(rows.begin * row_nbytes, rows.end * row_nbytes, interrupt);
-  return {bytes.bytes, std::move(bytes.owner), bytes.is_view};
+  return stored.source->bytes(rows.begin * row_nbytes, rows.end * row_nbytes, interrupt);
 }
 
 void GgufBackend::write(std::size_t tensor, std::size_t, std::span<std::byte> to,

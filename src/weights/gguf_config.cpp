@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "weights/config_rules.hpp"
 #include "weights/fail.hpp"
 
 namespace safetensors::weights {
 namespace {
 
-constexpr std::int64_t kIntegerEnd = std::int64_t{1} << 31;
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
 /// Metadata with the errors that its values may raise. Keys are of the architecture.
@@ -125,11 +125,8 @@ ModelConfig read_gguf_config(const Metadata& metadata, std::int64_t embedding_ro
   model.n_layers = table.integer("block_count");
   table.per_layer("attention.head_count", model.n_heads, model.n_heads_of_layers);
   table.per_layer("attention.head_count_kv", model.n_kv_heads, model.n_kv_heads_of_layers);
-  if (!model.n_kv_heads) model.n_kv_heads = model.n_heads;
   model.head_dim = table.integer("attention.key_length");
-  if (!model.head_dim && model.dim && model.n_heads && *model.n_heads != 0) {
-    model.head_dim = *model.dim / *model.n_heads;
-  }
+  fill_heads(model);
   table.per_layer("feed_forward_length", model.ffn_dim, model.ffn_dim_of_layers);
   model.vocab_size = table.integer("vocab_size");
   if (!model.vocab_size) model.vocab_size = token_count(metadata);

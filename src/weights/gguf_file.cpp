@@ -52,8 +52,8 @@ GgufFile::GgufFile(const std::filesystem::path& path, const GgufOptions& options
   });
 }
 
-GgufBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,
-                          const Interrupt& interrupt) const {
+StoredBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,
+                            const Interrupt& interrupt) const {
   assert(begin <= end && end <= tensor.nbytes);
   if (file_.mapping != nullptr) {
     const std::span<const std::byte> bytes = file_.mapping->bytes().subspan(

@@ -11,6 +11,7 @@
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "weights/gguf_header.hpp"
+#include "weights/stored_bytes.hpp"
 
 namespace safetensors::weights {
 
@@ -18,13 +19,6 @@ struct GgufOptions {
   bool mmap = true;
   bool allow_gaps = false;
   Limits limits{};
-};
-
-/// Bytes of a tensor, and a share in what holds them.
-struct GgufBytes {
-  std::span<const std::byte> bytes;
-  std::shared_ptr<const void> owner;
-  bool is_view = false;  ///< pages of the file, not a copy
 };
 
 /// Reads and validates the header that the source begins with, by steps that grow with what the
@@ -46,8 +40,8 @@ class GgufFile {
 
   /// Bytes `begin` to `end` of a tensor of this file: a view when it is mapped, else read.
   /// Throws Error io, also when the file was cut short.
-  [[nodiscard]] GgufBytes bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,
-                                const Interrupt& interrupt = {}) const;
+  [[nodiscard]] StoredBytes bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,
+                                  const Interrupt& interrupt = {}) const;
   /// Copies bytes of a tensor, from `begin` on as many as `to` has. Throws as bytes().
   void read(const GgufTensor& tensor, std::uint64_t begin, std::span<std::byte> to,
             const Interrupt& interrupt = {}) const;

@@ -116,11 +116,6 @@ std::uint32_t alignment_of(Cursor& cursor, const Metadata& metadata, const Limit
   return static_cast<std::uint32_t>(alignment);
 }
 
-std::string shown(std::span<const std::int64_t> shape) {
-  const std::vector<std::uint64_t> unsigned_shape(shape.begin(), shape.end());
-  return safetensors::shown(std::span<const std::uint64_t>(unsigned_shape));
-}
-
 /// Bytes of a tensor. An axis of no length makes them 0, but excuses nothing else.
 std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor& tensor,
                         const GgmlType& type) {
@@ -132,8 +127,9 @@ std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor
     elements =
         checked_multiply(*elements, static_cast<std::uint64_t>(std::max<std::int64_t>(dim, 1)));
     if (!elements || *elements > kMost) {
-      cursor.fail_at(at, Errc::overflow,
-                     "its shape " + shown(tensor.shape()) + " has 2^63 elements or more");
+      cursor.fail_at(
+          at, Errc::overflow,
+          "its shape " + safetensors::shown(tensor.shape()) + " has 2^63 elements or more");
     }
   }
   const std::int64_t row = tensor.rank == 0 ? 1 : tensor.dims[tensor.rank - 1];
@@ -144,9 +140,9 @@ std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor
   }
   const auto nbytes = checked_multiply(*elements / type.block_elements, type.block_bytes);
   if (!nbytes || *nbytes > kMost) {
-    cursor.fail_at(
-        at, Errc::overflow,
-        std::string(type.name) + " " + shown(tensor.shape()) + " takes 2^63 bytes or more");
+    cursor.fail_at(at, Errc::overflow,
+                   std::string(type.name) + " " + safetensors::shown(tensor.shape()) +
+                       " takes 2^63 bytes or more");
   }
   return is_empty ? 0 : *nbytes;
 }

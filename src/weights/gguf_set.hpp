@@ -22,11 +22,11 @@ struct GgufSource {
   const GgufTensor* tensor;
 
   /// See GgufFile.
-  [[nodiscard]] GgufBytes bytes(std::uint64_t begin, std::uint64_t end,
-                                const Interrupt& interrupt = {}) const {
+  [[nodiscard]] StoredBytes bytes(std::uint64_t begin, std::uint64_t end,
+                                  const Interrupt& interrupt = {}) const {
     return file->bytes(*tensor, begin, end, interrupt);
   }
-  [[nodiscard]] GgufBytes bytes(const Interrupt& interrupt = {}) const {
+  [[nodiscard]] StoredBytes bytes(const Interrupt& interrupt = {}) const {
     return bytes(0, tensor->nbytes, interrupt);
   }
   void read(std::uint64_t begin, std::span<std::byte> to, const Interrupt& interrupt = {}) const {

@@ -7,14 +7,13 @@
 #include <string_view>
 #include <utility>
 
+#include "weights/config_rules.hpp"
 #include "weights/dequant/dequant.hpp"
 #include "weights/fail.hpp"
 #include "weights/quant_params.hpp"
 
 namespace safetensors::weights {
 namespace {
-
-constexpr std::int64_t kIntegerEnd = std::int64_t{1} << 31;
 
 /// One of config.json's objects, with the errors that its values may raise.
 class Section {
@@ -213,11 +212,8 @@ HfConfig read_hf_config(const Json& json, const Json* generation,
   model.n_layers = section.integer({"num_hidden_layers"});
   section.per_layer("num_attention_heads", model.n_heads, model.n_heads_of_layers);
   section.per_layer("num_key_value_heads", model.n_kv_heads, model.n_kv_heads_of_layers);
-  if (!model.n_kv_heads) model.n_kv_heads = model.n_heads;
   model.head_dim = section.integer({"head_dim"});
-  if (!model.head_dim && model.dim && model.n_heads && *model.n_heads != 0) {
-    model.head_dim = *model.dim / *model.n_heads;
-  }
+  fill_heads(model);
   section.per_layer("intermediate_size", model.ffn_dim, model.ffn_dim_of_layers);
   model.vocab_size = section.integer({"vocab_size"});
   model.max_seq_len = section.integer({"max_position_embeddings"});

@@ -67,10 +67,10 @@ class WeightProvider::Impl {
   }
 
   [[nodiscard]] Buffer build(std::size_t tensor, const Interrupt& interrupt) const {
-    if (std::optional<StoredBytes> view = backend_->view(tensor)) {
-      if (!allocator_) {
-        // By pread it is memory of its own; of a mapping it is the file's pages.
-        return {view->bytes, {view->bytes.size(), 0, 0}, view->is_mapped, std::move(view->owner)};
+    if (!allocator_) {
+      if (std::optional<StoredBytes> stored = backend_->view(tensor, interrupt)) {
+        return {
+            stored->bytes, {stored->bytes.size(), 0, 0}, stored->is_view, std::move(stored->owner)};
       }
     }
     return build_fused(std::span(&tensor, 1), interrupt);
@@ -157,12 +157,7 @@ class WeightProvider::Impl {
   static std::string described(const TensorInfo& info) {
     std::string text = info.type_name;
     if (info.quant) text += " in groups of " + std::to_string(info.quant->group_size);
-    text += " [";
-    for (std::size_t i = 0; i < info.shape.size(); ++i) {
-      if (i != 0) text += ", ";
-      text += std::to_string(info.shape[i]);
-    }
-    return text + "]";
+    return text + " " + safetensors::shown(std::span(info.shape));
   }
 
   std::unique_ptr<Backend> backend_;

@@ -100,7 +100,7 @@ class SafetensorsBackend final : public Backend {
 
   const Model& model() const noexcept override { return model_; }
   Buffer::Sections sections(std::size_t tensor) const override;
-  std::optional<StoredBytes> view(std::size_t tensor) const override;
+  std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override;
   void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
              const Interrupt& interrupt) const override;
   void dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
@@ -191,19 +191,12 @@ void SafetensorsBackend::collect(const HfConfig& config) {
     return std::binary_search(parts.begin(), parts.end(), item.pack.words);
   });
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    if (a.is_mapped != b.is_mapped) return a.is_mapped;
-    return name_less(a.info.name, b.info.name);
+    return comes_before(a.info, a.is_mapped, b.info, b.is_mapped);
   });
   std::size_t unknown = 0;
   for (Item& item : items) {
     unknown += item.info.storage == Storage::mlx_pack && !item.info.quant ? 1 : 0;
-    std::vector<TensorInfo>& list = item.is_mapped ? model_.tensors : model_.others;
-    if (item.is_mapped && !list.empty() && list.back().name == item.info.name) {
-      fail(Errc::duplicate, model_.path, item.info.name,
-           "`" + clipped(list.back().source) + "` and `" + clipped(item.info.source) +
-               "` both are it");
-    }
-    list.push_back(std::move(item.info));
+    model_.add(std::move(item.info), item.is_mapped);
     packs_.push_back(item.pack);
   }
   if (unknown != 0) {
@@ -252,11 +245,12 @@ Buffer::Sections SafetensorsBackend::sections(std::size_t tensor) const {
           size(pack.biases, options_.scales_to_f16)};
 }
 
-std::optional<StoredBytes> SafetensorsBackend::view(std::size_t tensor) const {
+std::optional<StoredBytes> SafetensorsBackend::view(std::size_t tensor,
+                                                    const Interrupt& interrupt) const {
   const PackTensors& pack = packs_[tensor];
   if (pack.scales != nullptr) return std::nullopt;
   if (options_.bf16_to_f16 && pack.words->info->dtype == Dtype::kBF16) return std::nullopt;
-  return pack.words->bytes({});
+  return pack.words->bytes(interrupt);
 }
 
 void SafetensorsBackend::write_converted(const SourceTensor& tensor, std::span<std::byte> to,

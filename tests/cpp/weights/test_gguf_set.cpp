@@ -12,11 +12,11 @@
 
 namespace fs = std::filesystem;
 using safetensors::weights::find_gguf;
-using safetensors::weights::GgufBytes;
 using safetensors::weights::GgufFile;
 using safetensors::weights::GgufOptions;
 using safetensors::weights::GgufSet;
 using safetensors::weights::GgufSource;
+using safetensors::weights::StoredBytes;
 using test::code_of;
 using test::le;
 using test::MetaType;
@@ -63,7 +63,7 @@ struct Parts {
 };
 
 std::string first_bytes(const GgufSource& source, const GgufOptions& options) {
-  const GgufBytes all = source.bytes();
+  const StoredBytes all = source.bytes();
   CHECK(all.is_view == options.mmap);
   CHECK(all.bytes.size() == source.tensor->nbytes);
   std::string copy(source.tensor->nbytes, ' ');
@@ -210,7 +210,7 @@ TEST_CASE("what is read is valid without its set") {
   const fs::path path = test::weights_data() / "gguf/llama_q4_0.gguf";
   for (const bool mmap : {true, false}) {
     safetensors::weights::Metadata metadata;
-    GgufBytes bytes;
+    StoredBytes bytes;
     std::string expected;
     {
       GgufSet set(path, {.mmap = mmap});

@@ -1,0 +1,17 @@
+// Bytes of a tensor as its file has them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace safetensors::weights {
+
+/// Bytes, and a share in what holds them.
+struct StoredBytes {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+  bool is_view = false;  ///< pages of the file, not a copy
+};
+
+}  // namespace safetensors::weights
