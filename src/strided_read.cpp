@@ -3,44 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <vector>
 
 #include "base/checked.hpp"
+#include "io/run_reader.hpp"
 #include "io/workers.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
-
-constexpr std::uint64_t kMostGap = std::uint64_t{64} << 10;
-constexpr std::uint64_t kScratchSize = std::uint64_t{1} << 20;
-
-/// Positions of runs, counted up like an odometer.
-class RunCursor {
- public:
-  RunCursor(const ByteRuns& runs, std::uint64_t run)
-      : runs_(runs), at_(runs.loops.size(), 0), position_(runs.first) {
-    for (std::size_t i = runs.loops.size(); i-- > 0;) {
-      at_[i] = run % runs.loops[i].count;
-      run /= runs.loops[i].count;
-      position_ += at_[i] * runs.loops[i].stride;
-    }
-  }
-  [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
-  void next() noexcept {
-    for (std::size_t i = runs_.loops.size(); i-- > 0;) {
-      position_ += runs_.loops[i].stride;
-      if (++at_[i] < runs_.loops[i].count) return;
-      position_ -= at_[i] * runs_.loops[i].stride;
-      at_[i] = 0;
-    }
-  }
-
- private:
-  const ByteRuns& runs_;
-  std::vector<std::uint64_t> at_;
-  std::uint64_t position_;
-};
 
 /// Runs `work(first_run, run_count)` over all runs, some of them at a time. `source`: what it
 /// reads.
@@ -57,38 +27,6 @@ void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Wor
         work(first, std::min(per_task, count - first));
       },
       interrupt, source == nullptr ? 0 : io::readers_of(*source, count * bytes_per_run));
-}
-
-/// Reads runs whose gaps are short: a stretch of the source at a time, then picks out the runs.
-void read_with_gaps(const ByteSource& source, std::uint64_t position, const ByteRuns& runs,
-                    std::span<std::byte> to, std::uint64_t first_run, std::uint64_t count) {
-  const Buffer scratch(static_cast<std::size_t>(std::max(kScratchSize, runs.run_nbytes)));
-  RunCursor ahead(runs, first_run);
-  RunCursor behind = RunCursor(runs, first_run);
-  std::byte* next = to.data() + first_run * runs.run_nbytes;
-  std::uint64_t done = 0;
-  while (done < count) {
-    const std::uint64_t begin = ahead.position();
-    std::uint64_t end = begin;
-    std::uint64_t taken = 0;
-    while (done + taken < count) {
-      const std::uint64_t run = ahead.position();
-      const bool fits =
-          run >= end && run - end <= kMostGap && run + runs.run_nbytes - begin <= scratch.size();
-      if (!fits) break;
-      end = run + runs.run_nbytes;
-      ahead.next();
-      ++taken;
-    }
-    source.read_at(position + begin, scratch.bytes().first(static_cast<std::size_t>(end - begin)));
-    for (std::uint64_t i = 0; i < taken; ++i) {
-      std::memcpy(next, scratch.data() + (behind.position() - begin),
-                  static_cast<std::size_t>(runs.run_nbytes));
-      next += runs.run_nbytes;
-      behind.next();
-    }
-    done += taken;
-  }
 }
 
 }  // namespace
@@ -127,7 +65,7 @@ void copy_runs(std::span<const std::byte> tensor, const ByteRuns& runs, std::spa
   for_run_blocks(
       runs, runs.run_nbytes,
       [&](std::uint64_t first, std::uint64_t count) {
-        RunCursor cursor(runs, first);
+        io::RunCursor cursor(runs, first);
         std::byte* next = to.data() + first * runs.run_nbytes;
         for (std::uint64_t i = 0; i < count; ++i, cursor.next(), next += runs.run_nbytes) {
           std::memcpy(next, tensor.data() + cursor.position(),
@@ -145,22 +83,12 @@ void read_runs(const ByteSource& source, std::uint64_t position, const ByteRuns&
     read_all(source, {&piece, 1}, interrupt);
     return;
   }
-  // The innermost loop decides: its stride is the distance of most neighbours.
-  const std::uint64_t stride = runs.loops.back().stride;
-  const bool together = stride - runs.run_nbytes <= kMostGap && runs.run_nbytes <= kScratchSize / 2;
   for_run_blocks(
-      runs, together ? stride : runs.run_nbytes,
+      runs, io::are_read_together(runs) ? runs.loops.back().stride : runs.run_nbytes,
       [&](std::uint64_t first, std::uint64_t count) {
-        if (together) {
-          read_with_gaps(source, position, runs, to, first, count);
-          return;
-        }
-        RunCursor cursor(runs, first);
-        for (std::uint64_t i = first; i < first + count; ++i, cursor.next()) {
-          source.read_at(position + cursor.position(),
-                         to.subspan(static_cast<std::size_t>(i * runs.run_nbytes),
-                                    static_cast<std::size_t>(runs.run_nbytes)));
-        }
+        io::read_run_block(source, position, runs, first, count,
+                           to.subspan(static_cast<std::size_t>(first * runs.run_nbytes),
+                                      static_cast<std::size_t>(count * runs.run_nbytes)));
       },
       interrupt, &source);
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 
 namespace safetensors::io {
 namespace {
@@ -17,6 +19,11 @@ constexpr std::size_t kSlotSize = std::size_t{4} << 20;
 constexpr std::size_t kMostSlots = 16;
 // Below this a reader gains more from the page cache's reading ahead.
 constexpr std::size_t kDirectFrom = std::size_t{128} << 10;
+constexpr std::size_t kMostPerRead = std::size_t{1} << 30;
+
+bool is_aligned(const std::byte* memory) noexcept {
+  return reinterpret_cast<std::uintptr_t>(memory) % kAlignment == 0;
+}
 
 }  // namespace
 
@@ -68,20 +75,29 @@ void DirectSource::read_at(std::uint64_t offset, std::span<std::byte> to) const 
     buffered_->read_at(offset, to);
     return;
   }
-  const Slot slot(*this);
+  std::optional<Slot> slot;
   while (!to.empty()) {
     const std::uint64_t begin = offset / kAlignment * kAlignment;
     const auto before = static_cast<std::size_t>(offset - begin);
-    const std::size_t wanted =
-        (std::min(before + to.size(), kSlotSize) + kAlignment - 1) / kAlignment * kAlignment;
-    const std::size_t got = read_block(begin, slot.bytes().first(wanted));
-    if (got <= before) {
+    std::size_t taken = 0;
+    if (before == 0 && is_aligned(to.data()) && to.size() >= kAlignment) {
+      const std::size_t wanted = std::min(to.size(), kMostPerRead) / kAlignment * kAlignment;
+      taken = read_block(begin, to.first(wanted));
+    } else {
+      if (!slot) slot.emplace(*this);
+      const std::size_t wanted =
+          (std::min(before + to.size(), kSlotSize) + kAlignment - 1) / kAlignment * kAlignment;
+      const std::size_t got = read_block(begin, slot->bytes().first(wanted));
+      if (got > before) {
+        taken = std::min(got - before, to.size());
+        std::memcpy(to.data(), slot->bytes().data() + before, taken);
+      }
+    }
+    if (taken == 0) {
       is_refused_.store(true, std::memory_order_relaxed);
       buffered_->read_at(offset, to);
       return;
     }
-    const std::size_t taken = std::min(got - before, to.size());
-    std::memcpy(to.data(), slot.bytes().data() + before, taken);
     to = to.subspan(taken);
     offset += taken;
   }

@@ -11,8 +11,9 @@
 
 namespace safetensors::io {
 
-/// A file read by O_DIRECT: the device fills aligned slots, from which the bytes are copied on.
-/// Short reads, and what the system refuses to read so, go through the page cache.
+/// A file read by O_DIRECT: the device fills the caller's memory where that is aligned, else slots
+/// that are, from which the bytes are copied on. Short reads, and what the system refuses to read
+/// so, go through the page cache.
 class DirectSource final : public ByteSource {
  public:
   /// `buffered` is the same file; `direct` its second descriptor, open with O_DIRECT.
