@@ -1,0 +1,13 @@
+// How many threads all bulk loads of the process may have together.
+#pragma once
+
+namespace safetensors::io {
+
+inline constexpr unsigned kMostLoadThreads = 32;
+
+/// Takes up to `wanted` of the threads that are left, but at least one: a load never waits for
+/// another. Give them back.
+[[nodiscard]] unsigned take_threads(unsigned wanted) noexcept;
+void give_threads(unsigned count) noexcept;
+
+}  // namespace safetensors::io

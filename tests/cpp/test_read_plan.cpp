@@ -1,0 +1,160 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "io/read_plan.hpp"
+#include "safetensors/slice.hpp"
+
+namespace {
+
+using safetensors::io::Chunk;
+using safetensors::io::part_of;
+using safetensors::io::Piece;
+using safetensors::io::plan_chunks;
+
+constexpr std::uint64_t kBlock = safetensors::io::kReadAlignment;
+
+/// What holds of every plan, checked byte by byte where pieces are few, else by sums.
+void check_plan(const std::vector<Piece>& pieces, const std::vector<Chunk>& chunks,
+                std::span<const std::uint64_t> sizes, std::uint64_t chunk_nbytes) {
+  std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> parts(pieces.size());
+  std::map<std::uint32_t, std::uint64_t> reached;
+  for (const Chunk& chunk : chunks) {
+    CHECK(chunk.offset % kBlock == 0);
+    CHECK(chunk.nbytes > 0);
+    CHECK(chunk.nbytes <= chunk_nbytes);
+    CHECK(chunk.offset + chunk.nbytes <= sizes[chunk.source]);
+    const bool is_whole = chunk.nbytes % kBlock == 0;
+    CHECK((is_whole || chunk.offset + chunk.nbytes == sizes[chunk.source]));
+    CHECK(chunk.begin >= reached[chunk.source]);  // ascending, and no byte wanted twice
+    reached[chunk.source] = chunk.offset + chunk.nbytes;
+    std::uint64_t wanted = 0;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i].source != chunk.source) continue;
+      const auto part = part_of(pieces[i], chunk);
+      if (part.nbytes == 0) continue;
+      // A part outside the chunk's range of pieces would never be copied.
+      CHECK(i >= chunk.first_piece);
+      CHECK(i < chunk.last_piece);
+      const std::uint64_t at = part.to - pieces[i].to;
+      CHECK(chunk.offset + part.from == pieces[i].offset + at);
+      parts[i].push_back({at, at + part.nbytes});
+      wanted += part.nbytes;
+    }
+    CHECK(wanted > 0);
+  }
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::ranges::sort(parts[i]);
+    std::uint64_t end = 0;
+    for (const auto& [from, to] : parts[i]) {
+      CHECK(from == end);
+      end = to;
+    }
+    CHECK(end == pieces[i].nbytes);
+  }
+}
+
+Piece piece(std::uint64_t offset, std::uint64_t nbytes, std::uint32_t source = 0) {
+  return {source, 0, offset, nbytes, 0x1000'0000 + offset};
+}
+
+}  // namespace
+
+TEST_CASE("neighbours share a chunk; a piece longer than a chunk has several") {
+  std::vector<Piece> pieces = {piece(100, 50), piece(150, 3 * kBlock), piece(150 + 3 * kBlock, 1)};
+  const std::uint64_t size = 100 * kBlock;
+  CHECK(plan_chunks(pieces, {&size, 1}, 100 * kBlock).size() == 1);
+  const auto chunks = plan_chunks(pieces, {&size, 1}, kBlock);
+  CHECK(chunks.size() == 4);
+  check_plan(pieces, chunks, {&size, 1}, kBlock);
+}
+
+TEST_CASE("a short gap is read over, a long one is not") {
+  const std::uint64_t size = std::uint64_t{1} << 30;
+  std::vector<Piece> near = {piece(0, 10), piece(60'000, 10)};
+  CHECK(plan_chunks(near, {&size, 1}, 1 << 20).size() == 1);
+  std::vector<Piece> far = {piece(0, 10), piece(80'000, 10)};
+  const auto chunks = plan_chunks(far, {&size, 1}, 1 << 20);
+  REQUIRE(chunks.size() == 2);
+  CHECK(chunks[0].nbytes == kBlock);
+  CHECK(chunks[1].offset == 80'000 / kBlock * kBlock);
+}
+
+TEST_CASE("files take turns") {
+  constexpr std::uint64_t kLong = std::uint64_t{256} << 20;
+  std::vector<Piece> pieces = {piece(0, kLong, 0), piece(0, kLong, 1)};
+  const std::vector<std::uint64_t> sizes = {kLong, kLong};
+  const auto chunks = plan_chunks(pieces, sizes, std::uint64_t{4} << 20);
+  check_plan(pieces, chunks, sizes, std::uint64_t{4} << 20);
+  std::size_t changes = 0;
+  for (std::size_t i = 1; i < chunks.size(); ++i) {
+    changes += static_cast<std::size_t>(chunks[i].source != chunks[i - 1].source);
+  }
+  CHECK(changes == 7);  // 64 MiB at a time
+}
+
+TEST_CASE("the end of a file, and a chunk that is cut by it") {
+  const std::uint64_t size = 2 * kBlock + 77;
+  std::vector<Piece> pieces = {piece(1, size - 1)};
+  for (const std::uint64_t chunk : {kBlock, 2 * kBlock, 64 * kBlock}) {
+    const auto chunks = plan_chunks(pieces, {&size, 1}, chunk);
+    check_plan(pieces, chunks, {&size, 1}, chunk);
+  }
+}
+
+TEST_CASE("no pieces, no chunks") {
+  std::vector<Piece> none;
+  CHECK(plan_chunks(none, {}, kBlock).empty());
+}
+
+TEST_CASE("any pieces, also ones that overlap") {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](std::uint64_t bound) { return random() % bound; };
+    std::vector<std::uint64_t> sizes;
+    for (std::size_t i = 0; i <= below(3); ++i) sizes.push_back(1 + below(40 * kBlock));
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < 1 + below(40); ++i) {
+      const auto source = static_cast<std::uint32_t>(below(sizes.size()));
+      const std::uint64_t offset = below(sizes[source]);
+      const std::uint64_t most = std::min<std::uint64_t>(sizes[source] - offset, 3 * kBlock);
+      pieces.push_back(piece(offset, 1 + below(most), source));
+    }
+    const bool may_overlap = seed % 2 == 0;
+    if (!may_overlap) {
+      std::ranges::sort(pieces, {}, [](const Piece& p) { return std::pair(p.source, p.offset); });
+      std::vector<Piece> apart;
+      for (const Piece& each : pieces) {
+        const bool follows = !apart.empty() && apart.back().source == each.source;
+        if (!follows || apart.back().offset + apart.back().nbytes <= each.offset) {
+          apart.push_back(each);
+        }
+      }
+      pieces = apart;
+    }
+    const std::uint64_t chunk = kBlock * (1 + below(5));
+    const auto chunks = plan_chunks(pieces, sizes, chunk);
+    check_plan(pieces, chunks, sizes, chunk);
+  }
+}
+
+TEST_CASE("runs are cut between runs") {
+  safetensors::io::RunPiece piece{};
+  piece.runs = {.first = 8, .run_nbytes = 100, .loops = {{7, 5000}, {11, 200}}};
+  std::vector<safetensors::io::RunChunk> chunks;
+  safetensors::io::plan_run_chunks(piece, 3, 1000, chunks);
+  std::uint64_t next = 0;
+  for (const auto& chunk : chunks) {
+    CHECK(chunk.piece == 3);
+    CHECK(chunk.first_run == next);
+    CHECK(chunk.count * 100 <= 1000);
+    next += chunk.count;
+  }
+  CHECK(next == 77);
+  CHECK_FALSE(safetensors::io::are_pieces(piece.runs, 1 << 20));
+  piece.runs.run_nbytes = 1 << 20;
+  CHECK(safetensors::io::are_pieces(piece.runs, 1 << 20));
+}
