@@ -64,12 +64,43 @@ ReadHeader read_header_named(const FileSource& source, const std::filesystem::pa
   }
 }
 
+/// Before mapped bytes are copied: throws Error kFileChanged when the file, which had `nbytes`, has
+/// lost them.
+void check_length(std::span<const std::byte> mapped, std::uint64_t nbytes,
+                  const std::filesystem::path& path) {
+  if (!is_cut_short(mapped)) return;
+  fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
+                                    std::to_string(nbytes) + " bytes: " + io::shown_path(path));
+}
+
+/// The file as its mapping has it.
+class MappedSource final : public ByteSource {
+ public:
+  MappedSource(std::shared_ptr<const MappedFile> mapping, std::filesystem::path path)
+      : mapping_(std::move(mapping)), path_(std::move(path)) {}
+  [[nodiscard]] std::uint64_t size() const noexcept override { return mapping_->bytes().size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
+    if (offset > size() || to.size() > size() - offset) {
+      fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
+    }
+    if (to.empty()) return;
+    const std::span<const std::byte> from =
+        mapping_->bytes().subspan(static_cast<std::size_t>(offset), to.size());
+    check_length(from, size(), path_);
+    std::memcpy(to.data(), from.data(), to.size());
+  }
+
+ private:
+  std::shared_ptr<const MappedFile> mapping_;
+  std::filesystem::path path_;
+};
+
 }  // namespace
 
 class SafeOpen::File {
  public:
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
-      : path_(path), parsed_(read_header_named(*source, path)) {
+      : path_(path), id_(source->id()), parsed_(read_header_named(*source, path)) {
     bool is_warmed_first = false;
     if (options.backend == Backend::kAuto) {
       const io::AutoPlan plan = plan_for(*source);
@@ -95,6 +126,20 @@ class SafeOpen::File {
     return direct_ ? Backend::kDirect : Backend::kPread;
   }
   [[nodiscard]] const ByteSource& source() const noexcept { return direct_ ? *direct_ : *source_; }
+  /// `self` keeps what is handed out.
+  [[nodiscard]] static std::shared_ptr<const ByteSource> bulk_source(
+      const std::shared_ptr<const File>& self) {
+    if (!self->mapping_) return {self, &self->source()};
+    if (self->cold_) return {self, self->cold_.get()};
+    std::shared_ptr<const FileSource> anew;
+    try {
+      anew = FileSource::open(self->path_);
+    } catch (const Error&) {
+      anew = nullptr;  // it has no name any more, or never had: its pages are there
+    }
+    if (anew && anew->id() == self->id_) return anew;
+    return std::make_shared<const MappedSource>(self->mapping_, self->path_);
+  }
   void warm(const Interrupt& interrupt) const {
     constexpr std::uint64_t kTenths = 9;  // cached to this share, the rest is cheaper by faults
     if (!cold_ || cold_->cached_nbytes() / kTenths >= cold_->size() / 10) return;
@@ -118,15 +163,13 @@ class SafeOpen::File {
   /// Before the tensor's first `end` bytes are copied out of the mapping: throws Error
   /// kFileChanged when the file has lost them.
   void check_length(const TensorInfo& info, std::uint64_t end) const {
-    if (is_cut_short(mapped(info).first(static_cast<std::size_t>(end)))) {
-      fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                        std::to_string(mapping_->bytes().size()) +
-                                        " bytes: " + io::shown_path(path_));
-    }
+    safetensors::check_length(mapped(info).first(static_cast<std::size_t>(end)),
+                              mapping_->bytes().size(), path_);
   }
 
  private:
   std::filesystem::path path_;
+  FileId id_;
   ReadHeader parsed_;
   std::shared_ptr<const MappedFile> mapping_;
   // A mapping needs no descriptor: one of these is there only without it, or to warm it.
@@ -149,6 +192,10 @@ const std::filesystem::path& SafeOpen::path() const& noexcept { return file_->pa
 Backend SafeOpen::backend() const noexcept { return file_->backend(); }
 
 std::shared_ptr<const MappedFile> SafeOpen::mapping() const noexcept { return file_->mapping(); }
+
+std::shared_ptr<const ByteSource> SafeOpen::source() const { return File::bulk_source(file_); }
+
+std::uint64_t SafeOpen::position(const TensorInfo& info) const { return file_->position(info); }
 
 std::vector<std::string_view> SafeOpen::keys() const& {
   std::vector<std::string_view> keys;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "safetensors/buffer.hpp"
+#include "safetensors/byte_source.hpp"
 #include "safetensors/element.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/header.hpp"
@@ -71,6 +72,12 @@ class SAFETENSORS_API SafeOpen {
   [[nodiscard]] Backend backend() const noexcept;
   /// The pages of the whole file, which the views share; nullptr unless by kMmap.
   [[nodiscard]] std::shared_ptr<const MappedFile> mapping() const noexcept;
+  /// The whole file, to be read in bulk (`Load`, `read_all`); valid after this is gone. By kMmap
+  /// the file is opened anew for it, or, where another has its name by now, copied out of the
+  /// mapping. Throws Error kIo.
+  [[nodiscard]] std::shared_ptr<const ByteSource> source() const;
+  /// Where the tensor's first byte lies in the file.
+  [[nodiscard]] std::uint64_t position(const TensorInfo& info) const;
 
   /// All names, sorted by bytes.
   [[nodiscard]] std::vector<std::string_view> keys() const&;

@@ -12,6 +12,15 @@
 
 namespace safetensors {
 
+/// Tells a file from another, and from itself after it was written to.
+struct FileId {
+  std::uint64_t device = 0;
+  std::uint64_t file = 0;
+  std::uint64_t nbytes = 0;
+  std::int64_t modified = 0;  ///< by the system's finest clock for it
+  bool operator==(const FileId&) const = default;
+};
+
 /// Owns a descriptor that is closed over exec. Immutable and thread safe.
 class FileSource final : public ByteSource {
  public:
@@ -24,11 +33,13 @@ class FileSource final : public ByteSource {
   FileSource& operator=(const FileSource&) = delete;
   ~FileSource() override;
 
-  [[nodiscard]] std::uint64_t size() const noexcept override { return size_; }
+  [[nodiscard]] std::uint64_t size() const noexcept override { return id_.nbytes; }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
   /// More than there are processors while most of the file has to be fetched: readers then wait.
   [[nodiscard]] unsigned concurrency() const noexcept override;
 
+  /// As it was when it was opened.
+  [[nodiscard]] const FileId& id() const noexcept { return id_; }
   /// Whether the file lies behind a network, or on a file system in user space.
   [[nodiscard]] bool is_remote() const noexcept;
   /// Bytes of it in the page cache; its size when the system does not tell.
@@ -43,11 +54,11 @@ class FileSource final : public ByteSource {
 
  private:
   class Handle;
-  FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path, std::uint64_t size);
+  FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path, const FileId& id);
 
   std::unique_ptr<Handle> handle_;
   std::filesystem::path path_;
-  std::uint64_t size_;
+  FileId id_;
 };
 
 }  // namespace safetensors

@@ -33,11 +33,20 @@ void check_regular(const struct stat& status, const std::filesystem::path& path)
        std::string("expected a regular file, found ") + what + ": " + io::shown_path(path));
 }
 
-std::uint64_t checked_size(int fd, const std::filesystem::path& path) {
+FileId checked_id(int fd, const std::filesystem::path& path) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) io::fail_os(errno, path);
   check_regular(status, path);
-  return static_cast<std::uint64_t>(status.st_size);
+#if defined(__APPLE__)
+  const struct timespec& modified = status.st_mtimespec;
+#else
+  const struct timespec& modified = status.st_mtim;
+#endif
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  return {.device = static_cast<std::uint64_t>(status.st_dev),
+          .file = static_cast<std::uint64_t>(status.st_ino),
+          .nbytes = static_cast<std::uint64_t>(status.st_size),
+          .modified = std::int64_t{modified.tv_sec} * kNsPerSecond + modified.tv_nsec};
 }
 
 }  // namespace
@@ -52,8 +61,8 @@ class FileSource::Handle {
 };
 
 FileSource::FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path,
-                       std::uint64_t size)
-    : handle_(std::move(handle)), path_(path), size_(size) {}
+                       const FileId& id)
+    : handle_(std::move(handle)), path_(path), id_(id) {}
 
 FileSource::~FileSource() = default;
 
@@ -75,8 +84,8 @@ std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) 
     }
   }
   auto handle = std::make_unique<Handle>(io::Fd(fd));
-  const std::uint64_t size = checked_size(fd, path);
-  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, size));
+  const FileId id = checked_id(fd, path);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, id));
 }
 
 std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
@@ -84,12 +93,12 @@ std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
   const int fd = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) io::fail_os(errno, label);
   auto handle = std::make_unique<Handle>(io::Fd(fd));
-  const std::uint64_t size = checked_size(fd, label);
-  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, size));
+  const FileId id = checked_id(fd, label);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, id));
 }
 
 void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
-  if (offset > size_ || to.size() > size_ - offset) {
+  if (offset > size() || to.size() > size() - offset) {
     fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
   }
   while (!to.empty()) {
@@ -101,7 +110,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     }
     if (got == 0) {
       fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                        std::to_string(size_) + " bytes, and ends at " +
+                                        std::to_string(size()) + " bytes, and ends at " +
                                         std::to_string(offset) + ": " + io::shown_path(path_));
     }
     to = to.subspan(static_cast<std::size_t>(got));
@@ -112,12 +121,12 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
 bool FileSource::is_remote() const noexcept { return io::is_remote(handle_->get()); }
 
 std::uint64_t FileSource::cached_nbytes() const noexcept {
-  return io::cached_nbytes(handle_->get(), size_);
+  return io::cached_nbytes(handle_->get(), size());
 }
 
 unsigned FileSource::concurrency() const noexcept {
-  const auto cached = io::cached_nbytes_at_once(handle_->get(), size_);
-  return cached && *cached < size_ / 2 ? kReadersOfSlowFile : 0;
+  const auto cached = io::cached_nbytes_at_once(handle_->get(), size());
+  return cached && *cached < size() / 2 ? kReadersOfSlowFile : 0;
 }
 
 std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>& file) {
@@ -134,22 +143,22 @@ std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>&
 }
 
 std::shared_ptr<const MappedFile> FileSource::map() const {
-  if (size_ > std::numeric_limits<std::size_t>::max()) return nullptr;
-  const auto size = static_cast<std::size_t>(size_);
+  if (size() > std::numeric_limits<std::size_t>::max()) return nullptr;
+  const auto nbytes = static_cast<std::size_t>(size());
   int flags = MAP_PRIVATE;
 #if defined(MAP_NORESERVE)
   flags |= MAP_NORESERVE;  // a file larger than memory must open: few of its pages are written
 #endif
-  void* const data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, handle_->get(), 0);
+  void* const data = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, flags, handle_->get(), 0);
   if (data == MAP_FAILED) {
     if (errno == ENOMEM || errno == EAGAIN || errno == ENODEV) return nullptr;
     io::fail_os(errno, path_);
   }
   std::unique_ptr<const MappedFile> mapped;
   try {
-    mapped.reset(new MappedFile(static_cast<std::byte*>(data), size));
+    mapped.reset(new MappedFile(static_cast<std::byte*>(data), nbytes));
   } catch (...) {
-    ::munmap(data, size);
+    ::munmap(data, nbytes);
     throw;
   }
   return mapped;  // which unmaps, also when there is no memory to share it

@@ -29,19 +29,22 @@ constexpr std::size_t kMostPerRead = std::size_t{16} << 20;
 // Reads by several threads wait for each other on a handle that was opened without it.
 constexpr DWORD kFlags = FILE_FLAG_OVERLAPPED;
 
-std::uint64_t checked_size(HANDLE handle, const std::filesystem::path& path) {
+FileId checked_id(HANDLE handle, const std::filesystem::path& path) {
   const DWORD type = ::GetFileType(handle);
   if (type != FILE_TYPE_DISK) {
     fail(ErrorCode::kNotRegularFile, std::string("expected a regular file, found ") +
                                          (type == FILE_TYPE_PIPE ? "a named pipe" : "a device") +
                                          ": " + io::shown_path(path));
   }
-  FILE_STANDARD_INFO info{};
-  if (::GetFileInformationByHandleEx(handle, FileStandardInfo, &info, sizeof info) == 0) {
-    io::fail_os(io::last_errno(), path);
-  }
-  if (info.Directory) io::fail_os(EISDIR, path);
-  return static_cast<std::uint64_t>(info.EndOfFile.QuadPart);
+  BY_HANDLE_FILE_INFORMATION info{};
+  if (::GetFileInformationByHandle(handle, &info) == 0) io::fail_os(io::last_errno(), path);
+  if ((info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) != 0) io::fail_os(EISDIR, path);
+  const auto joined = [](DWORD high, DWORD low) { return std::uint64_t{high} << 32 | low; };
+  return {.device = info.dwVolumeSerialNumber,
+          .file = joined(info.nFileIndexHigh, info.nFileIndexLow),
+          .nbytes = joined(info.nFileSizeHigh, info.nFileSizeLow),
+          .modified = static_cast<std::int64_t>(
+              joined(info.ftLastWriteTime.dwHighDateTime, info.ftLastWriteTime.dwLowDateTime))};
 }
 
 /// INVALID_HANDLE_VALUE when there is no such descriptor.
@@ -100,8 +103,8 @@ class FileSource::Handle {
 };
 
 FileSource::FileSource(std::unique_ptr<Handle> handle, const std::filesystem::path& path,
-                       std::uint64_t size)
-    : handle_(std::move(handle)), path_(path), size_(size) {}
+                       const FileId& id)
+    : handle_(std::move(handle)), path_(path), id_(id) {}
 
 FileSource::~FileSource() = default;
 
@@ -109,24 +112,24 @@ std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) 
   io::Handle file = io::open_file(path, GENERIC_READ, io::kShareAll, OPEN_EXISTING, kFlags);
   if (!file.is_open()) io::fail_os(io::open_errno(path), path);
   auto handle = std::make_unique<Handle>(std::move(file));
-  const std::uint64_t size = checked_size(handle->get(), path);
-  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, size));
+  const FileId id = checked_id(handle->get(), path);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), path, id));
 }
 
 std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
                                                   const std::filesystem::path& label) {
   const HANDLE theirs = handle_of(descriptor);
   if (theirs == INVALID_HANDLE_VALUE) io::fail_os(EBADF, label);
-  (void)checked_size(theirs, label);  // reopening a pipe could wait for its other end
+  (void)checked_id(theirs, label);  // reopening a pipe could wait for its other end
   io::Handle own = reopen(theirs);
   if (!own.is_open()) io::fail_os(io::last_errno(), label);
   auto handle = std::make_unique<Handle>(std::move(own));
-  const std::uint64_t size = checked_size(handle->get(), label);
-  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, size));
+  const FileId id = checked_id(handle->get(), label);
+  return std::unique_ptr<FileSource>(new FileSource(std::move(handle), label, id));
 }
 
 void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
-  if (offset > size_ || to.size() > size_ - offset) {
+  if (offset > size() || to.size() > size() - offset) {
     fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
   }
   if (to.empty()) return;
@@ -145,7 +148,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     if (!was_read && ::GetLastError() != ERROR_HANDLE_EOF) io::fail_os(io::last_errno(), path_);
     if (got == 0) {
       fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                        std::to_string(size_) + " bytes, and ends at " +
+                                        std::to_string(size()) + " bytes, and ends at " +
                                         std::to_string(offset) + ": " + io::shown_path(path_));
     }
     to = to.subspan(got);
@@ -159,7 +162,7 @@ bool FileSource::is_remote() const noexcept {
                                         sizeof info) != 0;
 }
 
-std::uint64_t FileSource::cached_nbytes() const noexcept { return is_remote() ? 0 : size_; }
+std::uint64_t FileSource::cached_nbytes() const noexcept { return is_remote() ? 0 : size(); }
 
 unsigned FileSource::concurrency() const noexcept {
   constexpr unsigned kReadersOfSlowFile = 8;
@@ -171,13 +174,13 @@ std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>&
 }
 
 std::shared_ptr<const MappedFile> FileSource::map() const {
-  if (size_ > std::numeric_limits<std::size_t>::max()) return nullptr;
-  const auto size = static_cast<std::size_t>(size_);
+  if (size() > std::numeric_limits<std::size_t>::max()) return nullptr;
+  const auto nbytes = static_cast<std::size_t>(size());
   // All pages of a private view count against the memory the system can promise, written or not.
   const io::Handle section(
       ::CreateFileMappingW(handle_->get(), nullptr, PAGE_WRITECOPY, 0, 0, nullptr));
   void* const data =
-      section.is_open() ? ::MapViewOfFile(section.get(), FILE_MAP_COPY, 0, 0, size) : nullptr;
+      section.is_open() ? ::MapViewOfFile(section.get(), FILE_MAP_COPY, 0, 0, nbytes) : nullptr;
   if (data == nullptr) {
     const DWORD error = ::GetLastError();
     if (has_no_room(error)) return nullptr;
@@ -185,7 +188,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
   }
   std::unique_ptr<const MappedFile> mapped;
   try {
-    mapped.reset(new MappedFile(static_cast<std::byte*>(data), size));
+    mapped.reset(new MappedFile(static_cast<std::byte*>(data), nbytes));
   } catch (...) {
     ::UnmapViewOfFile(data);
     throw;
