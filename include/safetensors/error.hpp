@@ -33,6 +33,7 @@ enum class ErrorCode : std::uint8_t {
   kIo,                     ///< the operating system refused; see Error::os_error()
   kFileChanged,            ///< the file is shorter than when it was opened
   kOutOfMemory,            ///< memory for the data could not be had
+  kDevice,                 ///< a device or its driver refused, or is not there
 };
 
 /// The only exception the library throws on its own behalf (std::bad_alloc may pass through).

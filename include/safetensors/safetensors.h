@@ -61,6 +61,7 @@ enum {
   SAFETENSORS_IO = 19,                   /* the operating system refused: see os_error */
   SAFETENSORS_FILE_CHANGED = 20,         /* the file is shorter than when it was opened */
   SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be had */
+  SAFETENSORS_DEVICE = 22,               /* a device or its driver refused: no function here yet */
   SAFETENSORS_INTERNAL = -1              /* a fault of the library */
 };
 /* The code's name, as "INVALID_OFFSET"; NULL when there is no such code. */

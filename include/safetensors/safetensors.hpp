@@ -15,6 +15,7 @@
 
 #include "safetensors/buffer.hpp"
 #include "safetensors/byte_source.hpp"
+#include "safetensors/device.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/element.hpp"
 #include "safetensors/error.hpp"

@@ -38,6 +38,7 @@ static_assert(is(ErrorCode::kNotRegularFile, SAFETENSORS_NOT_REGULAR_FILE));
 static_assert(is(ErrorCode::kIo, SAFETENSORS_IO));
 static_assert(is(ErrorCode::kFileChanged, SAFETENSORS_FILE_CHANGED));
 static_assert(is(ErrorCode::kOutOfMemory, SAFETENSORS_OUT_OF_MEMORY));
+static_assert(is(ErrorCode::kDevice, SAFETENSORS_DEVICE));
 
 // Dtype is in layout order, so a new type would shift numbers: then a table has to translate.
 constexpr bool is(Dtype dtype, int number) { return static_cast<int>(dtype) == number; }
@@ -81,8 +82,9 @@ constexpr std::array kCodeNames = {
     "IO",
     "FILE_CHANGED",
     "OUT_OF_MEMORY",
+    "DEVICE",
 };
-static_assert(kCodeNames.size() == SAFETENSORS_OUT_OF_MEMORY + 1);
+static_assert(kCodeNames.size() == SAFETENSORS_DEVICE + 1);
 
 bool is_dtype(std::int32_t number) {
   return number >= 0 && static_cast<std::size_t>(number) < safetensors::kDtypeCount;

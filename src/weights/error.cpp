@@ -75,6 +75,7 @@ Errc closely(ErrorCode code) noexcept {
     case ErrorCode::kFileChanged:
     case ErrorCode::kNotRegularFile:
     case ErrorCode::kOutOfMemory:
+    case ErrorCode::kDevice:
       return Errc::io;
     case ErrorCode::kTooManyIndices:
     case ErrorCode::kIndexOutOfBounds:

@@ -77,6 +77,8 @@ inline std::string_view name_of(ErrorCode code) {
       return "kFileChanged";
     case ErrorCode::kOutOfMemory:
       return "kOutOfMemory";
+    case ErrorCode::kDevice:
+      return "kDevice";
     default:
       return "a new code";
   }

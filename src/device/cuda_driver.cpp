@@ -1,0 +1,217 @@
+#include "device/cuda_driver.hpp"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "io/dynamic_library.hpp"
+
+namespace safetensors::device {
+namespace {
+
+#if defined(_WIN32)
+constexpr const char* kLibrary = "nvcuda.dll";
+#else
+constexpr const char* kLibrary = "libcuda.so.1";
+#endif
+
+// Names and values of the CUDA Driver API.
+constexpr cuda::Result kSuccess = 0;
+constexpr cuda::Result kNotReady = 600;
+constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kEventBlockingSync = 1;
+constexpr unsigned kEventDisableTiming = 2;
+constexpr unsigned kHostPortable = 1;
+constexpr int kAttributeIntegrated = 18;
+constexpr int kAttributeHostRegisterSupported = 99;
+constexpr int kAttributeHostNumaId = 134;
+constexpr cuda::Result kErrorCaptureImplicit = 906;
+
+/// What is said of a symbol that is missing.
+std::optional<std::string> load(const char* path, cuda::Functions& functions) {
+  const std::optional<io::DynamicLibrary> library = io::DynamicLibrary::open(path);
+  if (!library) return std::string("there is no CUDA driver (") + path + " cannot be loaded)";
+  std::optional<std::string> missing;
+  const auto find = [&](auto& function, const char* name, bool is_needed = true) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library->symbol(name));
+    if (function == nullptr && is_needed && !missing) missing = name;
+  };
+  find(functions.cuInit, "cuInit");
+  find(functions.cuDeviceGet, "cuDeviceGet");
+  find(functions.cuDeviceGetAttribute, "cuDeviceGetAttribute");
+  find(functions.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+  find(functions.cuCtxPushCurrent_v2, "cuCtxPushCurrent_v2");
+  find(functions.cuCtxPopCurrent_v2, "cuCtxPopCurrent_v2");
+  find(functions.cuMemHostRegister_v2, "cuMemHostRegister_v2");
+  find(functions.cuMemHostUnregister, "cuMemHostUnregister");
+  find(functions.cuMemHostAlloc, "cuMemHostAlloc");
+  find(functions.cuMemFreeHost, "cuMemFreeHost");
+  find(functions.cuStreamCreate, "cuStreamCreate");
+  find(functions.cuStreamSynchronize, "cuStreamSynchronize");
+  find(functions.cuStreamWaitEvent, "cuStreamWaitEvent");
+  find(functions.cuStreamIsCapturing, "cuStreamIsCapturing");
+  find(functions.cuEventCreate, "cuEventCreate");
+  find(functions.cuEventRecord, "cuEventRecord");
+  find(functions.cuEventQuery, "cuEventQuery");
+  find(functions.cuEventSynchronize, "cuEventSynchronize");
+  find(functions.cuEventDestroy_v2, "cuEventDestroy_v2");
+  find(functions.cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2");
+  find(functions.cuGetErrorName, "cuGetErrorName");
+  find(functions.cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
+  find(functions.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", false);
+  if (!missing) return std::nullopt;
+  return "the CUDA driver is too old: it has no " + *missing;
+}
+
+class CudaDriver final : public Driver {
+ public:
+  explicit CudaDriver(const cuda::Functions& functions) : f_(functions) {}
+
+  [[nodiscard]] void* open(int index) const override {
+    check(f_.cuInit(0), "cuInit");
+    void* context = nullptr;
+    check(f_.cuDevicePrimaryCtxRetain(&context, ordinal(index)), "cuDevicePrimaryCtxRetain");
+    return context;
+  }
+
+  [[nodiscard]] Facts facts(int index) const override {
+    const cuda::Ordinal device = ordinal(index);
+    return {.is_integrated = attribute(device, kAttributeIntegrated, 0) != 0,
+            .can_register = attribute(device, kAttributeHostRegisterSupported, 1) != 0,
+            .numa_node = attribute(device, kAttributeHostNumaId, -1)};
+  }
+
+  [[nodiscard]] void* enter(void* context) const override {
+    check(f_.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent");
+    return nullptr;
+  }
+  void leave(void* /*before*/) const noexcept override {
+    cuda::Context popped = nullptr;
+    (void)f_.cuCtxPopCurrent_v2(&popped);
+  }
+
+  [[nodiscard]] Stream make_stream() const override {
+    Stream stream = nullptr;
+    check(f_.cuStreamCreate(&stream, kStreamNonBlocking), "cuStreamCreate");
+    return stream;
+  }
+  void wait_for_stream(Stream stream) const override {
+    check(f_.cuStreamSynchronize(stream), "cuStreamSynchronize");
+  }
+  void order_after(Stream stream, Event event) const override {
+    check(f_.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+  }
+  [[nodiscard]] bool is_capturing(Stream stream) const override {
+    int status = 0;
+    const cuda::Result result = f_.cuStreamIsCapturing(stream, &status);
+    // The legacy stream says so when another stream is being captured.
+    if (result == kErrorCaptureImplicit) return true;
+    check(result, "cuStreamIsCapturing");
+    return status != 0;
+  }
+  void exchange_capture_mode(int& mode) const override {
+    if (f_.cuThreadExchangeStreamCaptureMode == nullptr) return;
+    check(f_.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+  }
+
+  [[nodiscard]] Event make_event() const override {
+    Event event = nullptr;
+    check(f_.cuEventCreate(&event, kEventBlockingSync | kEventDisableTiming), "cuEventCreate");
+    return event;
+  }
+  void destroy(Event event) const noexcept override { (void)f_.cuEventDestroy_v2(event); }
+  void record(Event event, Stream stream) const override {
+    check(f_.cuEventRecord(event, stream), "cuEventRecord");
+  }
+  void wait_for_event(Event event) const override {
+    check(f_.cuEventSynchronize(event), "cuEventSynchronize");
+  }
+  [[nodiscard]] bool is_done(Event event) const override {
+    const cuda::Result result = f_.cuEventQuery(event);
+    if (result == kNotReady) return false;
+    check(result, "cuEventQuery");
+    return true;
+  }
+
+  void copy_to_device(std::uint64_t to, const std::byte* from, std::size_t nbytes,
+                      Stream stream) const override {
+    check(f_.cuMemcpyHtoDAsync_v2(to, from, nbytes, stream), "cuMemcpyHtoDAsync");
+  }
+
+  [[nodiscard]] bool pin(void* memory, std::size_t nbytes) const noexcept override {
+    return f_.cuMemHostRegister_v2(memory, nbytes, kHostPortable) == kSuccess;
+  }
+  void unpin(void* memory) const noexcept override { (void)f_.cuMemHostUnregister(memory); }
+  [[nodiscard]] void* allocate_pinned(std::size_t nbytes) const noexcept override {
+    void* memory = nullptr;
+    return f_.cuMemHostAlloc(&memory, nbytes, kHostPortable) == kSuccess ? memory : nullptr;
+  }
+  void free_pinned(void* memory) const noexcept override { (void)f_.cuMemFreeHost(memory); }
+
+ private:
+  [[nodiscard]] cuda::Ordinal ordinal(int index) const {
+    cuda::Ordinal device = 0;
+    check(f_.cuDeviceGet(&device, index), "cuDeviceGet");
+    return device;
+  }
+  [[nodiscard]] int attribute(cuda::Ordinal device, int which, int otherwise) const noexcept {
+    int value = 0;
+    return f_.cuDeviceGetAttribute(&value, which, device) == kSuccess ? value : otherwise;
+  }
+  void check(cuda::Result result, const char* function) const {
+    if (result == kSuccess) return;
+    const char* name = nullptr;
+    if (f_.cuGetErrorName(result, &name) != kSuccess || name == nullptr) name = "unknown error";
+    fail(ErrorCode::kDevice,
+         std::string("CUDA error ") + name + " (" + std::to_string(result) + ") in " + function);
+  }
+
+  cuda::Functions f_;
+};
+
+/// What the search for a driver came to. Never destroyed: loads may run while the process ends.
+struct Found {
+  std::unique_ptr<const CudaDriver> driver;
+  std::string why_not;
+};
+
+const Found* search(const char* path) {
+  auto found = std::make_unique<Found>();
+  cuda::Functions functions{};
+  if (auto why = load(path, functions)) {
+    found->why_not = *std::move(why);
+  } else {
+    found->driver = std::make_unique<const CudaDriver>(functions);
+  }
+  return found.release();
+}
+
+std::atomic<const Found*> chosen{nullptr};
+
+const Found& driver_of_machine() {
+  static const Found* const found = search(kLibrary);
+  return *found;
+}
+
+const Found& current() {
+  const Found* const found = chosen.load(std::memory_order_acquire);
+  return found != nullptr ? *found : driver_of_machine();
+}
+
+}  // namespace
+
+const Driver* cuda_driver() noexcept {
+  try {
+    return current().driver.get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+std::string why_no_cuda_driver() { return current().why_not; }
+
+void use_driver(const std::string& path) {
+  chosen.store(path.empty() ? nullptr : search(path.c_str()), std::memory_order_release);
+}
+
+}  // namespace safetensors::device

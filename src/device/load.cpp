@@ -1,0 +1,67 @@
+// Load and Device: what the public header says, over the inside.
+#include <utility>
+
+#include "device/cuda_driver.hpp"
+#include "device/load_state.hpp"
+#include "safetensors/device.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors {
+
+Device Device::cuda(int index) {
+  const device::Driver* const driver = device::cuda_driver();
+  if (driver == nullptr) fail(ErrorCode::kDevice, device::why_no_cuda_driver());
+  return Device(&device::Context::of(*driver, index));
+}
+
+bool Device::has_cuda() noexcept { return device::cuda_driver() != nullptr; }
+
+bool Device::is_capturing(void* stream) const {
+  if (context_ == nullptr) return false;
+  context_->check_process();
+  const device::Entered entered(context_->driver(), context_->handle());
+  return context_->driver().is_capturing(stream);
+}
+
+bool Device::is_integrated() const noexcept {
+  return context_ == nullptr || context_->facts().is_integrated;
+}
+
+Load::Load(Device device, std::vector<std::shared_ptr<const ByteSource>> sources,
+           LoadOptions options)
+    : state_(new device::LoadState(device.context_, std::move(sources), options)) {}
+
+Load::~Load() {
+  // In a forked process its threads are not there, and its locks may never be free.
+  if (!state_->is_own()) return;
+  state_->stop();
+  delete state_;
+}
+
+Load::Index Load::add(std::span<const LoadTensor> tensors, void* stream, bool is_first) {
+  return state_->add(tensors, stream, is_first);
+}
+
+void Load::finish() { state_->finish(); }
+
+void Load::start() { state_->start(); }
+
+void Load::wait(const Interrupt& interrupt, const Progress& progress) {
+  state_->wait(interrupt, progress);
+}
+
+bool Load::wait_for(Index tensor, const Interrupt& interrupt) {
+  return state_->wait_for(tensor, interrupt);
+}
+
+std::optional<Load::Index> Load::next_ready(const Interrupt& interrupt) {
+  return state_->next_ready(interrupt);
+}
+
+void Load::stop() noexcept { state_->stop(); }
+
+std::uint64_t Load::done_nbytes() const noexcept { return state_->done_nbytes(); }
+
+unsigned Load::thread_count() const noexcept { return state_->thread_count(); }
+
+}  // namespace safetensors

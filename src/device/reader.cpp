@@ -1,0 +1,235 @@
+#include "device/reader.hpp"
+
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "device/staging.hpp"
+#include "io/run_reader.hpp"
+
+namespace safetensors::device {
+namespace {
+
+// Of the host: longer pieces are read to where they belong, shorter ones together.
+constexpr std::uint64_t kLongPiece = std::uint64_t{256} << 10;
+
+/// Bytes of the chunk, end to end.
+std::size_t size_of(const Claim& claim) noexcept {
+  if (const io::Chunk* const chunk = claim.chunk()) return static_cast<std::size_t>(chunk->nbytes);
+  return static_cast<std::size_t>(claim.run_chunk()->count * claim.run_piece().runs.run_nbytes);
+}
+
+void read_chunk(const LoadState& load, const Claim& claim, std::span<std::byte> to) {
+  if (const io::Chunk* const chunk = claim.chunk()) {
+    load.source(chunk->source).read_at(chunk->offset, to);
+    return;
+  }
+  const io::RunPiece& piece = claim.run_piece();
+  io::read_run_block(load.source(piece.source), piece.position, piece.runs,
+                     claim.run_chunk()->first_run, claim.run_chunk()->count, to);
+}
+
+/// A chunk's place in staging memory. The device may read from it until its event was waited for.
+struct Slot {
+  std::span<std::byte> bytes;
+  Event event = nullptr;
+  std::optional<Claim> in_flight;
+};
+
+/// Chunks on their way to a device. Whatever happens, the destructor waits until the device has
+/// read what it was given: only then is the staging memory another's, and the load at its end.
+class DeviceReader {
+ public:
+  DeviceReader(LoadState& load, unsigned number)
+      : load_(load),
+        driver_(load.context()->driver()),
+        entered_(driver_, load.context()->handle()),
+        relaxed_(driver_),
+        stream_(load.context()->stream(number, load.config().streams)) {}
+  DeviceReader(const DeviceReader&) = delete;
+  DeviceReader& operator=(const DeviceReader&) = delete;
+  ~DeviceReader() { drain(); }
+
+  void run(const std::function<void()>& between) {
+    while (true) {
+      between();
+      const std::optional<Claim> claim = load_.try_claim();
+      if (claim) {
+        if (slots_.empty() && !prepare(*claim)) return;
+        move(*claim);
+      } else {
+        drain();  // others may wait for these tensors before they add more
+        if (!load_.wait_for_work()) return;
+      }
+    }
+  }
+
+ private:
+  /// Staging memory and events. False when there is no memory and other readers are at work: then
+  /// the chunk is theirs.
+  bool prepare(const Claim& claim) {
+    const std::size_t count = load_.config().slots;
+    const auto nbytes = static_cast<std::size_t>(load_.config().chunk_nbytes);
+    try {
+      arena_ = take_arena(*load_.context(), count * nbytes);
+      if (arena_.size() == 0) {
+        if (load_.may_retire(claim)) return false;
+        arena_ = Arena(*load_.context(), count * nbytes, false);
+      }
+      slots_.resize(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        slots_[i].bytes = arena_.bytes().subspan(i * nbytes, nbytes);
+        slots_[i].event = driver_.make_event();
+      }
+    } catch (...) {
+      load_.fail_with(std::current_exception(), &claim);
+      throw;
+    }
+    return true;
+  }
+
+  void move(const Claim& claim) {
+    try {
+      Slot& slot = slots_[next_];
+      next_ = (next_ + 1) % slots_.size();
+      finish(slot);
+      collect();
+      const std::span<std::byte> bytes = slot.bytes.first(size_of(claim));
+      read_chunk(load_, claim, bytes);
+      if (load_.is_stopping()) return;
+      enqueue(slot, claim);
+    } catch (...) {
+      load_.fail_with(std::current_exception(), &claim);
+      throw;
+    }
+  }
+
+  void enqueue(Slot& slot, const Claim& claim) {
+    if (claim.batch().number != ordered_after_) {
+      driver_.order_after(stream_, claim.batch().ready);
+      ordered_after_ = claim.batch().number;
+    }
+    is_stream_busy_ = true;
+    claim.for_each_part([&](const io::Part& part, std::uint32_t) {
+      driver_.copy_to_device(part.to, slot.bytes.data() + part.from,
+                             static_cast<std::size_t>(part.nbytes), stream_);
+    });
+    driver_.record(slot.event, stream_);
+    slot.in_flight = claim;
+  }
+
+  /// Until the device has read the slot.
+  void finish(Slot& slot) {
+    if (!slot.in_flight) return;
+    driver_.wait_for_event(slot.event);
+    const Claim claim = *slot.in_flight;
+    slot.in_flight.reset();
+    load_.landed(claim);
+  }
+
+  /// Chunks that have landed meanwhile.
+  void collect() {
+    for (Slot& slot : slots_) {
+      if (slot.in_flight && driver_.is_done(slot.event)) finish(slot);
+    }
+  }
+
+  /// Nothing is under way after this, and nothing is held.
+  void drain() noexcept {
+    bool is_drained = true;
+    try {
+      // The stream and not the events: a chunk that failed on the way has none.
+      if (is_stream_busy_) driver_.wait_for_stream(stream_);
+      is_stream_busy_ = false;
+      for (Slot& slot : slots_) {
+        if (!slot.in_flight) continue;
+        load_.landed(*slot.in_flight);
+        slot.in_flight.reset();
+      }
+    } catch (...) {
+      is_drained = false;
+      load_.fail_with(std::current_exception(), nullptr);
+    }
+    for (const Slot& slot : slots_) {
+      if (slot.event != nullptr) driver_.destroy(slot.event);
+    }
+    slots_.clear();
+    next_ = 0;
+    if (is_drained) {
+      give_arena(std::move(arena_));
+    } else {
+      lose_arena(std::move(arena_));  // the device may still read from it
+    }
+    arena_ = Arena();
+  }
+
+  LoadState& load_;
+  const Driver& driver_;
+  const Entered entered_;
+  const CaptureRelaxed relaxed_;
+  const Stream stream_;
+  Arena arena_;
+  std::vector<Slot> slots_;
+  std::size_t next_ = 0;
+  std::uint64_t ordered_after_ = 0;  // of a batch; they count from 1
+  bool is_stream_busy_ = false;
+};
+
+/// Where the part belongs in this machine's memory.
+std::span<std::byte> memory_of(const io::Part& part) noexcept {
+  return {reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(part.to)),
+          static_cast<std::size_t>(part.nbytes)};
+}
+
+void read_to_host(const LoadState& load, const Claim& claim, Buffer& scratch) {
+  const io::Chunk* const chunk = claim.chunk();
+  if (chunk == nullptr) {
+    claim.for_each_part(
+        [&](const io::Part& part, std::uint32_t) { read_chunk(load, claim, memory_of(part)); });
+    return;
+  }
+  bool has_short = false;
+  claim.for_each_part(
+      [&](const io::Part& part, std::uint32_t) { has_short |= part.nbytes < kLongPiece; });
+  const bool is_one = chunk->last_piece - chunk->first_piece == 1;
+  const bool is_together = has_short && !is_one;
+  if (is_together) {
+    if (scratch.size() < chunk->nbytes) scratch = Buffer(static_cast<std::size_t>(chunk->nbytes));
+    read_chunk(load, claim, scratch.bytes().first(static_cast<std::size_t>(chunk->nbytes)));
+  }
+  claim.for_each_part([&](const io::Part& part, std::uint32_t) {
+    const std::span<std::byte> to = memory_of(part);
+    if (is_together) {
+      std::memcpy(to.data(), scratch.data() + part.from, to.size());
+    } else {
+      load.source(chunk->source).read_at(chunk->offset + part.from, to);
+    }
+  });
+}
+
+}  // namespace
+
+void read_for_device(LoadState& load, unsigned number, const std::function<void()>& between) {
+  DeviceReader(load, number).run(between);
+}
+
+void read_for_host(LoadState& load, const std::function<void()>& between) {
+  Buffer scratch;
+  while (true) {
+    between();
+    const std::optional<Claim> claim = load.try_claim();
+    if (!claim) {
+      if (!load.wait_for_work()) return;
+      continue;
+    }
+    try {
+      read_to_host(load, *claim, scratch);
+    } catch (...) {
+      load.fail_with(std::current_exception(), &*claim);
+      throw;
+    }
+    load.landed(*claim);
+  }
+}
+
+}  // namespace safetensors::device

@@ -1,0 +1,62 @@
+// Pinned memory between files and devices, kept from load to load: to pin memory is slow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "device/context.hpp"
+#include "safetensors/buffer.hpp"
+
+namespace safetensors::device {
+
+/// A block of staging memory. Move-only; it goes back by give_arena, or is lost for good when it is
+/// leaked, which is what happens to memory that a device may still read from.
+class Arena {
+ public:
+  enum class Kind : std::uint8_t {
+    kRegistered,  ///< memory of ours, pinned
+    kAllocated,   ///< the driver's own
+    kPageable,    ///< the driver copies from it by memory of its own: slower, and right
+  };
+
+  Arena() noexcept = default;
+  /// Pinned as far as the driver can, or not at all. Entered. Throws Error kOutOfMemory.
+  Arena(Context& context, std::size_t nbytes, bool is_pinned);
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  /// Frees it. Enters the context that it was pinned in.
+  ~Arena();
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, nbytes_}; }
+  [[nodiscard]] std::size_t size() const noexcept { return nbytes_; }
+  [[nodiscard]] Kind kind() const noexcept { return kind_; }
+  [[nodiscard]] const Driver* driver() const noexcept {
+    return context_ == nullptr ? nullptr : &context_->driver();
+  }
+  /// Forgets the memory without freeing it.
+  void leak() noexcept;
+
+ private:
+  Context* context_ = nullptr;
+  /// Memory of ours; in a block that can be put aside when it must not be freed.
+  struct Memory {
+    Buffer buffer;
+    Memory* next = nullptr;
+  };
+  std::unique_ptr<Memory> memory_;  // none when it is the driver's
+  std::byte* data_ = nullptr;
+  std::size_t nbytes_ = 0;
+  Kind kind_ = Kind::kPageable;
+};
+
+/// Pinned memory of `nbytes`, from what is kept if possible. None is added beyond what the process
+/// keeps (LoadConfig::staging_nbytes): then an arena of no size. Entered.
+[[nodiscard]] Arena take_arena(Context& context, std::size_t nbytes);
+/// Keeps it for the next load; frees it when it is pageable.
+void give_arena(Arena arena) noexcept;
+/// The arena is lost: it no longer counts.
+void lose_arena(Arena arena) noexcept;
+
+}  // namespace safetensors::device
