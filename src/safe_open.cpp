@@ -52,6 +52,12 @@ io::AutoPlan plan_for(const FileSource& source) {
   return io::plan_auto(facts);
 }
 
+Backend backend_for_device(const FileSource& source) {
+  io::FileFacts facts{.nbytes = source.size(), .memory_available = io::memory_available()};
+  if (facts.nbytes > facts.memory_available / 2) facts.cached_nbytes = source.cached_nbytes();
+  return io::is_read_past_cache(facts) ? Backend::kDirect : Backend::kPread;
+}
+
 /// Gives errors in the file's content upstream's first words and the file's name; leaves those of
 /// the system alone, which have the name already.
 ReadHeader read_header_named(const FileSource& source, const std::filesystem::path& path) {
@@ -102,6 +108,8 @@ class SafeOpen::File {
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
       : path_(path), id_(source->id()), parsed_(read_header_named(*source, path)) {
     bool is_warmed_first = false;
+    const bool is_chosen = options.backend == Backend::kMmap || options.backend == Backend::kAuto;
+    if (options.is_for_device && is_chosen) options.backend = backend_for_device(*source);
     if (options.backend == Backend::kAuto) {
       const io::AutoPlan plan = plan_for(*source);
       is_warmed_first = plan == io::AutoPlan::kWarmAndMap;

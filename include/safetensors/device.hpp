@@ -44,6 +44,11 @@ SAFETENSORS_API void set_load_config(const LoadConfig& config);
 /// Gives pinned memory that no load uses back to the system. Returns how many bytes.
 SAFETENSORS_API std::size_t release_staging();
 
+/// Takes this library for the CUDA driver from now on: for tests, and for drivers in unusual
+/// places. An empty path is the machine's own again. Devices that were opened before stay with
+/// theirs.
+SAFETENSORS_API void use_cuda_driver(const char* path);
+
 /// Where a load puts bytes: a CUDA device, or this machine's memory. Cheap to copy, thread safe.
 class SAFETENSORS_API Device {
  public:
@@ -127,16 +132,21 @@ class SAFETENSORS_API Load {
   /// the device throw, with the tensor's name, and what `interrupt` and `progress` throw: nothing
   /// is under way any more then.
   void wait(const Interrupt& interrupt = {}, const Progress& progress = {});
-  /// Until one tensor has landed. False when the load was stopped before. Throws as wait().
+  /// Until one tensor has landed. False when the load was stopped before. Throws what the sources
+  /// and the device throw, and what `interrupt` throws: then the load goes on.
   [[nodiscard]] bool wait_for(Index tensor, const Interrupt& interrupt = {});
   /// A tensor that has landed and was not handed out by this function, in the order of landing;
   /// waits for one. None when all that was added was handed out, or the load was stopped. Throws as
-  /// wait().
+  /// wait_for().
   [[nodiscard]] std::optional<Index> next_ready(const Interrupt& interrupt = {});
 
   /// No byte lands after this: asks the threads to stop, and waits for them. Tensors that are ready
   /// stay so.
   void stop() noexcept;
+
+  /// Whether this process began it, and not one that it was forked from. A forked process may
+  /// destroy it, which does nothing, and no more.
+  [[nodiscard]] bool is_own() const noexcept;
 
   /// Bytes that have landed.
   [[nodiscard]] std::uint64_t done_nbytes() const noexcept;

@@ -34,6 +34,9 @@ enum class Backend : std::uint8_t {
 
 struct OpenOptions {
   Backend backend = Backend::kMmap;
+  /// The tensors go to a device: the file is read once and never mapped. kMmap and kAuto then mean
+  /// kPread, or kDirect for a file that the page cache could not keep.
+  bool is_for_device = false;
 };
 
 /// A tensor to be read, and the memory of the caller's that it goes to.

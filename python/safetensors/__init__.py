@@ -10,6 +10,7 @@ files. Nothing here imports a framework.
 """
 
 from ._core import (
+    PrefetchLoader,
     PySafeSlice,
     SafetensorError,
     TensorMeta,
@@ -17,6 +18,8 @@ from ._core import (
     __version__,
     _safe_open_handle,
     deserialize,
+    io_config,
+    release_staging,
     safe_open,
     serialize,
     serialize_file,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from . import _safetensors_rust
 
 __all__ = [
+    "PrefetchLoader",
     "PySafeSlice",
     "SafetensorError",
     "TensorMeta",
@@ -37,6 +41,8 @@ __all__ = [
     "_safe_open_handle",
     "_safetensors_rust",
     "deserialize",
+    "io_config",
+    "release_staging",
     "safe_open",
     "serialize",
     "serialize_file",

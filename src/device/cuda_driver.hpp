@@ -7,7 +7,6 @@
 #include <string>
 
 #include "device/driver.hpp"
-#include "safetensors/export.hpp"
 
 namespace safetensors::device {
 
@@ -52,8 +51,7 @@ struct Functions {
 /// Why there is none, for an error's text.
 [[nodiscard]] std::string why_no_cuda_driver();
 
-/// For tests: the library to take for the driver from now on; empty: the machine's again. Devices
-/// that were opened before stay with theirs.
-SAFETENSORS_API void use_driver(const std::string& path);
+/// What use_cuda_driver does.
+void use_driver(const std::string& path);
 
 }  // namespace safetensors::device

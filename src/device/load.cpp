@@ -8,6 +8,8 @@
 
 namespace safetensors {
 
+void use_cuda_driver(const char* path) { device::use_driver(path); }
+
 Device Device::cuda(int index) {
   const device::Driver* const driver = device::cuda_driver();
   if (driver == nullptr) fail(ErrorCode::kDevice, device::why_no_cuda_driver());
@@ -57,6 +59,8 @@ bool Load::wait_for(Index tensor, const Interrupt& interrupt) {
 std::optional<Load::Index> Load::next_ready(const Interrupt& interrupt) {
   return state_->next_ready(interrupt);
 }
+
+bool Load::is_own() const noexcept { return state_->is_own(); }
 
 void Load::stop() noexcept { state_->stop(); }
 

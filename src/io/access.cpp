@@ -13,6 +13,10 @@ AutoPlan plan_auto(const FileFacts& facts) noexcept {
   return facts.nbytes <= room ? AutoPlan::kWarmAndMap : AutoPlan::kRead;
 }
 
+bool is_read_past_cache(const FileFacts& facts) noexcept {
+  return facts.nbytes > facts.memory_available / 2 && facts.cached_nbytes < facts.nbytes / 2;
+}
+
 bool is_remote_type(std::uint64_t f_type) noexcept {
   constexpr std::array<std::uint64_t, 12> kRemote = {
       0x6969,      // NFS

@@ -12,6 +12,7 @@ struct FileFacts {
   bool is_remote = false;              ///< behind a network, or a file system in user space
   std::uint64_t nbytes = 0;            ///< of the file
   std::uint64_t memory_available = 0;  ///< bytes that the page cache could take
+  std::uint64_t cached_nbytes = 0;     ///< of the file, in the page cache by now
 };
 
 enum class AutoPlan : std::uint8_t {
@@ -21,6 +22,10 @@ enum class AutoPlan : std::uint8_t {
 };
 
 [[nodiscard]] AutoPlan plan_auto(const FileFacts& facts) noexcept;
+
+/// Whether a file that is read for a device is better read past the page cache, which could not
+/// keep it, and does not have it. Else the next load of the same file finds it there.
+[[nodiscard]] bool is_read_past_cache(const FileFacts& facts) noexcept;
 
 /// Whether Linux's `statfs.f_type` is that of a file system behind a network or in user space.
 /// The numbers are those of linux/magic.h and of the file systems' own sources.

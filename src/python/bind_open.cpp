@@ -1,9 +1,17 @@
 // safe_open, and _safe_open_handle for files that are open already.
+#include <pybind11/stl.h>
+
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "define.hpp"
+#include "errors.hpp"
 #include "gil.hpp"
+#include "load_tensors.hpp"
 #include "open_file.hpp"
+#include "prefetch.hpp"
+#include "prefetch_plan.hpp"
 #include "slice_handle.hpp"
 
 namespace safetensors::python {
@@ -29,9 +37,11 @@ std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py
                                      const Open& open_with) {
   const Framework framework_wanted = framework_of(framework);
   Device device_wanted = device_of(device);
-  const OpenOptions options{backend_of(backend)};
+  OpenOptions options{.backend = backend_of(backend)};
+  options.is_for_device =
+      framework_wanted == Framework::kTorch && device_wanted.kind == Device::Kind::kCuda;
   SafeOpen file = open_with(options);
-  log_fallback(file, options.backend);
+  if (!options.is_for_device) log_fallback(file, options.backend);
   return std::make_shared<const OpenFile>(std::move(file), framework_wanted,
                                           std::move(device_wanted));
 }
@@ -86,33 +96,99 @@ py::object metadata(const Handle& handle) {
   return dict;
 }
 
+py::object load_one(const std::shared_ptr<const OpenFile>& open_file, const TensorInfo& info) {
+  const Target target = target_of(open_file->device());
+  if (target.way == Way::kTorch) return open_file->hand_out(info);
+  Request request = make_request(open_file, info);
+  load_requests({&request, 1}, target, py::none(), 0);
+  return std::move(request.tensor);
+}
+
 py::object get_tensor(const Handle& handle, py::handle name) {
   const auto open_file = handle.file();
-  return open_file->hand_out(open_file->file().at(text_of(name, "name")));
+  const TensorInfo& info = open_file->file().at(text_of(name, "name"));
+  if (open_file->device().kind == Device::Kind::kCuda) return load_one(open_file, info);
+  return open_file->hand_out(info);
+}
+
+void add_to(py::dict& dict, std::string_view name, py::handle tensor) {
+  if (PyDict_SetItem(dict.ptr(), to_unicode(name).ptr(), tensor.ptr()) != 0) {
+    throw py::error_already_set();
+  }
+}
+
+/// All tensors, on a device that is not the CPU.
+py::dict load_all(const Handle& handle, const std::shared_ptr<const OpenFile>& open_file) {
+  const std::span<const TensorInfo> infos = open_file->file().header().tensors();
+  const Target target = target_of(open_file->device());
+  py::dict dict;
+  if (target.way == Way::kTorch) {
+    const py::object self = py::cast(&handle, py::return_value_policy::reference);
+    py::list asked;
+    for (const TensorInfo& info : infos) {
+      asked.append(py::make_tuple(self, to_unicode(info.name), py::none(), py::none()));
+    }
+    const py::list made = torch_hooks().attr("copy_requests")(asked, target.object, py::none());
+    for (std::size_t i = 0; i < infos.size(); ++i) add_to(dict, infos[i].name, made[i]);
+    return dict;
+  }
+  std::vector<Request> requests;
+  requests.reserve(infos.size());
+  for (const TensorInfo& info : infos) requests.push_back(make_request(open_file, info));
+  load_requests(requests, target, py::none(), 0);
+  for (const Request& request : requests) add_to(dict, request.info->name, request.tensor);
+  return dict;
 }
 
 py::dict get_tensors(const Handle& handle) {
   const auto open_file = handle.file();
-  py::dict dict;
-  const auto add = [&](std::string_view name, const py::object& tensor) {
-    if (PyDict_SetItem(dict.ptr(), to_unicode(name).ptr(), tensor.ptr()) != 0) {
-      throw py::error_already_set();
-    }
-  };
-  const Device::Kind device = open_file->device().kind;
-  if (device != Device::Kind::kMeta) {
+  const bool is_torch = open_file->framework() == Framework::kTorch;
+  if (is_torch && open_file->device().kind != Device::Kind::kCpu) {
+    return load_all(handle, open_file);
+  }
+  {
     const GilRelease release;
     open_file->file().warm(python_interrupt());
   }
+  py::dict dict;
   const GcPause pause;
-  if (open_file->is_mapped() || device == Device::Kind::kCuda || device == Device::Kind::kMeta) {
+  if (open_file->is_mapped()) {
     for (const TensorInfo& info : open_file->file().header().tensors()) {
-      add(info.name, open_file->hand_out(info));
+      add_to(dict, info.name, open_file->hand_out(info));
     }
   } else {
-    for (const TensorView& view : open_file->views()) add(view.name, open_file->hand_out(view));
+    for (const TensorView& view : open_file->views()) {
+      add_to(dict, view.name, open_file->hand_out(view));
+    }
   }
   return dict;
+}
+
+std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, py::handle device,
+                                         std::size_t threads,
+                                         const std::optional<std::uint64_t>& budget_bytes) {
+  const auto open_file = handle.file();
+  if (open_file->framework() != Framework::kTorch) {
+    raise_safetensor_error("prefetch is only compatible with framework=\"pt\"");
+  }
+  const Device wanted = device.is_none() ? open_file->device() : device_of(device);
+  const bool may_be_cuda =
+      wanted.kind != Device::Kind::kOther || py::isinstance<py::int_>(wanted.object);
+  if (!may_be_cuda || wanted.kind == Device::Kind::kMeta) {
+    raise_safetensor_error("prefetch loads to cuda devices, not " + wanted.name +
+                           " (or to the cpu)");
+  }
+  std::vector<Request> requests = requests_of_plan(open_file, plan);
+  Target target = target_of(wanted);
+  if (target.way == Way::kTorch) {
+    raise_safetensor_error(
+        "prefetch to " + wanted.name +
+        " needs the CUDA engine: there is no CUDA driver, or SAFETENSORS_CUDA_ENGINE=off");
+  }
+  constexpr std::size_t kMostThreads = 256;
+  return std::make_unique<PrefetchLoader>(std::move(requests), std::move(target),
+                                          static_cast<unsigned>(std::min(threads, kMostThreads)),
+                                          budget_bytes);
 }
 
 TensorMeta get_tensor_meta(const Handle& handle, py::handle name) {
@@ -159,6 +235,21 @@ void bind_methods(Class<Handle>& cls) {
       .method("get_tensor_meta", &get_tensor_meta, py::arg("name"),
               "get_tensor_meta(self, /, name)\n--\n\n"
               "What the header says of one tensor: a TensorMeta. Reads no data.")
+      .method(
+          "prefetch", &prefetch, py::arg("plan") = py::none(), py::kw_only(),
+          py::arg("device") = py::none(), py::arg("threads") = 8,
+          py::arg("budget_bytes") = py::none(),
+          "prefetch(self, /, plan=None, *, device=None, threads=8, budget_bytes=None)\n--\n\n"
+          "Starts to load tensors in the background. Returns a PrefetchLoader, which hands each\n"
+          "out once.\n\n"
+          "plan: a dict of what to load, by name: None for a whole tensor, or a slice of rows\n"
+          "with step 1. Without one, all tensors.\n"
+          "device: a CUDA device or the CPU; that of the handle if it is None.\n"
+          "threads: readers of this loader.\n"
+          "budget_bytes: the most that tensors may take that were made and not handed out yet\n"
+          "(one may always be there). Without it all are made at once.\n\n"
+          "The handle stays as it is; several loaders may run. Raises SafetensorError for a bad\n"
+          "plan, and where there is no such device.")
       .method("close", &Handle::close,
               "close(self, /)\n--\n\n"
               "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"

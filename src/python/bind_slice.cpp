@@ -2,6 +2,7 @@
 #include "define.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
+#include "load_tensors.hpp"
 #include "python_index.hpp"
 #include "slice_handle.hpp"
 #include "to_numpy.hpp"
@@ -69,7 +70,26 @@ py::object SliceHandle::read_selection(const Selection& selection) const {
       TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));
 }
 
+/// By the engine of the device: only the part's bytes go there. Nothing when it has none, or the
+/// index is one that torch has to work out.
+std::optional<py::object> SliceHandle::load_part(py::handle index) const {
+  const bool is_on_device = file_->device().kind != Device::Kind::kCpu;
+  if (file_->framework() != Framework::kTorch || !is_on_device || info_->dtype == Dtype::kF4) {
+    return std::nullopt;
+  }
+  const Target target = target_of(file_->device());
+  if (target.way != Way::kCuda) return std::nullopt;
+  const std::optional<PythonIndex> basic = basic_index(index, info_->shape, false);
+  if (!basic) return std::nullopt;
+  const Selection selection = resolve(basic->indices, info_->shape);
+  Request request = make_request(file_, *info_, byte_runs(selection, info_->shape, info_->dtype),
+                                 selection.shape);
+  load_requests({&request, 1}, target, py::none(), 0);
+  return std::move(request.tensor);
+}
+
 py::object SliceHandle::get_item(py::handle index) const {
+  if (std::optional<py::object> part = load_part(index)) return *std::move(part);
   // F4 elements share bytes, and every framework lays them out anew.
   if (file_->is_mapped() || info_->dtype == Dtype::kF4) {
     return file_->finish(index_whole(index), info_->dtype);

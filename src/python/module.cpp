@@ -12,6 +12,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_errors(m);
   register_memory(m);
   register_slice(m);
+  register_load(m);
   register_open(m);
   register_specs(m);
   register_bytes(m);

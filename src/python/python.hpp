@@ -93,6 +93,7 @@ class BufferView {
 void register_errors(py::module_& module);
 void register_memory(py::module_& module);
 void register_specs(py::module_& module);
+void register_load(py::module_& module);
 void register_open(py::module_& module);
 void register_slice(py::module_& module);
 void register_bytes(py::module_& module);

@@ -22,6 +22,7 @@ class SliceHandle {
   [[nodiscard]] py::object whole() const;
   [[nodiscard]] py::object index_whole(py::handle index) const;
   [[nodiscard]] py::object read_selection(const Selection& selection) const;
+  [[nodiscard]] std::optional<py::object> load_part(py::handle index) const;
 
   const TensorInfo* info_;
   std::shared_ptr<const OpenFile> file_;

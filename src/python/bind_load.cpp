@@ -1,0 +1,192 @@
+// Loads of many tensors, prefetching, and the settings of both.
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "define.hpp"
+#include "errors.hpp"
+#include "gil.hpp"
+#include "load_tensors.hpp"
+#include "open_file.hpp"
+#include "prefetch.hpp"
+
+namespace safetensors::python {
+namespace {
+
+/// Raises TypeError unless it is an open handle; SafetensorError when it was closed, or is of
+/// another framework.
+std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
+  auto file = py::cast<const Handle&>(handle).file();
+  if (file->framework() != Framework::kTorch) {
+    raise_safetensor_error("only files opened with framework=\"pt\" can be loaded so");
+  }
+  return file;
+}
+
+/// A tensor that the caller brought, of the size that will be written to it.
+py::object checked_tensor(py::handle tensor, const Request& request) {
+  if (tensor.is_none()) return {};
+  if (py::cast<std::uint64_t>(tensor.attr("nbytes")) != request.nbytes) {
+    raise_safetensor_error("tensor `" + std::string(request.info->name) + "` has " +
+                           std::to_string(request.nbytes) + " bytes, the destination " +
+                           py::cast<std::string>(py::str(tensor.attr("nbytes"))));
+  }
+  return py::reinterpret_borrow<py::object>(tensor);
+}
+
+std::vector<Request> requests_of(const py::list& tuples) {
+  std::vector<Request> requests;
+  requests.reserve(tuples.size());
+  for (const py::handle each : tuples) {
+    const auto tuple = py::cast<py::tuple>(each);
+    if (tuple.size() != 4) throw py::type_error("a request has four parts");
+    const py::object name = tuple[1];
+    requests.push_back(
+        make_request(torch_file_of(tuple[0]), text_of(name, "name"), py::object(tuple[2])));
+    requests.back().tensor = checked_tensor(py::object(tuple[3]), requests.back());
+  }
+  return requests;
+}
+
+py::object load_tensors(py::handle asked, py::handle device, py::handle progress,
+                        unsigned threads) {
+  const py::list tuples(py::reinterpret_borrow<py::object>(asked));
+  const Target target = target_of(device_of(device));
+  std::vector<Request> requests = requests_of(tuples);
+  if (target.way == Way::kTorch) {
+    return torch_hooks().attr("copy_requests")(tuples, target.object, progress);
+  }
+  load_requests(requests, target, progress, threads);
+  py::list tensors(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    PyList_SET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i), requests[i].tensor.release().ptr());
+  }
+  return tensors;
+}
+
+void read_request(py::handle handle, py::handle name, py::handle index, std::uintptr_t address,
+                  std::uint64_t nbytes) {
+  const Request request = make_request(torch_file_of(handle), text_of(name, "name"), index);
+  if (request.nbytes != nbytes) {
+    raise_safetensor_error("the request has " + std::to_string(request.nbytes) + " bytes, not " +
+                           std::to_string(nbytes));
+  }
+  const std::span<std::byte> to(reinterpret_cast<std::byte*>(address),
+                                static_cast<std::size_t>(nbytes));
+  const SafeOpen& file = request.file->file();
+  const GilRelease release;
+  if (request.runs) {
+    file.read(*request.info, *request.runs, to, python_interrupt());
+  } else {
+    file.read(*request.info, to, python_interrupt());
+  }
+}
+
+py::dict load_settings() {
+  const LoadConfig config = load_config();
+  py::dict settings;
+  settings["threads"] = config.threads;
+  settings["chunk_bytes"] = config.chunk_nbytes;
+  settings["staging_bytes"] = config.staging_nbytes;
+  settings["streams"] = config.streams;
+  settings["slots"] = config.slots;
+  return settings;
+}
+
+py::dict io_config(std::optional<unsigned> threads, std::optional<std::size_t> chunk_bytes,
+                   std::optional<std::size_t> staging_bytes, std::optional<unsigned> streams,
+                   std::optional<unsigned> slots) {
+  LoadConfig config = load_config();
+  config.threads = threads.value_or(config.threads);
+  config.chunk_nbytes = chunk_bytes.value_or(config.chunk_nbytes);
+  config.staging_nbytes = staging_bytes.value_or(config.staging_nbytes);
+  config.streams = streams.value_or(config.streams);
+  config.slots = slots.value_or(config.slots);
+  set_load_config(config);
+  return load_settings();
+}
+
+/// Iterator of a PrefetchLoader. Several share what there is.
+class PrefetchIterator {
+ public:
+  explicit PrefetchIterator(py::object loader) : loader_(std::move(loader)) {}
+  py::tuple next() {
+    if (auto item = py::cast<PrefetchLoader&>(loader_).next()) return *std::move(item);
+    throw py::stop_iteration();
+  }
+
+ private:
+  py::object loader_;
+};
+
+}  // namespace
+
+void register_load(py::module_& module) {
+  Class<PrefetchLoader>(
+      module, "PrefetchLoader", py::is_final(),
+      "Tensors of a file that load in the background, each handed out once.\n\n"
+      "    with f.prefetch(device=\"cuda:0\") as loader:\n"
+      "        for name, tensor in loader:\n"
+      "            ...\n\n"
+      "They are torch's own tensors in memory of torch's, ready on every stream.\n"
+      "Safe to use from many threads.")
+      .method("names", &PrefetchLoader::names,
+              "names(self, /)\n--\n\n"
+              "The names of its tensors, in the order of their bytes in the file.")
+      .method("take", &PrefetchLoader::take, py::arg("name"),
+              "take(self, /, name)\n--\n\n"
+              "One tensor; waits until it is there. Raises SafetensorError when it was handed out\n"
+              "before, is not in the plan, or could not be loaded.")
+      .method("close", &PrefetchLoader::close,
+              "close(self, /)\n--\n\n"
+              "Stops loading and lets go of tensors that were not handed out. Closing twice does\n"
+              "nothing.")
+      .method("__len__", &PrefetchLoader::size, "__len__(self, /)\n--\n\n")
+      .method(
+          "__bool__", [](const PrefetchLoader&) { return true; }, "__bool__(self, /)\n--\n\n")
+      .method(
+          "__iter__", [](py::object self) { return PrefetchIterator(std::move(self)); },
+          "__iter__(self, /)\n--\n\n"
+          "Pairs of name and tensor, as they come to be there; without those taken already.")
+      .method(
+          "__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
+      .method(
+          "__exit__",
+          [](PrefetchLoader& loader, py::handle, py::handle, py::handle) { loader.close(); },
+          py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
+          "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\nCloses it.")
+      .attr("__module__") = "safetensors";
+  Class<PrefetchIterator>(module, "_PrefetchIterator", py::is_final(), "")
+      .method(
+          "__iter__", [](py::object self) { return self; }, "__iter__(self, /)\n--\n\n")
+      .method("__next__", &PrefetchIterator::next, "__next__(self, /)\n--\n\n");
+
+  define(module, "_load_tensors", &load_tensors, py::arg("requests"), py::arg("device"),
+         py::kw_only(), py::arg("progress") = py::none(), py::arg("threads") = 0);
+  define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),
+         py::arg("index"), py::arg("address"), py::arg("nbytes"));
+  define(module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
+         py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),
+         py::arg("streams") = py::none(), py::arg("slots") = py::none(),
+         "io_config(*, threads=None, chunk_bytes=None, staging_bytes=None, streams=None, "
+         "slots=None)\n--\n\n"
+         "The settings of loads to devices and in the background, after those given are changed,\n"
+         "for loads that begin later: a dict. threads is how many readers a load has (0: as many\n"
+         "as serve best), chunk_bytes what one read brings, staging_bytes how much pinned memory\n"
+         "the process keeps, streams and slots how many copies each device and each reader has\n"
+         "under way. Raises SafetensorError for sizes that cannot be.");
+  define(
+      module, "release_staging",
+      [] {
+        const GilRelease release;
+        return release_staging();
+      },
+      "release_staging()\n--\n\n"
+      "Gives pinned memory that no load uses back to the system. Returns how many bytes.");
+  define(
+      module, "_use_cuda_driver", [](const std::string& path) { use_cuda_driver(path.c_str()); },
+      py::arg("path"));
+  define(module, "_has_cuda_driver", [] { return safetensors::Device::has_cuda(); });
+}
+
+}  // namespace safetensors::python

@@ -1,0 +1,236 @@
+#include "load_tensors.hpp"
+
+#include <pybind11/gil_safe_call_once.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <map>
+
+#include "errors.hpp"
+#include "gil.hpp"
+#include "python_index.hpp"
+#include "to_torch.hpp"
+
+namespace safetensors::python {
+namespace {
+
+// What torch's allocator rounds tensors up to, and from which size it cuts them from a segment that
+// can hold several.
+constexpr std::uint64_t kBlock = 512;
+constexpr std::uint64_t kLargeTensor = std::uint64_t{1} << 20;
+// Fewer tensors gain nothing from a segment that is there before.
+constexpr std::size_t kManyTensors = 8;
+
+/// Names for calls, made once.
+struct Names {
+  py::str data_ptr{"data_ptr"};
+  py::tuple options = py::make_tuple("dtype", "device");
+};
+
+const Names& names() {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<Names> storage;
+  return storage.call_once_and_store_result([] { return Names(); }).get_stored();
+}
+
+/// SAFETENSORS_CUDA_ENGINE=off leaves CUDA to torch's copies.
+bool is_engine_wanted() {
+  static const bool wanted = [] {
+    const char* const text = std::getenv("SAFETENSORS_CUDA_ENGINE");
+    return text == nullptr || std::string_view(text) != "off";
+  }();
+  return wanted && std::endian::native == std::endian::little;
+}
+
+/// Where the tensor's memory begins.
+std::uint64_t address_of(py::handle tensor) {
+  const auto address = py::reinterpret_steal<py::object>(
+      PyObject_CallMethodNoArgs(tensor.ptr(), names().data_ptr.ptr()));
+  if (!address) throw py::error_already_set();
+  const std::uint64_t value = PyLong_AsUnsignedLongLong(address.ptr());
+  if (value == static_cast<std::uint64_t>(-1) && PyErr_Occurred() != nullptr) {
+    throw py::error_already_set();
+  }
+  return value;
+}
+
+py::object make_tensor(const py::object& empty, const Request& request, const Target& target) {
+  const py::tuple dims(request.shape.size());
+  for (std::size_t axis = 0; axis < request.shape.size(); ++axis) {
+    PyObject* const dim = PyLong_FromLongLong(request.shape[axis]);
+    if (dim == nullptr) throw py::error_already_set();
+    PyTuple_SET_ITEM(dims.ptr(), static_cast<Py_ssize_t>(axis), dim);
+  }
+  const py::object dtype = torch_dtype(request.info->dtype);
+  const std::array<PyObject*, 3> arguments = {dims.ptr(), dtype.ptr(), target.object.ptr()};
+  auto tensor = py::reinterpret_steal<py::object>(
+      PyObject_Vectorcall(empty.ptr(), arguments.data(), 1, names().options.ptr()));
+  if (!tensor) throw py::error_already_set();
+  return tensor;
+}
+
+void warm(std::span<const Request> requests, const Target& target, const py::module_& hooks) {
+  std::uint64_t nbytes = 0;
+  std::size_t count = 0;
+  for (const Request& request : requests) {
+    if (request.tensor) continue;
+    ++count;
+    if (request.nbytes > kLargeTensor) nbytes += (request.nbytes + kBlock - 1) / kBlock * kBlock;
+  }
+  if (count >= kManyTensors) hooks.attr("warm")(nbytes, target.index);
+}
+
+/// Calls Python's function, and lets Ctrl-C stop the load.
+Load::Progress progress_of(py::handle function) {
+  if (function.is_none()) return {};
+  return [function](std::uint64_t done, std::uint64_t total) {
+    const GilTaken gil;
+    (void)py::reinterpret_borrow<py::object>(function)(done, total);
+  };
+}
+
+}  // namespace
+
+Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info) {
+  Request request;
+  request.info = &info;
+  request.shape = torch_shape(info.dtype, info.shape);
+  request.nbytes = info.nbytes();
+  request.file = std::move(file);
+  (void)torch_dtype(info.dtype);  // raises when torch has no such type
+  return request;
+}
+
+Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info, ByteRuns runs,
+                     std::span<const std::uint64_t> shape) {
+  Request request;
+  request.info = &info;
+  request.shape = torch_shape(info.dtype, shape);
+  request.nbytes = runs.nbytes();
+  request.runs = std::move(runs);
+  request.file = std::move(file);
+  (void)torch_dtype(info.dtype);
+  return request;
+}
+
+Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
+                     py::handle index) {
+  const TensorInfo& info = file->file().at(name);
+  if (index.is_none()) return make_request(std::move(file), info);
+  const std::optional<PythonIndex> basic = basic_index(index, info.shape, false);
+  if (!basic) {
+    raise_safetensor_error("tensor `" + std::string(name) +
+                           "`: a part is told by integers and slices, not by " + type_name(index));
+  }
+  const Selection selection = resolve(basic->indices, info.shape);
+  // Their elements share bytes, and torch counts pairs of them.
+  if (info.dtype == Dtype::kF4 &&
+      (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
+    raise_safetensor_error("tensor `" + std::string(name) +
+                           "`: of F4 only parts with whole last axes can be loaded");
+  }
+  return make_request(std::move(file), info, byte_runs(selection, info.shape, info.dtype),
+                      selection.shape);
+}
+
+py::module_ torch_hooks() {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::module_> storage;
+  return storage
+      .call_once_and_store_result([] { return py::module_::import("safetensors._torch_accel"); })
+      .get_stored();
+}
+
+Target target_of(const Device& device) {
+  const auto cuda_or_torch = [](int index, py::object object) {
+    const bool is_engine = is_engine_wanted() && safetensors::Device::has_cuda();
+    return Target{is_engine ? Way::kCuda : Way::kTorch, index, std::move(object)};
+  };
+  switch (device.kind) {
+    case Device::Kind::kCpu:
+      return {Way::kHost, 0, py::str("cpu")};
+    case Device::Kind::kMeta:
+      return {Way::kNothing, 0, py::str("meta")};
+    case Device::Kind::kCuda: {
+      const std::size_t colon = device.name.find(':');
+      return cuda_or_torch(std::stoi(device.name.substr(colon + 1)), device.object);
+    }
+    case Device::Kind::kOther:
+      break;
+  }
+  if (!py::isinstance<py::int_>(device.object)) return {Way::kTorch, 0, device.object};
+  // Of an index torch knows what kind of device it is.
+  const py::object resolved = py::module_::import("torch").attr("device")(device.object);
+  if (py::cast<std::string>(resolved.attr("type")) != "cuda") return {Way::kTorch, 0, resolved};
+  return cuda_or_torch(py::cast<int>(resolved.attr("index")), resolved);
+}
+
+void make_tensors(std::span<Request> requests, const Target& target) {
+  const py::module_ hooks = torch_hooks();
+  if (target.way == Way::kCuda) {
+    if (py::cast<bool>(hooks.attr("is_capturing")())) {
+      raise_safetensor_error("nothing can be loaded while a CUDA graph is being captured");
+    }
+    warm(requests, target, hooks);
+  }
+  const py::object empty = hooks.attr("empty");
+  const GcPause pause;
+  for (Request& request : requests) {
+    if (!request.tensor) request.tensor = make_tensor(empty, request, target);
+  }
+}
+
+void* current_stream(const Target& target) {
+  if (target.way != Way::kCuda) return nullptr;
+  const py::object stream = torch_hooks().attr("raw_stream")(target.index);
+  return reinterpret_cast<void*>(py::cast<std::uintptr_t>(stream));
+}
+
+LoadTensor load_tensor_of(const Request& request, std::uint32_t source) {
+  return {.name = request.info->name,
+          .source = source,
+          .offset = request.file->file().position(*request.info),
+          .nbytes = request.nbytes,
+          .to = request.nbytes == 0 ? 0 : address_of(request.tensor),
+          .runs = request.runs};
+}
+
+std::vector<LoadTensor> load_tensors_of(std::span<const Request> requests,
+                                        std::vector<std::shared_ptr<const ByteSource>>& sources) {
+  std::map<const OpenFile*, std::uint32_t> numbers;
+  std::vector<LoadTensor> tensors;
+  tensors.reserve(requests.size());
+  const OpenFile* last = nullptr;
+  std::uint32_t number = 0;
+  for (const Request& request : requests) {
+    const OpenFile* const file = request.file.get();
+    if (file != last) {
+      const auto [place, is_new] =
+          numbers.try_emplace(file, static_cast<std::uint32_t>(sources.size()));
+      if (is_new) sources.push_back(file->file().source());
+      number = place->second;
+      last = file;
+    }
+    tensors.push_back(load_tensor_of(request, number));
+  }
+  return tensors;
+}
+
+void load_requests(std::span<Request> requests, const Target& target, py::handle progress,
+                   unsigned threads) {
+  make_tensors(requests, target);
+  if (target.way == Way::kNothing || requests.empty()) return;
+  std::vector<std::shared_ptr<const ByteSource>> sources;
+  const std::vector<LoadTensor> tensors = load_tensors_of(requests, sources);
+  void* const stream = current_stream(target);
+  const Load::Progress report = progress_of(progress);
+  const GilRelease release;
+  const safetensors::Device device =
+      target.way == Way::kCuda ? safetensors::Device::cuda(target.index) : safetensors::Device();
+  Load load(device, std::move(sources), {.threads = threads});
+  load.add(tensors, stream);
+  load.finish();
+  load.wait(python_interrupt(), report);
+}
+
+}  // namespace safetensors::python

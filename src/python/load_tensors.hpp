@@ -1,0 +1,69 @@
+// Loading many tensors at once, to torch's tensors on any device.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "open_file.hpp"
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// A tensor that is asked for, whole or a part of it.
+struct Request {
+  std::shared_ptr<const OpenFile> file;  // keeps the name
+  const TensorInfo* info = nullptr;
+  std::optional<ByteRuns> runs;     ///< of a part
+  std::vector<std::int64_t> shape;  ///< torch's, of what is asked for
+  std::uint64_t nbytes = 0;
+  py::object tensor;  ///< where it goes; empty: one is made
+};
+
+/// `index` is None or an expression of integers, slices, "..." and None. Raises SafetensorError for
+/// others, for a name the file lacks, and for a type that torch lacks.
+[[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
+                                   py::handle index);
+[[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info);
+/// A part that is known as runs; `shape` is that of the part in the file's elements.
+[[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info,
+                                   ByteRuns runs, std::span<const std::uint64_t> shape);
+
+/// The module of what loads ask of torch, which tests replace.
+[[nodiscard]] py::module_ torch_hooks();
+
+/// How tensors come to a device.
+enum class Way : std::uint8_t {
+  kNothing,  ///< the meta device: there are no bytes
+  kHost,     ///< read to where they belong
+  kCuda,     ///< by the engine
+  kTorch,    ///< by torch's own copies
+};
+
+/// A device, as loads see it.
+struct Target {
+  Way way = Way::kHost;
+  int index = 0;      ///< of a CUDA device
+  py::object object;  ///< what torch.empty takes
+};
+[[nodiscard]] Target target_of(const Device& device);
+
+/// Makes the tensors that are not there, by torch on the target's device, and warms its memory
+/// first. Raises SafetensorError while a graph is being captured, and what torch raises when memory
+/// runs out.
+void make_tensors(std::span<Request> requests, const Target& target);
+
+/// The current stream of torch's for the device; nullptr but for CUDA.
+[[nodiscard]] void* current_stream(const Target& target);
+
+/// The load's view of a request with a tensor; `source` is its file's number.
+[[nodiscard]] LoadTensor load_tensor_of(const Request& request, std::uint32_t source);
+/// Likewise of many; `sources` gets each file's source once.
+[[nodiscard]] std::vector<LoadTensor> load_tensors_of(
+    std::span<const Request> requests, std::vector<std::shared_ptr<const ByteSource>>& sources);
+
+/// Loads the requests' tensors, by the host's or the CUDA way. `progress` is None or a function of
+/// two numbers. When it raises, nothing of it is under way any more.
+void load_requests(std::span<Request> requests, const Target& target, py::handle progress,
+                   unsigned threads);
+
+}  // namespace safetensors::python

@@ -1,0 +1,245 @@
+#include "prefetch.hpp"
+
+#include <pybind11/gil_safe_call_once.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "errors.hpp"
+#include "gil.hpp"
+
+namespace safetensors::python {
+namespace {
+
+/// Waits for a mutex without the GIL, whose holder may be waiting for this very mutex.
+class Locked {
+ public:
+  explicit Locked(std::recursive_mutex& mutex) : mutex_(mutex) {
+    if (mutex_.try_lock()) return;
+    const GilRelease release;
+    mutex_.lock();
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() { mutex_.unlock(); }
+
+ private:
+  std::recursive_mutex& mutex_;
+};
+
+/// The loads that may have threads.
+struct Live {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Load>> loads;
+};
+
+Live& live() {
+  static Live& all = *new Live();
+  return all;
+}
+
+std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsigned threads) {
+  std::vector<std::shared_ptr<const ByteSource>> sources;
+  if (first != nullptr) sources.push_back(first->file->file().source());
+  const GilRelease release;
+  const auto device =
+      target.way == Way::kCuda ? safetensors::Device::cuda(target.index) : safetensors::Device();
+  auto load = std::make_shared<Load>(device, std::move(sources), LoadOptions{.threads = threads});
+  Live& all = live();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.loads, [](const std::weak_ptr<Load>& each) { return each.expired(); });
+  all.loads.push_back(load);
+  return load;
+}
+
+/// Ends all loads when the interpreter ends: no thread of theirs may be left.
+void stop_loads() {
+  std::vector<std::weak_ptr<Load>> loads;
+  {
+    Live& all = live();
+    const std::lock_guard lock(all.mutex);
+    loads.swap(all.loads);
+  }
+  const GilRelease release;
+  for (const std::weak_ptr<Load>& each : loads) {
+    const std::shared_ptr<Load> load = each.lock();
+    if (load && load->is_own()) load->stop();
+  }
+}
+
+void stop_loads_at_exit() {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<bool> storage;
+  (void)storage.call_once_and_store_result([] {
+    py::module_::import("atexit").attr("register")(py::cpp_function(&stop_loads));
+    return true;
+  });
+}
+
+[[noreturn]] void fail_closed() { raise_safetensor_error("prefetch loader closed"); }
+
+}  // namespace
+
+PrefetchLoader::PrefetchLoader(std::vector<Request> requests, Target target, unsigned threads,
+                               std::optional<std::uint64_t> budget_nbytes)
+    : requests_(std::move(requests)),
+      states_(requests_.size()),
+      target_(std::move(target)),
+      budget_nbytes_(budget_nbytes) {
+  for (std::size_t i = 0; i < requests_.size(); ++i) by_name_.emplace(requests_[i].info->name, i);
+  // torch comes first to a device: it has rules for processes that were forked.
+  const std::size_t first = std::min<std::size_t>(1, requests_.size());
+  make_tensors(std::span(requests_).first(budget_nbytes_ ? first : requests_.size()), target_);
+  stop_loads_at_exit();
+  load_ = make_load(requests_.empty() ? nullptr : requests_.data(), target_, threads);
+  fill();
+  load_->start();
+}
+
+PrefetchLoader::~PrefetchLoader() {
+  const std::shared_ptr<Load> load = std::move(load_);
+  if (!load || !load->is_own()) return;
+  const GilRelease release;
+  load->stop();  // before the tensors go
+}
+
+std::shared_ptr<Load> PrefetchLoader::load() const {
+  if (!load_) fail_closed();
+  if (!load_->is_own()) {
+    raise_safetensor_error(
+        "this prefetch loader belongs to the process that this one was forked from");
+  }
+  return load_;
+}
+
+void PrefetchLoader::add(std::size_t first, std::size_t count, bool is_urgent) {
+  const std::span<Request> requests = std::span(requests_).subspan(first, count);
+  make_tensors(requests, target_);
+  std::vector<LoadTensor> tensors;
+  tensors.reserve(count);
+  for (const Request& request : requests) tensors.push_back(load_tensor_of(request, 0));
+  const Load::Index index = load_->add(tensors, current_stream(target_), is_urgent);
+  for (std::size_t i = first; i < first + count; ++i) {
+    states_[i].index = index + static_cast<Load::Index>(i - first);
+    by_index_.push_back(i);
+    waiting_nbytes_ += requests_[i].nbytes;
+  }
+  if (by_index_.size() == requests_.size()) load_->finish();
+}
+
+void PrefetchLoader::fill() {
+  if (requests_.empty()) load_->finish();
+  while (next_ < requests_.size()) {
+    if (states_[next_].index) {
+      ++next_;
+      continue;
+    }
+    // As many at once as there is room for: each time costs an event on the device.
+    std::uint64_t nbytes = waiting_nbytes_;
+    std::size_t last = next_;
+    while (last < requests_.size() && !states_[last].index) {
+      const bool fits = !budget_nbytes_ || (requests_[last].nbytes <= *budget_nbytes_ &&
+                                            nbytes <= *budget_nbytes_ - requests_[last].nbytes);
+      if (!fits && nbytes != 0) break;
+      nbytes += requests_[last].nbytes;
+      ++last;
+    }
+    if (last == next_) return;
+    add(next_, last - next_, false);
+    next_ = last;
+  }
+}
+
+py::list PrefetchLoader::names() const {
+  py::list list(requests_.size());
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i),
+                    to_unicode(requests_[i].info->name).release().ptr());
+  }
+  return list;
+}
+
+py::object PrefetchLoader::hand_out(std::size_t item) {
+  waiting_nbytes_ -= requests_[item].nbytes;
+  return std::exchange(requests_[item].tensor, py::object());
+}
+
+py::object PrefetchLoader::take(py::handle name) {
+  const std::string_view text = text_of(name, "name");
+  std::shared_ptr<Load> load;
+  std::size_t item = 0;
+  {
+    const Locked lock(mutex_);
+    load = this->load();
+    const auto found = by_name_.find(text);
+    if (found == by_name_.end()) {
+      raise_safetensor_error(std::string(text) + " is not in the prefetch plan");
+    }
+    item = found->second;
+    if (states_[item].is_taken) {
+      raise_safetensor_error(
+          "tensor already delivered (prefetch hands each tensor out once, via take or "
+          "iteration): " +
+          std::string(text));
+    }
+    if (!states_[item].index) add(item, 1, true);
+    fill();
+    states_[item].is_taken = true;  // of several that ask, one gets it
+  }
+  bool is_there = false;
+  try {
+    const GilRelease release;
+    is_there = load->wait_for(*states_[item].index, python_interrupt());
+  } catch (...) {
+    const Locked lock(mutex_);
+    states_[item].is_taken = false;
+    throw;
+  }
+  const Locked lock(mutex_);
+  if (!is_there || !load_) fail_closed();
+  return hand_out(item);
+}
+
+std::optional<py::tuple> PrefetchLoader::next() {
+  while (true) {
+    std::shared_ptr<Load> load;
+    {
+      const Locked lock(mutex_);
+      load = this->load();
+      fill();
+    }
+    std::optional<Load::Index> index;
+    {
+      const GilRelease release;
+      index = load->next_ready(python_interrupt());
+    }
+    const Locked lock(mutex_);
+    if (!load_) fail_closed();
+    if (!index) {
+      if (by_index_.size() == requests_.size()) return std::nullopt;
+      // What was made is on its way to others: that must not hold up the rest.
+      while (states_[next_].index) ++next_;
+      add(next_, 1, false);
+      continue;
+    }
+    const std::size_t item = by_index_[*index];
+    if (states_[item].is_taken) continue;
+    states_[item].is_taken = true;
+    return py::make_tuple(to_unicode(requests_[item].info->name), hand_out(item));
+  }
+}
+
+void PrefetchLoader::close() {
+  std::shared_ptr<Load> load;
+  std::vector<py::object> dropped;
+  {
+    const Locked lock(mutex_);
+    load = std::exchange(load_, nullptr);
+    if (!load) return;
+    for (Request& request : requests_) dropped.push_back(std::move(request.tensor));
+  }
+  if (!load->is_own()) return;
+  const GilRelease release;
+  load->stop();  // before the tensors go
+}
+
+}  // namespace safetensors::python
