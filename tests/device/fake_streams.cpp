@@ -1,0 +1,220 @@
+// The entry points of streams and events, and the controls.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "fake_cuda.hpp"
+#include "fake_driver.hpp"
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using fake::Driver;
+using fake::enter;
+using fake::Lock;
+using fake::Needs;
+using fake::Op;
+
+constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+constexpr int kQueriesUntilProgress = 3;
+
+}  // namespace
+
+FAKE int cuStreamCreate(void** stream, unsigned flags) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    if (flags > kNonBlocking) return fake::kInvalidValue;
+    if (flags != kNonBlocking) ++driver.stats[fake::kBlockingStreams];
+    *stream = driver.make_stream(fake::this_thread().current());
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuStreamDestroy_v2(void* handle) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    fake::Stream* stream = handle == nullptr ? nullptr : driver.stream_of(handle);
+    if (stream == nullptr) return fake::kInvalidHandle;
+    stream->is_dead = true;  // its work still runs, as in the driver
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuStreamSynchronize(void* handle) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    fake::Stream* stream = driver.stream_of(handle);
+    if (stream == nullptr) return static_cast<int>(fake::kInvalidHandle);
+    if (stream->is_capturing) return static_cast<int>(fake::kCaptureUnsupported);
+    return driver.wait_for(lock, driver.push_mark(lock, *stream));
+  });
+}
+
+FAKE int cuStreamWaitEvent(void* stream_handle, void* event_handle, unsigned flags) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    fake::Stream* stream = driver.stream_of(stream_handle);
+    const fake::Event* event = driver.event_of(event_handle);
+    if (stream == nullptr || event == nullptr) return fake::kInvalidHandle;
+    if (flags != 0) return fake::kInvalidValue;
+    if (event->last == nullptr) return fake::kSuccess;  // never recorded: nothing to wait for
+    Op op;
+    op.kind = Op::Kind::kWait;
+    op.mark = event->last;
+    driver.push(lock, *stream, std::move(op));
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuStreamIsCapturing(void* handle, int* status) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    const fake::Stream* stream = driver.stream_of(handle);
+    if (stream == nullptr) return fake::kInvalidHandle;
+    *status = stream->is_capturing ? 1 : 0;
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuEventCreate(void** handle, unsigned flags) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    if (flags > 7) return fake::kInvalidValue;
+    auto event = std::make_unique<fake::Event>();
+    event->context = fake::this_thread().current();
+    *handle = event.get();
+    driver.events.emplace(event.get(), std::move(event));
+    ++driver.stats[fake::kEventsNow];
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuEventDestroy_v2(void* handle) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    fake::Event* event = driver.event_of(handle);
+    if (event == nullptr) return fake::kInvalidHandle;
+    event->is_dead = true;  // kept, so that later uses are known for what they are
+    --driver.stats[fake::kEventsNow];
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuEventRecord(void* event_handle, void* stream_handle) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    fake::Event* event = driver.event_of(event_handle);
+    fake::Stream* stream = driver.stream_of(stream_handle);
+    if (event == nullptr || stream == nullptr) return fake::kInvalidHandle;
+    if (stream->is_capturing) return fake::kCaptureUnsupported;
+    event->last = driver.push_mark(lock, *stream);
+    return fake::kSuccess;
+  });
+}
+
+FAKE int cuEventQuery(void* handle) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    const fake::Event* event = driver.event_of(handle);
+    if (event == nullptr) return fake::kInvalidHandle;
+    const std::shared_ptr<fake::Mark> mark = event->last;
+    if (mark == nullptr || mark->is_done) return fake::kSuccess;
+    // A device gets on by itself: who asks again and again must see an end of it.
+    if (driver.mode != fake::kAsync && ++mark->times_asked > kQueriesUntilProgress) {
+      driver.advance(lock, *mark->stream);
+    }
+    return mark->is_done ? fake::kSuccess : fake::kNotReady;
+  });
+}
+
+FAKE int cuEventSynchronize(void* handle) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    const fake::Event* event = driver.event_of(handle);
+    if (event == nullptr) return static_cast<int>(fake::kInvalidHandle);
+    if (event->last == nullptr) return static_cast<int>(fake::kSuccess);
+    return driver.wait_for(lock, std::shared_ptr<fake::Mark>(event->last));
+  });
+}
+
+// Controls
+
+FAKE void fakecuda_mode(int mode, int delay_us) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.mode = mode;
+  driver.delay_us = delay_us;
+  driver.changed.notify_all();
+}
+
+FAKE void fakecuda_fault(const char* function, long nth, int code) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  fake::Function& entry = driver.functions[function];
+  entry.fails_at.reset();
+  entry.code = code;
+  if (code != 0) entry.fails_at = nth == 0 ? 0 : entry.calls + nth;
+}
+
+FAKE void fakecuda_ignore(const char* function, int on) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.functions[function].is_ignored = on != 0;
+}
+
+FAKE void fakecuda_clear() {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.functions.clear();
+  driver.attributes.clear();
+  driver.sticky = 0;
+  if (driver.mode == fake::kGone) driver.mode = fake::kEager;
+  std::fill(std::begin(driver.stats), std::begin(driver.stats) + fake::kRangesNow, 0);
+  for (const auto& [handle, stream] : driver.streams) stream->is_capturing = false;
+}
+
+FAKE long fakecuda_calls(const char* function) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  const auto entry = driver.functions.find(function);
+  return entry == driver.functions.end() ? 0 : entry->second.calls;
+}
+
+FAKE long fakecuda_stat(int stat) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  if (stat == fake::kRangesNow) return static_cast<long>(driver.pinned.size());
+  if (stat == fake::kRangesNbytesNow) {
+    long sum = 0;
+    for (const auto& [begin, range] : driver.pinned) sum += static_cast<long>(range.nbytes);
+    return sum;
+  }
+  return stat >= 0 && stat <= fake::kEventsNow ? driver.stats[stat] : -1;
+}
+
+FAKE void fakecuda_capturing(int device, int on) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.retain(device)->default_stream->is_capturing = on != 0;
+}
+
+FAKE void fakecuda_capturing_stream(void* stream, int on) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.streams.at(stream)->is_capturing = on != 0;
+}
+
+FAKE void fakecuda_devices(int count) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.device_count = std::min(count, fake::kMostDevices);
+}
+
+FAKE void fakecuda_attribute(int id, int value) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  driver.attributes[id] = value;
+}
+
+FAKE long fakecuda_pending(int device) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  return driver.pending(driver.contexts[device]);
+}
+
+FAKE void fakecuda_run() {
+  Driver& driver = Driver::get();
+  Lock lock(driver.mutex);
+  driver.run_all(lock, nullptr);
+}

@@ -1,0 +1,82 @@
+// What tests with the fake driver need.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "fake_cuda.hpp"
+
+namespace test {
+
+inline void succeed(int code) {
+  if (code != 0) throw std::runtime_error("the driver returned " + std::to_string(code));
+}
+
+/// The fake driver, as new, for one test; checks at its end that it was called as the rules ask.
+class FakeDriver {
+ public:
+  explicit FakeDriver(fake::Mode mode, int delay_us = 0) {
+    reset();
+    fakecuda_mode(mode, delay_us);
+    depth_ = fakecuda_stat(fake::kContextDepthNow);
+  }
+  FakeDriver(const FakeDriver&) = delete;
+  FakeDriver& operator=(const FakeDriver&) = delete;
+  ~FakeDriver() {
+    CHECK(fakecuda_stat(fake::kCallsWithoutContext) == 0);
+    CHECK(fakecuda_stat(fake::kDeadUses) == 0);
+    CHECK(fakecuda_stat(fake::kForeignUses) == 0);
+    CHECK(fakecuda_stat(fake::kUnpinnedInUse) == 0);
+    CHECK(fakecuda_stat(fake::kBlockingStreams) == 0);
+    CHECK(fakecuda_stat(fake::kContextDepthNow) == depth_);
+    reset();
+  }
+
+ private:
+  static void reset() {
+    fakecuda_clear();
+    fakecuda_mode(fake::kEager, 0);
+    fakecuda_run();
+    fakecuda_clear();
+    fakecuda_devices(2);
+  }
+  long depth_ = 0;
+};
+
+/// Makes a device's primary context the thread's, as a program that uses the device has it.
+class Current {
+ public:
+  explicit Current(int device) {
+    succeed(cuInit(0));
+    void* context = nullptr;
+    succeed(cuDevicePrimaryCtxRetain(&context, device));
+    succeed(cuCtxPushCurrent_v2(context));
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+  ~Current() { cuCtxPopCurrent_v2(nullptr); }
+};
+
+/// A stream as callers have them, in the thread's context.
+class OwnStream {
+ public:
+  OwnStream() { succeed(cuStreamCreate(&handle_, 1)); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  ~OwnStream() { cuStreamDestroy_v2(handle_); }
+  [[nodiscard]] void* handle() const { return handle_; }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+inline std::uint64_t address_of(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+}  // namespace test

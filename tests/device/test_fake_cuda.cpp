@@ -1,0 +1,309 @@
+// The fake driver itself: what other tests take from it must be so.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "fake_support.hpp"
+
+namespace {
+
+using test::address_of;
+using test::Current;
+using test::FakeDriver;
+using test::OwnStream;
+
+/// Pinned memory of one value.
+class Pinned {
+ public:
+  explicit Pinned(std::size_t nbytes, unsigned char value = 7) : bytes_(nbytes, value) {
+    test::succeed(cuMemHostRegister_v2(bytes_.data(), nbytes, 0));
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned() { cuMemHostUnregister(bytes_.data()); }
+  [[nodiscard]] unsigned char* data() { return bytes_.data(); }
+  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+
+ private:
+  std::vector<unsigned char> bytes_;
+};
+
+struct OwnEvent {
+  OwnEvent() { test::succeed(cuEventCreate(&handle, 2)); }
+  OwnEvent(const OwnEvent&) = delete;
+  OwnEvent& operator=(const OwnEvent&) = delete;
+  ~OwnEvent() { cuEventDestroy_v2(handle); }
+  void* handle = nullptr;
+};
+
+int copy(unsigned char* to, const unsigned char* from, std::size_t nbytes, void* stream) {
+  return cuMemcpyHtoDAsync_v2(address_of(to), from, nbytes, stream);
+}
+
+}  // namespace
+
+TEST_CASE("an eager copy is there at once, a lazy one when its stream is waited for") {
+  for (const fake::Mode mode : {fake::kEager, fake::kLazy}) {
+    const FakeDriver driver(mode);
+    const Current current(0);
+    const OwnStream stream;
+    Pinned from(100);
+    std::vector<unsigned char> to(100, 0);
+    REQUIRE(copy(to.data(), from.data(), 100, stream.handle()) == 0);
+    CHECK(to[99] == (mode == fake::kEager ? 7 : 0));
+    CHECK(fakecuda_pending(0) == (mode == fake::kEager ? 0 : 1));
+    CHECK(cuStreamSynchronize(stream.handle()) == 0);
+    CHECK(to[99] == 7);
+    CHECK(fakecuda_pending(0) == 0);
+    CHECK(fakecuda_stat(fake::kCopiedBytes) == 100);
+    CHECK(fakecuda_stat(fake::kPageableCopies) == 0);
+  }
+}
+
+TEST_CASE("lazy: waiting for one stream runs no other, unless it waits for that one") {
+  const FakeDriver driver(fake::kLazy);
+  const Current current(0);
+  const OwnStream a;
+  const OwnStream b;
+  const OwnEvent event;
+  Pinned from(1);
+  unsigned char to_a = 0;
+  unsigned char to_b = 0;
+  REQUIRE(copy(&to_a, from.data(), 1, a.handle()) == 0);
+  REQUIRE(cuEventRecord(event.handle, a.handle()) == 0);
+  REQUIRE(copy(&to_b, from.data(), 1, b.handle()) == 0);
+  CHECK(cuStreamSynchronize(b.handle()) == 0);
+  CHECK(to_b == 7);
+  CHECK(to_a == 0);
+  REQUIRE(cuStreamWaitEvent(b.handle(), event.handle, 0) == 0);
+  CHECK(cuStreamSynchronize(b.handle()) == 0);
+  CHECK(to_a == 7);
+}
+
+TEST_CASE("a wait is for the recording that was the event's last when it was asked for") {
+  const FakeDriver driver(fake::kLazy);
+  const Current current(0);
+  const OwnStream a;
+  const OwnStream b;
+  const OwnEvent event;
+  Pinned from(1);
+  unsigned char first = 0;
+  unsigned char second = 0;
+  CHECK(cuEventSynchronize(event.handle) == 0);  // never recorded
+  REQUIRE(copy(&first, from.data(), 1, a.handle()) == 0);
+  REQUIRE(cuEventRecord(event.handle, a.handle()) == 0);
+  REQUIRE(cuStreamWaitEvent(b.handle(), event.handle, 0) == 0);
+  REQUIRE(copy(&second, from.data(), 1, a.handle()) == 0);
+  REQUIRE(cuEventRecord(event.handle, a.handle()) == 0);
+  CHECK(cuStreamSynchronize(b.handle()) == 0);
+  CHECK(first == 7);
+  CHECK(second == 0);
+  CHECK(cuEventQuery(event.handle) == 600);  // of the second recording
+  CHECK(cuEventSynchronize(event.handle) == 0);
+  CHECK(second == 7);
+  CHECK(cuEventQuery(event.handle) == 0);
+}
+
+TEST_CASE("asking an event again and again sees it reached") {
+  const FakeDriver driver(fake::kLazy);
+  const Current current(0);
+  const OwnStream stream;
+  const OwnEvent event;
+  Pinned from(1);
+  unsigned char to = 0;
+  REQUIRE(copy(&to, from.data(), 1, stream.handle()) == 0);
+  REQUIRE(cuEventRecord(event.handle, stream.handle()) == 0);
+  CHECK(cuEventQuery(event.handle) == 600);
+  int asked = 1;
+  while (cuEventQuery(event.handle) == 600 && asked < 100) ++asked;
+  CHECK(asked < 10);
+  CHECK(to == 7);
+}
+
+TEST_CASE("async: streams run by themselves, each in its order") {
+  const FakeDriver driver(fake::kAsync, 50);
+  const Current current(1);
+  const OwnStream a;
+  const OwnStream b;
+  const OwnEvent event;
+  Pinned ones(64, 1);
+  Pinned twos(64, 2);
+  std::vector<unsigned char> to(64, 0);
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(copy(to.data(), ones.data(), 64, a.handle()) == 0);
+    REQUIRE(cuEventRecord(event.handle, a.handle()) == 0);
+    REQUIRE(cuStreamWaitEvent(b.handle(), event.handle, 0) == 0);
+    REQUIRE(copy(to.data(), twos.data(), 64, b.handle()) == 0);
+    REQUIRE(cuEventRecord(event.handle, b.handle()) == 0);
+    REQUIRE(cuStreamWaitEvent(a.handle(), event.handle, 0) == 0);
+  }
+  CHECK(cuEventSynchronize(event.handle) == 0);
+  CHECK(std::ranges::count(to, 2) == 64);
+  CHECK(cuStreamSynchronize(a.handle()) == 0);
+}
+
+TEST_CASE("memory that is not pinned is read at once, and lands in the stream's order") {
+  const FakeDriver driver(fake::kLazy);
+  const Current current(0);
+  const OwnStream stream;
+  unsigned char from = 5;
+  unsigned char to = 0;
+  REQUIRE(copy(&to, &from, 1, stream.handle()) == 0);
+  from = 6;
+  CHECK(to == 0);
+  CHECK(fakecuda_stat(fake::kPageableCopies) == 1);
+  CHECK(cuStreamSynchronize(stream.handle()) == 0);
+  CHECK(to == 5);
+}
+
+TEST_CASE("pinned memory: whole ranges, once") {
+  const FakeDriver driver(fake::kEager);
+  const Current current(0);
+  const long before = fakecuda_stat(fake::kRangesNow);
+  std::vector<unsigned char> memory(300, 0);
+  CHECK(cuMemHostUnregister(memory.data()) == 713);
+  CHECK(cuMemHostRegister_v2(memory.data() + 100, 100, 1) == 0);
+  CHECK(cuMemHostRegister_v2(memory.data() + 150, 100, 1) == 712);
+  CHECK(cuMemHostRegister_v2(memory.data() + 99, 2, 1) == 712);
+  CHECK(cuMemHostRegister_v2(memory.data(), 300, 1) == 712);
+  CHECK(cuMemHostRegister_v2(memory.data() + 200, 100, 1) == 0);
+  CHECK(fakecuda_stat(fake::kRangesNow) == before + 2);
+  unsigned char to[100];
+  CHECK(copy(to, memory.data() + 150, 100, nullptr) == 0);  // over the edge of both
+  CHECK(fakecuda_stat(fake::kPageableCopies) == 1);
+  CHECK(cuMemHostUnregister(memory.data() + 100) == 0);
+  CHECK(cuMemHostUnregister(memory.data() + 200) == 0);
+  void* allocated = nullptr;
+  CHECK(cuMemHostAlloc(&allocated, 10, 1) == 0);
+  CHECK(cuMemHostUnregister(allocated) == 713);
+  CHECK(cuMemFreeHost(allocated) == 0);
+  CHECK(cuMemFreeHost(memory.data()) == 1);
+  CHECK(fakecuda_stat(fake::kRangesNow) == before);
+}
+
+TEST_CASE("misuse is refused and counted") {
+  fakecuda_clear();
+  unsigned char byte = 0;
+  CHECK(cuMemsetD8Async(address_of(&byte), 1, 1, nullptr) == 201);
+  CHECK(fakecuda_stat(fake::kCallsWithoutContext) == 1);
+  {
+    const Current current(0);
+    void* event = nullptr;
+    void* stream = nullptr;
+    REQUIRE(cuEventCreate(&event, 0) == 0);
+    REQUIRE(cuStreamCreate(&stream, 0) == 0);
+    CHECK(fakecuda_stat(fake::kBlockingStreams) == 1);
+    {
+      const Current other(1);
+      CHECK(cuEventRecord(event, nullptr) == 400);
+      CHECK(cuStreamSynchronize(stream) == 400);
+      CHECK(fakecuda_stat(fake::kForeignUses) == 2);
+    }
+    CHECK(cuEventDestroy_v2(event) == 0);
+    CHECK(cuEventQuery(event) == 400);
+    CHECK(cuStreamDestroy_v2(stream) == 0);
+    CHECK(cuStreamSynchronize(stream) == 400);
+    CHECK(cuStreamSynchronize(&byte) == 400);
+    CHECK(fakecuda_stat(fake::kDeadUses) == 3);
+
+    fakecuda_mode(fake::kLazy, 0);
+    void* memory = nullptr;
+    REQUIRE(cuMemHostAlloc(&memory, 1, 0) == 0);
+    REQUIRE(copy(&byte, static_cast<unsigned char*>(memory), 1, nullptr) == 0);
+    REQUIRE(cuStreamSynchronize(nullptr) == 0);
+    CHECK(fakecuda_stat(fake::kUnpinnedInUse) == 0);
+    Pinned from(1);
+    REQUIRE(copy(&byte, from.data(), 1, nullptr) == 0);
+    REQUIRE(copy(&byte, from.data(), 1, nullptr) == 0);
+    CHECK(fakecuda_stat(fake::kMostCopiesFromAddress) == 2);
+    CHECK(cuMemHostUnregister(from.data()) == 0);
+    CHECK(fakecuda_stat(fake::kUnpinnedInUse) == 1);
+    fakecuda_run();
+    CHECK(cuMemFreeHost(memory) == 0);
+  }
+  CHECK(cuCtxPopCurrent_v2(nullptr) == 201);
+  fakecuda_clear();
+  const FakeDriver leave_as_new(fake::kEager);
+}
+
+TEST_CASE("faults strike the call they are meant for") {
+  const FakeDriver driver(fake::kEager);
+  const Current current(0);
+  void* event = nullptr;
+  fakecuda_fault("cuEventCreate", 2, 2);
+  CHECK(cuEventCreate(&event, 0) == 0);
+  CHECK(cuEventDestroy_v2(event) == 0);
+  CHECK(cuEventCreate(&event, 0) == 2);
+  CHECK(cuEventCreate(&event, 0) == 0);
+  CHECK(cuEventDestroy_v2(event) == 0);
+  CHECK(fakecuda_calls("cuEventCreate") == 3);
+  fakecuda_fault("cuEventCreate", 0, 3);
+  CHECK(cuEventCreate(&event, 0) == 3);
+  CHECK(cuEventCreate(&event, 0) == 3);
+  fakecuda_fault("cuEventCreate", 0, 0);
+  fakecuda_ignore("cuEventCreate", 1);
+  event = nullptr;
+  CHECK(cuEventCreate(&event, 0) == 0);
+  CHECK(event == nullptr);
+}
+
+TEST_CASE("an error that ends the context stays, and what was queued never runs") {
+  const FakeDriver driver(fake::kLazy);
+  const Current current(0);
+  const OwnStream stream;
+  Pinned from(1);
+  unsigned char to = 0;
+  REQUIRE(copy(&to, from.data(), 1, stream.handle()) == 0);
+  fakecuda_fault("cuStreamSynchronize", 1, 719);
+  CHECK(cuStreamSynchronize(stream.handle()) == 719);
+  CHECK(copy(&to, from.data(), 1, stream.handle()) == 719);
+  CHECK(cuStreamSynchronize(nullptr) == 719);
+  fakecuda_clear();
+  CHECK(cuStreamSynchronize(stream.handle()) == 0);
+  CHECK(to == 0);
+  fakecuda_mode(fake::kGone, 0);
+  CHECK(cuStreamSynchronize(stream.handle()) == 4);
+  CHECK(cuInit(0) == 4);
+  fakecuda_clear();
+}
+
+TEST_CASE("while a stream is captured, only threads that said so may pin memory") {
+  const FakeDriver driver(fake::kEager);
+  const Current current(0);
+  const OwnStream stream;
+  void* memory = nullptr;
+  int status = -1;
+  fakecuda_capturing_stream(stream.handle(), 1);
+  CHECK(cuStreamIsCapturing(stream.handle(), &status) == 0);
+  CHECK(status == 1);
+  CHECK(cuStreamIsCapturing(nullptr, &status) == 0);
+  CHECK(status == 0);
+  CHECK(cuMemHostAlloc(&memory, 10, 0) == 900);
+  CHECK(cuStreamSynchronize(stream.handle()) == 900);
+  int capture_mode = 2;
+  CHECK(cuThreadExchangeStreamCaptureMode(&capture_mode) == 0);
+  CHECK(capture_mode == 0);
+  CHECK(cuMemHostAlloc(&memory, 10, 0) == 0);
+  CHECK(cuMemFreeHost(memory) == 0);
+  CHECK(cuThreadExchangeStreamCaptureMode(&capture_mode) == 0);
+  CHECK(capture_mode == 2);
+}
+
+TEST_CASE("contexts are each thread's own") {
+  const FakeDriver driver(fake::kEager);
+  const Current outer(0);
+  void* mine = nullptr;
+  REQUIRE(cuCtxGetCurrent(&mine) == 0);
+  std::thread([&] {
+    void* theirs = mine;
+    CHECK(cuCtxGetCurrent(&theirs) == 0);
+    CHECK(theirs == nullptr);
+    const Current inner(1);
+    CHECK(cuCtxGetCurrent(&theirs) == 0);
+    CHECK(theirs != mine);
+  }).join();
+  CHECK(fakecuda_stat(fake::kContextDepthNow) == 1);
+}
