@@ -134,13 +134,23 @@ class DeviceReader {
     }
   }
 
+  void wait_for_all() {
+    if (!is_stream_busy_) return;
+    // The stream and not the events: a chunk that failed on the way has none.
+    try {
+      driver_.wait_for_stream(stream_);
+    } catch (const Error&) {
+      load_.fail_with(std::current_exception(), nullptr);
+      driver_.wait_for_stream(stream_);  // only a device that died refuses to wait for ever
+    }
+    is_stream_busy_ = false;
+  }
+
   /// Nothing is under way after this, and nothing is held.
   void drain() noexcept {
     bool is_drained = true;
     try {
-      // The stream and not the events: a chunk that failed on the way has none.
-      if (is_stream_busy_) driver_.wait_for_stream(stream_);
-      is_stream_busy_ = false;
+      wait_for_all();
       for (Slot& slot : slots_) {
         if (!slot.in_flight) continue;
         load_.landed(*slot.in_flight);
