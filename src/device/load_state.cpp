@@ -326,17 +326,24 @@ void LoadState::stop() noexcept {
   join();
 }
 
-void LoadState::wait_until(const std::function<bool()>& is_so, const Interrupt& interrupt) {
+std::unique_lock<std::mutex> LoadState::wait_until(const std::function<bool()>& is_so,
+                                                   const Interrupt& interrupt) {
+  using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
-  while (!is_so()) {
+  // By the clock and not by how a wait ended: a busy load notifies all the time.
+  for (Clock::time_point next = Clock::now() + kLookAfter; !is_so();) {
     if (!interrupt) {
       change_.wait(lock);
-    } else if (change_.wait_for(lock, kLookAfter) == std::cv_status::timeout) {
-      lock.unlock();
-      interrupt();
-      lock.lock();
+      continue;
     }
+    change_.wait_until(lock, next);
+    if (Clock::now() < next) continue;
+    lock.unlock();
+    interrupt();
+    lock.lock();
+    next = Clock::now() + kLookAfter;
   }
+  return lock;
 }
 
 bool LoadState::is_small() const {
@@ -345,7 +352,7 @@ bool LoadState::is_small() const {
 }
 
 void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress) {
-  const auto report = [&] {
+  const Interrupt report = [&] {
     if (interrupt) interrupt();
     if (!progress) return;
     std::uint64_t total = 0;
@@ -366,7 +373,7 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
       read(0, [&] { timer.poll(); });
     } else {
       start_threads();
-      wait_until([&] { return is_all_landed() || is_stopping_; }, report);
+      (void)wait_until([&] { return is_all_landed() || is_stopping_; }, report);
     }
   } catch (...) {
     stop();
@@ -382,8 +389,7 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
 
 bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
   start_threads();
-  wait_until([&] { return parts_left_[tensor] == 0 || is_stopping_; }, interrupt);
-  const std::lock_guard lock(mutex_);
+  const auto lock = wait_until([&] { return parts_left_[tensor] == 0 || is_stopping_; }, interrupt);
   if (parts_left_[tensor] == 0) return true;
   if (error_) std::rethrow_exception(error_);
   return false;
@@ -391,9 +397,8 @@ bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
 
 std::optional<Load::Index> LoadState::next_ready(const Interrupt& interrupt) {
   start_threads();
-  wait_until([&] { return !ready_.empty() || is_stopping_ || handed_out_ == names_.size(); },
-             interrupt);
-  const std::lock_guard lock(mutex_);
+  const auto lock = wait_until(
+      [&] { return !ready_.empty() || is_stopping_ || handed_out_ == names_.size(); }, interrupt);
   if (!ready_.empty()) {
     const Load::Index tensor = ready_.front();
     ready_.pop_front();

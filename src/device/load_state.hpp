@@ -125,8 +125,10 @@ class LoadState {
   void read(unsigned number, const std::function<void()>& between) noexcept;
   void start_threads();
   void join() noexcept;
-  /// Waits on `change_` until `is_so`, and lets `interrupt` look after signals meanwhile.
-  void wait_until(const std::function<bool()>& is_so, const Interrupt& interrupt);
+  /// Waits until `is_so`, and lets `interrupt` look after signals meanwhile. It is so as long as
+  /// the lock on `mutex_` is held.
+  [[nodiscard]] std::unique_lock<std::mutex> wait_until(const std::function<bool()>& is_so,
+                                                        const Interrupt& interrupt);
   [[nodiscard]] std::string names_of(const Claim& claim) const;
   [[nodiscard]] bool is_all_landed() const noexcept { return is_finished_ && chunks_left_ == 0; }
 
