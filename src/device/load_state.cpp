@@ -77,7 +77,7 @@ struct LoadState::Plan {
   std::uint64_t nbytes = 0;
 };
 
-LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors, Load::Index first) const {
+LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors) const {
   Plan made;
   made.parts.resize(tensors.size());
   Batch& batch = *made.batch;
@@ -85,7 +85,7 @@ LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors, Load::Index
     const LoadTensor& tensor = tensors[i];
     if (tensor.nbytes == 0) continue;
     made.nbytes += tensor.nbytes;
-    const auto index = first + static_cast<Load::Index>(i);
+    const auto index = static_cast<Load::Index>(i);
     if (!tensor.runs) {
       batch.pieces.push_back({tensor.source, index, tensor.offset, tensor.nbytes, tensor.to});
     } else if (io::are_pieces(*tensor.runs, config_.chunk_nbytes)) {
@@ -108,7 +108,7 @@ LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors, Load::Index
   }
   for (std::size_t i = 0; i < batch.chunk_count(); ++i) {
     Claim(batch, i).for_each_part(
-        [&](const io::Part&, std::uint32_t tensor) { ++made.parts[tensor - first]; });
+        [&](const io::Part&, std::uint32_t tensor) { ++made.parts[tensor]; });
   }
   return made;
 }
@@ -132,36 +132,42 @@ Event LoadState::record(Stream stream) const {
   return event;
 }
 
-Load::Index LoadState::add(std::span<const LoadTensor> tensors, Stream stream, bool is_first) {
-  for (const LoadTensor& tensor : tensors) check(tensor);
-  Load::Index first = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_finished_) fail(ErrorCode::kInvalidArgument, "the load was said to be finished");
-    first = static_cast<Load::Index>(names_.size());
-    for (const LoadTensor& tensor : tensors) names_.push_back(tensor.name);
-    // More than there can be, so that none counts as ready before it was planned.
-    parts_left_.resize(names_.size(), std::numeric_limits<std::uint32_t>::max());
-  }
-  Plan made = plan(tensors, first);
-  const bool has_chunks = made.batch->chunk_count() != 0;
-  if (context_ != nullptr && has_chunks) made.batch->ready = record(stream);
-
+Load::Index LoadState::take_on(Plan& made, std::span<const LoadTensor> tensors, bool is_first) {
+  Batch& batch = *made.batch;
   const std::lock_guard lock(mutex_);
+  if (is_finished_) fail(ErrorCode::kInvalidArgument, "the load was said to be finished");
+  batch.first = static_cast<Load::Index>(names_.size());
+  batch.number = batches_.size() + 1;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    parts_left_[first + i] = made.parts[i];
-    if (made.parts[i] == 0) ready_.push_back(first + static_cast<Load::Index>(i));
+    names_.push_back(tensors[i].name);
+    parts_left_.push_back(made.parts[i]);
+    if (made.parts[i] == 0) ready_.push_back(batch.first + static_cast<Load::Index>(i));
   }
-  total_nbytes_ += made.nbytes;
-  chunks_left_ += made.batch->chunk_count();
-  made.batch->number = batches_.size() + 1;
   batches_.push_back(std::move(made.batch));
-  const Queued queued{batches_.back().get(), 0, batches_.back()->chunk_count()};
-  if (has_chunks && is_first) queue_.push_front(queued);
-  if (has_chunks && !is_first) queue_.push_back(queued);
+  total_nbytes_ += made.nbytes;
+  chunks_left_ += batch.chunk_count();
+  const Queued queued{&batch, 0, batch.chunk_count()};
+  if (queued.end != 0 && is_first) queue_.push_front(queued);
+  if (queued.end != 0 && !is_first) queue_.push_back(queued);
   work_.notify_all();
   change_.notify_all();
-  return first;
+  return batch.first;
+}
+
+Load::Index LoadState::add(std::span<const LoadTensor> tensors, Stream stream, bool is_first) {
+  for (const LoadTensor& tensor : tensors) check(tensor);
+  Plan made = plan(tensors);
+  const bool has_chunks = made.batch->chunk_count() != 0;
+  if (context_ != nullptr && has_chunks) made.batch->ready = record(stream);
+  try {
+    return take_on(made, tensors, is_first);
+  } catch (...) {
+    if (made.batch && made.batch->ready != nullptr) {
+      const Entered entered(context_->driver(), context_->handle());
+      context_->driver().destroy(made.batch->ready);
+    }
+    throw;
+  }
 }
 
 void LoadState::finish() {

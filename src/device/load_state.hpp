@@ -25,6 +25,7 @@ namespace safetensors::device {
 /// Tensors that were added together: copies to them begin after `ready`.
 struct Batch {
   std::uint64_t number = 0;
+  Load::Index first = 0;  // tensor; the pieces count from it
   std::vector<io::Piece> pieces;
   std::vector<io::RunPiece> run_pieces;
   std::vector<io::Chunk> chunks;
@@ -59,7 +60,7 @@ class Claim {
     if (const io::Chunk* const dense = chunk()) {
       for (std::size_t i = dense->first_piece; i < dense->last_piece; ++i) {
         const io::Part part = io::part_of(batch_->pieces[i], *dense);
-        if (part.nbytes != 0) work(part, batch_->pieces[i].tensor);
+        if (part.nbytes != 0) work(part, batch_->first + batch_->pieces[i].tensor);
       }
       return;
     }
@@ -67,7 +68,7 @@ class Claim {
     const std::uint64_t run_nbytes = piece.runs.run_nbytes;
     work(io::Part{0, run_chunk()->count * run_nbytes,
                   piece.to + run_chunk()->first_run * run_nbytes},
-         piece.tensor);
+         batch_->first + piece.tensor);
   }
 
  private:
@@ -116,9 +117,11 @@ class LoadState {
 
  private:
   struct Plan;
-  [[nodiscard]] Plan plan(std::span<const LoadTensor> tensors, Load::Index first) const;
+  [[nodiscard]] Plan plan(std::span<const LoadTensor> tensors) const;
   void check(const LoadTensor& tensor) const;
   [[nodiscard]] Event record(Stream stream) const;
+  /// The batch is the load's from now on. Returns its first tensor.
+  Load::Index take_on(Plan& made, std::span<const LoadTensor> tensors, bool is_first);
   [[nodiscard]] unsigned readers_wanted() const;
   [[nodiscard]] bool is_small() const;
   /// A reader's whole life, on whichever thread.
