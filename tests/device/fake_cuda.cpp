@@ -144,7 +144,8 @@ FAKE int cuCtxPopCurrent_v2(void** context) {
   if (driver.is_forked()) return fake::kNotInitialised;
   const Lock lock(driver.mutex);
   const std::optional<int> result = driver.refuse(__func__, Needs::kContext);
-  if (result && (driver.sticky == 0 || *result != driver.sticky)) return *result;
+  const int ended = driver.mode == fake::kGone ? fake::kDeinitialised : driver.sticky;
+  if (result && (ended == 0 || *result != ended)) return *result;
   std::vector<fake::Context*>& contexts = fake::this_thread().contexts;
   if (contexts.empty()) return fake::kInvalidContext;
   if (context != nullptr) *context = contexts.back();

@@ -8,7 +8,7 @@ namespace fake {
 
 enum Mode : int {
   kEager = 0,  ///< work runs in the call that asks for it
-  kAsync = 1,  ///< each stream has a thread, which waits for a random while before each piece
+  kAsync = 1,  ///< each stream has a thread
   kLazy = 2,   ///< work runs only when something waits for it: nothing happens that was not ordered
   kGone = 3,   ///< the driver was shut down: every call returns 4
 };
@@ -33,8 +33,8 @@ enum Stat : int {
 
 extern "C" {
 
-/// How work runs from now on. Work that waits stays: kAsync takes it up, other modes run it when
-/// something waits for it.
+/// How work runs from now on, each piece after a random while of at most `delay_us` unless eager.
+/// Work that waits stays: kAsync takes it up, other modes run it when something waits for it.
 void fakecuda_mode(int mode, int delay_us);
 /// Lets the nth call of a function from now on return `code` and do nothing; all calls when nth is
 /// 0. Code 0 takes that back. Codes that end a context (700, 719) are returned by all later calls,

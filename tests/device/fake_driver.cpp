@@ -15,6 +15,7 @@ namespace fake {
 namespace {
 
 constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr std::chrono::milliseconds kIdleTime{10};
 
 /// The process that initialised the driver, to be read without the lock.
 std::atomic<int> owner{0};
@@ -115,7 +116,6 @@ Stream* Driver::make_stream(Context* context) {
   auto made = std::make_unique<Stream>(context, static_cast<unsigned>(streams.size() + 1));
   Stream* stream = made.get();
   streams.emplace(stream, std::move(made));
-  std::thread([this, stream] { serve(*stream); }).detach();
   return stream;
 }
 
@@ -133,28 +133,32 @@ bool Driver::can_run(const Stream& stream) {
   return front.kind != Op::Kind::kWait || front.mark->is_done;
 }
 
+void Driver::wake(Stream& stream) {
+  changed.notify_all();
+  if (mode != kAsync || stream.has_thread || stream.ops.empty()) return;
+  stream.has_thread = true;
+  std::thread([this, &stream] { serve(stream); }).detach();
+}
+
 void Driver::serve(Stream& stream) {
   Lock lock(mutex);
   const auto may_run = [&] { return mode == kAsync && can_run(stream); };
-  for (;;) {
-    changed.wait(lock, may_run);
-    if (delay_us > 0) {
-      const auto most = static_cast<unsigned>(delay_us) + 1;
-      const std::chrono::microseconds delay(stream.random() % most);
-      lock.unlock();
-      std::this_thread::sleep_for(delay);
-      lock.lock();
-      if (!may_run()) continue;
-    }
-    run_front(lock, stream);
+  // Not for ever: tests make many streams. With work that waits for another stream, it stays.
+  while (changed.wait_for(lock, kIdleTime, may_run) || !stream.ops.empty()) {
+    if (may_run()) run_front(lock, stream);
+    if (mode != kAsync) break;
   }
+  stream.has_thread = false;
 }
 
 void Driver::run_front(Lock& lock, Stream& stream) {
   const Op op = std::move(stream.ops.front());
   stream.ops.pop_front();
   stream.running = &op;
+  const unsigned most = mode == kEager ? 0 : static_cast<unsigned>(delay_us);
+  const std::chrono::microseconds delay(stream.random() % (most + 1));
   lock.unlock();
+  if (delay.count() != 0) std::this_thread::sleep_for(delay);
   // Without the lock, so that a thread sanitizer sees who else touches the memory.
   if (op.kind == Op::Kind::kCopy && op.nbytes != 0) std::memcpy(op.to, op.from, op.nbytes);
   if (op.kind == Op::Kind::kFill && op.nbytes != 0) std::memset(op.to, op.value, op.nbytes);
@@ -175,7 +179,7 @@ void Driver::push(Lock& lock, Stream& stream, Op op) {
     stats[kMostCopiesFromAddress] = std::max(stats[kMostCopiesFromAddress], now);
   }
   stream.ops.push_back(std::move(op));
-  changed.notify_all();
+  wake(stream);
   if (mode == kEager) {
     while (!stream.ops.empty() || stream.running != nullptr) {
       if (!advance(lock, stream)) changed.wait(lock);

@@ -72,6 +72,7 @@ struct Stream {
   const Op* running = nullptr;  ///< that some thread took from ops
   bool is_capturing = false;
   bool is_dead = false;
+  bool has_thread = false;
 };
 
 struct Event {
@@ -124,6 +125,8 @@ class Driver {
   bool advance(Lock& lock, Stream& stream);
   void run_all(Lock& lock, const Context* context);
   long pending(const Context& context) const;
+  /// After a change of the stream's work, or of the mode: someone may have to go on.
+  void wake(Stream& stream);
 
   [[nodiscard]] bool is_pinned(const void* memory, std::size_t nbytes) const;
   /// Whether an op that did not run reads from this memory.
@@ -152,7 +155,8 @@ class Driver {
 
  private:
   Driver();
-  [[noreturn]] void serve(Stream& stream);
+  /// What a stream's thread does, while there is work.
+  void serve(Stream& stream);
   void run_front(Lock& lock, Stream& stream);
   [[nodiscard]] static bool can_run(const Stream& stream);
 };

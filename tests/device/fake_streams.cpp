@@ -135,7 +135,7 @@ FAKE void fakecuda_mode(int mode, int delay_us) {
   const Lock lock(driver.mutex);
   driver.mode = mode;
   driver.delay_us = delay_us;
-  driver.changed.notify_all();
+  for (const auto& [handle, stream] : driver.streams) driver.wake(*stream);
 }
 
 FAKE void fakecuda_fault(const char* function, long nth, int code) {

@@ -24,6 +24,7 @@ class FakeDriver {
     reset();
     fakecuda_mode(mode, delay_us);
     depth_ = fakecuda_stat(fake::kContextDepthNow);
+    events_ = fakecuda_stat(fake::kEventsNow);
   }
   FakeDriver(const FakeDriver&) = delete;
   FakeDriver& operator=(const FakeDriver&) = delete;
@@ -36,16 +37,21 @@ class FakeDriver {
     CHECK(fakecuda_stat(fake::kContextDepthNow) == depth_);
     reset();
   }
+  /// Events that were created meanwhile, and not destroyed.
+  [[nodiscard]] long events_left() const { return fakecuda_stat(fake::kEventsNow) - events_; }
 
  private:
   static void reset() {
     fakecuda_clear();
     fakecuda_mode(fake::kEager, 0);
     fakecuda_run();
+    int capture_mode = 0;  // a failed call may have left another
+    cuThreadExchangeStreamCaptureMode(&capture_mode);
     fakecuda_clear();
     fakecuda_devices(2);
   }
   long depth_ = 0;
+  long events_ = 0;
 };
 
 /// Makes a device's primary context the thread's, as a program that uses the device has it.

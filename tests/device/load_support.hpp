@@ -1,0 +1,229 @@
+// Loads through the fake driver, and what they must leave behind.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "device/cuda_driver.hpp"
+#include "fake_support.hpp"
+#include "safetensors/device.hpp"
+#include "safetensors/slice.hpp"
+#include "support.hpp"
+
+namespace test {
+
+using safetensors::ByteRuns;
+using safetensors::Device;
+using safetensors::Load;
+using safetensors::LoadConfig;
+using safetensors::LoadTensor;
+
+/// A device of the fake driver, which the library takes for the machine's from the first call on.
+inline Device fake_device(int index = 0) {
+  static const bool is_used = [] {
+    safetensors::device::use_driver(SAFETENSORS_FAKE_CUDA);
+    return true;
+  }();
+  (void)is_used;
+  return Device::cuda(index);
+}
+
+/// The process's settings while it lives. Small chunks by default, so that few bytes are many.
+class Config {
+ public:
+  explicit Config(LoadConfig config) { safetensors::set_load_config(config); }
+  Config(const Config&) = delete;
+  Config& operator=(const Config&) = delete;
+  ~Config() {
+    safetensors::set_load_config({});
+    safetensors::release_staging();
+  }
+};
+
+/// A source in memory, which can be slow, end early, break, or let a test look on.
+class MemorySource final : public safetensors::ByteSource {
+ public:
+  explicit MemorySource(std::size_t nbytes, std::uint32_t seed = 1)
+      : bytes_(pattern(nbytes, seed)) {}
+
+  std::chrono::microseconds delay{0};
+  std::uint64_t ends_at = UINT64_MAX;  ///< reading further throws kFileChanged
+  std::function<void()> on_read;       ///< called by each read
+
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+  [[nodiscard]] int most_readers() const { return most_readers_; }
+  [[nodiscard]] std::uint64_t nbytes_read() const { return nbytes_read_; }
+
+  [[nodiscard]] std::uint64_t size() const noexcept override { return bytes_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
+    const int now = ++readers_;
+    for (int most = most_readers_; most < now && !most_readers_.compare_exchange_weak(most, now);) {
+    }
+    const std::shared_ptr<void> leave(nullptr, [&](void*) { --readers_; });
+    if (on_read) on_read();
+    if (delay.count() != 0) std::this_thread::sleep_for(delay);
+    if (offset + to.size() > ends_at) {
+      safetensors::fail(safetensors::ErrorCode::kFileChanged, "the file was cut short");
+    }
+    if (offset > bytes_.size() || to.size() > bytes_.size() - offset) {
+      throw std::logic_error("read past the end");
+    }
+    if (!to.empty()) std::memcpy(to.data(), bytes_.data() + offset, to.size());
+    nbytes_read_ += to.size();
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  mutable std::atomic<int> readers_{0};
+  mutable std::atomic<int> most_readers_{0};
+  mutable std::atomic<std::uint64_t> nbytes_read_{0};
+};
+
+/// Tensors of some sources, with room for them that is filled with one value before they land.
+class Wanted {
+ public:
+  static constexpr std::byte kPoison{0xEE};
+
+  Wanted() = default;
+  explicit Wanted(std::shared_ptr<const MemorySource> source) { sources_.push_back(source); }
+  Wanted(const Wanted&) = delete;
+  Wanted& operator=(const Wanted&) = delete;
+
+  std::uint32_t add_source(std::shared_ptr<const MemorySource> source) {
+    sources_.push_back(std::move(source));
+    return static_cast<std::uint32_t>(sources_.size() - 1);
+  }
+  /// `misaligned`: how far the destination is from a good address.
+  void add(std::uint64_t offset, std::uint64_t nbytes, std::uint32_t source = 0,
+           std::size_t misaligned = 0) {
+    items_.push_back({"t" + std::to_string(items_.size()),
+                      source,
+                      offset,
+                      nbytes,
+                      {},
+                      misaligned,
+                      std::vector<std::byte>(nbytes + misaligned + kMargin, kPoison)});
+  }
+  /// A part of the tensor at `offset`.
+  void add_runs(std::uint64_t offset, const ByteRuns& runs, std::uint32_t source = 0) {
+    add(offset, runs.nbytes(), source);
+    items_.back().runs = runs;
+  }
+  /// As many neighbours of one size as there are.
+  void add_all(std::uint64_t nbytes) {
+    for (std::uint64_t at = 0; at < sources_[0]->size(); at += nbytes) {
+      add(at, std::min(nbytes, sources_[0]->size() - at));
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const { return items_.size(); }
+  [[nodiscard]] std::uint64_t nbytes() const {
+    std::uint64_t sum = 0;
+    for (const Item& item : items_) sum += item.nbytes;
+    return sum;
+  }
+  [[nodiscard]] std::vector<std::shared_ptr<const safetensors::ByteSource>> sources() const {
+    return {sources_.begin(), sources_.end()};
+  }
+  [[nodiscard]] std::vector<LoadTensor> tensors() {
+    std::vector<LoadTensor> all;
+    for (Item& item : items_) {
+      all.push_back(
+          {item.name, item.source, item.offset, item.nbytes, address_of(item.begin()), item.runs});
+    }
+    return all;
+  }
+  [[nodiscard]] std::byte* memory_of(std::size_t tensor) { return items_[tensor].begin(); }
+  [[nodiscard]] const std::string& name(std::size_t tensor) const { return items_[tensor].name; }
+
+  /// Whether a tensor's bytes are there, and nothing beside them was written.
+  [[nodiscard]] bool is_right(std::size_t tensor) const {
+    const Item& item = items_[tensor];
+    const std::vector<std::byte>& source = sources_[item.source]->bytes();
+    std::vector<std::byte> expected(item.memory.size(), kPoison);
+    std::byte* const to = expected.data() + item.misaligned;
+    if (item.nbytes != 0 && !item.runs) {
+      std::memcpy(to, source.data() + item.offset, item.nbytes);
+    } else if (item.nbytes != 0) {
+      gather(source.data() + item.offset, *item.runs, 0, item.runs->first, to);
+    }
+    return expected == item.memory;
+  }
+  [[nodiscard]] std::size_t right_count() const {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < items_.size(); ++i) count += is_right(i) ? 1 : 0;
+    return count;
+  }
+  [[nodiscard]] bool is_all_right() const { return right_count() == items_.size(); }
+  void poison() {
+    for (Item& item : items_) std::ranges::fill(item.memory, kPoison);
+  }
+  [[nodiscard]] bool is_poisoned() const {
+    return std::ranges::all_of(items_, [](const Item& item) {
+      return std::ranges::all_of(item.memory, [](std::byte byte) { return byte == kPoison; });
+    });
+  }
+
+  /// Loads all of it.
+  void load(const Device& device, unsigned threads = 0, void* stream = nullptr) {
+    Load load(device, sources(), {.threads = threads});
+    load.add(tensors(), stream);
+    load.finish();
+    load.wait();
+  }
+
+ private:
+  static constexpr std::size_t kMargin = 3;
+  struct Item {
+    std::string name;
+    std::uint32_t source;
+    std::uint64_t offset;
+    std::uint64_t nbytes;
+    std::optional<ByteRuns> runs;
+    std::size_t misaligned;
+    std::vector<std::byte> memory;
+    [[nodiscard]] std::byte* begin() { return memory.data() + misaligned; }
+  };
+
+  /// The plainest way to follow nested loops. Returns where the next run goes.
+  static std::byte* gather(const std::byte* tensor, const ByteRuns& runs, std::size_t depth,
+                           std::uint64_t position, std::byte* to) {
+    if (depth == runs.loops.size()) {
+      std::memcpy(to, tensor + position, runs.run_nbytes);
+      return to + runs.run_nbytes;
+    }
+    for (std::uint64_t i = 0; i < runs.loops[depth].count; ++i) {
+      to = gather(tensor, runs, depth + 1, position + i * runs.loops[depth].stride, to);
+    }
+    return to;
+  }
+
+  std::vector<std::shared_ptr<const MemorySource>> sources_;
+  std::deque<Item> items_;  // names stay where they are
+};
+
+/// An interrupt that ends a test which waits for ever.
+inline safetensors::Interrupt deadline(std::chrono::seconds after = std::chrono::seconds(60)) {
+  const auto end = std::chrono::steady_clock::now() + after;
+  return [end] {
+    if (std::chrono::steady_clock::now() > end) throw std::runtime_error("waited for too long");
+  };
+}
+
+}  // namespace test
