@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <map>
 
 #include "errors.hpp"
@@ -34,13 +36,33 @@ const Names& names() {
   return storage.call_once_and_store_result([] { return Names(); }).get_stored();
 }
 
-/// SAFETENSORS_CUDA_ENGINE=off leaves CUDA to torch's copies.
-bool is_engine_wanted() {
-  static const bool wanted = [] {
+/// SAFETENSORS_CUDA_ENGINE: "off" leaves CUDA to torch's copies, "on" also gives AMD's devices to
+/// the engine, which was never run on one; anything else is "auto".
+std::string_view engine_setting() {
+  static const std::string setting = [] {
     const char* const text = std::getenv("SAFETENSORS_CUDA_ENGINE");
-    return text == nullptr || std::string_view(text) != "off";
+    return std::string(text == nullptr ? "auto" : text);
   }();
-  return wanted && std::endian::native == std::endian::little;
+  return setting;
+}
+
+/// The number in "cuda:1". One that no device can have is torch's to refuse.
+int index_in(std::string_view name) noexcept {
+  int index = std::numeric_limits<int>::max();
+  name.remove_prefix(std::min(name.size(), name.find(':') + 1));
+  (void)std::from_chars(name.data(), name.data() + name.size(), index);
+  return index;
+}
+
+Target cuda_target(int index, py::object object) {
+  Target target{Way::kTorch, index, std::move(object)};
+  const std::string_view setting = engine_setting();
+  if (setting == "off" || std::endian::native != std::endian::little) return target;
+  target.is_hip = !py::object(py::module_::import("torch").attr("version").attr("hip")).is_none();
+  const bool has_engine = target.is_hip ? setting == "on" && safetensors::Device::has_hip()
+                                        : safetensors::Device::has_cuda();
+  if (has_engine) target.way = Way::kCuda;
+  return target;
 }
 
 /// Where the tensor's memory begins.
@@ -142,18 +164,13 @@ py::module_ torch_hooks() {
 }
 
 Target target_of(const Device& device) {
-  const auto cuda_or_torch = [](int index, py::object object) {
-    const bool is_engine = is_engine_wanted() && safetensors::Device::has_cuda();
-    return Target{is_engine ? Way::kCuda : Way::kTorch, index, std::move(object)};
-  };
   switch (device.kind) {
     case Device::Kind::kCpu:
       return {Way::kHost, 0, py::str("cpu")};
     case Device::Kind::kMeta:
       return {Way::kNothing, 0, py::str("meta")};
     case Device::Kind::kCuda: {
-      const std::size_t colon = device.name.find(':');
-      return cuda_or_torch(std::stoi(device.name.substr(colon + 1)), device.object);
+      return cuda_target(index_in(device.name), device.object);
     }
     case Device::Kind::kOther:
       break;
@@ -162,7 +179,13 @@ Target target_of(const Device& device) {
   // Of an index torch knows what kind of device it is.
   const py::object resolved = py::module_::import("torch").attr("device")(device.object);
   if (py::cast<std::string>(resolved.attr("type")) != "cuda") return {Way::kTorch, 0, resolved};
-  return cuda_or_torch(py::cast<int>(resolved.attr("index")), resolved);
+  return cuda_target(py::cast<int>(resolved.attr("index")), resolved);
+}
+
+safetensors::Device engine_device(const Target& target) {
+  if (target.way != Way::kCuda) return {};
+  return target.is_hip ? safetensors::Device::hip(target.index)
+                       : safetensors::Device::cuda(target.index);
 }
 
 void make_tensors(std::span<Request> requests, const Target& target) {

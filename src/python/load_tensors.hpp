@@ -42,10 +42,13 @@ enum class Way : std::uint8_t {
 /// A device, as loads see it.
 struct Target {
   Way way = Way::kHost;
-  int index = 0;      ///< of a CUDA device
-  py::object object;  ///< what torch.empty takes
+  int index = 0;        ///< of a CUDA device
+  py::object object;    ///< what torch.empty takes
+  bool is_hip = false;  ///< torch calls AMD's devices cuda, too
 };
 [[nodiscard]] Target target_of(const Device& device);
+/// The engine's device, by the host's or the CUDA way.
+[[nodiscard]] safetensors::Device engine_device(const Target& target);
 
 /// Makes the tensors that are not there, by torch on the target's device, and warms its memory
 /// first. Raises SafetensorError while a graph is being captured, and what torch raises when memory

@@ -42,9 +42,8 @@ std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsi
   std::vector<std::shared_ptr<const ByteSource>> sources;
   if (first != nullptr) sources.push_back(first->file->file().source());
   const GilRelease release;
-  const auto device =
-      target.way == Way::kCuda ? safetensors::Device::cuda(target.index) : safetensors::Device();
-  auto load = std::make_shared<Load>(device, std::move(sources), LoadOptions{.threads = threads});
+  auto load = std::make_shared<Load>(engine_device(target), std::move(sources),
+                                     LoadOptions{.threads = threads});
   Live& all = live();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.loads, [](const std::weak_ptr<Load>& each) { return each.expired(); });
