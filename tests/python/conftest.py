@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 
+import fake_cuda
 import official_client
 import pytest
 from hypothesis import HealthCheck, settings
@@ -71,3 +72,22 @@ def official(request):
 def scratch(tmp_path_factory):
     """One directory for a whole run: Hypothesis writes thousands of files over each other."""
     return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture
+def cuda():
+    """A CUDA device that is none; see fake_cuda."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    path = fake_cuda.library()
+    if path is None:
+        pytest.skip("the fake CUDA driver is not built (cmake --build --preset dev)")
+    fake = fake_cuda.FakeCuda(path)
+    fake.clear()
+    fake.mode(fake_cuda.LAZY)
+    put_back = fake.install()
+    yield fake
+    put_back()
+    assert fake.stat(fake_cuda.CONTEXT_DEPTH) == 0
+    assert fake.stat(fake_cuda.CALLS_WITHOUT_CONTEXT) == 0
+    fake.clear()
+    fake.mode(fake_cuda.EAGER)

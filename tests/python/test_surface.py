@@ -118,7 +118,15 @@ EXTENSION = [
     "safe_open", "serialize", "serialize_file",
 ]  # fmt: skip
 NEW_IN_090 = ["PySafeSlice", "TensorMeta"]
-HANDLE_ADDITIONS = ["close", "get_tensor_meta", "prefetch", "__contains__", "__len__", "__iter__", "__bool__"]
+HANDLE_ADDITIONS = [
+    "close",
+    "get_tensor_meta",
+    "prefetch",
+    "__contains__",
+    "__len__",
+    "__iter__",
+    "__bool__",
+]
 CALLABLES = [(module, name) for module, names in SIGNATURES.items() for name in names]
 
 
