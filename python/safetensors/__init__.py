@@ -10,7 +10,6 @@ files. Nothing here imports a framework.
 """
 
 from ._core import (
-    PrefetchLoader,
     PySafeSlice,
     SafetensorError,
     TensorMeta,
@@ -18,8 +17,6 @@ from ._core import (
     __version__,
     _safe_open_handle,
     deserialize,
-    io_config,
-    release_staging,
     safe_open,
     serialize,
     serialize_file,
@@ -27,9 +24,10 @@ from ._core import (
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
-    from types import ModuleType
+    from typing import Any
 
     from . import _safetensors_rust
+    from ._core import PrefetchLoader, io_config, release_staging
 
 __all__ = [
     "PrefetchLoader",
@@ -49,7 +47,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> "ModuleType":
+_MADE_WHEN_ASKED = ("PrefetchLoader", "io_config", "release_staging")
+
+
+def __getattr__(name: str) -> "Any":
+    if name in _MADE_WHEN_ASKED:
+        from . import _core
+
+        return getattr(_core, name)
     # Some programs reach for it as an attribute, without importing it.
     if name == "_safetensors_rust":
         import importlib

@@ -185,6 +185,7 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
         "prefetch to " + wanted.name +
         " needs the CUDA engine: there is no CUDA driver, or SAFETENSORS_CUDA_ENGINE=off");
   }
+  need_load();
   constexpr std::size_t kMostThreads = 256;
   return std::make_unique<PrefetchLoader>(std::move(requests), std::move(target),
                                           static_cast<unsigned>(std::min(threads, kMostThreads)),

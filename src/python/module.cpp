@@ -12,12 +12,12 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_errors(m);
   register_memory(m);
   register_slice(m);
-  register_load(m);
   register_open(m);
   register_specs(m);
   register_bytes(m);
   register_save(m);
   py::delattr(m, "__module__");
+  define_load_when_asked(m);
   m.attr("__version__") = SAFETENSORS_PYTHON_VERSION;
   m.attr("__build__") = build_info();
 }

@@ -93,10 +93,14 @@ class BufferView {
 void register_errors(py::module_& module);
 void register_memory(py::module_& module);
 void register_specs(py::module_& module);
-void register_load(py::module_& module);
 void register_open(py::module_& module);
 void register_slice(py::module_& module);
 void register_bytes(py::module_& module);
 void register_save(py::module_& module);
+
+/// What only loads to devices and in the background need is made when it is asked for: to make it
+/// takes as long as a fifth of an import. `need_load` asks for it.
+void define_load_when_asked(py::module_& module);
+void need_load();
 
 }  // namespace safetensors::python
