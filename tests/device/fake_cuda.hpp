@@ -42,7 +42,7 @@ void fakecuda_mode(int mode, int delay_us);
 void fakecuda_fault(const char* function, long nth, int code);
 /// Lets a function return success and do nothing.
 void fakecuda_ignore(const char* function, int on);
-/// Forgets faults, what is ignored, errors, counts, captures, attributes, and kGone.
+/// Forgets faults, what is ignored, errors, counts, captures, attributes, kGone, and queued work.
 void fakecuda_clear();
 /// Calls since fakecuda_clear(), also those that failed.
 long fakecuda_calls(const char* function);

@@ -101,10 +101,13 @@ std::optional<int> Driver::refuse(const char* name, Needs needs) {
 
 void Driver::end_contexts(int code) {
   sticky = code;
+  drop_queued();
+}
+
+void Driver::drop_queued() {
   for (const auto& [handle, stream] : streams) {
     for (const Op& op : stream->ops) {
-      // Who waits for one must see the error, now or after fakecuda_clear().
-      if (op.kind == Op::Kind::kMark) op.mark->is_done = true;
+      if (op.kind == Op::Kind::kMark) op.mark->is_done = true;  // someone may wait for it
     }
     stream->ops.clear();
   }

@@ -134,6 +134,7 @@ class Driver {
   /// Whether a capture forbids this thread to allocate or pin memory.
   [[nodiscard]] bool is_barred_by_capture() const;
   void end_contexts(int code);
+  void drop_queued();
 
   std::mutex mutex;
   std::condition_variable changed;

@@ -156,6 +156,7 @@ FAKE void fakecuda_ignore(const char* function, int on) {
 FAKE void fakecuda_clear() {
   Driver& driver = Driver::get();
   const Lock lock(driver.mutex);
+  driver.drop_queued();
   driver.functions.clear();
   driver.attributes.clear();
   driver.sticky = 0;

@@ -44,7 +44,6 @@ class FakeDriver {
   static void reset() {
     fakecuda_clear();
     fakecuda_mode(fake::kEager, 0);
-    fakecuda_run();
     int capture_mode = 0;  // a failed call may have left another
     cuThreadExchangeStreamCaptureMode(&capture_mode);
     fakecuda_clear();
