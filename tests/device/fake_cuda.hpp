@@ -58,8 +58,12 @@ long fakecuda_pending(int device);
 /// Runs all of it, whatever the mode.
 void fakecuda_run();
 
-// Those of the driver's own functions that tests call.
+// The driver's own functions, by which tests use the device as its other users do.
 int cuInit(unsigned flags);
+int cuDeviceGet(int* device, int ordinal);
+int cuDeviceGetAttribute(int* value, int id, int device);
+int cuDeviceGetPCIBusId(char* id, int nbytes, int device);
+int cuGetErrorName(int code, const char** name);
 int cuDevicePrimaryCtxRetain(void** context, int device);
 int cuCtxPushCurrent_v2(void* context);
 int cuCtxPopCurrent_v2(void** context);

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "device/cuda_driver.hpp"
 #include "fake_support.hpp"
 
 namespace {
@@ -42,6 +44,35 @@ struct OwnEvent {
 int copy(unsigned char* to, const unsigned char* from, std::size_t nbytes, void* stream) {
   return cuMemcpyHtoDAsync_v2(address_of(to), from, nbytes, stream);
 }
+
+// The types by which the library calls it, which test_sigcheck.cpp compares with cuda.h.
+#define FAKE_HAS_TYPE_OF_TABLE(NAME) \
+  static_assert(                     \
+      std::is_same_v<decltype(&::NAME), decltype(safetensors::device::cuda::Functions::NAME)>)
+FAKE_HAS_TYPE_OF_TABLE(cuInit);
+FAKE_HAS_TYPE_OF_TABLE(cuDeviceGet);
+FAKE_HAS_TYPE_OF_TABLE(cuDeviceGetAttribute);
+FAKE_HAS_TYPE_OF_TABLE(cuDevicePrimaryCtxRetain);
+FAKE_HAS_TYPE_OF_TABLE(cuCtxPushCurrent_v2);
+FAKE_HAS_TYPE_OF_TABLE(cuCtxPopCurrent_v2);
+FAKE_HAS_TYPE_OF_TABLE(cuMemHostRegister_v2);
+FAKE_HAS_TYPE_OF_TABLE(cuMemHostUnregister);
+FAKE_HAS_TYPE_OF_TABLE(cuMemHostAlloc);
+FAKE_HAS_TYPE_OF_TABLE(cuMemFreeHost);
+FAKE_HAS_TYPE_OF_TABLE(cuStreamCreate);
+FAKE_HAS_TYPE_OF_TABLE(cuStreamSynchronize);
+FAKE_HAS_TYPE_OF_TABLE(cuStreamWaitEvent);
+FAKE_HAS_TYPE_OF_TABLE(cuStreamIsCapturing);
+FAKE_HAS_TYPE_OF_TABLE(cuEventCreate);
+FAKE_HAS_TYPE_OF_TABLE(cuEventRecord);
+FAKE_HAS_TYPE_OF_TABLE(cuEventQuery);
+FAKE_HAS_TYPE_OF_TABLE(cuEventSynchronize);
+FAKE_HAS_TYPE_OF_TABLE(cuEventDestroy_v2);
+FAKE_HAS_TYPE_OF_TABLE(cuMemcpyHtoDAsync_v2);
+FAKE_HAS_TYPE_OF_TABLE(cuGetErrorName);
+FAKE_HAS_TYPE_OF_TABLE(cuDeviceGetPCIBusId);
+FAKE_HAS_TYPE_OF_TABLE(cuThreadExchangeStreamCaptureMode);
+#undef FAKE_HAS_TYPE_OF_TABLE
 
 }  // namespace
 
