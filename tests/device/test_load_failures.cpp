@@ -119,7 +119,10 @@ TEST_CASE("failures: any call to the driver, with any error") {
             outcome = test::name_of(error.code());
             CHECK(contains(error, "(" + std::to_string(code) + ")"));
             if (!entry.may_fail && !is_sticky) CHECK(contains(error, entry.said));
-            if (entry.names_tensor) CHECK(contains(error, "tensor `t"));
+            // A context that ended may be noticed first by a reader that has no tensor yet.
+            if (entry.names_tensor && (threads == 1 || !is_sticky)) {
+              CHECK(contains(error, "tensor `t"));
+            }
           }
           // With several readers, how many calls of a kind there are varies; and what comes after
           // the last byte has landed changes nothing.
