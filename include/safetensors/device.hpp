@@ -138,7 +138,8 @@ class SAFETENSORS_API Load {
   /// is under way any more then.
   void wait(const Interrupt& interrupt = {}, const Progress& progress = {});
   /// Until one tensor has landed. False when the load was stopped before. Throws what the sources
-  /// and the device throw, and what `interrupt` throws: then the load goes on.
+  /// and the device throw, what `interrupt` throws (then the load goes on), and Error
+  /// kInvalidArgument for a tensor that was not added.
   [[nodiscard]] bool wait_for(Index tensor, const Interrupt& interrupt = {});
   /// A tensor that has landed and was not handed out by this function, in the order of landing;
   /// waits for one. None when all that was added was handed out, or the load was stopped. Throws as

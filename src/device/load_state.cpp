@@ -268,6 +268,12 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
 }
 
 bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (tensor >= names_.size()) {
+      fail(ErrorCode::kInvalidArgument, "tensor " + std::to_string(tensor) + " was not added");
+    }
+  }
   start_threads();
   const auto lock = wait_until([&] { return parts_left_[tensor] == 0 || is_stopping_; }, interrupt);
   if (parts_left_[tensor] == 0) return true;

@@ -83,6 +83,7 @@ TEST_CASE("background: an empty tensor is ready at once") {
   CHECK(load.next_ready(deadline()) == 0);
   CHECK(load.next_ready(deadline()) == std::nullopt);
   CHECK(load.wait_for(0, deadline()));
+  CHECK(outcome_of([&] { (void)load.wait_for(1, deadline()); }) == "kInvalidArgument");
 }
 
 TEST_CASE("background: waiting for one tensor after the other, in any order") {
