@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include "io/dynamic_library.hpp"
 
@@ -211,7 +213,12 @@ const Driver* cuda_driver() noexcept {
 std::string why_no_cuda_driver() { return current().why_not; }
 
 void use_driver(const std::string& path) {
-  chosen.store(path.empty() ? nullptr : search(path.c_str()), std::memory_order_release);
+  // Reachable for ever, as devices that were opened by them are.
+  static std::mutex mutex;
+  static auto& all = *new std::vector<const Found*>();
+  const std::lock_guard lock(mutex);
+  if (!path.empty()) all.push_back(search(path.c_str()));
+  chosen.store(path.empty() ? nullptr : all.back(), std::memory_order_release);
 }
 
 }  // namespace safetensors::device
