@@ -142,8 +142,8 @@ FAKE int cuCtxPopCurrent_v2(void** context) {
   // Whatever went wrong before: who pops must get rid of it.
   Driver& driver = Driver::get();
   if (driver.is_forked()) return fake::kNotInitialised;
-  const Lock lock(driver.mutex);
-  const std::optional<int> result = driver.refuse(__func__, Needs::kContext);
+  Lock lock(driver.mutex);
+  const std::optional<int> result = driver.refuse(lock, __func__, Needs::kContext);
   const int ended = driver.mode == fake::kGone ? fake::kDeinitialised : driver.sticky;
   if (result && (ended == 0 || *result != ended)) return *result;
   std::vector<fake::Context*>& contexts = fake::this_thread().contexts;

@@ -80,13 +80,14 @@ Context* Driver::retain(int device) {
   return &context;
 }
 
-std::optional<int> Driver::refuse(const char* name, Needs needs) {
+std::optional<int> Driver::refuse(Lock& lock, const char* name, Needs needs) {
   Function& function = functions[name];
   const long call = ++function.calls;
   if (mode == kGone) return kDeinitialised;
   if (function.fails_at && (*function.fails_at == 0 || *function.fails_at == call)) {
-    if (ends_context(function.code)) end_contexts(function.code);
-    return function.code;
+    const int code = function.code;
+    if (ends_context(code)) end_contexts(lock, code);
+    return code;
   }
   if (function.is_ignored) return kSuccess;
   if (needs == Needs::kNothing) return std::nullopt;
@@ -99,9 +100,14 @@ std::optional<int> Driver::refuse(const char* name, Needs needs) {
   return std::nullopt;
 }
 
-void Driver::end_contexts(int code) {
+void Driver::end_contexts(Lock& lock, int code) {
   sticky = code;
   drop_queued();
+  // A device that died copies nothing any more.
+  changed.wait(lock, [&] {
+    return std::ranges::none_of(streams,
+                                [](const auto& entry) { return entry.second->running != nullptr; });
+  });
 }
 
 void Driver::drop_queued() {

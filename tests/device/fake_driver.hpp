@@ -104,7 +104,7 @@ class Driver {
   static Driver& get();
 
   /// Counts a call. Its result, if it is not to be made.
-  std::optional<int> refuse(const char* name, Needs needs);
+  std::optional<int> refuse(Lock& lock, const char* name, Needs needs);
   /// Whether this process was forked from the one that initialised the driver.
   [[nodiscard]] bool is_forked() const;
   void initialise();
@@ -133,7 +133,7 @@ class Driver {
   [[nodiscard]] bool is_read_later(const std::byte* memory, std::size_t nbytes) const;
   /// Whether a capture forbids this thread to allocate or pin memory.
   [[nodiscard]] bool is_barred_by_capture() const;
-  void end_contexts(int code);
+  void end_contexts(Lock& lock, int code);
   void drop_queued();
 
   std::mutex mutex;
@@ -176,7 +176,7 @@ int enter(const char* name, Needs needs, const Work& work) {
   Driver& driver = Driver::get();
   if (driver.is_forked()) return kNotInitialised;  // before the lock: its holder may not exist here
   Lock lock(driver.mutex);
-  if (const std::optional<int> result = driver.refuse(name, needs)) return *result;
+  if (const std::optional<int> result = driver.refuse(lock, name, needs)) return *result;
   return work(driver, lock);
 }
 
