@@ -98,9 +98,9 @@ std::string LoadState::names_of(const Claim& claim) const {
   });
   if (!first) return {};
   const std::lock_guard lock(mutex_);
-  const std::string name = "tensor `" + std::string(names_[*first]) + "`";
-  if (last == *first) return name;
-  return name + " or one of those up to `" + std::string(names_[last]) + "`";
+  std::string text = "tensor `" + std::string(names_[*first]) + "`";
+  if (last != *first) text += " or one of those up to `" + std::string(names_[last]) + "`";
+  return text;
 }
 
 void LoadState::fail_with(std::exception_ptr error, const Claim* claim) noexcept {

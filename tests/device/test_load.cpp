@@ -179,7 +179,7 @@ TEST_CASE("progress grows and ends with everything") {
     for (const bool is_host : {false, true}) {
       const Config config({.chunk_nbytes = 4096});
       const auto source = std::make_shared<MemorySource>(400'000);
-      source->delay = std::chrono::milliseconds(3);
+      source->delay = std::chrono::milliseconds(5);
       Wanted wanted(source);
       wanted.add_all(10'000);
       Load load(is_host ? Device() : fake_device(), wanted.sources(), {.threads = threads});
@@ -194,7 +194,7 @@ TEST_CASE("progress grows and ends with everything") {
       REQUIRE(!seen.empty());
       CHECK(seen.back() == 400'000);
       CHECK(load.done_nbytes() == 400'000);
-      CHECK_MESSAGE(seen.size() >= 3, "reports while a load of 100 ms and more was under way");
+      CHECK_MESSAGE(seen.size() >= 2, "a report while a load of 160 ms and more was under way");
       CHECK(wanted.is_all_right());
     }
   }
