@@ -1,0 +1,57 @@
+"""Models in shards, for the tests of loading many files."""
+
+import json
+
+import torch
+
+from safetensors.torch import save_file
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.uint8]
+
+
+def make(count, seed=0):
+    """Tensors of several types and shapes, some without elements or axes."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for i in range(count):
+        shape = [(), (0, 3), (5,), (3, 4), (2, 3, 5), (1000, 7)][i % 6]
+        data = torch.randint(0, 2, shape, generator=generator)
+        tensors[f"layers.{i}.weight"] = data.to(DTYPES[i % len(DTYPES)])
+    return tensors
+
+
+def write(directory, tensors, shards=2, index="model.safetensors.index.json"):
+    """Saves the tensors in turn to `shards` files with an index; returns the index's path."""
+    weight_map = {}
+    for number in range(shards):
+        name = f"model-{number + 1:05}-of-{shards:05}.safetensors"
+        part = dict(list(tensors.items())[number::shards])
+        save_file(part, directory / name)
+        weight_map.update(dict.fromkeys(part, name))
+    return write_index(directory / index, weight_map)
+
+
+def write_index(path, weight_map):
+    """Writes an index of a dict, or of what else stands for `weight_map`."""
+    path.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
+    return path
+
+
+def same(found, wanted):
+    """Whether two tensors are equal to the last bit."""
+    return (
+        found.dtype == wanted.dtype
+        and found.shape == wanted.shape
+        and bytes_of(found) == bytes_of(wanted)
+    )
+
+
+def bytes_of(tensor):
+    """The tensor's bytes."""
+    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).tolist())
+
+
+def check(found, wanted):
+    """Both hold the same tensors by the same names."""
+    assert found.keys() == wanted.keys()
+    assert [name for name in wanted if not same(found[name], wanted[name])] == []

@@ -1,0 +1,366 @@
+"""The copier for devices without an engine, by a fake device."""
+
+import shutil
+import threading
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+import sharded  # noqa: E402
+from fake_device import (  # noqa: E402
+    FakeDevice,
+    FakeEvent,
+    fail_reading,
+    load,
+    make_tensors,
+    requests_for,
+    tensors_in_order,
+)
+
+from safetensors import SafetensorError, _core, _torch_accel, safe_open  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+DEVICES = ["cuda:0", "cuda:1", "xpu:0", "npu:1", "musa:0"]
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """Small and large."""
+    return make_tensors()
+
+
+@pytest.fixture(scope="module")
+def path(tensors, tmp_path_factory):
+    """A file of them."""
+    path = tmp_path_factory.mktemp("accel") / "model.safetensors"
+    save_file(tensors, path)
+    return path
+
+
+@pytest.fixture
+def opened(path):
+    """The file, open."""
+    with safe_open(path, "pt", backend="pread") as f:
+        yield f
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """A fake device with small slots."""
+    monkeypatch.setattr(_torch_accel, "_STAGING_NBYTES", 4096)
+    return FakeDevice(monkeypatch)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The sizes of what is read, in order."""
+    sizes = []
+    read = _core._read_request
+
+    def record(handle, name, index, address, nbytes):
+        sizes.append(nbytes)
+        read(handle, name, index, address, nbytes)
+
+    monkeypatch.setattr(_core, "_read_request", record)
+    return sizes
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_values(opened, tensors, device, name):
+    """On each device; torch's own, made for that device, which was the current one."""
+    sharded.check(load(requests_for(opened), name), {n: tensors[n] for n in opened.offset_keys()})
+    assert device.queue == []
+    assert set(device.made) == {name}
+    assert ("current", name) in device.log
+
+
+def test_no_piece_is_larger_than_a_slot(opened, device, reads):
+    """Large tensors go in pieces, small ones together."""
+    load(requests_for(opened), "xpu:0")
+    assert max(reads) <= 4096
+    assert [size for kind, size in device.log_of("staging")] == [4096, 4096]
+    total = sum(reads)
+    waits = sum(entry[0] == "synchronize" for entry in device.log)
+    assert waits <= 2 * (total // 4096 + 2)
+    assert len(reads) > waits
+
+
+def test_reading_overlaps_copying(opened, device):
+    """Both slots are filled before the first copy is waited for."""
+    load(requests_for(opened, {"rows": None}), "xpu:0")
+    before = device.log[: device.log.index(("synchronize",))]
+    copied = sum(entry[1] for entry in before if entry[0] == "copy")
+    assert 4096 < copied <= 8192
+
+
+def test_a_missing_wait_is_caught(opened, tensors, device, monkeypatch):
+    """The fake device sees what a copier that does not wait does wrong."""
+    monkeypatch.setattr(FakeEvent, "synchronize", lambda self: None)
+    found = load(requests_for(opened), "xpu:0")
+    device.run(len(device.queue))
+    assert [name for name in tensors if not sharded.same(found[name], tensors[name])]
+
+
+PARTS = {
+    "rows": [slice(3, 250), slice(None, None, 7), -1, (slice(10, 290, 2), slice(1, 9)), (5, 3)],
+    "wide": [1, (slice(None), 1), (0, slice(None), slice(5, 2900, 3)), (slice(0, 0),)],
+    "flat": [slice(1, 5000), slice(4000, None), slice(0, 5000, 5), 17],
+    "single": [0, (0, 0, slice(1, None)), (..., 0), (None, 0), (slice(None), None, 0)],
+}
+
+
+@pytest.mark.parametrize(("name", "part"), [(n, part) for n in PARTS for part in PARTS[n]])
+def test_parts(opened, tensors, device, name, part):
+    """Slices, larger than a slot or not."""
+    found = load(requests_for(opened, {name: part}), "npu:0")[name]
+    assert sharded.same(found, tensors[name][part])
+
+
+def test_one_read_brings_a_part_that_is_not_split(opened, tensors, device, reads):
+    """An index with `...` or new axes, larger than a slot: by memory of its own."""
+    found = load(requests_for(opened, {"flat": None, "wide": (..., slice(1, None))}), "xpu:0")
+    assert sharded.same(found["wide"], tensors["wide"][..., 1:])
+    assert sharded.same(found["flat"], tensors["flat"])
+    assert max(reads) == tensors["wide"][..., 1:].nbytes
+
+
+@st.composite
+def shapes_and_parts(draw):
+    """A shape and an index of ints and slices for it."""
+    shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    part = []
+    for size in shape[: draw(st.integers(0, len(shape)))]:
+        begin = draw(st.integers(0, size - 1))
+        end = draw(st.integers(begin + 1, size))
+        step = draw(st.integers(1, 4))
+        part.append(draw(st.sampled_from([begin, begin - size, slice(begin, end, step)])))
+    return shape, tuple(part) if part else None
+
+
+@given(shapes_and_parts(), st.integers(8, 2000))
+def test_pieces_make_up_the_part(case, limit):
+    """In the order of its bytes, none larger than the limit."""
+    shape, part = case
+    tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    wanted = (tensor if part is None else tensor[part]).reshape(-1)
+    handle = SimpleNamespace(get_tensor_meta=lambda name: SimpleNamespace(dtype="I64", shape=shape))
+    job = _torch_accel._Job(handle, "a", part, wanted, wanted.nbytes)
+    pieces = list(_torch_accel._pieces(job, limit))
+    found = [(tensor if index is None else tensor[index]).reshape(-1) for index, _ in pieces]
+    assert torch.equal(torch.cat(found), wanted)
+    assert [piece.nbytes for piece in found] == [nbytes for _, nbytes in pieces]
+    assert all(nbytes <= limit for _, nbytes in pieces)
+
+
+def test_packed_pairs(tmp_path, device):
+    """Of F4, two elements a byte: in slots and larger."""
+    header = b'{"a":{"dtype":"F4","shape":[100,128],"data_offsets":[0,6400]},'
+    header += b'"b":{"dtype":"F4","shape":[2,6],"data_offsets":[6400,6406]}}'
+    data = bytes(i % 251 for i in range(6406))
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+    with safe_open(path, "pt") as f:
+        found = load(requests_for(f), "xpu:0")
+    assert found["a"].shape == (100, 64)
+    assert sharded.bytes_of(found["a"]) + sharded.bytes_of(found["b"]) == data
+
+
+def test_tensors_that_are_given(opened, tensors, device):
+    """Are filled and returned, also those that require gradients or start inside a storage."""
+    given = {name: torch.ones_like(tensor) for name, tensor in tensors.items()}
+    given["rows"] = torch.ones(400, 10, dtype=torch.int64)[50:350]
+    given["wide"] = torch.nn.Parameter(given["wide"])
+    found = load([(opened, name, None, tensor) for name, tensor in given.items()], "xpu:0")
+    assert all(found[name] is tensor for name, tensor in given.items())
+    sharded.check(found, tensors)
+    assert device.made == []
+
+
+def test_memory_without_a_pin(opened, tensors, monkeypatch):
+    """Where torch can pin none, as here, by ordinary memory."""
+    device = FakeDevice(monkeypatch)
+    monkeypatch.undo()
+    asked = []
+    make = torch.empty
+
+    def refuse(*args, pin_memory=False, **options):
+        asked.append(pin_memory)
+        if pin_memory:
+            raise RuntimeError("no accelerator")
+        return make(*args, **options)
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    for hook in ("empty", "event", "copy", "current"):
+        monkeypatch.setattr(_torch_accel, hook, getattr(device, hook))
+    sharded.check(load(requests_for(opened), "xpu:0"), tensors_in_order(opened, tensors))
+    assert asked.count(True) == 2
+
+
+def test_a_device_without_events(opened, tensors, monkeypatch):
+    """Each tensor is read into memory of its own, and copied at once."""
+    device = FakeDevice(monkeypatch, has_events=False)
+    sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, tensors))
+    assert device.log_of("staging") == []
+    assert device.log_of("synchronize") == []
+
+
+def test_a_big_endian_host(opened, tensors, device, monkeypatch):
+    """Files are little-endian: bytes are turned round on the way, for devices as the host is."""
+    monkeypatch.setattr(_torch_accel, "sys", SimpleNamespace(byteorder="big"))
+    for name, tensor in load(requests_for(opened), "npu:0").items():
+        wanted = tensors[name]
+        width = wanted.element_size() // (2 if wanted.is_complex() else 1)
+        rows = wanted.contiguous().view(-1).view(torch.uint8).view(-1, width)
+        assert sharded.bytes_of(tensor) == bytes(rows.flip(1).flatten().tolist())
+    assert device.log_of("staging") == []
+
+
+def test_a_device_that_does_not_look_at_tensors_as_bytes(opened, tensors, device, monkeypatch):
+    """Its tensors are copied as what they are."""
+
+    def refuse(tensor):
+        raise RuntimeError("no such view")
+
+    monkeypatch.setattr(_torch_accel, "_flat", refuse)
+    sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, tensors))
+
+
+def test_the_cpu_by_real_hooks(opened, tensors):
+    """Nothing is replaced."""
+    sharded.check(load(requests_for(opened), "cpu"), tensors_in_order(opened, tensors))
+
+
+@pytest.mark.parametrize("position", [0, 1, 7, 30])
+def test_a_failing_read(opened, device, monkeypatch, position):
+    """Raises when nothing is under way any more."""
+    fail_reading(monkeypatch, position)
+    with pytest.raises(SafetensorError, match="the disk is gone"):
+        load(requests_for(opened), "xpu:0")
+    assert device.queue == []
+
+
+def test_a_failing_wait_does_not_hide_the_first_error(opened, device, monkeypatch):
+    """Nor does the second slot's wait go missing."""
+    waited = []
+
+    def fail(event):
+        waited.append(event)
+        raise RuntimeError("the device is gone")
+
+    fail_reading(monkeypatch, 2)
+    monkeypatch.setattr(FakeEvent, "synchronize", fail)
+    parts = {"wide": (0, 0, slice(1100)), "layers.3.weight": None}
+    with pytest.raises(SafetensorError, match="the disk is gone"):
+        load(requests_for(opened, parts), "xpu:0")
+    assert len(set(waited)) == 2
+
+
+def test_a_failing_device(opened, device, monkeypatch):
+    """Its own error passes through, from a copy and from the last wait."""
+    monkeypatch.setattr(FakeEvent, "synchronize", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load(requests_for(opened, {"layers.5.weight": slice(10)}), "xpu:0")
+
+    def fail(to, source, non_blocking):
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(_torch_accel, "copy", fail)
+    with pytest.raises(RuntimeError, match="out of order"):
+        load(requests_for(opened), "xpu:0")
+
+
+def test_a_full_device(opened, device, monkeypatch, reads):
+    """torch's error, before anything is read."""
+
+    def full(*args, **options):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(_torch_accel, "empty", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        load(requests_for(opened), "cuda:0")
+    assert reads == []
+
+
+@pytest.mark.parametrize("has_events", [True, False])
+def test_progress(opened, tensors, monkeypatch, has_events):
+    """Grows by what has landed, and ends with all, told once."""
+    monkeypatch.setattr(_torch_accel, "_STAGING_NBYTES", 4096)
+    device = FakeDevice(monkeypatch, has_events)
+    told = []
+
+    def progress(done, total):
+        told.append((done, total))
+        begun = sum(entry[1] for entry in device.log_of("copy"))
+        assert done <= begun
+
+    load(requests_for(opened), "xpu:0", progress)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))
+    assert len(told) > 5
+
+
+def test_an_error_in_progress(opened, device):
+    """Is raised once, when nothing is under way any more."""
+    told = []
+
+    def stop(done, total):
+        told.append(done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load(requests_for(opened), "xpu:0", stop)
+    assert len(told) == 1
+    assert device.queue == []
+
+
+def test_nothing_to_copy(opened, device):
+    """No tensors, or tensors without elements: no staging memory."""
+    told = []
+    assert _torch_accel.copy_requests([], "xpu:0", lambda *args: told.append(args)) == []
+    found = load(requests_for(opened, {"layers.1.weight": None}), "xpu:0")
+    assert found["layers.1.weight"].shape == (0, 3)
+    assert device.log_of("staging") == []
+    assert told == [(0, 0)]
+
+
+def test_a_file_cut_after_it_was_opened(path, device, tmp_path):
+    """The reader's error; nothing is under way."""
+    cut = shutil.copy(path, tmp_path / "cut.safetensors")
+    with safe_open(cut, "pt", backend="pread") as f:
+        with open(cut, "r+b") as file:
+            file.truncate(20_000)
+        with pytest.raises((SafetensorError, OSError)):
+            load(requests_for(f), "xpu:0")
+    assert device.queue == []
+
+
+def test_threads(path, tensors, device):
+    """Loads at once share nothing but the device."""
+    found = []
+
+    def work():
+        with safe_open(path, "pt", backend="pread") as f:
+            found.append(load(requests_for(f), "xpu:0"))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for one in found:
+        sharded.check(one, {name: tensors[name] for name in one})
+
+
+def test_capture_is_refused(opened, device, monkeypatch):
+    """Before anything is made; other devices do not ask."""
+    monkeypatch.setattr(_torch_accel, "is_capturing", lambda: True)
+    with pytest.raises(SafetensorError, match="captured"):
+        load(requests_for(opened), "cuda:0")
+    assert device.made == []
+    load(requests_for(opened), "xpu:0")

@@ -1,0 +1,87 @@
+"""The copier for MPS, whose memory is the CPU's, by stand-ins."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import sharded  # noqa: E402
+from fake_device import FakeDevice, fail_reading, load, make_tensors, requests_for, tensors_in_order  # noqa: E402
+
+from safetensors import SafetensorError, _core, safe_open  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """Small and large."""
+    return make_tensors()
+
+
+@pytest.fixture(scope="module")
+def path(tensors, tmp_path_factory):
+    """A file of them."""
+    path = tmp_path_factory.mktemp("accel") / "model.safetensors"
+    save_file(tensors, path)
+    return path
+
+
+@pytest.fixture
+def opened(path):
+    """The file, open."""
+    with safe_open(path, "pt", backend="pread") as f:
+        yield f
+
+
+@pytest.fixture
+def mps(monkeypatch):
+    """MPS by the CPU's memory: what is done, in order."""
+    log = []
+
+    def alias(storage):
+        log.append("alias")
+        return storage
+
+    monkeypatch.setattr(torch.mps, "_host_alias_storage", alias, raising=False)
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: log.append("synchronize"))
+    FakeDevice(monkeypatch)
+    read = _core._read_request
+    monkeypatch.setattr(_core, "_read_request", lambda *args: (log.append("read"), read(*args)))
+    return log
+
+
+def test_mps_is_read_into(opened, tensors, mps):
+    """Between two waits for the device, without a copy."""
+    sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, tensors))
+    steps = ["alias", "read"] * sum(tensor.nbytes != 0 for tensor in tensors.values())
+    assert mps == ["synchronize", *steps, "synchronize"]
+
+
+def test_mps_tensors_inside_a_storage(opened, tensors, mps):
+    """Their bytes go behind what is before them."""
+    memory = torch.zeros(302, 10, dtype=torch.int64)
+    load([(opened, "rows", None, memory[1:301])], "mps:0")
+    assert sharded.same(memory[1:301], tensors["rows"])
+    assert memory[0].tolist() == memory[301].tolist() == [0] * 10
+
+
+def test_mps_fails_when_nothing_is_under_way(opened, mps, monkeypatch):
+    """The last wait is made all the same."""
+    fail_reading(monkeypatch, 2)
+    with pytest.raises(SafetensorError, match="the disk is gone"):
+        load(requests_for(opened), "mps")
+    assert mps[-1] == "synchronize"
+    assert mps.count("synchronize") == 2
+
+
+@pytest.mark.parametrize("has_alias", [True, False])
+def test_mps_memory_that_the_cpu_does_not_see(opened, tensors, monkeypatch, mps, has_alias):
+    """Or a torch that does not show it: by copies."""
+
+    def refuse(storage):
+        raise RuntimeError("private memory")
+
+    monkeypatch.setattr(torch.mps, "_host_alias_storage", refuse)
+    if not has_alias:
+        monkeypatch.delattr(torch.mps, "_host_alias_storage")
+    sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, tensors))
+    assert mps.count("synchronize") == (2 if has_alias else 0)
