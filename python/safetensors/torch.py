@@ -5,7 +5,7 @@ from __future__ import annotations  # to evaluate them takes most of an import
 import os
 import sys
 from collections import defaultdict
-from typing import Any, Dict, List, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple, Union
 
 import torch
 
@@ -13,11 +13,15 @@ from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch_types import SIZE, TYPES
 
+if TYPE_CHECKING:
+    from ._files import load_files, stream_files
+
 __all__ = [
     "TensorSpec",
     "deserialize",
     "load",
     "load_file",
+    "load_files",
     "load_model",
     "safe_open",
     "save",
@@ -27,6 +31,7 @@ __all__ = [
     "serialize_file",
     "storage_ptr",
     "storage_size",
+    "stream_files",
 ]
 
 # None where this torch has no such type.
@@ -37,12 +42,25 @@ _float8_e5m2fnuz = getattr(torch, "float8_e5m2fnuz", None)
 _float8_e8m0 = getattr(torch, "float8_e8m0fnu", None)
 _float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
 
+# Functions that are imported when they are first asked for: together they take as long as all else.
+_LATE = {"load_files": "_files", "stream_files": "_files"}
+
 _TYPES = TYPES
 """From the type names of files to torch's types. `load` looks types up here, so that programs may
 add to it."""
 
 _SIZE = SIZE
 """Bytes an element of each type takes in memory."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module("." + _LATE[name], __package__), name)
+    globals()[name] = found
+    return found
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:

@@ -117,6 +117,17 @@ EXTENSION = [
     "SafetensorError", "TensorSpec", "__version__", "_safe_open_handle", "deserialize",
     "safe_open", "serialize", "serialize_file",
 ]  # fmt: skip
+ADDITIONS = {
+    "safetensors.torch": {
+        "load_files": [
+            "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
+            "progress=None", "budget_bytes=None",
+        ],
+        "stream_files": [
+            "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "budget_bytes=None",
+        ],
+    },
+}  # fmt: skip
 NEW_IN_090 = ["PySafeSlice", "TensorMeta"]
 HANDLE_ADDITIONS = [
     "close",
@@ -219,11 +230,34 @@ def test_new_names():
         assert [name for name in HANDLE_ADDITIONS if not hasattr(kind, name)] == []
 
 
+@pytest.mark.parametrize("module", ADDITIONS)
+def test_additions(module):
+    """Functions of our own: those that the module lists, with these parameters."""
+    loaded = load(module)
+    listed = set(loaded.__all__) - SIGNATURES[module].keys() - set(EXTENSION)
+    assert listed == ADDITIONS[module].keys()
+    for name, expected in ADDITIONS[module].items():
+        check_signature(getattr(loaded, name), expected)
+
+
+def test_additions_are_imported_late(tmp_path):
+    """They take longer to import than all that most programs use."""
+    load("safetensors.torch")
+    code = "import sys; import safetensors.torch as t; print('safetensors._files' in sys.modules)\n"
+    code += "from safetensors.torch import *; print(load_files is t.load_files)\n"
+    code += "print('safetensors._files' in sys.modules, hasattr(t, 'nothing'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.split() == ["False", "True", "True", "False"]
+
+
 @pytest.mark.parametrize("module", SIGNATURES)
 def test_docstrings(module):
     """Every public name, and the module, says what it is for."""
     loaded = load(module)
     names = [name for name in SIGNATURES[module] if not name.startswith("_")]
+    names += ADDITIONS.get(module, {})
     assert [name for name in names if not (getattr(loaded, name).__doc__ or "").strip()] == []
     assert loaded.__doc__
 

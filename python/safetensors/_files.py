@@ -1,0 +1,321 @@
+"""Tensors of many files, on several devices, or in memory that is there already."""
+
+from __future__ import annotations
+
+import fnmatch
+import gc
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+import torch
+
+from . import _core
+from ._core import SafetensorError, TensorMeta, safe_open
+from ._shards import Paths, find_shards, open_tensors
+from ._torch_accel import CPU, device_of
+from ._torch_types import TYPES, Form, form_of, nbytes_of
+
+Device = Union[str, int, torch.device]
+Progress = Callable[[int, int], object]
+
+# By these, a CPU tensor is made of the file's pages.
+_MAPPED = ("mmap", "auto")
+
+
+def load_files(
+    filenames: Paths,
+    device: Union[Device, Mapping[str, Device]] = "cpu",
+    *,
+    backend: str = "auto",
+    keys: Optional[Iterable[str]] = None,
+    plan: Optional[Mapping[str, Any]] = None,
+    progress: Optional[Progress] = None,
+    budget_bytes: Optional[int] = None,
+) -> Dict[str, torch.Tensor]:
+    """The tensors of several files.
+
+    Args:
+        filenames: a file, a list of files, a directory, or the index (`.json`) of a model in
+            shards. In a directory the index is followed if there is one; else all its
+            `.safetensors` files are loaded. By an index, only files with wanted tensors are opened.
+        device: where tensors go; or a dict from names, or patterns as `model.layers.1?.*`, to
+            devices. A name counts before patterns, and of these the first that fits.
+        backend: as `safe_open` has it. By "auto" and "mmap", tensors on the CPU are views of the
+            files' pages, which are read when they are used.
+        keys: the names of the tensors to load; None: all.
+        plan: instead of `keys`, a dict from names to the parts to load, as slices or tuples of
+            them; None for a whole tensor.
+        progress: called now and then with the bytes that have landed and all bytes, and at the
+            end. What it raises ends the load.
+        budget_bytes: the most that tensors may take on one device.
+
+    Returns:
+        The tensors by name, in the order of files and bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file, or none in the directory.
+        SafetensorError: a damaged file or index, a tensor in two files or in none, a tensor
+            without a device, or more bytes than the budget has.
+    """
+    parts = _parts(keys, plan)
+    with ExitStack() as stack:
+        handles, _ = open_tensors(find_shards(filenames), parts, backend, stack)
+        if parts is None and budget_bytes is None and _gives_views(device, backend):
+            whole = _whole_files(handles, progress)
+            if whole is not None:
+                return whole
+        with _gc_paused():  # for as many objects as there are tensors, which all stay
+            wanted = wanted_of(handles, parts)
+            by_device = _by_device(wanted, device)
+            if budget_bytes is not None:
+                _check_budget(by_device, budget_bytes)
+            count = Count(sum(item.nbytes for item in wanted), progress)
+        loaded = _load(by_device, backend, count)
+    return {item.name: loaded[item.name] for item in wanted}
+
+
+def stream_files(
+    filenames: Paths,
+    device: Device = "cpu",
+    *,
+    backend: str = "auto",
+    keys: Optional[Iterable[str]] = None,
+    budget_bytes: Optional[int] = None,
+) -> Generator[Tuple[str, torch.Tensor], None, None]:
+    """The tensors of several files one by one, as they land, with few in memory at a time.
+
+    Each file is loaded in the background while its tensors are handed out. Leaving the loop early
+    ends the load; `close()` of the iterator does so at once.
+
+    Args:
+        filenames: as `load_files` has it. Files are loaded one after the other.
+        device: where tensors go.
+        backend: as `safe_open` has it.
+        keys: the names of the tensors to load; None: all.
+        budget_bytes: the most that tensors which are loaded but not handed out yet may take; None:
+            as `safe_open.prefetch` thinks best.
+
+    Returns:
+        An iterator of names and tensors, in no order within a file.
+
+    Raises:
+        What `load_files` raises.
+    """
+    parts = _parts(keys, None)
+    target = device_of(device).name
+    with ExitStack() as stack:
+        handles, _ = open_tensors(find_shards(filenames), parts, backend, stack)
+        plans: Dict[safe_open, Dict[str, Optional[slice]]] = {}
+        for item in wanted_of(handles, parts):
+            plans.setdefault(item.handle, {})[item.name] = None
+        return _stream(plans, target, budget_bytes, stack.pop_all())
+
+
+def _stream(
+    plans: Dict[safe_open, Dict[str, Optional[slice]]],
+    device: str,
+    budget_bytes: Optional[int],
+    stack: ExitStack,
+) -> Generator[Tuple[str, torch.Tensor], None, None]:
+    with stack:
+        for handle, plan in plans.items():
+            with handle.prefetch(plan, device=device, budget_bytes=budget_bytes) as loader:
+                yield from loader
+            handle.close()
+
+
+class Wanted(NamedTuple):
+    """A tensor to load, or a part of one."""
+
+    name: str
+    handle: safe_open
+    part: Any
+    nbytes: int
+
+    def form(self) -> Form:
+        """The type and shape that torch gives it."""
+        return form_of(self.handle.get_tensor_meta(self.name), self.part)
+
+
+class Count:
+    """Tells `progress` how far all loads are, which know of their own bytes only."""
+
+    def __init__(self, total: int, progress: Optional[Progress]) -> None:
+        self._total, self._progress = total, progress
+        self._before = self._told = 0
+
+    def of(self, items: Sequence[Wanted]) -> Optional[Progress]:
+        """What the next load is to call."""
+        before = self._before
+        self.skip(items)
+        if self._progress is None:
+            return None
+        return lambda done, _: self._tell(before + done)
+
+    def skip(self, items: Sequence[Wanted]) -> None:
+        self._before += sum(item.nbytes for item in items)
+
+    def _tell(self, done: int) -> None:
+        # All is told once, by finish().
+        if self._progress is not None and self._told < done < self._total:
+            self._told = done
+            self._progress(done, self._total)
+
+    def finish(self) -> None:
+        if self._progress is not None:
+            self._progress(self._total, self._total)
+
+
+def _parts(
+    keys: Optional[Iterable[str]], plan: Optional[Mapping[str, Any]]
+) -> Optional[Dict[str, Any]]:
+    """From the names of wanted tensors to indices; None when all are wanted."""
+    if keys is not None and plan is not None:
+        raise ValueError("keys and plan cannot be given together: a plan names its tensors")
+    if isinstance(keys, str):
+        raise TypeError("keys is a str, but names several tensors: put it into a list")
+    if keys is not None:
+        return dict.fromkeys(keys)
+    return dict(plan) if plan is not None else None
+
+
+def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) -> List[Wanted]:
+    absent = [name for name in parts or () if name not in handles]
+    if absent:
+        raise SafetensorError(f"The files do not contain tensor {absent[0]!r}")
+    wanted = []
+    for name, handle in handles.items():
+        part = parts[name] if parts is not None else None
+        try:
+            nbytes = _nbytes(handle.get_tensor_meta(name), part)
+        except (SafetensorError, IndexError, TypeError, ValueError) as error:
+            raise _named(error, name) from error
+        wanted.append(Wanted(name, handle, part, nbytes))
+    return wanted
+
+
+def _nbytes(meta: TensorMeta, part: Any) -> int:
+    """Bytes of a tensor, or a part of it. Raises when torch has no such tensors."""
+    if part is not None or meta.dtype not in TYPES:
+        return nbytes_of(form_of(meta, part))
+    begin, end = meta.data_offsets
+    return end - begin
+
+
+@contextmanager
+def _gc_paused() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _named(error: Exception, name: str) -> Exception:
+    """The error with the tensor's name."""
+    return type(error)(f"Error while loading tensor {name}: {error}")
+
+
+def _by_device(
+    wanted: Sequence[Wanted], device: Union[Device, Mapping[str, Device]]
+) -> Dict[str, List[Wanted]]:
+    by_device: Dict[str, List[Wanted]] = {}
+    if not isinstance(device, Mapping):
+        name = device_of(device).name
+        return {name: list(wanted)} if wanted else {}
+    names = {key: device_of(value).name for key, value in device.items()}
+    for item in wanted:
+        by_device.setdefault(_place(item.name, names), []).append(item)
+    return by_device
+
+
+def _place(name: str, devices: Mapping[str, str]) -> str:
+    if name in devices:
+        return devices[name]
+    for pattern, device in devices.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return device
+    raise SafetensorError(
+        f'device says nowhere to put tensor {name!r}: no name or pattern fits it ("*" fits all)'
+    )
+
+
+def _check_budget(by_device: Dict[str, List[Wanted]], budget_bytes: int) -> None:
+    for device, items in by_device.items():
+        needed = sum(item.nbytes for item in items)
+        if needed > budget_bytes:
+            raise SafetensorError(
+                f"The tensors need {needed} bytes on {device}, but budget_bytes allows "
+                f"{budget_bytes}"
+            )
+
+
+def _load(
+    by_device: Dict[str, List[Wanted]], backend: str, count: Count
+) -> Dict[str, torch.Tensor]:
+    loaded: Dict[str, torch.Tensor] = {}
+    for device, items in by_device.items():
+        if _gives_views(device, backend):
+            loaded.update(_views(items))
+            count.skip(items)
+        else:
+            requests = [(item.handle, item.name, item.part, None) for item in items]
+            tensors = _core._load_tensors(requests, device, progress=count.of(items))
+            loaded.update(zip((item.name for item in items), tensors, strict=True))
+    count.finish()
+    return loaded
+
+
+def _gives_views(device: object, backend: str) -> bool:
+    """Whether tensors are made of the files' pages."""
+    return backend in _MAPPED and not isinstance(device, Mapping) and device_of(device) == CPU
+
+
+def _whole_files(
+    handles: Dict[str, safe_open], progress: Optional[Progress]
+) -> Optional[Dict[str, torch.Tensor]]:
+    """The tensors, as views; None if that is not all that the files have. Takes no time for each
+    tensor but what it takes to make it."""
+    if any(count != len(handle) for handle, count in Counter(handles.values()).items()):
+        return None
+    found: Dict[str, torch.Tensor] = {}
+    for handle in dict.fromkeys(handles.values()):
+        found.update(handle.get_tensors())
+    if progress is not None:
+        nbytes = sum(tensor.nbytes for tensor in found.values())
+        progress(nbytes, nbytes)
+    return found
+
+
+def _views(items: Sequence[Wanted]) -> Dict[str, torch.Tensor]:
+    """Tensors of the files' pages."""
+    found: Dict[str, torch.Tensor] = {}
+    whole = {item.handle: 0 for item in items}
+    for item in items:
+        whole[item.handle] += item.part is None
+    for handle, count in whole.items():
+        if count == len(handle):  # at once, which brings files of a network into memory first
+            found.update(handle.get_tensors())
+    for item in items:
+        if item.part is not None:
+            found[item.name] = item.handle.get_slice(item.name)[item.part]
+        elif item.name not in found:
+            found[item.name] = item.handle.get_tensor(item.name)
+    return found

@@ -1,0 +1,211 @@
+"""The files of a model: those of a list or directory, or of an index that says which tensor is
+where."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from ._core import SafetensorError, safe_open
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+Paths = Union[Path, Sequence[Path]]
+
+_INDEX = ".safetensors.index.json"
+_INDEX_NBYTES = 100_000_000  # the most, as of a file's header
+
+
+class Shard(NamedTuple):
+    """A file, and what is known of it before it is opened."""
+
+    path: str
+    names: Optional[List[str]] = None
+    """Its tensors, by what an index says; None: all that it has."""
+    told_by: str = ""
+    """That index."""
+
+
+def find_shards(filenames: Paths) -> List[Shard]:
+    """The files that are meant.
+
+    Args:
+        filenames: a file, an index (a name that ends with .json) or a directory, or several. In a
+            directory that is model.safetensors.index.json, or the index if there is one only, or
+            all files whose names end with .safetensors.
+
+    Raises:
+        FileNotFoundError: a directory has no such file.
+        SafetensorError: a damaged index.
+        ValueError: an empty list.
+    """
+    if isinstance(filenames, (str, bytes, os.PathLike)):
+        return _shards_of(os.fsdecode(filenames))
+    found = [shard for filename in filenames for shard in _shards_of(os.fsdecode(filename))]
+    if not found:
+        raise ValueError("no files to load: the list of filenames is empty")
+    return found
+
+
+def open_tensors(
+    shards: Sequence[Shard],
+    wanted: Optional[Collection[str]],
+    backend: str,
+    stack: contextlib.ExitStack,
+) -> Tuple[Dict[str, safe_open], List[str]]:
+    """Opens the files that have wanted tensors.
+
+    Args:
+        shards: the files. One whose tensors an index tells is opened if one of them is wanted.
+        wanted: names; None: all tensors.
+        backend: as `safe_open` has it.
+        stack: closes the files.
+
+    Returns:
+        For each wanted tensor its file, in the order of files and bytes; and the names of those
+        that are not wanted.
+
+    Raises:
+        SafetensorError: the same name in two files, a name that a file lacks though its index says
+            otherwise, a damaged file.
+        OSError: what cannot be read.
+    """
+    handles: Dict[str, safe_open] = {}
+    paths: Dict[str, str] = {}
+    unwanted: List[str] = []
+    for shard in shards:
+        handle, names = _open_shard(shard, wanted, backend, stack)
+        repeated = paths.keys() & names
+        if repeated:
+            name = min(repeated)
+            raise SafetensorError(
+                f"Tensor {name!r} is in two files: {paths[name]} and {shard.path}"
+            )
+        paths.update(dict.fromkeys(names, shard.path))
+        if wanted is not None:
+            unwanted += (name for name in names if name not in wanted)
+            names = [name for name in names if name in wanted]
+        if handle is not None:
+            handles.update(dict.fromkeys(names, handle))
+    return handles, unwanted
+
+
+def _shards_of(path: str) -> List[Shard]:
+    if os.path.isdir(path):
+        return _shards_in(path)
+    return _read_index(path) if path.endswith(".json") else [Shard(path)]
+
+
+def _shards_in(directory: str) -> List[Shard]:
+    # Names that begin with a dot are leavings of other programs.
+    names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    indexes = [name for name in names if name.endswith(_INDEX)]
+    if "model" + _INDEX in indexes:
+        indexes = ["model" + _INDEX]
+    if len(indexes) == 1:
+        return _read_index(os.path.join(directory, indexes[0]))
+    files = [os.path.join(directory, name) for name in names if name.endswith(".safetensors")]
+    if not files:
+        raise FileNotFoundError(errno.ENOENT, "No .safetensors files in the directory", directory)
+    return [Shard(file) for file in files]
+
+
+def _read_index(path: str) -> List[Shard]:
+    """The shards of an index, by name."""
+    weight_map = _weight_map(path)
+    by_shard: Dict[str, List[str]] = {}
+    for name, shard in weight_map.items():
+        by_shard.setdefault(shard, []).append(name)
+    directory = os.path.dirname(path)
+    for shard, names in by_shard.items():
+        _check_inside(shard, names[0], path)
+    return [
+        Shard(os.path.join(directory, shard), by_shard[shard], path) for shard in sorted(by_shard)
+    ]
+
+
+def _weight_map(path: str) -> Dict[str, str]:
+    with open(path, "rb") as file:
+        content = file.read(_INDEX_NBYTES + 1)
+    if len(content) > _INDEX_NBYTES:
+        raise SafetensorError(f"The index {path} is larger than {_INDEX_NBYTES} bytes")
+    try:
+        parsed = json.loads(content, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
+        raise SafetensorError(f"The index {path} is no JSON: {error}") from error
+    weight_map = parsed.get("weight_map") if isinstance(parsed, _Pairs) else None
+    if not isinstance(weight_map, _Pairs):
+        raise SafetensorError(f"The index {path} has no object `weight_map`")
+    if weight_map.repeated:
+        name, shards = weight_map.repeated
+        raise SafetensorError(f"The index {path} puts tensor {name!r} into two files: {shards}")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str):
+            raise SafetensorError(
+                f"The index {path} names no file for tensor {name!r}, but {shard!r:.80}"
+            )
+    return weight_map
+
+
+class _Pairs(Dict[str, Any]):
+    """A JSON object that knows whether a key stands in it twice."""
+
+    def __init__(self, pairs: List[Tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated: Optional[Tuple[str, str]] = None
+        if len(self) != len(pairs):
+            self.repeated = _first_repeated(pairs)
+
+
+def _first_repeated(pairs: List[Tuple[str, Any]]) -> Optional[Tuple[str, str]]:
+    seen: Dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            return key, f"{seen[key]!r:.80} and {value!r:.80}"
+        seen[key] = value
+    return None
+
+
+def _check_inside(shard: str, name: str, index: str) -> None:
+    """Refuses names of files that are not below the index, on this system or another."""
+    where = f"The index {index} puts tensor {name!r} into {shard!r}"
+    for kind in (PurePosixPath, PureWindowsPath):
+        path = kind(shard)
+        if path.anchor or ".." in path.parts or not path.parts:
+            raise SafetensorError(f"{where}: not a file below the index's directory")
+    try:
+        is_name = b"\0" not in os.fsencode(shard)
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise SafetensorError(f"{where}: no file can have this name")
+
+
+def _open_shard(
+    shard: Shard, wanted: Optional[Collection[str]], backend: str, stack: contextlib.ExitStack
+) -> Tuple[Optional[safe_open], List[str]]:
+    """The file, if it is needed, and the names of its tensors."""
+    names = shard.names
+    if names is None:
+        handle = stack.enter_context(safe_open(shard.path, "pt", backend=backend))
+        return handle, handle.offset_keys()
+    needed = [name for name in names if wanted is None or name in wanted]
+    if not needed:
+        return None, names
+    try:
+        handle = stack.enter_context(safe_open(shard.path, "pt", backend=backend))
+    except FileNotFoundError as error:
+        text = f"The index {shard.told_by} puts tensor {needed[0]!r} into a file that is missing"
+        raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
+    left = set(names)
+    ordered = [name for name in handle.offset_keys() if name in left]
+    left.difference_update(ordered)
+    if left:
+        raise SafetensorError(
+            f"The index {shard.told_by} puts tensor {min(left)!r} into {shard.path}, which has no "
+            "such tensor"
+        )
+    return handle, ordered

@@ -1,0 +1,283 @@
+"""load_files: which tensors, and where to; which files is tested by test_shards."""
+
+import os
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import sharded  # noqa: E402
+from fake_device import FakeDevice  # noqa: E402
+
+from safetensors import SafetensorError, _core  # noqa: E402
+from safetensors.torch import load_file, load_files, stream_files  # noqa: E402
+
+BACKENDS = ["auto", "mmap", "pread", "direct"]
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """A model's."""
+    return sharded.make(20)
+
+
+@pytest.fixture(scope="module")
+def model(tensors, tmp_path_factory):
+    """Its directory, which no test changes: three shards and an index."""
+    directory = tmp_path_factory.mktemp("model")
+    sharded.write(directory, tensors, 3)
+    return directory
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """What the engine is asked for: (device, names) of each load."""
+    asked = []
+    engine = _core._load_tensors
+
+    def record(requests, device, **options):
+        asked.append((device, [name for _, name, _, _ in requests]))
+        return engine(requests, device, **options)
+
+    monkeypatch.setattr(_core, "_load_tensors", record)
+    return asked
+
+
+def shards_of(model):
+    """The paths of the model's files, sorted."""
+    return sorted(model.glob("*.safetensors"))
+
+
+def test_one_file_is_as_load_file(model):
+    """Values and order."""
+    for path in shards_of(model):
+        found, wanted = load_files(path), load_file(path)
+        sharded.check(found, wanted)
+        assert list(found) == list(wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_keys(model, tensors, backend):
+    """Any iterable of names; of none nothing comes."""
+    some = list(tensors)[::3]
+    wanted = {name: tensors[name] for name in some}
+    sharded.check(load_files(model, keys=iter(some), backend=backend), wanted)
+    assert load_files(model, keys=[], backend=backend) == {}
+
+
+def test_bad_keys_and_plans(model, tensors):
+    """Unknown names, one name instead of several, both."""
+    for asked in ({"keys": ["layers.0.weight", "nowhere"]}, {"plan": {"nowhere": None}}):
+        with pytest.raises(SafetensorError, match="do not contain tensor 'nowhere'"):
+            load_files(model, **asked)
+    with pytest.raises(TypeError, match="put it into a list"):
+        load_files(model, keys="layers.0.weight")
+    with pytest.raises(ValueError, match="keys and plan"):
+        load_files(model, keys=[], plan={})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_plan(model, tensors, backend):
+    """Parts are those of the tensors; only planned tensors come."""
+    plan = {
+        "layers.3.weight": slice(1, 3),
+        "layers.4.weight": (1, slice(None), slice(0, 5, 2)),
+        "layers.5.weight": slice(990, None),
+        "layers.2.weight": -1,
+        "layers.8.weight": None,
+        "layers.9.weight": slice(2, 2),
+    }
+    wanted = {n: tensors[n] if part is None else tensors[n][part] for n, part in plan.items()}
+    sharded.check(load_files(model, plan=plan, backend=backend), wanted)
+
+
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [(7, IndexError), (slice(None, None, -1), ValueError), ((0, 0, 0), IndexError)],
+)
+def test_bad_parts_name_their_tensor(model, part, error):
+    """Before anything is loaded."""
+    with pytest.raises(error, match=r"layers\.3\.weight"):
+        load_files(model, plan={"layers.3.weight": part}, backend="pread")
+
+
+def mapped_at(address):
+    """What /proc says of the mapping that an address is in."""
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+            if begin <= address < end:
+                return line
+    return ""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
+@pytest.mark.parametrize("asked", [{}, {"keys": [f"layers.{i}.weight" for i in (3, 5)]}])
+def test_mapped_tensors_are_views(model, loads, asked):
+    """By the mapping nothing is copied, by the other backends all is."""
+    for backend, is_mapped in zip(BACKENDS, [True, True, False, False], strict=True):
+        tensors = load_files(model, backend=backend, **asked)
+        for name in ("layers.3.weight", "layers.5.weight"):
+            place = mapped_at(tensors[name].data_ptr())
+            assert (".safetensors" in place) == is_mapped
+    assert [device for device, _ in loads] == ["cpu", "cpu"]
+
+
+def test_meta(model, tensors):
+    """Types and shapes without memory."""
+    for name, tensor in load_files(model, "meta", plan={"layers.5.weight": slice(3)}).items():
+        assert tensor.is_meta
+        assert tensor.shape == (3, 7)
+        assert tensor.dtype == tensors[name].dtype
+
+
+def test_devices_by_name_and_pattern(model, tensors, loads):
+    """A name first, then patterns in their order; one load for each device."""
+    places = {"layers.1?.weight": "cpu", "layers.1*": "meta", "layers.12.weight": "meta", "*": 0}
+    places["*"] = torch.device("cpu")
+    found = load_files(model, places, backend="pread")
+    for name, tensor in found.items():
+        number = int(name.split(".")[1])
+        is_meta = number in (1, 12)
+        assert tensor.is_meta == is_meta, name
+        assert is_meta or sharded.same(tensor, tensors[name])
+    assert sorted(device for device, _ in loads) == ["cpu", "meta"]
+    assert list(found) == list(load_files(model))
+
+
+def test_a_tensor_without_a_device(model):
+    """Nothing fits, or what fits is no device."""
+    with pytest.raises(SafetensorError, match=r"nowhere to put tensor 'layers\.0\.weight'"):
+        load_files(model, {"layers.1*": "cpu", "": "cpu"}, keys=["layers.0.weight"])
+    for bad in ("", "nonsense", "cpu:1", None, True, 1.5):
+        with pytest.raises(SafetensorError, match="is invalid"):
+            load_files(model, bad)
+        with pytest.raises(SafetensorError, match="is invalid"):
+            load_files(model, {"*": bad})
+
+
+def test_unknown_backend(model):
+    """As safe_open has it."""
+    with pytest.raises(SafetensorError, match='backend "x" is invalid'):
+        load_files(model, backend="x")
+
+
+def test_budget(model, loads):
+    """Of each device, before anything is loaded."""
+    total = sum(tensor.nbytes for tensor in load_file(shards_of(model)[0]).values())
+    first = shards_of(model)[0]
+    load_files(first, budget_bytes=total, backend="pread")
+    del loads[:]
+    with pytest.raises(SafetensorError, match=f"need {total} bytes on cpu.*allows {total - 1}"):
+        load_files(first, budget_bytes=total - 1, backend="pread")
+    assert loads == []
+    name = max(load_file(first).items(), key=lambda item: item[1].nbytes)[0]
+    load_files(first, {name: "meta", "*": "cpu"}, budget_bytes=total - 1, backend="pread")
+    plan = {name: slice(0, 1)}
+    load_files(first, plan=plan, budget_bytes=7 * 8, backend="pread")
+
+
+@pytest.mark.parametrize("device", ["cpu", {"layers.1*": "meta", "*": "cpu"}])
+@pytest.mark.parametrize("backend", ["auto", "pread"])
+def test_progress(model, tensors, backend, device):
+    """Grows, and ends with all bytes, told once."""
+    told = []
+    load_files(model, device, backend=backend, progress=lambda *args: told.append(args))
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))
+    assert {of for _, of in told} == {total}
+    if backend == "auto" and device == "cpu":
+        assert len(told) == 1
+
+
+def test_progress_of_nothing(model):
+    """The end is told even then."""
+    told = []
+    load_files(model, keys=[], progress=lambda *args: told.append(args))
+    assert told == [(0, 0)]
+
+
+@pytest.mark.parametrize("backend", ["auto", "pread"])
+def test_an_error_in_progress_passes_through(model, tensors, backend):
+    """And the next load works."""
+
+    def stop(done, total):
+        raise ZeroDivisionError(f"{done} of {total}")
+
+    with pytest.raises(ZeroDivisionError):
+        load_files(model, backend=backend, progress=stop)
+    sharded.check(load_files(model, backend=backend), tensors)
+
+
+def test_tensors_of_types_that_torch_lacks(tmp_path):
+    """The tensor is named where tensors are looked at one by one."""
+    header = b'{"odd":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}}'
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(3))
+    with pytest.raises(SafetensorError, match="Dtype not understood: F6_E2M3"):
+        load_files(path)
+    for load in (load_files, stream_files):
+        with pytest.raises(SafetensorError, match="tensor odd: Dtype not understood: F6_E2M3"):
+            load(path, backend="pread")
+
+
+def test_threads(model, tensors):
+    """Loads of several threads at once."""
+    found, go = [], threading.Barrier(4)
+
+    def load(backend):
+        go.wait()
+        found.extend(load_files(model, backend=backend) for _ in range(5))
+
+    threads = [threading.Thread(target=load, args=(backend,)) for backend in BACKENDS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    for one in found:
+        sharded.check(one, tensors)
+
+
+def test_cuda(cuda, model, tensors):
+    """By the engine, whatever the backend; parts and patterns too."""
+    for backend in BACKENDS:
+        sharded.check(load_files(model, "cuda:1", backend=backend), tensors)
+        sharded.check(dict(stream_files(model, "cuda:1", backend=backend)), tensors)
+    assert {device for _, _, device in cuda.made} == {"cuda:1"}
+    del cuda.made[:]
+    plan = {"layers.5.weight": slice(10, 30), "layers.3.weight": None}
+    places = {"layers.5.*": "cuda:1", "*": torch.device("cuda")}
+    found = load_files(model, places, plan=plan)
+    wanted = {name: tensors[name][part or slice(None)] for name, part in plan.items()}
+    sharded.check(found, wanted)
+    assert sorted(device for _, _, device in cuda.made) == ["cuda:0", "cuda:1"]
+
+
+def test_cuda_of_some_on_the_cpu(cuda, model, tensors):
+    """Progress counts the bytes of both."""
+    told = []
+    places = {"layers.5.weight": "cpu", "*": "cuda"}
+    found = load_files(model, places, progress=lambda *args: told.append(args))
+    sharded.check(found, tensors)
+    assert len(cuda.made) == len(tensors) - 1
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))
+
+
+@pytest.mark.parametrize("device", ["xpu:0", "cuda:0"])
+def test_devices_without_an_engine(model, tensors, device, monkeypatch):
+    """By torch's copies; CUDA too, where there is no driver."""
+    if device == "cuda:0" and _core._has_cuda_driver():
+        pytest.skip("CUDA has an engine here")
+    fake = FakeDevice(monkeypatch)
+    told = []
+    found = load_files(model, device, progress=lambda *args: told.append(args))
+    sharded.check(found, tensors)
+    assert set(fake.made) == {device}
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))

@@ -1,0 +1,218 @@
+"""Which files a model is in: directories, indexes, lists, and what is refused of them."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import sharded  # noqa: E402
+
+from safetensors import SafetensorError  # noqa: E402
+from safetensors.torch import load_file, load_files, save_file  # noqa: E402
+
+BACKENDS = ["auto", "mmap", "pread", "direct"]
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """A model's."""
+    return sharded.make(20)
+
+
+@pytest.fixture(scope="module")
+def model(tensors, tmp_path_factory):
+    """Its directory, which no test changes: three shards and an index."""
+    directory = tmp_path_factory.mktemp("model")
+    sharded.write(directory, tensors, 3)
+    return directory
+
+
+@pytest.fixture
+def copied(model, tmp_path):
+    """A copy of the directory for a test to damage."""
+    return shutil.copytree(model, tmp_path / "model")
+
+
+def shards_of(model):
+    """The paths of the model's files, sorted."""
+    return sorted(model.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_directory_index_and_list_give_the_same(model, tensors, backend):
+    """All ways to name the files of a model."""
+    index = model / "model.safetensors.index.json"
+    ways = [model, str(model), os.fsencode(model), index, str(index)]
+    for way in [*ways, shards_of(model), tuple(map(str, shards_of(model)))]:
+        sharded.check(load_files(way, backend=backend), tensors)
+
+
+def test_order_is_of_files_and_bytes(model):
+    """Whatever the order of keys."""
+    wanted = [name for path in shards_of(model) for name in load_file(path)]
+    assert list(load_files(model)) == wanted
+    assert list(load_files(model, keys=reversed(wanted[3:9]))) == wanted[3:9]
+
+
+def test_directory_without_an_index(tmp_path, tensors):
+    """All its files, hidden ones left out."""
+    names = list(tensors)
+    save_file({name: tensors[name] for name in names[:9]}, tmp_path / "b.safetensors")
+    save_file({name: tensors[name] for name in names[9:]}, tmp_path / "a.safetensors")
+    (tmp_path / "._a.safetensors").write_bytes(b"left by a file manager")
+    (tmp_path / "config.json").write_text("{}")
+    found = load_files(tmp_path)
+    sharded.check(found, tensors)
+    assert list(found)[: len(names) - 9] == list(load_file(tmp_path / "a.safetensors"))
+
+
+def test_which_index_counts(tmp_path, tensors):
+    """model.safetensors.index.json; else the only one; of several none."""
+    sharded.write(tmp_path, tensors, 2)
+    few = dict.fromkeys(list(tensors)[::2], "model-00001-of-00002.safetensors")
+    other = sharded.write_index(tmp_path / "x.safetensors.index.json", few)
+    sharded.check(load_files(tmp_path), tensors)
+    (tmp_path / "model.safetensors.index.json").unlink()
+    assert load_files(tmp_path).keys() == few.keys()
+    shutil.copy(other, tmp_path / "y.safetensors.index.json")
+    sharded.check(load_files(tmp_path), tensors)
+
+
+def test_nothing_to_load(tmp_path):
+    """An empty directory, no directory, no files."""
+    with pytest.raises(FileNotFoundError, match="No .safetensors files") as caught:
+        load_files(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        load_files(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError):
+        load_files(tmp_path / "absent.safetensors.index.json")
+    with pytest.raises(ValueError, match="list of filenames is empty"):
+        load_files([])
+
+
+def test_only_files_with_wanted_tensors_are_opened(copied, tensors):
+    """Others may be missing or damaged."""
+    first, second, third = shards_of(copied)
+    keep = list(load_file(second))
+    first.unlink()
+    third.write_bytes(b"damaged")
+    sharded.check(load_files(copied, keys=keep), {name: tensors[name] for name in keep})
+
+
+def test_the_same_name_in_two_files(model, tmp_path):
+    """Both files are named; by an index as well."""
+    first, second, _ = shards_of(model)
+    name = min(load_file(first))
+    save_file({name: torch.zeros(2)}, tmp_path / "again.safetensors")
+    for files in ([first, tmp_path / "again.safetensors"], [first, first], [model, first]):
+        with pytest.raises(SafetensorError, match=f"Tensor '{name}' is in two files") as caught:
+            load_files(files)
+        assert str(first) in str(caught.value)
+    text = f'{{"weight_map": {{"a": "{first.name}", "a": "{second.name}"}}}}'
+    (tmp_path / "x.index.json").write_text(text)
+    with pytest.raises(SafetensorError, match="puts tensor 'a' into two files") as caught:
+        load_files(tmp_path / "x.index.json")
+    assert first.name in str(caught.value)
+    assert second.name in str(caught.value)
+
+
+NO_WEIGHT_MAP = "has no object `weight_map`"
+BELOW = "not a file below the index's directory"
+HOSTILE = {
+    "empty": (b"", "is no JSON"),
+    "cut": (b'{"weight_map": {"a": "b', "is no JSON"),
+    "binary": (bytes(range(256)), "is no JSON"),
+    "deep": (b"[" * 200_000, "is no JSON"),
+    "deep in the map": (b'{"weight_map": ' + b'{"a":' * 200_000, "is no JSON"),
+    "array": (b"[]", NO_WEIGHT_MAP),
+    "text": (b'"weight_map"', NO_WEIGHT_MAP),
+    "without": (b'{"metadata": {}}', NO_WEIGHT_MAP),
+    "null": (b'{"weight_map": null}', NO_WEIGHT_MAP),
+    "pairs": (b'{"weight_map": [["a", "b"]]}', NO_WEIGHT_MAP),
+    "number": (b'{"weight_map": {"a": 1}}', "names no file for tensor 'a', but 1"),
+    "list": (b'{"weight_map": {"a": ["b"]}}', "names no file for tensor 'a'"),
+    "object": (b'{"weight_map": {"a": {}}}', "names no file for tensor 'a'"),
+    "parent": (b'{"weight_map": {"a": "../b.safetensors"}}', BELOW),
+    "parent inside": (b'{"weight_map": {"a": "c/../../b.safetensors"}}', BELOW),
+    "absolute": (b'{"weight_map": {"a": "/etc/passwd"}}', BELOW),
+    "drive": (b'{"weight_map": {"a": "C:b.safetensors"}}', BELOW),
+    "backslashes": (b'{"weight_map": {"a": "..\\\\b.safetensors"}}', BELOW),
+    "share": (b'{"weight_map": {"a": "\\\\\\\\host\\\\share\\\\b"}}', BELOW),
+    "no name": (b'{"weight_map": {"a": ""}}', BELOW),
+    "dot": (b'{"weight_map": {"a": "."}}', BELOW),
+    "nul": (b'{"weight_map": {"a": "b\\u0000.safetensors"}}', "no file can have this name"),
+    "surrogate": (b'{"weight_map": {"a": "\\ud800.safetensors"}}', "no file can have this name"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_indexes(tmp_path, case):
+    """One clear error, which names the index."""
+    content, text = HOSTILE[case]
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_bytes(content)
+    with pytest.raises(SafetensorError) as caught:
+        load_files(tmp_path)
+    assert text in str(caught.value)
+    assert str(index) in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_an_index_that_is_too_large(tmp_path):
+    """Is not read to its end."""
+    index = tmp_path / "model.safetensors.index.json"
+    with open(index, "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(SafetensorError, match="larger than 100000000 bytes"):
+        load_files(index)
+
+
+def test_a_missing_shard(copied):
+    """Index, shard and tensor are named."""
+    gone = shards_of(copied)[1]
+    names = list(load_file(gone))
+    gone.unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        load_files(copied)
+    assert caught.value.filename == str(gone)
+    assert any(f"tensor '{name}'" in str(caught.value) for name in names)
+    assert "model.safetensors.index.json" in str(caught.value)
+
+
+def test_a_name_that_its_shard_lacks(copied):
+    """Likewise; even when the tensor is not wanted."""
+    index = copied / "model.safetensors.index.json"
+    shard = shards_of(copied)[0]
+    weight_map = json.loads(index.read_text())["weight_map"]
+    sharded.write_index(index, {**weight_map, "absent": shard.name})
+    for keys in (None, ["layers.0.weight"]):
+        with pytest.raises(SafetensorError, match="puts tensor 'absent'") as caught:
+            load_files(copied, keys=keys)
+        assert str(shard) in str(caught.value)
+        assert str(index) in str(caught.value)
+
+
+def test_shards_may_be_links_and_in_directories(copied, tmp_path, tensors):
+    """As in a download cache, whose names are links to elsewhere."""
+    index = copied / "model.safetensors.index.json"
+    weight_map = json.loads(index.read_text())["weight_map"]
+    (copied / "sub").mkdir()
+    for number, shard in enumerate(shards_of(copied)):
+        blob = shutil.move(shard, tmp_path / f"blob{number}")
+        (copied / "sub" / shard.name).symlink_to(blob)
+    sharded.write_index(index, {name: f"sub/{shard}" for name, shard in weight_map.items()})
+    sharded.check(load_files(copied), tensors)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_truncated_shard(copied, backend):
+    """The error names it."""
+    shard = shards_of(copied)[2]
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(SafetensorError) as caught:
+        load_files(copied, backend=backend)
+    assert str(shard) in str(caught.value)

@@ -1,0 +1,100 @@
+"""stream_files: all tensors one by one, and files closed when it is left."""
+
+import os
+from contextlib import closing
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import sharded  # noqa: E402
+
+from safetensors import SafetensorError  # noqa: E402
+from safetensors.torch import load_file, load_files, stream_files  # noqa: E402
+
+BACKENDS = ["auto", "mmap", "pread", "direct"]
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """A model's."""
+    return sharded.make(20)
+
+
+@pytest.fixture(scope="module")
+def model(tensors, tmp_path_factory):
+    """Its directory, which no test changes: three shards and an index."""
+    directory = tmp_path_factory.mktemp("model")
+    sharded.write(directory, tensors, 3)
+    return directory
+
+
+def shards_of(model):
+    """The paths of the model's files, sorted."""
+    return sorted(model.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_stream(model, tensors, backend):
+    """All tensors once, those of a file together."""
+    sharded.check(dict(stream_files(model, backend=backend)), tensors)
+    names = [name for name, _ in stream_files(model, backend=backend)]
+    assert len(names) == len(tensors)
+    begin = 0
+    for path in shards_of(model):
+        wanted = load_file(path).keys()
+        assert set(names[begin : begin + len(wanted)]) == wanted
+        begin += len(wanted)
+
+
+def test_stream_of_some(model, tensors):
+    """By keys, which are checked before the first tensor is asked for."""
+    some = list(tensors)[1::4]
+    wanted = {name: tensors[name] for name in some}
+    sharded.check(dict(stream_files(model, keys=some)), wanted)
+    assert list(stream_files(model, keys=[])) == []
+    with pytest.raises(SafetensorError, match="nowhere"):
+        stream_files(model, keys=["nowhere"])
+    with pytest.raises(SafetensorError, match="is invalid"):
+        stream_files(model, "nonsense")
+
+
+def test_stream_with_a_budget(model, tensors):
+    """However small: one tensor at a time then."""
+    for budget in (1, 1000, 1 << 20):
+        found = dict(stream_files(model, backend="pread", budget_bytes=budget))
+        sharded.check(found, tensors)
+
+
+def test_a_stream_that_is_closed(model):
+    """Gives no more, and what it gave stays."""
+    with closing(stream_files(model, backend="pread")) as stream:
+        name, tensor = next(stream)
+        wanted = load_files(model, keys=[name])[name]
+    assert sharded.same(tensor, wanted)
+    assert list(stream) == []
+
+
+def open_files():
+    """How many files this process has open or mapped, of the names of models."""
+    names = [os.readlink(f"/proc/self/fd/{fd}") for fd in listed("/proc/self/fd")]
+    return sum(name.endswith(".safetensors") for name in names)
+
+
+def listed(directory):
+    """Entries that are still there."""
+    return [fd for fd in os.listdir(directory) if os.path.lexists(f"{directory}/{fd}")]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_files_are_closed(model):
+    """After success, errors, and iterators that are left."""
+    before = open_files()
+    for _ in range(3):
+        load_files(model, backend="pread")
+        with pytest.raises(SafetensorError):
+            load_files(model, keys=["nowhere"], backend="pread")
+        for _ in stream_files(model, backend="pread"):
+            break
+        stream_files(model, backend="pread")
+    assert open_files() == before
