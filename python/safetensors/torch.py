@@ -15,6 +15,7 @@ from ._torch_types import SIZE, TYPES
 
 if TYPE_CHECKING:
     from ._files import load_files, stream_files
+    from ._into import load_into
 
 __all__ = [
     "TensorSpec",
@@ -22,6 +23,7 @@ __all__ = [
     "load",
     "load_file",
     "load_files",
+    "load_into",
     "load_model",
     "safe_open",
     "save",
@@ -43,7 +45,7 @@ _float8_e8m0 = getattr(torch, "float8_e8m0fnu", None)
 _float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
 
 # Functions that are imported when they are first asked for: together they take as long as all else.
-_LATE = {"load_files": "_files", "stream_files": "_files"}
+_LATE = {"load_files": "_files", "load_into": "_into", "stream_files": "_files"}
 
 _TYPES = TYPES
 """From the type names of files to torch's types. `load` looks types up here, so that programs may
@@ -228,12 +230,10 @@ def load_model(
             else:
                 unexpected.append(name)
     if strict and (missing or unexpected):
-        error = f"Error(s) in loading state_dict for {type(model).__name__}:"
-        for what, names in (("Missing", missing), ("Unexpected", unexpected)):
-            if names:
-                quoted = ", ".join(f'"{name}"' for name in sorted(names))
-                error += f"\n    {what} key(s) in state_dict: {quoted}"
-        raise RuntimeError(error)
+        from ._into import mismatch
+
+        heading = f"Error(s) in loading state_dict for {type(model).__name__}:"
+        raise RuntimeError(mismatch(heading, missing, unexpected))
     return missing, unexpected
 
 

@@ -123,6 +123,7 @@ ADDITIONS = {
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
             "progress=None", "budget_bytes=None",
         ],
+        "load_into": ["tensors", "filenames", "*", "strict=True", "progress=None"],
         "stream_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "budget_bytes=None",
         ],

@@ -1,0 +1,133 @@
+"""Loading files into tensors that are there already."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from . import _core
+from ._core import SafetensorError
+from ._files import Count, Progress, Wanted, wanted_of
+from ._shards import Paths, find_shards, open_tensors
+
+
+def load_into(
+    tensors: Mapping[str, torch.Tensor],
+    filenames: Paths,
+    *,
+    strict: bool = True,
+    progress: Optional[Progress] = None,
+) -> Tuple[List[str], List[str]]:
+    """Loads files into tensors that are there already, on any devices, without making others.
+
+    All is checked before anything is written. When reading fails on the way, some tensors have new
+    values and others old ones. Work of CUDA streams other than the current one that still uses a
+    tensor is for the caller to wait for.
+
+    Args:
+        tensors: by name, as a `state_dict()` has them: contiguous, of the type and shape that the
+            files have. None may share memory with another.
+        filenames: as `load_files` has it.
+        strict: whether names that are missing or unexpected raise RuntimeError.
+        progress: as `load_files` has it.
+
+    Returns:
+        The names that the files lack, and those that `tensors` lacks.
+
+    Raises:
+        RuntimeError: names are missing or unexpected.
+        SafetensorError: a tensor that cannot be written, and what `load_files` raises.
+    """
+    with ExitStack() as stack:
+        handles, unexpected = open_tensors(find_shards(filenames), tensors.keys(), "auto", stack)
+        missing = [name for name in tensors if name not in handles]
+        if strict and (missing or unexpected):
+            heading = "Error(s) in loading tensors from files:"
+            raise RuntimeError(mismatch(heading, missing, unexpected))
+        wanted = wanted_of(handles, None)
+        for item in wanted:
+            _check_destination(item, tensors[item.name])
+        _check_overlaps({item.name: tensors[item.name] for item in wanted})
+        _write(wanted, tensors, Count(sum(item.nbytes for item in wanted), progress))
+    return missing, unexpected
+
+
+def mismatch(heading: str, missing: Iterable[str], unexpected: Iterable[str]) -> str:
+    """The text of an error, as torch's load_state_dict words it."""
+    for what, names in (("Missing", missing), ("Unexpected", unexpected)):
+        quoted = ", ".join(f'"{name}"' for name in sorted(names))
+        if quoted:
+            heading += f"\n    {what} key(s) in state_dict: {quoted}"
+    return heading
+
+
+def _check_destination(item: Wanted, tensor: torch.Tensor) -> None:
+    """Raises SafetensorError when the file's bytes cannot become the tensor's."""
+    problem = _problem(item, tensor)
+    if problem:
+        raise SafetensorError(f"Cannot load tensor {item.name!r} into the one given: {problem}")
+
+
+def _problem(item: Wanted, tensor: torch.Tensor) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return f"it is no torch.Tensor but {type(tensor)}"
+    dtype, shape = item.form()
+    if tensor.dtype != dtype:
+        return f"it is of type {tensor.dtype}, the file's is {dtype}"
+    if tuple(tensor.shape) != shape:
+        return f"it is of shape {list(tensor.shape)}, the file's is {list(shape)}"
+    if tensor.layout != torch.strided:
+        return "it is not dense"
+    if not tensor.is_contiguous():
+        return "it is not contiguous"
+    if tensor.is_conj() or tensor.is_neg():
+        return "it is a lazily conjugated or negated view"
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        return "it was made in inference mode, and can be written to only there"
+    if item.nbytes != 0 and _address(tensor) == 0:
+        return f"it has no memory of its own (it is on {tensor.device})"
+    return ""
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where the tensor's elements are; 0 when it does not tell."""
+    if tensor.device.type == "meta":
+        return 0
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # tensors that stand for others
+        return 0
+
+
+def _device(tensor: torch.Tensor) -> str:
+    return str(tensor.device)
+
+
+def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
+    areas = sorted(
+        (_device(tensor), tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name)
+        for name, tensor in tensors.items()
+        if tensor.nbytes != 0
+    )
+    for (device, _, end, name), (other_device, begin, _, other) in itertools.pairwise(areas):
+        if device == other_device and begin < end:
+            raise SafetensorError(
+                f"Tensors {name!r} and {other!r} share memory: both cannot be loaded into it"
+            )
+
+
+def _write(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], count: Count) -> None:
+    by_device: Dict[str, List[Wanted]] = {}
+    for item in wanted:
+        by_device.setdefault(_device(tensors[item.name]), []).append(item)
+    for device, items in by_device.items():
+        requests = [(item.handle, item.name, None, tensors[item.name]) for item in items]
+        try:
+            _core._load_tensors(requests, device, progress=count.of(items))
+        finally:  # autograd does not see what is written
+            for item in items:
+                torch.autograd.graph.increment_version(tensors[item.name])
+    count.finish()

@@ -1,0 +1,304 @@
+"""load_into: values land in tensors that are there, and nothing lands in those that do not fit."""
+
+import shutil
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import fake_cuda  # noqa: E402
+import sharded  # noqa: E402
+
+from safetensors import SafetensorError, _core, _into  # noqa: E402
+from safetensors.torch import load_file, load_files, load_into, save_file  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    """A model's."""
+    return sharded.make(20)
+
+
+@pytest.fixture(scope="module")
+def model(tensors, tmp_path_factory):
+    """Its directory."""
+    directory = tmp_path_factory.mktemp("model")
+    sharded.write(directory, tensors, 3)
+    return directory
+
+
+@pytest.fixture
+def targets(tensors):
+    """Tensors of the same forms with other values."""
+    return {name: torch.full_like(tensor, True) for name, tensor in tensors.items()}
+
+
+@pytest.fixture
+def untouched(targets):
+    """Checks at the end that no target has changed."""
+    before = {name: tensor.clone() for name, tensor in targets.items()}
+    versions = {name: tensor._version for name, tensor in targets.items()}
+    yield
+    sharded.check(targets, before)
+    assert {name: tensor._version for name, tensor in targets.items()} == versions
+
+
+def replaced(targets, **values):
+    """The targets with some of them others, by numbers as `_3`."""
+    return targets | {f"layers.{key[1:]}.weight": value for key, value in values.items()}
+
+
+def refused(targets, model, text, **options):
+    """Loading raises, with this text."""
+    with pytest.raises(SafetensorError, match=text):
+        load_into(targets, model, **options)
+
+
+def test_values_land_where_they_were(model, tensors, targets):
+    """The same tensors, with the files' values."""
+    addresses = {name: tensor.data_ptr() for name, tensor in targets.items()}
+    assert load_into(targets, model) == ([], [])
+    sharded.check(targets, tensors)
+    assert {name: tensor.data_ptr() for name, tensor in targets.items()} == addresses
+
+
+def test_one_file(model, tensors, targets):
+    """Without an index; the rest of the state is missing."""
+    path = sorted(model.glob("*.safetensors"))[0]
+    names = load_file(path).keys()
+    load_into({name: targets[name] for name in names}, path)
+    sharded.check({n: targets[n] for n in names}, {n: tensors[n] for n in names})
+
+
+def test_a_models_state(tmp_path):
+    """Parameters that require gradients, and buffers."""
+    source = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.BatchNorm1d(9))
+    save_file(source.state_dict(), tmp_path / "a.safetensors")
+    target = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.BatchNorm1d(9))
+    load_into(dict(target.named_parameters()) | dict(target.named_buffers()), tmp_path)
+    sharded.check(dict(target.state_dict()), dict(source.state_dict()))
+    assert all(parameter.requires_grad for parameter in target.parameters())
+
+
+def test_autograd_learns_of_it(tmp_path):
+    """A backward pass through values that were overwritten raises, as after copy_()."""
+    save_file({"a": torch.ones(3)}, tmp_path / "a.safetensors")
+    weight = torch.full((3,), 2.0, requires_grad=True)
+    loss = (weight * weight).sum()
+    version = weight._version
+    load_into({"a": weight}, tmp_path)
+    assert weight._version > version
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_views_that_are_contiguous(tmp_path):
+    """Parts of one memory that do not meet."""
+    save_file({"a": torch.ones(2, 4), "b": torch.full((2, 4), 2.0)}, tmp_path / "a.safetensors")
+    memory = torch.zeros(6, 4)
+    load_into({"a": memory[1:3], "b": memory[3:5]}, tmp_path)
+    assert memory[:, 0].tolist() == [0, 1, 1, 2, 2, 0]
+
+
+def test_progress(model, targets, tensors):
+    """Grows, and ends with all bytes, told once."""
+    told = []
+    load_into(targets, model, progress=lambda *args: told.append(args))
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))
+
+
+def test_an_error_in_progress_passes_through(model, targets, tensors):
+    """Autograd learns of what was written; the next load works."""
+
+    def stop(done, total):
+        raise ZeroDivisionError(f"{done} of {total}")
+
+    versions = {name: tensor._version for name, tensor in targets.items()}
+    with pytest.raises(ZeroDivisionError):
+        load_into(targets, model, progress=stop)
+    assert all(tensor._version > versions[name] for name, tensor in targets.items())
+    load_into(targets, model)
+    sharded.check(targets, tensors)
+
+
+def test_missing_and_unexpected(model, targets, tensors):
+    """As load_state_dict: raised, or returned when not strict."""
+    del targets["layers.5.weight"], targets["layers.11.weight"]
+    targets["other"] = torch.zeros(3)
+    before = {name: tensor.clone() for name, tensor in targets.items()}
+    with pytest.raises(RuntimeError) as caught:
+        load_into(targets, model)
+    assert str(caught.value) == (
+        "Error(s) in loading tensors from files:"
+        '\n    Missing key(s) in state_dict: "other"'
+        '\n    Unexpected key(s) in state_dict: "layers.11.weight", "layers.5.weight"'
+    )
+    sharded.check(targets, before)
+    missing, unexpected = load_into(targets, model, strict=False)
+    assert missing == ["other"]
+    assert sorted(unexpected) == ["layers.11.weight", "layers.5.weight"]
+    assert targets.pop("other").tolist() == [0, 0, 0]
+    sharded.check(targets, {name: tensors[name] for name in targets})
+
+
+def test_not_strict_opens_only_files_that_are_needed(model, targets, tmp_path):
+    """By the index."""
+    copied = shutil.copytree(model, tmp_path / "model")
+    first, second, third = sorted(copied.glob("*.safetensors"))
+    few = {name: targets[name] for name in load_file(second)}
+    first.unlink()
+    third.unlink()
+    missing, unexpected = load_into(few, copied, strict=False)
+    assert missing == []
+    assert len(unexpected) == len(targets) - len(few)
+    sharded.check(few, load_file(second))
+
+
+@pytest.mark.usefixtures("untouched")
+def test_wrong_forms(model, targets):
+    """Type and shape, with both told."""
+    text = r"'layers\.0\.weight'.*of type torch.float64, the file's is torch.float32"
+    refused(replaced(targets, _0=torch.zeros((), dtype=torch.float64)), model, text)
+    text = r"'layers\.5\.weight'.*of shape \[7, 1000\], the file's is \[1000, 7\]"
+    refused(replaced(targets, _5=torch.zeros(7, 1000, dtype=torch.uint8)), model, text)
+    refused(replaced(targets, _5=torch.zeros(7000, dtype=torch.uint8)), model, "of shape")
+    refused(replaced(targets, _5=[0]), model, "no torch.Tensor but <class 'list'>")
+
+
+@pytest.mark.usefixtures("untouched")
+def test_memory_that_cannot_be_written_through(model, targets):
+    """Strided, sparse, conjugated, expanded, without memory."""
+    refused(replaced(targets, _5=torch.zeros(7, 1000).byte().t()), model, "not contiguous")
+    refused(replaced(targets, _5=torch.zeros(7).byte().expand(1000, 7)), model, "not contiguous")
+    sparse = torch.zeros(1000, 7, dtype=torch.uint8).to_sparse()
+    refused(replaced(targets, _5=sparse), model, "not dense")
+    conjugated = targets["layers.4.weight"].clone().conj()
+    refused(replaced(targets, _4=conjugated), model, "conjugated")
+    meta = torch.zeros(1000, 7, dtype=torch.uint8, device="meta")
+    refused(replaced(targets, _5=meta), model, "no memory of its own .it is on meta")
+
+
+@pytest.mark.usefixtures("untouched")
+def test_inference_tensors(model, targets, tensors):
+    """Written to in inference mode only, as torch has it."""
+    with torch.inference_mode():
+        made = {name: torch.zeros_like(tensor) for name, tensor in targets.items()}
+    refused(made, model, "inference mode")
+    with torch.inference_mode():
+        load_into(made, model)
+    sharded.check(made, tensors)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_tensors_that_share_memory(model, targets):
+    """Tied, or meeting in one byte; both names are told."""
+    tied = replaced(targets, _11=targets["layers.5.weight"])
+    refused(tied, model, r"'layers\.11\.weight' and 'layers\.5\.weight' share memory")
+    memory = torch.zeros(13999, dtype=torch.uint8)
+    halves = {"_5": memory[:7000].view(1000, 7), "_11": memory[6999:].view(1000, 7)}
+    refused(replaced(targets, **halves), model, r"'layers\.5\.weight' and 'layers\.11\.weight'")
+
+
+def test_tied_names_that_the_files_lack(model, targets, tensors):
+    """Are not written, so they may be tied."""
+    targets["tied"] = targets["layers.5.weight"]
+    assert load_into(targets, model, strict=False) == (["tied"], [])
+    del targets["tied"]
+    sharded.check(targets, tensors)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_truncated_or_missing_shard(model, targets, tmp_path):
+    """Nothing is written before all files are open."""
+    copied = shutil.copytree(model, tmp_path / "model")
+    last = sorted(copied.glob("*.safetensors"))[-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    refused(targets, copied, str(last))
+    last.unlink()
+    with pytest.raises(FileNotFoundError):
+        load_into(targets, copied)
+
+
+def test_a_shard_that_is_cut_while_it_loads(model, targets, tensors, tmp_path, monkeypatch):
+    """Nothing lands any more once that has raised, and the next load works."""
+    copied = shutil.copytree(model, tmp_path / "model")
+    last = sorted(copied.glob("*.safetensors"))[-1]
+
+    real = _into.open_tensors
+
+    def open_and_cut(*args):
+        opened = real(*args)
+        with open(last, "r+b") as file:
+            file.truncate(600)
+        return opened
+
+    monkeypatch.setattr(_into, "open_tensors", open_and_cut)
+    with pytest.raises((SafetensorError, OSError), match=last.name):
+        load_into(targets, copied)
+    monkeypatch.undo()
+    after = {name: tensor.clone() for name, tensor in targets.items()}
+    time.sleep(0.05)
+    sharded.check(targets, after)
+    load_into(targets, model)
+    sharded.check(targets, tensors)
+
+
+def test_one_load_for_each_device(model, targets, tensors, monkeypatch):
+    """Devices may be mixed: each gets its own tensors."""
+    asked = []
+
+    def fake(requests, device, *, progress=None, threads=0):
+        asked.append((device, {name for _, name, _, _ in requests}))
+        assert all(str(tensor.device) == device for *_, tensor in requests)
+        return [tensor for *_, tensor in requests]
+
+    monkeypatch.setattr(_core, "_load_tensors", fake)
+    monkeypatch.setattr("safetensors._into._address", lambda tensor: 1)
+    monkeypatch.setattr("safetensors._into._check_overlaps", lambda tensors: None)
+    there = {name for i, name in enumerate(targets) if i % 3 == 0}
+    for name in there:
+        targets[name] = targets[name].to("meta")
+    load_into(targets, model)
+    assert sorted(asked) == [("cpu", targets.keys() - there), ("meta", there)]
+
+
+def test_cuda(cuda, model, targets, tensors, monkeypatch):
+    """The engine writes to the tensors that are there: none is made."""
+    there = {targets[name].data_ptr() for i, name in enumerate(targets) if i % 2 == 0}
+    where = {True: "cuda:1", False: "cpu"}
+    monkeypatch.setattr(_into, "_device", lambda tensor: where[tensor.data_ptr() in there])
+    told = []
+    load_into(targets, model, progress=lambda *args: told.append(args))
+    sharded.check(targets, tensors)
+    assert cuda.made == []
+    copied = [tensor.nbytes for tensor in targets.values() if tensor.data_ptr() in there]
+    assert cuda.stat(fake_cuda.COPIED_BYTES) == sum(copied)
+    assert told[-1] == (sum(tensor.nbytes for tensor in tensors.values()),) * 2
+
+
+def test_threads(model, tensors):
+    """Each with targets of its own."""
+    made = [{name: torch.zeros_like(t) for name, t in tensors.items()} for _ in range(4)]
+    threads = [threading.Thread(target=load_into, args=(one, model)) for one in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in made:
+        sharded.check(one, tensors)
+
+
+def test_into_what_the_same_file_is_mapped_to(tmp_path):
+    """Pages of a file's private mapping can be written, and the file stays."""
+    path = tmp_path / "a.safetensors"
+    save_file({"a": torch.arange(5000.0)}, path)
+    content = path.read_bytes()
+    mapped = load_files(path)
+    mapped["a"].zero_()
+    load_into(mapped, path)
+    assert mapped["a"].tolist() == list(range(5000))
+    assert path.read_bytes() == content
