@@ -1,5 +1,6 @@
 // Times opening a file and loading all of its tensors, the counterpart of
 // benchmarks/python/bench.py. Prints one line of JSON.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -7,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#if defined(__linux__)
+#include "cuda_memory.hpp"
+#endif
 #include "safetensors/safetensors.hpp"
 #include "timing.hpp"
 
@@ -24,41 +28,97 @@ int refuse(const char* why) {
   return 2;
 }
 
-void time_loads(const std::filesystem::path& path, std::size_t iterations, Backend backend) {
-  bench::Times times;
+struct Loaded {
   std::size_t count = 0;
   std::size_t nbytes = 0;
+};
+
+void print(const bench::Times& times, const char* device, Backend backend, std::size_t iterations,
+           const Loaded& loaded) {
+  std::printf(
+      "{\"program\": \"bench_cpp\", \"build\": \"%s\", \"device\": \"%s\", "
+      "\"backend\": \"%s\", \"tensors\": %zu, \"nbytes\": %zu, \"iterations\": %zu, "
+      "\"seconds_per_iteration\": %.9f, \"first\": %.9f, \"min\": %.9f, "
+      "\"median\": %.9f}\n",
+      SAFETENSORS_BUILD_TYPE, device, backend == Backend::kMmap ? "mmap" : "pread", loaded.count,
+      loaded.nbytes, iterations, times.mean(), times.first(), times.min(), times.median());
+}
+
+void time_loads(const std::filesystem::path& path, std::size_t iterations, Backend backend) {
+  bench::Times times;
+  Loaded loaded;
   for (std::size_t i = 0; i < iterations; ++i) {
     times.run([&] {
       const SafeOpen file(path, {.backend = backend});
       std::vector<TensorView> tensors = file.get_tensors();
-      count = tensors.size();
+      loaded.count = tensors.size();
       return tensors;
     });
   }
-  for (const TensorView& tensor : SafeOpen(path).get_tensors()) nbytes += tensor.bytes().size();
-  std::printf(
-      "{\"program\": \"bench_cpp\", \"build\": \"%s\", \"device\": \"cpu\", "
-      "\"backend\": \"%s\", \"tensors\": %zu, \"nbytes\": %zu, \"iterations\": %zu, "
-      "\"seconds_per_iteration\": %.9f, \"first\": %.9f, \"min\": %.9f, "
-      "\"median\": %.9f}\n",
-      SAFETENSORS_BUILD_TYPE, backend == Backend::kMmap ? "mmap" : "pread", count, nbytes,
-      iterations, times.mean(), times.first(), times.min(), times.median());
+  for (const TensorView& tensor : SafeOpen(path).get_tensors()) {
+    loaded.nbytes += tensor.bytes().size();
+  }
+  print(times, "cpu", backend, iterations, loaded);
 }
+
+#if defined(__linux__)
+/// To memory that is there before, as an engine's is.
+void time_device_loads(const std::filesystem::path& path, std::size_t iterations, Backend backend) {
+  constexpr std::uint64_t kAlignment = 512;
+  const auto device = safetensors::Device::cuda(0);
+  Loaded loaded;
+  std::uint64_t room = 0;
+  {
+    const SafeOpen file(path);
+    for (const safetensors::TensorInfo& info : file.header().tensors()) {
+      room += (info.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
+      loaded.nbytes += static_cast<std::size_t>(info.nbytes());
+    }
+    loaded.count = file.header().size();
+  }
+  const bench::CudaMemory memory(static_cast<std::size_t>(room));
+  bench::Times times;
+  for (std::size_t i = 0; i < iterations; ++i) {
+    times.run([&] {
+      const SafeOpen file(path, {.backend = backend, .is_for_device = true});
+      std::vector<safetensors::LoadTensor> tensors;
+      std::uint64_t to = memory.address();
+      for (const safetensors::TensorInfo& info : file.header().tensors()) {
+        tensors.push_back(
+            {.name = info.name, .offset = file.position(info), .nbytes = info.nbytes(), .to = to});
+        to += (info.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
+      }
+      safetensors::Load load(device, {file.source()});
+      load.add(tensors);
+      load.finish();
+      load.wait();
+      return load.done_nbytes();
+    });
+  }
+  print(times, "cuda", backend, iterations, loaded);
+}
+#endif
 
 int run(const std::vector<std::string>& args) {
   if (args.size() < 2 || args.size() > 4) return refuse("");
   const auto iterations = bench::count_from(args[1]);
   if (!iterations) return refuse("bench_cpp: ITERATIONS is a positive number\n");
   const std::string device = args.size() > 2 ? args[2] : "cpu";
-  if (device == "cuda") {
-    (void)std::fputs("bench_cpp: cuda: this build of the library has no GPU engine\n", stderr);
-    return 3;
+  if (device != "cpu" && device != "cuda") {
+    return refuse("bench_cpp: the device is cpu or cuda\n");
   }
-  if (device != "cpu") return refuse("bench_cpp: the device is cpu or cuda\n");
   const std::string backend = args.size() > 3 ? args[3] : "mmap";
   if (backend != "mmap" && backend != "pread") return refuse("bench_cpp: no such backend\n");
-  time_loads(args[0], *iterations, backend == "mmap" ? Backend::kMmap : Backend::kPread);
+  const Backend by = backend == "mmap" ? Backend::kMmap : Backend::kPread;
+  if (device == "cpu") {
+    time_loads(args[0], *iterations, by);
+    return EXIT_SUCCESS;
+  }
+#if defined(__linux__)
+  time_device_loads(args[0], *iterations, by);
+#else
+  return refuse("bench_cpp: cuda: for Linux only\n");
+#endif
   return EXIT_SUCCESS;
 }
 

@@ -90,7 +90,7 @@ struct LoadTensor {
   std::uint64_t to = 0;      ///< where: an address of the device's memory, or a pointer
   /// The part of the tensor that is wanted, if not all of it; gathered on the way. Runs lie within
   /// the tensor (the caller has checked that), and nbytes is theirs.
-  std::optional<ByteRuns> runs;
+  std::optional<ByteRuns> runs = std::nullopt;
 };
 
 struct LoadOptions {
