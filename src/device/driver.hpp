@@ -12,6 +12,12 @@ namespace safetensors::device {
 using Stream = void*;
 using Event = void*;
 
+/// Addresses of devices are numbers; some functions want them as pointers.
+[[nodiscard]] inline void* pointer_of(std::uint64_t address) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): what it is there for
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
 /// Facts of a device that decide how loads treat it.
 struct Facts {
   bool is_integrated = false;  ///< its memory is this machine's

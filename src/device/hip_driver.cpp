@@ -66,7 +66,7 @@ class HipDriver final : public Driver {
   explicit HipDriver(const hip::Functions& functions) : f_(functions) {}
 
   [[nodiscard]] void* open(int index) const override {
-    void* const context = pointer_of(index);
+    void* const context = context_of(index);
     leave(enter(context));
     return context;
   }
@@ -77,7 +77,7 @@ class HipDriver final : public Driver {
     check(f_.hipGetDevice(&before), "hipGetDevice");
     const int wanted = index_of(context);
     if (wanted != before) check(f_.hipSetDevice(wanted), "hipSetDevice");
-    return pointer_of(before);
+    return context_of(before);
   }
   void leave(void* before) const noexcept override { (void)f_.hipSetDevice(index_of(before)); }
 
@@ -126,9 +126,7 @@ class HipDriver final : public Driver {
 
   void copy_to_device(std::uint64_t to, const std::byte* from, std::size_t nbytes,
                       Stream stream) const override {
-    check(f_.hipMemcpyAsync(reinterpret_cast<void*>(static_cast<std::uintptr_t>(to)), from, nbytes,
-                            kHostToDevice, stream),
-          "hipMemcpyAsync");
+    check(f_.hipMemcpyAsync(pointer_of(to), from, nbytes, kHostToDevice, stream), "hipMemcpyAsync");
   }
 
   [[nodiscard]] bool pin(void* memory, std::size_t nbytes) const noexcept override {
@@ -142,8 +140,8 @@ class HipDriver final : public Driver {
   void free_pinned(void* memory) const noexcept override { (void)f_.hipHostFree(memory); }
 
  private:
-  [[nodiscard]] static void* pointer_of(int index) noexcept {
-    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(index) + 1);
+  [[nodiscard]] static void* context_of(int index) noexcept {
+    return pointer_of(static_cast<std::uint64_t>(index) + 1);
   }
   [[nodiscard]] static int index_of(void* context) noexcept {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 1);

@@ -187,8 +187,7 @@ class DeviceReader {
 
 /// Where the part belongs in this machine's memory.
 std::span<std::byte> memory_of(const io::Part& part) noexcept {
-  return {reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(part.to)),
-          static_cast<std::size_t>(part.nbytes)};
+  return {static_cast<std::byte*>(pointer_of(part.to)), static_cast<std::size_t>(part.nbytes)};
 }
 
 void read_to_host(const LoadState& load, const Claim& claim, Buffer& scratch) {

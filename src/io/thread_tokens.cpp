@@ -16,7 +16,7 @@ struct Tokens {
 };
 
 /// Of this process: a forked one has none of its parent's threads, but copies of its locks.
-Tokens& tokens() noexcept {
+Tokens& tokens() {
   static std::atomic<Tokens*> current{new Tokens()};
   Tokens* found = current.load(std::memory_order_acquire);
   if (found->generation == fork_generation()) return *found;
@@ -28,7 +28,7 @@ Tokens& tokens() noexcept {
 
 }  // namespace
 
-unsigned take_threads(unsigned wanted) noexcept {
+unsigned take_threads(unsigned wanted) {
   Tokens& all = tokens();
   const std::lock_guard lock(all.mutex);
   const unsigned left = kMostLoadThreads - std::min(kMostLoadThreads, all.taken);
@@ -37,7 +37,7 @@ unsigned take_threads(unsigned wanted) noexcept {
   return count;
 }
 
-void give_threads(unsigned count) noexcept {
+void give_threads(unsigned count) {
   Tokens& all = tokens();
   const std::lock_guard lock(all.mutex);
   all.taken -= std::min(all.taken, count);

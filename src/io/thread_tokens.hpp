@@ -7,7 +7,7 @@ inline constexpr unsigned kMostLoadThreads = 32;
 
 /// Takes up to `wanted` of the threads that are left, but at least one: a load never waits for
 /// another. Give them back.
-[[nodiscard]] unsigned take_threads(unsigned wanted) noexcept;
-void give_threads(unsigned count) noexcept;
+[[nodiscard]] unsigned take_threads(unsigned wanted);
+void give_threads(unsigned count);
 
 }  // namespace safetensors::io
