@@ -1,5 +1,6 @@
 #include "device/cuda_driver.hpp"
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "io/dynamic_library.hpp"
+#include "io/numa.hpp"
 
 namespace safetensors::device {
 namespace {
@@ -80,7 +82,7 @@ class CudaDriver final : public Driver {
     const cuda::Ordinal device = ordinal(index);
     return {.is_integrated = attribute(device, kAttributeIntegrated, 0) != 0,
             .can_register = attribute(device, kAttributeHostRegisterSupported, 1) != 0,
-            .numa_node = attribute(device, kAttributeHostNumaId, -1)};
+            .numa_node = node_of(device)};
   }
 
   [[nodiscard]] void* enter(void* context) const override {
@@ -159,6 +161,15 @@ class CudaDriver final : public Driver {
   [[nodiscard]] int attribute(cuda::Ordinal device, int which, int otherwise) const noexcept {
     int value = 0;
     return f_.cuDeviceGetAttribute(&value, which, device) == kSuccess ? value : otherwise;
+  }
+  /// Drivers tell it from CUDA 12.2 on; the system's tables before.
+  [[nodiscard]] int node_of(cuda::Ordinal device) const {
+    const int node = attribute(device, kAttributeHostNumaId, -1);
+    if (node >= 0) return node;
+    std::array<char, 32> address{};
+    const auto length = static_cast<int>(address.size());
+    if (f_.cuDeviceGetPCIBusId(address.data(), length, device) != kSuccess) return -1;
+    return io::node_of_pci(address.data());
   }
   void check(cuda::Result result, const char* function) const {
     if (result == kSuccess) return;

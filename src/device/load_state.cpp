@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/reader.hpp"
+#include "io/numa.hpp"
 #include "io/process.hpp"
 #include "io/thread_tokens.hpp"
 #include "io/workers.hpp"
@@ -18,6 +19,7 @@ constexpr std::chrono::milliseconds kLookAfter{50};
 constexpr unsigned kMostReaders = 12;
 // Of a slow source, for which readers wait.
 constexpr unsigned kFewestSlowReaders = 8;
+constexpr unsigned kFewestOnNode = 4;
 constexpr unsigned kMostSlowReaders = 16;
 
 }  // namespace
@@ -174,7 +176,11 @@ void LoadState::start_threads() {
         const std::lock_guard lock(mutex_);
         ++readers_;
       }
-      threads_.emplace_back([this, started] {
+      threads_.emplace_back([this, started, count] {
+        // Memory is then near the processors and the device; not if that leaves them too few.
+        if (context_ != nullptr) {
+          (void)io::stay_on_node(context_->facts().numa_node, std::min(kFewestOnNode, count));
+        }
         read(started, [] {});
         io::give_threads(1);
       });

@@ -164,6 +164,16 @@ py::dict get_tensors(const Handle& handle) {
   return dict;
 }
 
+/// Why the engine cannot be had for a CUDA device.
+[[noreturn]] void fail_without_engine(const Target& target) {
+  const bool has_driver =
+      target.is_hip ? safetensors::Device::has_hip() : safetensors::Device::has_cuda();
+  if (!has_driver) (void)engine_device({Way::kCuda, target.index, target.object, target.is_hip});
+  raise_safetensor_error(
+      "prefetch needs the CUDA engine, which SAFETENSORS_CUDA_ENGINE=" +
+      std::string(target.is_hip ? "on is to allow for AMD's devices" : "off leaves out"));
+}
+
 std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, py::handle device,
                                          std::size_t threads,
                                          const std::optional<std::uint64_t>& budget_bytes) {
@@ -180,11 +190,7 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
   }
   std::vector<Request> requests = requests_of_plan(open_file, plan);
   Target target = target_of(wanted);
-  if (target.way == Way::kTorch) {
-    raise_safetensor_error(
-        "prefetch to " + wanted.name +
-        " needs the CUDA engine: there is no CUDA driver, or SAFETENSORS_CUDA_ENGINE=off");
-  }
+  if (target.way == Way::kTorch) fail_without_engine(target);
   need_load();
   constexpr std::size_t kMostThreads = 256;
   return std::make_unique<PrefetchLoader>(std::move(requests), std::move(target),
