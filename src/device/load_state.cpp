@@ -1,6 +1,7 @@
 #include "device/load_state.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -158,12 +159,12 @@ void LoadState::read(unsigned number, const std::function<void()>& between) noex
   }
 }
 
-void LoadState::start_threads() {
+bool LoadState::start_threads() {
   const std::lock_guard join_lock(join_mutex_);
   unsigned wanted = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (is_started_ || is_stopping_) return;
+    if (is_started_ || is_stopping_) return true;
     is_started_ = true;
     wanted = readers_wanted();
   }
@@ -190,11 +191,16 @@ void LoadState::start_threads() {
     io::give_threads(count - started);
     const std::lock_guard lock(mutex_);
     if (readers_ > started) --readers_;
-    if (started == 0) throw;  // no thread to be had: with fewer it goes on
+    if (started == 0) is_started_ = false;  // with fewer threads it goes on
   }
+  return started != 0;
 }
 
-void LoadState::start() { start_threads(); }
+void LoadState::start() { (void)start_threads(); }
+
+void LoadState::need_threads() {
+  if (!start_threads()) fail(ErrorCode::kIo, "no thread can be started", EAGAIN);
+}
 
 void LoadState::join() noexcept {
   const std::lock_guard join_lock(join_mutex_);
@@ -249,7 +255,7 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
     progress(done_nbytes_, total);
   };
   try {
-    if (is_small()) {
+    if (is_small() || !start_threads()) {
       {
         const std::lock_guard lock(mutex_);
         is_started_ = true;
@@ -258,7 +264,6 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
       io::InterruptTimer timer(report);
       read(0, [&] { timer.poll(); });
     } else {
-      start_threads();
       (void)wait_until([&] { return is_all_landed() || is_stopping_; }, report);
     }
   } catch (...) {
@@ -280,7 +285,7 @@ bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
       fail(ErrorCode::kInvalidArgument, "tensor " + std::to_string(tensor) + " was not added");
     }
   }
-  start_threads();
+  need_threads();
   const auto lock = wait_until([&] { return parts_left_[tensor] == 0 || is_stopping_; }, interrupt);
   if (parts_left_[tensor] == 0) return true;
   if (error_) std::rethrow_exception(error_);
@@ -288,7 +293,7 @@ bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
 }
 
 std::optional<Load::Index> LoadState::next_ready(const Interrupt& interrupt) {
-  start_threads();
+  need_threads();
   const auto lock = wait_until(
       [&] { return !ready_.empty() || is_stopping_ || handed_out_ == names_.size(); }, interrupt);
   if (!ready_.empty()) {

@@ -126,7 +126,10 @@ class LoadState {
   [[nodiscard]] bool is_small() const;
   /// A reader's whole life, on whichever thread.
   void read(unsigned number, const std::function<void()>& between) noexcept;
-  void start_threads();
+  /// False when there is none to be had.
+  bool start_threads();
+  /// The same, for who cannot go on without. Throws Error kIo.
+  void need_threads();
   void join() noexcept;
   /// Waits until `is_so`, and lets `interrupt` look after signals meanwhile. It is so as long as
   /// the lock on `mutex_` is held.

@@ -1,0 +1,118 @@
+// A system that has no threads to give, or fewer than were asked for.
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+
+#include "load_support.hpp"
+
+#if !defined(TEST_SANITIZED)  // sanitizers have a pthread_create of their own
+
+namespace {
+
+/// How many more threads there are; below 0: as many as the system has.
+std::atomic<int> threads_left{-1};
+std::atomic<int> refused{0};
+
+}  // namespace
+
+/// Before the C library's, for all that is in this program.
+extern "C" __attribute__((visibility("default"))) int pthread_create(
+    pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) {
+  if (threads_left >= 0 && threads_left-- <= 0) {
+    threads_left = 0;
+    ++refused;
+    return EAGAIN;
+  }
+  const auto next =
+      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return next(thread, attributes, work, argument);
+}
+
+namespace {
+
+using safetensors::Device;
+using safetensors::Load;
+using test::Config;
+using test::deadline;
+using test::fake_device;
+using test::FakeDriver;
+using test::MemorySource;
+using test::outcome_of;
+using test::Wanted;
+
+/// The system has this many threads more, while it lives.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int left) {
+    refused = 0;
+    threads_left = left;
+  }
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+  ~ThreadLimit() { threads_left = -1; }
+};
+
+}  // namespace
+
+TEST_CASE("threads: a load goes on with those that there are, or by its caller") {
+  const FakeDriver driver(fake::kLazy);
+  const Config config({.chunk_nbytes = 4096});
+  for (const bool is_host : {false, true}) {
+    for (const int left : {0, 1, 3}) {
+      Wanted wanted(std::make_shared<MemorySource>(200'000));
+      wanted.add_all(7000);
+      for (const bool is_started : {false, true}) {
+        wanted.poison();
+        const ThreadLimit limit(left);
+        Load load(is_host ? Device() : fake_device(), wanted.sources(), {.threads = 6});
+        load.add(wanted.tensors());
+        load.finish();
+        if (is_started) load.start();
+        load.wait(deadline());
+        CHECK(refused > 0);
+        CHECK(load.thread_count() == static_cast<unsigned>(left));
+        CHECK(wanted.is_all_right());
+      }
+    }
+  }
+}
+
+TEST_CASE("threads: who waits for one tensor hears that there is none") {
+  const FakeDriver driver(fake::kLazy);
+  const Config config({.chunk_nbytes = 4096});
+  Wanted wanted(std::make_shared<MemorySource>(200'000));
+  wanted.add_all(7000);
+  Load load(fake_device(), wanted.sources(), {.threads = 4});
+  load.add(wanted.tensors());
+  load.finish();
+  {
+    const ThreadLimit limit(0);
+    CHECK(outcome_of([&] { (void)load.wait_for(3, deadline()); }) == "kIo");
+    CHECK(outcome_of([&] { (void)load.next_ready(deadline()); }) == "kIo");
+  }
+  CHECK(load.wait_for(3, deadline()));  // later there are
+  CHECK(wanted.is_right(3));
+  load.wait(deadline());
+  CHECK(wanted.is_all_right());
+  // None of them counts as taken: as many loads as there may be threads.
+  for (int i = 0; i < 40; ++i) {
+    const ThreadLimit limit(0);
+    Load refused_load(fake_device(), wanted.sources(), {.threads = 32});
+    refused_load.add(wanted.tensors());
+    refused_load.start();
+  }
+  Load last(fake_device(), wanted.sources(), {.threads = 8});
+  last.add(wanted.tensors());
+  last.start();
+  CHECK(last.thread_count() == 8);
+}
+
+#else
+
+TEST_CASE("threads: not under sanitizers") { CHECK(true); }
+
+#endif
