@@ -131,15 +131,16 @@ class SAFETENSORS_API Load {
   /// Nothing is added any more.
   void finish();
 
-  /// Starts the threads and returns. Else wait() starts them, or does a small load itself.
+  /// Starts the threads and returns. Else wait() starts them, or does a small load itself, and one
+  /// for which the system has no thread.
   void start();
   /// Until all that was added has landed; finish() was called before. Throws what the sources and
   /// the device throw, with the tensor's name, and what `interrupt` and `progress` throw: nothing
   /// is under way any more then.
   void wait(const Interrupt& interrupt = {}, const Progress& progress = {});
   /// Until one tensor has landed. False when the load was stopped before. Throws what the sources
-  /// and the device throw, what `interrupt` throws (then the load goes on), and Error
-  /// kInvalidArgument for a tensor that was not added.
+  /// and the device throw, what `interrupt` throws (then the load goes on), and Error:
+  /// kInvalidArgument for a tensor that was not added, kIo when no thread can be started.
   [[nodiscard]] bool wait_for(Index tensor, const Interrupt& interrupt = {});
   /// A tensor that has landed and was not handed out by this function, in the order of landing;
   /// waits for one. None when all that was added was handed out, or the load was stopped. Throws as
