@@ -24,6 +24,8 @@ constexpr std::uint64_t kBlock = 512;
 constexpr std::uint64_t kLargeTensor = std::uint64_t{1} << 20;
 // Fewer tensors gain nothing from a segment that is there before.
 constexpr std::size_t kManyTensors = 8;
+// Below this a tensor has memory that others had before it.
+constexpr std::uint64_t kHugePagesFrom = std::uint64_t{4} << 20;
 
 /// Names for calls, made once.
 struct Names {
@@ -199,7 +201,13 @@ void make_tensors(std::span<Request> requests, const Target& target) {
   const py::object empty = hooks.attr("empty");
   const GcPause pause;
   for (Request& request : requests) {
-    if (!request.tensor) request.tensor = make_tensor(empty, request, target);
+    if (request.tensor) continue;
+    request.tensor = make_tensor(empty, request, target);
+    if (target.way == Way::kHost && request.nbytes >= kHugePagesFrom) {
+      const auto address = static_cast<std::uintptr_t>(address_of(request.tensor));
+      advise_huge_pages(
+          {reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(request.nbytes)});
+    }
   }
 }
 
