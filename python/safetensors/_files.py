@@ -7,6 +7,7 @@ import gc
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -25,16 +26,22 @@ from typing import (
 import torch
 
 from . import _core
-from ._core import SafetensorError, TensorMeta, safe_open
+from ._core import SafetensorError, safe_open
 from ._shards import Paths, find_shards, open_tensors
 from ._torch_accel import CPU, device_of
 from ._torch_types import TYPES, Form, form_of, nbytes_of
+
+if TYPE_CHECKING:
+    from ._core import PrefetchLoader, TensorMeta
 
 Device = Union[str, int, torch.device]
 Progress = Callable[[int, int], object]
 
 # By these, a CPU tensor is made of the file's pages.
 _MAPPED = ("mmap", "auto")
+
+# What is streamed at a time to devices without an engine.
+_BATCH_NBYTES = 64 << 20
 
 
 def load_files(
@@ -99,8 +106,8 @@ def stream_files(
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
     """The tensors of several files one by one, as they land, with few in memory at a time.
 
-    Each file is loaded in the background while its tensors are handed out. Leaving the loop early
-    ends the load; `close()` of the iterator does so at once.
+    On the CPU and CUDA each file is loaded in the background while its tensors are handed out.
+    Leaving the loop early ends the load; `close()` of the iterator does so at once.
 
     Args:
         filenames: as `load_files` has it. Files are loaded one after the other.
@@ -134,9 +141,51 @@ def _stream(
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
     with stack:
         for handle, plan in plans.items():
-            with handle.prefetch(plan, device=device, budget_bytes=budget_bytes) as loader:
-                yield from loader
+            loader = _prefetch(handle, plan, device, budget_bytes)
+            if loader is None:
+                yield from _in_turn(handle, plan, device, budget_bytes or _BATCH_NBYTES)
+            else:
+                with loader:
+                    yield from loader
             handle.close()
+
+
+def _prefetch(
+    handle: safe_open,
+    plan: Dict[str, Optional[slice]],
+    device: str,
+    budget_bytes: Optional[int],
+) -> Optional[PrefetchLoader]:
+    """A loader in the background; None where there is no engine for the device."""
+    kind = device_of(device).kind
+    if kind not in ("cpu", "cuda"):
+        return None
+    try:
+        return handle.prefetch(plan, device=device, budget_bytes=budget_bytes)
+    except SafetensorError:
+        if kind == "cpu":
+            raise
+        return None  # no driver; if that was not why, the other way raises the same
+
+
+def _in_turn(
+    handle: safe_open, plan: Dict[str, Optional[slice]], device: str, budget_bytes: int
+) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Loads as many tensors at once as the budget allows, but one at least."""
+    names = list(plan)
+    while names:
+        count = nbytes = 0
+        for name in names:
+            nbytes += _nbytes(handle.get_tensor_meta(name), None)
+            if count != 0 and nbytes > budget_bytes:
+                break
+            count += 1
+        batch, names = names[:count], names[count:]
+        tensors = _core._load_tensors([(handle, name, None, None) for name in batch], device)
+        pairs = list(zip(batch, tensors, strict=True))[::-1]
+        del tensors
+        while pairs:  # nothing here keeps what was handed out
+            yield pairs.pop()
 
 
 class Wanted(NamedTuple):

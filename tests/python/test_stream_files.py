@@ -1,6 +1,7 @@
 """stream_files: all tensors one by one, and files closed when it is left."""
 
 import os
+import weakref
 from contextlib import closing
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sharded  # noqa: E402
+from fake_device import FakeDevice  # noqa: E402
 
-from safetensors import SafetensorError  # noqa: E402
+from safetensors import SafetensorError, _core  # noqa: E402
 from safetensors.torch import load_file, load_files, stream_files  # noqa: E402
 
 BACKENDS = ["auto", "mmap", "pread", "direct"]
@@ -45,6 +47,43 @@ def test_stream(model, tensors, backend):
         wanted = load_file(path).keys()
         assert set(names[begin : begin + len(wanted)]) == wanted
         begin += len(wanted)
+
+
+@pytest.mark.parametrize("budget", [None, 1, 5000])
+@pytest.mark.parametrize("device", ["xpu:0", "cuda:0", "meta"])
+def test_devices_without_an_engine(model, tensors, device, budget, monkeypatch):
+    """A few tensors at a time, as the budget has it; CUDA too, where there is no driver."""
+    if device == "cuda:0" and _core._has_cuda_driver():
+        pytest.skip("CUDA has an engine here")
+    if device != "meta":
+        FakeDevice(monkeypatch)
+    batches = []
+    engine = _core._load_tensors
+
+    def record(requests, device, **options):
+        batches.append([tensors[name].nbytes for _, name, _, _ in requests])
+        return engine(requests, device, **options)
+
+    monkeypatch.setattr(_core, "_load_tensors", record)
+    found = dict(stream_files(model, device, budget_bytes=budget))
+    assert found.keys() == tensors.keys()
+    if device == "meta":
+        assert all(tensor.is_meta for tensor in found.values())
+    else:
+        sharded.check(found, tensors)
+    assert all(len(batch) == 1 or sum(batch) <= (budget or sum(batch)) for batch in batches)
+    assert (len(batches) == 3) == (budget is None)
+
+
+def test_handed_out_tensors_are_let_go(model, monkeypatch):
+    """Also by the way for devices without an engine."""
+    FakeDevice(monkeypatch)
+    stream = stream_files(model, "xpu:0")
+    _, tensor = next(stream)
+    kept = weakref.ref(tensor)
+    del tensor
+    assert kept() is None
+    stream.close()
 
 
 def test_stream_of_some(model, tensors):
