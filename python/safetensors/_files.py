@@ -29,7 +29,8 @@ from . import _core
 from ._core import SafetensorError, safe_open
 from ._shards import Paths, find_shards, open_tensors
 from ._torch_accel import CPU, device_of
-from ._torch_types import TYPES, Form, form_of, nbytes_of
+from ._torch_types import Form, form_of, nbytes_of
+from .torch import _TYPES
 
 if TYPE_CHECKING:
     from ._core import PrefetchLoader, TensorMeta
@@ -260,7 +261,7 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
 
 def _nbytes(meta: TensorMeta, part: Any) -> int:
     """Bytes of a tensor, or a part of it. Raises when torch has no such tensors."""
-    if part is not None or meta.dtype not in TYPES:
+    if part is not None or meta.dtype not in _TYPES:
         return nbytes_of(form_of(meta, part))
     begin, end = meta.data_offsets
     return end - begin

@@ -1,41 +1,13 @@
-"""torch's types by the names that files give them."""
+"""What tensors of a file are in torch: their types and shapes."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Tuple
 
 import torch
 
 from ._core import SafetensorError
-
-_NAMES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F4": "float4_e2m1fn_x2",
-    "C64": "complex64",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-}
-
-TYPES: Dict[str, torch.dtype] = {
-    code: vars(torch)[name] for code, name in _NAMES.items() if name in vars(torch)
-}
-
-SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in TYPES.values()}
+from .torch import _TYPES
 
 Form = Tuple[torch.dtype, Tuple[int, ...]]
 
@@ -51,7 +23,7 @@ def form_of(meta: Any, index: Any = None) -> Form:
         SafetensorError: torch has no such tensors.
         IndexError, TypeError, ValueError: what torch raises for the index.
     """
-    dtype = TYPES.get(meta.dtype)
+    dtype = _TYPES.get(meta.dtype)
     if dtype is None:
         raise SafetensorError(f"Dtype not understood: {meta.dtype}: torch has no such type")
     shape = list(meta.shape)

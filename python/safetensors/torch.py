@@ -11,7 +11,6 @@ import torch
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._torch_types import SIZE, TYPES
 
 if TYPE_CHECKING:
     from ._files import load_files, stream_files
@@ -47,11 +46,36 @@ _float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
 # Functions that are imported when they are first asked for: together they take as long as all else.
 _LATE = {"load_files": "_files", "load_into": "_into", "stream_files": "_files"}
 
-_TYPES = TYPES
+_NAMES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F4": "float4_e2m1fn_x2",
+    "C64": "complex64",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+}
+
+_TYPES: Dict[str, torch.dtype] = {
+    code: vars(torch)[name] for code, name in _NAMES.items() if name in vars(torch)
+}
 """From the type names of files to torch's types. `load` looks types up here, so that programs may
 add to it."""
 
-_SIZE = SIZE
+_SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
 """Bytes an element of each type takes in memory."""
 
 
