@@ -134,9 +134,9 @@ class SAFETENSORS_API Load {
   /// Starts the threads and returns. Else wait() starts them, or does a small load itself, and one
   /// for which the system has no thread.
   void start();
-  /// Until all that was added has landed; finish() was called before. Throws what the sources and
-  /// the device throw, with the tensor's name, and what `interrupt` and `progress` throw: nothing
-  /// is under way any more then.
+  /// Until all that was added has landed, or another thread stopped the load, as is_stopped()
+  /// tells; finish() was called before. Throws what the sources and the device throw, with the
+  /// tensor's name, and what `interrupt` and `progress` throw: nothing is under way any more then.
   void wait(const Interrupt& interrupt = {}, const Progress& progress = {});
   /// Until one tensor has landed. False when the load was stopped before. Throws what the sources
   /// and the device throw, what `interrupt` throws (then the load goes on), and Error:
@@ -147,6 +147,8 @@ class SAFETENSORS_API Load {
   /// wait_for().
   [[nodiscard]] std::optional<Index> next_ready(const Interrupt& interrupt = {});
 
+  /// Whether it was stopped, by stop() or an error.
+  [[nodiscard]] bool is_stopped() const noexcept;
   /// No byte lands after this: asks the threads to stop, and waits for them. Tensors that are ready
   /// stay so.
   void stop() noexcept;

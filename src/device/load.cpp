@@ -71,6 +71,8 @@ std::optional<Load::Index> Load::next_ready(const Interrupt& interrupt) {
 
 bool Load::is_own() const noexcept { return state_->is_own(); }
 
+bool Load::is_stopped() const noexcept { return state_->is_stopping(); }
+
 void Load::stop() noexcept { state_->stop(); }
 
 std::uint64_t Load::done_nbytes() const noexcept { return state_->done_nbytes(); }

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -164,8 +165,11 @@ py::dict get_tensors(const Handle& handle) {
   return dict;
 }
 
-/// Why the engine cannot be had for a CUDA device.
+/// Why the engine cannot be had.
 [[noreturn]] void fail_without_engine(const Target& target) {
+  if constexpr (std::endian::native == std::endian::big) {
+    raise_safetensor_error("prefetch needs a little-endian machine");
+  }
   const bool has_driver =
       target.is_hip ? safetensors::Device::has_hip() : safetensors::Device::has_cuda();
   if (!has_driver) (void)engine_device({Way::kCuda, target.index, target.object, target.is_hip});

@@ -167,8 +167,9 @@ py::module_ torch_hooks() {
 
 Target target_of(const Device& device) {
   switch (device.kind) {
-    case Device::Kind::kCpu:
-      return {Way::kHost, 0, py::str("cpu")};
+    case Device::Kind::kCpu:  // torch's copies give the machine its byte order
+      return {std::endian::native == std::endian::little ? Way::kHost : Way::kTorch, 0,
+              py::str("cpu")};
     case Device::Kind::kMeta:
       return {Way::kNothing, 0, py::str("meta")};
     case Device::Kind::kCuda: {

@@ -214,6 +214,8 @@ std::optional<py::tuple> PrefetchLoader::next() {
     const Locked lock(mutex_);
     if (!load_) fail_closed();
     if (!index) {
+      // At exit: torch must not be asked for more, on a thread that may be ended within it.
+      if (load->is_stopped()) fail_closed();
       if (by_index_.size() == requests_.size()) return std::nullopt;
       // What was made is on its way to others: that must not hold up the rest.
       while (states_[next_].index) ++next_;

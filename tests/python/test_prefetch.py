@@ -1,6 +1,7 @@
 """safe_open.prefetch: official's rules and words of 0.9, on the CPU and on a fake device."""
 
 import gc
+import inspect
 import os
 import threading
 import time
@@ -116,6 +117,20 @@ def test_wrong_plans(cuda, path, plan, words):
             f.prefetch(plan)
         assert str(caught.value).startswith(words)
     assert cuda.made == []
+
+
+def test_signatures():
+    """Official's, and one more keyword."""
+    parameters = inspect.signature(safe_open.prefetch).parameters
+    assert list(parameters) == ["self", "plan", "device", "threads", "budget_bytes"]
+    assert [parameters[name].default for name in ("plan", "device", "threads")] == [None, None, 8]
+    assert parameters["plan"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert {parameters[name].kind for name in ("device", "threads", "budget_bytes")} == {
+        inspect.Parameter.KEYWORD_ONLY
+    }
+    assert list(inspect.signature(PrefetchLoader.take).parameters) == ["self", "name"]
+    for method in (PrefetchLoader.names, PrefetchLoader.close):
+        assert list(inspect.signature(method).parameters) == ["self"]
 
 
 def test_wrong_arguments(path):

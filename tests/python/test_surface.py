@@ -129,7 +129,7 @@ ADDITIONS = {
         ],
     },
 }  # fmt: skip
-NEW_IN_090 = ["PySafeSlice", "TensorMeta"]
+NEW_IN_090 = ["PySafeSlice", "TensorMeta", "PrefetchLoader"]
 HANDLE_ADDITIONS = [
     "close",
     "get_tensor_meta",
