@@ -160,6 +160,15 @@ def test_no_driver(cuda, path):
         f.prefetch(device="cuda")
 
 
+def test_amds_devices(cuda, path, monkeypatch):
+    """torch calls them cuda; they are left to torch unless the engine is asked for."""
+    monkeypatch.setattr(torch.version, "hip", "6.0")
+    with safe_open(path, "pt") as f, pytest.raises(SafetensorError, match="HIP runtime"):
+        f.prefetch(device="cuda")
+    assert cuda.made == []
+    assert cuda.calls("cuInit") == 0
+
+
 def test_words_of_taking(path, device):
     with safe_open(path, "pt") as f:
         loader = f.prefetch({"rows": None}, device=device)
