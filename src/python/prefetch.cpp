@@ -127,12 +127,13 @@ void PrefetchLoader::add(std::size_t first, std::size_t count, bool is_urgent) {
 
 void PrefetchLoader::fill() {
   if (requests_.empty()) load_->finish();
+  // Many at once, when there is room again: each addition costs an event and chunks of its own.
+  if (budget_nbytes_ && waiting_nbytes_ > *budget_nbytes_ / 2) return;
   while (next_ < requests_.size()) {
     if (states_[next_].index) {
       ++next_;
       continue;
     }
-    // As many at once as there is room for: each time costs an event on the device.
     std::uint64_t nbytes = waiting_nbytes_;
     std::size_t last = next_;
     while (last < requests_.size() && !states_[last].index) {
