@@ -6,6 +6,7 @@ Whoever loads looks functions up in this module each time, so that tests can rep
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
@@ -130,6 +131,7 @@ def copy_requests(
         The tensors, in the order of the requests, ready on every stream.
     """
     target = _known_device(device)
+    logging.getLogger("safetensors").debug("loading to %s by torch's copies", target.name)
     if target.kind == "cuda" and is_capturing():
         raise SafetensorError("Tensors cannot be loaded while a CUDA graph is being captured")
     with current(target):

@@ -364,3 +364,11 @@ def test_capture_is_refused(opened, device, monkeypatch):
         load(requests_for(opened), "cuda:0")
     assert device.made == []
     load(requests_for(opened), "xpu:0")
+
+
+def test_the_log_tells(opened, device, caplog):
+    """That torch copies, for who wonders why; no warning."""
+    with caplog.at_level("DEBUG", logger="safetensors"):
+        load(requests_for(opened), "cuda:1")
+    records = [(r.levelname, r.getMessage()) for r in caplog.records]
+    assert records == [("DEBUG", "loading to cuda:1 by torch's copies")]
