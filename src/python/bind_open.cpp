@@ -143,13 +143,13 @@ py::dict load_all(const Handle& handle, const std::shared_ptr<const OpenFile>& o
 
 py::dict get_tensors(const Handle& handle) {
   const auto open_file = handle.file();
-  const bool is_torch = open_file->framework() == Framework::kTorch;
-  if (is_torch && open_file->device().kind != Device::Kind::kCpu) {
-    return load_all(handle, open_file);
-  }
-  {
+  const Device::Kind device = open_file->device().kind;
+  if (device != Device::Kind::kMeta) {
     const GilRelease release;
     open_file->file().warm(python_interrupt());
+  }
+  if (open_file->framework() == Framework::kTorch && device != Device::Kind::kCpu) {
+    return load_all(handle, open_file);
   }
   py::dict dict;
   const GcPause pause;

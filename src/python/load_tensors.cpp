@@ -128,13 +128,10 @@ Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& inf
 
 Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info, ByteRuns runs,
                      std::span<const std::uint64_t> shape) {
-  Request request;
-  request.info = &info;
+  Request request = make_request(std::move(file), info);
   request.shape = torch_shape(info.dtype, shape);
   request.nbytes = runs.nbytes();
   request.runs = std::move(runs);
-  request.file = std::move(file);
-  (void)torch_dtype(info.dtype);
   return request;
 }
 
@@ -172,9 +169,8 @@ Target target_of(const Device& device) {
               py::str("cpu")};
     case Device::Kind::kMeta:
       return {Way::kNothing, 0, py::str("meta")};
-    case Device::Kind::kCuda: {
+    case Device::Kind::kCuda:
       return cuda_target(index_in(device.name), device.object);
-    }
     case Device::Kind::kOther:
       break;
   }
@@ -257,9 +253,7 @@ void load_requests(std::span<Request> requests, const Target& target, py::handle
   void* const stream = current_stream(target);
   const Load::Progress report = progress_of(progress);
   const GilRelease release;
-  const safetensors::Device device =
-      target.way == Way::kCuda ? safetensors::Device::cuda(target.index) : safetensors::Device();
-  Load load(device, std::move(sources), {.threads = threads});
+  Load load(engine_device(target), std::move(sources), {.threads = threads});
   load.add(tensors, stream);
   load.finish();
   load.wait(python_interrupt(), report);

@@ -1,6 +1,7 @@
 """Tensors on a CUDA device, by the engine and a driver that is none; see fake_cuda."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -328,6 +329,44 @@ def test_switched_off(cuda, path):
     """SAFETENSORS_CUDA_ENGINE=off leaves CUDA to torch, which has none here."""
     env = {**os.environ, "SAFETENSORS_CUDA_ENGINE": "off"}
     assert children.run(OFF, path, env=env).split()[-4:] == ["copies", "0", "inits", "0"]
+
+
+AMD = """
+import sys
+import fake_cuda
+fake = fake_cuda.FakeCuda(fake_cuda.library())
+fake.install()
+import torch
+from safetensors import _core, safe_open
+from safetensors.torch import load_file
+torch.version.hip = "6.0"
+_core._use_cuda_driver("/nowhere/libcuda.so.1")
+path = sys.argv[1]
+wanted = load_file(path)
+found = load_file(path, device="cuda:1")
+with safe_open(path, "pt", device="cuda") as f, f.prefetch() as loader:
+    taken = dict(loader)
+    part = f.get_slice("half")[3:5]
+assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+assert all(torch.equal(taken[name], wanted[name]) for name in wanted)
+assert torch.equal(part, wanted["half"][3:5])
+copied = fake.stat(fake_cuda.COPIED_BYTES)
+assert copied == 2 * sum(t.nbytes for t in wanted.values()) + part.nbytes, copied
+"""
+
+
+def test_amds_runtime_where_it_is_asked_for(cuda, path, tmp_path):
+    """SAFETENSORS_CUDA_ENGINE=on: by its functions alone, with no CUDA driver there."""
+    runtime = pathlib.Path(fake_cuda.library()).with_name("libfakehip.so")
+    if not runtime.exists():
+        pytest.skip("the fake of AMD's runtime is not built (cmake --build --preset dev)")
+    (tmp_path / "libamdhip64.so").symlink_to(runtime)
+    env = {
+        **os.environ,
+        "SAFETENSORS_CUDA_ENGINE": "on",
+        "LD_LIBRARY_PATH": str(tmp_path),
+    }
+    children.run(AMD, path, env=env)
 
 
 def test_nothing_is_linked():
