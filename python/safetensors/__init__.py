@@ -60,4 +60,10 @@ def __getattr__(name: str) -> "Any":
         import importlib
 
         return importlib.import_module("._safetensors_rust", __name__)
+    if name.startswith("Safetensor"):
+        from . import _core, _errors
+
+        found = _errors.class_named(name, "Safetensor", _core._error_class)
+        if found is not None:
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,6 +26,8 @@ __build__: Dict[str, Any]
 
 class SafetensorError(Exception): ...
 
+def _error_class(base: Type[Exception]) -> Type[SafetensorError]: ...
+
 @final
 class TensorMeta:
     @property

@@ -1,5 +1,5 @@
 from os import PathLike
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 class WeightsError(ValueError):
     code: str
@@ -8,6 +8,8 @@ class WeightsError(ValueError):
     offset: int
 
 class UnknownTensorError(WeightsError, KeyError): ...
+
+def _error_class(base: Type[Exception]) -> Type[WeightsError]: ...
 
 class Buffer:
     @property

@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-from safetensors import _weights
+from safetensors import _errors, _weights
 from safetensors._weights import UnknownTensorError, WeightsError, detect_format
 
 if TYPE_CHECKING:
@@ -40,6 +40,16 @@ __all__ = [
     "detect_format",
     "open_weights",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    found = None
+    if name.startswith("Weights"):
+        found = _errors.class_named(name, "Weights", _weights._error_class)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
 
 PathType = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 

@@ -1,8 +1,9 @@
 #include "errors.hpp"
 
-#include <pybind11/gil_safe_call_once.h>
-
 #include <cerrno>
+
+#include "define.hpp"
+#include "error_classes.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -12,34 +13,9 @@ constexpr const char* kErrorName = "safetensors._safetensors_rust.SafetensorErro
 
 PyObject* error_class = nullptr;  // set once while the module is made, never freed
 
-py::dict& classes_of_both() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::dict> storage;
-  return storage.call_once_and_store_result([] { return py::dict(); }).get_stored();
-}
-
 /// The class that is both SafetensorError and `base`.
 py::object class_of_both(py::handle base) {
-  py::dict& classes = classes_of_both();
-  if (PyObject* const found = PyDict_GetItemWithError(classes.ptr(), base.ptr())) {
-    return py::reinterpret_borrow<py::object>(found);
-  }
-  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-  py::dict body;
-  body["__module__"] = "safetensors";
-  body["__doc__"] =
-      "A SafetensorError that is a " + py::cast<std::string>(base.attr("__name__")) + " too.";
-  py::object made = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&PyType_Type))(
-      "Safetensor" + py::cast<std::string>(base.attr("__name__")),
-      py::make_tuple(py::handle(error_class), base), body);
-  PyObject* const kept = PyDict_SetDefault(classes.ptr(), base.ptr(), made.ptr());
-  if (kept == nullptr) throw py::error_already_set();
-  return py::reinterpret_borrow<py::object>(kept);
-}
-
-/// The subclass of OSError that Python has for an error number.
-py::object os_error_class(int os_error) {
-  const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(os_error, "");
-  return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
+  return combined_class(error_class, base, "Safetensor", "safetensors");
 }
 
 void set_error(py::handle type, std::string_view message, int os_error) {
@@ -100,6 +76,8 @@ void register_errors(py::module_& module) {
       kErrorName, "What is wrong with a file, a tensor or an argument.", PyExc_Exception, nullptr);
   if (error_class == nullptr) throw py::error_already_set();
   module.add_object("SafetensorError", py::handle(error_class));
+  define(
+      module, "_error_class", [](py::handle base) { return class_of_both(base); }, py::arg("base"));
   py::register_local_exception_translator(&translate);
 }
 

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "define.hpp"
+#include "error_classes.hpp"
 #include "safetensors/weights/error.hpp"
 
 namespace safetensors::python {
@@ -12,7 +14,6 @@ constexpr const char* kDoc =
     "`code` says what went wrong in a word (as \"quant_mismatch\"), `path` is the file, `subject` "
     "the tensor or key at fault, and `offset` the byte where it was seen (0: none).";
 constexpr const char* kUnknownDoc = "There is no tensor of that name.";
-constexpr const char* kSystemDoc = "A WeightsError that is an error of the system too.";
 
 PyObject* error_class = nullptr;    // set once while the module is made, never freed
 PyObject* unknown_class = nullptr;  // the same
@@ -25,14 +26,9 @@ py::object new_class(const char* name, const char* doc, const py::object& bases,
   return made;
 }
 
-/// A class that is WeightsError and the OSError of that number, which programs catch for missing
-/// files.
-py::object system_class(int os_error) {
-  const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(os_error, "");
-  const py::object base =
-      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
-  return new_class("safetensors.weights.WeightsOSError", kSystemDoc,
-                   py::make_tuple(py::handle(error_class), base), py::dict());
+/// The class that is both WeightsError and `base`, which programs catch for missing files.
+py::object class_of_both(py::handle base) {
+  return combined_class(error_class, base, "Weights", "safetensors.weights");
 }
 
 void set_error(const weights::Error& error) {
@@ -40,7 +36,7 @@ void set_error(const weights::Error& error) {
   if (error.code() == weights::Errc::unknown_tensor) {
     type = py::reinterpret_borrow<py::object>(unknown_class);
   } else if (error.os_error() != 0) {
-    type = system_class(error.os_error());
+    type = class_of_both(os_error_class(error.os_error()));
   }
   const py::object raised = type(to_str(error.what()));
   raised.attr("code") = to_str(name(error.code()));
@@ -82,6 +78,8 @@ void register_weights_errors(py::module_& module) {
   module.attr("UnknownTensorError") = unknown;
   error_class = error.inc_ref().ptr();
   unknown_class = unknown.inc_ref().ptr();
+  define(
+      module, "_error_class", [](py::handle base) { return class_of_both(base); }, py::arg("base"));
   py::register_local_exception_translator(translate);
 }
 

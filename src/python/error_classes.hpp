@@ -1,0 +1,17 @@
+// Exception classes that are an error of this package and one of Python's at once.
+#pragma once
+
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// The subclass of OSError that Python has for an error number.
+[[nodiscard]] py::object os_error_class(int os_error);
+
+/// The class that is both `error`, named "<prefix>Error", and `base`: "<prefix>IndexError" for
+/// IndexError. Made once for each base. pickle looks it up by that name in `module`, which has
+/// to know it (`safetensors._errors`).
+[[nodiscard]] py::object combined_class(py::handle error, py::handle base, std::string_view prefix,
+                                        const char* module);
+
+}  // namespace safetensors::python
