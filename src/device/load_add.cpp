@@ -115,8 +115,7 @@ Load::Index LoadState::take_on(Plan& made, std::span<const LoadTensor> tensors, 
   const Queued queued{&batch, 0, batch.chunk_count()};
   if (queued.end != 0 && is_first) queue_.push_front(queued);
   if (queued.end != 0 && !is_first) queue_.push_back(queued);
-  work_.notify_all();
-  change_.notify_all();
+  notify_all();
   return batch.first;
 }
 

@@ -23,12 +23,21 @@ constexpr unsigned kFewestSlowReaders = 8;
 constexpr unsigned kFewestOnNode = 4;
 constexpr unsigned kMostSlowReaders = 16;
 
+/// Asked once for a load: the system may have to count the pages that it has in memory.
+std::vector<bool> which_are_slow(std::span<const std::shared_ptr<const ByteSource>> sources) {
+  std::vector<bool> are_slow;
+  are_slow.reserve(sources.size());
+  for (const auto& source : sources) are_slow.push_back(source->concurrency() != 0);
+  return are_slow;
+}
+
 }  // namespace
 
 LoadState::LoadState(Context* context, std::vector<std::shared_ptr<const ByteSource>> sources,
                      const LoadOptions& options)
     : context_(context),
       sources_(std::move(sources)),
+      is_slow_(which_are_slow(sources_)),
       config_(load_config()),
       threads_wanted_(options.threads),
       generation_(io::fork_generation()) {}
@@ -50,8 +59,13 @@ bool LoadState::is_own() const noexcept { return generation_ == io::fork_generat
 void LoadState::finish() {
   const std::lock_guard lock(mutex_);
   is_finished_ = true;
+  notify_all();
+}
+
+void LoadState::notify_all() noexcept {
   work_.notify_all();
   change_.notify_all();
+  end_.notify_all();
 }
 
 std::optional<Claim> LoadState::try_claim() {
@@ -90,6 +104,7 @@ void LoadState::landed(const Claim& claim) {
   --chunks_left_;
   done_nbytes_ += nbytes;
   change_.notify_all();
+  if (chunks_left_ == 0) end_.notify_all();
 }
 
 std::string LoadState::names_of(const Claim& claim) const {
@@ -125,8 +140,7 @@ void LoadState::fail_with(std::exception_ptr error, const Claim* claim) noexcept
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = std::move(error);
   is_stopping_ = true;
-  work_.notify_all();
-  change_.notify_all();
+  notify_all();
 }
 
 unsigned LoadState::readers_wanted() const {
@@ -134,8 +148,7 @@ unsigned LoadState::readers_wanted() const {
   for (const Queued& queued : queue_) chunks += queued.end - queued.next;
   unsigned wanted = threads_wanted_ != 0 ? threads_wanted_ : config_.threads;
   if (wanted == 0) {
-    const bool is_slow = std::any_of(sources_.begin(), sources_.end(),
-                                     [](const auto& source) { return source->concurrency() != 0; });
+    const bool is_slow = std::find(is_slow_.begin(), is_slow_.end(), true) != is_slow_.end();
     const unsigned cores = io::processor_count();
     wanted = is_slow ? std::clamp(cores, kFewestSlowReaders, kMostSlowReaders)
                      : std::min(cores, kMostReaders);
@@ -212,23 +225,23 @@ void LoadState::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
-    work_.notify_all();
-    change_.notify_all();
+    notify_all();
   }
   join();
 }
 
-std::unique_lock<std::mutex> LoadState::wait_until(const std::function<bool()>& is_so,
+std::unique_lock<std::mutex> LoadState::wait_until(std::condition_variable& change,
+                                                   const std::function<bool()>& is_so,
                                                    const Interrupt& interrupt) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
   // By the clock and not by how a wait ended: a busy load notifies all the time.
   for (Clock::time_point next = Clock::now() + kLookAfter; !is_so();) {
     if (!interrupt) {
-      change_.wait(lock);
+      change.wait(lock);
       continue;
     }
-    change_.wait_until(lock, next);
+    change.wait_until(lock, next);
     if (Clock::now() < next) continue;
     lock.unlock();
     interrupt();
@@ -264,7 +277,7 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
       io::InterruptTimer timer(report);
       read(0, [&] { timer.poll(); });
     } else {
-      (void)wait_until([&] { return is_all_landed() || is_stopping_; }, report);
+      (void)wait_until(end_, [&] { return is_all_landed() || is_stopping_; }, report);
     }
   } catch (...) {
     stop();
@@ -286,7 +299,8 @@ bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
     }
   }
   need_threads();
-  const auto lock = wait_until([&] { return parts_left_[tensor] == 0 || is_stopping_; }, interrupt);
+  const auto lock =
+      wait_until(change_, [&] { return parts_left_[tensor] == 0 || is_stopping_; }, interrupt);
   if (parts_left_[tensor] == 0) return true;
   if (error_) std::rethrow_exception(error_);
   return false;
@@ -295,7 +309,8 @@ bool LoadState::wait_for(Load::Index tensor, const Interrupt& interrupt) {
 std::optional<Load::Index> LoadState::next_ready(const Interrupt& interrupt) {
   need_threads();
   const auto lock = wait_until(
-      [&] { return !ready_.empty() || is_stopping_ || handed_out_ == names_.size(); }, interrupt);
+      change_, [&] { return !ready_.empty() || is_stopping_ || handed_out_ == names_.size(); },
+      interrupt);
   if (!ready_.empty()) {
     const Load::Index tensor = ready_.front();
     ready_.pop_front();

@@ -102,6 +102,8 @@ class LoadState {
   [[nodiscard]] Context* context() const noexcept { return context_; }
   [[nodiscard]] const LoadConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ByteSource& source(std::uint32_t number) const { return *sources_[number]; }
+  /// Whether reading it means waiting, and not copying memory.
+  [[nodiscard]] bool is_slow(std::uint32_t source) const { return is_slow_[source]; }
   [[nodiscard]] bool is_stopping() const noexcept { return is_stopping_; }
   /// The next chunk, if there is one at once and the load is not to stop.
   [[nodiscard]] std::optional<Claim> try_claim();
@@ -133,20 +135,25 @@ class LoadState {
   void join() noexcept;
   /// Waits until `is_so`, and lets `interrupt` look after signals meanwhile. It is so as long as
   /// the lock on `mutex_` is held.
-  [[nodiscard]] std::unique_lock<std::mutex> wait_until(const std::function<bool()>& is_so,
+  [[nodiscard]] std::unique_lock<std::mutex> wait_until(std::condition_variable& change,
+                                                        const std::function<bool()>& is_so,
                                                         const Interrupt& interrupt);
+  /// Whoever waits looks again.
+  void notify_all() noexcept;
   [[nodiscard]] std::string names_of(const Claim& claim) const;
   [[nodiscard]] bool is_all_landed() const noexcept { return is_finished_ && chunks_left_ == 0; }
 
   Context* const context_;
   const std::vector<std::shared_ptr<const ByteSource>> sources_;
+  const std::vector<bool> is_slow_;
   const LoadConfig config_;
   const unsigned threads_wanted_;
   const std::uint64_t generation_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;                // readers wait for chunks
-  std::condition_variable change_;              // others wait for what readers do
+  std::condition_variable change_;              // others wait for tensors
+  std::condition_variable end_;                 // and for all of them
   std::deque<std::unique_ptr<Batch>> batches_;  // all of them, until the load is gone
   struct Queued {
     const Batch* batch;

@@ -1,7 +1,9 @@
 #include "device/reader.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "device/staging.hpp"
@@ -10,7 +12,7 @@
 namespace safetensors::device {
 namespace {
 
-// Of the host: longer pieces are read to where they belong, shorter ones together.
+// Of the host: longer parts are read to where they belong, shorter neighbours together.
 constexpr std::uint64_t kLongPiece = std::uint64_t{256} << 10;
 
 /// Bytes of the chunk, end to end.
@@ -190,31 +192,60 @@ std::span<std::byte> memory_of(const io::Part& part) noexcept {
   return {static_cast<std::byte*>(pointer_of(part.to)), static_cast<std::size_t>(part.nbytes)};
 }
 
-void read_to_host(const LoadState& load, const Claim& claim, Buffer& scratch) {
-  const io::Chunk* const chunk = claim.chunk();
-  if (chunk == nullptr) {
-    claim.for_each_part(
-        [&](const io::Part& part, std::uint32_t) { read_chunk(load, claim, memory_of(part)); });
-    return;
-  }
-  bool has_short = false;
-  claim.for_each_part(
-      [&](const io::Part& part, std::uint32_t) { has_short |= part.nbytes < kLongPiece; });
-  const bool is_one = chunk->last_piece - chunk->first_piece == 1;
-  const bool is_together = has_short && !is_one;
-  if (is_together) {
-    if (scratch.size() < chunk->nbytes) scratch = Buffer(static_cast<std::size_t>(chunk->nbytes));
-    read_chunk(load, claim, scratch.bytes().first(static_cast<std::size_t>(chunk->nbytes)));
-  }
-  claim.for_each_part([&](const io::Part& part, std::uint32_t) {
-    const std::span<std::byte> to = memory_of(part);
-    if (is_together) {
-      std::memcpy(to.data(), scratch.data() + part.from, to.size());
-    } else {
-      load.source(chunk->source).read_at(chunk->offset + part.from, to);
+/// Reads chunks to where they belong.
+class HostReader {
+ public:
+  explicit HostReader(const LoadState& load) : load_(load) {}
+
+  void read(const Claim& claim) {
+    const io::Chunk* const chunk = claim.chunk();
+    if (chunk == nullptr) {
+      claim.for_each_part(
+          [&](const io::Part& part, std::uint32_t) { read_chunk(load_, claim, memory_of(part)); });
+      return;
     }
-  });
-}
+    const ByteSource& source = load_.source(chunk->source);
+    const bool is_slow = load_.is_slow(chunk->source);  // then one read is better than two
+    claim.for_each_part([&](const io::Part& part, std::uint32_t) {
+      if (part.nbytes >= kLongPiece && !is_slow) {
+        read_together(source, *chunk, is_slow);
+        source.read_at(chunk->offset + part.from, memory_of(part));
+      } else {
+        together_.push_back(part);
+      }
+    });
+    read_together(source, *chunk, is_slow);
+  }
+
+ private:
+  /// By one read, and copies where they are several.
+  void read_together(const ByteSource& source, const io::Chunk& chunk, bool is_slow) {
+    const std::vector<io::Part> parts = std::exchange(together_, {});
+    if (parts.empty()) return;
+    if (parts.size() == 1) {
+      source.read_at(chunk.offset + parts[0].from, memory_of(parts[0]));
+      return;
+    }
+    std::uint64_t begin = 0;
+    std::uint64_t end = chunk.nbytes;  // whole blocks, for reads past the page cache
+    if (!is_slow) {
+      begin = parts.front().from;
+      end = 0;
+      for (const io::Part& part : parts) end = std::max(end, part.from + part.nbytes);
+    }
+    const auto nbytes = static_cast<std::size_t>(end - begin);
+    if (scratch_.size() < nbytes) scratch_ = Buffer(nbytes);
+    source.read_at(chunk.offset + begin, scratch_.bytes().first(nbytes));
+    for (const io::Part& part : parts) {
+      const std::span<std::byte> to = memory_of(part);
+      std::memcpy(to.data(), scratch_.data() + (part.from - begin), to.size());
+    }
+  }
+
+  const LoadState& load_;
+  Buffer scratch_;
+  std::vector<io::Part> together_;  // that no read has brought yet
+};
 
 }  // namespace
 
@@ -223,7 +254,7 @@ void read_for_device(LoadState& load, unsigned number, const std::function<void(
 }
 
 void read_for_host(LoadState& load, const std::function<void()>& between) {
-  Buffer scratch;
+  HostReader reader(load);
   while (true) {
     between();
     const std::optional<Claim> claim = load.try_claim();
@@ -232,7 +263,7 @@ void read_for_host(LoadState& load, const std::function<void()>& between) {
       continue;
     }
     try {
-      read_to_host(load, *claim, scratch);
+      reader.read(*claim);
     } catch (...) {
       load.fail_with(std::current_exception(), &*claim);
       throw;

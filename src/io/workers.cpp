@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "io/process.hpp"
+
 namespace safetensors::io {
 namespace {
 
@@ -71,9 +73,8 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
                   const std::function<void(std::size_t)>& task, const Interrupt& interrupt,
                   unsigned threads_wanted) {
   io::InterruptTimer timer(interrupt);
-  // Asked once: it may read a file each time.
-  static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  const unsigned most = threads_wanted == 0 ? std::min(cores, io::kMostThreads) : threads_wanted;
+  const unsigned most =
+      threads_wanted == 0 ? std::min(io::processor_count(), io::kMostThreads) : threads_wanted;
   const std::size_t threads = nbytes < io::kParallelFrom ? 1 : std::min<std::size_t>(count, most);
   if (threads <= 1) {
     for (std::size_t i = 0; i < count; ++i) {

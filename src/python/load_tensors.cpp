@@ -24,8 +24,6 @@ constexpr std::uint64_t kBlock = 512;
 constexpr std::uint64_t kLargeTensor = std::uint64_t{1} << 20;
 // Fewer tensors gain nothing from a segment that is there before.
 constexpr std::size_t kManyTensors = 8;
-// Below this a tensor has memory that others had before it.
-constexpr std::uint64_t kHugePagesFrom = std::uint64_t{4} << 20;
 
 /// Names for calls, made once.
 struct Names {
@@ -77,6 +75,13 @@ std::uint64_t address_of(py::handle tensor) {
     throw py::error_already_set();
   }
   return value;
+}
+
+void make_host_tensor(Request& request) {
+  auto memory = std::make_shared<const Buffer>(static_cast<std::size_t>(request.nbytes));
+  const std::span<std::byte> bytes = memory->bytes();
+  request.address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  request.tensor = to_torch(request.info->dtype, request.shape, bytes, std::move(memory));
 }
 
 py::object make_tensor(const py::object& empty, const Request& request, const Target& target) {
@@ -199,11 +204,10 @@ void make_tensors(std::span<Request> requests, const Target& target) {
   const GcPause pause;
   for (Request& request : requests) {
     if (request.tensor) continue;
-    request.tensor = make_tensor(empty, request, target);
-    if (target.way == Way::kHost && request.nbytes >= kHugePagesFrom) {
-      const auto address = static_cast<std::uintptr_t>(address_of(request.tensor));
-      advise_huge_pages(
-          {reinterpret_cast<std::byte*>(address), static_cast<std::size_t>(request.nbytes)});
+    if (target.way == Way::kHost) {
+      make_host_tensor(request);
+    } else {
+      request.tensor = make_tensor(empty, request, target);
     }
   }
 }
@@ -215,11 +219,15 @@ void* current_stream(const Target& target) {
 }
 
 LoadTensor load_tensor_of(const Request& request, std::uint32_t source) {
+  std::uint64_t to = 0;
+  if (request.nbytes != 0) {
+    to = request.address != 0 ? request.address : address_of(request.tensor);
+  }
   return {.name = request.info->name,
           .source = source,
           .offset = request.file->file().position(*request.info),
           .nbytes = request.nbytes,
-          .to = request.nbytes == 0 ? 0 : address_of(request.tensor),
+          .to = to,
           .runs = request.runs};
 }
 

@@ -16,7 +16,8 @@ struct Request {
   std::optional<ByteRuns> runs;     ///< of a part
   std::vector<std::int64_t> shape;  ///< torch's, of what is asked for
   std::uint64_t nbytes = 0;
-  py::object tensor;  ///< where it goes; empty: one is made
+  py::object tensor;          ///< where it goes; empty: one is made
+  std::uint64_t address = 0;  ///< of its memory; 0: the tensor is asked
 };
 
 /// `index` is None or an expression of integers, slices, "..." and None. Raises SafetensorError for
@@ -50,9 +51,9 @@ struct Target {
 /// The engine's device, by the host's or the CUDA way.
 [[nodiscard]] safetensors::Device engine_device(const Target& target);
 
-/// Makes the tensors that are not there, by torch on the target's device, and warms its memory
-/// first. Raises SafetensorError while a graph is being captured, and what torch raises when memory
-/// runs out.
+/// Makes the tensors that are not there: of memory of ours on the CPU, as get_tensor() does; else
+/// by torch on the target's device, whose memory is warmed first. Raises SafetensorError while a
+/// graph is being captured, MemoryError, and what torch raises when memory runs out.
 void make_tensors(std::span<Request> requests, const Target& target);
 
 /// The current stream of torch's for the device; nullptr but for CUDA.

@@ -142,11 +142,12 @@ py::object import_by_capsule(std::span<std::byte> bytes, std::span<const std::in
 }
 
 /// For types that this torch does not take by DLPack: as bytes, then viewed as the type.
-py::object import_as_bytes(const TensorView& view, std::span<const std::int64_t> shape) {
-  const std::int64_t nbytes = static_cast<std::int64_t>(view.nbytes());
+py::object import_as_bytes(std::span<std::byte> bytes, std::span<const std::int64_t> shape,
+                           Dtype dtype, std::shared_ptr<const void> owner) {
+  const auto nbytes = static_cast<std::int64_t>(bytes.size());
   py::object tensor =
-      import_by_capsule(view.writable_bytes(), {&nbytes, 1}, {dlpack::kUInt, 8, 1}, view.owner());
-  tensor = tensor.attr("view")(torch_dtype(view.dtype));
+      import_by_capsule(bytes, {&nbytes, 1}, {dlpack::kUInt, 8, 1}, std::move(owner));
+  tensor = tensor.attr("view")(torch_dtype(dtype));
   py::tuple dims(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
   return tensor.attr("view")(dims);
@@ -230,22 +231,26 @@ std::vector<std::int64_t> torch_shape(Dtype dtype, std::span<const std::uint64_t
   return result;
 }
 
-py::object to_torch(const TensorView& stored) {
+py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape, std::span<std::byte> bytes,
+                    std::shared_ptr<const void> owner) {
   const Torch& torch_state = torch();
-  const dlpack::DataType type = torch_type(stored.dtype).dlpack;
-  if (!torch_state.dtypes[static_cast<std::size_t>(stored.dtype)]) (void)torch_dtype(stored.dtype);
-  const TensorView view = in_native_order(stored);
-  const std::vector<std::int64_t> shape = torch_shape(view.dtype, view.shape);
+  const dlpack::DataType type = torch_type(dtype).dlpack;
+  if (!torch_state.dtypes[static_cast<std::size_t>(dtype)]) (void)torch_dtype(dtype);
   if (torch_state.exchange != nullptr && may_use_exchange.load(std::memory_order_relaxed)) {
-    return import_by_exchange(*torch_state.exchange, view.writable_bytes(), shape, type,
-                              view.owner());
+    return import_by_exchange(*torch_state.exchange, bytes, shape, type, std::move(owner));
   }
-  if (type.code > dlpack::kBool) return import_as_bytes(view, shape);
+  if (type.code > dlpack::kBool) return import_as_bytes(bytes, shape, dtype, std::move(owner));
   try {
-    return import_by_capsule(view.writable_bytes(), shape, type, view.owner());
+    return import_by_capsule(bytes, shape, type, owner);
   } catch (py::error_already_set&) {  // an older torch: fewer unsigned types
-    return import_as_bytes(view, shape);
+    return import_as_bytes(bytes, shape, dtype, std::move(owner));
   }
+}
+
+py::object to_torch(const TensorView& stored) {
+  const TensorView view = in_native_order(stored);
+  return to_torch(view.dtype, torch_shape(view.dtype, view.shape), view.writable_bytes(),
+                  view.owner());
 }
 
 py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const Device& device) {

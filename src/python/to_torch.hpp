@@ -14,6 +14,9 @@ void import_torch();
 /// A CPU tensor over the view's bytes, which it keeps; its storage is exactly those bytes.
 /// Raises SafetensorError when torch has no such type.
 [[nodiscard]] py::object to_torch(const TensorView& view);
+/// Likewise over bytes in the machine's own order, of torch's shape (see torch_shape).
+[[nodiscard]] py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape,
+                                  std::span<std::byte> bytes, std::shared_ptr<const void> owner);
 
 /// torch's dtype object. Raises SafetensorError when torch has no such type.
 [[nodiscard]] py::object torch_dtype(Dtype dtype);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "faults.hpp"
+#include "io/process.hpp"
 #include "safetensors/safe_open.hpp"
 
 using faults::Call;
@@ -82,6 +83,7 @@ std::string expected_verdict(const Plan& plan, const Call& call) {
 /// Runs `work` with each of its calls failing in each way.
 void check_all(const test::fs::path& path, const std::function<std::string()>& work) {
   const std::size_t descriptors = test::open_descriptors();
+  (void)safetensors::io::processor_count();  // asks the system once, and does without an answer
   const auto [calls, clean] = faults::run({}, work);
   REQUIRE(clean.verdict == "ok");
   std::set<Kind> kinds;

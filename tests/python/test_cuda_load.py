@@ -179,7 +179,8 @@ def test_copies_follow_the_work_that_is_queued(cuda, path):
 def test_a_driver_that_refuses(cuda, path, function, code):
     """One error that names the function and the code; the next load works."""
     cuda.fault(function, 0, code)
-    name = function.removesuffix("_v2")
+    # A device that died refuses everything: another reader may come first, with another call.
+    name = "cu" if code == 719 else function.removesuffix("_v2")
     with pytest.raises(SafetensorError, match=rf"\({code}\) in {name}"):
         load_file(path, device="cuda")
     cuda.clear()
