@@ -1,6 +1,7 @@
 // Buffers that were built, kept for those who ask again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,7 +43,15 @@ class BufferCache {
 
   const std::size_t capacity_;
   mutable std::mutex mutex_;
-  std::map<Key, Entry> entries_;
+  /// What a < b should mean. In libstdc++ 12 the vectors' own operator compares single bytes of
+  /// unsigned numbers on big-endian machines, and takes different keys for one.
+  struct Before {
+    bool operator()(const Key& a, const Key& b) const noexcept {
+      return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+    }
+  };
+
+  std::map<Key, Entry, Before> entries_;
   std::list<Key> used_;  ///< last used first
   CacheStats stats_;
   std::uint64_t builds_ = 0;
