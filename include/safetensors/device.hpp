@@ -157,13 +157,22 @@ class SAFETENSORS_API Load {
   /// destroy it, which does nothing, and no more.
   [[nodiscard]] bool is_own() const noexcept;
 
-  /// Bytes that have landed.
+  /// Bytes that have landed, and bytes that were added.
   [[nodiscard]] std::uint64_t done_nbytes() const noexcept;
+  [[nodiscard]] std::uint64_t total_nbytes() const noexcept;
   /// Threads that were started.
   [[nodiscard]] unsigned thread_count() const noexcept;
 
  private:
+  friend SAFETENSORS_API void wait_all(std::span<Load* const> loads, const Interrupt& interrupt,
+                                       const Progress& progress);
   device::LoadState* state_;
 };
+
+/// wait() for several loads at once, as of several devices: they run side by side, and those that
+/// were not started share the readers that one would have. The first that fails or is stopped stops
+/// the others. Progress is that of all together.
+SAFETENSORS_API void wait_all(std::span<Load* const> loads, const Interrupt& interrupt = {},
+                              const Load::Progress& progress = {});
 
 }  // namespace safetensors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import itertools
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import (
@@ -182,7 +183,8 @@ def _in_turn(
                 break
             count += 1
         batch, names = names[:count], names[count:]
-        tensors = _core._load_tensors([(handle, name, None, None) for name in batch], device)
+        requests = [(handle, name, None, None) for name in batch]
+        (tensors,) = _core._load_groups([(device, requests)])
         pairs = list(zip(batch, tensors, strict=True))[::-1]
         del tensors
         while pairs:  # nothing here keeps what was handed out
@@ -321,14 +323,17 @@ def _load(
     by_device: Dict[str, List[Wanted]], backend: str, count: Count
 ) -> Dict[str, torch.Tensor]:
     loaded: Dict[str, torch.Tensor] = {}
+    copied: List[Wanted] = []
+    groups = []
     for device, items in by_device.items():
         if _gives_views(device, backend):
             loaded.update(_views(items))
             count.skip(items)
         else:
-            requests = [(item.handle, item.name, item.part, None) for item in items]
-            tensors = _core._load_tensors(requests, device, progress=count.of(items))
-            loaded.update(zip((item.name for item in items), tensors, strict=True))
+            copied += items
+            groups.append((device, [(each.handle, each.name, each.part, None) for each in items]))
+    tensors = itertools.chain.from_iterable(_core._load_groups(groups, count.of(copied)))
+    loaded.update(zip((item.name for item in copied), tensors, strict=True))
     count.finish()
     return loaded
 

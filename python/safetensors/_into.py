@@ -123,11 +123,13 @@ def _write(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], count:
     by_device: Dict[str, List[Wanted]] = {}
     for item in wanted:
         by_device.setdefault(_device(tensors[item.name]), []).append(item)
-    for device, items in by_device.items():
-        requests = [(item.handle, item.name, None, tensors[item.name]) for item in items]
-        try:
-            _core._load_tensors(requests, device, progress=count.of(items))
-        finally:  # autograd does not see what is written
-            for item in items:
-                torch.autograd.graph.increment_version(tensors[item.name])
+    groups = [
+        (device, [(item.handle, item.name, None, tensors[item.name]) for item in items])
+        for device, items in by_device.items()
+    ]
+    try:
+        _core._load_groups(groups, count.of(wanted))
+    finally:  # autograd does not see what is written
+        for item in wanted:
+            torch.autograd.graph.increment_version(tensors[item.name])
     count.finish()

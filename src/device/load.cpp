@@ -1,4 +1,5 @@
 // Load and Device: what the public header says, over the inside.
+#include <algorithm>
 #include <utility>
 
 #include "device/cuda_driver.hpp"
@@ -77,6 +78,43 @@ void Load::stop() noexcept { state_->stop(); }
 
 std::uint64_t Load::done_nbytes() const noexcept { return state_->done_nbytes(); }
 
+std::uint64_t Load::total_nbytes() const noexcept { return state_->total_nbytes(); }
+
 unsigned Load::thread_count() const noexcept { return state_->thread_count(); }
+
+void wait_all(std::span<Load* const> loads, const Interrupt& interrupt,
+              const Load::Progress& progress) {
+  if (loads.size() > 1) {
+    for (Load* const load : loads) {
+      load->state_->share_readers(static_cast<unsigned>(loads.size()));
+      load->start();
+    }
+  }
+  const auto report = [&](std::uint64_t, std::uint64_t) {
+    std::uint64_t done = 0;
+    std::uint64_t total = 0;
+    for (const Load* const load : loads) {
+      total += load->total_nbytes();
+      done += load->done_nbytes();
+    }
+    progress(done, total);
+  };
+  const auto is_any_stopped = [&] {
+    return std::any_of(loads.begin(), loads.end(),
+                       [](const Load* load) { return load->is_stopped(); });
+  };
+  try {
+    for (Load* const waited : loads) {
+      const Interrupt look_after = [&] {
+        if (interrupt) interrupt();
+        if (is_any_stopped()) waited->stop();  // then it does not wait for the rest
+      };
+      waited->wait(look_after, progress ? Load::Progress(report) : Load::Progress());
+    }
+  } catch (...) {
+    for (Load* const load : loads) load->stop();
+    throw;
+  }
+}
 
 }  // namespace safetensors

@@ -56,6 +56,16 @@ LoadState::~LoadState() {
 
 bool LoadState::is_own() const noexcept { return generation_ == io::fork_generation(); }
 
+std::uint64_t LoadState::total_nbytes() const {
+  const std::lock_guard lock(mutex_);
+  return total_nbytes_;
+}
+
+void LoadState::share_readers(unsigned loads) {
+  const std::lock_guard lock(mutex_);
+  loads_at_once_ = loads;
+}
+
 void LoadState::finish() {
   const std::lock_guard lock(mutex_);
   is_finished_ = true;
@@ -152,6 +162,7 @@ unsigned LoadState::readers_wanted() const {
     const unsigned cores = io::processor_count();
     wanted = is_slow ? std::clamp(cores, kFewestSlowReaders, kMostSlowReaders)
                      : std::min(cores, kMostReaders);
+    wanted = (wanted + loads_at_once_ - 1) / loads_at_once_;
   }
   if (!is_finished_) return wanted;  // more may come
   return static_cast<unsigned>(std::clamp<std::size_t>(chunks, 1, wanted));
@@ -236,11 +247,9 @@ std::unique_lock<std::mutex> LoadState::wait_until(std::condition_variable& chan
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
   // By the clock and not by how a wait ended: a busy load notifies all the time.
-  for (Clock::time_point next = Clock::now() + kLookAfter; !is_so();) {
-    if (!interrupt) {
-      change.wait(lock);
-      continue;
-    }
+  if (!interrupt) change.wait(lock, is_so);
+  Clock::time_point next = Clock::now() + kLookAfter;
+  while (!is_so()) {
     change.wait_until(lock, next);
     if (Clock::now() < next) continue;
     lock.unlock();
@@ -260,11 +269,7 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
   const Interrupt report = [&] {
     if (interrupt) interrupt();
     if (!progress) return;
-    std::uint64_t total = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      total = total_nbytes_;
-    }
+    const std::uint64_t total = total_nbytes();
     progress(done_nbytes_, total);
   };
   try {

@@ -94,7 +94,10 @@ class LoadState {
   [[nodiscard]] std::optional<Load::Index> next_ready(const Interrupt& interrupt);
   void stop() noexcept;
   [[nodiscard]] std::uint64_t done_nbytes() const noexcept { return done_nbytes_; }
+  [[nodiscard]] std::uint64_t total_nbytes() const;
   [[nodiscard]] unsigned thread_count() const noexcept { return thread_count_; }
+  /// `loads` run at once, this one included: it starts with its share of the readers.
+  void share_readers(unsigned loads);
   /// Whether the load is this process's, and not that of one it was forked from.
   [[nodiscard]] bool is_own() const noexcept;
 
@@ -168,6 +171,7 @@ class LoadState {
   std::size_t chunks_left_ = 0;            // that have not landed
   std::exception_ptr error_;
   unsigned readers_ = 0;  // that will look at the queue again
+  unsigned loads_at_once_ = 1;
   bool is_finished_ = false;
   bool is_started_ = false;
   std::atomic<bool> is_stopping_{false};

@@ -27,7 +27,7 @@ std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
 
 constexpr std::array kMadeWhenAsked = {
     "PrefetchLoader", "io_config",     "release_staging",  "_PrefetchIterator",
-    "_load_tensors",  "_read_request", "_use_cuda_driver", "_has_cuda_driver",
+    "_load_groups",   "_read_request", "_use_cuda_driver", "_has_cuda_driver",
 };
 
 /// A tensor that the caller brought, of the size that will be written to it.
@@ -55,20 +55,93 @@ std::vector<Request> requests_of(const py::list& tuples) {
   return requests;
 }
 
-py::object load_tensors(py::handle asked, py::handle device, py::handle progress,
-                        unsigned threads) {
-  const py::list tuples(py::reinterpret_borrow<py::object>(asked));
-  const Target target = target_of(device_of(device));
-  std::vector<Request> requests = requests_of(tuples);
-  if (target.way == Way::kTorch) {
-    return torch_hooks().attr("copy_requests")(tuples, target.object, progress);
+/// What goes to one device.
+struct Group {
+  Target target;
+  py::list tuples;
+  std::vector<Request> requests;
+
+  explicit Group(py::handle asked) {
+    const auto pair = py::cast<py::tuple>(asked);
+    if (pair.size() != 2) throw py::type_error("a group is a device and its requests");
+    target = target_of(device_of(pair[0]));
+    tuples = py::list(pair[1]);
+    requests = requests_of(tuples);
   }
-  load_requests(requests, target, progress, threads);
-  py::list tensors(requests.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    PyList_SET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i), requests[i].tensor.release().ptr());
+
+  [[nodiscard]] bool is_torchs() const { return target.way == Way::kTorch; }
+  [[nodiscard]] std::uint64_t nbytes() const {
+    std::uint64_t sum = 0;
+    for (const Request& request : requests) sum += request.nbytes;
+    return sum;
   }
-  return tensors;
+  [[nodiscard]] py::list tensors() {
+    py::list list(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), requests[i].tensor.release().ptr());
+    }
+    return list;
+  }
+};
+
+/// Tells Python's function how far several loads after one another are.
+class Report {
+ public:
+  Report(py::handle function, std::uint64_t total) : function_(function), total_(total) {}
+
+  /// What the next of them is to call with its own bytes: one of the engine's, which has no GIL.
+  [[nodiscard]] Load::Progress for_engine() const {
+    if (function_.is_none()) return {};
+    return [*this](std::uint64_t done, std::uint64_t) {
+      const GilTaken gil;
+      tell(done);
+    };
+  }
+  [[nodiscard]] py::object for_torch() const {
+    if (function_.is_none()) return py::none();
+    return py::cpp_function([*this](std::uint64_t done, std::uint64_t) { tell(done); });
+  }
+  void add(std::uint64_t nbytes) noexcept { before_ += nbytes; }
+
+ private:
+  void tell(std::uint64_t done) const {
+    (void)py::reinterpret_borrow<py::object>(function_)(before_ + done, total_);
+  }
+
+  py::handle function_;  // the caller keeps it
+  std::uint64_t total_;
+  std::uint64_t before_ = 0;
+};
+
+py::list load_groups(py::handle asked, py::handle progress) {
+  std::vector<Group> groups;
+  for (const py::handle each : py::list(py::reinterpret_borrow<py::object>(asked))) {
+    groups.emplace_back(each);
+  }
+  std::uint64_t total = 0;
+  for (const Group& group : groups) total += group.nbytes();
+  Report report(progress, total);
+
+  std::vector<RequestGroup> engines;  // all at once; then torch's, one after the other
+  std::uint64_t nbytes = 0;
+  for (Group& group : groups) {
+    if (group.is_torchs()) continue;
+    engines.push_back({group.target, group.requests});
+    nbytes += group.nbytes();
+  }
+  load_requests(engines, report.for_engine());
+  report.add(nbytes);
+  py::list loaded;
+  for (Group& group : groups) {
+    if (!group.is_torchs()) {
+      loaded.append(group.tensors());
+      continue;
+    }
+    loaded.append(
+        torch_hooks().attr("copy_requests")(group.tuples, group.target.object, report.for_torch()));
+    report.add(group.nbytes());
+  }
+  return loaded;
 }
 
 void read_request(py::handle handle, py::handle name, py::handle index, std::uintptr_t address,
@@ -166,8 +239,7 @@ void register_load(py::module_& module) {
           "__iter__", [](py::object self) { return self; }, "__iter__(self, /)\n--\n\n")
       .method("__next__", &PrefetchIterator::next, "__next__(self, /)\n--\n\n");
 
-  define(module, "_load_tensors", &load_tensors, py::arg("requests"), py::arg("device"),
-         py::kw_only(), py::arg("progress") = py::none(), py::arg("threads") = 0);
+  define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
   define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),
          py::arg("index"), py::arg("address"), py::arg("nbytes"));
   define(module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),

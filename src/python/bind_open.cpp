@@ -101,7 +101,7 @@ py::object load_one(const std::shared_ptr<const OpenFile>& open_file, const Tens
   const Target target = target_of(open_file->device());
   if (target.way == Way::kTorch) return open_file->hand_out(info);
   Request request = make_request(open_file, info);
-  load_requests({&request, 1}, target, py::none(), 0);
+  load_requests({&request, 1}, target);
   return std::move(request.tensor);
 }
 
@@ -136,7 +136,7 @@ py::dict load_all(const Handle& handle, const std::shared_ptr<const OpenFile>& o
   std::vector<Request> requests;
   requests.reserve(infos.size());
   for (const TensorInfo& info : infos) requests.push_back(make_request(open_file, info));
-  load_requests(requests, target, py::none(), 0);
+  load_requests(requests, target);
   for (const Request& request : requests) add_to(dict, request.info->name, request.tensor);
   return dict;
 }

@@ -84,7 +84,7 @@ std::optional<py::object> SliceHandle::load_part(py::handle index) const {
   const Selection selection = resolve(basic->indices, info_->shape);
   Request request = make_request(file_, *info_, byte_runs(selection, info_->shape, info_->dtype),
                                  selection.shape);
-  load_requests({&request, 1}, target, py::none(), 0);
+  load_requests({&request, 1}, target);
   return std::move(request.tensor);
 }
 

@@ -110,15 +110,6 @@ void warm(std::span<const Request> requests, const Target& target, const py::mod
   if (count >= kManyTensors) hooks.attr("warm")(nbytes, target.index);
 }
 
-/// Calls Python's function, and lets Ctrl-C stop the load.
-Load::Progress progress_of(py::handle function) {
-  if (function.is_none()) return {};
-  return [function](std::uint64_t done, std::uint64_t total) {
-    const GilTaken gil;
-    (void)py::reinterpret_borrow<py::object>(function)(done, total);
-  };
-}
-
 }  // namespace
 
 Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info) {
@@ -252,19 +243,30 @@ std::vector<LoadTensor> load_tensors_of(std::span<const Request> requests,
   return tensors;
 }
 
-void load_requests(std::span<Request> requests, const Target& target, py::handle progress,
-                   unsigned threads) {
-  make_tensors(requests, target);
-  if (target.way == Way::kNothing || requests.empty()) return;
-  std::vector<std::shared_ptr<const ByteSource>> sources;
-  const std::vector<LoadTensor> tensors = load_tensors_of(requests, sources);
-  void* const stream = current_stream(target);
-  const Load::Progress report = progress_of(progress);
+void load_requests(std::span<const RequestGroup> groups, const Load::Progress& progress) {
+  for (const RequestGroup& group : groups) make_tensors(group.requests, group.target);
+  struct Planned {
+    const Target* target;
+    std::vector<std::shared_ptr<const ByteSource>> sources;
+    std::vector<LoadTensor> tensors;
+    void* stream;
+  };
+  std::vector<Planned> planned;
+  for (const auto& [target, requests] : groups) {
+    if (target.way == Way::kNothing || requests.empty()) continue;
+    Planned& plan = planned.emplace_back(Planned{&target, {}, {}, current_stream(target)});
+    plan.tensors = load_tensors_of(requests, plan.sources);
+  }
   const GilRelease release;
-  Load load(engine_device(target), std::move(sources), {.threads = threads});
-  load.add(tensors, stream);
-  load.finish();
-  load.wait(python_interrupt(), report);
+  std::vector<std::unique_ptr<Load>> loads;
+  std::vector<Load*> pointers;
+  for (Planned& plan : planned) {
+    loads.push_back(std::make_unique<Load>(engine_device(*plan.target), std::move(plan.sources)));
+    pointers.push_back(loads.back().get());
+    pointers.back()->add(plan.tensors, plan.stream);
+    pointers.back()->finish();
+  }
+  wait_all(pointers, python_interrupt(), progress);
 }
 
 }  // namespace safetensors::python

@@ -65,9 +65,17 @@ void make_tensors(std::span<Request> requests, const Target& target);
 [[nodiscard]] std::vector<LoadTensor> load_tensors_of(
     std::span<const Request> requests, std::vector<std::shared_ptr<const ByteSource>>& sources);
 
-/// Loads the requests' tensors, by the host's or the CUDA way. `progress` is None or a function of
-/// two numbers. When it raises, nothing of it is under way any more.
-void load_requests(std::span<Request> requests, const Target& target, py::handle progress,
-                   unsigned threads);
+/// What goes to one device, by any way but torch's.
+struct RequestGroup {
+  const Target& target;
+  std::span<Request> requests;
+};
+/// Loads the groups' tensors, side by side. When it raises, nothing of it is under way any more.
+void load_requests(std::span<const RequestGroup> groups, const Load::Progress& progress);
+/// Loads to one device.
+inline void load_requests(std::span<Request> requests, const Target& target) {
+  const RequestGroup group{target, requests};
+  load_requests({&group, 1}, {});
+}
 
 }  // namespace safetensors::python

@@ -32,15 +32,15 @@ def model(tensors, tmp_path_factory):
 
 @pytest.fixture
 def loads(monkeypatch):
-    """What the engine is asked for: (device, names) of each load."""
+    """What the engine is asked for each time: names by device."""
     asked = []
-    engine = _core._load_tensors
+    engine = _core._load_groups
 
-    def record(requests, device, **options):
-        asked.append((device, [name for _, name, _, _ in requests]))
-        return engine(requests, device, **options)
+    def record(groups, progress):
+        asked.append({device: [name for _, name, _, _ in requests] for device, requests in groups})
+        return engine(groups, progress)
 
-    monkeypatch.setattr(_core, "_load_tensors", record)
+    monkeypatch.setattr(_core, "_load_groups", record)
     return asked
 
 
@@ -121,7 +121,7 @@ def test_mapped_tensors_are_views(model, loads, asked):
         for name in ("layers.3.weight", "layers.5.weight"):
             place = mapped_at(tensors[name].data_ptr())
             assert (".safetensors" in place) == is_mapped
-    assert [device for device, _ in loads] == ["cpu", "cpu"]
+    assert [list(groups) for groups in loads if groups] == [["cpu"], ["cpu"]]
 
 
 def test_meta(model, tensors):
@@ -133,7 +133,7 @@ def test_meta(model, tensors):
 
 
 def test_devices_by_name_and_pattern(model, tensors, loads):
-    """A name first, then patterns in their order; one load for each device."""
+    """A name first, then patterns in their order; all devices at once."""
     places = {"layers.1?.weight": "cpu", "layers.1*": "meta", "layers.12.weight": "meta", "*": 0}
     places["*"] = torch.device("cpu")
     found = load_files(model, places, backend="pread")
@@ -142,7 +142,7 @@ def test_devices_by_name_and_pattern(model, tensors, loads):
         is_meta = number in (1, 12)
         assert tensor.is_meta == is_meta, name
         assert is_meta or sharded.same(tensor, tensors[name])
-    assert sorted(device for device, _ in loads) == ["cpu", "meta"]
+    assert [sorted(groups) for groups in loads] == [["cpu", "meta"]]
     assert list(found) == list(load_files(model))
 
 
@@ -266,6 +266,41 @@ def test_cuda_of_some_on_the_cpu(cuda, model, tensors):
     total = sum(tensor.nbytes for tensor in tensors.values())
     assert told[-1] == (total, total)
     assert told == sorted(set(told))
+
+
+def test_devices_that_load_side_by_side(cuda, model, tensors):
+    """Two of CUDA's and the CPU; one count of the bytes of all."""
+    places = {"layers.1*": "cuda:1", "layers.2.*": "cpu", "*": "cuda"}
+    told = []
+    found = load_files(model, places, backend="pread", progress=lambda *args: told.append(args))
+    sharded.check(found, tensors)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))
+
+
+def test_a_device_that_fails_beside_others(cuda, model, tensors):
+    """One error; the next load works."""
+    places = {"layers.1*": "cuda:1", "layers.2.*": "cpu", "*": "cuda"}
+    cuda.fault("cuMemcpyHtoDAsync_v2", 1, 2)
+    with pytest.raises(SafetensorError, match=r"\(2\) in cuMemcpyHtoDAsync"):
+        load_files(model, places, backend="pread")
+    cuda.clear()
+    sharded.check(load_files(model, places, backend="pread"), tensors)
+
+
+def test_devices_with_and_without_an_engine(model, tensors, monkeypatch):
+    """One after the other where torch copies; progress goes on from one to the next."""
+    fake = FakeDevice(monkeypatch)
+    places = {"layers.1*": "xpu:0", "layers.2.*": "xpu:1", "*": "cpu"}
+    told = []
+    found = load_files(model, places, backend="pread", progress=lambda *args: told.append(args))
+    sharded.check(found, tensors)
+    assert set(fake.made) == {"xpu:0", "xpu:1"}
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    assert told[-1] == (total, total)
+    assert told == sorted(set(told))
+    assert len(told) > 2
 
 
 @pytest.mark.parametrize("device", ["xpu:0", "cuda:0"])

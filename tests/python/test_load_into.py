@@ -247,16 +247,16 @@ def test_a_shard_that_is_cut_while_it_loads(model, targets, tensors, tmp_path, m
     sharded.check(targets, tensors)
 
 
-def test_one_load_for_each_device(model, targets, tensors, monkeypatch):
+def test_one_group_for_each_device(model, targets, tensors, monkeypatch):
     """Devices may be mixed: each gets its own tensors."""
     asked = []
 
-    def fake(requests, device, *, progress=None, threads=0):
-        asked.append((device, {name for _, name, _, _ in requests}))
-        assert all(str(tensor.device) == device for *_, tensor in requests)
-        return [tensor for *_, tensor in requests]
+    def fake(groups, progress):
+        for device, requests in groups:
+            asked.append((device, {name for _, name, _, _ in requests}))
+            assert all(str(tensor.device) == device for *_, tensor in requests)
 
-    monkeypatch.setattr(_core, "_load_tensors", fake)
+    monkeypatch.setattr(_core, "_load_groups", fake)
     monkeypatch.setattr("safetensors._into._address", lambda tensor: 1)
     monkeypatch.setattr("safetensors._into._check_overlaps", lambda tensors: None)
     there = {name for i, name in enumerate(targets) if i % 3 == 0}

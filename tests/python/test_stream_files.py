@@ -58,13 +58,14 @@ def test_devices_without_an_engine(model, tensors, device, budget, monkeypatch):
     if device != "meta":
         FakeDevice(monkeypatch)
     batches = []
-    engine = _core._load_tensors
+    engine = _core._load_groups
 
-    def record(requests, device, **options):
+    def record(groups):
+        ((_, requests),) = groups
         batches.append([tensors[name].nbytes for _, name, _, _ in requests])
-        return engine(requests, device, **options)
+        return engine(groups)
 
-    monkeypatch.setattr(_core, "_load_tensors", record)
+    monkeypatch.setattr(_core, "_load_groups", record)
     found = dict(stream_files(model, device, budget_bytes=budget))
     assert found.keys() == tensors.keys()
     if device == "meta":
