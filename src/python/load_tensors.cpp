@@ -110,6 +110,35 @@ void warm(std::span<const Request> requests, const Target& target, const py::mod
   if (count >= kManyTensors) hooks.attr("warm")(nbytes, target.index);
 }
 
+/// What a load is to be given, but for the files' sources, which need no GIL to open.
+struct Planned {
+  Planned(std::span<const Request> requests, const Target& device);
+
+  const Target* target;
+  void* stream;
+  std::vector<const SafeOpen*> files;  // the requests keep them
+  std::vector<LoadTensor> tensors;
+};
+
+Planned::Planned(std::span<const Request> requests, const Target& device)
+    : target(&device), stream(current_stream(device)) {
+  std::map<const OpenFile*, std::uint32_t> numbers;
+  tensors.reserve(requests.size());
+  const OpenFile* last = nullptr;
+  std::uint32_t number = 0;
+  for (const Request& request : requests) {
+    const OpenFile* const file = request.file.get();
+    if (file != last) {
+      const auto [place, is_new] =
+          numbers.try_emplace(file, static_cast<std::uint32_t>(files.size()));
+      if (is_new) files.push_back(&file->file());
+      number = place->second;
+      last = file;
+    }
+    tensors.push_back(load_tensor_of(request, number));
+  }
+}
+
 }  // namespace
 
 Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info) {
@@ -222,46 +251,20 @@ LoadTensor load_tensor_of(const Request& request, std::uint32_t source) {
           .runs = request.runs};
 }
 
-std::vector<LoadTensor> load_tensors_of(std::span<const Request> requests,
-                                        std::vector<std::shared_ptr<const ByteSource>>& sources) {
-  std::map<const OpenFile*, std::uint32_t> numbers;
-  std::vector<LoadTensor> tensors;
-  tensors.reserve(requests.size());
-  const OpenFile* last = nullptr;
-  std::uint32_t number = 0;
-  for (const Request& request : requests) {
-    const OpenFile* const file = request.file.get();
-    if (file != last) {
-      const auto [place, is_new] =
-          numbers.try_emplace(file, static_cast<std::uint32_t>(sources.size()));
-      if (is_new) sources.push_back(file->file().source());
-      number = place->second;
-      last = file;
-    }
-    tensors.push_back(load_tensor_of(request, number));
-  }
-  return tensors;
-}
-
 void load_requests(std::span<const RequestGroup> groups, const Load::Progress& progress) {
   for (const RequestGroup& group : groups) make_tensors(group.requests, group.target);
-  struct Planned {
-    const Target* target;
-    std::vector<std::shared_ptr<const ByteSource>> sources;
-    std::vector<LoadTensor> tensors;
-    void* stream;
-  };
   std::vector<Planned> planned;
   for (const auto& [target, requests] : groups) {
     if (target.way == Way::kNothing || requests.empty()) continue;
-    Planned& plan = planned.emplace_back(Planned{&target, {}, {}, current_stream(target)});
-    plan.tensors = load_tensors_of(requests, plan.sources);
+    planned.emplace_back(requests, target);
   }
   const GilRelease release;
   std::vector<std::unique_ptr<Load>> loads;
   std::vector<Load*> pointers;
-  for (Planned& plan : planned) {
-    loads.push_back(std::make_unique<Load>(engine_device(*plan.target), std::move(plan.sources)));
+  for (const Planned& plan : planned) {
+    std::vector<std::shared_ptr<const ByteSource>> sources;
+    for (const SafeOpen* const file : plan.files) sources.push_back(file->source());
+    loads.push_back(std::make_unique<Load>(engine_device(*plan.target), std::move(sources)));
     pointers.push_back(loads.back().get());
     pointers.back()->add(plan.tensors, plan.stream);
     pointers.back()->finish();

@@ -61,10 +61,6 @@ void make_tensors(std::span<Request> requests, const Target& target);
 
 /// The load's view of a request with a tensor; `source` is its file's number.
 [[nodiscard]] LoadTensor load_tensor_of(const Request& request, std::uint32_t source);
-/// Likewise of many; `sources` gets each file's source once.
-[[nodiscard]] std::vector<LoadTensor> load_tensors_of(
-    std::span<const Request> requests, std::vector<std::shared_ptr<const ByteSource>>& sources);
-
 /// What goes to one device, by any way but torch's.
 struct RequestGroup {
   const Target& target;

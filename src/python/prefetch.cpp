@@ -39,9 +39,9 @@ Live& live() {
 }
 
 std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsigned threads) {
+  const GilRelease release;
   std::vector<std::shared_ptr<const ByteSource>> sources;
   if (first != nullptr) sources.push_back(first->file->file().source());
-  const GilRelease release;
   auto load = std::make_shared<Load>(engine_device(target), std::move(sources),
                                      LoadOptions{.threads = threads});
   Live& all = live();
