@@ -10,12 +10,9 @@ files. Nothing here imports a framework.
 """
 
 from ._core import (
-    PySafeSlice,
     SafetensorError,
-    TensorMeta,
     TensorSpec,
     __version__,
-    _safe_open_handle,
     deserialize,
     safe_open,
     serialize,
@@ -27,7 +24,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _safetensors_rust
-    from ._core import PrefetchLoader, io_config, release_staging
+    from ._core import (
+        PrefetchLoader,
+        PySafeSlice,
+        TensorMeta,
+        _safe_open_handle,
+        io_config,
+        release_staging,
+    )
 
 __all__ = [
     "PrefetchLoader",
@@ -47,7 +51,18 @@ __all__ = [
 ]
 
 
-_MADE_WHEN_ASKED = ("PrefetchLoader", "io_config", "release_staging")
+_MADE_WHEN_ASKED = (
+    "PrefetchLoader",
+    "PySafeSlice",
+    "TensorMeta",
+    "_safe_open_handle",
+    "io_config",
+    "release_staging",
+)
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> "Any":

@@ -2,7 +2,6 @@
 #include <pybind11/gil_safe_call_once.h>
 #include <pybind11/stl.h>
 
-#include <array>
 #include <optional>
 
 #include "define.hpp"
@@ -24,11 +23,6 @@ std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
   }
   return file;
 }
-
-constexpr std::array kMadeWhenAsked = {
-    "PrefetchLoader", "io_config",     "release_staging",  "_PrefetchIterator",
-    "_load_groups",   "_read_request", "_use_cuda_driver", "_has_cuda_driver",
-};
 
 /// A tensor that the caller brought, of the size that will be written to it.
 py::object checked_tensor(py::handle tensor, const Request& request) {
@@ -199,6 +193,8 @@ class PrefetchIterator {
   py::object loader_;
 };
 
+}  // namespace
+
 void register_load(py::module_& module) {
   Class<PrefetchLoader>(
       module, "PrefetchLoader", py::is_final(),
@@ -264,42 +260,6 @@ void register_load(py::module_& module) {
       module, "_use_cuda_driver", [](const std::string& path) { use_cuda_driver(path.c_str()); },
       py::arg("path"));
   define(module, "_has_cuda_driver", [] { return safetensors::Device::has_cuda(); });
-}
-
-py::module_ own_module() { return py::module_::import("safetensors._core"); }
-
-/// True. Registers once, whoever asks first.
-bool is_load_registered() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<bool> storage;
-  return storage
-      .call_once_and_store_result([] {
-        py::options options;
-        options.disable_function_signatures();
-        py::module_ module = own_module();
-        register_load(module);
-        return true;
-      })
-      .get_stored();
-}
-
-/// The module's `__getattr__`: Python calls it for names that are not there (PEP 562), pybind11 for
-/// names of its own while others are registered.
-py::object attribute(py::handle name) {
-  const std::string_view text = text_of(name, "name");
-  for (const char* const made : kMadeWhenAsked) {
-    if (text != made || !is_load_registered()) continue;
-    return py::object(own_module().attr("__dict__")[name]);
-  }
-  throw py::attribute_error("module 'safetensors._core' has no attribute '" + std::string(text) +
-                            "'");
-}
-
-}  // namespace
-
-void need_load() { (void)is_load_registered(); }
-
-void define_load_when_asked(py::module_& module) {
-  define(module, "__getattr__", &attribute, py::arg("name"));
 }
 
 }  // namespace safetensors::python

@@ -203,6 +203,7 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
 }
 
 TensorMeta get_tensor_meta(const Handle& handle, py::handle name) {
+  need_slice();
   const auto open_file = handle.file();
   return TensorMeta(open_file->file().at(text_of(name, "name")));
 }
@@ -237,6 +238,7 @@ void bind_methods(Class<Handle>& cls) {
       .method(
           "get_slice",
           [](const Handle& handle, py::handle name) {
+            need_slice();
             return SliceHandle(handle.file(), text_of(name, "name"));
           },
           py::arg("name"),
@@ -304,7 +306,9 @@ void register_open(py::module_& module) {
              "file systems brings the file into the page cache first.\n\n"
              "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
   bind_methods(handle);
+}
 
+void register_file_handle(py::module_& module) {
   Class<FileHandle, Handle> file_handle(module, "_safe_open_handle", py::is_final(),
                                         "As safe_open, of a Python file object.");
   file_handle.def(py::init(&open_file_object), py::arg("f"), py::arg("framework"),

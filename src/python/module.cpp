@@ -10,14 +10,12 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   // pybind11 asks the module for this at every definition, and to be refused takes long.
   m.attr("__module__") = m.attr("__name__");
   register_errors(m);
-  register_memory(m);
-  register_slice(m);
   register_open(m);
   register_specs(m);
   register_bytes(m);
   register_save(m);
   py::delattr(m, "__module__");
-  define_load_when_asked(m);
+  define_when_asked(m);
   m.attr("__version__") = SAFETENSORS_PYTHON_VERSION;
   m.attr("__build__") = build_info();
 }

@@ -167,6 +167,7 @@ py::object unpack_f4(const TensorView& view, const std::vector<py::ssize_t>& sha
 }  // namespace
 
 py::object make_memory(std::shared_ptr<const void> owner, std::span<std::byte> bytes) {
+  need_memory();
   return py::cast(std::make_unique<Memory>(std::move(owner), bytes));
 }
 

@@ -276,7 +276,8 @@ def surface(modules):
 
     found = {}
     for module in modules:
-        members = vars(importlib.import_module(module))
+        loaded = importlib.import_module(module)
+        members = {name: getattr(loaded, name) for name in dir(loaded)}
         found[module] = {
             name: [type(member).__name__, parameters(member) if callable(member) else None]
             for name, member in members.items()
