@@ -11,7 +11,6 @@ files. Nothing here imports a framework.
 
 from ._core import (
     SafetensorError,
-    TensorSpec,
     __version__,
     deserialize,
     safe_open,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         PrefetchLoader,
         PySafeSlice,
         TensorMeta,
+        TensorSpec,
         _safe_open_handle,
         io_config,
         release_staging,
@@ -55,6 +55,7 @@ _MADE_WHEN_ASKED = (
     "PrefetchLoader",
     "PySafeSlice",
     "TensorMeta",
+    "TensorSpec",
     "_safe_open_handle",
     "io_config",
     "release_staging",

@@ -11,6 +11,7 @@ namespace safetensors::python {
 namespace {
 
 constexpr std::array kSliceNames = {"PySafeSlice", "TensorMeta"};
+constexpr std::array kSpecNames = {"TensorSpec"};
 constexpr std::array kFileNames = {"_safe_open_handle"};
 constexpr std::array kLoadNames = {
     "PrefetchLoader", "io_config",     "release_staging",  "_PrefetchIterator",
@@ -42,6 +43,8 @@ bool make(std::string_view name) {
     need_slice();
   } else if (is_among(kLoadNames)) {
     need_load();
+  } else if (is_among(kSpecNames)) {
+    need<register_specs>();
   } else if (is_among(kFileNames)) {
     need<register_file_handle>();
   } else if (is_among(kErrorNames)) {

@@ -11,7 +11,6 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   m.attr("__module__") = m.attr("__name__");
   register_errors(m);
   register_open(m);
-  register_specs(m);
   register_bytes(m);
   register_save(m);
   py::delattr(m, "__module__");

@@ -91,7 +91,6 @@ class BufferView {
 
 // One for each category, called once by the module.
 void register_errors(py::module_& module);
-void register_specs(py::module_& module);
 void register_open(py::module_& module);
 void register_bytes(py::module_& module);
 void register_save(py::module_& module);
@@ -105,6 +104,7 @@ void need_load();
 // One for each such category, called once.
 void register_memory(py::module_& module);
 void register_slice(py::module_& module);
+void register_specs(py::module_& module);
 void register_file_handle(py::module_& module);
 void register_load(py::module_& module);
 void register_error_class(py::module_& module);
