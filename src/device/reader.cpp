@@ -205,21 +205,25 @@ class HostReader {
       return;
     }
     const ByteSource& source = load_.source(chunk->source);
-    const bool is_slow = load_.is_slow(chunk->source);  // then one read is better than two
+    bool has_short = false;
+    claim.for_each_part(
+        [&](const io::Part& part, std::uint32_t) { has_short |= part.nbytes < kLongPiece; });
+    // To wait for one long read is better than to wait for a long and a short one.
+    const bool is_whole = has_short && load_.is_slow(chunk->source);
     claim.for_each_part([&](const io::Part& part, std::uint32_t) {
-      if (part.nbytes >= kLongPiece && !is_slow) {
-        read_together(source, *chunk, is_slow);
+      if (part.nbytes >= kLongPiece && !is_whole) {
+        read_together(source, *chunk, is_whole);
         source.read_at(chunk->offset + part.from, memory_of(part));
       } else {
         together_.push_back(part);
       }
     });
-    read_together(source, *chunk, is_slow);
+    read_together(source, *chunk, is_whole);
   }
 
  private:
   /// By one read, and copies where they are several.
-  void read_together(const ByteSource& source, const io::Chunk& chunk, bool is_slow) {
+  void read_together(const ByteSource& source, const io::Chunk& chunk, bool is_whole) {
     const std::vector<io::Part> parts = std::exchange(together_, {});
     if (parts.empty()) return;
     if (parts.size() == 1) {
@@ -228,7 +232,7 @@ class HostReader {
     }
     std::uint64_t begin = 0;
     std::uint64_t end = chunk.nbytes;  // whole blocks, for reads past the page cache
-    if (!is_slow) {
+    if (!is_whole) {
       begin = parts.front().from;
       end = 0;
       for (const io::Part& part : parts) end = std::max(end, part.from + part.nbytes);

@@ -65,12 +65,14 @@ class MemorySource final : public safetensors::ByteSource {
   std::chrono::microseconds delay{0};
   std::uint64_t ends_at = UINT64_MAX;  ///< reading further throws kFileChanged
   std::function<void()> on_read;       ///< called by each read
+  unsigned readers_wanted = 0;         ///< not 0: as a source that is slow
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
   [[nodiscard]] int most_readers() const { return most_readers_; }
   [[nodiscard]] std::uint64_t nbytes_read() const { return nbytes_read_; }
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return bytes_.size(); }
+  [[nodiscard]] unsigned concurrency() const noexcept override { return readers_wanted; }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
     const int now = ++readers_;
     for (int most = most_readers_; most < now && !most_readers_.compare_exchange_weak(most, now);) {

@@ -75,6 +75,31 @@ TEST_CASE("to this machine's memory the same, without a driver's help") {
   CHECK(fakecuda_calls("cuMemcpyHtoDAsync_v2") == 0);
 }
 
+TEST_CASE("to this machine's memory, short tensors among long ones") {
+  constexpr std::uint64_t kLong = 300'000;
+  for (const unsigned readers : {0U, 8U}) {
+    CAPTURE(readers);
+    const auto source = std::make_shared<MemorySource>(4'000'000);
+    source->readers_wanted = readers;
+    int reads = 0;
+    source->on_read = [&] { ++reads; };
+    Wanted wanted(source);
+    std::uint64_t at = 5;
+    for (const std::uint64_t nbytes : {kLong, std::uint64_t{10}, std::uint64_t{20}, kLong, kLong,
+                                       std::uint64_t{30}, std::uint64_t{0}, kLong}) {
+      wanted.add(at, nbytes);
+      at += nbytes;
+    }
+    wanted.add(3'000'000, 7);
+    wanted.add(3'000'100, kLong);  // behind a gap
+    wanted.load(safetensors::Device(), 1);
+    CHECK(wanted.is_all_right());
+    // One for each chunk; else long ones straight to their places, and short neighbours by one.
+    CHECK(reads == (readers == 0 ? 8 : 2));
+    if (readers == 0) CHECK(source->nbytes_read() == wanted.nbytes());
+  }
+}
+
 TEST_CASE("random loads") {
   for (std::uint32_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
