@@ -70,10 +70,11 @@ class DeviceReader {
   /// Staging memory and events. False when there is no memory and other readers are at work: then
   /// the chunk is theirs.
   bool prepare(const Claim& claim) {
-    const std::size_t count = load_.config().slots;
-    const auto nbytes = static_cast<std::size_t>(load_.config().chunk_nbytes);
+    const LoadConfig& config = load_.config();
+    const std::size_t count = config.slots;
+    const auto nbytes = static_cast<std::size_t>(config.chunk_nbytes);
     try {
-      arena_ = take_arena(*load_.context(), count * nbytes);
+      arena_ = take_arena(*load_.context(), count * nbytes, config.staging_nbytes);
       if (arena_.size() == 0) {
         if (load_.may_retire(claim)) return false;
         arena_ = Arena(*load_.context(), count * nbytes, false);

@@ -107,9 +107,8 @@ void Arena::leak() noexcept {
   kind_ = Kind::kPageable;
 }
 
-Arena take_arena(Context& context, std::size_t nbytes) {
+Arena take_arena(Context& context, std::size_t nbytes, std::size_t most_nbytes) {
   Staging& all = staging();
-  const std::size_t most = load_config().staging_nbytes;
   std::vector<Arena> dropped;  // freed after the lock is gone
   {
     const std::lock_guard lock(all.mutex);
@@ -123,12 +122,12 @@ Arena take_arena(Context& context, std::size_t nbytes) {
       all.idle.erase(best);
       return found;
     }
-    while (!all.idle.empty() && all.nbytes + nbytes > most) {
+    while (!all.idle.empty() && all.nbytes + nbytes > most_nbytes) {
       all.nbytes -= all.idle.back().size();
       dropped.push_back(std::move(all.idle.back()));
       all.idle.pop_back();
     }
-    if (all.nbytes + nbytes > most) return {};
+    if (all.nbytes + nbytes > most_nbytes) return {};
     all.nbytes += nbytes;  // before it is there, so that others count it
   }
   dropped.clear();

@@ -51,9 +51,10 @@ class Arena {
   Kind kind_ = Kind::kPageable;
 };
 
-/// Pinned memory of `nbytes`, from what is kept if possible. None is added beyond what the process
-/// keeps (LoadConfig::staging_nbytes): then an arena of no size. Entered.
-[[nodiscard]] Arena take_arena(Context& context, std::size_t nbytes);
+/// Pinned memory of `nbytes`, from what is kept if possible. None is added beyond `most_nbytes` for
+/// the whole process (the load's own LoadConfig::staging_nbytes: to ask for the process's settings
+/// takes a lock, which a fork meanwhile would copy): then an arena of no size. Entered.
+[[nodiscard]] Arena take_arena(Context& context, std::size_t nbytes, std::size_t most_nbytes);
 /// Keeps it for the next load; frees it when it is pageable.
 void give_arena(Arena arena) noexcept;
 /// The arena is lost: it no longer counts.
