@@ -51,31 +51,21 @@ __all__ = [
 ]
 
 
-_MADE_WHEN_ASKED = (
-    "PrefetchLoader",
-    "PySafeSlice",
-    "TensorMeta",
-    "TensorSpec",
-    "_safe_open_handle",
-    "io_config",
-    "release_staging",
-)
-
-
 def __dir__() -> "list[str]":
     return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> "Any":
-    if name in _MADE_WHEN_ASKED:
-        from . import _core
-
-        return getattr(_core, name)
     # Some programs reach for it as an attribute, without importing it.
     if name == "_safetensors_rust":
         import importlib
 
         return importlib.import_module("._safetensors_rust", __name__)
+    # What is not there is made when it is asked for.
+    if name in __all__:
+        from . import _core
+
+        return getattr(_core, name)
     if name.startswith("Safetensor"):
         from . import _core, _errors
 

@@ -202,7 +202,7 @@ void register_load(py::module_& module) {
       "    with f.prefetch(device=\"cuda:0\") as loader:\n"
       "        for name, tensor in loader:\n"
       "            ...\n\n"
-      "They are torch's own tensors in memory of torch's, ready on every stream.\n"
+      "Those on a device are torch's own, in memory of torch's, and ready on every stream.\n"
       "Safe to use from many threads.")
       .method("names", &PrefetchLoader::names,
               "names(self, /)\n--\n\n"

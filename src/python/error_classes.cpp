@@ -29,7 +29,9 @@ py::object combined_class(py::handle error, py::handle base, std::string_view pr
   py::dict body;
   body["__module__"] = module;
   body["__doc__"] = "A " + std::string(prefix) + "Error that is a " + base_name + " too.";
-  body["errno"] = py::none();  // then an instance's lies where pickle takes it along
+  if (PyObject_IsSubclass(base.ptr(), PyExc_OSError) == 1) {
+    body["errno"] = py::none();  // then an instance's lies where pickle takes it along
+  }
   py::object made = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&PyType_Type))(
       std::string(prefix) + base_name, py::make_tuple(error, base), body);
   PyObject* const kept = PyDict_SetDefault(classes.ptr(), base.ptr(), made.ptr());
