@@ -22,7 +22,7 @@ enum class Kind : std::uint8_t {
   kLink,       ///< readlink
   kDuplicate,  ///< fcntl with F_DUPFD
   kMode,       ///< fchmod, fchown
-  kAttribute,  ///< getxattr, fsetxattr
+  kAttribute,  ///< getxattr, fsetxattr, fremovexattr
 };
 
 enum class Effect : std::uint8_t {

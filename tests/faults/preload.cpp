@@ -344,4 +344,10 @@ INTERPOSE int fsetxattr(int fd, const char* name, const void* from, size_t size,
   });
 }
 
+INTERPOSE int fremovexattr(int fd, const char* name) noexcept {
+  return Turn(Kind::kAttribute, fd, nullptr).run([&] {
+    return next<int (*)(int, const char*)>("fremovexattr")(fd, name);
+  });
+}
+
 }  // extern "C"

@@ -165,6 +165,10 @@ void check_after(const Bench& bench, const Scenario& scenario, const Outcome& ou
   if (outcome.verdict == "ok" && !scenario.has_old) {
     CHECK(test::mode_of(bench.target().real()) == 0640);
   }
+  // However the old file's rights could not be carried over, the new one has no others.
+  if (found == "new" && scenario.has_old) {
+    CHECK((test::mode_of(bench.target().real()) & ~0640U) == 0);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """Writing a file whole or not at all, as the core does: docs/format.md, "Saving"."""
 
 import contextlib
+import errno
 import os
 import stat
 
@@ -14,12 +15,14 @@ _ACCESS_LIST = "system.posix_acl_access"
 class AtomicFile:
     """A temporary file beside `path`, which replaces it on commit and else disappears.
 
-    A symbolic link is followed. Of a file that is replaced, the mode, the access list, and the
-    owner as far as the system allows, are kept. Unlike the core this refuses where it cannot
-    replace, rather than write in place.
+    A symbolic link is followed. Of a file that is replaced, mode, owner, group and access list are
+    kept as far as the system allows, and nobody gets a right that they lacked. Unlike the core
+    this refuses where it cannot replace, rather than write in place.
     """
 
     def __init__(self, path: str) -> None:
+        self._fd = -1
+        self._temporary = ""
         self.target = os.path.realpath(path)
         old = None
         with contextlib.suppress(FileNotFoundError):
@@ -28,21 +31,34 @@ class AtomicFile:
             raise CliError(f"{shown_path(path)}: not a file, and only files are written")
         folder, name = os.path.split(self.target)
         start = os.fsdecode(os.fsencode(name)[:_MOST_NAME_BYTES])
-        self._temporary = os.path.join(folder, f".{start}.{os.urandom(8).hex()}.tmp")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         try:
-            # A replacement starts closed to others: the old file may have been private.
-            self._fd = os.open(self._temporary, flags, 0o666 if old is None else 0o600)
-        except OSError as error:
-            # The user does not know of a temporary file.
-            raise OSError(error.errno, error.strerror, path) from None
-        try:
+            # Known before it is there, and removed even if Ctrl-C comes before open returns.
+            self._temporary = os.path.join(folder, f".{start}.{os.urandom(8).hex()}.tmp")
+            self._create(path, 0o666 if old is None else 0o600)
             if old is not None:
                 self._take_over(old)
         except BaseException:
             self.discard()
             raise
+
+    def __del__(self) -> None:
+        self.discard()  # Ctrl-C may come before the with statement has it
+
+    def _is_target(self, file: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(file, os.stat(self.target))
+        except FileNotFoundError:
+            return False
+
+    def _create(self, path: str, mode: int) -> None:
+        """A replacement starts closed to others: the old file may have been private."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            self._fd = os.open(self._temporary, flags, mode)
+        except OSError as error:
+            # The user does not know of a temporary file.
+            raise OSError(error.errno, error.strerror, path) from None
 
     @property
     def temporary(self) -> str:
@@ -89,31 +105,49 @@ class AtomicFile:
         self.discard()
 
     def _take_over(self, old: os.stat_result) -> None:
+        """Carries over mode, owner, group and access list by the core's rule: nobody gets a right
+        that they lacked (src/io/posix/atomic_file.cpp says why it is so)."""
         if not hasattr(os, "fchmod"):  # Windows
             return
-        mode = stat.S_IMODE(old.st_mode)
         now = os.fstat(self._fd)
-        if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
-            try:
-                os.fchown(self._fd, old.st_uid, old.st_gid)
-            except OSError:
-                # Rights that were given to another owner or group must not go to ours.
-                mode &= ~(stat.S_ISUID | stat.S_ISGID)
-        if not self._copy_access_list():
-            # With a list the group bits are its mask: without it they would grant too much.
-            mode &= ~stat.S_IRWXG
+        same_group = now.st_gid == old.st_gid or self._chown(-1, old.st_gid)
+        same_owner = now.st_uid == old.st_uid or self._chown(old.st_uid, -1)
+        mode = stat.S_IMODE(old.st_mode)
+        if not (same_owner and same_group):
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)
+        if not same_group:
+            common = mode >> 3 & mode & 0o7
+            mode = mode & ~0o77 | common << 3 | common
+        if not self._take_access_list(same_group):
+            mode &= ~0o77
         with contextlib.suppress(OSError):  # some file systems have no modes
             os.fchmod(self._fd, mode)
 
-    def _copy_access_list(self) -> bool:
-        if not hasattr(os, "getxattr"):
-            return True
+    def _chown(self, user: int, group: int) -> bool:
         try:
-            access_list = os.getxattr(self.target, _ACCESS_LIST)
-        except OSError:
-            return True
-        try:
-            os.setxattr(self._fd, _ACCESS_LIST, access_list)
+            os.fchown(self._fd, user, group)
         except OSError:
             return False
+        return True
+
+    def _take_access_list(self, same_group: bool) -> bool:
+        """Whether the new file has the access list of the old one, or none if that has none."""
+        if not hasattr(os, "getxattr"):
+            return True
+        without = (errno.ENODATA, errno.ENOTSUP)
+        try:
+            access_list = os.getxattr(self.target, _ACCESS_LIST)
+        except OSError as error:
+            if error.errno not in without:
+                return False
+            access_list = b""
+        if access_list and not same_group:
+            return False
+        try:
+            if access_list:
+                os.setxattr(self._fd, _ACCESS_LIST, access_list)
+            else:  # the new file may have one: from the default list of the folder
+                os.removexattr(self._fd, _ACCESS_LIST)
+        except OSError as error:
+            return not access_list and error.errno in without
         return True

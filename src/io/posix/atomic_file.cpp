@@ -21,19 +21,39 @@ namespace fs = std::filesystem;
 constexpr int kTries = 100;
 
 #if defined(__linux__)
-/// Copies the POSIX access list, if the old file has one; false when it could not be kept.
-bool copy_access_list(const fs::path& from, int to) {
-  constexpr const char* kAttribute = "system.posix_acl_access";
-  const ssize_t size = ::getxattr(from.c_str(), kAttribute, nullptr, 0);
-  if (size == 0 || (size < 0 && (errno == ENODATA || errno == ENOTSUP))) return true;
-  if (size < 0) return false;
+constexpr const char* kAccessList = "system.posix_acl_access";
+
+/// The POSIX access list of a file: empty when it has none, nothing when the system does not say.
+std::optional<std::vector<char>> access_list_of(const fs::path& path) {
+  const ssize_t size = ::getxattr(path.c_str(), kAccessList, nullptr, 0);
+  if (size < 0 && errno != ENODATA && errno != ENOTSUP) return std::nullopt;
+  if (size <= 0) return std::vector<char>();
   std::vector<char> list(static_cast<std::size_t>(size));
-  const ssize_t got = ::getxattr(from.c_str(), kAttribute, list.data(), list.size());
-  return got > 0 && ::fsetxattr(to, kAttribute, list.data(), static_cast<std::size_t>(got), 0) == 0;
+  const ssize_t got = ::getxattr(path.c_str(), kAccessList, list.data(), list.size());
+  if (got <= 0) return std::nullopt;
+  list.resize(static_cast<std::size_t>(got));
+  return list;
+}
+
+/// Gives `to` the access list of `from`, or none if `from` has none. Returns whether it has that
+/// now. Its entry for the owning group means another group unless `same_group`.
+bool take_access_list(const fs::path& from, int to, bool same_group) {
+  const std::optional<std::vector<char>> list = access_list_of(from);
+  if (!list) return false;
+  if (list->empty()) {  // the new file may have one: from the default list of the folder
+    return ::fremovexattr(to, kAccessList) == 0 || errno == ENODATA || errno == ENOTSUP;
+  }
+  return same_group && ::fsetxattr(to, kAccessList, list->data(), list->size(), 0) == 0;
 }
 #else
-bool copy_access_list(const fs::path&, int) { return true; }
+bool take_access_list(const fs::path&, int, bool) { return true; }
 #endif
+
+/// The mode with only those rights for group and others that both of them had.
+mode_t with_common_rights(mode_t mode) noexcept {
+  const mode_t common = (mode >> 3) & mode & 07U;
+  return (mode & 07700U) | (common << 3) | common;
+}
 
 }  // namespace
 
@@ -57,16 +77,24 @@ AtomicFile::Temporary::~Temporary() {
 }
 
 void AtomicFile::take_over(const struct stat& old) {
-  mode_t mode = old.st_mode & 07777;
   struct stat now{};
-  if (::fstat(fd_.get(), &now) != 0) return;
-  const bool same_owner = (now.st_uid == old.st_uid && now.st_gid == old.st_gid) ||
-                          ::fchown(fd_.get(), old.st_uid, old.st_gid) == 0;
-  // Rights that were given to another owner or group must not go to ours.
-  if (!same_owner) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
-  // With an access list the group bits are its mask: without the list they would grant too much.
-  if (!copy_access_list(target_, fd_.get())) mode &= ~static_cast<mode_t>(S_IRWXG);
-  // Best effort: some file systems have no modes.
+  if (::fstat(fd_.get(), &now) != 0) return;  // the file stays closed to all but its owner
+  constexpr auto kSameUser = static_cast<uid_t>(-1);
+  constexpr auto kSameGroup = static_cast<gid_t>(-1);
+  // The group alone, and first: many who may not give a file away may choose its group, as long as
+  // they own it.
+  const bool same_group =
+      now.st_gid == old.st_gid || ::fchown(fd_.get(), kSameUser, old.st_gid) == 0;
+  const bool same_owner =
+      now.st_uid == old.st_uid || ::fchown(fd_.get(), old.st_uid, kSameGroup) == 0;
+  // Nobody may get a right that they lacked. Members of the new group were members of the old one
+  // or others, and so were those who are others from here on.
+  mode_t mode = old.st_mode & 07777U;
+  if (!same_owner || !same_group) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
+  if (!same_group) mode = with_common_rights(mode);
+  // A lost list may have refused rights to somebody whom the mode would give them.
+  if (!take_access_list(target_, fd_.get(), same_group)) mode &= 07700U;
+  // Last, since it opens the file to others. Best effort: some file systems have no modes.
   (void)::fchmod(fd_.get(), mode);
 }
 

@@ -13,8 +13,8 @@ namespace safetensors::io {
 /// A temporary file beside `target`. Unless committed it is removed by the destructor.
 class AtomicFile {
  public:
-  /// `old`: status of the file to be replaced, whose mode, owner and access list are carried over
-  /// as far as the system allows. Throws Error kIo.
+  /// `old`: status of the file to be replaced. Its mode, owner, group and access list are carried
+  /// over as far as the system allows, and nobody gets a right that they lacked. Throws Error kIo.
   AtomicFile(const std::filesystem::path& target, const std::optional<struct stat>& old);
 
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }

@@ -1,0 +1,163 @@
+"""Who may do what with a file after another user replaced it, by every way of saving."""
+
+import errno
+import json
+import os
+import pathlib
+import shutil
+import stat
+import struct
+import tempfile
+
+import children
+import numpy as np
+import pytest
+
+from safetensors._cli.atomic_file import AtomicFile
+from safetensors.numpy import save_file
+
+pytestmark = [
+    pytest.mark.skipif(
+        not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become another user"
+    ),
+    pytest.mark.skipif(not hasattr(os, "setxattr"), reason="access lists as Linux has them"),
+]
+
+OWNER, SAVER, NAMED = 1001, 1002, 1006
+TEAM, STAFF = 2001, 2002
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+
+SCRIPT = """
+import json, os, shutil, sys
+import numpy as np
+from safetensors._cli.main import main
+from safetensors.numpy import save_file
+way, path, other, groups = sys.argv[1:]
+def save(path):
+    if way == "save_file":
+        save_file({"a": np.arange(5)}, path)
+    elif way == "meta":
+        assert main(["meta", path, "--set", "key=" + "x" * 100]) == 0
+    else:
+        assert main(["convert", other, path, "--force"]) == 0
+# Imports what is imported on first use: another user may not be able to.
+shutil.copyfile(path, other + ".safetensors")
+save(other + ".safetensors")
+os.setgroups(json.loads(groups))
+os.setresgid(2002, 2002, 2002)
+os.setresuid(1002, 1002, 1002)
+save(path)
+"""
+
+
+def access_list(mode, user, rights):
+    """An access list as the kernel takes it, with one entry that names a user."""
+    nobody = 0xFFFFFFFF
+    entries = [
+        (1, mode >> 6 & 7, nobody),
+        (2, rights, user),
+        (4, mode >> 3 & 7, nobody),
+        (16, 7, nobody),
+        (32, mode & 7, nobody),
+    ]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def set_list(path, name, entries):
+    try:
+        os.setxattr(path, name, entries)
+    except OSError:
+        pytest.skip("no access lists on this file system")
+
+
+def has_list(path):
+    return ACCESS in os.listxattr(path)
+
+
+@pytest.fixture
+def path():
+    """A file of another user and group, in a folder where everybody may replace it."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="safetensors-test-"))
+    try:
+        folder.chmod(0o777)
+        np.savez(folder / "other.npz", b=np.ones(3))
+        (folder / "other.npz").chmod(0o644)
+        save_file({"a": np.zeros(9)}, folder / "one.safetensors")
+        os.chown(folder / "one.safetensors", OWNER, TEAM)
+        yield folder / "one.safetensors"
+    finally:
+        shutil.rmtree(folder)
+
+
+def save_as(groups, way, path):
+    inode = path.stat().st_ino
+    children.run(SCRIPT, way, path, path.parent / "other.npz", json.dumps(groups))
+    found = path.stat()
+    assert found.st_ino != inode
+    assert found.st_uid == SAVER
+    return found.st_gid, stat.S_IMODE(found.st_mode)
+
+
+every_way = pytest.mark.parametrize("way", ["save_file", "meta", "convert"])
+
+
+@every_way
+def test_a_member_of_the_group_keeps_it(path, way):
+    path.chmod(0o6664)
+    assert save_as([TEAM], way, path) == (TEAM, 0o664)
+
+
+@every_way
+@pytest.mark.parametrize(("before", "after"), [(0o664, 0o644), (0o604, 0o600)])
+def test_a_lost_group_leaves_what_group_and_others_had(path, way, before, after):
+    path.chmod(before)
+    assert save_as([], way, path) == (STAFF, after)
+
+
+@every_way
+def test_an_access_list_is_kept_with_the_group(path, way):
+    entries = access_list(0o640, NAMED, 0)
+    set_list(path, ACCESS, entries)
+    assert save_as([TEAM], way, path) == (TEAM, 0o670)  # the group bits are the mask
+    assert os.getxattr(path, ACCESS) == entries
+
+
+@every_way
+@pytest.mark.parametrize("rights", [0, 7])
+def test_an_access_list_is_lost_with_the_group(path, way, rights):
+    set_list(path, ACCESS, access_list(0o644, NAMED, rights))
+    assert save_as([], way, path) == (STAFF, 0o600)
+    assert not has_list(path)
+
+
+@every_way
+def test_a_default_list_of_the_folder_does_not_open_the_file(path, way):
+    path.chmod(0o644)
+    set_list(path.parent, DEFAULT, access_list(0o777, NAMED, 7))
+    assert save_as([TEAM], way, path) == (TEAM, 0o644)
+    assert not has_list(path)
+
+
+@every_way
+def test_other_attributes_are_not_kept(path, way):
+    path.chmod(0o644)
+    try:
+        os.setxattr(path, "user.note", b"x")
+    except OSError:
+        pytest.skip("no extended attributes on this file system")
+    save_as([TEAM], way, path)
+    assert "user.note" not in os.listxattr(path)
+
+
+@pytest.mark.parametrize("name", ["getxattr", "setxattr"])
+def test_a_list_that_cannot_be_carried_over_closes_the_file(path, monkeypatch, name):
+    """The core does the same: tests/faults makes each of these calls fail."""
+    set_list(path, ACCESS, access_list(0o644, NAMED, 0))
+
+    def refuse(*_):
+        raise OSError(errno.EPERM, "refused")
+
+    monkeypatch.setattr(os, name, refuse)
+    with AtomicFile(str(path)) as file:
+        file.commit(False)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
