@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <sys/mount.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <string>
@@ -9,6 +11,7 @@
 
 #include "io/file_source.hpp"
 #include "io/file_writer.hpp"
+#include "io/posix/fd.hpp"
 #include "posix_support.hpp"
 
 using safetensors::Error;
@@ -236,6 +239,56 @@ TEST_CASE("the names that the system gives to descriptors lead to what is open")
   CHECK(::pread(fd, got, sizeof got, 0) == 4);
   CHECK(folder.count() == 0);
   ::close(fd);
+}
+
+TEST_CASE("a descriptor's name leads to its own file, whatever now has the name it was opened by") {
+  const test::TempDir folder;
+  const auto open_file = [&] {
+    return safetensors::io::Fd(::open((folder / "f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  };
+  const auto text_at = [](int fd) {
+    char text[16] = {};
+    const ssize_t size = ::pread(fd, text, sizeof text, 0);
+    return std::string(text, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  };
+  const auto name_of = [](int fd) { return "/proc/self/fd/" + std::to_string(fd); };
+  SUBCASE("a file that is called as the system calls a removed one") {
+    const safetensors::io::Fd fd = open_file();
+    test::fs::remove(folder / "f");
+    test::write_text(folder / "f (deleted)", "other");
+    for (const char* text : {"text", "a longer text", "t"}) {
+      write(name_of(fd.get()), text);
+      CHECK(text_at(fd.get()) == text);
+    }
+    CHECK(test::read_text(folder / "f (deleted)") == "other");
+    CHECK(folder.count() == 1);
+  }
+  SUBCASE("a file that was mounted over it") {
+    const safetensors::io::Fd fd = open_file();
+    test::write_text(folder / "g", "other");
+    const int status = test::in_child([&] {
+      if (::unshare(CLONE_NEWNS) != 0) return 1;
+      if (::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) return 1;
+      if (::mount((folder / "g").c_str(), (folder / "f").c_str(), "none", MS_BIND, nullptr) != 0)
+        return 1;
+      write(name_of(fd.get()), "text");
+      return 0;
+    });
+    if (status == 1) {
+      MESSAGE("skipped: nothing can be mounted here");
+      return;
+    }
+    CHECK(status == 0);
+    CHECK(text_at(fd.get()) == "text");
+    CHECK(test::read_text(folder / "g") == "other");
+    CHECK(folder.count() == 2);
+  }
+  SUBCASE("the file itself, which is replaced as by its name") {
+    const safetensors::io::Fd fd = open_file();
+    write(name_of(fd.get()), "text");
+    CHECK(text_at(fd.get()).empty());
+    CHECK(test::read_text(folder / "f") == "text");
+  }
 }
 #endif
 

@@ -26,9 +26,12 @@ class AtomicFile:
         self.target = os.path.realpath(path)
         old = None
         with contextlib.suppress(FileNotFoundError):
-            old = os.stat(self.target)
+            old = os.stat(path)
         if old is not None and not stat.S_ISREG(old.st_mode):
             raise CliError(f"{shown_path(path)}: not a file, and only files are written")
+        if old is not None and not self._is_target(old):
+            # As /proc/self/fd/3 of a file that was removed: to replace it means nothing.
+            raise CliError(f"{shown_path(path)}: an open file without a name cannot be replaced")
         folder, name = os.path.split(self.target)
         start = os.fsdecode(os.fsencode(name)[:_MOST_NAME_BYTES])
         try:

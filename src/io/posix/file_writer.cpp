@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#if defined(__linux__)
+#include <sys/vfs.h>
+#endif
 
 #include <cerrno>
 #include <optional>
@@ -12,6 +15,7 @@
 #include "io/posix/fd.hpp"
 #include "io/posix/mapped_from.hpp"
 #include "io/posix/stream_writer.hpp"
+#include "io/temporary_name.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -20,9 +24,31 @@ namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;  // as Linux
 
+/// Whether a symbolic link is one of /proc, as /proc/self/fd/3: the kernel follows it to an open
+/// file, which its text need not name. The file may have been removed, or something mounted over
+/// it.
+bool is_kernel_link(const fs::path& link) {
+#if defined(__linux__)
+  constexpr long kProc = 0x9FA0;
+  struct statfs system{};
+  return ::statfs(folder_of(link).c_str(), &system) == 0 &&
+         static_cast<long>(system.f_type) == kProc;
+#else
+  (void)link;
+  return false;
+#endif
+}
+
+/// What a path leads to.
+struct Target {
+  fs::path path;
+  bool by_kernel_link = false;
+};
+
 /// Where a symbolic link leads, whether or not anything is there: saving through a link replaces
 /// what it names, not the link.
-fs::path follow_links(fs::path path) {
+Target follow_links(fs::path path) {
+  bool by_kernel_link = false;
   for (int i = 0; i < kMostLinks; ++i) {
     std::error_code error;
     const fs::path next = fs::read_symlink(path, error);
@@ -30,9 +56,10 @@ fs::path follow_links(fs::path path) {
       const int number = error.value();
       // No link, nothing there, or links are unknown here.
       if (number == EINVAL || number == ENOENT || number == ENOSYS || number == ENOTSUP)
-        return path;
+        return {path, by_kernel_link};
       fail_write(number, path);
     }
+    by_kernel_link = by_kernel_link || is_kernel_link(path);
     path = next.is_absolute() ? next : path.parent_path() / next;
   }
   fail_write(ELOOP, path);
@@ -43,6 +70,12 @@ std::optional<struct stat> status_of(const fs::path& path) {
   if (::stat(path.c_str(), &status) == 0) return status;
   if (errno == ENOENT) return std::nullopt;
   fail_write(errno, path);
+}
+
+/// Whether the file of that status is the one that has this name.
+bool is_file(const struct stat& file, const fs::path& path) {
+  const std::optional<struct stat> there = status_of(path);
+  return there && there->st_dev == file.st_dev && there->st_ino == file.st_ino;
 }
 
 Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt) {
@@ -150,9 +183,9 @@ void write_file(const fs::path& path, const FileContent& content, const WriteOpt
   if (found && !S_ISREG(found->st_mode)) {
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
   }
-  const fs::path target = follow_links(path);
-  if (found && !status_of(target)) {  // as /proc/self/fd/3 of a file that was unlinked
-    write_in_place(path, content, options);
+  const auto [target, by_kernel_link] = follow_links(path);
+  if (found && by_kernel_link && !is_file(*found, target)) {
+    write_in_place(path, content, options);  // through the descriptor
     return;
   }
   if (replace(target, found, content, options)) return;
