@@ -13,8 +13,8 @@ namespace safetensors {
 /// What went wrong. Values are stable: new ones are added at the end.
 enum class ErrorCode : std::uint8_t {
   kInvalidHeaderUtf8 = 1,  ///< the header is not valid UTF-8
-  kInvalidHeaderJson,      ///< the header is not the JSON that the format prescribes
-  kHeaderTooLarge,         ///< header length above kMaxHeaderSize
+  kInvalidHeaderJson,      ///< a header or an index is not the JSON that the format prescribes
+  kHeaderTooLarge,         ///< a header above kMaxHeaderSize, an index above kMaxIndexSize
   kHeaderTooSmall,         ///< fewer than the 8 bytes of the header length
   kInvalidHeaderLength,    ///< header length reaches past the end of the file
   kDuplicateName,          ///< a key stands twice in one JSON object

@@ -26,5 +26,6 @@
 #include "safetensors/parallel.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/save.hpp"
+#include "safetensors/shard_index.hpp"
 #include "safetensors/slice.hpp"
 #include "safetensors/tensor_view.hpp"

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from . import _core
 from ._core import SafetensorError, safe_open
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 Paths = Union[Path, Sequence[Path]]
 
 _INDEX = ".safetensors.index.json"
-_INDEX_NBYTES = 100_000_000  # the most, as of a file's header
 
 
 class Shard(NamedTuple):
@@ -115,73 +113,9 @@ def _shards_in(directory: str) -> List[Shard]:
 
 def _read_index(path: str) -> List[Shard]:
     """The shards of an index, by name."""
-    weight_map = _weight_map(path)
-    by_shard: Dict[str, List[str]] = {}
-    for name, shard in weight_map.items():
-        by_shard.setdefault(shard, []).append(name)
+    by_file, _ = _core._read_index(path)
     directory = os.path.dirname(path)
-    for shard, names in by_shard.items():
-        _check_inside(shard, names[0], path)
-    return [
-        Shard(os.path.join(directory, shard), by_shard[shard], path) for shard in sorted(by_shard)
-    ]
-
-
-def _weight_map(path: str) -> Dict[str, str]:
-    with open(path, "rb") as file:
-        content = file.read(_INDEX_NBYTES + 1)
-    if len(content) > _INDEX_NBYTES:
-        raise SafetensorError(f"The index {path} is larger than {_INDEX_NBYTES} bytes")
-    try:
-        parsed = json.loads(content, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError) as error:
-        raise SafetensorError(f"The index {path} is no JSON: {error}") from error
-    weight_map = parsed.get("weight_map") if isinstance(parsed, _Pairs) else None
-    if not isinstance(weight_map, _Pairs):
-        raise SafetensorError(f"The index {path} has no object `weight_map`")
-    if weight_map.repeated:
-        name, shards = weight_map.repeated
-        raise SafetensorError(f"The index {path} puts tensor {name!r} into two files: {shards}")
-    for name, shard in weight_map.items():
-        if not isinstance(shard, str):
-            raise SafetensorError(
-                f"The index {path} names no file for tensor {name!r}, but {shard!r:.80}"
-            )
-    return weight_map
-
-
-class _Pairs(Dict[str, Any]):
-    """A JSON object that knows whether a key stands in it twice."""
-
-    def __init__(self, pairs: List[Tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        self.repeated: Optional[Tuple[str, str]] = None
-        if len(self) != len(pairs):
-            self.repeated = _first_repeated(pairs)
-
-
-def _first_repeated(pairs: List[Tuple[str, Any]]) -> Optional[Tuple[str, str]]:
-    seen: Dict[str, Any] = {}
-    for key, value in pairs:
-        if key in seen:
-            return key, f"{seen[key]!r:.80} and {value!r:.80}"
-        seen[key] = value
-    return None
-
-
-def _check_inside(shard: str, name: str, index: str) -> None:
-    """Refuses names of files that are not below the index, on this system or another."""
-    where = f"The index {index} puts tensor {name!r} into {shard!r}"
-    for kind in (PurePosixPath, PureWindowsPath):
-        path = kind(shard)
-        if path.anchor or ".." in path.parts or not path.parts:
-            raise SafetensorError(f"{where}: not a file below the index's directory")
-    try:
-        is_name = b"\0" not in os.fsencode(shard)
-    except UnicodeError:
-        is_name = False
-    if not is_name:
-        raise SafetensorError(f"{where}: no file can have this name")
+    return [Shard(os.path.join(directory, file), names, path) for file, names in by_file.items()]
 
 
 def _open_shard(
@@ -200,12 +134,11 @@ def _open_shard(
     except FileNotFoundError as error:
         text = f"The index {shard.told_by} puts tensor {needed[0]!r} into a file that is missing"
         raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
-    left = set(names)
-    ordered = [name for name in handle.offset_keys() if name in left]
-    left.difference_update(ordered)
-    if left:
+    absent = next((name for name in names if name not in handle), None)
+    if absent is not None:
         raise SafetensorError(
-            f"The index {shard.told_by} puts tensor {min(left)!r} into {shard.path}, which has no "
+            f"The index {shard.told_by} puts tensor {absent!r} into {shard.path}, which has no "
             "such tensor"
         )
-    return handle, ordered
+    told = set(names)  # not before: names that no file has may be many more than a file can have
+    return handle, [name for name in handle.offset_keys() if name in told]

@@ -156,6 +156,32 @@ void read_request(py::handle handle, py::handle name, py::handle index, std::uin
   }
 }
 
+/// The tensors' names by the path of their file, and the size of all, if the index tells it.
+py::tuple read_index(py::handle path) {
+  const std::filesystem::path file = path_of(path, "path");
+  const ShardIndex index = [&] {
+    const GilRelease release;
+    return ShardIndex::read(file);
+  }();
+  std::vector<std::size_t> counts(index.files().size());
+  for (std::size_t i = 0; i < index.size(); ++i) ++counts[index.file(i)];
+  std::vector<py::list> lists;
+  lists.reserve(counts.size());
+  py::dict by_file;
+  const GcPause pause;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    lists.emplace_back(counts[i]);
+    by_file[to_unicode(index.files()[i])] = lists.back();
+  }
+  std::vector<std::size_t> filled(counts.size());
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    const std::size_t number = index.file(i);
+    PyList_SET_ITEM(lists[number].ptr(), static_cast<Py_ssize_t>(filled[number]++),
+                    to_unicode(index.name(i)).release().ptr());
+  }
+  return py::make_tuple(by_file, index.total_size());
+}
+
 py::dict load_settings() {
   const LoadConfig config = load_config();
   py::dict settings;
@@ -238,6 +264,7 @@ void register_load(py::module_& module) {
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
   define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),
          py::arg("index"), py::arg("address"), py::arg("nbytes"));
+  define(module, "_read_index", &read_index, py::arg("path"));
   define(module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
          py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),
          py::arg("streams") = py::none(), py::arg("slots") = py::none(),

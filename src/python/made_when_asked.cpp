@@ -14,8 +14,8 @@ constexpr std::array kSliceNames = {"PySafeSlice", "TensorMeta"};
 constexpr std::array kSpecNames = {"TensorSpec"};
 constexpr std::array kFileNames = {"_safe_open_handle"};
 constexpr std::array kLoadNames = {
-    "PrefetchLoader", "io_config",     "release_staging",  "_PrefetchIterator",
-    "_load_groups",   "_read_request", "_use_cuda_driver", "_has_cuda_driver",
+    "PrefetchLoader", "io_config",        "release_staging",  "TensorStream", "_load_groups",
+    "_read_request",  "_use_cuda_driver", "_has_cuda_driver", "_open_shard",  "_read_index",
 };
 constexpr std::array kErrorNames = {"_error_class"};
 

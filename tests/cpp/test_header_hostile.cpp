@@ -100,24 +100,11 @@ int heavy_verdict(const test::Recipe& recipe) {
   return taken > 7 * file.span().size() + kSpareMemory ? 1 : 0;
 }
 
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-/// Time to parse `json`; the shortest of a few.
+/// Time to parse `json`, of the processor.
 double parse_seconds(const std::string& json) {
-  double best = 1e9;
-  for (int i = 0; i < 3; ++i) {
-    const double start = cpu_seconds();
-    try {
-      (void)safetensors::Header::parse(test::bytes_of(json), 0);
-    } catch (const safetensors::Error&) {
-    }
-    best = std::min(best, cpu_seconds() - start);
-  }
-  return best;
+  return test::least_cpu_seconds([&] {
+    (void)test::outcome_of([&] { (void)safetensors::Header::parse(test::bytes_of(json), 0); });
+  });
 }
 #endif
 

@@ -1,12 +1,15 @@
 // The text files of a model: config.json and the index of shards. What is accepted is within its
 // bounds, and an index names nothing but files beside it.
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/utf8.hpp"
 #include "fuzz_input.hpp"
+#include "safetensors/shard_index.hpp"
 #include "safetensors/weights/error.hpp"
 #include "weights/dequant/dequant.hpp"
 #include "weights/hf_config.hpp"
@@ -73,12 +76,27 @@ void check_index(const Json& json) {
   }
 }
 
+/// The core's own reader of an index.
+void check_shard_index(std::string_view text) {
+  const auto index = safetensors::ShardIndex::parse(text);
+  for (const std::string& file : index.files()) {
+    const std::filesystem::path path(file);
+    fuzz::require(path.is_relative() && std::ranges::find(path, "..") == path.end() &&
+                      file.find('\0') == std::string::npos && !file.empty(),
+                  "a file lies below the index");
+  }
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    fuzz::require(index.file(i) < index.files().size(), "a tensor is in one of the files");
+    fuzz::require(i == 0 || index.name(i - 1) < index.name(i), "names are sorted, and stand once");
+  }
+}
+
 /// Runs a check; refusals are fine.
 template <typename Check>
 void refused_or(const Check& check) {
   try {
     check();
-  } catch (const safetensors::weights::Error& error) {
+  } catch (const safetensors::Error& error) {
     fuzz::require(!safetensors::find_invalid_utf8(error.what()), "an error is text");
   }
 }
@@ -94,5 +112,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   refused_or([&] {
     check_index(safetensors::weights::parse_json(text, "index.json", Duplicates::refused, {}));
   });
+  refused_or([&] { check_shard_index(text); });
   return 0;
 }

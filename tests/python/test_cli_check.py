@@ -172,8 +172,14 @@ INDEX_FAULTS = {
     "a wrong total": (edited(metadata={"total_size": 7}), "`total_size` is 7, the tensors have 75"),
     "a lost shard": (lose_a_shard, "b.safetensors: missing: the index names it"),
     "a damaged shard": (cut_a_shard, "b.safetensors: truncated"),
-    "a shard elsewhere": (edited(weight_map={"mask": "../b.safetensors"}), "refused"),
-    "no name of a shard": (edited(weight_map={"mask": 1}), "refused"),
+    "a shard elsewhere": (
+        edited(weight_map={"mask": "../b.safetensors"}),
+        "puts tensor 'mask' into '../b.safetensors': not a file below the index's directory",
+    ),
+    "no name of a shard": (
+        edited(weight_map={"mask": 1}),
+        "names no file for tensor 'mask', but 1",
+    ),
 }
 
 

@@ -151,15 +151,19 @@ def test_an_empty_file_and_a_scalar(tmp_path):
     [
         (["nothing.safetensors"], "nothing.safetensors: No such file or directory"),
         (["empty"], "empty: a folder without .safetensors files"),
-        (["bad.json"], "bad.json: not an index of shards: no `weight_map`"),
-        (["broken.json"], "broken.json: not an index of shards: Expecting"),
-        (["list.json"], "list.json: not an index of shards: no object"),
-        (["nested.json"], "nested.json: not an index of shards: too large, or nested too much"),
-        (["away.json"], "away.json: refused: `../m.safetensors` is not a file below its folder"),
-        (["root.json"], "root.json: refused: `/etc/passwd` is not a file below its folder"),
+        (["bad.json"], "The index bad.json has no object `weight_map`"),
+        (["broken.json"], "The index broken.json is no JSON: Missing a name"),
+        (["list.json"], "The index list.json has no object `weight_map`"),
+        (["nested.json"], "The index nested.json is no JSON: nested deeper than 127 levels"),
+        (
+            ["away.json"],
+            "The index away.json puts tensor 'a' into '../m.safetensors': not a file below",
+        ),
+        (["root.json"], "The index root.json puts tensor 'a' into '/etc/passwd': not a file below"),
         (["lost.json"], "gone.safetensors: No such file or directory"),
         (["two"], "two has several models: name one of a.safetensors.index.json, b."),
         (["pipe"], "expected a regular file, found a named pipe: pipe"),
+        (["pipe.json"], "expected a regular file, found a named pipe: pipe.json"),
         (["m.safetensors", "--depth", "0"], "--depth is at least 1"),
         (["html.safetensors"], "This is an HTML page"),
     ],
@@ -182,7 +186,8 @@ def test_errors(tmp_path, words, said):
         "lost": "gone.safetensors",
     }.items():
         cli.write_index(tmp_path, {"a": file}, name=f"{name}.json")
-    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "pipe.json"):
+        os.mkfifo(tmp_path / name)
     assert said in cli.complaint("ls", *words, cwd=tmp_path)
 
 

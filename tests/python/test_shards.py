@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -11,9 +13,9 @@ torch = pytest.importorskip("torch")
 import sharded  # noqa: E402
 
 from safetensors import SafetensorError  # noqa: E402
-from safetensors.torch import load_file, load_files, save_file  # noqa: E402
+from safetensors.torch import load_file, load_files, load_into, save_file, stream_files  # noqa: E402
 
-BACKENDS = ["auto", "mmap", "pread", "direct"]
+BACKENDS = sharded.BACKENDS
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,10 @@ HOSTILE = {
     "cut": (b'{"weight_map": {"a": "b', "is no JSON"),
     "binary": (bytes(range(256)), "is no JSON"),
     "deep": (b"[" * 200_000, "is no JSON"),
-    "deep in the map": (b'{"weight_map": ' + b'{"a":' * 200_000, "is no JSON"),
+    "deep in the map": (
+        b'{"weight_map": ' + b'{"a":' * 200_000,
+        "names no file for tensor 'a', but an object",
+    ),
     "array": (b"[]", NO_WEIGHT_MAP),
     "text": (b'"weight_map"', NO_WEIGHT_MAP),
     "without": (b'{"metadata": {}}', NO_WEIGHT_MAP),
@@ -145,7 +150,16 @@ HOSTILE = {
     "no name": (b'{"weight_map": {"a": ""}}', BELOW),
     "dot": (b'{"weight_map": {"a": "."}}', BELOW),
     "nul": (b'{"weight_map": {"a": "b\\u0000.safetensors"}}', "no file can have this name"),
-    "surrogate": (b'{"weight_map": {"a": "\\ud800.safetensors"}}', "no file can have this name"),
+    "surrogate": (
+        b'{"weight_map": {"a": "\\ud800.safetensors"}}',
+        "is no JSON: The surrogate pair",
+    ),
+    "two maps": (b'{"weight_map": {}, "weight_map": {"a": "b"}}', "has two objects `weight_map`"),
+    "utf-16": ('{"weight_map": {"a": "b"}}'.encode("utf-16"), "is no JSON: not UTF-8"),
+    "many files": (
+        json.dumps({"weight_map": {str(i): str(i) for i in range(100_001)}}).encode(),
+        "names more than 100,000 files",
+    ),
 }
 
 
@@ -169,6 +183,73 @@ def test_an_index_that_is_too_large(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(SafetensorError, match="larger than 100000000 bytes"):
         load_files(index)
+
+
+MB = 1 << 20
+BULK = {
+    "objects": lambda n: b'{"a": [' + b"{}," * (n // 3) + b'{}], "weight_map": {}}',
+    "names": lambda n: (
+        b'{"weight_map": {' + b",".join(b'"%x":"a"' % i for i in range(n // 11)) + b"}}"
+    ),
+    "wide names": lambda n: (
+        b'{"weight_map": {'
+        + b",".join(f'"{chr(1000 + i % 50_000)}{i // 50_000}":"a"'.encode() for i in range(n // 12))
+        + b"}}"
+    ),
+    "files": lambda n: (
+        b'{"weight_map": {' + b",".join(b'"%x":"%x"' % (i, i) for i in range(100_000)) + b"}}"
+    ),
+    "a name": lambda n: b'{"weight_map": {"' + b"n" * n + b'": "a"}}',
+}
+LOAD = """
+import re, sys
+import torch
+from safetensors.torch import load_files
+def status(field):
+    with open("/proc/self/status") as file:
+        return int(re.search(field + r":\\s+(\\d+) kB", file.read())[1]) << 10
+try:
+    load_files(sys.argv[1] + ".safetensors.index.json")  # what is imported on use
+except FileNotFoundError:
+    pass
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak counts from here
+before = status("VmRSS")
+try:
+    load_files(sys.argv[1])
+except FileNotFoundError:
+    pass
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the peak")
+@pytest.mark.parametrize("case", BULK)
+def test_memory_that_an_index_takes(tmp_path, case):
+    """At most 8 times the index, and 64 MB."""
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_bytes(BULK[case](24 * MB))
+    command = [sys.executable, "-c", LOAD, index]
+    child = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(child.stdout) <= 8 * index.stat().st_size + 64 * MB
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_an_index_that_is_no_regular_file(tmp_path, tensors):
+    """Is refused at once, by its name."""
+    pipe = tmp_path / "model.safetensors.index.json"
+    os.mkfifo(pipe)
+    for call in (load_files, lambda path: list(stream_files(path))):
+        for path in (tmp_path, pipe):
+            with pytest.raises(SafetensorError, match="found a named pipe") as caught:
+                call(path)
+            assert str(pipe) in str(caught.value)
+    with pytest.raises(OSError, match="found a named pipe"):
+        load_into(tensors, pipe)
+    device = tmp_path / "zero.json"
+    device.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="found a device"):
+        load_files(device)
 
 
 def test_a_missing_shard(copied):

@@ -1,16 +1,14 @@
 """What a path names: one file, the files of a folder, or the shards of an index."""
 
-import json
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from .. import SafetensorError, _core
 from .errors import CliError
 from .reader import File, Tensor
 from .text import clipped, shown_path
 
 INDEX_SUFFIX = ".safetensors.index.json"
-_MOST_INDEX_NBYTES = 100_000_000
-_MOST_NESTED = 100_000
 _DESCRIPTORS_TO_SPARE = 50
 
 
@@ -27,7 +25,8 @@ class Index(NamedTuple):
     path: str
     weight_map: dict[str, str]
     """From a tensor's name to the file it lies in."""
-    metadata: dict[str, Any]
+    total_size: int | None
+    """Of all tensors, in bytes, as it says."""
 
     def folder(self) -> str:
         return os.path.dirname(self.path)
@@ -109,36 +108,18 @@ def files_of(path: str) -> tuple[list[str], Index | None]:
     return found, None
 
 
-def read_json(path: str, what: str) -> dict[str, Any]:
-    """A JSON file that holds an object, of a size that text from a stranger may have."""
-    with open(path, "rb") as file:
-        text = file.read(_MOST_INDEX_NBYTES + 1)
-    # A pair of brackets takes thirty times its size when parsed, and an index has hardly any.
-    if len(text) > _MOST_INDEX_NBYTES or text.count(b"[") + text.count(b"{") > _MOST_NESTED:
-        raise CliError(f"{shown_path(path)}: not {what}: too large, or nested too much")
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CliError(f"{shown_path(path)}: not {what}: {clipped(str(error))}") from None
-    if not isinstance(parsed, dict):
-        raise CliError(f"{shown_path(path)}: not {what}: no object")
-    return parsed
-
-
 def read_index(path: str) -> Index:
     """An index, whose files all lie in its folder or below."""
-    parsed = read_json(path, "an index of shards")
-    weight_map = parsed.get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CliError(f"{shown_path(path)}: not an index of shards: no `weight_map`")
-    for name in set(map(_text_or_nothing, weight_map.values())):
-        pieces = name.replace("\\", "/").split("/")
-        if not name or "\0" in name or os.path.isabs(name) or {"", "..", "."} & set(pieces):
-            raise CliError(
-                f"{shown_path(path)}: refused: `{clipped(name)}` is not a file below its folder"
-            )
-    metadata = parsed.get("metadata")
-    return Index(path, weight_map, metadata if isinstance(metadata, dict) else {})
+    try:
+        by_file, total_size = _core._read_index(path)
+    except SafetensorError as error:
+        if isinstance(error, OSError):
+            raise
+        raise CliError(str(error)) from None
+    weight_map = {name: file for file, names in by_file.items() for name in names}
+    if not weight_map:
+        raise CliError(f"{shown_path(path)}: not an index of shards: it names no tensor")
+    return Index(path, weight_map, total_size)
 
 
 def index_problems(index: Index, files: list[File]) -> list[str]:
@@ -155,15 +136,11 @@ def index_problems(index: Index, files: list[File]) -> list[str]:
     for name, places in found.items():
         for where in sorted(places - {index.weight_map.get(name, "")}):
             problems.append(f"tensor `{clipped(name)}` of {clipped(where)} is not in the index")
-    total = index.metadata.get("total_size")
+    total = index.total_size
     nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
     if isinstance(total, int) and total != nbytes:
         problems.append(f"`total_size` is {total:,}, the tensors have {nbytes:,} bytes")
     return problems
-
-
-def _text_or_nothing(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _allow_descriptors(count: int) -> None:

@@ -1,0 +1,250 @@
+#include "safetensors/shard_index.hpp"
+
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/utf8.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors {
+namespace {
+
+// As in a file's header. Bounds the recursion of RapidJSON's reader.
+constexpr unsigned kMaxDepth = 127;
+constexpr std::size_t kShortestEntry = 7;  // "a":"",
+
+std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'"; }
+
+[[noreturn]] void fail_json(const std::string& why, std::size_t offset) {
+  fail(ErrorCode::kInvalidHeaderJson,
+       "is no JSON: " + why + " (at byte " + std::to_string(offset) + ")");
+}
+
+/// Whether a path leads to a file below the directory it is relative to, on this system and others.
+bool is_below(std::string_view path) {
+  const auto is_separator = [](char c) { return c == '/' || c == '\\'; };
+  const bool has_drive = path.size() >= 2 && path[1] == ':';
+  if (path.empty() || is_separator(path[0]) || has_drive) return false;
+  bool has_name = false;
+  while (!path.empty()) {
+    const auto end = static_cast<std::size_t>(std::find_if(path.begin(), path.end(), is_separator) -
+                                              path.begin());
+    const std::string_view part = path.substr(0, end);
+    if (part == "..") return false;
+    has_name = has_name || (!part.empty() && part != ".");
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return has_name;
+}
+
+}  // namespace
+
+/// RapidJSON's events. A method that returns false stops the reader; error() then says why.
+class ShardIndexHandler {
+ public:
+  explicit ShardIndexHandler(std::size_t json_nbytes) {
+    // The most that there can be: what is not touched takes no memory, and growing would copy.
+    index_.text_.reserve(json_nbytes);
+    index_.entries_.reserve(json_nbytes / kShortestEntry + 1);
+  }
+
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
+
+  bool Null() { return other_value("null"); }
+  bool Bool(bool value) { return other_value(value ? "true" : "false"); }
+  bool RawNumber(const char* text, rapidjson::SizeType size, bool) { return number({text, size}); }
+  // Numbers come as text.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(std::int64_t) { return false; }
+  bool Uint64(std::uint64_t) { return false; }
+  bool Double(double) { return false; }
+
+  bool String(const char* text, rapidjson::SizeType size, bool) {
+    if (!is_in_map()) return true;
+    const std::string_view path(text, size);
+    if (last_file_ == files_.end() || last_file_->first != path) {
+      if (!find_file(path)) return false;
+    }
+    index_.entries_.back().file = last_file_->second;
+    return true;
+  }
+
+  bool Key(const char* text, rapidjson::SizeType size, bool) {
+    const std::string_view key(text, size);
+    if (depth_ == 1) return begin_section(key);
+    is_total_ = depth_ == 2 && section_ == Section::kMetadata && key == "total_size";
+    return !is_in_map() || add_name(key);
+  }
+
+  bool StartObject() {
+    if (is_in_map()) return wrong_value("an object");
+    if (depth_ == 1 && section_ == Section::kMap) has_map_ = true;
+    return enter();
+  }
+  bool StartArray() {
+    if (is_in_map()) return wrong_value("an array");
+    if (depth_ == 1) section_ = Section::kOther;
+    return enter();
+  }
+  bool EndObject(rapidjson::SizeType) { return leave(); }
+  bool EndArray(rapidjson::SizeType) { return leave(); }
+
+  /// The index, checked as a whole. Throws Error.
+  ShardIndex finish() && {
+    if (!has_map_) fail(ErrorCode::kInvalidHeaderJson, "has no object `weight_map`");
+    number_files();
+    check_files();
+    sort_names();
+    return std::move(index_);
+  }
+
+ private:
+  enum class Section : std::uint8_t { kOther, kMap, kMetadata };
+  using Files = std::map<std::string, std::uint32_t, std::less<>>;
+
+  bool stop(std::string text) {
+    error_ = std::move(text);
+    return false;
+  }
+
+  [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
+
+  bool enter() {
+    return ++depth_ <= kMaxDepth ||
+           stop("is no JSON: nested deeper than " + std::to_string(kMaxDepth) + " levels");
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  bool begin_section(std::string_view key) {
+    section_ = Section::kOther;
+    if (key == "metadata") section_ = Section::kMetadata;
+    if (key != "weight_map") return true;
+    if (has_map_) return stop("has two objects `weight_map`");
+    section_ = Section::kMap;
+    return true;
+  }
+
+  // Escapes can spell what plain UTF-8 cannot: a lone half of a surrogate pair.
+  bool check_text(std::string_view text) {
+    return !find_invalid_utf8(text) || stop("is no JSON: a string holds half of a surrogate pair");
+  }
+
+  bool add_name(std::string_view name) {
+    if (!check_text(name)) return false;
+    index_.entries_.push_back({static_cast<std::uint32_t>(index_.text_.size()),
+                               static_cast<std::uint32_t>(name.size()), 0});
+    index_.text_.insert(index_.text_.end(), name.begin(), name.end());
+    return true;
+  }
+
+  bool find_file(std::string_view path) {
+    last_file_ = files_.find(path);
+    if (last_file_ != files_.end()) return true;
+    if (!check_text(path)) return false;
+    if (files_.size() == kMaxIndexFiles) {
+      return stop("names more than " + grouped(kMaxIndexFiles) + " files");
+    }
+    last_file_ = files_.emplace(path, static_cast<std::uint32_t>(files_.size())).first;
+    return true;
+  }
+
+  bool number(std::string_view text) {
+    if (is_total_ && depth_ == 2) {
+      std::uint64_t value = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (error == std::errc() && end == text.data() + text.size()) index_.total_size_ = value;
+    }
+    return !is_in_map() || wrong_value(clipped(text));
+  }
+  bool other_value(const char* what) { return !is_in_map() || wrong_value(what); }
+  bool wrong_value(const std::string& what) {
+    return stop("names no file for tensor " + in_quotes(index_.name(index_.size() - 1)) + ", but " +
+                what);
+  }
+
+  /// Gives the files their numbers in the order of their names.
+  void number_files() {
+    std::vector<std::uint32_t> numbers(files_.size());
+    for (auto& [path, number] : files_) {
+      numbers[number] = static_cast<std::uint32_t>(index_.files_.size());
+      index_.files_.push_back(path);
+    }
+    for (ShardIndex::Entry& entry : index_.entries_) entry.file = numbers[entry.file];
+  }
+
+  void check_files() const {
+    std::vector<bool> are_checked(index_.files_.size());
+    for (std::size_t i = 0; i < index_.size(); ++i) {
+      if (are_checked[index_.file(i)]) continue;
+      are_checked[index_.file(i)] = true;
+      const std::string& path = index_.files_[index_.file(i)];
+      const bool has_nul = path.find('\0') != std::string::npos;
+      if (is_below(path) && !has_nul) continue;
+      fail(ErrorCode::kInvalidHeaderJson,
+           "puts tensor " + in_quotes(index_.name(i)) + " into " + in_quotes(path) + ": " +
+               (has_nul ? "no file can have this name" : "not a file below the index's directory"));
+    }
+  }
+
+  /// Throws Error kDuplicateName for a name that stands twice.
+  void sort_names() {
+    auto& entries = index_.entries_;
+    const auto name = [this](const ShardIndex::Entry& entry) {
+      return std::string_view(index_.text_.data() + entry.begin, entry.size);
+    };
+    std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
+      return std::pair(name(a), a.begin) < std::pair(name(b), b.begin);
+    });
+    const auto twice =
+        std::adjacent_find(entries.begin(), entries.end(),
+                           [&](const auto& a, const auto& b) { return name(a) == name(b); });
+    if (twice == entries.end()) return;
+    fail(ErrorCode::kDuplicateName, "puts tensor " + in_quotes(name(*twice)) + " into two files: " +
+                                        in_quotes(index_.files_[twice->file]) + " and " +
+                                        in_quotes(index_.files_[std::next(twice)->file]));
+  }
+
+  ShardIndex index_;
+  Files files_;
+  Files::const_iterator last_file_ = files_.end();  // neighbours mostly have the same
+  Section section_ = Section::kOther;               // of the outer object
+  unsigned depth_ = 0;
+  bool has_map_ = false;
+  bool is_total_ = false;
+  std::string error_;
+};
+
+ShardIndex ShardIndex::parse(std::string_view json) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (json.starts_with(kByteOrderMark)) json.remove_prefix(kByteOrderMark.size());
+  if (const auto bad = find_invalid_utf8(json)) fail_json("not UTF-8", bad->offset);
+  ShardIndexHandler handler(json.size());
+  rapidjson::MemoryStream stream(json.data(), json.size());
+  rapidjson::Reader reader;
+  constexpr unsigned kFlags =
+      rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseNanAndInfFlag;
+  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, handler);
+  if (result.IsError()) {
+    if (!handler.error().empty()) {
+      fail(ErrorCode::kInvalidHeaderJson,
+           handler.error() + " (at byte " + std::to_string(result.Offset()) + ")");
+    }
+    fail_json(rapidjson::GetParseError_En(result.Code()), result.Offset());
+  }
+  // The stream reports its end as a NUL, so a real one would pass for the end.
+  if (stream.Tell() != json.size()) fail_json("something follows the object", stream.Tell());
+  return std::move(handler).finish();
+}
+
+}  // namespace safetensors

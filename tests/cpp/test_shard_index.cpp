@@ -1,0 +1,184 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "safetensors/shard_index.hpp"
+#include "support.hpp"
+
+#if defined(__linux__)
+#include <sys/stat.h>
+
+#include "posix_support.hpp"
+#endif
+
+using safetensors::ShardIndex;
+
+namespace {
+
+std::string text_of_error(const std::string& json) {
+  return test::error_of([&] { (void)ShardIndex::parse(json); }).what();
+}
+
+std::string code_of(const std::string& json) {
+  return test::outcome_of([&] { (void)ShardIndex::parse(json); });
+}
+
+std::string repeated(std::string_view text, std::size_t count) {
+  std::string out;
+  out.reserve(text.size() * count);
+  for (std::size_t i = 0; i < count; ++i) out += text;
+  return out;
+}
+
+/// `count` tensors, each of its own name; `file` makes the text of the value.
+std::string map_of(std::size_t count, const std::function<std::string(std::size_t)>& file) {
+  std::string out = R"({"weight_map":{)";
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i != 0) out += ',';
+    out += '"' + std::to_string(i) + "\":\"" + file(i) + '"';
+  }
+  return out + "}}";
+}
+
+}  // namespace
+
+TEST_CASE("names, files and total size of an index") {
+  const ShardIndex index = ShardIndex::parse(R"({
+    "metadata": {"total_size": 123, "more": {"total_size": 4}},
+    "weight_map": {"c": "sub/2.safetensors", "a": "1.safetensors", "b\n": "sub/2.safetensors"},
+    "others": [{"weight_map": {"d": "x"}}, NaN, 1e99, -0]
+  })");
+  CHECK(index.files() == std::vector<std::string>{"1.safetensors", "sub/2.safetensors"});
+  REQUIRE(index.size() == 3);
+  const auto place = [&](std::size_t i) { return std::pair(index.name(i), index.file(i)); };
+  CHECK(place(0) == std::pair(std::string_view("a"), std::size_t{0}));
+  CHECK(place(1) == std::pair(std::string_view("b\n"), std::size_t{1}));
+  CHECK(place(2) == std::pair(std::string_view("c"), std::size_t{1}));
+  CHECK(index.total_size() == 123U);
+}
+
+TEST_CASE("a total size that is no unsigned integer is none") {
+  for (const char* const value : {"1.5", "-1", "\"1\"", "[1]", "18446744073709551616", "null"}) {
+    CAPTURE(value);
+    const std::string json =
+        std::string(R"({"weight_map": {}, "metadata": {"total_size": )") + value + "}}";
+    CHECK(!ShardIndex::parse(json).total_size());
+  }
+  CHECK(!ShardIndex::parse(R"({"total_size": 1, "weight_map": {}})").total_size());
+}
+
+TEST_CASE("a byte order mark is passed over") {
+  CHECK(ShardIndex::parse("\xEF\xBB\xBF{\"weight_map\":{}}").size() == 0);
+}
+
+TEST_CASE("what is no index of files below it is refused with a reason") {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "is no JSON: The document is empty"},
+      {"\xFF", "is no JSON: not UTF-8 (at byte 0)"},
+      {R"({"weight_map": {}} {})", "is no JSON"},
+      {std::string("{\"weight_map\": {}}\0", 19), "is no JSON: something follows the object"},
+      {repeated("[", 200'000), "is no JSON: nested deeper than 127 levels"},
+      {"[]", "has no object `weight_map`"},
+      {R"([{"weight_map": {"a": "b"}}])", "has no object `weight_map`"},
+      {R"({"x": {"weight_map": {"a": "b"}}})", "has no object `weight_map`"},
+      {R"({"weight_map": ["a"]})", "has no object `weight_map`"},
+      {R"({"weight_map": {}, "weight_map": {}})", "has two objects `weight_map`"},
+      {R"({"weight_map": {"a": 12}})", "names no file for tensor 'a', but 12"},
+      {R"({"weight_map": {"a": {"b": "c"}}})", "names no file for tensor 'a', but an object"},
+      {R"({"weight_map": {"a": "\ud800"}})", "is no JSON"},
+      {R"({"weight_map": {"a": "\udc00"}})", "is no JSON"},
+      {R"({"weight_map": {"\udc00": "a"}})", "is no JSON"},
+      {R"({"weight_map": {"a": "b\u0000"}})", "puts tensor 'a' into 'b\\u0000': no file can have"},
+  };
+  for (const auto& [json, wanted] : cases) {
+    CAPTURE(json.substr(0, 99));
+    CHECK(text_of_error(json).substr(0, wanted.size()) == wanted);
+    CHECK(code_of(json) == "kInvalidHeaderJson");
+  }
+}
+
+TEST_CASE("a tensor that stands twice is refused, in the same file or another") {
+  for (const char* const file : {"x", "y"}) {
+    const std::string json =
+        std::string(R"({"weight_map": {"a": "x", "b": "z", "a": ")") + file + "\"}}";
+    CHECK(code_of(json) == "kDuplicateName");
+    CHECK(text_of_error(json) ==
+          std::string("puts tensor 'a' into two files: 'x' and '") + file + "'");
+  }
+}
+
+TEST_CASE("files lie below the index") {
+  const auto outcome = [](const std::string& path) {
+    return code_of(R"({"weight_map": {"a": ")" + path + "\"}}");
+  };
+  for (const char* const path : {"a", "a/b", "./a", "a//b", "...", "a..b", "..a/b", ".hidden"}) {
+    CAPTURE(path);
+    CHECK(outcome(path) == "ok");
+  }
+  for (const char* const path :
+       {"", ".", "./.", "..", "../a", "a/../b", "a/..", "/a", "//a/b", "C:a", "C:/a", R"(\\a)",
+        R"(\\\\host\\share)", R"(..\\a)", R"(a\\..\\..\\b)"}) {
+    CAPTURE(path);
+    CHECK(outcome(path) == "kInvalidHeaderJson");
+  }
+}
+
+TEST_CASE("more files than a model can have are refused") {
+  const auto own_file = [](std::size_t i) { return std::to_string(i); };
+  CHECK(ShardIndex::parse(map_of(safetensors::kMaxIndexFiles, own_file)).files().size() ==
+        safetensors::kMaxIndexFiles);
+  CHECK(text_of_error(map_of(safetensors::kMaxIndexFiles + 1, own_file)).substr(0, 29) ==
+        "names more than 100,000 files");
+}
+
+TEST_CASE("reading names the file, and needs no end of an index that is too large") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "model.safetensors.index.json";
+  test::write_text(path, R"({"weight_map": {"a": "b"}})");
+  CHECK(ShardIndex::read(path).name(0) == "a");
+  test::write_text(path, "[]");
+  CHECK(std::string(test::error_of([&] { (void)ShardIndex::read(path); }).what()) ==
+        "The index " + path.string() + " has no object `weight_map`");
+  test::fs::resize_file(path, std::uint64_t{1} << 36);
+  CHECK(test::outcome_of([&] { (void)ShardIndex::read(path); }) == "kHeaderTooLarge");
+}
+
+#if defined(__linux__)
+TEST_CASE("an index that is no regular file is refused at once") {
+  const test::TempDir folder;
+  REQUIRE(::mkfifo((folder / "pipe.index.json").c_str(), 0600) == 0);
+  CHECK(test::outcome_of([&] { (void)ShardIndex::read(folder / "pipe.index.json"); }) ==
+        "kNotRegularFile");
+  CHECK(test::outcome_of([] { (void)ShardIndex::read("/dev/zero"); }) == "kNotRegularFile");
+}
+
+#if !defined(TEST_SANITIZED)
+TEST_CASE("time is linear in the index") {
+  const std::vector<std::pair<std::string, std::function<std::string(std::size_t)>>> shapes = {
+      {"tensors of a file", [](std::size_t n) { return map_of(n, [](auto) { return "f"; }); }},
+      {"files",
+       [](std::size_t n) { return map_of(n / 4, [](auto i) { return std::to_string(i); }); }},
+      {"objects outside", [](std::size_t n) { return "{\"a\":[" + repeated("{},", 4 * n); }},
+      {"one name", [](std::size_t n) { return "{\"weight_map\":{" + repeated("\"\":\"f\",", n); }},
+      {"long name", [](std::size_t n) { return "{\"" + repeated("\\n", 8 * n); }},
+  };
+  for (const auto& [name, make] : shapes) {
+    const auto seconds = [make = make](std::size_t n) {
+      const std::string json = make(n);
+      return test::least_cpu_seconds([&] { (void)code_of(json); });
+    };
+    const double small = seconds(50'000);
+    const double large = seconds(400'000);
+    CAPTURE(name);
+    CAPTURE(small);
+    CAPTURE(large);
+    // Eight times the work. Sorting and caches cost a little more, quadratic time 64 times.
+    CHECK(large < 28 * small + 0.005);
+  }
+}
+#endif
+#endif
