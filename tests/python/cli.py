@@ -23,14 +23,17 @@ sys.exit(main())
 """
 
 
+def started(without=()):
+    """How the command line is started; `without` names modules that it cannot import."""
+    if without:
+        return [sys.executable, "-c", BLOCKED.format(names=without)]
+    return [sys.executable, "-m", "safetensors"]
+
+
 def run(*words, status=0, cwd=None, env=None, without=(), **more):
     """The finished process, whose exit status was `status` and whose stderr has no traceback."""
-    if without:
-        start = [sys.executable, "-c", BLOCKED.format(names=without)]
-    else:
-        start = [sys.executable, "-m", "safetensors"]
     done = subprocess.run(
-        [*start, *map(os.fspath, words)],
+        [*started(without), *map(os.fspath, words)],
         cwd=cwd,
         env={**os.environ, **(env or {})},
         capture_output=True,
@@ -63,13 +66,18 @@ def complaint(*words, status=2, **options):
     return done.stderr.removeprefix("safetensors: ").rstrip("\n")
 
 
-def on_terminal(*words, columns=100, status=0, env=None):
+def on_terminal(*words, without=(), **options):
     """What it wrote to a terminal, to stdout and stderr alike, escape sequences and all."""
+    return in_terminal([*started(without), *map(os.fspath, words)], **options)
+
+
+def in_terminal(command, columns=100, status=0, env=None):
+    """What a program wrote to a terminal."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **(env or {})}
     environment.pop("NO_COLOR", None)
     process = subprocess.Popen(
-        [sys.executable, "-m", "safetensors", *map(os.fspath, words)],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=slave,
         stderr=slave,

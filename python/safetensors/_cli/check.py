@@ -124,6 +124,6 @@ def _show(verdict: _Verdict, out: Output) -> None:
     if is_ok and out.quiet:
         return
     kind: Any = (verdict.kind, "bold green" if is_ok else "bold red")
-    out.line(f"{text.shown_path(verdict.path)}: ", kind, f": {text.shown(verdict.message)}")
+    out.line(f"{text.shown_path(verdict.path)}: ", kind, f": {verdict.message}")
     for detail in verdict.details:
         out.line(f"  {detail}")

@@ -93,14 +93,14 @@ def _described(placed: Placed) -> dict[str, Any]:
 def _show(found: dict[str, Any], out: Output) -> None:
     for sign, style, key in (("-", _MINUS, "only_a"), ("+", _PLUS, "only_b")):
         for name, what in found[key].items():
-            out.line((f"{sign} {text.shown(name)}  {_kind(what)}", style))
+            out.line((f"{sign} {name}  {_kind(what)}", style))
     for name, change in found["changed"].items():
         if "a" in change:
             difference = f"{_kind(change['a'])} -> {_kind(change['b'])}"
         else:
             difference = f"values differ from element {change['first_element']:,} on, "
             difference += f"{text.count(change['bytes_that_differ'], 'byte')} in all"
-        out.line((f"! {text.shown(name)}  {difference}", _CHANGED))
+        out.line((f"! {name}  {difference}", _CHANGED))
     for key, values in found.get("metadata", {}).items():
         for sign, style, side in (("-", _MINUS, "a"), ("+", _PLUS, "b")):
             if values[side] is not None:

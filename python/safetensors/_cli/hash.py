@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     elif arguments.whole:
         out.line(whole)
     else:
-        rows = [[digests[name], text.shown(name)] for name in sorted(digests, key=text.natural_key)]
+        rows = [[digests[name], name] for name in sorted(digests, key=text.natural_key)]
         out.table([Column("sha256", "dim"), Column("name", "cyan")], rows)
         out.line()
         out.line((whole, "bold"), "  whole")

@@ -66,10 +66,10 @@ def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> Non
         columns.append(Column("file", "dim"))
     rows = []
     for file, tensor in placed:
-        row = [text.shown(tensor.name), tensor.dtype, text.shape(tensor.shape)]
+        row = [tensor.name, tensor.dtype, text.shape(tensor.shape)]
         row.append(text.size(tensor.nbytes))
         if with_file:
-            row.append(text.shown(_base_name(file.path)))
+            row.append(_base_name(file.path))
         rows.append(row)
     out.table(columns, rows)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import text, tree
 from .errors import CliError
+from .opening import STDIN
 from .output import Column, Output
 from .reader import Tensor
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 def is_gguf(path: str) -> bool:
     """Whether a path is for this list, not for that of safetensors files."""
+    if path == STDIN:
+        return False
     if os.path.isdir(path):
         names = os.listdir(path)
         ends = {os.path.splitext(name)[1] for name in names}
@@ -31,16 +34,18 @@ def run(
     show_totals: Callable[[Sequence[Tensor], Output], None],
     out: Output,
 ) -> int:
+    """How many tensors were listed."""
+    if arguments.path == STDIN:
+        raise CliError("ls --model reads files, not standard input")
     try:
         from ..weights import WeightsError, open_weights
     except ImportError as error:
         raise CliError(f"this build has no weight layer: {error}") from None
     try:
         with open_weights(arguments.path) as model:
-            _show(model, arguments, show_totals, out)
+            return _show(model, arguments, show_totals, out)
     except WeightsError as error:
         raise CliError(str(error)) from None
-    return 0
 
 
 def _show(
@@ -48,15 +53,17 @@ def _show(
     arguments: argparse.Namespace,
     show_totals: Callable[[Sequence[Tensor], Output], None],
     out: Output,
-) -> None:
+) -> int:
     found = [model[name] for name in [*model, *model.unmapped]]
     if arguments.match is not None:
         found = [each for each in found if fnmatch.fnmatchcase(each.name, arguments.match)]
+        if not found and not arguments.json:
+            return 0
     if arguments.sort == "size":
         found.sort(key=lambda each: (-each.nbytes, text.natural_key(each.name)))
     if arguments.json:
         out.json(_as_json(model, arguments.path, found))
-        return
+        return len(found)
     config = {key: value for key, value in model.get_config().items() if _is_said(value)}
     out.table(
         [Column("model", "cyan"), Column("value")],
@@ -76,11 +83,12 @@ def _show(
         out.line()
         out.line((text.count(len(unmapped), "tensor") + " without a canonical name:", "bold"))
         for name in unmapped[:10]:
-            out.line("  " + text.shown(name))
+            out.line("  " + name)
         if len(unmapped) > 10:
             out.line(f"  and {len(unmapped) - 10:,} more")
     for warning in model.warnings:
-        out.note(text.shown(warning))
+        out.note(warning)
+    return len(found)
 
 
 def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
@@ -90,11 +98,11 @@ def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
         columns,
         [
             [
-                text.shown(each.name),
+                each.name,
                 _type(each),
                 text.shape(each.shape),
                 text.size(each.nbytes),
-                text.shown(each.source),
+                each.source,
             ]
             for each in found
         ],
@@ -117,7 +125,7 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         shown = ", ".join(str(each) for each in value[:16])
         return shown + (", ..." if len(value) > 16 else "")
-    return text.shown(str(value))
+    return str(value)
 
 
 def _as_json(model: "Weights", path: str, found: "Sequence[WeightTensor]") -> dict[str, Any]:

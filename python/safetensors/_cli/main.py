@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from typing import NoReturn, Sequence
 
 from .. import SafetensorError, __version__
@@ -10,7 +11,7 @@ from . import check, convert, diff, hash, ls, meta, output, show
 from .errors import TROUBLE, CliError
 from .text import shown
 
-_COMMANDS = (ls, show, meta, check, diff, hash, convert)
+_COMMANDS = (ls, show, meta, check, diff, hash, convert, completion)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
@@ -19,6 +20,7 @@ class _Parser(argparse.ArgumentParser):
     """Its errors are one line."""
 
     def error(self, message: str) -> NoReturn:
+        # Shells put file names into the command line, which are a stranger's as well.
         self.exit(TROUBLE, f"{self.prog}: {shown(message)} (see {self.prog} --help)\n")
 
 
@@ -47,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser().parse_args(argv)
         out = output.Output(arguments.color, arguments.quiet)
+        warnings.showwarning = lambda message, *_, **__: out.note(str(message))
         status: int = arguments.run(arguments, out)
         sys.stdout.flush()
         return status
@@ -58,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
     except Exception as error:
         if os.environ.get("SAFETENSORS_TRACEBACK"):
-            raise
+            output.show_traceback(error)
         return _fail(_described(error), TROUBLE)
 
 
@@ -67,7 +70,7 @@ def _described(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         if error.strerror and error.filename is not None:
-            return f"{shown(os.fsdecode(error.filename))}: {error.strerror}"
+            return f"{os.fsdecode(error.filename)}: {error.strerror}"
         return error.strerror or str(error)
     if isinstance(error, MemoryError):
         return f"not enough memory. {error}".strip()
@@ -75,13 +78,12 @@ def _described(error: Exception) -> str:
 
 
 def _fail(message: str, status: int) -> int:
-    line = " ".join(message.split())
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
         _drop_output()
     try:
-        sys.stderr.write(f"safetensors: {shown(line)}\n")
+        output.complain(message)
         sys.stderr.flush()
     except (OSError, ValueError):
         pass

@@ -60,11 +60,11 @@ def _read(arguments: argparse.Namespace, out: Output) -> int:
         if arguments.json:
             out.json(value)
         else:
-            out.line(value if not out.is_rich else text.shown(value))
+            out.text(value)
     elif arguments.json:
         out.json(metadata)
     elif metadata:
-        rows = [[text.shown(key), text.shown(metadata[key])] for key in sorted(metadata)]
+        rows = [[key, metadata[key]] for key in sorted(metadata)]
         out.table([Column("key", "cyan"), Column("text")], rows)
     return 0
 

@@ -1,13 +1,19 @@
-"""What commands print: plain text, or with rich on a terminal."""
+"""What commands print: plain text, or with rich on a terminal.
+
+Names, metadata and paths come from strangers. Everything that the command line writes goes through
+this module, which spells out what could steer a terminal: no other module needs to.
+"""
 
 import argparse
 import contextlib
 import io
 import json
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
 
 from .errors import CliError
+from .text import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +78,8 @@ class Output:
 
     def line(self, *pieces: "str | Piece") -> None:
         """One line, of plain text and styled pieces."""
-        parts = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
+        styled = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
+        parts = [(shown(text), style) for text, style in styled]
         if self._console is None:
             sys.stdout.write("".join(text for text, _ in parts).rstrip(" ") + "\n")
             return
@@ -82,6 +89,7 @@ class Output:
 
     def table(self, columns: Sequence[Column], rows: "Sequence[Sequence[str]]") -> None:
         """Rows under titles."""
+        rows = [[shown(cell) for cell in row] for row in rows]
         if self._console is None or len(rows) > _MOST_ROWS_WITH_RICH:
             self._plain_table(columns, rows)
             return
@@ -109,14 +117,22 @@ class Output:
             ]
             sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
+    def text(self, text: str) -> None:
+        """A text that was asked for by itself. To a pipe or a file it goes as it is."""
+        if _is_terminal(sys.stdout):
+            self.line(text)
+        else:
+            sys.stdout.write(text + "\n")
+
     def json(self, value: object) -> None:
-        """The value as JSON, in ASCII: nothing in it can steer a terminal."""
-        sys.stdout.write(json.dumps(value) + "\n")
+        """The value as JSON, in printable ASCII."""
+        # Of ASCII's control characters, JSON leaves DEL as it is.
+        sys.stdout.write(json.dumps(value).replace("\x7f", "\\u007f") + "\n")
 
     def note(self, text: str) -> None:
         """A line for standard error, that something was done otherwise than one may think."""
         if not self.quiet:
-            sys.stderr.write(f"safetensors: {text}\n")
+            complain(text)
 
     @contextlib.contextmanager
     def progress(self, what: str, total_nbytes: int) -> Iterator[Advance]:
@@ -128,8 +144,22 @@ class Output:
             yield _no_progress
             return
         with bar:
-            task = bar.add_task(what, total=total_nbytes)
+            task = bar.add_task(shown(what), total=total_nbytes)
             yield lambda nbytes: bar.advance(task, nbytes)
+
+
+def complain(message: str) -> None:
+    """One line for standard error."""
+    sys.stderr.write(f"safetensors: {shown(message)}\n")
+
+
+def show_traceback(error: "BaseException | None") -> None:
+    """Where an error arose, and before it what it arose from."""
+    if error is None:
+        return
+    show_traceback(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
+    sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
+    sys.stderr.write(f"{type(error).__name__}: {shown(str(error))}\n")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

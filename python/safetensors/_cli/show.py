@@ -76,7 +76,7 @@ def _show(placed: Placed, bins: int, out: Output) -> None:
     tensor = placed.tensor
     elements = element_count(tensor.shape)
     out.line(
-        (text.shown(tensor.name), "bold cyan"),
+        (tensor.name, "bold cyan"),
         (f"  {tensor.dtype} {text.shape(tensor.shape)}", "magenta"),
         f"  {text.count(elements, 'element')}",
         (f"  {text.size(tensor.nbytes)}", "green"),
