@@ -12,8 +12,8 @@
 
 #include "io/os_error.hpp"
 #include "io/posix/atomic_file.hpp"
+#include "io/posix/detached_content.hpp"
 #include "io/posix/fd.hpp"
-#include "io/posix/mapped_from.hpp"
 #include "io/posix/stream_writer.hpp"
 #include "io/temporary_name.hpp"
 
@@ -97,7 +97,7 @@ void write_in_place(const fs::path& path, const FileContent& content, const Writ
   Fd fd = open_for_writing(path, 0, options.interrupt);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) fail_write(errno, path);
-  const DetachedContent detached(content, status.st_ino);
+  const DetachedContent detached(content, path, options.interrupt);
   // Before anything is overwritten: on a full disk the old content stays.
   try {
     reserve(fd.get(), content.total_nbytes, true, path);

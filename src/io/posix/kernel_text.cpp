@@ -11,8 +11,11 @@
 namespace safetensors::io {
 
 std::optional<std::string> read_kernel_text(const char* path) {
-  const Fd fd(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return std::nullopt;
+  Fd fd;
+  while (!fd.is_open()) {
+    fd = Fd(::open(path, O_RDONLY | O_CLOEXEC));
+    if (!fd.is_open() && errno != EINTR) return std::nullopt;
+  }
   constexpr std::size_t kStep = std::size_t{64} << 10;
   std::string text;
   std::size_t used = 0;

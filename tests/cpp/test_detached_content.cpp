@@ -1,0 +1,240 @@
+// Overwriting a file in place that this very process has mapped.
+#include <doctest/doctest.h>
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "io/file_source.hpp"
+#include "io/file_writer.hpp"
+#include "io/posix/fd.hpp"
+#include "io/posix/kernel_text.hpp"
+#include "posix_support.hpp"
+
+using safetensors::Error;
+using safetensors::FileSource;
+using safetensors::io::Fd;
+using safetensors::io::FileContent;
+
+namespace {
+
+/// A file that can only be overwritten in place: it has no name any more.
+class NamelessFile {
+ public:
+  explicit NamelessFile(std::string_view text) : NamelessFile(test::TempDir() / "f", text) {}
+  NamelessFile(const test::fs::path& path, std::string_view text) {
+    test::fs::create_directories(path.parent_path());
+    test::write_text(path, text);
+    fd_ = Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    test::fs::remove(path);
+    path_ = "/proc/self/fd/" + std::to_string(fd_.get());
+  }
+
+  [[nodiscard]] const test::fs::path& path() const { return path_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] std::string text() const { return test::read_text(path_); }
+  void write(const std::vector<std::span<const std::byte>>& pieces) const {
+    FileContent content{pieces};
+    for (const auto& piece : pieces) content.total_nbytes += piece.size();
+    safetensors::io::write_file(path_, content, {false, {}});
+  }
+  void write(std::string_view text) const { write({test::bytes_of(text)}); }
+
+ private:
+  Fd fd_;
+  test::fs::path path_;
+};
+
+constexpr std::size_t kSize = 1'000'003;
+
+/// What /proc/self/maps says of the mappings that this memory lies in: the rights of each.
+std::vector<std::string> rights_of(const void* memory, std::size_t nbytes) {
+  using safetensors::io::number_of;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory);
+  const auto maps = safetensors::io::read_kernel_text("/proc/self/maps");
+  std::vector<std::string> rights;
+  for (std::string_view rest = *maps; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::string_view range = safetensors::io::take_word(line);
+    const std::size_t dash = std::min(range.find('-'), range.size() - 1);
+    const auto begin = number_of<std::uintptr_t>(range.substr(0, dash), 16);
+    const auto end = number_of<std::uintptr_t>(range.substr(dash + 1), 16);
+    if (!begin || !end || *begin >= first + nbytes || *end <= first) continue;
+    rights.emplace_back(safetensors::io::take_word(line));
+  }
+  return rights;
+}
+
+}  // namespace
+
+TEST_CASE("tensors that are mapped keep their values while the file is overwritten in place") {
+  const std::string old = test::text_of(test::pattern(kSize));
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, kSize / 2, kSize, 2 * kSize}) {
+    CAPTURE(size);
+    const std::string text(size, 'n');
+    const int status = test::in_child([&] {
+      const NamelessFile file(old);
+      const auto first = FileSource::open(file.path())->map();
+      const auto second = FileSource::open(file.path())->map();
+      first->bytes()[10] = std::byte{'!'};
+      first->bytes().back() = std::byte{'!'};
+      file.write(text);
+      if (file.text() != text) return 1;
+      if (test::text_of(second->bytes()) != old) return 2;
+      std::string changed = old;
+      changed[10] = changed.back() = '!';
+      return test::text_of(first->bytes()) == changed ? 0 : 3;
+    });
+    CHECK(status == 0);
+  }
+}
+
+TEST_CASE("what is saved in place may be mapped from the file, and stays as it is") {
+  const std::string old = test::text_of(test::pattern(kSize));
+  const NamelessFile file(old);
+  const auto mapping = FileSource::open(file.path())->map();
+  file.write(
+      {mapping->bytes().subspan(100'000), test::bytes_of("--"), mapping->bytes().first(100'000)});
+  CHECK(file.text() == old.substr(100'000) + "--" + old.substr(0, 100'000));
+  CHECK(test::text_of(mapping->bytes()) == old);
+}
+
+TEST_CASE("a mapping that may only be read stays so") {
+  const std::string old = test::text_of(test::pattern(kSize));
+  const NamelessFile file(old);
+  void* const data = ::mmap(nullptr, kSize, PROT_READ, MAP_PRIVATE, file.fd(), 0);
+  REQUIRE(data != MAP_FAILED);
+  file.write("new");
+  CHECK(std::string_view(static_cast<const char*>(data), kSize) == old);
+  CHECK(rights_of(data, kSize) == std::vector<std::string>{"r--p"});
+  ::munmap(data, kSize);
+}
+
+TEST_CASE("a long mapping is replaced while others read it, and stays one mapping") {
+  constexpr std::size_t kLong = (std::size_t{200} << 20) + 1;
+  const NamelessFile file("");
+  REQUIRE(::ftruncate(file.fd(), kLong) == 0);
+  for (std::size_t at = 0; at < kLong; at += std::size_t{1} << 20) {
+    REQUIRE(::pwrite(file.fd(), "x", 1, static_cast<off_t>(at)) == 1);
+  }
+  const auto mapping = FileSource::open(file.path())->map();
+  std::atomic<bool> is_done = false;
+  std::atomic<int> wrong = 0;
+  std::thread reader([&] {
+    while (!is_done) {
+      for (std::size_t at = 0; at < kLong; at += std::size_t{1} << 20) {
+        if (mapping->bytes()[at] != std::byte{'x'}) ++wrong;
+      }
+    }
+  });
+  file.write("new");
+  is_done = true;
+  reader.join();
+  CHECK(wrong == 0);
+  CHECK(mapping->bytes().back() == std::byte{'x'});
+  CHECK(rights_of(mapping->bytes().data(), kLong).size() <= 2);
+}
+
+TEST_CASE("a shared mapping would change: the file is left alone") {
+  const NamelessFile file("old text");
+  for (const int protection : {PROT_READ, PROT_READ | PROT_WRITE}) {
+    void* const data = ::mmap(nullptr, 8, protection, MAP_SHARED, file.fd(), 0);
+    REQUIRE(data != MAP_FAILED);
+    const Error error = test::error_of([&] { file.write("new"); });
+    CHECK(error.os_error() == EBUSY);
+    CHECK(std::string(error.what()).find(file.path().string()) != std::string::npos);
+    CHECK(file.text() == "old text");
+    ::munmap(data, 8);
+  }
+  file.write("new");
+  CHECK(file.text() == "new");
+}
+
+TEST_CASE("pages that were gone before are no obstacle") {
+  const std::string old = test::text_of(test::pattern(kSize));
+  const NamelessFile file(old);
+  const auto mapping = FileSource::open(file.path())->map();
+  REQUIRE(::ftruncate(file.fd(), 100'000) == 0);
+  file.write("new");
+  CHECK(test::text_of(mapping->bytes().first(100'000)) == old.substr(0, 100'000));
+}
+
+#if !defined(TEST_SANITIZED)  // which need address space of their own
+TEST_CASE("without memory for the tensors that are mapped the file is left alone") {
+  constexpr std::size_t kLong = std::size_t{1} << 30;
+  const NamelessFile file("");
+  REQUIRE(::ftruncate(file.fd(), kLong) == 0);
+  const auto mapping = FileSource::open(file.path())->map();
+  const int status = test::in_child([&] {
+    const rlimit most = {std::size_t{2} << 30, RLIM_INFINITY};
+    if (::setrlimit(RLIMIT_AS, &most) != 0) return 1;
+    const Error error = test::error_of([&] { file.write("new"); });
+    if (error.os_error() != ENOMEM) return 2;
+    return mapping->bytes().back() == std::byte{0} ? 0 : 3;
+  });
+  CHECK(status == 0);
+  CHECK(test::fs::file_size(file.path()) == kLong);
+}
+#endif
+
+TEST_CASE("a file of another device that has the same number is another file") {
+  const test::TempDir folder;
+  const int status = test::in_child([&] {
+    if (::unshare(CLONE_NEWNS) != 0) return 1;
+    if (::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) return 1;
+    for (const char* name : {"a", "b"}) {
+      test::fs::create_directory(folder / name);
+      if (::mount("tmpfs", (folder / name).c_str(), "tmpfs", 0, nullptr) != 0) return 1;
+    }
+    const NamelessFile file(folder / "a/f", "old text");
+    const NamelessFile other(folder / "b/f", "old text");
+    if (test::stat_of(file.path()).st_ino != test::stat_of(other.path()).st_ino) return 1;
+    if (::mmap(nullptr, 8, PROT_READ, MAP_SHARED, other.fd(), 0) == MAP_FAILED) return 2;
+    file.write("new");
+    return test::outcome_of([&] { other.write("new"); }) == "kIo" ? 0 : 3;
+  });
+  if (status == 1) {
+    MESSAGE("skipped: no two file systems with files of one number here");
+    return;
+  }
+  CHECK(status == 0);
+}
+
+TEST_CASE("a file of layers is known by its mapping, whatever stat says of its device") {
+  const test::TempDir folder;
+  const std::string old = test::text_of(test::pattern(kSize));
+  const int status = test::in_child([&] {
+    if (::unshare(CLONE_NEWNS) != 0) return 1;
+    if (::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) return 1;
+    for (const char* name : {"layers", "all"}) test::fs::create_directory(folder / name);
+    if (::mount("tmpfs", (folder / "layers").c_str(), "tmpfs", 0, nullptr) != 0) return 1;
+    std::string options;
+    for (const char* name : {"lowerdir", "upperdir", "workdir"}) {
+      test::fs::create_directory(folder / "layers" / name);
+      options += "," + std::string(name) + "=" + (folder / "layers" / name).string();
+    }
+    if (::mount("overlay", (folder / "all").c_str(), "overlay", 0, options.c_str() + 1) != 0)
+      return 1;
+    const NamelessFile file(folder / "all/f", old);
+    const auto mapping = FileSource::open(file.path())->map();
+    file.write("new");
+    return test::text_of(mapping->bytes()) == old ? 0 : 2;
+  });
+  if (status == 1) {
+    MESSAGE("skipped: layers cannot be mounted here");
+    return;
+  }
+  CHECK(status == 0);
+}
+#endif

@@ -1,0 +1,101 @@
+"""Saving over a file that cannot be replaced, while this process has it mapped."""
+
+import shutil
+import subprocess
+import tempfile
+
+import children
+import handmade
+import numpy as np
+import pytest
+
+SCRIPT = """
+import errno, importlib, os, sys
+import numpy as np
+from save_failures import refused
+path, word = sys.argv[1:]
+framework = importlib.import_module(word)
+module = importlib.import_module("safetensors." + word)
+inode = os.stat(path).st_ino
+def all_are(tensor, value):
+    return len(tensor) == 3_000_000 and float(tensor.min()) == float(tensor.max()) == value
+"""
+
+
+def mounted():
+    """The words that run a command where the file given first is mounted over itself."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("there is no unshare to mount a file with")
+    mount = 'mount --bind "$0" "$0" && exec "$@"'
+    for options in (["--mount"], ["--mount", "--map-root-user"]):
+        words = [unshare, *options, "sh", "-c", mount]
+        with tempfile.NamedTemporaryFile() as file:
+            tried = subprocess.run([*words, file.name, "true"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            return words
+    pytest.skip("mounting a file is not allowed here")
+
+
+@pytest.fixture
+def model(tmp_path):
+    tensors = {f"t{i}": np.full(3_000_000, i, "f4") for i in range(3)}
+    handmade.write(tmp_path / "one", tensors)
+    return tmp_path / "one"
+
+
+def run(script, model, word):
+    prefix = [*mounted(), str(model)]
+    assert children.run(SCRIPT + script, model, word, prefix=prefix).strip() == "done"
+
+
+@pytest.mark.parametrize("word", ["numpy", "torch"])
+def test_mapped_tensors_keep_their_values(model, word):
+    script = """
+held = module.load_file(path)
+held["t1"][:] = 7
+# Fewer bytes, more bytes, and the same tensors again.
+for tensors in (
+    {"small": framework.ones(3)},
+    {"a": framework.ones(20_000_000), **held},
+    {"t0": held["t0"]},
+):
+    module.save_file(tensors, path)
+    found = module.load_file(path)
+    assert sorted(found) == sorted(tensors)
+    assert all((found[name] == tensors[name]).all() for name in tensors)
+    assert all_are(held["t0"], 0) and all_are(held["t1"], 7) and all_are(held["t2"], 2)
+    del found
+assert os.stat(path).st_ino == inode
+print("done")
+"""
+    run(script, model, word)
+
+
+def test_an_open_file_still_reads_what_it_opened(model):
+    script = """
+from safetensors import safe_open
+with safe_open(path, "np") as file:
+    module.save_file({"small": np.ones(3)}, path)
+    assert all_are(file.get_tensor("t2"), 2)
+print("done")
+"""
+    run(script, model, "numpy")
+
+
+def test_shared_memory_is_not_overwritten(model):
+    script = """
+with open(path, "rb") as file:
+    before = file.read()
+values = np.memmap(path, "f4", mode="r", offset=len(before) - 12_000_000)
+refused(lambda: module.save_file({"small": np.ones(3)}, path), OSError, errno.EBUSY)
+assert all_are(values, 2)
+with open(path, "rb") as file:
+    assert file.read() == before
+del values
+module.save_file({"small": np.ones(3)}, path)
+assert sorted(module.load_file(path)) == ["small"]
+assert os.listdir(os.path.dirname(path)) == ["one"]
+print("done")
+"""
+    run(script, model, "numpy")
