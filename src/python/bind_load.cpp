@@ -223,7 +223,7 @@ class PrefetchIterator {
 
 void register_load(py::module_& module) {
   Class<PrefetchLoader>(
-      module, "PrefetchLoader", py::is_final(),
+      module, "PrefetchLoader",
       "Tensors of a file that load in the background, each handed out once.\n\n"
       "    with f.prefetch(device=\"cuda:0\") as loader:\n"
       "        for name, tensor in loader:\n"
@@ -245,11 +245,14 @@ void register_load(py::module_& module) {
       .method(
           "__bool__", [](const PrefetchLoader&) { return true; }, "__bool__(self, /)\n--\n\n")
       .method(
-          "__iter__", [](py::object self) { return PrefetchIterator(std::move(self)); },
+          "__iter__",
+          [](py::object self) {
+            if (!py::isinstance<PrefetchLoader>(self)) throw py::type_error("not a loader");
+            return PrefetchIterator(std::move(self));
+          },
           "__iter__(self, /)\n--\n\n"
           "Pairs of name and tensor, as they come to be there; without those taken already.")
-      .method(
-          "__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
+      .method_of_itself("__enter__", "__enter__(self, /)\n--\n\n")
       .method(
           "__exit__",
           [](PrefetchLoader& loader, py::handle, py::handle, py::handle) { loader.close(); },

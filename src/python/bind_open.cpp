@@ -267,8 +267,7 @@ void bind_methods(Class<Handle>& cls) {
               "close(self, /)\n--\n\n"
               "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"
               "the handle from then on raises SafetensorError. Closing twice does nothing.")
-      .method(
-          "__enter__", [](py::object self) { return self; }, "__enter__(self, /)\n--\n\n")
+      .method_of_itself("__enter__", "__enter__(self, /)\n--\n\n")
       .method(
           "__exit__", [](Handle& handle, py::handle, py::handle, py::handle) { handle.close(); },
           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
@@ -289,32 +288,33 @@ void bind_methods(Class<Handle>& cls) {
 }  // namespace
 
 void register_open(py::module_& module) {
-  Class<Handle> handle(module, "safe_open", py::is_final(),
+  Class<Handle> handle(module, "safe_open",
                        "A file open for reading, with its tensors handed out on demand.\n\n"
                        "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
                        "        for name in f.keys():\n"
                        "            tensor = f.get_tensor(name)\n\n"
                        "Safe to use from many threads.");
-  handle.def(py::init(&open_path), py::arg("filename"), py::arg("framework"),
-             py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
-             "__init__(self, filename, framework, device='cpu', *, backend='mmap')\n--\n\n"
-             "filename: str, bytes or os.PathLike.\n"
-             "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
-             "device: where torch's tensors go: a str as \"cuda:0\", an index, a torch.device.\n"
-             "backend: \"mmap\" hands out the file's pages, \"pread\" reads into memory of the\n"
-             "tensor's own, \"direct\" too, past the page cache; \"auto\" maps, but on network\n"
-             "file systems brings the file into the page cache first.\n\n"
-             "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
+  handle.constructor(
+      &open_path, py::arg("filename"), py::arg("framework"), py::arg("device") = "cpu",
+      py::kw_only(), py::arg("backend") = "mmap",
+      "__init__(self, filename, framework, device='cpu', *, backend='mmap')\n--\n\n"
+      "filename: str, bytes or os.PathLike.\n"
+      "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
+      "device: where torch's tensors go: a str as \"cuda:0\", an index, a torch.device.\n"
+      "backend: \"mmap\" hands out the file's pages, \"pread\" reads into memory of the\n"
+      "tensor's own, \"direct\" too, past the page cache; \"auto\" maps, but on network\n"
+      "file systems brings the file into the page cache first.\n\n"
+      "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
   bind_methods(handle);
 }
 
 void register_file_handle(py::module_& module) {
-  Class<FileHandle, Handle> file_handle(module, "_safe_open_handle", py::is_final(),
+  Class<FileHandle, Handle> file_handle(module, "_safe_open_handle",
                                         "As safe_open, of a Python file object.");
-  file_handle.def(py::init(&open_file_object), py::arg("f"), py::arg("framework"),
-                  py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
-                  "__init__(self, f, framework, device='cpu', *, backend='mmap')\n--\n\n"
-                  "f: an object with fileno() and name. Its position does not matter.");
+  file_handle.constructor(&open_file_object, py::arg("f"), py::arg("framework"),
+                          py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
+                          "__init__(self, f, framework, device='cpu', *, backend='mmap')\n--\n\n"
+                          "f: an object with fileno() and name. Its position does not matter.");
   file_handle.attr("__module__") = "safetensors";
 }
 

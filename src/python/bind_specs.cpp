@@ -93,7 +93,7 @@ TensorData TensorSpec::data(std::string_view tensor_name) const {
 
 void register_specs(py::module_& module) {
   Class<TensorSpec>(
-      module, "TensorSpec", py::is_final(),
+      module, "TensorSpec",
       "A tensor to be written: type, shape, and where its bytes are.\n\n"
       "The memory must stay valid and unchanged until serialize or serialize_file is done.")
       .method("__repr__",
@@ -102,22 +102,26 @@ void register_specs(py::module_& module) {
                     .format(to_unicode(name(spec.dtype())), to_list(spec.shape()), spec.data_ptr(),
                             spec.data_len());
               })
-      .def(py::init<py::handle, py::handle, py::handle, py::handle>(), py::kw_only(),
-           py::arg("dtype"), py::arg("shape"), py::arg("data_ptr"), py::arg("data_len"),
-           "__init__(self, *, dtype, shape, data_ptr, data_len)\n--\n\n"
-           "dtype: a framework's word, as \"float32\" or \"bfloat16\".\n"
-           "shape: a sequence of int. For \"float4_e2m1fn_x2\", which packs pairs, that of the\n"
-           "pairs: its last dimension is doubled.\n"
-           "data_ptr: address of the first byte; C order, little-endian.\n"
-           "data_len: number of bytes.")
-      .def_property_readonly(
+      .constructor(
+          [](py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len) {
+            return TensorSpec(dtype, shape, data_ptr, data_len);
+          },
+          py::kw_only(), py::arg("dtype"), py::arg("shape"), py::arg("data_ptr"),
+          py::arg("data_len"),
+          "__init__(self, *, dtype, shape, data_ptr, data_len)\n--\n\n"
+          "dtype: a framework's word, as \"float32\" or \"bfloat16\".\n"
+          "shape: a sequence of int. For \"float4_e2m1fn_x2\", which packs pairs, that of the\n"
+          "pairs: its last dimension is doubled.\n"
+          "data_ptr: address of the first byte; C order, little-endian.\n"
+          "data_len: number of bytes.")
+      .property(
           "dtype", [](const TensorSpec& spec) { return to_unicode(name(spec.dtype())); },
           "The type as a file has it: \"F32\", \"BF16\".")
-      .def_property_readonly(
+      .property(
           "shape", [](const TensorSpec& spec) { return to_list(spec.shape()); },
           "The shape as a file has it: a list of int.")
-      .def_property_readonly("data_ptr", &TensorSpec::data_ptr, "Address of the first byte.")
-      .def_property_readonly("data_len", &TensorSpec::data_len, "Number of bytes.")
+      .property("data_ptr", &TensorSpec::data_ptr, "Address of the first byte.")
+      .property("data_len", &TensorSpec::data_len, "Number of bytes.")
       .attr("__module__") = "safetensors";
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "define.hpp"
 #include "gil.hpp"
 #include "weights_values.hpp"
 
@@ -157,51 +158,49 @@ py::dict cache_stats(const WeightProvider& model) {
 }  // namespace
 
 void register_weights(py::module_& module) {
-  py::class_<weights::Buffer>(module, "Buffer", py::buffer_protocol())
+  Class<weights::Buffer>(module, "Buffer", py::buffer_protocol())
+      .property("sections",
+                [](const weights::Buffer& buffer) {
+                  const auto& s = buffer.sections();
+                  return py::make_tuple(s[0], s[1], s[2]);
+                })
+      .property("is_view", &weights::Buffer::is_view)
+      .method("__len__", &weights::Buffer::nbytes)
       .def_buffer([](const weights::Buffer& buffer) {
         auto* const data = const_cast<std::byte*>(buffer.bytes().data());
         return py::buffer_info(reinterpret_cast<std::uint8_t*>(data),
                                static_cast<py::ssize_t>(buffer.nbytes()), true);
-      })
-      .def_property_readonly("sections",
-                             [](const weights::Buffer& buffer) {
-                               const auto& s = buffer.sections();
-                               return py::make_tuple(s[0], s[1], s[2]);
-                             })
-      .def_property_readonly("is_view", &weights::Buffer::is_view)
-      .def("__len__", &weights::Buffer::nbytes);
+      });
 
-  py::class_<WeightProvider>(module, "Model")
-      .def(py::init(&open_model), py::arg("path"), py::kw_only(), py::arg("layout"),
-           py::arg("bf16"), py::arg("scales"), py::arg("allow_f16_overflow"), py::arg("mmap"),
-           py::arg("strict_index"), py::arg("allow_gaps"), py::arg("cache_bytes"), py::arg("quant"))
-      .def_property_readonly(
-          "format", [](const WeightProvider& model) { return to_str(text_of(model.format())); })
-      .def_property_readonly("files",
-                             [](const WeightProvider& model) { return paths(model.files()); })
-      .def_property_readonly("names", &names)
-      .def_property_readonly("unmapped",
-                             [](const WeightProvider& model) { return texts(model.unmapped()); })
-      .def_property_readonly("warnings",
-                             [](const WeightProvider& model) { return texts(model.warnings()); })
-      .def_property_readonly("config",
-                             [](const WeightProvider& model) { return to_dict(model.config()); })
-      .def_property_readonly(
-          "output_name", [](const WeightProvider& model) { return to_str(model.output_name()); })
-      .def("has_tensor", &WeightProvider::has_tensor, py::arg("name"))
-      .def("describe", &describe, py::arg("name"))
-      .def("get_dtype", &WeightProvider::get_dtype, py::arg("name"))
-      .def("get_tensor", &get_tensor, py::arg("name"))
-      .def("fuse_weights", &fuse_weights, py::arg("names"))
-      .def("dequantize", &dequantize, py::arg("name"), py::arg("out"), py::arg("dtype"),
-           py::arg("row0"), py::arg("rows"))
-      .def_property_readonly("metadata_keys", &metadata_keys)
-      .def("metadata_value", &metadata_value, py::arg("key"))
-      .def("clear_cache", &WeightProvider::clear_cache)
-      .def("cache_stats", &cache_stats);
+  Class<WeightProvider>(module, "Model")
+      .constructor(&open_model, py::arg("path"), py::kw_only(), py::arg("layout"), py::arg("bf16"),
+                   py::arg("scales"), py::arg("allow_f16_overflow"), py::arg("mmap"),
+                   py::arg("strict_index"), py::arg("allow_gaps"), py::arg("cache_bytes"),
+                   py::arg("quant"))
+      .property("format",
+                [](const WeightProvider& model) { return to_str(text_of(model.format())); })
+      .property("files", [](const WeightProvider& model) { return paths(model.files()); })
+      .property("names", &names)
+      .property("unmapped", [](const WeightProvider& model) { return texts(model.unmapped()); })
+      .property("warnings", [](const WeightProvider& model) { return texts(model.warnings()); })
+      .property("config", [](const WeightProvider& model) { return to_dict(model.config()); })
+      .property("output_name", &output_name)
+      .method("has_tensor", &WeightProvider::has_tensor, py::arg("name"))
+      .method("describe", &describe, py::arg("name"))
+      .method("get_dtype", &WeightProvider::get_dtype, py::arg("name"))
+      .method("norm_weight_offset_of", &norm_weight_offset_of, py::arg("name"))
+      .method("get_tensor", &get_tensor, py::arg("name"))
+      .method("get_stored", &get_stored, py::arg("name"))
+      .method("fuse_weights", &fuse_weights, py::arg("names"))
+      .method("dequantize", &dequantize, py::arg("name"), py::arg("out"), py::arg("dtype"),
+              py::arg("row0"), py::arg("rows"))
+      .property("metadata_keys", &metadata_keys)
+      .method("metadata_value", &metadata_value, py::arg("key"))
+      .method("clear_cache", &WeightProvider::clear_cache)
+      .method("cache_stats", &cache_stats);
 
-  module.def(
-      "detect_format",
+  define(
+      module, "detect_format",
       [](py::handle path) {
         const std::filesystem::path where = path_of(path, "path");
         const auto format = [&] {

@@ -12,8 +12,38 @@ namespace safetensors::python {
 /// own rules and other frameworks the other, and programs catch either.
 [[noreturn]] void raise_both(PyObject* base, std::string_view message, int os_error = 0);
 
-/// Runs `save`. A refusal by the system is raised as SafetensorError, as upstream does, and as the
-/// right OSError.
+/// Raises an error with the path as the filename of the OSError that it is.
+[[noreturn]] void raise_at(const Error& error, const std::filesystem::path& path);
+
+/// Raises a refusal to save by the system as SafetensorError, as upstream does, and as the right
+/// OSError.
+[[noreturn]] void raise_unsaved(const Error& error, const std::filesystem::path& path);
+
+/// Runs `call` on the file at `path`, which errors of the system then name.
+template <typename Call>
+auto naming(const std::filesystem::path& path, const Call& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    raise_at(error, path);
+  }
+}
+
+/// What `make` returns, for a function that Python calls without pybind11; null, with the error
+/// set, when it throws.
+template <typename Make>
+PyObject* guarded(const Make& make) {
+  try {
+    return py::object(make()).release().ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (...) {
+    py::detail::try_translate_exceptions();
+  }
+  return nullptr;
+}
+
+/// Runs `save`, which writes the file at `path`.
 template <typename Save>
 auto saving(const Save& save) {
   try {

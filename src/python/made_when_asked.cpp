@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 
+#include "errors.hpp"
 #include "python.hpp"
 
 namespace safetensors::python {
@@ -58,18 +58,12 @@ bool make(std::string_view name) {
 /// The module's `__getattr__`: Python calls it for names that are not there (PEP 562), pybind11 for
 /// names of its own while others are registered. Not by pybind11, for to throw takes long, and each
 /// import asks in vain.
-PyObject* attribute(PyObject*, PyObject* name) noexcept {
-  try {
-    if (make(text_of(name, "name"))) {
-      return py::object(own_module().attr("__dict__")[py::handle(name)]).release().ptr();
-    }
+PyObject* attribute(PyObject*, PyObject* name) {
+  return guarded([&]() -> py::object {
+    if (make(text_of(name, "name"))) return own_module().attr("__dict__")[py::handle(name)];
     PyErr_Format(PyExc_AttributeError, "module 'safetensors._core' has no attribute '%U'", name);
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
+    return {};
+  });
 }
 
 }  // namespace

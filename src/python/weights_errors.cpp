@@ -44,7 +44,7 @@ void set_error(const weights::Error& error) {
   raised.attr("path") = to_str({reinterpret_cast<const char*>(path.data()), path.size()});
   raised.attr("subject") = to_str(error.subject());
   raised.attr("offset") = error.offset();
-  if (error.os_error() != 0) raised.attr("errno") = error.os_error();
+  if (error.os_error() != 0) add_os_error(raised, error.os_error(), error.path());
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
