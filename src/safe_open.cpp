@@ -8,6 +8,7 @@
 #include "io/access.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
+#include "io/reopened_source.hpp"
 #include "strided_read.hpp"
 
 namespace safetensors {
@@ -70,56 +71,32 @@ ReadHeader read_header_named(const FileSource& source, const std::filesystem::pa
   }
 }
 
-/// Before mapped bytes are copied: throws Error kFileChanged when the file, which had `nbytes`, has
-/// lost them.
-void check_length(std::span<const std::byte> mapped, std::uint64_t nbytes,
-                  const std::filesystem::path& path) {
-  if (!is_cut_short(mapped)) return;
-  fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                    std::to_string(nbytes) + " bytes: " + io::shown_path(path));
-}
-
-/// The file as its mapping has it.
-class MappedSource final : public ByteSource {
- public:
-  MappedSource(std::shared_ptr<const MappedFile> mapping, std::filesystem::path path)
-      : mapping_(std::move(mapping)), path_(std::move(path)) {}
-  [[nodiscard]] std::uint64_t size() const noexcept override { return mapping_->bytes().size(); }
-  void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
-    if (offset > size() || to.size() > size() - offset) {
-      fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
-    }
-    if (to.empty()) return;
-    const std::span<const std::byte> from =
-        mapping_->bytes().subspan(static_cast<std::size_t>(offset), to.size());
-    check_length(from, size(), path_);
-    std::memcpy(to.data(), from.data(), to.size());
-  }
-
- private:
-  std::shared_ptr<const MappedFile> mapping_;
-  std::filesystem::path path_;
-};
-
 }  // namespace
 
 class SafeOpen::File {
  public:
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
       : path_(path), id_(source->id()), parsed_(read_header_named(*source, path)) {
-    bool is_warmed_first = false;
     const bool is_chosen = options.backend == Backend::kMmap || options.backend == Backend::kAuto;
     if (options.is_for_device && is_chosen) options.backend = backend_for_device(*source);
     if (options.backend == Backend::kAuto) {
       const io::AutoPlan plan = plan_for(*source);
-      is_warmed_first = plan == io::AutoPlan::kWarmAndMap;
+      is_warmed_ = plan == io::AutoPlan::kWarmAndMap;
       options.backend = plan == io::AutoPlan::kRead ? Backend::kPread : Backend::kMmap;
     }
     if (options.backend == Backend::kMmap) mapping_ = source->map();
-    if (mapping_ && is_warmed_first) {
-      cold_ = std::move(source);
-    } else if (!mapping_) {
-      if (options.backend == Backend::kDirect) direct_ = FileSource::make_direct(source);
+    if (mapping_) {
+      if (is_warmed_ && options.keeps_file_open) cold_ = std::move(source);
+      return;
+    }
+    std::unique_ptr<ByteSource> direct =
+        options.backend == Backend::kDirect ? FileSource::make_direct(source) : nullptr;
+    backend_ = direct ? Backend::kDirect : Backend::kPread;
+    if (!options.keeps_file_open) {
+      source_ = std::make_unique<io::ReopenedSource>(path, id_, direct != nullptr, nullptr);
+    } else if (direct) {
+      source_ = std::move(direct);
+    } else {
       source_ = std::move(source);
     }
   }
@@ -129,29 +106,23 @@ class SafeOpen::File {
   [[nodiscard]] const std::shared_ptr<const MappedFile>& mapping() const noexcept {
     return mapping_;
   }
-  [[nodiscard]] Backend backend() const noexcept {
-    if (mapping_) return Backend::kMmap;
-    return direct_ ? Backend::kDirect : Backend::kPread;
-  }
-  [[nodiscard]] const ByteSource& source() const noexcept { return direct_ ? *direct_ : *source_; }
+  [[nodiscard]] Backend backend() const noexcept { return backend_; }
+  [[nodiscard]] const ByteSource& source() const noexcept { return *source_; }
   /// `self` keeps what is handed out.
   [[nodiscard]] static std::shared_ptr<const ByteSource> bulk_source(
       const std::shared_ptr<const File>& self) {
     if (!self->mapping_) return {self, &self->source()};
     if (self->cold_) return {self, self->cold_.get()};
-    std::shared_ptr<const FileSource> anew;
-    try {
-      anew = FileSource::open(self->path_);
-    } catch (const Error&) {
-      anew = nullptr;  // it has no name any more, or never had: its pages are there
-    }
-    if (anew && anew->id() == self->id_) return anew;
-    return std::make_shared<const MappedSource>(self->mapping_, self->path_);
+    return std::make_shared<const io::ReopenedSource>(self->path_, self->id_, false,
+                                                      self->mapping_);
   }
   void warm(const Interrupt& interrupt) const {
     constexpr std::uint64_t kTenths = 9;  // cached to this share, the rest is cheaper by faults
-    if (!cold_ || cold_->cached_nbytes() / kTenths >= cold_->size() / 10) return;
-    io::warm(*cold_, parsed_.data_begin, cold_->size(), interrupt);
+    if (!is_warmed_) return;
+    const std::unique_ptr<const FileSource> anew = cold_ ? nullptr : io::reopen(path_, id_);
+    const FileSource& file = cold_ ? *cold_ : *anew;
+    if (file.cached_nbytes() / kTenths >= file.size() / 10) return;
+    io::warm(file, parsed_.data_begin, file.size(), interrupt);
   }
   /// Throws Error kInvalidArgument for an entry of another file, whose bytes this one lacks.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const {
@@ -171,8 +142,8 @@ class SafeOpen::File {
   /// Before the tensor's first `end` bytes are copied out of the mapping: throws Error
   /// kFileChanged when the file has lost them.
   void check_length(const TensorInfo& info, std::uint64_t end) const {
-    safetensors::check_length(mapped(info).first(static_cast<std::size_t>(end)),
-                              mapping_->bytes().size(), path_);
+    io::check_mapped(mapped(info).first(static_cast<std::size_t>(end)), mapping_->bytes().size(),
+                     path_);
   }
 
  private:
@@ -181,17 +152,19 @@ class SafeOpen::File {
   ReadHeader parsed_;
   std::shared_ptr<const MappedFile> mapping_;
   // A mapping needs no descriptor: one of these is there only without it, or to warm it.
-  std::unique_ptr<const ByteSource> direct_;
-  std::unique_ptr<const FileSource> source_;
+  std::unique_ptr<const ByteSource> source_;
   std::unique_ptr<const FileSource> cold_;
+  Backend backend_ = Backend::kMmap;
+  bool is_warmed_ = false;
 };
 
 SafeOpen::SafeOpen(const std::filesystem::path& path, OpenOptions options)
     : file_(std::make_shared<const File>(FileSource::open(path), path, options)) {}
 
-SafeOpen::SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options)
-    : file_(
-          std::make_shared<const File>(FileSource::duplicate(descriptor, label), label, options)) {}
+SafeOpen::SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options) {
+  options.keeps_file_open = true;  // the label need not lead to it
+  file_ = std::make_shared<const File>(FileSource::duplicate(descriptor, label), label, options);
+}
 
 const Header& SafeOpen::header() const& noexcept { return file_->header(); }
 

@@ -83,14 +83,16 @@ void read_runs(const ByteSource& source, std::uint64_t position, const ByteRuns&
     read_all(source, {&piece, 1}, interrupt);
     return;
   }
+  const std::shared_ptr<const ByteSource> kept = source.keep_open();
+  const ByteSource& open = kept ? *kept : source;
   for_run_blocks(
       runs, io::are_read_together(runs) ? runs.loops.back().stride : runs.run_nbytes,
       [&](std::uint64_t first, std::uint64_t count) {
-        io::read_run_block(source, position, runs, first, count,
+        io::read_run_block(open, position, runs, first, count,
                            to.subspan(static_cast<std::size_t>(first * runs.run_nbytes),
                                       static_cast<std::size_t>(count * runs.run_nbytes)));
       },
-      interrupt, &source);
+      interrupt, &open);
 }
 
 }  // namespace safetensors

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "safetensors/buffer.hpp"
@@ -22,6 +23,10 @@ class SAFETENSORS_API ByteSource {
   /// How many reads at once serve it best; 0: as many as there are processors. Asked before each
   /// bulk read: it may depend on what the system has in memory by then.
   [[nodiscard]] virtual unsigned concurrency() const noexcept;
+  /// For a source that opens its file for each read: the same bytes, with the file open for as long
+  /// as the result lives. nullptr for one whose file is open anyway, which is the default.
+  /// Throws Error: kIo, or kFileChanged.
+  [[nodiscard]] virtual std::shared_ptr<const ByteSource> keep_open() const;
 };
 
 /// One piece of a bulk read.

@@ -31,7 +31,7 @@ enum class ErrorCode : std::uint8_t {
   kUnsupportedDtype,       ///< a dtype that the call cannot handle
   kNotRegularFile,         ///< a directory, pipe, socket or device where a file is needed
   kIo,                     ///< the operating system refused; see Error::os_error()
-  kFileChanged,            ///< the file is shorter than when it was opened
+  kFileChanged,            ///< the file is not, or is shorter than, what was opened
   kOutOfMemory,            ///< memory for the data could not be had
   kDevice,                 ///< a device or its driver refused, or is not there
 };

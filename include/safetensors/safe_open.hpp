@@ -37,6 +37,10 @@ struct OpenOptions {
   /// The tensors go to a device: the file is read once and never mapped. kMmap and kAuto then mean
   /// kPread, or kDirect for a file that the page cache could not keep.
   bool is_for_device = false;
+  /// False, for programs with more files than descriptors: by kPread and kDirect each call that
+  /// reads opens the file again, by its path, and throws Error kFileChanged when that is another
+  /// file by now or the file was written to. A file opened by a descriptor is always kept open.
+  bool keeps_file_open = true;
 };
 
 /// A tensor to be read, and the memory of the caller's that it goes to.
@@ -76,8 +80,8 @@ class SAFETENSORS_API SafeOpen {
   /// The pages of the whole file, which the views share; nullptr unless by kMmap.
   [[nodiscard]] std::shared_ptr<const MappedFile> mapping() const noexcept;
   /// The whole file, to be read in bulk (`Load`, `read_all`); valid after this is gone. By kMmap
-  /// the file is opened anew for it, or, where another has its name by now, copied out of the
-  /// mapping. Throws Error kIo.
+  /// it is opened anew when it is read, or, where another has its name by then, copied out of the
+  /// mapping.
   [[nodiscard]] std::shared_ptr<const ByteSource> source() const;
   /// Where the tensor's first byte lies in the file.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const;

@@ -124,13 +124,13 @@ def _open_shard(
     """The file, if it is needed, and the names of its tensors."""
     names = shard.names
     if names is None:
-        handle = stack.enter_context(safe_open(shard.path, "pt", backend=backend))
+        handle = stack.enter_context(_core._open_shard(shard.path, backend))
         return handle, handle.offset_keys()
     needed = [name for name in names if wanted is None or name in wanted]
     if not needed:
         return None, names
     try:
-        handle = stack.enter_context(safe_open(shard.path, "pt", backend=backend))
+        handle = stack.enter_context(_core._open_shard(shard.path, backend))
     except FileNotFoundError as error:
         text = f"The index {shard.told_by} puts tensor {needed[0]!r} into a file that is missing"
         raise FileNotFoundError(errno.ENOENT, text, shard.path) from error

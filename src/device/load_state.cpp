@@ -54,6 +54,20 @@ LoadState::~LoadState() {
   }
 }
 
+std::shared_ptr<const ByteSource> LoadState::source(std::uint32_t number) const {
+  {
+    const std::lock_guard lock(files_mutex_);
+    for (const OpenFile& each : open_files_) {
+      if (each.file && each.source == number) return each.file;
+    }
+  }
+  std::shared_ptr<const ByteSource> opened = sources_[number]->keep_open();
+  if (!opened) return sources_[number];
+  const std::lock_guard lock(files_mutex_);
+  open_files_[next_file_++ % open_files_.size()] = {number, opened};
+  return opened;
+}
+
 bool LoadState::is_own() const noexcept { return generation_ == io::fork_generation(); }
 
 std::uint64_t LoadState::total_nbytes() const {

@@ -1,6 +1,7 @@
 // What a load's readers and those who wait for it share.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -104,7 +105,8 @@ class LoadState {
   // For readers.
   [[nodiscard]] Context* context() const noexcept { return context_; }
   [[nodiscard]] const LoadConfig& config() const noexcept { return config_; }
-  [[nodiscard]] const ByteSource& source(std::uint32_t number) const { return *sources_[number]; }
+  /// A source, with its file open. Throws Error: kIo, or kFileChanged.
+  [[nodiscard]] std::shared_ptr<const ByteSource> source(std::uint32_t number) const;
   /// Whether reading it means waiting, and not copying memory.
   [[nodiscard]] bool is_slow(std::uint32_t source) const { return is_slow_[source]; }
   [[nodiscard]] bool is_stopping() const noexcept { return is_stopping_; }
@@ -152,6 +154,15 @@ class LoadState {
   const LoadConfig config_;
   const unsigned threads_wanted_;
   const std::uint64_t generation_;
+
+  /// Files that were read last, kept open: chunks of a source mostly follow each other.
+  struct OpenFile {
+    std::uint32_t source = 0;
+    std::shared_ptr<const ByteSource> file;
+  };
+  mutable std::mutex files_mutex_;
+  mutable std::array<OpenFile, 8> open_files_;
+  mutable std::size_t next_file_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;                // readers wait for chunks

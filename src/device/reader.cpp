@@ -23,11 +23,11 @@ std::size_t size_of(const Claim& claim) noexcept {
 
 void read_chunk(const LoadState& load, const Claim& claim, std::span<std::byte> to) {
   if (const io::Chunk* const chunk = claim.chunk()) {
-    load.source(chunk->source).read_at(chunk->offset, to);
+    load.source(chunk->source)->read_at(chunk->offset, to);
     return;
   }
   const io::RunPiece& piece = claim.run_piece();
-  io::read_run_block(load.source(piece.source), piece.position, piece.runs,
+  io::read_run_block(*load.source(piece.source), piece.position, piece.runs,
                      claim.run_chunk()->first_run, claim.run_chunk()->count, to);
 }
 
@@ -205,7 +205,8 @@ class HostReader {
           [&](const io::Part& part, std::uint32_t) { read_chunk(load_, claim, memory_of(part)); });
       return;
     }
-    const ByteSource& source = load_.source(chunk->source);
+    const std::shared_ptr<const ByteSource> opened = load_.source(chunk->source);
+    const ByteSource& source = *opened;
     bool has_short = false;
     claim.for_each_part(
         [&](const io::Part& part, std::uint32_t) { has_short |= part.nbytes < kLongPiece; });

@@ -70,14 +70,18 @@ ByteSource::~ByteSource() = default;
 
 unsigned ByteSource::concurrency() const noexcept { return 0; }
 
+std::shared_ptr<const ByteSource> ByteSource::keep_open() const { return nullptr; }
+
 void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
               const Interrupt& interrupt) {
+  const std::shared_ptr<const ByteSource> kept = source.keep_open();
+  const ByteSource& open = kept ? *kept : source;
   const std::vector<Stretch> stretches = stretches_of(pieces);
   std::uint64_t nbytes = 0;
   for (const Stretch& stretch : stretches) nbytes += stretch.nbytes;
   parallel_for(
-      stretches.size(), nbytes, [&](std::size_t i) { read_stretch(source, pieces, stretches[i]); },
-      interrupt, io::readers_of(source, nbytes));
+      stretches.size(), nbytes, [&](std::size_t i) { read_stretch(open, pieces, stretches[i]); },
+      interrupt, io::readers_of(open, nbytes));
 }
 
 void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {

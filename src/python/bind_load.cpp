@@ -156,6 +156,18 @@ void read_request(py::handle handle, py::handle name, py::handle index, std::uin
   }
 }
 
+/// As safe_open for torch, but no file is kept open: models have more files than a process may.
+std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend) {
+  const std::filesystem::path path = path_of(filename, "filename");
+  const OpenOptions options{.backend = backend_of(backend), .keeps_file_open = false};
+  SafeOpen file = [&] {
+    const GilRelease release;
+    return SafeOpen(path, options);
+  }();
+  return std::make_unique<Handle>(
+      std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, Device{}));
+}
+
 /// The tensors' names by the path of their file, and the size of all, if the index tells it.
 py::tuple read_index(py::handle path) {
   const std::filesystem::path file = path_of(path, "path");
@@ -267,6 +279,7 @@ void register_load(py::module_& module) {
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
   define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),
          py::arg("index"), py::arg("address"), py::arg("nbytes"));
+  define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"));
   define(module, "_read_index", &read_index, py::arg("path"));
   define(module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
          py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),

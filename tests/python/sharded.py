@@ -6,6 +6,7 @@ import torch
 
 from safetensors.torch import save_file
 
+BACKENDS = ["auto", "mmap", "pread", "direct"]
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.uint8]
 
 
