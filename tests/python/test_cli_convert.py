@@ -263,3 +263,20 @@ def test_errors(tmp_path, words, said):
     before = sorted(os.listdir(tmp_path))
     assert said in cli.complaint("convert", *words, cwd=tmp_path)
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_an_array_that_memory_cannot_hold(tmp_path, monkeypatch, capsys):
+    """One line that names file and array."""
+    numpy = pytest.importorskip("numpy")
+    from safetensors._cli import source_npz
+    from safetensors._cli.main import main
+
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(source_npz, "_read_exactly", fail)
+    numpy.savez(tmp_path / "a.npz", a=numpy.ones(1))
+    source = str(tmp_path / "a.npz")
+    assert main(["convert", source, str(tmp_path / "a.safetensors")]) == 2
+    said = capsys.readouterr().err
+    assert said == f"safetensors: {source}: array `a`: not enough memory\n"

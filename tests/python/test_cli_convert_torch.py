@@ -83,6 +83,52 @@ def test_shared_weights_are_all_written(tmp_path):
     assert load_file(tmp_path / "m.safetensors").keys() == {"a", "b"}
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_an_expanded_tensor_is_bounded(tmp_path, zipped):
+    """A file of a kilobyte cannot ask for gigabytes; a small expanded tensor is converted."""
+    words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
+    few = {"a": torch.ones(1).expand(3, 4), "b": torch.arange(2.0).expand(3, 2).T}
+    torch.save(few, tmp_path / "m.pt", _use_new_zipfile_serialization=zipped)
+    cli.run(*words, "--force")
+    for name, tensor in load_file(tmp_path / "m.safetensors").items():
+        assert torch.equal(tensor, few[name])
+    huge = {"w": torch.ones(2).as_strided((1 << 33,), (0,))}
+    many = {f"w{i:02}": torch.ones(1).expand(1 << 20) for i in range(40)}
+    for tensors, name in ((huge, "w"), (many, "w15")):
+        torch.save(tensors, tmp_path / "m.pt", _use_new_zipfile_serialization=zipped)
+        said = cli.complaint(*words, "--force")
+        assert f"m.pt: tensor `{name}`: it would take " in said
+        assert "save clones of them" in said
+    assert load_file(tmp_path / "m.safetensors").keys() == few.keys()
+
+
+def test_a_tensor_without_values(tmp_path):
+    """torch.device("meta") has shapes only."""
+    torch.save({"a": torch.empty(1 << 40, device="meta")}, tmp_path / "m.pt")
+    said = cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
+    assert said.endswith("m.pt: tensor `a`: the file has its shape only, not its values")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9")],
+)
+def test_not_enough_memory(tmp_path, monkeypatch, capsys, error):
+    """One line that names file and tensor, and no file."""
+    from safetensors import torch as safetensors_torch
+    from safetensors._cli.main import main
+
+    def fail(_tensor):
+        raise error
+
+    monkeypatch.setattr(safetensors_torch, "_to_ndarray", fail)
+    torch.save({"a": torch.ones(1)}, tmp_path / "m.pt")
+    source, target = str(tmp_path / "m.pt"), str(tmp_path / "m.safetensors")
+    assert main(["convert", source, target]) == 2
+    assert capsys.readouterr().err == f"safetensors: {source}: tensor `a`: not enough memory\n"
+    assert os.listdir(tmp_path) == ["m.pt"]
+
+
 def test_code_does_not_run(tmp_path):
     """A pickle that would make a file is refused, in either format."""
     for zipped in (True, False):

@@ -19,6 +19,13 @@ from .output import Advance, Output
 from .reader import File
 from .source import Source
 
+EXAMPLES = """
+safetensors convert pytorch_model.bin model.safetensors
+safetensors convert checkpoint.pt model.safetensors --key state_dict
+safetensors convert model.safetensors shards --max-shard-size 5GB
+safetensors convert shards merged.safetensors
+"""
+
 _INDEX = "model.safetensors.index.json"
 _TORCH_INDEX = ".bin.index.json"
 _TORCH_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
@@ -114,7 +121,7 @@ def _kind(path: str) -> str:
         names = read_index(path).file_names()
         is_torch = all(name.endswith(_TORCH_SUFFIXES) for name in names)
         return "torch" if is_torch else "safetensors"
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         start = file.read(len(_ZIP))
     if start.startswith(_PICKLE) and not path.endswith(".safetensors"):
         return "torch"

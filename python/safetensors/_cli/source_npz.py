@@ -60,6 +60,8 @@ class NpzSource:
                 advance(len(chunk))
         except _BROKEN as error:
             raise self._error(f"array `{text.clipped(name)}`: {error}") from None
+        except MemoryError:
+            raise self._error(f"array `{text.clipped(name)}`: not enough memory") from None
 
     def close(self) -> None:
         self._zip.close()

@@ -1,6 +1,5 @@
 """Converting from what torch.save writes. Only weights are unpickled, never code."""
 
-import os
 import pickle
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,15 @@ from . import text
 from .atomic_file import AtomicFile
 from .errors import CliError
 from .header_text import Entry
+from .opening import open_regular
 from .output import Advance
 from .reader import CHUNK_NBYTES
 
 if TYPE_CHECKING:
     import torch
+
+_MOST_REPEATED_NBYTES = 64_000_000
+"""expand() gives a tensor more bytes than it stores: a kilobyte could ask for any amount."""
 
 
 class TorchSource:
@@ -30,6 +33,8 @@ class TorchSource:
         self.metadata = {"format": "pt"}
         self.notes: list[str] = []
         self._tensors: dict[str, torch.Tensor] = {}
+        self._where: dict[str, str] = {}
+        self._repeated_nbytes = 0
         for path in paths:
             self._add_file(path, key, skip_others)
         self.entries = sorted(
@@ -41,7 +46,10 @@ class TorchSource:
     def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
         from ..torch import _to_ndarray
 
-        array, keep_alive = _to_ndarray(self._tensors[name])
+        try:
+            array, keep_alive = _to_ndarray(self._tensors[name])
+        except (MemoryError, RuntimeError) as error:
+            raise self._error(name, _reason(error)) from None
         view = memoryview(array)
         for begin in range(0, len(view), CHUNK_NBYTES):
             chunk = view[begin : begin + CHUNK_NBYTES]
@@ -82,6 +90,32 @@ class TorchSource:
             if name in self._tensors:
                 raise CliError(f"{where}: tensor `{text.clipped(name)}` is in another file too")
             self._tensors[name] = tensor
+            self._where[name] = where
+            self._refuse_a_blown_up_one(name, tensor)
+
+    def _refuse_a_blown_up_one(self, name: str, tensor: "torch.Tensor") -> None:
+        """Refuses what has more bytes than its file, once it is much in all."""
+        import torch
+
+        if tensor.layout != torch.strided:
+            return  # refused later, for that
+        if tensor.device.type != "cpu":
+            raise self._error(name, "the file has its shape only, not its values")
+        stored = tensor.untyped_storage().nbytes()
+        if tensor.nbytes <= stored:
+            return
+        self._repeated_nbytes += tensor.nbytes
+        if self._repeated_nbytes > _MOST_REPEATED_NBYTES:
+            raise self._error(
+                name,
+                f"it would take {text.size(tensor.nbytes)}, of which the file holds "
+                f"{text.size(stored)}: expand() was called before it was saved. Such tensors may "
+                f"take {text.size(_MOST_REPEATED_NBYTES)} in all: save clones of them, or only "
+                "what is not repeated",
+            )
+
+    def _error(self, name: str, message: str) -> CliError:
+        return CliError(f"{self._where[name]}: tensor `{text.clipped(name)}`: {message}")
 
     def _note_shared(self) -> None:
         """Weights that are one in memory become two in the file: no name is lost."""
@@ -102,7 +136,7 @@ class TorchSource:
 def _load(path: str) -> Any:
     import torch
 
-    os.stat(path)  # its error is clearer than torch's
+    open_regular(path).close()  # its errors are clearer than torch's, and it waits for nothing
     try:
         # Pages of the file, so that memory holds one tensor at a time. torch before 1.6 wrote
         # files that cannot be mapped.
@@ -111,9 +145,19 @@ def _load(path: str) -> Any:
     except pickle.UnpicklingError as error:
         reason = _refused(str(error))
         raise CliError(f"{text.shown_path(path)}: refused: {reason}") from None
-    except (RuntimeError, ValueError, EOFError, AttributeError, KeyError, IndexError) as error:
-        reason = text.clipped(" ".join(str(error).split()), 200)
-        raise CliError(f"{text.shown_path(path)}: torch cannot load it: {reason}") from None
+    except OSError:
+        raise
+    except Exception as error:
+        # A damaged file may make torch raise anything.
+        raise CliError(f"{text.shown_path(path)}: torch cannot load it: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """What torch says, in a line."""
+    message = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or "can't allocate memory" in message:
+        return "not enough memory"
+    return text.clipped(message or type(error).__name__, 200)
 
 
 def _refused(message: str) -> str:

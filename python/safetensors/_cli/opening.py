@@ -1,0 +1,74 @@
+"""Opening what a user names: regular files, and standard input."""
+
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from typing import cast
+
+from .errors import CliError
+from .header_text import LENGTH_NBYTES, MOST_NBYTES
+from .text import shown_path
+
+STDIN = "-"
+"""Names standard input, as for other programs. A file of this name is `./-`."""
+CHUNK_NBYTES = 4 << 20
+
+
+def open_input(path: str) -> io.FileIO:
+    """A file or standard input, unbuffered. The caller has the core refuse what is not regular."""
+    if path == STDIN:
+        file = _open_stdin()
+        file.name = STDIN  # for errors
+        return file
+    return open(path, "rb", buffering=0, opener=_open_at_once)
+
+
+def open_regular(path: str) -> io.FileIO:
+    """A regular file. A pipe or a device is refused at once: reading one may never end."""
+    file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        found = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
+        raise CliError(f"{shown_path(path)}: expected a regular file, found {found}")
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # Opening a pipe would wait for its writer.
+    try:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except BlockingIOError:
+        # Not a pipe: another program has a lease on the file, and gives it back soon.
+        return os.open(path, flags)
+
+
+def _open_stdin() -> io.FileIO:
+    """Standard input: itself where it is a file, else a copy of it that vanishes when closed."""
+    if sys.stdin is None:
+        raise CliError("standard input is closed")
+    fd = sys.stdin.fileno()
+    if os.isatty(fd):
+        raise CliError("standard input is a terminal: name a file, or redirect one to it")
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return open(os.dup(fd), "rb", buffering=0)
+    try:
+        copy = tempfile.TemporaryFile()  # noqa: SIM115
+        with open(fd, "rb", closefd=False) as stream:
+            start = stream.read(CHUNK_NBYTES)
+            copy.write(start)
+            if _may_be_safetensors(start):
+                shutil.copyfileobj(stream, copy, CHUNK_NBYTES)
+        return cast(io.FileIO, copy.detach())
+    except OSError as error:
+        where = shown_path(tempfile.gettempdir())
+        raise CliError(f"standard input: copying it to {where}: {error.strerror}") from None
+
+
+def _may_be_safetensors(start: bytes) -> bool:
+    """Whether it pays to read on. The core says of the start what is wrong with it."""
+    length = int.from_bytes(start[:LENGTH_NBYTES], "little")
+    return 0 < length <= MOST_NBYTES and start[LENGTH_NBYTES : LENGTH_NBYTES + 1] == b"{"
