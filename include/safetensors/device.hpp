@@ -32,6 +32,8 @@ struct LoadConfig {
   std::size_t staging_nbytes = 0;  ///< pinned memory that the process keeps; 0: 128 MiB
   unsigned streams = 0;            ///< of each device, for copies; 0: 2
   unsigned slots = 0;              ///< chunks that one reader has in flight; 0: 2
+
+  friend bool operator==(const LoadConfig&, const LoadConfig&) = default;
 };
 
 /// The process's settings, at first those of the environment: SAFETENSORS_IO_THREADS,
@@ -154,7 +156,8 @@ class SAFETENSORS_API Load {
   void stop() noexcept;
 
   /// Whether this process began it, and not one that it was forked from. A forked process may
-  /// destroy it, which does nothing, and no more.
+  /// destroy it, which does nothing, and no more. In one that a callback of the load forked, the
+  /// function that called it throws Error kInvalidArgument.
   [[nodiscard]] bool is_own() const noexcept;
 
   /// Bytes that have landed, and bytes that were added.

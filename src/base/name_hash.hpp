@@ -1,6 +1,7 @@
 // Hash of names from files, keyed so that a file cannot be made to collide.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -27,16 +28,18 @@ namespace safetensors {
 
 /// A number that a file's author cannot know; the same for the whole life of the process.
 [[nodiscard]] inline std::uint64_t secret_seed() {
-  static const std::uint64_t seed = [] {
-    try {
-      std::random_device device;
-      return std::uint64_t{device()} << 32 | device();
-    } catch (const std::exception&) {  // no entropy source: the clock is better than a constant
-      return static_cast<std::uint64_t>(
-          std::chrono::steady_clock::now().time_since_epoch().count());
-    }
-  }();
-  return seed;
+  static constinit std::atomic<std::uint64_t> known{0};  // no lock, as a fork copies those
+  std::uint64_t seed = known.load(std::memory_order_relaxed);
+  if (seed != 0) return seed;
+  std::uint64_t made = 0;
+  try {
+    std::random_device device;
+    made = std::uint64_t{device()} << 32 | device();
+  } catch (const std::exception&) {  // no entropy source: the clock is better than a constant
+    made = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
+  made |= 1;                                                       // 0 is none
+  return known.compare_exchange_strong(seed, made) ? made : seed;  // of several, the first counts
 }
 
 /// Hash of `text` under `seed`. The seed must be secret to those who choose the names.

@@ -1,6 +1,6 @@
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -38,7 +38,7 @@ std::size_t number_from(const char* variable) {
 void check(const LoadConfig& config) {
   const auto refuse = [](const char* what) { fail(ErrorCode::kInvalidArgument, what); };
   if (config.chunk_nbytes % io::kReadAlignment != 0 || config.chunk_nbytes > kMostChunk) {
-    refuse("chunk_nbytes must be a multiple of 4096, at most 1 GiB");
+    refuse("the chunk size must be a multiple of 4096 bytes, at most 1 GiB");
   }
   if (config.threads > kMostThreads) refuse("threads must be at most 256");
   if (config.streams > kMostSlots) refuse("streams must be at most 64");
@@ -66,29 +66,42 @@ LoadConfig from_environment() {
   return config;
 }
 
-struct Current {
-  std::mutex mutex;
-  LoadConfig config = filled(from_environment());
+/// Settings that hold or held. Never changed and never freed: a load may be reading them.
+struct Setting {
+  LoadConfig config;
+  const Setting* before;
 };
 
-Current& current() {
-  static Current& all = *new Current();
-  return all;
+// No lock and no local static: a fork could copy them locked.
+constinit std::atomic<const Setting*> all{nullptr};  // a list that is only added to
+constinit std::atomic<const Setting*> current{nullptr};
+
+/// The setting with these values: there are as many as differ, however often they change.
+const Setting* setting_of(const LoadConfig& config) {
+  const Setting* const last = all.load(std::memory_order_acquire);
+  for (const Setting* each = last; each != nullptr; each = each->before) {
+    if (each->config == config) return each;
+  }
+  auto* const added = new Setting{config, last};
+  while (!all.compare_exchange_weak(added->before, added)) {
+  }
+  return added;
 }
 
 }  // namespace
 
 LoadConfig load_config() {
-  Current& all = current();
-  const std::lock_guard lock(all.mutex);
-  return all.config;
+  const Setting* found = current.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    const Setting* const first = setting_of(filled(from_environment()));
+    if (current.compare_exchange_strong(found, first)) found = first;
+  }
+  return found->config;
 }
 
 void set_load_config(const LoadConfig& config) {
   check(config);
-  Current& all = current();
-  const std::lock_guard lock(all.mutex);
-  all.config = filled(config);
+  current.store(setting_of(filled(config)), std::memory_order_release);
 }
 
 }  // namespace safetensors

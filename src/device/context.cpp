@@ -1,13 +1,24 @@
 #include "device/context.hpp"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <utility>
 
-#include "io/process.hpp"
+#include "io/of_process.hpp"
 
 namespace safetensors::device {
 namespace {
+
+struct All {
+  std::mutex mutex;
+  std::map<std::pair<const Driver*, int>, std::unique_ptr<Context>> contexts;
+};
+
+constinit io::OfProcess<All> contexts;
+
+constexpr std::uint64_t kNotUsed = UINT64_MAX;
+constinit std::atomic<std::uint64_t> first_use{kNotUsed};  // of any device: the generation
 
 void check_generation(std::uint64_t generation, int index) {
   if (generation == io::fork_generation()) return;
@@ -25,17 +36,16 @@ Context::Context(const Driver& driver, int index)
       handle_(driver.open(index)),
       facts_(driver.facts(index)) {}
 
+bool Context::is_own() const noexcept { return generation_ == io::fork_generation(); }
+
 void Context::check_process() const { check_generation(generation_, index_); }
 
 Context& Context::of(const Driver& driver, int index) {
-  struct All {
-    std::mutex mutex;
-    std::map<std::pair<const Driver*, int>, std::unique_ptr<Context>> contexts;
-  };
-  static All& all = *new All();
-  // Before the lock, which may be a copy that nobody gives back.
-  static const std::uint64_t first_use = io::fork_generation();
-  check_generation(first_use, index);
+  std::uint64_t used_in = kNotUsed;
+  if (!first_use.compare_exchange_strong(used_in, io::fork_generation())) {
+    check_generation(used_in, index);
+  }
+  All& all = contexts.get();
   const std::lock_guard lock(all.mutex);
   std::unique_ptr<Context>& context = all.contexts[{&driver, index}];
   if (!context) context = std::make_unique<Context>(driver, index);

@@ -21,7 +21,9 @@ class Context {
   [[nodiscard]] int index() const noexcept { return index_; }
   [[nodiscard]] const Facts& facts() const noexcept { return facts_; }
   [[nodiscard]] void* handle() const noexcept { return handle_; }
-  /// Throws Error kDevice in a process that was forked since the context was made.
+  /// Whether this process made it, and not one that it was forked from.
+  [[nodiscard]] bool is_own() const noexcept;
+  /// Throws Error kDevice when it is not this process's own.
   void check_process() const;
 
   /// The stream for the reader of that number, of `count` streams. Entered.

@@ -3,9 +3,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <vector>
 
 #include "io/dynamic_library.hpp"
 #include "io/numa.hpp"
@@ -186,7 +184,13 @@ class CudaDriver final : public Driver {
 struct Found {
   std::unique_ptr<const CudaDriver> driver;
   std::string why_not;
+  Found* before = nullptr;
 };
+
+// No locks and no local statics, here and below: a fork could copy them locked.
+constinit std::atomic<Found*> all{nullptr};  // a list that is only added to
+constinit std::atomic<const Found*> chosen{nullptr};
+constinit std::atomic<const Found*> of_machine{nullptr};
 
 const Found* search(const char* path) {
   auto found = std::make_unique<Found>();
@@ -196,14 +200,18 @@ const Found* search(const char* path) {
   } else {
     found->driver = std::make_unique<const CudaDriver>(functions);
   }
+  found->before = all.load();
+  while (!all.compare_exchange_weak(found->before, found.get())) {
+  }
   return found.release();
 }
 
-std::atomic<const Found*> chosen{nullptr};
-
+/// Threads that come at once may all search, and use what one of them found.
 const Found& driver_of_machine() {
-  static const Found* const found = search(kLibrary);
-  return *found;
+  const Found* found = of_machine.load(std::memory_order_acquire);
+  if (found != nullptr) return *found;
+  const Found* const made = search(kLibrary);
+  return of_machine.compare_exchange_strong(found, made) ? *made : *found;
 }
 
 const Found& current() {
@@ -224,12 +232,7 @@ const Driver* cuda_driver() noexcept {
 std::string why_no_cuda_driver() { return current().why_not; }
 
 void use_driver(const std::string& path) {
-  // Reachable for ever, as devices that were opened by them are.
-  static std::mutex mutex;
-  static auto& all = *new std::vector<const Found*>();
-  const std::lock_guard lock(mutex);
-  if (!path.empty()) all.push_back(search(path.c_str()));
-  chosen.store(path.empty() ? nullptr : all.back(), std::memory_order_release);
+  chosen.store(path.empty() ? nullptr : search(path.c_str()), std::memory_order_release);
 }
 
 }  // namespace safetensors::device

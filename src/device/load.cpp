@@ -112,7 +112,9 @@ void wait_all(std::span<Load* const> loads, const Interrupt& interrupt,
       waited->wait(look_after, progress ? Load::Progress(report) : Load::Progress());
     }
   } catch (...) {
-    for (Load* const load : loads) load->stop();
+    for (Load* const load : loads) {
+      if (load->is_own()) load->stop();
+    }
     throw;
   }
 }

@@ -70,6 +70,12 @@ std::shared_ptr<const ByteSource> LoadState::source(std::uint32_t number) const 
 
 bool LoadState::is_own() const noexcept { return generation_ == io::fork_generation(); }
 
+void LoadState::check_own() const {
+  if (is_own()) return;
+  fail(ErrorCode::kInvalidArgument,
+       "this load belongs to the process that this one was forked from");
+}
+
 std::uint64_t LoadState::total_nbytes() const {
   const std::lock_guard lock(mutex_);
   return total_nbytes_;
@@ -268,6 +274,7 @@ std::unique_lock<std::mutex> LoadState::wait_until(std::condition_variable& chan
     if (Clock::now() < next) continue;
     lock.unlock();
     interrupt();
+    check_own();  // the lock may be held by a thread that a forked process does not have
     lock.lock();
     next = Clock::now() + kLookAfter;
   }
@@ -294,12 +301,15 @@ void LoadState::wait(const Interrupt& interrupt, const Load::Progress& progress)
         ++readers_;
       }
       io::InterruptTimer timer(report);
-      read(0, [&] { timer.poll(); });
+      read(0, [&] {
+        timer.poll();
+        check_own();
+      });
     } else {
       (void)wait_until(end_, [&] { return is_all_landed() || is_stopping_; }, report);
     }
   } catch (...) {
-    stop();
+    if (is_own()) stop();
     throw;
   }
   join();

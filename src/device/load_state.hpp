@@ -101,6 +101,8 @@ class LoadState {
   void share_readers(unsigned loads);
   /// Whether the load is this process's, and not that of one it was forked from.
   [[nodiscard]] bool is_own() const noexcept;
+  /// Throws Error kInvalidArgument when it is not: after callbacks, which may have forked.
+  void check_own() const;
 
   // For readers.
   [[nodiscard]] Context* context() const noexcept { return context_; }

@@ -151,6 +151,10 @@ class DeviceReader {
 
   /// Nothing is under way after this, and nothing is held.
   void drain() noexcept {
+    if (!load_.context()->is_own()) {  // the copies are the parent's, which waits for them
+      arena_.leak();
+      return;
+    }
     bool is_drained = true;
     try {
       wait_for_all();

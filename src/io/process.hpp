@@ -1,15 +1,24 @@
 // The process, as the system sees it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace safetensors::io {
 
-/// Counts forks between the first call of this function in any ancestor and now. What belongs to
-/// another generation is the parent's: its threads, its locks, its device memory.
+/// Counts forks since the library was loaded, in the line of this process's ancestors. What belongs
+/// to another generation is the parent's: its threads, its locks, its device memory.
 [[nodiscard]] std::uint64_t fork_generation() noexcept;
 
 /// Processors that this process may use, by its affinity and the limits set for it.
 [[nodiscard]] unsigned processor_count() noexcept;
+
+/// Bytes of a page of memory.
+[[nodiscard]] std::size_t page_size() noexcept;
+
+/// Says whether processes that are forked later get a copy of whole pages, as is usual, or no
+/// memory at all in their place. False when the system cannot do so.
+[[nodiscard]] bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept;
 
 }  // namespace safetensors::io

@@ -27,7 +27,8 @@ class Locked {
   std::recursive_mutex& mutex_;
 };
 
-/// The loads that may have threads.
+/// The loads that may have threads. The lock is held with the GIL, and not while that is let go of:
+/// os.fork() has the GIL, so that no forked process has a copy that is locked.
 struct Live {
   std::mutex mutex;
   std::vector<std::weak_ptr<Load>> loads;
@@ -39,11 +40,14 @@ Live& live() {
 }
 
 std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsigned threads) {
-  const GilRelease release;
-  std::vector<std::shared_ptr<const ByteSource>> sources;
-  if (first != nullptr) sources.push_back(first->file->file().source());
-  auto load = std::make_shared<Load>(engine_device(target), std::move(sources),
-                                     LoadOptions{.threads = threads});
+  std::shared_ptr<Load> load;
+  {
+    const GilRelease release;
+    std::vector<std::shared_ptr<const ByteSource>> sources;
+    if (first != nullptr) sources.push_back(first->file->file().source());
+    load = std::make_shared<Load>(engine_device(target), std::move(sources),
+                                  LoadOptions{.threads = threads});
+  }
   Live& all = live();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.loads, [](const std::weak_ptr<Load>& each) { return each.expired(); });
@@ -90,6 +94,7 @@ PrefetchLoader::PrefetchLoader(std::vector<Request> requests, Target target, uns
   make_tensors(std::span(requests_).first(budget_nbytes_ ? first : requests_.size()), target_);
   stop_loads_at_exit();
   load_ = make_load(requests_.empty() ? nullptr : requests_.data(), target_, threads);
+  made_ = load_;
   fill();
   load_->start();
 }
@@ -101,12 +106,21 @@ PrefetchLoader::~PrefetchLoader() {
   load->stop();  // before the tensors go
 }
 
+std::shared_ptr<Load> PrefetchLoader::own_load() const noexcept {
+  if (is_closed_) return nullptr;
+  std::shared_ptr<Load> load = made_.lock();
+  return load && load->is_own() ? load : nullptr;
+}
+
+void PrefetchLoader::check_usable() const {
+  if (own_load()) return;
+  if (is_closed_) fail_closed();
+  raise_safetensor_error(
+      "this prefetch loader belongs to the process that this one was forked from");
+}
+
 std::shared_ptr<Load> PrefetchLoader::load() const {
   if (!load_) fail_closed();
-  if (!load_->is_own()) {
-    raise_safetensor_error(
-        "this prefetch loader belongs to the process that this one was forked from");
-  }
   return load_;
 }
 
@@ -167,6 +181,7 @@ py::object PrefetchLoader::take(py::handle name) {
   const std::string_view text = text_of(name, "name");
   std::shared_ptr<Load> load;
   std::size_t item = 0;
+  check_usable();
   {
     const Locked lock(mutex_);
     load = this->load();
@@ -202,6 +217,7 @@ py::object PrefetchLoader::take(py::handle name) {
 std::optional<py::tuple> PrefetchLoader::next() {
   while (true) {
     std::shared_ptr<Load> load;
+    check_usable();
     {
       const Locked lock(mutex_);
       load = this->load();
@@ -231,15 +247,15 @@ std::optional<py::tuple> PrefetchLoader::next() {
 }
 
 void PrefetchLoader::close() {
-  std::shared_ptr<Load> load;
+  const std::shared_ptr<Load> load = own_load();
+  if (!load) return;
   std::vector<py::object> dropped;
   {
     const Locked lock(mutex_);
-    load = std::exchange(load_, nullptr);
-    if (!load) return;
+    if (is_closed_.exchange(true)) return;
+    load_.reset();
     for (Request& request : requests_) dropped.push_back(std::move(request.tensor));
   }
-  if (!load->is_own()) return;
   const GilRelease release;
   load->stop();  // before the tensors go
 }

@@ -1,6 +1,7 @@
 // PrefetchLoader: tensors that load in the background, each handed out once.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,7 +37,12 @@ class PrefetchLoader {
     bool is_taken = false;
   };
 
-  /// Raises SafetensorError once closed, and in a forked process.
+  /// The load, unless it was closed or is that of a process that this one was forked from. Takes no
+  /// lock: a forked process may have a copy that stays locked.
+  [[nodiscard]] std::shared_ptr<Load> own_load() const noexcept;
+  /// Raises SafetensorError when there is none of its own.
+  void check_usable() const;
+  /// Raises SafetensorError once closed. Locked.
   [[nodiscard]] std::shared_ptr<Load> load() const;
   void add(std::size_t first, std::size_t count, bool is_urgent);
   void fill();
@@ -54,6 +60,8 @@ class PrefetchLoader {
   std::uint64_t waiting_nbytes_ = 0;  // of tensors that are made and not handed out
   std::size_t next_ = 0;              // the requests before it were added
   std::shared_ptr<Load> load_;        // none once closed
+  std::weak_ptr<Load> made_;          // the same; set once, so that it needs no lock
+  std::atomic<bool> is_closed_{false};
 };
 
 }  // namespace safetensors::python

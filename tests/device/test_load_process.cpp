@@ -237,6 +237,72 @@ TEST_CASE("process: staging memory is kept, bounded, and given back when asked")
   CHECK(fakecuda_stat(fake::kPageableCopies) > 0);
 }
 
+TEST_CASE("process: one that is forked within a load has no part in it") {
+  const FakeDriver driver(fake::kLazy);
+  const Config config({.chunk_nbytes = 4096});
+  for (const bool is_host : {false, true}) {
+    for (const unsigned threads : {1U, 3U}) {
+      CAPTURE(is_host);
+      CAPTURE(threads);
+      const auto slow = std::make_shared<MemorySource>(100 * 4096);
+      slow->delay = 4ms;
+      Wanted wanted(slow);
+      wanted.add_all(4096);
+      Load load(is_host ? Device() : fake_device(), wanted.sources(), {.threads = threads});
+      load.add(wanted.tensors());
+      load.finish();
+      pid_t child = -1;
+      std::string error;
+      try {
+        Load* const loads[] = {&load};
+        safetensors::wait_all(loads, [&] {
+          if (child != -1) return;
+          child = ::fork();
+          if (child == 0) ::alarm(20);  // ends a child that hangs; it goes on as the parent does
+        });
+      } catch (const safetensors::Error& caught) {
+        error = caught.what();
+      }
+      if (child == 0) ::_exit(error.find("was forked from") != std::string::npos ? 0 : 1);
+      CHECK(error.empty());
+      CHECK(wanted.is_all_right());
+      int status = -1;
+      REQUIRE(::waitpid(child, &status, 0) == child);
+      CHECK(status == 0);
+    }
+  }
+}
+
+TEST_CASE("process: one that is forked while settings change has settings") {
+  const Config config({.chunk_nbytes = 4096});
+  std::atomic<bool> is_over{false};
+  std::vector<std::thread> threads;
+  threads.reserve(3);
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!is_over) {
+        safetensors::set_load_config({.chunk_nbytes = 8192});
+        safetensors::set_load_config({.chunk_nbytes = 4096});
+        (void)safetensors::release_staging();
+      }
+    });
+  }
+  int status = 0;
+  const auto end = std::chrono::steady_clock::now() + 5s;
+  for (int i = 0; i < 300 && status == 0 && std::chrono::steady_clock::now() < end; ++i) {
+    status = test::in_child([] {
+      ::alarm(20);  // ends a child that hangs
+      const safetensors::LoadConfig found = safetensors::load_config();
+      safetensors::set_load_config(found);
+      (void)safetensors::release_staging();
+      return found.chunk_nbytes == 4096 || found.chunk_nbytes == 8192 ? 0 : 1;
+    });
+  }
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(status == 0);
+}
+
 TEST_CASE("process: a forked one cannot use the device, and loads to its own memory") {
   const FakeDriver driver(fake::kAsync);
   const Config config({.chunk_nbytes = 4096});

@@ -15,8 +15,6 @@ namespace {
 constexpr std::uint64_t kAlignment = 4096;
 // The kernel splits a request of this size into as many as the device takes at once.
 constexpr std::size_t kSlotSize = std::size_t{4} << 20;
-// As many as read at once, and a few more for other callers.
-constexpr std::size_t kMostSlots = 16;
 // Below this a reader gains more from the page cache's reading ahead.
 constexpr std::size_t kDirectFrom = std::size_t{128} << 10;
 constexpr std::size_t kMostPerRead = std::size_t{1} << 30;
@@ -31,34 +29,34 @@ bool is_aligned(const std::byte* memory) noexcept {
 class DirectSource::Slot {
  public:
   explicit Slot(const DirectSource& source) : source_(source) {
-    {
-      const std::lock_guard lock(source.mutex_);
-      if (!source.slots_.empty()) {
-        buffer_ = std::move(source.slots_.back());
-        source.slots_.pop_back();
-      }
+    for (std::atomic<Buffer*>& place : source.idle_) {
+      buffer_.reset(place.exchange(nullptr));
+      if (buffer_) return;
     }
-    if (buffer_.size() == 0) buffer_ = Buffer(kSlotSize);
+    buffer_ = std::make_unique<Buffer>(kSlotSize);
   }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() {
-    const std::lock_guard lock(source_.mutex_);
-    // Within the room that was reserved, so that this cannot fail; else it is simply freed.
-    if (source_.slots_.size() < source_.slots_.capacity()) {
-      source_.slots_.push_back(std::move(buffer_));
+    Buffer* const kept = buffer_.release();
+    for (std::atomic<Buffer*>& place : source_.idle_) {
+      Buffer* none = nullptr;
+      if (place.compare_exchange_strong(none, kept)) return;
     }
+    delete kept;
   }
-  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return buffer_.bytes(); }
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return buffer_->bytes(); }
 
  private:
   const DirectSource& source_;
-  Buffer buffer_;
+  std::unique_ptr<Buffer> buffer_;
 };
 
 DirectSource::DirectSource(std::unique_ptr<FileSource> buffered, Fd direct)
-    : buffered_(std::move(buffered)), direct_(std::move(direct)) {
-  slots_.reserve(kMostSlots);
+    : buffered_(std::move(buffered)), direct_(std::move(direct)) {}
+
+DirectSource::~DirectSource() {
+  for (const std::atomic<Buffer*>& place : idle_) delete place.load();
 }
 
 std::size_t DirectSource::read_block(std::uint64_t offset, std::span<std::byte> to) const {

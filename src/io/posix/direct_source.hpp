@@ -1,10 +1,9 @@
 // Reading past the page cache.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "io/file_source.hpp"
 #include "io/posix/fd.hpp"
@@ -18,6 +17,9 @@ class DirectSource final : public ByteSource {
  public:
   /// `buffered` is the same file; `direct` its second descriptor, open with O_DIRECT.
   DirectSource(std::unique_ptr<FileSource> buffered, Fd direct);
+  DirectSource(const DirectSource&) = delete;
+  DirectSource& operator=(const DirectSource&) = delete;
+  ~DirectSource() override;
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return buffered_->size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
@@ -30,8 +32,9 @@ class DirectSource final : public ByteSource {
   std::unique_ptr<FileSource> buffered_;
   Fd direct_;
   mutable std::atomic<bool> is_refused_{false};
-  mutable std::mutex mutex_;  // of the slots that no reader holds
-  mutable std::vector<Buffer> slots_;
+  // Memory of slots that no reader holds: as many as read at once, and a few more for other
+  // callers. Not behind a lock, which a fork could copy locked.
+  mutable std::array<std::atomic<Buffer*>, 16> idle_{};
 };
 
 }  // namespace safetensors::io

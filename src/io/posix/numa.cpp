@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <optional>
 
@@ -15,12 +16,16 @@ namespace {
 constexpr unsigned kMostProcessors = 1U << 16;
 
 bool is_wanted() {
-  static const bool wanted = [] {
+  enum : int { kUnknown, kNo, kYes };
+  static constinit std::atomic<int> known{kUnknown};  // no lock, as a fork copies those
+  int answer = known.load(std::memory_order_relaxed);
+  if (answer == kUnknown) {
     const char* const text =
         std::getenv("SAFETENSORS_NUMA");  // NOLINT(concurrency-mt-unsafe): once
-    return text == nullptr || std::string_view(text) != "0";
-  }();
-  return wanted;
+    answer = text == nullptr || std::string_view(text) != "0" ? kYes : kNo;
+    known.store(answer, std::memory_order_relaxed);
+  }
+  return answer == kYes;
 }
 
 std::optional<std::string> first_word(const std::string& path) {

@@ -1,6 +1,8 @@
 #include "io/process.hpp"
 
 #include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +15,9 @@
 namespace safetensors::io {
 namespace {
 
-std::atomic<std::uint64_t> generation{0};
+constinit std::atomic<std::uint64_t> generation{0};
+// When the library is loaded: a local static could be caught by a fork while it is being made.
+const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
 
 /// Processors' worth of time that the group may use, rounded up; none when there is no limit.
 std::optional<unsigned> quota() noexcept {
@@ -37,17 +41,31 @@ std::optional<unsigned> quota() noexcept {
 }  // namespace
 
 std::uint64_t fork_generation() noexcept {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
   (void)registered;
   return generation.load(std::memory_order_relaxed);
 }
 
 unsigned processor_count() noexcept {
-  static const unsigned count = [] {
+  static constinit std::atomic<unsigned> known{
+      0};  // once asked for; no lock, as a fork copies those
+  unsigned count = known.load(std::memory_order_relaxed);
+  if (count == 0) {
     const unsigned allowed = std::max(1U, std::thread::hardware_concurrency());
-    return std::min(allowed, quota().value_or(allowed));
-  }();
+    count = std::max(1U, std::min(allowed, quota().value_or(allowed)));
+    known.store(count, std::memory_order_relaxed);
+  }
   return count;
+}
+
+std::size_t page_size() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept {
+#if defined(MADV_DONTFORK)
+  return ::madvise(pages.data(), pages.size(), is_copied ? MADV_DOFORK : MADV_DONTFORK) == 0;
+#else
+  (void)pages;
+  return is_copied;
+#endif
 }
 
 }  // namespace safetensors::io

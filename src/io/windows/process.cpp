@@ -12,4 +12,10 @@ unsigned processor_count() noexcept {
   return count;
 }
 
+std::size_t page_size() noexcept { return 4096; }  // on all processors that Windows runs on
+
+bool copy_on_fork(std::span<std::byte> /*pages*/, bool /*is_copied*/) noexcept {
+  return true;  // there is no fork
+}
+
 }  // namespace safetensors::io

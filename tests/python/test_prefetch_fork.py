@@ -1,0 +1,60 @@
+"""Prefetch and os.fork: what a forked process may do with its parent's loader."""
+
+import os
+
+import children
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+FORKED_WHILE_A_TENSOR_IS_MADE = """
+import os, signal, sys, threading, time
+import fake_cuda
+fake = fake_cuda.FakeCuda(fake_cuda.library())
+fake.install()
+from safetensors import SafetensorError, _torch_accel, safe_open
+loader = safe_open(sys.argv[1], "pt").prefetch(device="cuda", budget_bytes=1)
+making, forked = threading.Event(), threading.Event()
+real = _torch_accel.empty
+def empty(*args, **options):
+    making.set()
+    forked.wait()  # torch lets go of the GIL like this while the driver allocates
+    return real(*args, **options)
+_torch_accel.empty = empty
+thread = threading.Thread(target=loader.take, args=("b",))
+thread.start()
+making.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # ends a child that hangs
+    for use in (lambda: loader.take("a"), lambda: next(iter(loader))):
+        try:
+            use()
+            os._exit(1)
+        except SafetensorError as error:
+            if "forked" not in str(error): os._exit(2)
+    loader.close()
+    with safe_open(sys.argv[1], "pt").prefetch() as own:
+        if sorted(dict(own)) != ["a", "b"]: os._exit(3)
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+forked.set()
+thread.join()
+assert code == 0, code
+loader.close()
+"""
+
+
+def test_forked_while_a_tensor_is_made(cuda, tmp_path):
+    """A forked process does not wait for the parent's threads, which it does not have."""
+    import torch
+
+    from safetensors import _core
+    from safetensors.torch import save_file
+
+    if "asan" in _core.__version__:
+        pytest.skip("the sanitizer's allocator may be locked for ever in a forked process")
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(1000), "b": torch.ones(1000)}, path)
+    children.run(FORKED_WHILE_A_TENSOR_IS_MADE, path)
