@@ -43,7 +43,9 @@ struct LoadConfig {
 /// multiples of 4096 or beyond all reason.
 SAFETENSORS_API void set_load_config(const LoadConfig& config);
 
-/// Gives pinned memory that no load uses back to the system. Returns how many bytes.
+/// Unpins the memory that is kept for loads and that no load uses, and frees it. Returns the number
+/// of bytes that were freed: memory that the driver fails to unpin stays allocated for ever. May be
+/// called while a graph is being captured, which goes on.
 SAFETENSORS_API std::size_t release_staging();
 
 /// Takes this library for the CUDA driver from now on: for tests, and for drivers in unusual

@@ -143,12 +143,16 @@ class CudaDriver final : public Driver {
   [[nodiscard]] bool pin(void* memory, std::size_t nbytes) const noexcept override {
     return f_.cuMemHostRegister_v2(memory, nbytes, kHostPortable) == kSuccess;
   }
-  void unpin(void* memory) const noexcept override { (void)f_.cuMemHostUnregister(memory); }
+  [[nodiscard]] bool unpin(void* memory) const noexcept override {
+    return f_.cuMemHostUnregister(memory) == kSuccess;
+  }
   [[nodiscard]] void* allocate_pinned(std::size_t nbytes) const noexcept override {
     void* memory = nullptr;
     return f_.cuMemHostAlloc(&memory, nbytes, kHostPortable) == kSuccess ? memory : nullptr;
   }
-  void free_pinned(void* memory) const noexcept override { (void)f_.cuMemFreeHost(memory); }
+  [[nodiscard]] bool free_pinned(void* memory) const noexcept override {
+    return f_.cuMemFreeHost(memory) == kSuccess;
+  }
 
  private:
   [[nodiscard]] cuda::Ordinal ordinal(int index) const {

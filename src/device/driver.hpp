@@ -63,10 +63,12 @@ class Driver {
 
   /// Pins memory for all contexts; false when it cannot be.
   [[nodiscard]] virtual bool pin(void* memory, std::size_t nbytes) const noexcept = 0;
-  virtual void unpin(void* memory) const noexcept = 0;
+  /// Ends what `pin` did; false when the memory may still be pinned, and must stay mapped.
+  [[nodiscard]] virtual bool unpin(void* memory) const noexcept = 0;
   /// Pinned memory of the driver's own; nullptr when there is none.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t nbytes) const noexcept = 0;
-  virtual void free_pinned(void* memory) const noexcept = 0;
+  /// False when the driver has kept it.
+  [[nodiscard]] virtual bool free_pinned(void* memory) const noexcept = 0;
 };
 
 /// Relaxed capture: see Driver::exchange_capture_mode.

@@ -132,12 +132,16 @@ class HipDriver final : public Driver {
   [[nodiscard]] bool pin(void* memory, std::size_t nbytes) const noexcept override {
     return f_.hipHostRegister(memory, nbytes, kHostPortable) == kSuccess;
   }
-  void unpin(void* memory) const noexcept override { (void)f_.hipHostUnregister(memory); }
+  [[nodiscard]] bool unpin(void* memory) const noexcept override {
+    return f_.hipHostUnregister(memory) == kSuccess;
+  }
   [[nodiscard]] void* allocate_pinned(std::size_t nbytes) const noexcept override {
     void* memory = nullptr;
     return f_.hipHostMalloc(&memory, nbytes, kHostPortable) == kSuccess ? memory : nullptr;
   }
-  void free_pinned(void* memory) const noexcept override { (void)f_.hipHostFree(memory); }
+  [[nodiscard]] bool free_pinned(void* memory) const noexcept override {
+    return f_.hipHostFree(memory) == kSuccess;
+  }
 
  private:
   [[nodiscard]] static void* context_of(int index) noexcept {

@@ -7,60 +7,61 @@
 #include <utility>
 #include <vector>
 
+#include "io/of_process.hpp"
 #include "io/process.hpp"
 #include "safetensors/device.hpp"
 
 namespace safetensors::device {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+std::size_t whole_pages(std::size_t nbytes) {
+  const std::size_t page = io::page_size();
+  return (nbytes + page - 1) / page * page;
+}
 
 /// All staging memory of the process.
 struct Staging {
   std::mutex mutex;
   std::vector<Arena> idle;
   std::size_t nbytes = 0;  // idle or in use
-  std::uint64_t generation = io::fork_generation();
 };
 
-/// This process's. A forked one cannot use its parent's, which is no longer pinned there, and whose
-/// lock may be held for ever.
-Staging& staging() {
-  static std::atomic<Staging*> current{new Staging()};
-  Staging* found = current.load(std::memory_order_acquire);
-  if (found->generation == io::fork_generation()) return *found;
-  auto* const fresh = new Staging();
-  if (current.compare_exchange_strong(found, fresh)) return *fresh;
-  delete fresh;
-  return *found;
-}
+constinit io::OfProcess<Staging> staging;  // a forked process cannot use its parent's
 
 }  // namespace
 
 Arena::Arena(Context& context, std::size_t nbytes, bool is_pinned)
     : context_(&context), nbytes_(nbytes) {
   const Driver& driver = context.driver();
-  const auto use_own = [&] {
-    memory_ = std::make_unique<Memory>(Memory{Buffer(nbytes)});
-    data_ = memory_->buffer.data();
-    // By the thread that will fill it: memory then lies beside its processor.
-    for (std::size_t at = 0; at < nbytes; at += kPage) data_[at] = std::byte{0};
-  };
   if (is_pinned && context.facts().can_register) {
-    use_own();
-    if (driver.pin(data_, nbytes)) {
+    allocate();
+    if (io::copy_on_fork(pages(), false) && driver.pin(data_, nbytes)) {
       kind_ = Kind::kRegistered;
       return;
     }
+    (void)free();
+    nbytes_ = nbytes;
   }
   if (void* const memory = is_pinned ? driver.allocate_pinned(nbytes) : nullptr) {
-    memory_.reset();
     data_ = static_cast<std::byte*>(memory);
     kind_ = Kind::kAllocated;
     return;
   }
-  if (memory_ == nullptr) use_own();
+  allocate();
 }
+
+void Arena::allocate() {
+  const std::size_t page = io::page_size();
+  // With room to begin at a page, and none of the last page for anybody else.
+  memory_ = std::make_unique<Memory>(Memory{Buffer(whole_pages(nbytes_) + page)});
+  std::byte* const begin = memory_->buffer.data();
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(begin) % page;
+  data_ = beyond == 0 ? begin : begin + (page - beyond);
+  // By the thread that will fill it: memory then lies beside its processor.
+  for (std::size_t at = 0; at < nbytes_; at += page) data_[at] = std::byte{0};
+}
+
+std::span<std::byte> Arena::pages() const noexcept { return {data_, whole_pages(nbytes_)}; }
 
 Arena::Arena(Arena&& other) noexcept
     : context_(std::exchange(other.context_, nullptr)),
@@ -79,19 +80,28 @@ Arena& Arena::operator=(Arena&& other) noexcept {
   return *this;
 }
 
-Arena::~Arena() {
-  if (data_ == nullptr || kind_ == Kind::kPageable) return;
-  const Driver& driver = context_->driver();
+bool Arena::unpin() const noexcept {
+  if (!context_->is_own()) return false;
   try {
+    const Driver& driver = context_->driver();
     const Entered entered(driver, context_->handle());
-    if (kind_ == Kind::kRegistered) {
-      driver.unpin(data_);
-    } else {
-      driver.free_pinned(data_);
-    }
-  } catch (const Error&) {  // a device that died: its memory is nobody's to free
-    leak();
+    const CaptureRelaxed relaxed(driver);
+    return kind_ == Kind::kRegistered ? driver.unpin(data_) : driver.free_pinned(data_);
+  } catch (const Error&) {  // the device died
+    return false;
   }
+}
+
+bool Arena::free() noexcept {
+  // Whoever gets these addresses next may fork, and expects them in the child.
+  const bool is_free = (kind_ == Kind::kPageable || unpin()) &&
+                       (memory_ == nullptr || io::copy_on_fork(pages(), true));
+  if (!is_free) leak();
+  memory_.reset();
+  data_ = nullptr;
+  nbytes_ = 0;
+  kind_ = Kind::kPageable;
+  return is_free;
 }
 
 void Arena::leak() noexcept {
@@ -108,7 +118,7 @@ void Arena::leak() noexcept {
 }
 
 Arena take_arena(Context& context, std::size_t nbytes, std::size_t most_nbytes) {
-  Staging& all = staging();
+  Staging& all = staging.get();
   std::vector<Arena> dropped;  // freed after the lock is gone
   {
     const std::lock_guard lock(all.mutex);
@@ -146,7 +156,7 @@ Arena take_arena(Context& context, std::size_t nbytes, std::size_t most_nbytes) 
 
 void give_arena(Arena arena) noexcept {
   if (arena.size() == 0 || arena.kind() == Arena::Kind::kPageable) return;
-  Staging& all = staging();
+  Staging& all = staging.get();
   const std::lock_guard lock(all.mutex);
   try {
     all.idle.push_back(std::move(arena));
@@ -160,7 +170,7 @@ void lose_arena(Arena arena) noexcept {
   const bool is_counted = arena.kind() != Arena::Kind::kPageable;
   arena.leak();
   if (!is_counted) return;
-  Staging& all = staging();
+  Staging& all = staging.get();
   const std::lock_guard lock(all.mutex);
   all.nbytes -= nbytes;
 }
@@ -170,13 +180,18 @@ void lose_arena(Arena arena) noexcept {
 namespace safetensors {
 
 std::size_t release_staging() {
-  std::vector<device::Arena> dropped;
-  device::Staging& all = device::staging();
+  std::vector<device::Arena> dropped;  // freed without the lock: the driver may take long
+  {
+    device::Staging& all = device::staging.get();
+    const std::lock_guard lock(all.mutex);
+    dropped.swap(all.idle);
+    for (const device::Arena& arena : dropped) all.nbytes -= arena.size();
+  }
   std::size_t nbytes = 0;
-  const std::lock_guard lock(all.mutex);
-  for (const device::Arena& arena : all.idle) nbytes += arena.size();
-  all.nbytes -= nbytes;
-  dropped.swap(all.idle);
+  for (device::Arena& arena : dropped) {
+    const std::size_t size = arena.size();
+    if (arena.free()) nbytes += size;
+  }
   return nbytes;
 }
 

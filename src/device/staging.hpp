@@ -13,6 +13,9 @@ namespace safetensors::device {
 
 /// A block of staging memory. Move-only; it goes back by give_arena, or is lost for good when it is
 /// leaked, which is what happens to memory that a device may still read from.
+///
+/// Forked processes have no copy of registered memory. A copy would be made page by page when
+/// either process writes, and the device would keep the pages that are the other's from then on.
 class Arena {
  public:
   enum class Kind : std::uint8_t {
@@ -26,8 +29,7 @@ class Arena {
   Arena(Context& context, std::size_t nbytes, bool is_pinned);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
-  /// Frees it. Enters the context that it was pinned in.
-  ~Arena();
+  ~Arena() { (void)free(); }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, nbytes_}; }
   [[nodiscard]] std::size_t size() const noexcept { return nbytes_; }
@@ -35,10 +37,18 @@ class Arena {
   [[nodiscard]] const Driver* driver() const noexcept {
     return context_ == nullptr ? nullptr : &context_->driver();
   }
+  /// Frees the memory, which may happen while a graph is captured. False when the driver could not
+  /// unpin it, or a parent process pinned it: then it is leaked.
+  bool free() noexcept;
   /// Forgets the memory without freeing it.
   void leak() noexcept;
 
  private:
+  [[nodiscard]] bool unpin() const noexcept;
+  void allocate();
+  /// The whole pages that memory of ours lies in.
+  [[nodiscard]] std::span<std::byte> pages() const noexcept;
+
   Context* context_ = nullptr;
   /// Memory of ours; in a block that can be put aside when it must not be freed.
   struct Memory {

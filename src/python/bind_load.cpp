@@ -298,7 +298,10 @@ void register_load(py::module_& module) {
         return release_staging();
       },
       "release_staging()\n--\n\n"
-      "Gives pinned memory that no load uses back to the system. Returns how many bytes.");
+      "Frees the pinned memory that no load uses, and returns how many bytes it freed. Memory "
+      "that\n"
+      "the driver fails to unpin stays allocated. May be called while a CUDA graph is being\n"
+      "captured.");
   define(
       module, "_use_cuda_driver", [](const std::string& path) { use_cuda_driver(path.c_str()); },
       py::arg("path"));

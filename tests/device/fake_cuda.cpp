@@ -174,20 +174,21 @@ FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
 FAKE int cuMemHostRegister_v2(void* memory, std::size_t nbytes, unsigned) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
     if (memory == nullptr || nbytes == 0) return fake::kInvalidValue;
-    if (driver.is_barred_by_capture()) return fake::kCaptureUnsupported;
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
     const auto next = driver.pinned.lower_bound(begin + nbytes);
     if (next != driver.pinned.begin()) {
       const auto& [other, range] = *std::prev(next);
       if (begin < other + range.nbytes) return fake::kAlreadyRegistered;
     }
-    driver.pinned[begin] = {nbytes, false};
+    driver.pinned[begin] = {nbytes, false, {}};
     return fake::kSuccess;
   });
 }
 
 FAKE int cuMemHostUnregister(void* memory) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
     const auto range = driver.pinned.find(begin);
     if (range == driver.pinned.end() || range->second.is_allocated) return fake::kNotRegistered;
@@ -199,16 +200,17 @@ FAKE int cuMemHostUnregister(void* memory) {
 FAKE int cuMemHostAlloc(void** memory, std::size_t nbytes, unsigned) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
     if (nbytes == 0) return fake::kInvalidValue;
-    if (driver.is_barred_by_capture()) return fake::kCaptureUnsupported;
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     *memory = allocate(4096, nbytes);
     if (*memory == nullptr) return fake::kOutOfMemory;
-    driver.pinned[reinterpret_cast<std::uintptr_t>(*memory)] = {nbytes, true};
+    driver.pinned[reinterpret_cast<std::uintptr_t>(*memory)] = {nbytes, true, {}};
     return fake::kSuccess;
   });
 }
 
 FAKE int cuMemFreeHost(void* memory) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
     const auto range = driver.pinned.find(begin);
     if (range == driver.pinned.end() || !range->second.is_allocated) return fake::kInvalidValue;
@@ -221,7 +223,7 @@ FAKE int cuMemFreeHost(void* memory) {
 FAKE int cuMemAlloc_v2(Address* memory, std::size_t nbytes) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
     if (nbytes == 0) return fake::kInvalidValue;
-    if (driver.is_barred_by_capture()) return fake::kCaptureUnsupported;
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     void* const made = allocate(512, nbytes);
     if (made == nullptr) return fake::kOutOfMemory;
     *memory = reinterpret_cast<std::uintptr_t>(made);
@@ -232,6 +234,7 @@ FAKE int cuMemAlloc_v2(Address* memory, std::size_t nbytes) {
 
 FAKE int cuMemFree_v2(Address memory) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     if (driver.allocated.erase(static_cast<std::uintptr_t>(memory)) == 0) {
       return fake::kInvalidValue;
     }
@@ -263,12 +266,13 @@ FAKE int cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t nbytes, 
     Op op;
     op.kind = Op::Kind::kCopy;
     op.to = pointer(to);
-    op.from = static_cast<const std::byte*>(from);
+    const auto* const memory = static_cast<const std::byte*>(from);
+    op.from = driver.seen_by_device(memory, nbytes);
     op.nbytes = nbytes;
-    if (!driver.is_pinned(from, nbytes)) {
+    if (op.from == nullptr) {
       // The driver takes a copy before it returns; that lands in the stream's order.
       ++driver.stats[fake::kPageableCopies];
-      op.staged.assign(op.from, op.from + nbytes);
+      op.staged.assign(memory, memory + nbytes);
       op.from = op.staged.data();
     }
     return queue(driver, lock, stream, std::move(op));

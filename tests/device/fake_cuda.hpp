@@ -23,10 +23,12 @@ enum Stat : int {
   kUnpinnedInUse,          ///< memory unpinned or freed while a copy from it had not run
   kBlockingStreams,        ///< streams made without CU_STREAM_NON_BLOCKING
   kMostCopiesFromAddress,  ///< the most copies from one address that were under way at once
+  kCapturesBroken,         ///< calls that a capture forbids, and that ended it
   kRangesNow,              ///< ranges of pinned memory
   kRangesNbytesNow,        ///< and their bytes
   kContextDepthNow,        ///< contexts pushed and not popped, by all threads
   kEventsNow,              ///< events created and not destroyed
+  kUnmappedRangesNow,      ///< registered ranges whose memory is no longer mapped
 };
 
 }  // namespace fake

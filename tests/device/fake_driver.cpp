@@ -1,11 +1,14 @@
 #include "fake_driver.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <thread>
 #include <utility>
@@ -29,6 +32,22 @@ bool overlap(const std::byte* a, std::size_t a_nbytes, const std::byte* b, std::
   const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
   const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
   return a_begin < b_begin + b_nbytes && b_begin < a_begin + a_nbytes;
+}
+
+/// Whether a forked process gets a copy of some of this memory: by the flags of the mappings.
+bool is_copied_by_fork(std::uintptr_t begin, std::size_t nbytes) {
+  std::ifstream maps("/proc/self/smaps");
+  bool is_within = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long first = 0;
+    unsigned long last = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &first, &last) == 2) {
+      is_within = first < begin + nbytes && begin < last;
+    } else if (is_within && line.starts_with("VmFlags:") && line.find(" dc") == std::string::npos) {
+      return true;
+    }
+  }
+  return false;
 }
 
 /// The object of a handle, or nullptr with the reason counted.
@@ -69,6 +88,9 @@ bool Driver::is_forked() const {
 }
 
 void Driver::initialise() {
+  if (!is_initialised) {
+    ::pthread_atfork(nullptr, [] { get().move_shared_pages(); }, nullptr);
+  }
   is_initialised = true;
   owner.store(::getpid());
 }
@@ -243,12 +265,25 @@ long Driver::pending(const Context& context) const {
   return static_cast<long>(count);
 }
 
-bool Driver::is_pinned(const void* memory, std::size_t nbytes) const {
+const std::byte* Driver::seen_by_device(const std::byte* memory, std::size_t nbytes) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   auto range = pinned.upper_bound(begin);
-  if (range == pinned.begin()) return false;
+  if (range == pinned.begin()) return nullptr;
   --range;
-  return begin + nbytes <= range->first + range->second.nbytes;
+  const auto& [first, found] = *range;
+  if (begin + nbytes > first + found.nbytes) return nullptr;
+  return found.moved.empty() ? memory : found.moved.data() + (begin - first);
+}
+
+void Driver::move_shared_pages() {
+  const Lock lock(mutex);
+  for (auto& [begin, range] : pinned) {
+    if (range.is_allocated || !range.moved.empty() || !is_copied_by_fork(begin, range.nbytes)) {
+      continue;
+    }
+    const auto* const memory = reinterpret_cast<const std::byte*>(begin);
+    range.moved.assign(memory, memory + range.nbytes);
+  }
 }
 
 bool Driver::is_read_later(const std::byte* memory, std::size_t nbytes) const {
@@ -262,9 +297,12 @@ bool Driver::is_read_later(const std::byte* memory, std::size_t nbytes) const {
   });
 }
 
-bool Driver::is_barred_by_capture() const {
+bool Driver::breaks_capture() {
   if (this_thread().capture_mode == kRelaxed) return false;
-  return std::ranges::any_of(streams, [](const auto& entry) { return entry.second->is_capturing; });
+  const auto is_capturing = [](const auto& entry) { return entry.second->is_capturing; };
+  if (std::ranges::none_of(streams, is_capturing)) return false;
+  ++stats[kCapturesBroken];
+  return true;
 }
 
 }  // namespace fake

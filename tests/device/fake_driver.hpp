@@ -92,6 +92,8 @@ struct Function {
 struct Pinned {
   std::size_t nbytes = 0;
   bool is_allocated = false;  ///< by cuMemHostAlloc()
+  /// Pages that a fork moved away from under the device, as they are for it.
+  std::vector<std::byte> moved;
 };
 
 /// What an entry point asks for before it does anything.
@@ -128,11 +130,16 @@ class Driver {
   /// After a change of the stream's work, or of the mode: someone may have to go on.
   void wake(Stream& stream);
 
-  [[nodiscard]] bool is_pinned(const void* memory, std::size_t nbytes) const;
+  /// Where the device finds pinned memory; nullptr when it is not pinned.
+  [[nodiscard]] const std::byte* seen_by_device(const std::byte* memory, std::size_t nbytes) const;
+  /// A process was forked. Memory that it has a copy of is not the device's any more: what this
+  /// process writes next goes to other pages. So it is at worst with copying on write.
+  void move_shared_pages();
   /// Whether an op that did not run reads from this memory.
   [[nodiscard]] bool is_read_later(const std::byte* memory, std::size_t nbytes) const;
-  /// Whether a capture forbids this thread to allocate or pin memory.
-  [[nodiscard]] bool is_barred_by_capture() const;
+  /// Whether a capture forbids this thread to allocate, pin, free or wait. If so, the capture is
+  /// ended by the attempt.
+  [[nodiscard]] bool breaks_capture();
   void end_contexts(Lock& lock, int code);
   void drop_queued();
 

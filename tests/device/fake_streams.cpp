@@ -1,4 +1,7 @@
 // The entry points of streams and events, and the controls.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -18,6 +21,14 @@ using fake::Op;
 
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 constexpr int kQueriesUntilProgress = 3;
+
+bool is_mapped(std::uintptr_t begin, std::size_t nbytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = begin / page * page;
+  const std::size_t length = begin + nbytes - first;
+  // MS_ASYNC writes nothing; it looks whether all of the pages are mapped.
+  return ::msync(reinterpret_cast<void*>(first), length, MS_ASYNC) == 0;
+}
 
 }  // namespace
 
@@ -43,7 +54,9 @@ FAKE int cuStreamSynchronize(void* handle) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
     fake::Stream* stream = driver.stream_of(handle);
     if (stream == nullptr) return static_cast<int>(fake::kInvalidHandle);
-    if (stream->is_capturing) return static_cast<int>(fake::kCaptureUnsupported);
+    if (stream->is_capturing || driver.breaks_capture()) {
+      return static_cast<int>(fake::kCaptureUnsupported);
+    }
     return driver.wait_for(lock, driver.push_mark(lock, *stream));
   });
 }
@@ -109,6 +122,7 @@ FAKE int cuEventQuery(void* handle) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
     const fake::Event* event = driver.event_of(handle);
     if (event == nullptr) return fake::kInvalidHandle;
+    if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     const std::shared_ptr<fake::Mark> mark = event->last;
     if (mark == nullptr || mark->is_done) return fake::kSuccess;
     // A device gets on by itself: who asks again and again must see an end of it.
@@ -123,6 +137,7 @@ FAKE int cuEventSynchronize(void* handle) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
     const fake::Event* event = driver.event_of(handle);
     if (event == nullptr) return static_cast<int>(fake::kInvalidHandle);
+    if (driver.breaks_capture()) return static_cast<int>(fake::kCaptureUnsupported);
     if (event->last == nullptr) return static_cast<int>(fake::kSuccess);
     return driver.wait_for(lock, std::shared_ptr<fake::Mark>(event->last));
   });
@@ -180,6 +195,11 @@ FAKE long fakecuda_stat(int stat) {
     long sum = 0;
     for (const auto& [begin, range] : driver.pinned) sum += static_cast<long>(range.nbytes);
     return sum;
+  }
+  if (stat == fake::kUnmappedRangesNow) {
+    return std::ranges::count_if(driver.pinned, [](const auto& entry) {
+      return !is_mapped(entry.first, entry.second.nbytes);
+    });
   }
   return stat >= 0 && stat <= fake::kEventsNow ? driver.stats[stat] : -1;
 }

@@ -25,6 +25,7 @@ class FakeDriver {
     fakecuda_mode(mode, delay_us);
     depth_ = fakecuda_stat(fake::kContextDepthNow);
     events_ = fakecuda_stat(fake::kEventsNow);
+    unmapped_ = fakecuda_stat(fake::kUnmappedRangesNow);
   }
   FakeDriver(const FakeDriver&) = delete;
   FakeDriver& operator=(const FakeDriver&) = delete;
@@ -34,6 +35,8 @@ class FakeDriver {
     CHECK(fakecuda_stat(fake::kForeignUses) == 0);
     CHECK(fakecuda_stat(fake::kUnpinnedInUse) == 0);
     CHECK(fakecuda_stat(fake::kBlockingStreams) == 0);
+    CHECK(fakecuda_stat(fake::kCapturesBroken) == 0);
+    CHECK(fakecuda_stat(fake::kUnmappedRangesNow) == unmapped_);
     CHECK(fakecuda_stat(fake::kContextDepthNow) == depth_);
     reset();
   }
@@ -51,6 +54,7 @@ class FakeDriver {
   }
   long depth_ = 0;
   long events_ = 0;
+  long unmapped_ = 0;
 };
 
 /// Makes a device's primary context the thread's, as a program that uses the device has it.

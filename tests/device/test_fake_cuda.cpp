@@ -1,5 +1,7 @@
 // The fake driver itself: what other tests take from it must be so.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -9,6 +11,7 @@
 
 #include "device/cuda_driver.hpp"
 #include "fake_support.hpp"
+#include "posix_support.hpp"
 
 namespace {
 
@@ -215,6 +218,33 @@ TEST_CASE("pinned memory: whole ranges, once") {
   CHECK(fakecuda_stat(fake::kRangesNow) == before);
 }
 
+TEST_CASE("the device loses pinned pages to a forked process, unless that has no copy of them") {
+  const FakeDriver driver(fake::kEager);
+  const Current current(0);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto map = [&] {
+    return static_cast<unsigned char*>(
+        ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  };
+  unsigned char* const shared = map();
+  unsigned char* const own = map();
+  REQUIRE(::madvise(own, page, MADV_DONTFORK) == 0);
+  for (unsigned char* const memory : {shared, own}) {
+    REQUIRE(cuMemHostRegister_v2(memory, page, 1) == 0);
+    memory[1] = 1;
+  }
+  CHECK(test::in_child([] { return 0; }) == 0);
+  for (unsigned char* const memory : {shared, own}) {
+    memory[1] = 2;
+    unsigned char to = 0;
+    REQUIRE(copy(&to, memory + 1, 1, nullptr) == 0);
+    CHECK(to == (memory == own ? 2 : 1));
+    CHECK(cuMemHostUnregister(memory) == 0);
+    ::munmap(memory, page);
+  }
+  CHECK(fakecuda_stat(fake::kPageableCopies) == 0);
+}
+
 TEST_CASE("misuse is refused and counted") {
   fakecuda_clear();
   unsigned char byte = 0;
@@ -301,11 +331,14 @@ TEST_CASE("an error that ends the context stays, and what was queued never runs"
   fakecuda_clear();
 }
 
-TEST_CASE("while a stream is captured, only threads that said so may pin memory") {
+TEST_CASE("while a stream is captured, only threads that said so may pin memory or wait") {
   const FakeDriver driver(fake::kEager);
   const Current current(0);
   const OwnStream stream;
+  const OwnEvent event;
   void* memory = nullptr;
+  void* pinned = nullptr;
+  REQUIRE(cuMemHostAlloc(&pinned, 10, 0) == 0);
   int status = -1;
   fakecuda_capturing_stream(stream.handle(), 1);
   CHECK(cuStreamIsCapturing(stream.handle(), &status) == 0);
@@ -313,14 +346,23 @@ TEST_CASE("while a stream is captured, only threads that said so may pin memory"
   CHECK(cuStreamIsCapturing(nullptr, &status) == 0);
   CHECK(status == 0);
   CHECK(cuMemHostAlloc(&memory, 10, 0) == 900);
+  CHECK(cuMemFreeHost(pinned) == 900);
+  CHECK(cuMemHostUnregister(pinned) == 900);
+  CHECK(cuEventQuery(event.handle) == 900);
+  CHECK(cuEventSynchronize(event.handle) == 900);
+  CHECK(cuStreamSynchronize(nullptr) == 900);
+  CHECK(fakecuda_stat(fake::kCapturesBroken) == 6);
   CHECK(cuStreamSynchronize(stream.handle()) == 900);
   int capture_mode = 2;
   CHECK(cuThreadExchangeStreamCaptureMode(&capture_mode) == 0);
   CHECK(capture_mode == 0);
   CHECK(cuMemHostAlloc(&memory, 10, 0) == 0);
   CHECK(cuMemFreeHost(memory) == 0);
+  CHECK(cuMemFreeHost(pinned) == 0);
+  CHECK(cuEventQuery(event.handle) == 0);
   CHECK(cuThreadExchangeStreamCaptureMode(&capture_mode) == 0);
   CHECK(capture_mode == 2);
+  fakecuda_clear();
 }
 
 TEST_CASE("contexts are each thread's own") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "load_support.hpp"
+#include "posix_support.hpp"
 
 namespace {
 
@@ -23,6 +24,7 @@ using test::OwnStream;
 using test::Wanted;
 
 constexpr std::size_t kChunk = 16'384;
+constexpr std::size_t kMappedChunk = std::size_t{4} << 20;  // of which a slot is a mapping
 
 /// Loads into memory for which work is still queued on the caller's stream, and runs that work
 /// last. Whether the load's bytes are what is left.
@@ -134,6 +136,70 @@ TEST_CASE("order: staging memory changes hands only after the device has read it
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("order: memory is unmapped only after the driver has unpinned it") {
+  const FakeDriver driver(fake::kEager);
+  const Config config({.chunk_nbytes = kMappedChunk, .slots = 1});
+  (void)safetensors::release_staging();
+  const long pinned = fakecuda_stat(fake::kRangesNow);
+  const long unmapped = fakecuda_stat(fake::kUnmappedRangesNow);
+  Wanted wanted(std::make_shared<MemorySource>(kChunk));
+  wanted.add_all(kChunk);
+  wanted.load(fake_device());
+  fakecuda_fault("cuMemHostUnregister", 1, 1);
+  CHECK(safetensors::release_staging() == 0);
+  CHECK(fakecuda_stat(fake::kRangesNow) == pinned + 1);
+  CHECK(fakecuda_stat(fake::kUnmappedRangesNow) == unmapped);
+  wanted.poison();
+  wanted.load(fake_device());  // by memory that is pinned anew
+  CHECK(wanted.is_all_right());
+  CHECK(fakecuda_stat(fake::kPageableCopies) == 0);
+  CHECK(safetensors::release_staging() == kMappedChunk);
+  CHECK(fakecuda_stat(fake::kRangesNow) == pinned + 1);
+}
+
+TEST_CASE("order: staging memory is given back while a graph is captured") {
+  const FakeDriver driver(fake::kEager);
+  const Config config({.chunk_nbytes = kMappedChunk, .slots = 1});
+  const Current current(0);
+  const OwnStream captured;
+  Wanted wanted(std::make_shared<MemorySource>(kChunk));
+  wanted.add_all(kChunk);
+  for (const char* const pins : {"cuMemHostRegister_v2", "cuMemHostAlloc"}) {
+    (void)safetensors::release_staging();
+    const long pinned = fakecuda_stat(fake::kRangesNow);
+    if (pins == std::string("cuMemHostAlloc")) fakecuda_fault("cuMemHostRegister_v2", 0, 2);
+    wanted.load(fake_device());
+    CHECK(fakecuda_stat(fake::kRangesNow) == pinned + 1);
+    CHECK(fakecuda_calls(pins) == 1);
+    fakecuda_capturing_stream(captured.handle(), 1);
+    CHECK(safetensors::release_staging() == kMappedChunk);
+    CHECK(fakecuda_stat(fake::kRangesNow) == pinned);
+    CHECK(fakecuda_stat(fake::kCapturesBroken) == 0);
+    fakecuda_capturing_stream(captured.handle(), 0);
+  }
+}
+
+TEST_CASE("order: what is read after a fork is what the device copies") {
+  for (const fake::Mode mode : {fake::kEager, fake::kLazy}) {
+    const FakeDriver driver(mode);
+    const Config config({.chunk_nbytes = 4096, .slots = 2});
+    for (const unsigned threads : {1U, 3U}) {
+      const auto source = std::make_shared<MemorySource>(30 * 4096, threads);
+      std::atomic<int> reads{0};
+      // First with staging memory that is idle, then between the copies from it.
+      source->on_read = [&] {
+        if (++reads % 10 == 5) CHECK(test::in_child([] { return 0; }) == 0);
+      };
+      Wanted wanted(source);
+      wanted.add_all(5000);
+      CHECK(test::in_child([] { return 0; }) == 0);
+      wanted.load(fake_device(), threads);
+      CHECK(wanted.is_all_right());
+      CHECK(fakecuda_stat(fake::kPageableCopies) == 0);
+    }
+  }
 }
 
 TEST_CASE("what these tests see: a driver that does not wait where it is asked to") {

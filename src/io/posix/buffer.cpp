@@ -1,7 +1,6 @@
 #include "safetensors/buffer.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <limits>
@@ -9,20 +8,18 @@
 #include <string>
 #include <utility>
 
+#include "io/process.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
 
+using io::page_size;
+
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Below this the rounding wastes more than the pages save.
 constexpr std::size_t kMappedFrom = 2 * kHugePage;
 constexpr std::align_val_t kAlignment{64};
-
-std::size_t page_size() noexcept {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 [[noreturn]] void fail_memory(std::size_t nbytes) {
   fail(ErrorCode::kOutOfMemory, "no memory for " + std::to_string(nbytes) + " bytes of data");

@@ -15,6 +15,7 @@
 #include "io/posix/direct_source.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/residency.hpp"
+#include "io/process.hpp"
 
 namespace safetensors {
 namespace {
@@ -170,7 +171,7 @@ bool is_cut_short(std::span<const std::byte> mapped) noexcept {
   // SIGBUS. Files are cut at their end, so the last page tells.
   constexpr int kPopulateRead = 22;
   if (mapped.empty()) return false;
-  static const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page_size = io::page_size();
   const std::byte* const last = &mapped.back();
   const std::byte* const page = last - reinterpret_cast<std::uintptr_t>(last) % page_size;
   return ::madvise(const_cast<std::byte*>(page), page_size, kPopulateRead) != 0 && errno == EFAULT;

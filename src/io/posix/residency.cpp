@@ -14,6 +14,7 @@
 
 #include "io/access.hpp"
 #include "io/posix/kernel_text.hpp"
+#include "io/process.hpp"
 
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -27,11 +28,6 @@ namespace safetensors::io {
 namespace {
 
 #if defined(__linux__)
-std::uint64_t page_size() noexcept {
-  static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
-
 /// By cachestat, which Linux has from 6.5 on: one call, whatever the size.
 std::optional<std::uint64_t> ask_cachestat(int fd, std::uint64_t nbytes) noexcept {
   constexpr long kCachestat = 451;  // the same on all machines
