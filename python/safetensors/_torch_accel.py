@@ -75,6 +75,14 @@ def raw_stream(index: int) -> int:
     return int(get(index) if get is not None else torch.cuda.current_stream(index).cuda_stream)
 
 
+def record_stream(tensor: torch.Tensor, index: int) -> None:
+    """Keeps the tensor's memory, once it is dropped, until this thread's work with it is done.
+
+    torch's allocator does so by itself for the stream that the memory was made on only.
+    """
+    tensor.record_stream(torch.cuda.current_stream(index))
+
+
 def is_capturing() -> bool:
     """Whether CUDA work of this thread is being captured into a graph."""
     cuda: Any = torch.cuda

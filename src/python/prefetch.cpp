@@ -130,9 +130,11 @@ void PrefetchLoader::add(std::size_t first, std::size_t count, bool is_urgent) {
   std::vector<LoadTensor> tensors;
   tensors.reserve(count);
   for (const Request& request : requests) tensors.push_back(load_tensor_of(request, 0));
-  const Load::Index index = load_->add(tensors, current_stream(target_), is_urgent);
+  void* const stream = current_stream(target_);
+  const Load::Index index = load_->add(tensors, stream, is_urgent);
   for (std::size_t i = first; i < first + count; ++i) {
     states_[i].index = index + static_cast<Load::Index>(i - first);
+    states_[i].stream = stream;
     by_index_.push_back(i);
     waiting_nbytes_ += requests_[i].nbytes;
   }
@@ -140,6 +142,8 @@ void PrefetchLoader::add(std::size_t first, std::size_t count, bool is_urgent) {
 }
 
 void PrefetchLoader::fill() {
+  // At exit: torch must not be asked for more, on a thread that may be ended within it.
+  if (load_->is_stopped()) return;
   if (requests_.empty()) load_->finish();
   // Many at once, when there is room again: each addition costs an event and chunks of its own.
   if (budget_nbytes_ && waiting_nbytes_ > *budget_nbytes_ / 2) return;
@@ -173,6 +177,11 @@ py::list PrefetchLoader::names() const {
 }
 
 py::object PrefetchLoader::hand_out(std::size_t item) {
+  // Once dropped, the memory is the next tensor's on the stream that it was made on. What this
+  // thread has asked of its own stream by then comes first.
+  if (current_stream(target_) != states_[item].stream) {
+    torch_hooks().attr("record_stream")(requests_[item].tensor, target_.index);
+  }
   waiting_nbytes_ -= requests_[item].nbytes;
   return std::exchange(requests_[item].tensor, py::object());
 }
@@ -231,7 +240,6 @@ std::optional<py::tuple> PrefetchLoader::next() {
     const Locked lock(mutex_);
     if (!load_) fail_closed();
     if (!index) {
-      // At exit: torch must not be asked for more, on a thread that may be ended within it.
       if (load->is_stopped()) fail_closed();
       if (by_index_.size() == requests_.size()) return std::nullopt;
       // What was made is on its way to others: that must not hold up the rest.

@@ -34,6 +34,7 @@ class PrefetchLoader {
  private:
   struct State {
     std::optional<Load::Index> index;  // once its tensor was made
+    void* stream = nullptr;            // that its memory was made on
     bool is_taken = false;
   };
 

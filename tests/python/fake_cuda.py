@@ -1,13 +1,16 @@
 """CUDA without a GPU: the engine loads a driver over this machine's memory, and torch makes its
 tensors on the CPU. All code between is the real one."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
+import threading
+import weakref
 
 EAGER, ASYNC, LAZY, GONE = range(4)
 PAGEABLE_COPIES, CALLS_WITHOUT_CONTEXT, COPIED_BYTES = 0, 1, 2
-RANGES_NBYTES, CONTEXT_DEPTH = 9, 10
+RANGES_NBYTES, CONTEXT_DEPTH = 10, 11
 STATS = {"pageable": PAGEABLE_COPIES, "no context": CALLS_WITHOUT_CONTEXT, "copied": COPIED_BYTES}
 
 
@@ -34,7 +37,35 @@ class FakeCuda:
         self.warmed = []
         self.capturing = False
         self.fail_at = None  # the number of the tensor that there is no memory for
-        self.stream = 0
+        self._of_thread = threading.local()
+
+    @property
+    def stream(self):
+        """The thread's current stream."""
+        return getattr(self._of_thread, "stream", 0)
+
+    @stream.setter
+    def stream(self, stream):
+        self._of_thread.stream = stream
+
+    @contextlib.contextmanager
+    def context(self):
+        """The first device's context is the thread's meanwhile, for calls of the driver."""
+        context = ctypes.c_void_p()
+        assert self.driver.cuInit(0) == 0
+        assert self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert self.driver.cuCtxPushCurrent_v2(context) == 0
+        try:
+            yield
+        finally:
+            self.driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+
+    def make_stream(self):
+        """A stream of the first device, as the driver knows it."""
+        stream = ctypes.c_void_p()
+        with self.context():
+            assert self.driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+        return stream.value
 
     def install(self):
         """Take the driver's place and torch's. Returns what puts torch's back."""
@@ -46,6 +77,7 @@ class FakeCuda:
         hooks = {"empty": self.empty(torch), "warm": lambda *args: self.warmed.append(args)}
         hooks["raw_stream"] = lambda index: self.stream
         hooks["is_capturing"] = lambda: self.capturing
+        hooks["record_stream"] = lambda tensor, index: None
         before = {name: getattr(_torch_accel, name) for name in hooks}
         for name, hook in hooks.items():
             setattr(_torch_accel, name, hook)
@@ -93,3 +125,53 @@ class FakeCuda:
         self.driver.fakecuda_clear()
         self.made.clear()
         self.warmed.clear()
+
+
+class Allocator:
+    """Gives memory out as torch does for CUDA.
+
+    A dropped tensor's memory is the next tensor's of that size on the stream that it was made on.
+    Only work of streams that were recorded for the tensor is waited for.
+    """
+
+    def __init__(self, cuda, monkeypatch):
+        from safetensors import _torch_accel
+
+        self._cuda = cuda
+        self._free = []
+        self._blocks = {}  # by address
+        monkeypatch.setattr(_torch_accel, "empty", self.empty)
+        monkeypatch.setattr(_torch_accel, "record_stream", self.record_stream)
+
+    def empty(self, shape, *, dtype, device):
+        """As torch.empty."""
+        import torch
+
+        nbytes = torch.Size(shape).numel() * dtype.itemsize
+        form = (self._cuda.stream, nbytes)
+        usable = [block for block in self._free if block["form"] == form and self._is_done(block)]
+        block = usable[0] if usable else {"form": form, "memory": bytearray(nbytes)}
+        if usable:
+            self._free.remove(block)
+        block["recorded"], block["events"] = set(), []
+        tensor = torch.frombuffer(block["memory"], dtype=dtype).reshape(shape)
+        self._blocks[tensor.data_ptr()] = block
+        weakref.finalize(tensor, self._drop, block)
+        return tensor
+
+    def record_stream(self, tensor, index):
+        """As the tensor's method, with the current stream."""
+        self._blocks[tensor.data_ptr()]["recorded"].add(self._cuda.stream)
+
+    def _drop(self, block):
+        with self._cuda.context():
+            for stream in block["recorded"]:
+                event = ctypes.c_void_p()
+                assert self._cuda.driver.cuEventCreate(ctypes.byref(event), 2) == 0
+                assert self._cuda.driver.cuEventRecord(event, ctypes.c_void_p(stream)) == 0
+                block["events"].append(event)
+        self._free.append(block)
+
+    def _is_done(self, block):
+        with self._cuda.context():
+            return all(self._cuda.driver.cuEventQuery(event) == 0 for event in block["events"])

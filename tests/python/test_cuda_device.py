@@ -168,6 +168,24 @@ def test_prefetch(path, tensors):
             same(found, tensors)
 
 
+def test_prefetched_tensors_dropped_on_another_stream(tmp_path):
+    """Their memory is filled again only after what that stream does with them."""
+    path = tmp_path / "model.safetensors"
+    wanted = {name: torch.randn(1 << 20) for name in ("a", "b")}
+    save_file(wanted, path)
+    side = torch.cuda.Stream()
+    for _ in range(20):
+        with safe_open(path, "pt", device="cuda") as f, f.prefetch(budget_bytes=1) as loader:
+            with torch.cuda.stream(side):
+                tensor = loader.take("a")  # made on the other stream
+                torch.cuda._sleep(50_000_000)
+                tensor.fill_(7)
+                del tensor
+            found = loader.take("b")
+            torch.cuda.synchronize()
+            assert torch.equal(found.cpu(), wanted["b"])
+
+
 def test_many_files_and_devices(path, tensors, tmp_path):
     half = sorted(tensors)[: len(tensors) // 2]
     save_file({name: tensors[name] for name in half}, tmp_path / "a.safetensors")

@@ -1,0 +1,72 @@
+"""Prefetch and CUDA streams: memory of tensors that one stream works on while others load."""
+
+import ctypes
+import threading
+
+import fake_cuda
+import pytest
+from fake_cuda import LAZY
+
+torch = pytest.importorskip("torch")
+
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+TENSORS = {f"t{i}": torch.full((1000,), i, dtype=torch.int32) for i in range(4)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of tensors of one size: memory of one can be the next one's."""
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def take_by(how, loader):
+    """One tensor, by either way."""
+    return loader.take("t0") if how == "take" else next(iter(loader))[1]
+
+
+@pytest.mark.parametrize("how", ["take", "iterate"])
+@pytest.mark.parametrize("budget", [None, 4000])
+def test_work_that_is_pending_on_another_threads_stream(cuda, path, monkeypatch, how, budget):
+    """One thread's dropped tensor is not filled again before that thread's work with it is done."""
+    fake_cuda.Allocator(cuda, monkeypatch)
+    cuda.mode(LAZY)
+    other_stream = cuda.make_stream()
+    with safe_open(path, "pt", device="cuda") as f, f.prefetch(budget_bytes=budget) as loader:
+
+        def use_and_drop():
+            cuda.stream = other_stream
+            tensor = take_by(how, loader)
+            with cuda.context():  # it writes over the tensor, later
+                code = cuda.driver.cuMemsetD8Async(
+                    tensor.data_ptr(), 0x55, tensor.nbytes, ctypes.c_void_p(other_stream)
+                )
+            assert code == 0
+
+        thread = threading.Thread(target=use_and_drop)
+        thread.start()
+        thread.join()
+        found = {"t1": loader.take("t1"), "again": f.get_tensor("t2")}
+        cuda.driver.fakecuda_run()
+        assert torch.equal(found["t1"], TENSORS["t1"])
+        assert torch.equal(found["again"], TENSORS["t2"])
+
+
+@pytest.mark.parametrize("how", ["take", "iterate"])
+def test_nothing_is_recorded_on_the_stream_of_the_memory(cuda, path, monkeypatch, how):
+    """Its work comes before what is loaded to the same memory later."""
+    fake_cuda.Allocator(cuda, monkeypatch)
+    recorded = []
+    monkeypatch.setattr(
+        "safetensors._torch_accel.record_stream", lambda tensor, index: recorded.append(index)
+    )
+    cuda.stream = cuda.make_stream()
+    with safe_open(path, "pt", device="cuda") as f, f.prefetch(budget_bytes=4000) as loader:
+        address = take_by(how, loader).data_ptr()
+        assert loader.take("t1").data_ptr() == address  # allocated on that stream again
+        assert recorded == []
+        cuda.stream = cuda.make_stream()
+        loader.take("t2")  # made, and taken, on the new stream
+        assert recorded == []
