@@ -9,7 +9,11 @@ namespace safetensors::detail {
 namespace {
 
 std::string described(const TensorInfo& info) {
-  return "tensor `" + std::string(info.name) + "` (" + std::string(name(info.dtype)) + ")";
+  const std::string_view dtype = name(info.dtype);
+  return "tensor `" + std::string(info.name) + "` (" +
+         (dtype.empty() ? "dtype " + std::to_string(static_cast<unsigned>(info.dtype))
+                        : std::string(dtype)) +
+         ")";
 }
 
 }  // namespace

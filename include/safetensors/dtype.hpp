@@ -43,10 +43,11 @@ inline constexpr std::size_t kDtypeCount = 22;
 /// All types, in layout order.
 SAFETENSORS_API const std::array<Dtype, kDtypeCount>& all_dtypes() noexcept;
 
-/// Bits of one element: 4, 6, 8, 16, 32 or 64.
+/// Bits of one element: 4, 6, 8, 16, 32 or 64. 0 for a value that is none of Dtype's enumerators.
 [[nodiscard]] SAFETENSORS_API unsigned bit_size(Dtype dtype) noexcept;
 
-/// The name in a file's header, as "F32" or "F8_E4M3".
+/// The name in a file's header, as "F32" or "F8_E4M3". A NUL stands after it. Empty for a value
+/// that is none of Dtype's enumerators.
 [[nodiscard]] SAFETENSORS_API std::string_view name(Dtype dtype) noexcept;
 
 /// The type of a header name; nothing when there is none. Case matters.

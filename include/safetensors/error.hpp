@@ -48,7 +48,8 @@ class SAFETENSORS_API Error : public std::runtime_error {
   ~Error() override;
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-  /// errno (on Windows: its closest errno) when the operating system refused, else 0.
+  /// errno (on Windows: its closest errno) when the operating system refused, else 0. A directory
+  /// where a file is needed is kNotRegularFile with EISDIR.
   [[nodiscard]] int os_error() const noexcept { return os_error_; }
 
  private:

@@ -19,7 +19,7 @@ struct FileBytes {
 };
 
 /// Opens a regular file of any format, and maps it when asked to. Reads nothing.
-/// Throws Error: kIo, kNotRegularFile.
+/// Throws Error: kIo, kNotRegularFile, kInvalidArgument (a NUL in the path).
 [[nodiscard]] SAFETENSORS_API FileBytes open_bytes(const std::filesystem::path& path,
                                                    bool map = true);
 

@@ -56,8 +56,9 @@ struct TensorRead {
 class SAFETENSORS_API SafeOpen {
  public:
   /// Opens, maps and validates. Reads the header and no tensor data.
-  /// Throws Error: kIo (os_error() says why), kNotRegularFile, and whatever Header::parse throws
-  /// with texts that begin "Error while deserializing header: " and name the file.
+  /// Throws Error: kIo (os_error() says why), kNotRegularFile, kInvalidArgument (a NUL in the
+  /// path), and whatever Header::parse throws with texts that begin "Error while deserializing
+  /// header: " and name the file.
   explicit SafeOpen(const std::filesystem::path& path, OpenOptions options = {});
   /// The same for an open descriptor (on Windows: a C run-time descriptor), which stays the
   /// caller's. `label` names the file in errors.

@@ -57,7 +57,8 @@ enum {
   SAFETENSORS_INVALID_SLICE = 15,        /* a slice step below 1 */
   SAFETENSORS_INVALID_ARGUMENT = 16,     /* an argument that the call cannot accept */
   SAFETENSORS_UNSUPPORTED_DTYPE = 17,    /* a dtype that the call cannot handle */
-  SAFETENSORS_NOT_REGULAR_FILE = 18,     /* a directory, pipe, socket or device */
+  SAFETENSORS_NOT_REGULAR_FILE = 18,     /* a directory (os_error is then EISDIR), pipe, socket or
+                                            device */
   SAFETENSORS_IO = 19,                   /* the operating system refused: see os_error */
   SAFETENSORS_FILE_CHANGED = 20,         /* the file is shorter than when it was opened */
   SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be had */

@@ -58,7 +58,8 @@ struct LayoutPlan {
 /// Plans a file: tensors by dtype (see Dtype), then name. `metadata` may be nullptr: then there is
 /// none, while an empty map is written as an empty object.
 /// Throws Error: kInvalidTensorInfo, kOverflow, kMisalignedSlice, kDuplicateName, kInvalidArgument
-/// (a name that is kMetadataKey, or not UTF-8), kHeaderTooLarge. The texts name the tensor.
+/// (a name that is kMetadataKey, or not UTF-8), kUnsupportedDtype (a dtype that is none of Dtype's
+/// enumerators), kHeaderTooLarge. The texts name the tensor.
 [[nodiscard]] SAFETENSORS_API LayoutPlan plan_layout(std::span<const TensorData> tensors,
                                                      const Metadata* metadata = nullptr);
 
@@ -72,7 +73,8 @@ struct SaveOptions {
 /// renamed over `path`; on any failure it is removed and an old file stays as it was.
 /// docs/format.md, "Saving", says what is kept of a replaced file, and when a plain write that is
 /// not atomic takes its place. Safe to call from many threads; of two writers of one path the last
-/// wins whole. Throws Error (kIo with os_error(), and what plan_layout throws).
+/// wins whole. Throws Error: kIo with os_error(), kNotRegularFile (a directory, a socket, a block
+/// device), kInvalidArgument (a NUL in the path), and what plan_layout throws.
 SAFETENSORS_API void save_file(std::span<const TensorData> tensors,
                                const std::filesystem::path& path,
                                const Metadata* metadata = nullptr, const SaveOptions& options = {});

@@ -80,8 +80,8 @@ struct ByteRuns {
 };
 
 /// The bytes of `selection` in a C-ordered tensor of `shape` and `dtype`, with as few and as long
-/// runs as there can be. Throws Error kMisalignedSlice when a run of a sub-byte dtype does not
-/// start and end on byte boundaries.
+/// runs as there can be. Throws Error: kMisalignedSlice when a run of a sub-byte dtype does not
+/// start and end on byte boundaries, kUnsupportedDtype when `dtype` is none of Dtype's enumerators.
 [[nodiscard]] SAFETENSORS_API ByteRuns byte_runs(const Selection& selection,
                                                  std::span<const std::uint64_t> shape, Dtype dtype);
 

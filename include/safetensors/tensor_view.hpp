@@ -46,9 +46,10 @@ class SAFETENSORS_API TensorView {
   std::span<std::byte> writable_bytes() const&& = delete;
   /// Size in bytes.
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return bytes_.size(); }
-  /// How many elements; 1 for a scalar.
+  /// How many elements; 1 for a scalar, 0 when `dtype` is none of Dtype's enumerators.
   [[nodiscard]] std::uint64_t element_count() const noexcept {
-    return std::uint64_t{bytes_.size()} * 8 / bit_size(dtype);
+    const unsigned bits = bit_size(dtype);
+    return bits == 0 ? 0 : std::uint64_t{bytes_.size()} * 8 / bits;
   }
   /// The share in the memory behind bytes(), for those who hand the bytes on.
   [[nodiscard]] const std::shared_ptr<const void>& owner() const noexcept { return keeps_bytes_; }

@@ -55,9 +55,15 @@ constexpr std::array<Dtype, kDtypeCount> kDtypes = dtypes_of_rows();
 
 const std::array<Dtype, kDtypeCount>& all_dtypes() noexcept { return kDtypes; }
 
-unsigned bit_size(Dtype dtype) noexcept { return kRows[static_cast<std::size_t>(dtype)].bits; }
+unsigned bit_size(Dtype dtype) noexcept {
+  const auto row = static_cast<std::size_t>(dtype);
+  return row < kRows.size() ? kRows[row].bits : 0;
+}
 
-std::string_view name(Dtype dtype) noexcept { return kRows[static_cast<std::size_t>(dtype)].name; }
+std::string_view name(Dtype dtype) noexcept {
+  const auto row = static_cast<std::size_t>(dtype);
+  return row < kRows.size() ? kRows[row].name : "";
+}
 
 std::optional<Dtype> parse_dtype(std::string_view name) noexcept {
   for (const Row& row : kRows) {

@@ -83,6 +83,10 @@ void check(const TensorData& tensor) {
   if (find_invalid_utf8(tensor.name)) {
     fail(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8");
   }
+  if (bit_size(tensor.dtype) == 0) {
+    fail(ErrorCode::kUnsupportedDtype, "tensor" + named() + ": no dtype has the value " +
+                                           std::to_string(static_cast<unsigned>(tensor.dtype)));
+  }
   const auto nbits = checked_product(tensor.shape, bit_size(tensor.dtype));
   if (!nbits) {
     fail(ErrorCode::kOverflow,

@@ -133,13 +133,17 @@ std::uint64_t ByteRuns::run_count() const noexcept {
 }
 
 ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> shape, Dtype dtype) {
+  const std::uint64_t bits = bit_size(dtype);
+  if (bits == 0) {
+    fail(ErrorCode::kUnsupportedDtype,
+         "no dtype has the value " + std::to_string(static_cast<unsigned>(dtype)));
+  }
   ByteRuns runs;
   const auto is_empty = [](const Selection::Axis& axis) { return axis.count == 0; };
   if (std::any_of(selection.axes.begin(), selection.axes.end(), is_empty)) return runs;
 
   // Counted in bits, for the dtypes that share bytes. The shape was validated against the file,
   // so no product here overflows.
-  const std::uint64_t bits = bit_size(dtype);
   std::uint64_t first = 0;
   std::uint64_t run = bits;
   std::uint64_t stride = bits;  // of one element along the axis at hand

@@ -24,7 +24,8 @@ struct FileId {
 /// Owns a descriptor that is closed over exec. Immutable and thread safe.
 class FileSource final : public ByteSource {
  public:
-  /// Throws Error: kIo, or kNotRegularFile (never waits for the other end of a pipe).
+  /// Throws Error: kIo, kNotRegularFile (never waits for the other end of a pipe), or
+  /// kInvalidArgument (a NUL in the path).
   [[nodiscard]] static std::unique_ptr<FileSource> open(const std::filesystem::path& path);
   /// Of a descriptor that stays the caller's; `label` names it in errors.
   [[nodiscard]] static std::unique_ptr<FileSource> duplicate(int descriptor,

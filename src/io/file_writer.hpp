@@ -22,8 +22,8 @@ struct WriteOptions {
   const Interrupt& interrupt;
 };
 
-/// Makes `path` hold `content`; include/safetensors/save.hpp says how. Throws Error kIo or
-/// kNotRegularFile.
+/// Makes `path` hold `content`; include/safetensors/save.hpp says how. Throws Error: kIo,
+/// kNotRegularFile, kInvalidArgument (a NUL in the path).
 void write_file(const std::filesystem::path& path, const FileContent& content,
                 const WriteOptions& options);
 

@@ -14,10 +14,14 @@ namespace safetensors::io {
 /// A path for an error text: its bytes; on Windows UTF-8, with what cannot be that replaced.
 [[nodiscard]] std::string shown_path(const std::filesystem::path& path);
 
-/// Throws Error kIo for opening or reading `path`.
+/// Throws Error kInvalidArgument when the path contains a NUL: system calls would cut it there, and
+/// open another file than the one named.
+void check_path(const std::filesystem::path& path);
+
+/// Throws Error for opening or reading `path`: kNotRegularFile for EISDIR, else kIo.
 [[noreturn]] void fail_os(int os_error, const std::filesystem::path& path);
 
-/// Throws Error kIo for writing `path`.
+/// The same for writing `path`.
 [[noreturn]] void fail_write(int os_error, const std::filesystem::path& path);
 
 }  // namespace safetensors::io

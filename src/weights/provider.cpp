@@ -172,11 +172,25 @@ WeightProvider::WeightProvider(WeightProvider&&) noexcept = default;
 WeightProvider& WeightProvider::operator=(WeightProvider&&) noexcept = default;
 WeightProvider::~WeightProvider() = default;
 
+namespace {
+
+/// What looks for the model's files would cut the path at a NUL.
+void check_path(const std::filesystem::path& path) {
+  if (path.native().find(std::filesystem::path::value_type{}) == std::string::npos) return;
+  fail(Errc::bad_name, {}, {}, "the path contains a NUL: " + clipped(shown(path)));
+}
+
+}  // namespace
+
 WeightProvider WeightProvider::open(const std::filesystem::path& path, const OpenOptions& options) {
+  check_path(path);
   return WeightProvider(std::make_unique<Impl>(path, options));
 }
 
-Format WeightProvider::detect_format(const std::filesystem::path& path) { return format_of(path); }
+Format WeightProvider::detect_format(const std::filesystem::path& path) {
+  check_path(path);
+  return format_of(path);
+}
 
 Format WeightProvider::format() const noexcept { return impl_->model().format; }
 const std::filesystem::path& WeightProvider::path() const noexcept { return impl_->model().path; }

@@ -25,6 +25,16 @@ TEST_CASE("names and sizes, in the order of the layout") {
   }
 }
 
+TEST_CASE("a value that is no type has no name and no size") {
+  for (int value = 0; value < 256; ++value) {
+    const auto dtype = static_cast<Dtype>(value);
+    const bool exists = static_cast<std::size_t>(value) < safetensors::kDtypeCount;
+    CAPTURE(value);
+    CHECK((safetensors::bit_size(dtype) != 0) == exists);
+    CHECK(safetensors::name(dtype).empty() != exists);
+  }
+}
+
 TEST_CASE("nothing else is a name") {
   for (const Dtype dtype : safetensors::all_dtypes()) {
     const std::string name(safetensors::name(dtype));

@@ -61,5 +61,5 @@ TEST_CASE("what is no file is refused") {
     return ErrorCode{};
   };
   CHECK(code_of(folder / "absent") == ErrorCode::kIo);
-  CHECK(code_of(folder.path()) == ErrorCode::kIo);  // as open() itself says
+  CHECK(code_of(folder.path()) == ErrorCode::kNotRegularFile);
 }

@@ -70,7 +70,7 @@ TEST_CASE("what is no regular file is refused at once") {
     CHECK(open_error(device).code() == ErrorCode::kNotRegularFile);
   }
   const Error directory = open_error(folder.path());
-  CHECK(directory.code() == ErrorCode::kIo);
+  CHECK(directory.code() == ErrorCode::kNotRegularFile);
   CHECK(directory.os_error() == EISDIR);
   test::fs::create_symlink(folder / "pipe", folder / "link");
   CHECK(open_error(folder / "link").code() == ErrorCode::kNotRegularFile);
@@ -89,6 +89,16 @@ TEST_CASE("the system's refusals keep their number and name the file") {
   CHECK(open_error(folder / "loop").os_error() == ELOOP);
   CHECK(open_error(folder / std::string(300, 'n')).os_error() == ENAMETOOLONG);
   CHECK(open_error("").os_error() == ENOENT);
+}
+
+TEST_CASE("a path that contains a NUL is refused, not cut there") {
+  const test::TempDir folder;
+  test::write_text(folder / "model", "0123456789");
+  const std::string name = std::string("model") + '\0' + ".safetensors";
+  const Error error = open_error(folder / name);
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(std::string(error.what()) ==
+        "the path contains a NUL: " + (folder / "model\\0.safetensors").string());
 }
 
 #if defined(__linux__)

@@ -173,6 +173,7 @@ TEST_CASE("errors name the path, keep the number and leave nothing") {
   CHECK(std::string(missing.what()).ends_with("at path \"" + (folder / "no/f").string() + "\""));
   test::fs::create_directory(folder / "d");
   CHECK(write_error(folder / "d", "x").os_error() == EISDIR);
+  CHECK(write_error(folder / "d", "x").code() == ErrorCode::kNotRegularFile);
   CHECK(write_error("", "x").os_error() == ENOENT);
   CHECK(folder.count() == 1);
 }

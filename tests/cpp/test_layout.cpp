@@ -158,6 +158,20 @@ TEST_CASE("what cannot be written is refused") {
   CHECK(outcome({"a", two, null, Dtype::kF32}) == "kInvalidArgument");
 }
 
+TEST_CASE("a dtype that is no enumerator is refused, and the error names the tensor") {
+  const std::vector<std::uint64_t> shape = {0};
+  const TensorData tensor{"weight", shape, {}, static_cast<Dtype>(99)};
+  const auto error = test::error_of([&] { (void)plan_layout({&tensor, 1}); });
+  CHECK(test::name_of(error.code()) == "kUnsupportedDtype");
+  CHECK(std::string(error.what()) == "tensor `weight`: no dtype has the value 99");
+  CHECK(test::outcome_of([&] { (void)safetensors::serialize({&tensor, 1}); }) ==
+        "kUnsupportedDtype");
+  const test::TempDir folder;
+  CHECK(test::outcome_of([&] { safetensors::save_file({&tensor, 1}, folder / "f"); }) ==
+        "kUnsupportedDtype");
+  CHECK(folder.count() == 0);
+}
+
 TEST_CASE("a name that stands twice is refused") {
   const auto twice = [](const OwnTensor& a, const OwnTensor& b) {
     const std::vector<OwnTensor> tensors = {a, test::tensor_of("c", Dtype::kF16, {2}), b};

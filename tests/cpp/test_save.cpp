@@ -122,6 +122,9 @@ TEST_CASE("errors begin as upstream's, keep the number, and touch nothing") {
   CHECK(missing.os_error() == ENOENT);
   CHECK(std::string(missing.what()).starts_with("Error while serializing: I/O error: "));
   CHECK(save(folder.path()).os_error() == EISDIR);
+  CHECK(save(folder.path()).code() == test::ErrorCode::kNotRegularFile);
+  const test::fs::path cut = folder / (std::string("model") + '\0' + ".safetensors");
+  CHECK(save(cut).code() == test::ErrorCode::kInvalidArgument);
   CHECK(folder.count() == 1);
 }
 

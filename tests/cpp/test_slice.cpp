@@ -145,6 +145,14 @@ TEST_CASE("steps below 1 are refused") {
   }
 }
 
+TEST_CASE("a dtype that is no enumerator has no bytes to select") {
+  const std::vector<std::uint64_t> shape = {4};
+  const auto error = test::error_of(
+      [&] { (void)safetensors::byte_runs(resolve({}, shape), shape, static_cast<Dtype>(99)); });
+  CHECK(test::name_of(error.code()) == "kUnsupportedDtype");
+  CHECK(std::string(error.what()) == "no dtype has the value 99");
+}
+
 TEST_CASE("shapes as large as there can be") {
   constexpr std::uint64_t kBytes = (std::uint64_t{1} << 61) - 1;  // 2^64 - 8 bits
   const Shape line = {kBytes};
@@ -204,4 +212,9 @@ TEST_CASE("error texts name the expression and the shape") {
               Index::all()})
             .starts_with("Error during slicing [1:, None, :-1:2, :] with shape [2, 3]: "));
   CHECK(text({Index::slice({}, {}, 0)}) == "Slice step must be a positive integer, got 0");
+  const Shape cube = {2, 3, 4};
+  CHECK(std::string(test::error_of([&] {
+                      (void)resolve(std::vector{Index::ellipsis(), Index::at(9)}, cube);
+                    }).what())
+            .starts_with("Error during slicing [:, :, 9] with shape [2, 3, 4]: "));
 }

@@ -65,6 +65,16 @@ TEST_CASE("another type, or bytes that are not aligned for it, are refused") {
   CHECK(outcome<std::uint8_t>(Dtype::kU8, 1) == "ok");
 }
 
+TEST_CASE("a view whose dtype is no enumerator has no elements, and can be read as bytes") {
+  std::byte bytes[8] = {};
+  const TensorView view = view_of(static_cast<Dtype>(99), bytes);
+  CHECK(view.element_count() == 0);
+  CHECK(view.data<std::byte>().size() == 8);
+  CHECK(std::string(test::error_of([&] { (void)view.data<float>(); }).what())
+            .starts_with("tensor `t` (dtype 99) does not hold elements of type float"));
+  CHECK(test::outcome_of([&] { (void)view.slice({Index::ellipsis()}); }) == "kUnsupportedDtype");
+}
+
 TEST_CASE("copy_to: aligned or not, the right size only") {
   const std::vector<std::uint32_t> values = {1, 2, 0xFFFFFFFF};
   std::vector<std::byte> bytes(13, std::byte{0xFF});

@@ -52,7 +52,8 @@ struct OpenOptions {
 class SAFETENSORS_API WeightProvider {
  public:
   /// Opens a directory (MLX or Hugging Face safetensors with config.json, or GGUF), a single
-  /// .safetensors or .gguf file, or any part of a split GGUF. Reads headers only.
+  /// .safetensors or .gguf file, or any part of a split GGUF. Reads headers only. A path that
+  /// contains a NUL is refused as bad_name, here and by detect_format.
   static WeightProvider open(const std::filesystem::path& path, const OpenOptions& options = {});
   /// What `path` holds, by content. Throws Error: io, bad_magic (naming what was seen),
   /// missing_shard, unsupported.

@@ -68,6 +68,7 @@ FileSource::FileSource(std::unique_ptr<Handle> handle, const std::filesystem::pa
 FileSource::~FileSource() = default;
 
 std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) {
+  io::check_path(path);
   // Before opening: merely to open a device can have effects, and a socket cannot be opened.
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) io::fail_os(errno, path);

@@ -174,6 +174,7 @@ bool replace(const fs::path& path, const std::optional<struct stat>& old,
 }  // namespace
 
 void write_file(const fs::path& path, const FileContent& content, const WriteOptions& options) {
+  check_path(path);
   const std::optional<struct stat> found = status_of(path);
   if (found && S_ISDIR(found->st_mode)) fail_write(EISDIR, path);
   if (found && (S_ISFIFO(found->st_mode) || S_ISCHR(found->st_mode))) {

@@ -109,6 +109,7 @@ FileSource::FileSource(std::unique_ptr<Handle> handle, const std::filesystem::pa
 FileSource::~FileSource() = default;
 
 std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) {
+  io::check_path(path);
   io::Handle file = io::open_file(path, GENERIC_READ, io::kShareAll, OPEN_EXISTING, kFlags);
   if (!file.is_open()) io::fail_os(io::open_errno(path), path);
   auto handle = std::make_unique<Handle>(std::move(file));

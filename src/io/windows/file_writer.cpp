@@ -115,6 +115,7 @@ bool replace(const fs::path& path, bool is_there, const FileContent& content,
 }  // namespace
 
 void write_file(const fs::path& path, const FileContent& content, const WriteOptions& options) {
+  check_path(path);
   if (names_device(path)) {
     write_stream(path, content, options);
     return;

@@ -61,6 +61,15 @@ TEST_CASE("raw tensors and blocks are views, packs are built and aligned") {
   }
 }
 
+TEST_CASE("a path that contains a NUL is refused, not cut there") {
+  for (const char* name : {"gguf/llama_q8_0.gguf", "mlx/llama_q4_g64_bf16"}) {
+    fs::path path = data(name);
+    path += std::string(1, '\0') + ".gguf";
+    CHECK(code_of([&] { (void)WeightProvider::open(path); }) == Errc::bad_name);
+    CHECK(code_of([&] { (void)WeightProvider::detect_format(path); }) == Errc::bad_name);
+  }
+}
+
 TEST_CASE("mapping and reading give the same") {
   for (const char* name : {"gguf/llama_q4_k_m.gguf", "mlx/llama_mixed", "mlx/mixtral_nvfp4_global",
                            "gguf/llama_split_q4_0-00002-of-00003.gguf"}) {

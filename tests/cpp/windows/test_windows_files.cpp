@@ -147,6 +147,8 @@ TEST_CASE("handles are not inherited") {
 TEST_CASE("what is no regular file is refused when reading") {
   const Folder folder;
   CHECK(error_of([&] { (void)FileSource::open(folder / ""); }).os_error() == EISDIR);
+  CHECK(error_of([&] { (void)FileSource::open(folder / ""); }).code() ==
+        ErrorCode::kNotRegularFile);
   CHECK(error_of([&] { (void)FileSource::open("NUL"); }).code() == ErrorCode::kNotRegularFile);
   const wchar_t* const name = L"\\\\.\\pipe\\safetensors_read";
   const io::Handle pipe(
