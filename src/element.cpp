@@ -18,10 +18,9 @@ std::string described(const TensorInfo& info) {
 
 }  // namespace
 
-void check_type(const TensorInfo& info, bool holds_it) {
-  if (!holds_it) {
-    fail(ErrorCode::kInvalidArgument, described(info) + " does not hold elements of that type");
-  }
+void fail_type(const TensorInfo& info, std::string_view type) {
+  fail(ErrorCode::kInvalidArgument,
+       described(info) + " does not hold elements of type " + std::string(type));
 }
 
 void check_alignment(const TensorInfo& info, const void* bytes, std::size_t alignment) {

@@ -236,21 +236,38 @@ TensorView SafeOpen::get_slice(std::string_view name, Indices indices) const {
 
 TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
                                const Interrupt& interrupt) const {
-  if (file_->mapping()) {
-    if (auto part = get_tensor(info).slice(indices)) return *std::move(part);
-  }
-  // The shape and the bytes have one owner, for it is this view's alone.
-  struct Part {
+  Part part = select_part(info, indices);
+  // The view's own: what it shows is the file's names, another shape, and perhaps its own bytes.
+  struct Kept {
     std::shared_ptr<const File> names;
     std::vector<std::uint64_t> shape;
     Buffer bytes;
   };
-  Selection selection = resolve(indices, info.shape);
-  const ByteRuns runs = byte_runs(selection, info.shape, info.dtype);
-  const auto part = std::make_shared<const Part>(
-      Part{file_, std::move(selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
-  read(info, runs, part->bytes.bytes(), interrupt);
-  return {info.name, info.dtype, part->shape, part->bytes.bytes(), part, part};
+  const ByteRuns& runs = part.runs;
+  if (file_->mapping() && runs.loops.empty()) {
+    check_runs(runs, info.nbytes());
+    auto kept = std::make_shared<const Kept>(Kept{file_, std::move(part.selection.shape), {}});
+    const std::span<const std::uint64_t> shape = kept->shape;
+    return {info.name,
+            info.dtype,
+            shape,
+            file_->mapped(info).subspan(static_cast<std::size_t>(runs.first),
+                                        static_cast<std::size_t>(runs.run_nbytes)),
+            std::move(kept),
+            file_->mapping()};
+  }
+  const auto kept = std::make_shared<const Kept>(Kept{
+      file_, std::move(part.selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
+  read(info, runs, kept->bytes.bytes(), interrupt);
+  return {info.name, info.dtype, kept->shape, kept->bytes.bytes(), kept, kept};
+}
+
+Part SafeOpen::select_part(const TensorInfo& info, Indices indices) const {
+  try {
+    return safetensors::select_part(info, indices);
+  } catch (const Error& error) {
+    fail(error.code(), std::string(error.what()) + " (in " + io::shown_path(path()) + ")");
+  }
 }
 
 void SafeOpen::read(const TensorInfo& info, std::span<std::byte> to,

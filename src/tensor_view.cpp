@@ -12,8 +12,7 @@ std::optional<TensorView> TensorView::slice(Indices indices) const {
     std::vector<std::uint64_t> shape;
     std::shared_ptr<const void> names;
   };
-  Selection selection = resolve(indices, shape);
-  const ByteRuns runs = byte_runs(selection, shape, dtype);
+  auto [selection, runs] = select_part(info(), indices);
   if (!runs.loops.empty()) return std::nullopt;
   check_runs(runs, nbytes());
   auto kept = std::make_shared<const Kept>(Kept{std::move(selection.shape), keeps_names_});
@@ -25,7 +24,7 @@ std::optional<TensorView> TensorView::slice(Indices indices) const {
 }
 
 void TensorView::copy_slice_bytes(Indices indices, std::span<std::byte> to) const {
-  const ByteRuns runs = byte_runs(resolve(indices, shape), shape, dtype);
+  const ByteRuns runs = select_part(info(), indices).runs;
   detail::check_size(info(), runs.nbytes(), to.size());
   check_runs(runs, nbytes());
   copy_runs(bytes_, runs, to, {});

@@ -10,6 +10,7 @@
 #include <optional>
 #include <ranges>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #if defined(__has_include) && __has_include(<stdfloat>)
 #include <stdfloat>
@@ -120,8 +121,34 @@ namespace detail {
 template <typename T>
 inline constexpr bool kInFileOrder = sizeof(T) == 1 || std::endian::native == std::endian::little;
 
+/// The type's name for an error text, as a C++ programmer writes it.
+template <Element T>
+[[nodiscard]] constexpr std::string_view type_name() noexcept {
+  if (std::is_same_v<T, float>) return "float";
+  if (std::is_same_v<T, double>) return "double";
+  if (std::is_same_v<T, std::complex<float>>) return "std::complex<float>";
+  if (std::is_same_v<T, bool>) return "bool";
+  if (std::is_same_v<T, std::byte>) return "std::byte";
+  if (!std::is_integral_v<T>)
+    return dtype_of<T>() == Dtype::kF16 ? "std::float16_t" : "std::bfloat16_t";
+  switch (sizeof(T)) {
+    case 1:
+      return std::is_signed_v<T> ? "std::int8_t" : "std::uint8_t";
+    case 2:
+      return std::is_signed_v<T> ? "std::int16_t" : "std::uint16_t";
+    case 4:
+      return std::is_signed_v<T> ? "std::int32_t" : "std::uint32_t";
+    default:
+      return std::is_signed_v<T> ? "std::int64_t" : "std::uint64_t";
+  }
+}
+
 /// Throws Error kInvalidArgument.
-SAFETENSORS_API void check_type(const TensorInfo& info, bool holds_it);
+[[noreturn]] SAFETENSORS_API void fail_type(const TensorInfo& info, std::string_view type);
+template <Element T>
+void check_type(const TensorInfo& info) {
+  if (!holds<T>(info.dtype)) fail_type(info, type_name<T>());
+}
 SAFETENSORS_API void check_alignment(const TensorInfo& info, const void* bytes,
                                      std::size_t alignment);
 SAFETENSORS_API void check_bools(const TensorInfo& info, std::span<const std::byte> bytes);
@@ -155,7 +182,7 @@ void to_values(std::span<T, kExtent> elements) noexcept {
 template <Element T>
 [[nodiscard]] std::span<const T> elements(const TensorInfo& info,
                                           std::span<const std::byte> bytes) {
-  detail::check_type(info, holds<T>(info.dtype));
+  detail::check_type<T>(info);
   if constexpr (!detail::kInFileOrder<T>) detail::fail_byte_order(info);
   detail::check_alignment(info, bytes.data(), alignof(T));
   if constexpr (std::is_same_v<T, bool>) detail::check_bools(info, bytes);
@@ -168,7 +195,7 @@ template <Element T>
 template <ElementRange Range>
 void copy_elements(const TensorInfo& info, std::span<const std::byte> bytes, Range&& to) {
   const std::span values(to);
-  detail::check_type(info, holds<typename decltype(values)::element_type>(info.dtype));
+  detail::check_type<typename decltype(values)::element_type>(info);
   detail::check_size(info, bytes.size(), values.size_bytes());
   if (bytes.empty()) return;
   std::memcpy(values.data(), bytes.data(), bytes.size());

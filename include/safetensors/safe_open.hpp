@@ -112,10 +112,14 @@ class SAFETENSORS_API SafeOpen {
   /// A part of a tensor, as `{Index::slice(10, 20)}` for ten rows. By kMmap a view of the file's
   /// pages where the part's bytes stand together; else a copy, in memory of its own, for which
   /// nothing but the part is read (and gaps of up to 64 KiB within it).
-  /// Throws Error: what get_tensor, resolve and byte_runs throw.
+  /// Throws Error: what get_tensor and select_part throw; the texts name tensor and file.
   [[nodiscard]] TensorView get_slice(std::string_view name, Indices indices) const;
   [[nodiscard]] TensorView get_slice(const TensorInfo& info, Indices indices,
                                      const Interrupt& interrupt = {}) const;
+
+  /// The part of the tensor that `indices` select, as the free function of this name finds it;
+  /// texts of errors name the file too. Reads nothing.
+  [[nodiscard]] Part select_part(const TensorInfo& info, Indices indices) const;
 
   /// Copies a tensor's elements to a vector, array or span of the caller's, in parallel, as this
   /// machine's values. Throws Error: kTensorNotFound, kIo, kFileChanged, and kInvalidArgument when
@@ -124,19 +128,18 @@ class SAFETENSORS_API SafeOpen {
   void copy_to(std::string_view name, Range&& to, const Interrupt& interrupt = {}) const {
     const TensorInfo& info = at(name);
     const std::span values(to);
-    detail::check_type(info, holds<typename decltype(values)::element_type>(info.dtype));
+    detail::check_type<typename decltype(values)::element_type>(info);
     read(info, std::as_writable_bytes(values), interrupt);
     detail::to_values(values);
   }
-  /// The same for a part of it. Throws also what resolve and byte_runs throw.
+  /// The same for a part of it. Throws also what select_part throws.
   template <ElementRange Range>
   void copy_slice_to(std::string_view name, Indices indices, Range&& to,
                      const Interrupt& interrupt = {}) const {
     const TensorInfo& info = at(name);
     const std::span values(to);
-    detail::check_type(info, holds<typename decltype(values)::element_type>(info.dtype));
-    read(info, byte_runs(resolve(indices, info.shape), info.shape, info.dtype),
-         std::as_writable_bytes(values), interrupt);
+    detail::check_type<typename decltype(values)::element_type>(info);
+    read(info, select_part(info, indices).runs, std::as_writable_bytes(values), interrupt);
     detail::to_values(values);
   }
 

@@ -11,6 +11,7 @@
 
 #include "safetensors/dtype.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/header.hpp"
 
 namespace safetensors {
 
@@ -84,5 +85,18 @@ struct ByteRuns {
 /// start and end on byte boundaries, kUnsupportedDtype when `dtype` is none of Dtype's enumerators.
 [[nodiscard]] SAFETENSORS_API ByteRuns byte_runs(const Selection& selection,
                                                  std::span<const std::uint64_t> shape, Dtype dtype);
+
+/// The part of a tensor that an index expression selects, as indices and as bytes.
+struct Part {
+  Selection selection;
+  ByteRuns runs;
+};
+
+/// Returns the part of the tensor `info` that `indices` select.
+///
+/// Throws: Error, what resolve and byte_runs throw; the texts name the tensor.
+/// Thread safety: may be called from many threads at once.
+[[nodiscard]] SAFETENSORS_API Part select_part(const TensorInfo& info,
+                                               std::span<const Index> indices);
 
 }  // namespace safetensors

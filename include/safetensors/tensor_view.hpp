@@ -74,15 +74,15 @@ class SAFETENSORS_API TensorView {
 
   /// The part that `indices` select, as a view of the same memory; nothing when its bytes do not
   /// stand together there (rows do, columns and steps do not): then use copy_slice_to.
-  /// Throws Error: what resolve and byte_runs throw.
+  /// Throws Error: what select_part throws.
   [[nodiscard]] std::optional<TensorView> slice(Indices indices) const;
 
   /// Copies the part that `indices` select, in C order, as copy_to does.
-  /// Throws Error: what resolve and byte_runs throw, and what copy_to throws.
+  /// Throws Error: what select_part throws, and what copy_to throws.
   template <ElementRange Range>
   void copy_slice_to(Indices indices, Range&& to) const {
     const std::span values(to);
-    detail::check_type(info(), holds<typename decltype(values)::element_type>(dtype));
+    detail::check_type<typename decltype(values)::element_type>(info());
     copy_slice_bytes(indices, std::as_writable_bytes(values));
     detail::to_values(values);
   }

@@ -182,4 +182,15 @@ ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> sh
   return runs;
 }
 
+Part select_part(const TensorInfo& info, std::span<const Index> indices) {
+  try {
+    Part part;
+    part.selection = resolve(indices, info.shape);
+    part.runs = byte_runs(part.selection, info.shape, info.dtype);
+    return part;
+  } catch (const Error& error) {
+    fail(error.code(), std::string(error.what()) + ": tensor `" + clipped(info.name) + "`");
+  }
+}
+
 }  // namespace safetensors

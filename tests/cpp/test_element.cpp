@@ -84,6 +84,24 @@ TEST_CASE("the halves, the 8-bit floats and the packed dtypes can be read, as bi
         bytes.data());
 }
 
+TEST_CASE("the error for another type names it") {
+  const std::vector<std::byte> bytes(8);
+  const auto text = [&]<typename T>(T) {
+    const auto see = [&] { (void)safetensors::elements<T>(info_of(Dtype::kBF16, bytes), bytes); };
+    return std::string(test::error_of(see).what());
+  };
+  const std::string start = "tensor `t` (BF16) does not hold elements of type ";
+  CHECK(text(float{}) == start + "float");
+  CHECK(text(double{}) == start + "double");
+  CHECK(text(std::complex<float>{}) == start + "std::complex<float>");
+  CHECK(text(bool{}) == start + "bool");
+  CHECK(text(std::int8_t{}) == start + "std::int8_t");
+  CHECK(text(std::uint8_t{}) == start + "std::uint8_t");
+  CHECK(text(std::int16_t{}) == start + "std::int16_t");
+  CHECK(text(std::uint32_t{}) == start + "std::uint32_t");
+  CHECK(text(std::int64_t{}) == start + "std::int64_t");
+}
+
 TEST_CASE("a byte that is no bool is never handed out as one") {
   std::vector<std::byte> bytes = {std::byte{0}, std::byte{1}, std::byte{1}};
   const TensorInfo info = info_of(Dtype::kBool, bytes);
