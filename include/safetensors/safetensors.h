@@ -112,7 +112,12 @@ SAFETENSORS_API uint32_t safetensors_dtype_bits(int32_t dtype);
 typedef struct safetensors_file safetensors_file;
 
 /* A tensor: of an open file, whose memory its pointers then lead to until the file is closed; or
- * one of yours to be written, of which only the call reads. */
+ * one of yours to be written, of which only the call reads.
+ *
+ * Functions that take a file and a tensor follow none of the tensor's pointers. They compare its
+ * numbers with the file's header, so that no change to the struct makes them touch other memory.
+ * Functions that write take it as it is: `name`, `shape` and `data` must lead to what the sizes
+ * say. */
 typedef struct safetensors_tensor {
   const char* name;
   size_t name_size;
@@ -218,10 +223,14 @@ typedef struct safetensors_index {
   int64_t step; /* SAFETENSORS_RANGE: every step-th element; 0 is as 1, below that is an error */
 } safetensors_index;
 
-/* A part of a tensor. Sets *part: its shape, which goes to `shape`, with room for
- * tensor->rank + index_count sizes; its nbytes; and as data a view of the file's memory when the
- * part's bytes stand together there (rows do, columns and steps do not), else NULL: then
- * safetensors_read_slice copies them. */
+/* A part of a whole tensor, as safetensors_at and safetensors_find give it. Sets *part: its shape,
+ * which goes to `shape`, with room for tensor->rank + index_count sizes; its nbytes; and as data a
+ * view of the file's memory when the part's bytes stand together there (rows do, columns and steps
+ * do not), else NULL: then safetensors_read_slice copies them. A part whose bytes stand together
+ * can be read and written as other tensors are; it has no parts of its own. Codes:
+ * TOO_MANY_INDICES, INDEX_OUT_OF_BOUNDS, INVALID_SLICE, MISALIGNED_SLICE, UNSUPPORTED_DTYPE (no
+ * such dtype), INVALID_TENSOR_INFO (a part of a tensor, or a tensor that was changed),
+ * INVALID_ARGUMENT (a tensor outside the file's data, no such kind of index). */
 SAFETENSORS_API int32_t safetensors_slice(const safetensors_file* file,
                                           const safetensors_tensor* tensor,
                                           const safetensors_index* indices, size_t index_count,

@@ -55,6 +55,29 @@ safetensors_tensor tensor_of(const safetensors_file& file, const TensorInfo& inf
        "there is no number " + std::to_string(index) + ", the count is " + std::to_string(count));
 }
 
+void check_tensor(const safetensors_tensor* tensor) {
+  check_pointer(tensor, 1, "tensor");
+  if (safetensors_dtype_name(tensor->dtype) == nullptr) {
+    fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(tensor->dtype));
+  }
+}
+
+/// The header's entry that the tensor was made from, if it is unchanged but for its name and data;
+/// else nullptr. Looks at no memory but the struct's own.
+const TensorInfo* find_entry(const safetensors_file& file, const safetensors_tensor& tensor) {
+  const std::span<const TensorInfo> all = file.header().tensors();
+  const auto is_before = [&](const TensorInfo& each) { return each.begin < tensor.begin; };
+  // Tensors of no bytes share their begin with others.
+  for (auto at = std::ranges::partition_point(all, is_before);
+       at != all.end() && at->begin == tensor.begin; ++at) {
+    if (at->nbytes() == tensor.nbytes && at->shape.data() == tensor.shape &&
+        at->shape.size() == tensor.rank && static_cast<std::int32_t>(at->dtype) == tensor.dtype) {
+      return &*at;
+    }
+  }
+  return nullptr;
+}
+
 /// Reads what is not on disk, where SafeOpen cannot.
 void copy_from_memory(const safetensors_file& file, const TensorInfo& info,
                       std::span<std::byte> to) {
@@ -98,17 +121,51 @@ std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
   if (begin > end || end > data_nbytes_) {
     fail(ErrorCode::kInvalidArgument, "the tensor is not one of this file");
   }
+}
+
+std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
+                                                       std::uint64_t end) const {
+  check_range(begin, end);
   if (data_.data() == nullptr) return {};
   return data_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
-TensorInfo safetensors::c::info_of(const safetensors_tensor* tensor) {
-  check_pointer(tensor, 1, "tensor");
-  check_pointer(tensor->shape, tensor->rank, "shape");
-  if (safetensors_dtype_name(tensor->dtype) == nullptr) {
-    fail(ErrorCode::kUnsupportedDtype, "no dtype has number " + std::to_string(tensor->dtype));
+TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
+                                    const safetensors_tensor* tensor) {
+  check_tensor(tensor);
+  if (tensor->begin == safetensors::c::kScattered) {
+    fail(ErrorCode::kInvalidArgument,
+         "the bytes of this part do not stand together: safetensors_read_slice copies them");
   }
-  // Sums that wrap give an end before the begin, which every reader refuses.
+  // A sum that wraps gives an end before the begin.
+  const std::uint64_t end = tensor->begin + tensor->nbytes;
+  file.check_range(tensor->begin, end);
+  TensorInfo info{.name = {}, .shape = {}, .begin = tensor->begin, .end = end};
+  const std::span<const TensorInfo> all = file.header().tensors();
+  const TensorInfo* entry = find_entry(file, *tensor);
+  if (entry == nullptr && tensor->nbytes != 0) {
+    entry = &*std::ranges::partition_point(
+        all, [&](const TensorInfo& each) { return each.end <= tensor->begin; });
+  }
+  if (entry != nullptr) {
+    info.name = entry->name;
+    info.dtype = entry->dtype;
+  }
+  return info;
+}
+
+const TensorInfo& safetensors::c::entry_of(const safetensors_file& file,
+                                           const safetensors_tensor* tensor) {
+  const TensorInfo bytes = bytes_of(file, tensor);
+  if (const TensorInfo* const entry = find_entry(file, *tensor)) return *entry;
+  fail(ErrorCode::kInvalidTensorInfo,
+       "a whole tensor is needed, as safetensors_find gives it: this one is a part of tensor `" +
+           std::string(bytes.name) + "`, or was changed");
+}
+
+TensorInfo safetensors::c::info_of(const safetensors_tensor* tensor) {
+  check_tensor(tensor);
+  check_pointer(tensor->shape, tensor->rank, "shape");
   return {.name = text_of(tensor->name, tensor->name_size, "name"),
           .shape = {tensor->shape, tensor->rank},
           .begin = tensor->begin,
@@ -224,7 +281,7 @@ std::int32_t safetensors_read(const safetensors_file* file, const safetensors_te
                               void* to, std::size_t room, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    const TensorInfo info = safetensors::c::info_of(tensor);
+    const TensorInfo info = safetensors::c::bytes_of(*file, tensor);
     check_pointer(to, room, "to");
     safetensors::detail::check_size(info, tensor->nbytes, room);
     const std::span<std::byte> bytes(static_cast<std::byte*>(to), room);
@@ -243,7 +300,7 @@ std::int32_t safetensors_read_many(const safetensors_file* file, const safetenso
     infos.reserve(count);
     places.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      infos.push_back(safetensors::c::info_of(&tensors[i]));
+      infos.push_back(safetensors::c::bytes_of(*file, &tensors[i]));
       check_pointer(to[i], tensors[i].nbytes, "an address in `to`");
       places.emplace_back(static_cast<std::byte*>(to[i]),
                           static_cast<std::size_t>(tensors[i].nbytes));

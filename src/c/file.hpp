@@ -22,8 +22,9 @@ struct safetensors_file {
   ~safetensors_file() = default;
 
   [[nodiscard]] const safetensors::Header& header() const noexcept { return *header_; }
-  /// The bytes from `begin` to `end` of the data section when they are in memory, else null.
-  /// Throws Error kInvalidArgument when the file has no such bytes.
+  /// Throws Error kInvalidArgument unless the data section has the bytes from `begin` to `end`.
+  void check_range(std::uint64_t begin, std::uint64_t end) const;
+  /// These bytes when they are in memory, else null. Throws as check_range does.
   [[nodiscard]] std::span<const std::byte> in_memory(std::uint64_t begin, std::uint64_t end) const;
   /// The file on disk; nullptr when there is none.
   [[nodiscard]] const safetensors::SafeOpen* on_disk() const noexcept {
@@ -42,8 +43,25 @@ struct safetensors_file {
 
 namespace safetensors::c {
 
-/// An entry of `file`, or what a caller made of one: its offsets may be anything.
-/// Throws Error kInvalidArgument: NULL, or no dtype.
+/// As `begin` of a part whose bytes do not stand together in the file.
+inline constexpr std::uint64_t kScattered = UINT64_MAX;
+
+// A caller hands back tensors that the file gave him, and may have changed any of their members. To
+// read, the library takes the numbers alone and holds them against the file's header: it follows
+// none of the pointers.
+
+/// Where the bytes of `tensor` are in `file`, which may be a part of a tensor; with the name and
+/// dtype of the header's entry, and no shape. Throws Error: kInvalidArgument (not within the file,
+/// or NULL), kUnsupportedDtype.
+[[nodiscard]] TensorInfo bytes_of(const safetensors_file& file, const safetensors_tensor* tensor);
+
+/// The header's entry of a whole tensor of `file`. Throws as bytes_of does, and Error
+/// kInvalidTensorInfo for a part of a tensor, or a tensor that was changed.
+[[nodiscard]] const TensorInfo& entry_of(const safetensors_file& file,
+                                         const safetensors_tensor* tensor);
+
+/// A tensor of the caller's own, to be written. Requires: its pointers lead to what its sizes say.
+/// Throws Error: kInvalidArgument (NULL), kUnsupportedDtype.
 [[nodiscard]] TensorInfo info_of(const safetensors_tensor* tensor);
 
 }  // namespace safetensors::c

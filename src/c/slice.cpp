@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,11 +11,10 @@
 #include "c/guard.hpp"
 #include "safetensors/tensor_view.hpp"
 
-using safetensors::ByteRuns;
 using safetensors::ErrorCode;
 using safetensors::fail;
 using safetensors::Index;
-using safetensors::Selection;
+using safetensors::Part;
 using safetensors::TensorInfo;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
@@ -41,35 +39,18 @@ Index index_of(const safetensors_index& index) {
   }
 }
 
-struct Part {
-  std::vector<Index> expression;
-  Selection selection;
-  ByteRuns runs;
-};
-
-Part part_of(const TensorInfo& info, const safetensors_index* indices, std::size_t count) {
+std::vector<Index> expression_of(const safetensors_index* indices, std::size_t count) {
   check_pointer(indices, count, "indices");
-  // What follows computes with the shape, so it must agree with the bytes.
-  std::uint64_t nbits = safetensors::bit_size(info.dtype);
-  bool fits = true;
-  for (const std::uint64_t size : info.shape) {
-    fits = fits && (size == 0 || nbits <= std::numeric_limits<std::uint64_t>::max() / size);
-    nbits *= size;
-  }
-  if (std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end()) {
-    fits = true;
-    nbits = 0;
-  }
-  if (!fits || nbits % 8 != 0 || nbits / 8 != info.nbytes()) {
-    fail(ErrorCode::kInvalidTensorInfo,
-         "shape, dtype and nbytes of tensor `" + std::string(info.name) + "` disagree");
-  }
-  Part part;
-  part.expression.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) part.expression.push_back(index_of(indices[i]));
-  part.selection = safetensors::resolve(part.expression, info.shape);
-  part.runs = safetensors::byte_runs(part.selection, info.shape, info.dtype);
-  return part;
+  std::vector<Index> expression;
+  expression.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) expression.push_back(index_of(indices[i]));
+  return expression;
+}
+
+Part part_of(const safetensors_file& file, const TensorInfo& info,
+             std::span<const Index> expression) {
+  return file.on_disk() ? file.on_disk()->select_part(info, expression)
+                        : safetensors::select_part(info, expression);
 }
 
 }  // namespace
@@ -81,18 +62,20 @@ std::int32_t safetensors_slice(const safetensors_file* file, const safetensors_t
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     check_pointer(part, 1, "part");
-    const TensorInfo info = safetensors::c::info_of(tensor);
-    const Part taken = part_of(info, indices, index_count);
+    const TensorInfo& info = safetensors::c::entry_of(*file, tensor);
+    const Part taken = part_of(*file, info, expression_of(indices, index_count));
     check_pointer(shape, taken.selection.shape.size(), "shape");
     const std::span<const std::byte> whole = file->in_memory(info.begin, info.end);
     safetensors_tensor result = *tensor;
+    result.name = info.name.data();
+    result.name_size = info.name.size();
     result.shape = shape;
     result.rank = taken.selection.shape.size();
     result.nbytes = taken.runs.nbytes();
     const bool together = taken.runs.loops.empty();
     result.data = together && whole.data() != nullptr ? whole.data() + taken.runs.first : nullptr;
     // Scattered bytes have no place of their own: safetensors_read then refuses the part.
-    result.begin = together ? info.begin + taken.runs.first : UINT64_MAX;
+    result.begin = together ? info.begin + taken.runs.first : safetensors::c::kScattered;
     std::copy(taken.selection.shape.begin(), taken.selection.shape.end(), shape);
     *part = result;
   });
@@ -103,8 +86,9 @@ std::int32_t safetensors_read_slice(const safetensors_file* file, const safetens
                                     void* to, std::size_t room, safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    const TensorInfo info = safetensors::c::info_of(tensor);
-    const Part taken = part_of(info, indices, index_count);
+    const TensorInfo& info = safetensors::c::entry_of(*file, tensor);
+    const std::vector<Index> expression = expression_of(indices, index_count);
+    const Part taken = part_of(*file, info, expression);
     check_pointer(to, room, "to");
     const std::span<std::byte> bytes(static_cast<std::byte*>(to), room);
     safetensors::detail::check_size(info, taken.runs.nbytes(), room);
@@ -120,6 +104,6 @@ std::int32_t safetensors_read_slice(const safetensors_file* file, const safetens
     const safetensors::TensorView view(info.name, info.dtype, info.shape,
                                        {const_cast<std::byte*>(whole.data()), whole.size()},
                                        nullptr, nullptr);
-    view.copy_slice_to(taken.expression, bytes);
+    view.copy_slice_to(expression, bytes);
   });
 }
