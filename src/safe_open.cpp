@@ -1,6 +1,7 @@
 #include "safetensors/safe_open.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -124,6 +125,19 @@ class SafeOpen::File {
     if (file.cached_nbytes() / kTenths >= file.size() / 10) return;
     io::warm(file, parsed_.data_begin, file.size(), interrupt);
   }
+  [[nodiscard]] std::uint64_t data_begin() const noexcept { return parsed_.data_begin; }
+  [[nodiscard]] std::string header_json() const {
+    std::array<std::byte, kLengthSize> length{};
+    read_start(0, length);
+    const std::uint64_t nbytes = parsed_.data_begin - kLengthSize;
+    for (std::size_t i = 0; i < kLengthSize; ++i) {
+      if (length[i] == static_cast<std::byte>(nbytes >> (8 * i) & 0xFF)) continue;
+      fail(ErrorCode::kFileChanged,
+           "the header has another length than when the file was opened: " + io::shown_path(path_));
+    }
+    std::string json(static_cast<std::size_t>(nbytes), '\0');
+    read_start(kLengthSize, std::as_writable_bytes(std::span(json)));
+  }
   /// Throws Error kInvalidArgument for an entry of another file, whose bytes this one lacks.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const {
     const std::span<const TensorInfo> all = header().tensors();
@@ -147,6 +161,17 @@ class SafeOpen::File {
   }
 
  private:
+  /// Reads bytes before the data, which were there when the file was opened.
+  void read_start(std::size_t offset, std::span<std::byte> to) const {
+    if (!mapping_) {
+      source().read_at(offset, to);
+      return;
+    }
+    const std::span<const std::byte> from = mapping_->bytes().subspan(offset, to.size());
+    io::check_mapped(from, mapping_->bytes().size(), path_);
+    std::memcpy(to.data(), from.data(), to.size());
+  }
+
   std::filesystem::path path_;
   FileId id_;
   ReadHeader parsed_;
@@ -177,6 +202,12 @@ std::shared_ptr<const MappedFile> SafeOpen::mapping() const noexcept { return fi
 std::shared_ptr<const ByteSource> SafeOpen::source() const { return File::bulk_source(file_); }
 
 std::uint64_t SafeOpen::position(const TensorInfo& info) const { return file_->position(info); }
+
+std::uint64_t SafeOpen::header_nbytes() const noexcept { return data_offset() - kLengthSize; }
+
+std::uint64_t SafeOpen::data_offset() const noexcept { return file_->data_begin(); }
+
+std::string SafeOpen::header_json() const { return file_->header_json(); }
 
 std::vector<std::string_view> SafeOpen::keys() const& {
   std::vector<std::string_view> keys;

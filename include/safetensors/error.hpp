@@ -36,6 +36,10 @@ enum class ErrorCode : std::uint8_t {
   kDevice,                 ///< a device or its driver refused, or is not there
 };
 
+/// The code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
+/// kInvalidOffset. A NUL stands after it. Empty for a value that is none of the enumerators.
+[[nodiscard]] SAFETENSORS_API std::string_view name(ErrorCode code) noexcept;
+
 /// The only exception the library throws on its own behalf (std::bad_alloc may pass through).
 /// Copyable and thread safe to read. what() is one line that names the file or tensor at fault.
 class SAFETENSORS_API Error : public std::runtime_error {

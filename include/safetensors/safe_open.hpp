@@ -53,6 +53,7 @@ struct TensorRead {
 /// thread safe. The TensorViews it hands out stay valid after it is gone; names, entries and
 /// metadata are valid while a copy of it lives. A function that takes an entry (TensorInfo) takes
 /// one of this file's, and throws Error kInvalidArgument for one whose bytes this file lacks.
+/// A SafeOpen that was moved from has no file: it may only be destroyed or assigned to.
 class SAFETENSORS_API SafeOpen {
  public:
   /// Opens, maps and validates. Reads the header and no tensor data.
@@ -86,6 +87,21 @@ class SAFETENSORS_API SafeOpen {
   [[nodiscard]] std::shared_ptr<const ByteSource> source() const;
   /// Where the tensor's first byte lies in the file.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const;
+
+  /// The length of the header in bytes, without the kLengthSize bytes before it.
+  [[nodiscard]] std::uint64_t header_nbytes() const noexcept;
+  /// Where the data section begins in the file, in bytes: after the header.
+  [[nodiscard]] std::uint64_t data_offset() const noexcept;
+  /// Returns the header's JSON as the file has it: header_nbytes() bytes, with the spaces that pad
+  /// it, and nothing decoded. It is not kept in memory: each call reads it from the file again.
+  ///
+  /// header() is what was checked when the file was opened. If another process has overwritten the
+  /// file in place since, the text may say something else: treat it as untrusted.
+  ///
+  /// Throws: Error kIo, kFileChanged (the file was cut short, or its header has another length by
+  ///   now), or std::bad_alloc.
+  /// Thread safety: may be called from many threads at once.
+  [[nodiscard]] std::string header_json() const;
 
   /// All names, sorted by bytes.
   [[nodiscard]] std::vector<std::string_view> keys() const&;

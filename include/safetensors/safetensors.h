@@ -12,6 +12,11 @@
  * their last argument where the error goes, which may be NULL. What they give back by other
  * pointers is set on success only. No exception leaves them.
  *
+ * Codes: each function that can fail lists the codes that it returns. Any of them also returns
+ * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is needed, SAFETENSORS_OUT_OF_MEMORY and
+ * SAFETENSORS_INTERNAL. "1 to 11" are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to
+ * SAFETENSORS_MISALIGNED_SLICE: the file is not a valid safetensors file.
+ *
  * Threads: an open file never changes. All functions may be called from many threads at once,
  * also on one file; only safetensors_close must be the last call on its file.
  *
@@ -148,58 +153,88 @@ enum {
 };
 
 /* Opens and validates a file: reads its header and no tensor data. `path` is UTF-8 on Windows, the
- * system's bytes elsewhere. Close what it gives by safetensors_close. */
+ * system's bytes elsewhere. Close what it gives by safetensors_close.
+ * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_ARGUMENT (no such backend). */
 SAFETENSORS_API int32_t safetensors_open(const char* path, int32_t backend, safetensors_file** file,
                                          safetensors_error* error);
 /* The same for an open descriptor (on Windows: a C run-time descriptor), which stays yours. `label`
- * names the file in errors. */
+ * names the file in errors.
+ * Codes: those of safetensors_open. */
 SAFETENSORS_API int32_t safetensors_open_descriptor(int descriptor, const char* label,
                                                     int32_t backend, safetensors_file** file,
                                                     safetensors_error* error);
-/* The same for a whole file in memory, which must stay as it is until the file is closed. */
+/* The same for a whole file in memory, which must stay as it is until the file is closed.
+ * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_memory(const void* bytes, size_t nbytes,
                                                 safetensors_file** file, safetensors_error* error);
 /* The length of the header that follows a file's first 8 bytes, for those who read it themselves.
- * `start` holds these bytes, or more if there are more. */
+ * `start` holds these bytes, or more if there are more.
+ * Codes: HEADER_TOO_SMALL, HEADER_TOO_LARGE, INVALID_HEADER_LENGTH. */
 SAFETENSORS_API int32_t safetensors_header_length(const void* start, size_t nbytes,
                                                   uint64_t file_nbytes, uint64_t* length,
                                                   safetensors_error* error);
 /* A header alone: `json` is what follows the 8 bytes, of a file with `data_nbytes` bytes of data.
- * Keeps no reference to it. The tensors have no bytes. */
+ * Keeps no reference to it. The tensors have no bytes.
+ * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_header(const void* json, size_t nbytes,
                                                 uint64_t data_nbytes, safetensors_file** file,
                                                 safetensors_error* error);
 /* Frees a file, and all memory that its tensors and metadata point to. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_close(safetensors_file* file);
 
+/* The length of the file's header in bytes, without the 8 bytes before it; 0 for NULL. */
+SAFETENSORS_API uint64_t safetensors_header_nbytes(const safetensors_file* file);
+/* Where the data begins, in bytes from the start of the file; 0 for NULL. A tensor's first byte is
+ * at safetensors_data_offset(file) + tensor.begin. */
+SAFETENSORS_API uint64_t safetensors_data_offset(const safetensors_file* file);
+/* Copies the header's JSON to your memory, as the file has it: with the spaces that pad it, nothing
+ * decoded, no NUL after it. `room` is the size of that memory, which must be
+ * safetensors_header_nbytes(file).
+ * The library does not keep the text: a file on disk is read again. If another process has
+ * overwritten it in place since it was opened, the text may differ from what was checked then.
+ * After an error the contents of `to` are unspecified. Codes: IO, FILE_CHANGED (cut short, or a
+ * header of another length by now), INVALID_ARGUMENT (another room, or a file of
+ * safetensors_open_header, which keeps no text). */
+SAFETENSORS_API int32_t safetensors_header_json(const safetensors_file* file, char* to, size_t room,
+                                                safetensors_error* error);
+
 /* How many tensors. */
 SAFETENSORS_API size_t safetensors_count(const safetensors_file* file);
 /* Tensor number `index` of the file's order, which is that of its bytes: to go through all of them.
- * Error: SAFETENSORS_INDEX_OUT_OF_BOUNDS. */
+ * Codes: INDEX_OUT_OF_BOUNDS. */
 SAFETENSORS_API int32_t safetensors_at(const safetensors_file* file, size_t index,
                                        safetensors_tensor* tensor, safetensors_error* error);
-/* The tensor of that name. Error: SAFETENSORS_TENSOR_NOT_FOUND. */
+/* The tensor of that name. Codes: TENSOR_NOT_FOUND. */
 SAFETENSORS_API int32_t safetensors_find(const safetensors_file* file, const char* name,
                                          size_t name_size, safetensors_tensor* tensor,
                                          safetensors_error* error);
 
 /* How many pairs of metadata. */
 SAFETENSORS_API size_t safetensors_metadata_count(const safetensors_file* file);
-/* Pair number `index`, in the header's order. Error: SAFETENSORS_INDEX_OUT_OF_BOUNDS. */
+/* Pair number `index`, in the header's order. Codes: INDEX_OUT_OF_BOUNDS. */
 SAFETENSORS_API int32_t safetensors_metadata_at(const safetensors_file* file, size_t index,
                                                 safetensors_item* item, safetensors_error* error);
-/* The value of a metadata key, NUL-terminated as the key is; NULL when there is none. */
+/* The value of a metadata key, NUL-terminated as the key is; NULL when there is none. A value that
+ * contains a NUL seems to end there: safetensors_metadata_value tells its size. */
 SAFETENSORS_API const char* safetensors_metadata_find(const safetensors_file* file,
                                                       const char* key);
+/* The value of a metadata key, with a NUL after it; NULL when there is none. Sets *value_size,
+ * unless value_size is NULL, to the value's size in bytes, without that NUL. The value belongs to
+ * the file and is valid until the file is closed. */
+SAFETENSORS_API const char* safetensors_metadata_value(const safetensors_file* file,
+                                                       const char* key, size_t key_size,
+                                                       size_t* value_size);
 
 /* Copies a tensor's bytes to your memory, of tensor->nbytes bytes, by several threads when there is
  * enough to copy. `room` is the size of that memory, which must be the tensor's.
- * After an error the contents of `to` are unspecified. */
+ * After an error the contents of `to` are unspecified.
+ * Codes: IO, FILE_CHANGED, UNSUPPORTED_DTYPE (no such dtype), INVALID_ARGUMENT (another room, a
+ * tensor outside the file's data, a header alone). */
 SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
                                          const safetensors_tensor* tensor, void* to, size_t room,
                                          safetensors_error* error);
 /* The same for `count` tensors at once, which is faster than one by one: tensors[i] goes to to[i],
- * which has tensors[i].nbytes bytes. */
+ * which has tensors[i].nbytes bytes. Codes: those of safetensors_read. */
 SAFETENSORS_API int32_t safetensors_read_many(const safetensors_file* file,
                                               const safetensors_tensor* tensors, void* const* to,
                                               size_t count, safetensors_error* error);
@@ -237,7 +272,9 @@ SAFETENSORS_API int32_t safetensors_slice(const safetensors_file* file,
                                           uint64_t* shape, safetensors_tensor* part,
                                           safetensors_error* error);
 /* Copies a part of a tensor to your memory, in C order. `room` is the size of that memory, which
- * must be the part's nbytes. From a file that is not mapped only the part is read. */
+ * must be the part's nbytes. From a file that is not mapped only the part is read.
+ * Codes: those of safetensors_slice, IO, FILE_CHANGED, INVALID_ARGUMENT (another room, a header
+ * alone). */
 SAFETENSORS_API int32_t safetensors_read_slice(const safetensors_file* file,
                                                const safetensors_tensor* tensor,
                                                const safetensors_index* indices, size_t index_count,
@@ -250,13 +287,18 @@ enum {
 /* Writes a file, whole or not at all: a temporary file in the same folder is renamed over `path`.
  * The tensors go by dtype, then name, whatever order they are given in; the same input gives the
  * same bytes. `metadata` may be NULL: then there is none. `flags` is 0 or SAFETENSORS_FSYNC.
- * Tensors of an open file may be given as they are, if it is mapped or in memory. */
+ * Tensors of an open file may be given as they are, if it is mapped or in memory.
+ * Codes: INVALID_TENSOR_INFO, OVERFLOW, MISALIGNED_SLICE, DUPLICATE_NAME (of a tensor or a metadata
+ * key), UNSUPPORTED_DTYPE (no such dtype), HEADER_TOO_LARGE, IO, NOT_REGULAR_FILE (a directory, a
+ * socket, a block device), INVALID_ARGUMENT (a text that is not UTF-8, unknown flags). */
 SAFETENSORS_API int32_t safetensors_save(const char* path, const safetensors_tensor* tensors,
                                          size_t count, const safetensors_item* metadata,
                                          size_t metadata_count, uint32_t flags,
                                          safetensors_error* error);
 /* The same bytes to your memory. Sets *nbytes to how many they are; writes nothing more when `to`
- * is NULL. Error: SAFETENSORS_INVALID_ARGUMENT when `room` is less. */
+ * is NULL.
+ * Codes: those of safetensors_save but IO and NOT_REGULAR_FILE; INVALID_ARGUMENT also when `room`
+ * is less. */
 SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors, size_t count,
                                               const safetensors_item* metadata,
                                               size_t metadata_count, void* to, size_t room,

@@ -19,7 +19,8 @@
 namespace safetensors {
 
 /// A tensor: shape, dtype and bytes, and a share in the memory that holds them. Valid while any
-/// copy of it lives, also after its SafeOpen is gone. Copying is cheap and copies no data.
+/// copy of it lives, also after its SafeOpen is gone. Copying is cheap and copies no data. A view
+/// that was moved from may only be destroyed or assigned to: it no longer keeps its memory.
 /// Thread safe as memory is: concurrent reads are.
 class SAFETENSORS_API TensorView {
  public:

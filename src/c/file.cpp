@@ -1,5 +1,7 @@
 #include "c/file.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -104,20 +106,31 @@ void read_all_of(const safetensors_file& file, std::span<const TensorInfo> infos
 }  // namespace
 
 safetensors_file::safetensors_file(safetensors::SafeOpen open)
-    : open_(std::move(open)), header_(&open_->header()), data_nbytes_(data_nbytes_of(*header_)) {
+    : open_(std::move(open)),
+      header_(&open_->header()),
+      header_nbytes_(open_->header_nbytes()),
+      data_nbytes_(data_nbytes_of(*header_)) {
   if (const auto mapping = open_->mapping()) {
     data_ = mapping->bytes().last(static_cast<std::size_t>(data_nbytes_));
   }
 }
 
-safetensors_file::safetensors_file(safetensors::Header header, std::span<const std::byte> data)
+safetensors_file::safetensors_file(safetensors::Header header, std::span<const std::byte> json,
+                                   std::span<const std::byte> data)
     : own_header_(std::move(header)),
       header_(&*own_header_),
+      json_(json),
       data_(data),
+      header_nbytes_(json.size()),
       data_nbytes_(data_nbytes_of(*header_)) {}
 
-std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
-                                                       std::uint64_t end) const {
+safetensors_file::safetensors_file(safetensors::Header header, std::uint64_t header_nbytes)
+    : own_header_(std::move(header)),
+      header_(&*own_header_),
+      header_nbytes_(header_nbytes),
+      data_nbytes_(data_nbytes_of(*header_)) {}
+
+void safetensors_file::check_range(std::uint64_t begin, std::uint64_t end) const {
   if (begin > end || end > data_nbytes_) {
     fail(ErrorCode::kInvalidArgument, "the tensor is not one of this file");
   }
@@ -195,8 +208,11 @@ std::int32_t safetensors_open_memory(const void* bytes, std::size_t nbytes, safe
                                      safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    safetensors::ParsedBytes parsed = safetensors::parse_bytes(bytes_at(bytes, nbytes, "bytes"));
-    *file = new safetensors_file(std::move(parsed.header), parsed.data);
+    const std::span<const std::byte> whole = bytes_at(bytes, nbytes, "bytes");
+    safetensors::ParsedBytes parsed = safetensors::parse_bytes(whole);
+    const std::span<const std::byte> json =
+        whole.first(whole.size() - parsed.data.size()).subspan(safetensors::kLengthSize);
+    *file = new safetensors_file(std::move(parsed.header), json, parsed.data);
   });
 }
 
@@ -215,12 +231,40 @@ std::int32_t safetensors_open_header(const void* json, std::size_t nbytes,
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     Header header = Header::parse(bytes_at(json, nbytes, "json"), data_nbytes);
-    *file = new safetensors_file(std::move(header), {});
+    *file = new safetensors_file(std::move(header), nbytes);
   });
 }
 
 // NOLINTNEXTLINE(misc-const-correctness): who closes a file must own it
 void safetensors_close(safetensors_file* file) { delete file; }
+
+std::uint64_t safetensors_header_nbytes(const safetensors_file* file) {
+  return file == nullptr ? 0 : file->header_nbytes();
+}
+
+std::uint64_t safetensors_data_offset(const safetensors_file* file) {
+  return file == nullptr ? 0 : safetensors::kLengthSize + file->header_nbytes();
+}
+
+std::int32_t safetensors_header_json(const safetensors_file* file, char* to, std::size_t room,
+                                     safetensors_error* error) {
+  return guarded(error, [&] {
+    check_pointer(file, 1, "file");
+    check_pointer(to, room, "to");
+    if (room != file->header_nbytes()) {
+      fail(ErrorCode::kInvalidArgument, "the header has " + std::to_string(file->header_nbytes()) +
+                                            " bytes, the destination " + std::to_string(room));
+    }
+    if (file->on_disk()) {
+      const std::string json = file->on_disk()->header_json();
+      std::memcpy(to, json.data(), room);
+    } else if (!file->json().empty()) {
+      std::memcpy(to, file->json().data(), room);
+    } else {
+      fail(ErrorCode::kInvalidArgument, "a header alone keeps no JSON");
+    }
+  });
+}
 
 std::size_t safetensors_count(const safetensors_file* file) {
   return file == nullptr ? 0 : file->header().size();
@@ -275,6 +319,15 @@ const char* safetensors_metadata_find(const safetensors_file* file, const char* 
   if (file == nullptr || key == nullptr) return nullptr;
   const auto value = file->header().find_metadata(key);
   return value ? value->data() : nullptr;
+}
+
+const char* safetensors_metadata_value(const safetensors_file* file, const char* key,
+                                       std::size_t key_size, std::size_t* value_size) {
+  if (file == nullptr || key == nullptr) return nullptr;
+  const auto value = file->header().find_metadata(text_of(key, key_size, "key"));
+  if (!value) return nullptr;
+  if (value_size != nullptr) *value_size = value->size();
+  return value->data();
 }
 
 std::int32_t safetensors_read(const safetensors_file* file, const safetensors_tensor* tensor,

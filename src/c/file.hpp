@@ -15,8 +15,11 @@
 struct safetensors_file {
  public:
   explicit safetensors_file(safetensors::SafeOpen open);
-  /// `data` is null for a header alone.
-  safetensors_file(safetensors::Header header, std::span<const std::byte> data);
+  /// A file in memory: `json` and `data` are parts of it.
+  safetensors_file(safetensors::Header header, std::span<const std::byte> json,
+                   std::span<const std::byte> data);
+  /// A header alone.
+  safetensors_file(safetensors::Header header, std::uint64_t header_nbytes);
   safetensors_file(const safetensors_file&) = delete;
   safetensors_file& operator=(const safetensors_file&) = delete;
   ~safetensors_file() = default;
@@ -32,12 +35,18 @@ struct safetensors_file {
   }
   /// Whether tensors have bytes at all.
   [[nodiscard]] bool has_data() const noexcept { return open_ || data_.data() != nullptr; }
+  /// The length of the header in bytes.
+  [[nodiscard]] std::uint64_t header_nbytes() const noexcept { return header_nbytes_; }
+  /// The header of a file in memory; null for others.
+  [[nodiscard]] std::span<const std::byte> json() const noexcept { return json_; }
 
  private:
   std::optional<safetensors::SafeOpen> open_;
   std::optional<safetensors::Header> own_header_;  // without open_, which has its own
   const safetensors::Header* header_;
+  std::span<const std::byte> json_;  // null unless the whole file is in memory
   std::span<const std::byte> data_;  // null when it is not in memory
+  std::uint64_t header_nbytes_;
   std::uint64_t data_nbytes_;
 };
 

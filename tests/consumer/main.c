@@ -32,6 +32,8 @@ static void use(const safetensors_file* file) {
   safetensors_index column[2];
   uint64_t shape[4];
   float values[6], two[2];
+  char json[256];
+  size_t size = 0;
   check(safetensors_count(file) == 1, "count");
   check(safetensors_at(file, 0, &tensor, &error) == SAFETENSORS_OK, "at");
   check(strcmp(tensor.name, "weight") == 0 && tensor.name_size == 6, "name");
@@ -39,6 +41,14 @@ static void use(const safetensors_file* file) {
   check(tensor.rank == 2 && tensor.shape[0] == 2 && tensor.shape[1] == 3, "shape");
   check(strcmp(safetensors_dtype_name(tensor.dtype), "F32") == 0, "dtype");
   check(strcmp(safetensors_metadata_find(file, "format"), "pt") == 0, "metadata");
+  check(strcmp(safetensors_metadata_value(file, "format", 0, &size), "pt") == 0 && size == 2,
+        "metadata_value");
+  check(safetensors_data_offset(file) == 8 + safetensors_header_nbytes(file), "data_offset");
+  check(safetensors_header_nbytes(file) <= sizeof json &&
+            safetensors_header_json(file, json, (size_t)safetensors_header_nbytes(file), &error) ==
+                SAFETENSORS_OK &&
+            json[0] == '{',
+        "header_json");
 
   check(safetensors_read(file, &tensor, values, sizeof values, &error) == SAFETENSORS_OK, "read");
   check(values[4] == 5.0F, "values");

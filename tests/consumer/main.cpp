@@ -25,6 +25,11 @@ int use(const std::string& path) {
   if (view.data<float>()[4] != 5.0F) return failed("data");
   if (safetensors::name(view.dtype) != "F32") return failed("dtype");
 
+  std::vector<float> converted(6);
+  safetensors::to_float(view.dtype, view.bytes(), converted);
+  if (converted != values || safetensors::f16_to_float(0xC100) != -2.5F) return failed("to_float");
+  if (file.header_json().size() + 8 != file.data_offset()) return failed("header_json");
+
   const std::array indices = {safetensors::Index::all(), safetensors::Index::at(-1)};
   const safetensors::TensorInfo& info = file.at("weight");
   const safetensors::ByteRuns runs =
@@ -51,6 +56,7 @@ int use(const std::string& path) {
     return failed("a missing tensor");
   } catch (const safetensors::Error& error) {
     if (error.code() != safetensors::ErrorCode::kTensorNotFound) return failed("code");
+    if (safetensors::name(error.code()) != "TENSOR_NOT_FOUND") return failed("name of a code");
   }
   return 0;
 }

@@ -3,6 +3,12 @@ enable_testing()
 set(CMAKE_C_STANDARD 99)
 set(CMAKE_C_EXTENSIONS OFF)
 
+# A plug-in: a shared object around the library, static or not. That it links is the test.
+function(consumer_plugin name source)
+  add_library(${name} MODULE ${source})
+  target_link_libraries(${name} PRIVATE ${ARGN})
+endfunction()
+
 function(consumer_program name source)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE safetensors::safetensors)
@@ -23,6 +29,8 @@ if("C" IN_LIST languages)
 endif()
 if("CXX" IN_LIST languages)
   consumer_program(consumer main.cpp)
+  consumer_plugin(plugin main.cpp safetensors::safetensors)
+  consumer_plugin(plugin_weights weights.cpp safetensors::weights)
   consumer_compiles(docs_cpp docs.cpp)
 
   configure_file(main.c ${CMAKE_CURRENT_BINARY_DIR}/c_as_cxx.cpp COPYONLY)

@@ -74,6 +74,15 @@ by_pkg_config() {
   [ "$(pkg-config --modversion safetensors)" = "$version" ] || fail "pkg-config: the version"
   option=
   [ "$1" = shared ] || option=--static
+  prefix=$(pkg-config --variable=prefix safetensors)
+  [ "$(cd "$prefix" && pwd -P)" = "$(cd "$work/$1" && pwd -P)" ] || fail "pkg-config: prefix=$prefix"
+  for name in safetensors safetensors-weights; do
+    moved=$(pkg-config --define-variable=prefix=/elsewhere --cflags --libs $name)
+    case $moved in
+      *-I/elsewhere/include*-L/elsewhere/lib*) ;;
+      *) fail "pkg-config: another prefix gives $moved" ;;
+    esac
+  done
   cflags=$(pkg-config $option --cflags safetensors)
   libs=$(pkg-config $option --libs safetensors)
   # shellcheck disable=SC2086  # lists of flags

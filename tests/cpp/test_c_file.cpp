@@ -113,6 +113,36 @@ TEST_CASE("C: a header alone, whose length somebody else reads") {
         "kIncompleteData");
 }
 
+TEST_CASE("C: where the data begins, and the header's JSON") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "f";
+  const std::string bytes =
+      test::saved(path, {test::tensor_of("t", safetensors::Dtype::kF32, {4})});
+  const std::string json = bytes.substr(8, bytes.size() - 8 - 16);
+  for (int way = 0; way < 3; ++way) {
+    const test::File file = way == 0 ? test::open_memory(bytes) : test::open(path, way - 1);
+    REQUIRE(safetensors_header_nbytes(file.get()) == json.size());
+    CHECK(safetensors_data_offset(file.get()) == 8 + json.size());
+    std::string text(json.size(), '\0');
+    const auto fetch = [&](char* to, std::size_t room) {
+      return test::named(safetensors_header_json(file.get(), to, room, nullptr));
+    };
+    CHECK(fetch(text.data(), text.size()) == "ok");
+    CHECK(text == json);
+    CHECK(fetch(text.data(), text.size() - 1) == "kInvalidArgument");
+    CHECK(fetch(nullptr, text.size()) == "kInvalidArgument");
+  }
+  safetensors_file* opened = nullptr;
+  REQUIRE(safetensors_open_header(json.data(), json.size(), 16, &opened, nullptr) == 0);
+  const test::File alone(opened);
+  CHECK(safetensors_data_offset(alone.get()) == 8 + json.size());
+  std::string text(json.size(), '\0');
+  CHECK(test::named(safetensors_header_json(alone.get(), text.data(), text.size(), nullptr)) ==
+        "kInvalidArgument");
+  CHECK(safetensors_header_nbytes(nullptr) == 0);
+  CHECK(safetensors_data_offset(nullptr) == 0);
+}
+
 TEST_CASE("C: errors name what is at fault, and their text is cut between characters") {
   const test::TempDir folder;
   const std::string missing = (folder / "missing").string();

@@ -44,6 +44,13 @@ TEST_CASE("C: what it writes is what C++ writes; metadata") {
   const test::File file = test::open(path);
   CHECK(std::string(safetensors_metadata_find(file.get(), "format")) == "pt");
   CHECK(safetensors_metadata_find(file.get(), "nope") == nullptr);
+  std::size_t size = 7;
+  CHECK(safetensors_metadata_value(file.get(), "nope", 0, &size) == nullptr);
+  CHECK(size == 7);
+  CHECK(std::string(safetensors_metadata_value(file.get(), "format", 0, nullptr)) == "pt");
+  CHECK(safetensors_metadata_value(file.get(), "a\0b", 3, &size) != nullptr);
+  CHECK(size == 0);
+  CHECK(safetensors_metadata_value(nullptr, "format", 0, &size) == nullptr);
   safetensors_item item{};
   REQUIRE(safetensors_metadata_at(file.get(), 0, &item, nullptr) == SAFETENSORS_OK);
   CHECK(std::string_view(item.key, item.key_size) == std::string_view("a\0b", 3));
@@ -58,6 +65,20 @@ TEST_CASE("C: what it writes is what C++ writes; metadata") {
   REQUIRE(safetensors_save((folder / "g").string().c_str(), read.data(), read.size(), items, 2, 0,
                            nullptr) == SAFETENSORS_OK);
   CHECK(test::read_text(folder / "g") == test::read_text(path));
+}
+
+TEST_CASE("C: a value of metadata that contains a NUL is found whole") {
+  const safetensors_item item = {"k", 1, "a\0b", 3};
+  std::uint64_t nbytes = 0;
+  std::string bytes(1000, '\0');
+  REQUIRE(safetensors_serialize(nullptr, 0, &item, 1, bytes.data(), bytes.size(), &nbytes,
+                                nullptr) == SAFETENSORS_OK);
+  bytes.resize(nbytes);
+  const test::File file = test::open_memory(bytes);
+  std::size_t size = 0;
+  const char* const value = safetensors_metadata_value(file.get(), "k", 0, &size);
+  CHECK(std::string_view(value, size) == std::string_view("a\0b", 3));
+  CHECK(value[size] == '\0');
 }
 
 TEST_CASE("C: what cannot be written is refused, and the old file is whole") {
