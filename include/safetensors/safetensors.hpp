@@ -29,3 +29,4 @@
 #include "safetensors/shard_index.hpp"
 #include "safetensors/slice.hpp"
 #include "safetensors/tensor_view.hpp"
+#include "safetensors/to_float.hpp"
