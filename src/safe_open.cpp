@@ -9,6 +9,7 @@
 #include "io/access.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
+#include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"
 #include "strided_read.hpp"
 
@@ -137,6 +138,10 @@ class SafeOpen::File {
     }
     std::string json(static_cast<std::size_t>(nbytes), '\0');
     read_start(kLengthSize, std::as_writable_bytes(std::span(json)));
+    return json;
+  }
+  void read_ahead() const noexcept {
+    if (mapping_ && !is_warmed_) io::read_ahead(mapping_, parsed_.data_begin);
   }
   /// Throws Error kInvalidArgument for an entry of another file, whose bytes this one lacks.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const {
@@ -260,6 +265,8 @@ std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const 
 }
 
 void SafeOpen::warm(const Interrupt& interrupt) const { file_->warm(interrupt); }
+
+void SafeOpen::read_ahead() const noexcept { file_->read_ahead(); }
 
 TensorView SafeOpen::get_slice(std::string_view name, Indices indices) const {
   return get_slice(at(name), indices);

@@ -125,6 +125,12 @@ class SAFETENSORS_API SafeOpen {
   /// threads, unless it is there. Else does nothing. Throws Error: kIo, kFileChanged.
   void warm(const Interrupt& interrupt = {}) const;
 
+  /// For a caller who is about to use most of a file that is not in the page cache: by kMmap on
+  /// Linux, a background thread reads ahead while the process touches pages, and stops when the
+  /// last view is gone. Before an eighth of the file is touched (4 to 256 MiB), and by other
+  /// backends, nothing is read. Never fails.
+  void read_ahead() const noexcept;
+
   /// A part of a tensor, as `{Index::slice(10, 20)}` for ten rows. By kMmap a view of the file's
   /// pages where the part's bytes stand together; else a copy, in memory of its own, for which
   /// nothing but the part is read (and gaps of up to 64 KiB within it).

@@ -353,6 +353,7 @@ def _whole_files(
     found: Dict[str, torch.Tensor] = {}
     for handle in dict.fromkeys(handles.values()):
         found.update(handle.get_tensors())
+        _core._read_ahead(handle)
     if progress is not None:
         nbytes = sum(tensor.nbytes for tensor in found.values())
         progress(nbytes, nbytes)
@@ -368,6 +369,7 @@ def _views(items: Sequence[Wanted]) -> Dict[str, torch.Tensor]:
     for handle, count in whole.items():
         if count == len(handle):  # at once, which brings files of a network into memory first
             found.update(handle.get_tensors())
+            _core._read_ahead(handle)
     for item in items:
         if item.part is not None:
             found[item.name] = item.handle.get_slice(item.name)[item.part]

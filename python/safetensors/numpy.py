@@ -104,10 +104,13 @@ def load_file(
     Args:
         filename: the file to read.
         backend: as `safe_open` has it. By "mmap" the arrays are views of the file's pages, which
-            are read when they are used; writing to them does not change the file.
+            are read when they are used (once an eighth is used, a background thread reads
+            ahead); writing to them does not change the file.
     """
     with safe_open(filename, framework="np", backend=backend) as f:
-        return f.get_tensors()
+        arrays: Dict[str, np.ndarray] = f.get_tensors()
+        _core._read_ahead(f)
+    return arrays
 
 
 def _as_dict(tensor_dict: Any) -> Dict[str, np.ndarray]:

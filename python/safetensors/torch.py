@@ -328,10 +328,13 @@ def load_file(
         filename: the file to read.
         device: where the tensors go.
         backend: as `safe_open` has it. By "mmap", tensors on the CPU are views of the file's
-            pages, which are read when they are used.
+            pages, which are read when they are used; once an eighth is used, a background
+            thread reads ahead.
     """
     with safe_open(filename, framework="pt", device=device, backend=backend) as f:
-        return f.get_tensors()
+        tensors: Dict[str, torch.Tensor] = f.get_tensors()
+        _core._read_ahead(f)
+    return tensors
 
 
 def _getdtype(dtype_str: str) -> torch.dtype:

@@ -306,6 +306,9 @@ void register_open(py::module_& module) {
       "file systems brings the file into the page cache first.\n\n"
       "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
   bind_methods(handle);
+  define(
+      module, "_read_ahead", [](const Handle& handle) { handle.file()->file().read_ahead(); },
+      py::arg("handle"));
 }
 
 void register_file_handle(py::module_& module) {

@@ -7,6 +7,7 @@ import pathlib
 import re
 import resource
 import sys
+import time
 
 import handmade
 import numpy as np
@@ -122,6 +123,52 @@ def test_load_file_reads_nothing(cold, module):
     assert resident_after(cold, AHEAD) == 0
     assert float(loaded["t20"][3, 0]) == 23
     assert 0 < resident_after(cold, AHEAD) <= AHEAD
+
+
+def soon(is_so):
+    """Whether it is so within a few seconds."""
+    end = time.monotonic() + 10
+    while not is_so():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def use(tensors, count):
+    """Reads so many tensors of 64 MB."""
+    assert float(sum(tensors[f"t{i:02}"].sum() for i in range(count))) == 0
+
+
+@pytest.mark.parametrize("module", [for_torch, for_numpy], ids=["torch", "numpy"])
+def test_load_file_reads_ahead_of_what_is_used(cold, module):
+    """Once an eighth of the file is used, and 64 MB at most."""
+    loaded = module.load_file(cold)
+    use(loaded, 2)
+    time.sleep(0.2)
+    assert resident_after(cold, 128 * MB + AHEAD) == 0
+    use(loaded, 4)
+    assert soon(lambda: resident_after(cold, 256 * MB + AHEAD) > 32 * MB)
+    time.sleep(0.2)
+    assert resident_after(cold, 0) <= (256 + 64) * MB + AHEAD
+
+
+def test_who_asks_for_single_tensors_is_not_read_ahead_of(cold):
+    """Of an open file, and when load_files is given names."""
+    few = for_torch.load_files(cold, keys=["t00"])
+    with safe_open(cold, "pt") as file:
+        everything = file.get_tensors()
+    use(few, 1)
+    use(everything, 4)
+    time.sleep(0.2)
+    assert resident_after(cold, 256 * MB + AHEAD) == 0
+
+
+def test_load_files_reads_ahead_of_what_is_used(cold):
+    """As load_file, when all of a file is loaded."""
+    loaded = for_torch.load_files(cold)
+    use(loaded, 4)
+    assert soon(lambda: resident_after(cold, 256 * MB + AHEAD) > 32 * MB)
 
 
 def test_load_model_of_other_dtype_reads_only_what_it_keeps(cold):

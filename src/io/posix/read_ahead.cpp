@@ -1,0 +1,201 @@
+#include "io/read_ahead.hpp"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "io/access.hpp"
+#include "io/of_process.hpp"
+#include "io/posix/kernel_text.hpp"
+#include "io/process.hpp"
+#endif
+
+namespace safetensors::io {
+
+#if defined(__linux__)
+namespace {
+
+// What is asked for at a time. A mapping that was let go of stays for as long as this takes.
+constexpr std::uint64_t kWindow = std::uint64_t{8} << 20;
+constexpr std::chrono::milliseconds kShortestSleep{1};
+constexpr std::chrono::milliseconds kLongestSleep{50};
+// Without a page touched meanwhile, nobody is waiting for the rest.
+constexpr std::chrono::seconds kPatience{30};
+
+/// Bytes of files that the process has mapped and touched. Reading ahead does not count as such.
+std::uint64_t touched_nbytes() {
+  const std::optional<std::string> text = read_kernel_text("/proc/self/statm");
+  if (!text) return 0;
+  std::string_view rest = *text;
+  (void)take_word(rest);  // size
+  (void)take_word(rest);  // resident
+  return number_of<std::uint64_t>(take_word(rest)).value_or(0) * page_size();
+}
+
+/// Whether a few pages, evenly apart, are all in the page cache. Of a file that is another user's
+/// the system says so in any case. Not the first page: the header was read.
+bool is_cached(std::span<std::byte> mapped) noexcept {
+  constexpr std::size_t kSamples = 4;
+  const std::size_t pages = mapped.size() / page_size();
+  for (std::size_t i = 1; i <= kSamples; ++i) {
+    const std::size_t page = pages * i / kSamples;
+    if (page < 2) continue;
+    unsigned char state = 0;
+    const int status = ::mincore(mapped.data() + (page - 1) * page_size(), page_size(), &state);
+    if (status == 0 && (state & 1) == 0) return false;
+  }
+  return true;
+}
+
+/// The thread and the files that it has yet to read, in the order in which they were loaded.
+class Reader {
+ public:
+  void add(const std::shared_ptr<const MappedFile>& file, std::uint64_t begin) {
+    const std::lock_guard lock(mutex_);
+    forget_unmapped();
+    files_.push_back({file, file->bytes().size(), begin / kWindow * kWindow});
+    // Counted from here: by the time that the thread sees the file, much may be touched.
+    start_ = touched_nbytes();
+    last_sign_ = std::chrono::steady_clock::now();
+    if (is_running_) return;
+    std::thread([this] { run(); }).detach();
+    is_running_ = true;
+  }
+
+ private:
+  struct File {
+    std::weak_ptr<const MappedFile> mapping;
+    std::uint64_t nbytes;
+    std::uint64_t next;
+  };
+
+  void run() noexcept {
+    try {
+      follow();
+    } catch (const std::exception&) {  // no memory: pages are read when they are touched
+      const std::lock_guard lock(mutex_);
+      end();
+    }
+  }
+
+  /// Reads ahead of the process until there is nothing to read, or nobody who waits for it.
+  void follow() {
+    std::uint64_t last = 0;
+    std::uint64_t touched = 0;  // since the last file was added
+    std::uint64_t asked = 0;
+    auto sleep = kShortestSleep;
+    while (!is_over()) {
+      if (const std::optional<std::uint64_t> start = take_start()) {
+        last = *start;
+        touched = asked = 0;
+      }
+      const std::uint64_t now = touched_nbytes();
+      if (now > last) {
+        touched += now - last;
+        sleep = kShortestSleep;
+        const std::lock_guard lock(mutex_);
+        last_sign_ = std::chrono::steady_clock::now();
+      }
+      last = now;  // less than before when other files were unmapped
+      if (may_ask(asked + kWindow, touched)) {
+        ask();
+        asked += kWindow;
+      } else {
+        std::this_thread::sleep_for(sleep);
+        sleep = std::min(2 * sleep, kLongestSleep);
+      }
+    }
+  }
+
+  /// What the process had touched when a file was added, if that was since the last call.
+  std::optional<std::uint64_t> take_start() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(start_, std::nullopt);
+  }
+
+  void forget_unmapped() {
+    std::erase_if(files_, [](const File& file) { return file.mapping.expired(); });
+  }
+
+  bool may_ask(std::uint64_t wanted, std::uint64_t touched) {
+    constexpr std::uint64_t kAnyMemory = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t nbytes = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const File& file : files_) nbytes += file.nbytes;
+    }
+    // Of memory the system tells slowly.
+    return wanted <= read_ahead_limit(touched, nbytes, kAnyMemory) &&
+           wanted <= read_ahead_limit(touched, nbytes, memory_available());
+  }
+
+  /// Whether the thread is to end; if so, it is no longer the reader's.
+  bool is_over() {
+    const std::lock_guard lock(mutex_);
+    forget_unmapped();
+    const bool is_waited_for = std::chrono::steady_clock::now() - last_sign_ < kPatience;
+    if (!files_.empty() && is_waited_for) return false;
+    end();
+    return true;
+  }
+  void end() noexcept {
+    files_.clear();
+    start_.reset();
+    is_running_ = false;
+  }
+
+  /// Asks for the next window of the first file.
+  void ask() {
+    std::shared_ptr<const MappedFile> mapping;
+    std::uint64_t begin = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (files_.empty()) return;
+      File& file = files_.front();
+      mapping = file.mapping.lock();
+      begin = file.next;
+      file.next += kWindow;
+      if (!mapping || file.next >= mapping->bytes().size()) files_.pop_front();
+    }
+    if (!mapping) return;
+    const std::uint64_t nbytes = std::min(kWindow, mapping->bytes().size() - begin);
+    (void)::madvise(mapping->bytes().data() + begin, nbytes, MADV_WILLNEED);
+  }
+
+  std::mutex mutex_;
+  std::deque<File> files_;
+  std::optional<std::uint64_t> start_;
+  std::chrono::steady_clock::time_point last_sign_;  // of somebody who uses a file
+  bool is_running_ = false;
+};
+
+constinit OfProcess<Reader> own_reader;
+
+}  // namespace
+
+void read_ahead(const std::shared_ptr<const MappedFile>& file, std::uint64_t begin) noexcept {
+  try {
+    if (is_cached(file->bytes())) return;
+    own_reader.get().add(file, begin);
+  } catch (const std::exception&) {
+    return;  // no thread, no memory: pages are read when they are touched
+  }
+}
+#else
+void read_ahead(const std::shared_ptr<const MappedFile>&, std::uint64_t) noexcept {}
+#endif
+
+}  // namespace safetensors::io
