@@ -44,10 +44,18 @@ install(FILES ${PROJECT_BINARY_DIR}/safetensorsConfig.cmake
               ${PROJECT_BINARY_DIR}/safetensorsConfigVersion.cmake
   DESTINATION ${SAFETENSORS_CMAKE_DIR} COMPONENT development)
 
-# Relative to where the file lies: `cmake --install --prefix` may move everything.
-set(SAFETENSORS_PC_DIR ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
-file(RELATIVE_PATH SAFETENSORS_PC_LIBDIR ${SAFETENSORS_PC_DIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-file(RELATIVE_PATH SAFETENSORS_PC_INCLUDEDIR ${SAFETENSORS_PC_DIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+# The prefix is relative to the .pc file: `cmake --install --prefix` may move everything. Folders
+# that were given as absolute paths stay where they are.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(SAFETENSORS_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH SAFETENSORS_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" SAFETENSORS_PC_PREFIX "\${pcfiledir}/${SAFETENSORS_PC_PREFIX}")
+endif()
+foreach(name LIBDIR INCLUDEDIR)
+  set(SAFETENSORS_PC_${name} "\${prefix}")
+  cmake_path(APPEND SAFETENSORS_PC_${name} "${CMAKE_INSTALL_${name}}")
+endforeach()
 set(SAFETENSORS_PC_CFLAGS "")
 if(NOT BUILD_SHARED_LIBS)
   set(SAFETENSORS_PC_CFLAGS " -DSAFETENSORS_STATIC")
