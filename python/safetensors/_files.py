@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
-    Callable,
     Dict,
     Generator,
     Iterable,
@@ -28,16 +27,15 @@ import torch
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._shards import Paths, find_shards, open_tensors
+from ._shards import find_shards, open_tensors
 from ._torch_accel import CPU, device_of
 from ._torch_types import Form, form_of, nbytes_of
-from .torch import _TYPES
+from ._typing import Paths, Progress
+from .torch import _TYPES, Device
 
 if TYPE_CHECKING:
     from ._core import PrefetchLoader, TensorMeta
 
-Device = Union[str, int, torch.device]
-Progress = Callable[[int, int], object]
 
 # By these, a CPU tensor is made of the file's pages.
 _MAPPED = ("mmap", "auto")

@@ -10,8 +10,9 @@ import torch
 
 from . import _core
 from ._core import SafetensorError
-from ._files import Count, Progress, Wanted, wanted_of
-from ._shards import Paths, find_shards, open_tensors
+from ._files import Count, Wanted, wanted_of
+from ._shards import find_shards, open_tensors
+from ._typing import Paths, Progress
 
 
 def load_into(

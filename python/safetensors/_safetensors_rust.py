@@ -1,10 +1,12 @@
 """The compiled part, under the name that programs import it by."""
 
 from ._core import (
+    PrefetchLoader,
     PySafeSlice,
     SafetensorError,
     TensorMeta,
     TensorSpec,
+    TensorStream,
     __version__,
     _safe_open_handle,
     deserialize,
@@ -14,10 +16,12 @@ from ._core import (
 )
 
 __all__ = [
+    "PrefetchLoader",
     "PySafeSlice",
     "SafetensorError",
     "TensorMeta",
     "TensorSpec",
+    "TensorStream",
     "__version__",
     "_safe_open_handle",
     "deserialize",

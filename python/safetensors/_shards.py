@@ -10,9 +10,7 @@ from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core
 from ._core import SafetensorError, safe_open
-
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-Paths = Union[Path, Sequence[Path]]
+from ._typing import Paths
 
 _INDEX = ".safetensors.index.json"
 

@@ -53,11 +53,13 @@ CPU = Device("cpu")
 
 
 def device_of(device: object) -> Device:
-    """A device from a str, an index or a torch.device; "cuda" is the first.
+    """A device from a str, an index or a torch.device; "cuda" is the first, None the CPU.
 
     Raises:
         SafetensorError: there is no such device in this torch.
     """
+    if device is None:
+        return CPU
     try:
         if isinstance(device, bool) or not isinstance(device, (str, int, torch.device)):
             raise TypeError("expected a str, an int or a torch.device")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations  # to evaluate them takes most of an import
 
-import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from jax import Array
 from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
+from ._typing import Buffer, Path, Progress
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -31,7 +31,7 @@ def save(tensors: Dict[str, Array], metadata: Optional[Dict[str, str]] = None) -
 
 def save_file(
     tensors: Dict[str, Array],
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -51,7 +51,7 @@ def save_file(
     numpy.save_file(_jnp2np(tensors), filename, metadata=metadata, fsync=fsync)
 
 
-def load(data: bytes) -> Dict[str, Array]:
+def load(data: Buffer) -> Dict[str, Array]:
     """The arrays of a file held in memory, copied, on JAX's default device.
 
     Types of 64 bits become those of 32 unless the option jax_enable_x64 is set, as JAX has it
@@ -66,7 +66,7 @@ def load(data: bytes) -> Dict[str, Array]:
     return _np2jnp(numpy.load(data))
 
 
-def load_file(filename: Union[str, os.PathLike[str]], *, backend: str = "mmap") -> Dict[str, Array]:
+def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, Array]:
     """All arrays of a file, with the types and on the device that `load` gives them.
 
     Args:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations  # to evaluate them takes most of an import
 
-import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import mlx.core as mx
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
+from ._typing import Buffer, Path, Progress
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -35,7 +35,7 @@ def save(tensors: Dict[str, mx.array], metadata: Optional[Dict[str, str]] = None
 
 def save_file(
     tensors: Dict[str, mx.array],
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -55,7 +55,7 @@ def save_file(
     numpy.save_file(_mx2np(tensors), filename, metadata=metadata, fsync=fsync)
 
 
-def load(data: bytes) -> Dict[str, mx.array]:
+def load(data: Buffer) -> Dict[str, mx.array]:
     """The arrays of a file held in memory, copied.
 
     F64 becomes float32, as MLX has it with NumPy's arrays; F8_E4M3 and F8_E8M0 become uint8, as
@@ -78,9 +78,7 @@ def load(data: bytes) -> Dict[str, mx.array]:
     return result
 
 
-def load_file(
-    filename: Union[str, os.PathLike[str]], *, backend: str = "mmap"
-) -> Dict[str, mx.array]:
+def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, mx.array]:
     """All arrays of a file, with the types that `load` gives them.
 
     Args:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations  # to evaluate them takes most of an import
 
-import os
 import sys
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
+from ._typing import Buffer, Path, Progress
 
 __all__ = [
     "TensorSpec",
@@ -51,7 +51,10 @@ _ML_TYPES = {
 }
 
 
-def save(tensor_dict: Dict[str, np.ndarray], metadata: Optional[Dict[str, str]] = None) -> bytes:
+def save(
+    tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
+    metadata: Optional[Dict[str, str]] = None,
+) -> bytes:
     """A file of the arrays, as bytes.
 
     Args:
@@ -66,8 +69,8 @@ def save(tensor_dict: Dict[str, np.ndarray], metadata: Optional[Dict[str, str]] 
 
 
 def save_file(
-    tensor_dict: Dict[str, np.ndarray],
-    filename: Union[str, os.PathLike[str]],
+    tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -87,7 +90,7 @@ def save_file(
     _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync)
 
 
-def load(data: bytes) -> Dict[str, np.ndarray]:
+def load(data: Buffer) -> Dict[str, np.ndarray]:
     """The arrays of a file held in memory, copied.
 
     Args:
@@ -96,9 +99,7 @@ def load(data: bytes) -> Dict[str, np.ndarray]:
     return _core._load_numpy(data)
 
 
-def load_file(
-    filename: Union[str, os.PathLike[str]], *, backend: str = "mmap"
-) -> Dict[str, np.ndarray]:
+def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, np.ndarray]:
     """All arrays of a file.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations  # to evaluate them takes most of an import
 
 import ctypes
-import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -13,6 +12,7 @@ from paddle.utils.dlpack import from_dlpack
 from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, serialize_file
 
 from ._frameworks import code_of, refuse
+from ._typing import Buffer, Path, Progress
 
 __all__ = [
     "TensorSpec",
@@ -79,7 +79,7 @@ def save(tensors: Dict[str, paddle.Tensor], metadata: Optional[Dict[str, str]] =
 
 def save_file(
     tensors: Dict[str, paddle.Tensor],
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -100,7 +100,7 @@ def save_file(
     serialize_file(_flatten(tensors, keep_alive), filename, metadata=metadata, fsync=fsync)
 
 
-def load(data: bytes, device: str = "cpu") -> Dict[str, paddle.Tensor]:
+def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:
     """The tensors of a file held in memory, copied.
 
     Args:
@@ -114,7 +114,7 @@ def load(data: bytes, device: str = "cpu") -> Dict[str, paddle.Tensor]:
 
 
 def load_file(
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     device: Union[str, int] = "cpu",
     *,
     backend: str = "mmap",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations  # to evaluate them takes most of an import
 
-import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +10,7 @@ import tensorflow as tf
 from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
+from ._typing import Buffer, Path, Progress
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -30,7 +30,7 @@ def save(tensors: Dict[str, tf.Tensor], metadata: Optional[Dict[str, str]] = Non
 
 def save_file(
     tensors: Dict[str, tf.Tensor],
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -50,7 +50,7 @@ def save_file(
     numpy.save_file(_tf2np(tensors), filename, metadata=metadata, fsync=fsync)
 
 
-def load(data: bytes) -> Dict[str, tf.Tensor]:
+def load(data: Buffer) -> Dict[str, tf.Tensor]:
     """The tensors of a file held in memory, copied, on TensorFlow's default device.
 
     Args:
@@ -62,9 +62,7 @@ def load(data: bytes) -> Dict[str, tf.Tensor]:
     return _np2tf(numpy.load(data))
 
 
-def load_file(
-    filename: Union[str, os.PathLike[str]], *, backend: str = "mmap"
-) -> Dict[str, tf.Tensor]:
+def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, tf.Tensor]:
     """All tensors of a file, on the device that `load` puts them on.
 
     Args:

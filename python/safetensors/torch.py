@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # to evaluate them takes most of an import
 
-import os
 import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple, Union
@@ -11,6 +10,7 @@ import torch
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
+from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
     from ._files import load_files, stream_files
@@ -34,6 +34,9 @@ __all__ = [
     "storage_size",
     "stream_files",
 ]
+
+Device = Union[str, int, torch.device, None]
+"""Where tensors go. An index is that of a CUDA device; None is the CPU."""
 
 # None where this torch has no such type.
 _float8_e4m3fn = getattr(torch, "float8_e4m3fn", None)
@@ -77,6 +80,10 @@ add to it."""
 
 _SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
 """Bytes an element of each type takes in memory."""
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *_LATE})
 
 
 def __getattr__(name: str) -> Any:
@@ -191,7 +198,7 @@ def _remove_duplicate_names(
 
 def save_model(
     model: torch.nn.Module,
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     force_contiguous: bool = True,
 ) -> None:
@@ -224,9 +231,9 @@ def save_model(
 
 def load_model(
     model: torch.nn.Module,
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     strict: bool = True,
-    device: Union[str, int] = "cpu",
+    device: Device = "cpu",
     *,
     backend: str = "mmap",
 ) -> Tuple[Set[str], List[str]]:
@@ -283,7 +290,7 @@ def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = 
 
 def save_file(
     tensors: Dict[str, torch.Tensor],
-    filename: Union[str, os.PathLike[str]],
+    filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
@@ -307,7 +314,7 @@ def save_file(
     serialize_file(specs, filename, metadata=metadata, fsync=fsync)
 
 
-def load(data: bytes) -> Dict[str, torch.Tensor]:
+def load(data: Buffer) -> Dict[str, torch.Tensor]:
     """The tensors of a file held in memory, copied, on the CPU.
 
     Args:
@@ -317,8 +324,8 @@ def load(data: bytes) -> Dict[str, torch.Tensor]:
 
 
 def load_file(
-    filename: Union[str, os.PathLike[str]],
-    device: Union[str, int] = "cpu",
+    filename: Path,
+    device: Device = "cpu",
     *,
     backend: str = "mmap",
 ) -> Dict[str, torch.Tensor]:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 from safetensors import _errors, _weights
+from safetensors._typing import Path
 from safetensors._weights import UnknownTensorError, WeightsError, detect_format
 
 if TYPE_CHECKING:
@@ -434,7 +435,7 @@ class Weights(Mapping[str, WeightTensor]):
 
 
 def open_weights(
-    path: PathType,
+    path: Path,
     *,
     layout: str = "native",
     bf16: str = "f16",

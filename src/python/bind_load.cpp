@@ -271,10 +271,11 @@ void register_load(py::module_& module) {
           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\nCloses it.")
       .attr("__module__") = "safetensors";
-  Class<PrefetchIterator>(module, "_PrefetchIterator", py::is_final(), "")
-      .method(
-          "__iter__", [](py::object self) { return self; }, "__iter__(self, /)\n--\n\n")
-      .method("__next__", &PrefetchIterator::next, "__next__(self, /)\n--\n\n");
+  Class<PrefetchIterator>(module, "TensorStream",
+                          "Pairs of name and tensor of a PrefetchLoader, as they come to be there.")
+      .method_of_itself("__iter__", "__iter__(self, /)\n--\n\n")
+      .method("__next__", &PrefetchIterator::next, "__next__(self, /)\n--\n\n")
+      .attr("__module__") = "safetensors._safetensors_rust";
 
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
   define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),

@@ -8,7 +8,9 @@ import importlib.util
 import inspect
 import subprocess
 import sys
+import typing
 
+import children
 import operations
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -251,6 +253,35 @@ def test_additions_are_imported_late(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout.split() == ["False", "True", "True", "False"]
+
+
+LISTED = """
+import inspect, pydoc, sys
+import safetensors.torch as t
+assert "safetensors._files" not in sys.modules
+names = set(sys.argv[1:])
+print(names <= set(dir(t)), names <= {name for name, _ in inspect.getmembers(t)})
+print(all(f"{name}(" in pydoc.plaintext.document(t) for name in names))
+"""
+
+
+def test_additions_are_listed_before_they_are_used():
+    """By dir(), inspect and help()."""
+    load("safetensors.torch")
+    printed = children.run(LISTED, *ADDITIONS["safetensors.torch"])
+    assert printed.split() == ["True", "True", "True"]
+
+
+@pytest.mark.parametrize("module", [name for name in SIGNATURES if name != "safetensors"])
+def test_type_hints(module):
+    """Programs that build parsers or forms from functions read their annotations."""
+    loaded = load(module)
+    for name in loaded.__all__ if hasattr(loaded, "__all__") else SIGNATURES[module]:
+        member = getattr(loaded, name)
+        if inspect.isfunction(member):
+            assert (
+                typing.get_type_hints(member).keys() >= inspect.signature(member).parameters.keys()
+            )
 
 
 @pytest.mark.parametrize("module", SIGNATURES)

@@ -1,0 +1,126 @@
+"""A user's script, which strict type checkers must accept: every public call, with every kind of
+argument that the documentation allows. `.ci/run types` checks it; nothing runs it."""
+
+import io
+import mmap
+import os
+import pathlib
+from typing import Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+from typing_extensions import assert_type
+
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
+from safetensors.torch import load_files, load_into, stream_files
+from safetensors.weights import WeightsError, detect_format, open_weights
+
+TEXT = "model.safetensors"
+PATHS: List[pathlib.Path] = [pathlib.Path(TEXT)]
+
+
+class Folder:
+    """Some object with a path."""
+
+    def __fspath__(self) -> bytes:
+        return b"folder"
+
+
+def opening(data: bytearray) -> None:
+    for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT), Folder()):
+        with safe_open(path, framework="pt") as file:
+            assert_type(file.keys(), List[str])
+    file = safe_open(TEXT, "np", backend="pread")
+    for device in ("cpu", 0, torch.device("cpu"), None):
+        safe_open(filename=TEXT, framework="pt", device=device)
+    assert_type(file.metadata(), Optional[Dict[str, str]])
+    assert_type(file.offset_keys(), List[str])
+    assert_type(len(file), int)
+    assert_type("a" in file, bool)
+    assert_type(list(file), List[str])
+    part = file.get_slice("a")
+    assert_type(part.get_shape(), List[int])
+    assert_type(part.get_dtype(), str)
+    print(part[0], part[1:2, ..., None], part[[0, 1]], part[np.int64(1)])
+    meta = file.get_tensor_meta("a")
+    assert_type(meta.data_offsets, Tuple[int, int])
+    with file.prefetch({"a": slice(0, 1), "b": None}, device=torch.device("cpu")) as loader:
+        print(loader.take("a"), list(loader), loader.names(), len(loader))
+    print(file.get_tensor("a"), file.get_tensors())
+    file.close()
+    for buffer in (b"", data, memoryview(data), mmap.mmap(-1, 10), np.zeros(9, np.uint8).data):
+        deserialize(buffer)
+        safetensors.torch.load(buffer)
+        safetensors.numpy.load(buffer)
+    assert_type(safetensors.io_config(threads=2)["threads"], int)
+    assert_type(safetensors.release_staging(), int)
+    assert_type(safetensors.__version__, str)
+
+
+def of_torch(model: torch.nn.Module) -> None:
+    tensors = {"a": torch.zeros(3)}
+    assert_type(safetensors.torch.save(tensors, {"k": "v"}), bytes)
+    for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT)):
+        safetensors.torch.save_file(tensors, path, metadata={"k": "v"}, fsync=True)
+        safetensors.torch.save_model(model, path)
+        safetensors.torch.load_model(model, path, strict=False)
+        for device in ("cpu", 0, torch.device("cpu"), None):
+            loaded = safetensors.torch.load_file(path, device=device, backend="auto")
+            assert_type(loaded, Dict[str, torch.Tensor])
+    safetensors.torch.save_file(model.state_dict(), TEXT)
+    safetensors.torch.load_model(model, TEXT, device=torch.device("cpu"))
+
+
+def progress(done: int, total: int) -> None:
+    print(done, total)
+
+
+def of_many_files(model: torch.nn.Module) -> None:
+    for files in (TEXT, b"folder", PATHS, [TEXT], (TEXT, b"other"), pathlib.Path(TEXT)):
+        assert_type(load_files(files), Dict[str, torch.Tensor])
+    for device in ("cuda:0", 0, torch.device("cpu"), None):
+        load_files(TEXT, device)
+        for name, tensor in stream_files(TEXT, device, budget_bytes=1 << 30):
+            print(name, tensor.shape)
+    load_files(TEXT, {"a": "cpu", "layers.*": 0, "*": torch.device("cpu")}, progress=progress)
+    load_files(TEXT, keys=["a"], backend="pread", budget_bytes=1 << 30)
+    load_files(TEXT, plan={"a": slice(0, 2), "b": (slice(None), 3), "c": None})
+    missing, unexpected = load_into(model.state_dict(), TEXT, strict=False, progress=print)
+    assert_type(missing, List[str])
+    assert_type(unexpected, List[str])
+    load_into(dict(model.named_parameters()), TEXT)
+    load_into(model, TEXT)
+
+
+def of_numpy() -> None:
+    arrays = {"a": np.zeros(3), "b": np.arange(3)}
+    assert_type(safetensors.numpy.save(arrays), bytes)
+    safetensors.numpy.save_file({"scalar": np.float32(1), "array": np.zeros(2)}, b"path")
+    safetensors.numpy.save_file(arrays, TEXT, {"k": "v"}, fsync=True)
+    loaded = safetensors.numpy.load_file(os.fsencode(TEXT), backend="pread")
+    print(loaded["a"].dtype)
+
+
+def of_specs(array: np.ndarray) -> None:
+    spec = TensorSpec(
+        dtype="float32", shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes
+    )
+    assert_type(serialize({"a": spec}, {"k": "v"}), bytes)
+    safetensors.serialize_file({"a": spec}, pathlib.Path(TEXT), fsync=True)
+    for name, entry in deserialize(io.BytesIO().getbuffer()):
+        assert_type(entry["data"], bytearray)
+        print(name, entry["shape"], entry["dtype"])
+
+
+def of_weights() -> None:
+    try:
+        print(detect_format(pathlib.Path(TEXT)))
+        with open_weights("model") as weights:
+            print(weights.config.dim, weights.format, list(weights))
+            tensor = weights["output.weight"]
+            print(tensor.shape, tensor.numpy(rows=slice(0, 8)), tensor.packed())
+    except (WeightsError, SafetensorError) as error:
+        print(error)
