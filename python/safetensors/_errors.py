@@ -15,3 +15,13 @@ def class_named(
     if isinstance(base, type) and issubclass(base, (IndexError, OSError, ValueError)):
         return make(base)
     return None
+
+
+def __getattr__(name: str) -> Type[OSError]:
+    """``_errors.FileNotFoundError``: Python's class, with ``filename`` and with official's text."""
+    base = getattr(builtins, name, None)
+    if isinstance(base, type) and issubclass(base, OSError):
+        from . import _core
+
+        return _core._os_error_class(base)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -410,6 +410,28 @@ def _check_dense(tensor: torch.Tensor, name: str) -> None:
         )
 
 
+def _check_data(tensor: torch.Tensor, name: str) -> None:
+    """Raises when a file cannot hold the tensor. The texts begin with those that reading its memory
+    would bring."""
+    if hasattr(tensor, "full_tensor"):  # DTensor, without importing torch.distributed
+        raise RuntimeError(
+            "Attempted to access the data pointer on an invalid python storage. Tensor "
+            f"`{name}` is a DTensor, of which this process holds a part. Save its "
+            "`.full_tensor()`, or save the parts with `torch.distributed.checkpoint`."
+        )
+    if tensor.device.type == "meta":
+        raise NotImplementedError(
+            f"Cannot copy out of meta tensor; no data! Tensor `{name}` is on the meta device. Load "
+            "its values before saving, or leave it out."
+        )
+    if tensor.dtype not in _SIZE:
+        advice = "`.dequantize()` or `.int_repr()`" if tensor.is_quantized else "`.to(...)`"
+        raise _core._error_class(KeyError)(
+            f"{tensor.dtype}: tensor `{name}` is of this type, which the file format does not "
+            f"have. Convert it with {advice}."
+        )
+
+
 def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
     """Raises when the tensors cannot be saved together."""
     if not isinstance(tensors, dict):
@@ -428,6 +450,8 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
             "support. You can make it a dense tensor before saving with `.to_dense()` but be aware "
             "this might make a much larger file than needed."
         )
+    for name, tensor in tensors.items():
+        _check_data(tensor, name)
     failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]
     if failing:
         # The spaces are part of the text that programs know.
@@ -449,7 +473,6 @@ def _flatten_as_ptr(
     specs = {}
     for name, tensor in tensors.items():
         _check_dense(tensor, name)
-        _SIZE[tensor.dtype]  # KeyError for a type that files do not have
         array, dense = _to_ndarray(tensor)
         keep_alive_buffer.append((array, dense))
         specs[name] = TensorSpec(

@@ -2,6 +2,8 @@
 #include <pybind11/gil_safe_call_once.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "define.hpp"
@@ -205,15 +207,23 @@ py::dict load_settings() {
   return settings;
 }
 
-py::dict io_config(std::optional<unsigned> threads, std::optional<std::size_t> chunk_bytes,
-                   std::optional<std::size_t> staging_bytes, std::optional<unsigned> streams,
-                   std::optional<unsigned> slots) {
+/// The argument; `before` of None.
+template <typename Number>
+Number setting(py::handle argument, const char* name, Number before) {
+  if (argument.is_none()) return before;
+  const std::uint64_t value = size_of(argument, name);
+  constexpr Number kMost = std::numeric_limits<Number>::max();  // more than any of them may be
+  return static_cast<Number>(std::min<std::uint64_t>(value, kMost));
+}
+
+py::dict io_config(py::handle threads, py::handle chunk_bytes, py::handle staging_bytes,
+                   py::handle streams, py::handle slots) {
   LoadConfig config = load_config();
-  config.threads = threads.value_or(config.threads);
-  config.chunk_nbytes = chunk_bytes.value_or(config.chunk_nbytes);
-  config.staging_nbytes = staging_bytes.value_or(config.staging_nbytes);
-  config.streams = streams.value_or(config.streams);
-  config.slots = slots.value_or(config.slots);
+  config.threads = setting(threads, "threads", config.threads);
+  config.chunk_nbytes = setting(chunk_bytes, "chunk_bytes", config.chunk_nbytes);
+  config.staging_nbytes = setting(staging_bytes, "staging_bytes", config.staging_nbytes);
+  config.streams = setting(streams, "streams", config.streams);
+  config.slots = setting(slots, "slots", config.slots);
   set_load_config(config);
   return load_settings();
 }

@@ -61,10 +61,10 @@ py::object SliceHandle::index_whole(py::handle index) const {
 py::object SliceHandle::read_selection(const Selection& selection) const {
   const ByteRuns runs = byte_runs(selection, info_->shape, info_->dtype);
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(runs.nbytes()));
-  {
+  naming(file_->file().path(), [&] {
     const GilRelease release;
     file_->file().read(*info_, runs, buffer->bytes(), python_interrupt());
-  }
+  });
   const std::span<std::byte> bytes = buffer->bytes();
   return file_->to_array(
       TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));

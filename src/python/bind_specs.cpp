@@ -44,14 +44,6 @@ Dtype dtype_of_word(std::string_view word) {
   raise_safetensor_error("Unknown dtype \"" + std::string(word) + "\". Supported dtypes: " + known);
 }
 
-std::uint64_t size_of(py::handle object) {
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
-  if (!number) throw py::error_already_set();
-  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
-  if (PyErr_Occurred() != nullptr) throw py::error_already_set();  // OverflowError
-  return value;
-}
-
 std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
   if (PyUnicode_Check(object.ptr())) {
     throw py::type_error("argument 'shape': Can't extract `str` to `Vec`");
@@ -59,16 +51,12 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
   if (PySequence_Check(object.ptr()) == 0) raise_wrong_type(object, "shape", "Sequence");
   std::vector<std::uint64_t> shape;
   for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) {
-    if (PyIndex_Check(item.ptr()) == 0) {
-      throw py::type_error("argument 'shape': '" + type_name(item) +
-                           "' object cannot be interpreted as an integer");
-    }
-    shape.push_back(size_of(item));
+    shape.push_back(size_of(item, "shape"));
   }
   if (packs_pairs && !shape.empty()) {
     if (shape.back() > UINT64_MAX / 2) {
-      PyErr_SetString(PyExc_OverflowError, "the last dimension of a packed shape is too large");
-      throw py::error_already_set();
+      raise_safetensor_error("F4 last-dim " + std::to_string(shape.back()) +
+                             " doubled to logical shape overflows usize");
     }
     shape.back() *= 2;
   }
@@ -80,8 +68,8 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
 TensorSpec::TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len)
     : dtype_(dtype_of_word(text_of(dtype, "dtype"))),
       shape_(shape_of(shape, dtype_ == Dtype::kF4)),
-      data_ptr_(size_of(data_ptr)),
-      data_len_(size_of(data_len)) {}
+      data_ptr_(size_of(data_ptr, "data_ptr")),
+      data_len_(size_of(data_len, "data_len")) {}
 
 TensorData TensorSpec::data(std::string_view tensor_name) const {
   return {.name = tensor_name,

@@ -5,7 +5,7 @@
 namespace safetensors::python {
 namespace {
 
-/// By base: an extension module has one such error.
+/// By name.
 py::dict& known_classes() {
   PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::dict> storage;
   return storage.call_once_and_store_result([] { return py::dict(); }).get_stored();
@@ -18,23 +18,36 @@ py::object os_error_class(int os_error) {
   return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())));
 }
 
+void add_os_error(const py::object& error, int os_error, const std::filesystem::path& path) {
+  error.attr("errno") = os_error;
+  error.attr("strerror") = py::module_::import("os").attr("strerror")(os_error);
+  if (!path.empty()) error.attr("filename") = to_object(path);
+}
+
 py::object combined_class(py::handle error, py::handle base, std::string_view prefix,
                           const char* module) {
   py::dict& classes = known_classes();
-  if (PyObject* const found = PyDict_GetItemWithError(classes.ptr(), base.ptr())) {
+  const py::str name = py::str(std::string(prefix)) + py::str(base.attr("__name__"));
+  if (PyObject* const found = PyDict_GetItemWithError(classes.ptr(), name.ptr())) {
     return py::reinterpret_borrow<py::object>(found);
   }
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-  const auto base_name = py::cast<std::string>(base.attr("__name__"));
   py::dict body;
   body["__module__"] = module;
-  body["__doc__"] = "A " + std::string(prefix) + "Error that is a " + base_name + " too.";
+  body["__doc__"] =
+      error ? py::str("A {}Error that is a {} too.").format(prefix, base.attr("__name__"))
+            : base.attr("__doc__");
+  // KeyError would show its text in quotes, an OSError another text.
+  body["__str__"] = py::handle(PyExc_Exception).attr("__str__");
   if (PyObject_IsSubclass(base.ptr(), PyExc_OSError) == 1) {
-    body["errno"] = py::none();  // then an instance's lies where pickle takes it along
+    // Then an instance's own lie where pickle takes them along.
+    for (const char* const field : {"errno", "strerror", "filename"}) body[field] = py::none();
   }
-  py::object made = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&PyType_Type))(
-      std::string(prefix) + base_name, py::make_tuple(error, base), body);
-  PyObject* const kept = PyDict_SetDefault(classes.ptr(), base.ptr(), made.ptr());
+  py::tuple bases = py::make_tuple(base);
+  if (error) bases = py::make_tuple(error, base);
+  const py::object made = py::reinterpret_borrow<py::object>(
+      reinterpret_cast<PyObject*>(&PyType_Type))(name, bases, body);
+  PyObject* const kept = PyDict_SetDefault(classes.ptr(), name.ptr(), made.ptr());
   if (kept == nullptr) throw py::error_already_set();
   return py::reinterpret_borrow<py::object>(kept);
 }

@@ -18,33 +18,43 @@ py::object class_of_both(py::handle base) {
   return combined_class(error_class, base, "Safetensor", "safetensors");
 }
 
-void set_error(py::handle type, std::string_view message, int os_error) {
+/// OSError, or a class of Python's derived from it, with upstream's text.
+py::object told_class(py::handle base) {
+  return combined_class({}, base, "", "safetensors._errors");
+}
+
+void set_error(py::handle type, std::string_view message, int os_error = 0,
+               const std::filesystem::path& path = {}) {
   const py::object error = type(to_str(message));
-  // Only the number: strerror or filename would change str().
-  if (os_error != 0) error.attr("errno") = os_error;
+  if (os_error != 0) add_os_error(error, os_error, path);
   PyErr_SetObject(type.ptr(), error.ptr());
 }
 
-void set_error(const Error& error) {
+void set_error(const Error& error, const std::filesystem::path& path = {}) {
   switch (error.code()) {
     case ErrorCode::kIo:
-      set_error(os_error_class(error.os_error()), error.what(), error.os_error());
+      set_error(told_class(os_error_class(error.os_error())), error.what(), error.os_error(), path);
       return;
     case ErrorCode::kNotRegularFile:
-      set_error(class_of_both(PyExc_OSError), error.what(), ENODEV);
+      if (error.os_error() != 0) {
+        set_error(told_class(os_error_class(error.os_error())), error.what(), error.os_error(),
+                  path);
+      } else {
+        set_error(class_of_both(PyExc_OSError), error.what(), ENODEV, path);
+      }
       return;
     case ErrorCode::kOutOfMemory:
-      set_error(PyExc_MemoryError, error.what(), 0);
+      set_error(PyExc_MemoryError, error.what());
       return;
     case ErrorCode::kIndexOutOfBounds:
     case ErrorCode::kTooManyIndices:
-      set_error(class_of_both(PyExc_IndexError), error.what(), 0);
+      set_error(class_of_both(PyExc_IndexError), error.what());
       return;
     case ErrorCode::kInvalidSlice:
-      set_error(class_of_both(PyExc_ValueError), error.what(), 0);
+      set_error(class_of_both(PyExc_ValueError), error.what());
       return;
     default:
-      set_error(error_class, error.what(), 0);
+      set_error(error_class, error.what());
   }
 }
 
@@ -60,14 +70,23 @@ void translate(std::exception_ptr thrown) {
 }  // namespace
 
 void raise_safetensor_error(std::string_view message) {
-  set_error(error_class, message, 0);
+  set_error(error_class, message);
   throw py::error_already_set();
 }
 
-void raise_both(PyObject* base, std::string_view message, int os_error) {
-  const py::object type =
-      os_error != 0 ? os_error_class(os_error) : py::reinterpret_borrow<py::object>(base);
-  set_error(class_of_both(type), message, os_error);
+void raise_both(PyObject* base, std::string_view message) {
+  set_error(class_of_both(base), message);
+  throw py::error_already_set();
+}
+
+void raise_at(const Error& error, const std::filesystem::path& path) {
+  set_error(error, path);
+  throw py::error_already_set();
+}
+
+void raise_unsaved(const Error& error, const std::filesystem::path& path) {
+  if (error.os_error() == 0) raise_at(error, path);
+  set_error(class_of_both(os_error_class(error.os_error())), error.what(), error.os_error(), path);
   throw py::error_already_set();
 }
 
@@ -82,6 +101,8 @@ void register_errors(py::module_& module) {
 void register_error_class(py::module_& module) {
   define(
       module, "_error_class", [](py::handle base) { return class_of_both(base); }, py::arg("base"));
+  define(
+      module, "_os_error_class", [](py::handle base) { return told_class(base); }, py::arg("base"));
 }
 
 }  // namespace safetensors::python

@@ -10,7 +10,7 @@ namespace safetensors::python {
 
 /// Raises `message` as SafetensorError and as `base` at once: upstream raises the one, Python's
 /// own rules and other frameworks the other, and programs catch either.
-[[noreturn]] void raise_both(PyObject* base, std::string_view message, int os_error = 0);
+[[noreturn]] void raise_both(PyObject* base, std::string_view message);
 
 /// Raises an error with the path as the filename of the OSError that it is.
 [[noreturn]] void raise_at(const Error& error, const std::filesystem::path& path);
@@ -45,12 +45,11 @@ PyObject* guarded(const Make& make) {
 
 /// Runs `save`, which writes the file at `path`.
 template <typename Save>
-auto saving(const Save& save) {
+auto saving(const std::filesystem::path& path, const Save& save) {
   try {
     return save();
   } catch (const Error& error) {
-    if (error.os_error() == 0) throw;
-    raise_both(PyExc_OSError, error.what(), error.os_error());
+    raise_unsaved(error, path);
   }
 }
 

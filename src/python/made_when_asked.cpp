@@ -17,7 +17,7 @@ constexpr std::array kLoadNames = {
     "PrefetchLoader", "io_config",        "release_staging",  "TensorStream", "_load_groups",
     "_read_request",  "_use_cuda_driver", "_has_cuda_driver", "_open_shard",  "_read_index",
 };
-constexpr std::array kErrorNames = {"_error_class"};
+constexpr std::array kErrorNames = {"_error_class", "_os_error_class"};
 
 py::module_ own_module() { return py::module_::import("safetensors._core"); }
 

@@ -19,16 +19,21 @@ constexpr std::uint64_t kReleaseFrom = std::uint64_t{64} << 10;
 }
 
 /// The index in "cuda:1"; 0 when none is said. Upstream's errors for the rest.
-std::uint64_t device_index(std::string_view text) {
+std::uint64_t device_index(py::handle object, std::string_view device) {
+  const std::size_t colon = device.find(':');
+  if (colon == std::string_view::npos) return 0;
+  std::string_view text = device.substr(colon + 1);
+  if (text.find(':') != std::string_view::npos) fail_device(object);
+  const auto refuse = [&](const char* why) {
+    throw py::value_error(std::string(why) + ": device " + std::string(device));
+  };
   std::uint64_t index = 0;
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (text.empty()) throw py::value_error("cannot parse integer from empty string");
-  if (error == std::errc::result_out_of_range) {
-    throw py::value_error("number too large to fit in target type");
-  }
+  if (text.empty()) refuse("cannot parse integer from empty string");
+  if (error == std::errc::result_out_of_range) refuse("number too large to fit in target type");
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw py::value_error("invalid digit found in string");
+    refuse("invalid digit found in string");
   }
   return index;
 }
@@ -52,15 +57,14 @@ Device paddle_device(const Device& device) {
 Device device_of_text(py::handle object, std::string_view text) {
   if (text == "cpu" || text == "cpu:0") return {};
   if (text == "meta") return {Device::Kind::kMeta, "meta", py::str("meta")};
-  if (text == "mps" || text == "mps:0") return other_device("mps");
-  if (text.starts_with("mps:")) fail_device(object, ": only mps or mps:0 is supported");
-  const std::size_t colon = text.find(':');
-  const std::string_view kind = text.substr(0, colon);
+  const std::string_view kind = text.substr(0, text.find(':'));
+  if (kind == "mps") {
+    if (device_index(object, text) != 0) fail_device(object, ": only mps or mps:0 is supported");
+    return other_device("mps");
+  }
   for (const char* const known : {"cuda", "npu", "hpu", "xpu", "xla", "mlu", "musa"}) {
     if (kind != known) continue;
-    const std::uint64_t index =
-        colon == std::string_view::npos ? 0 : device_index(text.substr(colon + 1));
-    return other_device(std::string(kind) + ":" + std::to_string(index));
+    return other_device(std::string(kind) + ":" + std::to_string(device_index(object, text)));
   }
   fail_device(object);
 }
@@ -160,15 +164,19 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
 }
 
 TensorView OpenFile::view(const TensorInfo& info) const {
-  if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
-  const GilRelease release;
-  return file_.get_tensor(info, python_interrupt());
+  return naming(file_.path(), [&] {
+    if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
+    const GilRelease release;
+    return file_.get_tensor(info, python_interrupt());
+  });
 }
 
 std::vector<TensorView> OpenFile::views() const {
   if (is_mapped()) return file_.get_tensors();
-  const GilRelease release;
-  return file_.get_tensors(python_interrupt());
+  return naming(file_.path(), [&] {
+    const GilRelease release;
+    return file_.get_tensors(python_interrupt());
+  });
 }
 
 py::object OpenFile::to_array(const TensorView& view) const {

@@ -88,6 +88,39 @@ std::filesystem::path path_of(py::handle object, const char* argument) {
   return native;
 }
 
+py::object to_object(const std::filesystem::path& path) {
+#if defined(_WIN32)
+  const std::wstring& native = path.native();
+  auto object = py::reinterpret_steal<py::object>(
+      PyUnicode_FromWideChar(native.data(), static_cast<Py_ssize_t>(native.size())));
+#else
+  const std::string& native = path.native();
+  auto object = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeFSDefaultAndSize(native.data(), static_cast<Py_ssize_t>(native.size())));
+#endif
+  if (!object) throw py::error_already_set();
+  return object;
+}
+
+std::uint64_t size_of(py::handle object, const char* argument) {
+  if (PyIndex_Check(object.ptr()) == 0) {
+    throw py::type_error(std::string("argument '") + argument + "': '" + type_name(object) +
+                         "' object cannot be interpreted as an integer");
+  }
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
+  if (!number) throw py::error_already_set();
+  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    const bool is_negative = number < py::int_(0);
+    PyErr_Format(PyExc_OverflowError, "%s: argument '%s'",
+                 is_negative ? "can't convert negative int to unsigned" : "int too big to convert",
+                 argument);
+    throw py::error_already_set();
+  }
+  return value;
+}
+
 py::str to_str(std::string_view text) {
   auto object = py::reinterpret_steal<py::str>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));

@@ -50,6 +50,12 @@ class GcPause {
 /// Of a str, bytes or os.PathLike. Raises TypeError, naming `argument`, when it is none of these.
 [[nodiscard]] std::filesystem::path path_of(py::handle object, const char* argument);
 
+/// As Python's own functions tell paths: a str.
+[[nodiscard]] py::object to_object(const std::filesystem::path& path);
+
+/// A size. Raises TypeError or OverflowError, naming `argument`, when it is none.
+[[nodiscard]] std::uint64_t size_of(py::handle object, const char* argument);
+
 /// Text of the core as a Python string: UTF-8, but for file names that are not.
 [[nodiscard]] py::str to_str(std::string_view text);
 

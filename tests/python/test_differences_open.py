@@ -249,7 +249,7 @@ def os_error(path, kind, number):
         with pytest.raises(kind) as caught:
             safe_open(path, "np", backend=backend)
         assert caught.value.errno == number
-        assert caught.value.filename is None, "that would change str()"
+        assert caught.value.filename == os.fspath(path)
         assert os.fspath(path) in str(caught.value)
         found.append(str(caught.value))
     assert found[0] == found[1]

@@ -36,7 +36,7 @@ class File:
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = os.fspath(path)
-        self._file = open(self.path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+        self._file = open_input(self.path)
         try:
             # "np" asks for NumPy with the first array only, and there is none here.
             with _safe_open_handle(self._file, "np", backend="pread") as handle:
