@@ -12,7 +12,7 @@ def class_named(
     pickle looks classes up so, when an error goes from one process to another.
     """
     base = getattr(builtins, name.removeprefix(prefix), None)
-    if isinstance(base, type) and issubclass(base, (IndexError, OSError, ValueError)):
+    if isinstance(base, type) and issubclass(base, (IndexError, KeyError, OSError, ValueError)):
         return make(base)
     return None
 

@@ -106,11 +106,48 @@ py::object load_one(const std::shared_ptr<const OpenFile>& open_file, const Tens
   return std::move(request.tensor);
 }
 
-py::object get_tensor(const Handle& handle, py::handle name) {
-  const auto open_file = handle.file();
-  const TensorInfo& info = open_file->file().at(text_of(name, "name"));
+py::object get_tensor_of(const std::shared_ptr<const OpenFile>& open_file, const TensorInfo& info) {
   if (open_file->device().kind == Device::Kind::kCuda) return load_one(open_file, info);
   return open_file->hand_out(info);
+}
+
+py::object get_tensor(const Handle& handle, py::handle name) {
+  const auto open_file = handle.file();
+  return get_tensor_of(open_file, open_file->file().at(text_of(name, "name")));
+}
+
+/// `f[name]`: Python's rules for mappings ask for a KeyError where there is none.
+py::object get_item(const Handle& handle, py::handle name) {
+  const auto open_file = handle.file();
+  const auto found = [&]() -> const TensorInfo& {
+    try {
+      return open_file->file().at(text_of(name, "name"));
+    } catch (const Error& error) {
+      raise_both(PyExc_KeyError, error.what());
+    }
+  };
+  return get_tensor_of(open_file, found());
+}
+
+const Handle& handle_of(py::handle self) {
+  if (!py::isinstance<Handle>(self)) raise_wrong_type(self, "self", "safe_open");
+  return py::cast<const Handle&>(self);
+}
+
+/// Python's own `map`, which makes each tensor when it is asked for.
+py::object values(py::handle self) {
+  const py::list names = keys(handle_of(self));
+  return py::handle(reinterpret_cast<PyObject*>(&PyMap_Type))(self.attr("get_tensor"), names);
+}
+
+py::object items(py::handle self) {
+  const py::list names = keys(handle_of(self));
+  return py::handle(reinterpret_cast<PyObject*>(&PyZip_Type))(names, values(self));
+}
+
+py::str describe(py::handle self) {
+  const auto type = py::cast<std::string>(py::type::handle_of(self).attr("__name__"));
+  return to_str("<" + type + " " + handle_of(self).describe() + ">");
 }
 
 void add_to(py::dict& dict, std::string_view name, py::handle tensor) {
@@ -236,6 +273,17 @@ void bind_methods(Class<Handle>& cls) {
       .method("get_tensors", &get_tensors,
               "get_tensors(self, /)\n--\n\n"
               "All tensors: a dict by name, in the order of their bytes in the file.")
+      .method("values", &values,
+              "values(self, /)\n--\n\n"
+              "An iterator of all tensors, in the order of keys(); each is made when asked for.")
+      .method("items", &items,
+              "items(self, /)\n--\n\n"
+              "An iterator of (name, tensor), in the order of keys(); each tensor is made when\n"
+              "asked for.")
+      .method("__getitem__", &get_item, py::arg("name"),
+              "__getitem__(self, name, /)\n--\n\n"
+              "get_tensor(name). Raises an error that is SafetensorError and KeyError.")
+      .method("__repr__", &describe)
       .method(
           "get_slice",
           [](const Handle& handle, py::handle name) {

@@ -217,9 +217,25 @@ std::shared_ptr<const OpenFile> Handle::file() const {
   return file;
 }
 
+std::string Handle::describe() const {
+  std::shared_ptr<const OpenFile> file;
+  std::filesystem::path path;
+  {
+    const std::lock_guard lock(mutex_);
+    file = file_;
+    path = path_;
+  }
+  const std::filesystem::path& shown = file ? file->file().path() : path;
+  const std::string text = "path=" + py::cast<std::string>(py::repr(to_object(shown)));
+  if (!file) return text + " closed";
+  return text + " framework='" + name(file->framework()) +
+         "' tensors=" + std::to_string(file->file().header().size());
+}
+
 void Handle::close() {
   std::shared_ptr<const OpenFile> dropped;  // destroyed after the lock is gone
   const std::lock_guard lock(mutex_);
+  if (file_) path_ = file_->file().path();
   dropped.swap(file_);
 }
 

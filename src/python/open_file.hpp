@@ -65,10 +65,13 @@ class Handle {
   /// Raises SafetensorError once closed.
   [[nodiscard]] std::shared_ptr<const OpenFile> file() const;
   void close();
+  /// Its path, framework and number of tensors; or path, and that it is closed.
+  [[nodiscard]] std::string describe() const;
 
  private:
-  mutable std::mutex mutex_;  // held for a pointer copy only
+  mutable std::mutex mutex_;  // held for a copy only
   std::shared_ptr<const OpenFile> file_;
+  std::filesystem::path path_;  // once closed
 };
 
 }  // namespace safetensors::python

@@ -140,6 +140,9 @@ HANDLE_ADDITIONS = [
     "__len__",
     "__iter__",
     "__bool__",
+    "__getitem__",
+    "items",
+    "values",
 ]
 CALLABLES = [(module, name) for module, names in SIGNATURES.items() for name in names]
 
