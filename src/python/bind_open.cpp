@@ -240,6 +240,10 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
                                           budget_bytes);
 }
 
+py::object get_slice(const Handle& handle, py::handle name) {
+  return new_slice(handle.file(), text_of(name, "name"));
+}
+
 TensorMeta get_tensor_meta(const Handle& handle, py::handle name) {
   need_slice();
   const auto open_file = handle.file();
@@ -263,9 +267,9 @@ void bind_methods(Class<Handle>& cls) {
       .method("metadata", &metadata,
               "metadata(self, /)\n--\n\n"
               "The header's metadata: a new dict of str to str, or None when it has none.")
-      .method(
-          "get_tensor", &get_tensor, py::arg("name"),
-          "get_tensor(self, /, name)\n--\n\n"
+      .quick_method<&get_tensor>(
+          "get_tensor", "name",
+          "get_tensor($self, /, name)\n--\n\n"
           "One tensor, on the device the file was opened for.\n\n"
           "By the mmap backend a CPU tensor is a view of the file's pages: nothing is read until\n"
           "it is used, writing to it does not change the file, and it stays valid after the\n"
@@ -284,14 +288,9 @@ void bind_methods(Class<Handle>& cls) {
               "__getitem__(self, name, /)\n--\n\n"
               "get_tensor(name). Raises an error that is SafetensorError and KeyError.")
       .method("__repr__", &describe)
-      .method(
-          "get_slice",
-          [](const Handle& handle, py::handle name) {
-            need_slice();
-            return SliceHandle(handle.file(), text_of(name, "name"));
-          },
-          py::arg("name"),
-          "get_slice(self, /, name)\n--\n\n"
+      .quick_method<&get_slice>(
+          "get_slice", "name",
+          "get_slice($self, /, name)\n--\n\n"
           "One tensor to take parts of by indexing, which reads those parts only:\n\n"
           "    rows = f.get_slice(\"embedding\")[100:200]")
       .method("get_tensor_meta", &get_tensor_meta, py::arg("name"),

@@ -1,4 +1,8 @@
 // PySafeSlice and TensorMeta.
+#include <pybind11/gil_safe_call_once.h>
+
+#include <memory>
+
 #include "define.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
@@ -102,36 +106,135 @@ py::object SliceHandle::get_item(py::handle index) const {
   return file_->finish(reverse_axes(read_selection(selection), basic->reversed), info_->dtype);
 }
 
-void register_slice(py::module_& module) {
-  Class<SliceHandle>(module, "PySafeSlice", py::is_final(),
-                     "One tensor of a file, to take parts of: slice[10:20], slice[:, 3].\n\n"
-                     "Made by safe_open.get_slice. Stays valid after the file is closed.")
-      .method(
-          "get_shape", [](const SliceHandle& slice) { return to_list(slice.info().shape); },
-          "get_shape(self, /)\n--\n\nThe tensor's shape: a list of int.")
-      .method(
-          "get_dtype",
-          [](const SliceHandle& slice) { return to_unicode(name(slice.info().dtype)); },
-          "get_dtype(self, /)\n--\n\nThe tensor's type as the file has it: \"F32\", \"BF16\".")
-      .method("__getitem__", &SliceHandle::get_item, py::arg("index"),
-              "__getitem__(self, index, /)\n--\n\n"
-              "The elements that NumPy's or torch's indexing would take, as a tensor.\n"
-              "By the pread backend only their bytes are read (gaps up to 64 KiB with them).")
-      .attr("__module__") = "safetensors";
+namespace {
 
-  Class<TensorMeta>(module, "TensorMeta", py::is_final(),
-                    "What a file's header says of one tensor.")
+/// PySafeSlice. By hand: programs make one for each tensor of a file, and pybind11 takes three
+/// times as long for it.
+struct SliceObject {
+  PyObject_HEAD SliceHandle slice;
+};
+
+const SliceHandle& slice_of(PyObject* self) {
+  return reinterpret_cast<const SliceObject*>(self)->slice;
+}
+
+void free_slice(PyObject* self) {
+  PyTypeObject* const type = Py_TYPE(self);
+  std::destroy_at(&reinterpret_cast<SliceObject*>(self)->slice);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* shape_of(PyObject* self, void*) {
+  return guarded([&] { return to_list(slice_of(self).info().shape); });
+}
+PyObject* dtype_of(PyObject* self, void*) {
+  return guarded([&] { return to_str(slice_of(self).info().dtype); });
+}
+PyObject* get_shape(PyObject* self, PyObject*) { return shape_of(self, nullptr); }
+PyObject* get_dtype(PyObject* self, PyObject*) { return dtype_of(self, nullptr); }
+
+PyObject* get_item(PyObject* self, PyObject* index) {
+  return guarded([&] { return slice_of(self).get_item(index); });
+}
+
+PyObject* describe(PyObject* self) {
+  return guarded([&] {
+    const TensorInfo& info = slice_of(self).info();
+    return py::str("<PySafeSlice name={!r} dtype={!r} shape={!r}>")
+        .format(to_unicode(info.name), to_str(info.dtype), to_list(info.shape));
+  });
+}
+
+/// A slice is of this process: its file is open here.
+PyObject* refuse_pickle(PyObject* self, PyObject*) {
+  PyErr_Format(PyExc_TypeError, "cannot pickle '%s' object", Py_TYPE(self)->tp_name);
+  return nullptr;
+}
+
+PyMethodDef slice_methods[] = {
+    {"get_shape", &get_shape, METH_NOARGS,
+     "get_shape($self, /)\n--\n\nThe tensor's shape: a list of int."},
+    {"get_dtype", &get_dtype, METH_NOARGS,
+     "get_dtype($self, /)\n--\n\nThe tensor's type as the file has it: \"F32\", \"BF16\"."},
+    {"__reduce__", &refuse_pickle, METH_NOARGS, nullptr},
+    {}};
+
+PyGetSetDef slice_properties[] = {
+    {"shape", &shape_of, nullptr, "What get_shape() returns.", nullptr},
+    {"dtype", &dtype_of, nullptr, "What get_dtype() returns.", nullptr},
+    {}};
+
+template <typename Value>
+PyType_Slot slot(int id, Value* value) {
+  return {id, reinterpret_cast<void*>(value)};
+}
+
+py::object make_slice_type() {
+  PyType_Slot slots[] = {
+      slot(Py_tp_dealloc, &free_slice),
+      slot(Py_tp_repr, &describe),
+      slot(Py_mp_subscript, &get_item),
+      slot(Py_tp_methods, slice_methods),
+      slot(Py_tp_getset, slice_properties),
+      slot(Py_tp_doc, const_cast<char*>(
+                          "One tensor of a file, to take parts of: slice[10:20], slice[:, 3].\n\n"
+                          "Made by safe_open.get_slice. Stays valid after the file is closed.\n"
+                          "An index takes the elements that NumPy's or torch's would. By the\n"
+                          "pread backend only their bytes are read (gaps up to 64 KiB with\n"
+                          "them).")),
+      {}};
+  PyType_Spec spec = {"safetensors.PySafeSlice", sizeof(SliceObject), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  auto type = py::reinterpret_steal<py::object>(PyType_FromSpec(&spec));
+  if (!type) throw py::error_already_set();
+  return type;
+}
+
+PyTypeObject* slice_type() {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::object> storage;
+  const py::object& type = storage.call_once_and_store_result(&make_slice_type).get_stored();
+  return reinterpret_cast<PyTypeObject*>(type.ptr());
+}
+
+py::tuple make_dtype_names() {
+  py::tuple names(kDtypeCount);
+  for (const Dtype dtype : all_dtypes()) {
+    names[static_cast<std::size_t>(dtype)] = py::str(std::string(name(dtype)));
+  }
+  return names;
+}
+
+}  // namespace
+
+py::object to_str(Dtype dtype) {
+  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::tuple> storage;
+  const py::tuple& names = storage.call_once_and_store_result(&make_dtype_names).get_stored();
+  return py::reinterpret_borrow<py::object>(
+      PyTuple_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(dtype)));
+}
+
+py::object new_slice(std::shared_ptr<const OpenFile> file, std::string_view name) {
+  SliceHandle slice(std::move(file), name);
+  PyTypeObject* const type = slice_type();
+  auto object = py::reinterpret_steal<py::object>(type->tp_alloc(type, 0));
+  if (!object) throw py::error_already_set();
+  std::construct_at(&reinterpret_cast<SliceObject*>(object.ptr())->slice, std::move(slice));
+  return object;
+}
+
+void register_slice(py::module_& module) {
+  module.add_object("PySafeSlice", reinterpret_cast<PyObject*>(slice_type()), true);
+  Class<TensorMeta>(module, "TensorMeta", "What a file's header says of one tensor.")
       .method("__repr__",
               [](const TensorMeta& meta) {
                 return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
-                    .format(to_unicode(meta.dtype()), meta.shape(), meta.data_offsets());
+                    .format(meta.dtype(), meta.shape(), meta.data_offsets());
               })
-      .def_property_readonly(
-          "dtype", [](const TensorMeta& meta) { return to_unicode(meta.dtype()); },
-          "The type as the file has it: \"F32\", \"BF16\".")
-      .def_property_readonly("shape", &TensorMeta::shape, "A list of int.")
-      .def_property_readonly("data_offsets", &TensorMeta::data_offsets,
-                             "(begin, end) of the bytes, counted from the start of the data.")
+      .property("dtype", &TensorMeta::dtype, "The type as the file has it: \"F32\", \"BF16\".")
+      .property("shape", &TensorMeta::shape, "A list of int.")
+      .property("data_offsets", &TensorMeta::data_offsets,
+                "(begin, end) of the bytes, counted from the start of the data.")
       .attr("__module__") = "safetensors";
 }
 

@@ -48,6 +48,25 @@ Function by_reference(Function function) {
   return function;
 }
 
+/// See Class::quick_method. Both are set once, while the class is made, and never freed.
+template <typename Type, auto Function>
+struct QuickMethod {
+  static inline PyObject* general = nullptr;
+  static inline PyMethodDef definition{};
+
+  static PyObject* call(PyObject* self, PyObject* const* args, Py_ssize_t count,
+                        PyObject* keywords) {
+    if (count == 1 && keywords == nullptr) {
+      return guarded([&] { return Function(py::cast<const Type&>(py::handle(self)), args[0]); });
+    }
+    const Py_ssize_t all = count + (keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
+    std::vector<PyObject*> with_self = {self};
+    with_self.insert(with_self.end(), args, args + all);
+    return PyObject_Vectorcall(general, with_self.data(), static_cast<std::size_t>(count) + 1,
+                               keywords);
+  }
+};
+
 /// py::class_ with such methods; they come first, before what else pybind11 defines.
 template <typename Type, typename... Options>
 class Class : public py::class_<Type, Options...> {
@@ -63,6 +82,25 @@ class Class : public py::class_<Type, Options...> {
   template <typename Function, typename... Extra>
   Class& method(const char* name, Function function, const Extra&... extra) {
     return add(name, by_reference(function), extra...);
+  }
+
+  /// A method of one argument, which is called often. `Function` takes (const Type&, py::handle).
+  ///
+  /// Given by position, the argument goes to it past pybind11, which takes four times as long. The
+  /// general function remains for all other calls.
+  template <auto Function>
+  Class& quick_method(const char* name, const char* argument, const char* doc) {
+    using Quick = QuickMethod<Type, Function>;
+    Quick::general = py::object(add(name, Function, py::arg(argument)).attr(name)).release().ptr();
+    Quick::definition = {name,
+                         reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Quick::call)),
+                         METH_FASTCALL | METH_KEYWORDS, doc};
+    auto* const made_type = reinterpret_cast<PyTypeObject*>(this->ptr());
+    const auto made =
+        py::reinterpret_steal<py::object>(PyDescr_NewMethod(made_type, &Quick::definition));
+    if (!made) throw py::error_already_set();
+    this->attr(name) = made;
+    return *this;
   }
 
   /// The method hands out the very object.

@@ -28,6 +28,12 @@ class SliceHandle {
   std::shared_ptr<const OpenFile> file_;
 };
 
+/// A PySafeSlice. Raises SafetensorError when the file has no such tensor.
+[[nodiscard]] py::object new_slice(std::shared_ptr<const OpenFile> file, std::string_view name);
+
+/// The name of a type, as "F32": a str that all share.
+[[nodiscard]] py::object to_str(Dtype dtype);
+
 /// TensorMeta: a copy of what the header says of one tensor.
 class TensorMeta {
  public:
@@ -37,7 +43,7 @@ class TensorMeta {
         begin_(info.begin),
         end_(info.end) {}
 
-  [[nodiscard]] std::string_view dtype() const noexcept { return name(dtype_); }
+  [[nodiscard]] py::object dtype() const { return to_str(dtype_); }
   [[nodiscard]] py::list shape() const { return to_list(shape_); }
   [[nodiscard]] py::tuple data_offsets() const {
     return py::make_tuple(to_int(begin_), to_int(end_));

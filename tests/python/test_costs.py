@@ -50,6 +50,11 @@ COUNTED = """
     tell("--dump=open")
     file.keys()
     tell("--dump=keys")
+    for name in names:
+        part = file.get_slice(name)
+        part.get_shape()
+        part.get_dtype()
+    tell("--dump=slice")
     tell("--instr=off")
 """
 
@@ -59,6 +64,8 @@ INSTRUCTIONS = {"np": 6000, "pt": 11_000}
 ALLOCATIONS = {"np": 4, "pt": 12}
 INSTRUCTIONS_OPEN = 2500
 INSTRUCTIONS_KEYS = 1000
+# 3,200 for a slice that is asked for shape and type, Python's own included.
+INSTRUCTIONS_SLICE = 5500
 # Measured for an import of safetensors: 1,900,000.
 INSTRUCTIONS_IMPORT = 3_800_000
 
@@ -99,15 +106,19 @@ def test_instructions_and_allocations(many, tmp_path, framework):
     if "unhandled instruction" in done.stderr:
         pytest.skip("valgrind does not know this processor")
     assert done.returncode == 0, done.stderr
-    imported, *others = (parse_dump(pathlib.Path(f"{out}.{part}")) for part in (1, 2, 3, 4))
-    per_get, per_open, per_name = ([count / MANY for count in counts] for counts in others)
+    imported, *others = (parse_dump(pathlib.Path(f"{out}.{part}")) for part in (1, 2, 3, 4, 5))
+    per_get, per_open, per_name, per_slice = (
+        [count / MANY for count in counts] for counts in others
+    )
     print(f"{framework}: get {per_get}, open {per_open} (instructions, allocations)")
-    print(f"keys {per_name}, import {imported}")
+    print(f"keys {per_name}, slice {per_slice}, import {imported}")
     assert 100_000 < imported[0] < INSTRUCTIONS_IMPORT
     assert 100 < per_get[0] < INSTRUCTIONS[framework]
     assert per_get[1] < ALLOCATIONS[framework]
     assert 100 < per_open[0] < INSTRUCTIONS_OPEN
     assert 100 < per_name[0] < INSTRUCTIONS_KEYS
+    assert 100 < per_slice[0] < INSTRUCTIONS_SLICE
+    assert per_slice[1] < 0.5  # Python's own allocator serves them
     # The index and the names lie in a few blocks, not in one for each tensor.
     assert per_open[1] < 0.5
 
