@@ -34,7 +34,7 @@ void save_file(std::span<const TensorData> tensors, const std::filesystem::path&
     content.pieces.reserve(tensors.size() + 1);
     content.pieces.push_back(prologue_of(plan));
     for (const std::size_t i : plan.order) content.pieces.push_back(tensors[i].bytes);
-    io::write_file(path, content, {options.fsync, options.interrupt});
+    io::write_file(path, content, {options.fsync, options.interrupt, options.progress});
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <ranges>
@@ -67,6 +68,11 @@ struct SaveOptions {
   /// Flush the file, and the folder's entry for it, to the disk before returning.
   bool fsync = false;
   Interrupt interrupt = {};
+  /// Called now and then, on the thread that called, with the bytes that are written and those of
+  /// the whole file. In the last call they are equal; the file does not have its name yet. To stop
+  /// the save, throw: it is undone, and the exception passes through. Where the file cannot be
+  /// renamed and is written in place after all, `done` starts from 0 again.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
 /// Writes a file: whole or not at all. A temporary file in the same folder takes the data and is

@@ -142,6 +142,7 @@ def serialize_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
+    progress: Optional[Progress] = None,
 ) -> None: ...
 def io_config(
     *,
@@ -154,7 +155,7 @@ def io_config(
 def release_staging() -> int: ...
 def _load_groups(
     groups: Sequence[Tuple[_Device, Sequence[Tuple[safe_open, str, Any, Any]]]],
-    progress: Optional[Callable[[int, int], object]] = None,
+    progress: Optional[Progress] = None,
 ) -> List[List[Any]]: ...
 def _read_request(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -> None: ...
 def _open_shard(filename: _Path, backend: str) -> safe_open: ...
@@ -166,7 +167,11 @@ def _load_torch(data: Buffer, types: Dict[str, Any]) -> Dict[str, Any]: ...
 def _load_numpy(data: Buffer) -> Dict[str, Any]: ...
 def _save_torch(tensors: Dict[str, Any], metadata: Optional[Dict[str, str]]) -> Optional[bytes]: ...
 def _save_torch_file(
-    tensors: Dict[str, Any], filename: _Path, metadata: Optional[Dict[str, str]], fsync: bool
+    tensors: Dict[str, Any],
+    filename: _Path,
+    metadata: Optional[Dict[str, str]],
+    fsync: bool,
+    progress: Optional[Progress],
 ) -> bool: ...
 def _save_numpy(
     arrays: Dict[str, Any],
@@ -179,5 +184,6 @@ def _save_numpy_file(
     filename: _Path,
     metadata: Optional[Dict[str, str]],
     fsync: bool,
+    progress: Optional[Progress],
 ) -> None: ...
 def _use_torch_exchange(use: bool) -> None: ...

@@ -67,8 +67,9 @@ def load_files(
         keys: the names of the tensors to load; None: all.
         plan: instead of `keys`, a dict from names to the parts to load, as slices or tuples of
             them; None for a whole tensor.
-        progress: called now and then with the bytes that have landed and all bytes, and at the
-            end. What it raises ends the load.
+        progress: called now and then with the number of bytes that have been read and of those
+            to read, and at the end. Views read nothing: a load of nothing else calls it once, with
+            (0, 0). What it raises ends the load.
         budget_bytes: the most that tensors may take on one device.
 
     Returns:
@@ -91,8 +92,7 @@ def load_files(
             by_device = _by_device(wanted, device)
             if budget_bytes is not None:
                 _check_budget(by_device, budget_bytes)
-            count = Count(sum(item.nbytes for item in wanted), progress)
-        loaded = _load(by_device, backend, count)
+        loaded = _load(by_device, backend, progress)
     return {item.name: loaded[item.name] for item in wanted}
 
 
@@ -203,24 +203,17 @@ class Wanted(NamedTuple):
 
 
 class Count:
-    """Tells `progress` how far all loads are, which know of their own bytes only."""
+    """Tells `progress` how many of the items' bytes have been read, each number once."""
 
-    def __init__(self, total: int, progress: Optional[Progress]) -> None:
-        self._total, self._progress = total, progress
-        self._before = self._told = 0
+    def __init__(self, items: Iterable[Wanted], progress: Optional[Progress]) -> None:
+        self._total, self._progress = sum(item.nbytes for item in items), progress
+        self._told = 0
 
-    def of(self, items: Sequence[Wanted]) -> Optional[Progress]:
-        """What the next load is to call."""
-        before = self._before
-        self.skip(items)
-        if self._progress is None:
-            return None
-        return lambda done, _: self._tell(before + done)
+    def while_loading(self) -> Optional[Progress]:
+        """What the load is to call, if anything."""
+        return None if self._progress is None else self._tell
 
-    def skip(self, items: Sequence[Wanted]) -> None:
-        self._before += sum(item.nbytes for item in items)
-
-    def _tell(self, done: int) -> None:
+    def _tell(self, done: int, _: int) -> None:
         # All is told once, by finish().
         if self._progress is not None and self._told < done < self._total:
             self._told = done
@@ -318,7 +311,7 @@ def _check_budget(by_device: Dict[str, List[Wanted]], budget_bytes: int) -> None
 
 
 def _load(
-    by_device: Dict[str, List[Wanted]], backend: str, count: Count
+    by_device: Dict[str, List[Wanted]], backend: str, progress: Optional[Progress]
 ) -> Dict[str, torch.Tensor]:
     loaded: Dict[str, torch.Tensor] = {}
     copied: List[Wanted] = []
@@ -326,14 +319,22 @@ def _load(
     for device, items in by_device.items():
         if _gives_views(device, backend):
             loaded.update(_views(items))
-            count.skip(items)
         else:
             copied += items
             groups.append((device, [(each.handle, each.name, each.part, None) for each in items]))
-    tensors = itertools.chain.from_iterable(_core._load_groups(groups, count.of(copied)))
+    read = itertools.chain.from_iterable(
+        items for device, items in by_device.items() if _reads(device, backend)
+    )
+    count = Count(read, progress)
+    tensors = itertools.chain.from_iterable(_core._load_groups(groups, count.while_loading()))
     loaded.update(zip((item.name for item in copied), tensors, strict=True))
     count.finish()
     return loaded
+
+
+def _reads(device: str, backend: str) -> bool:
+    """Whether loading to the device reads the tensors' bytes."""
+    return device != "meta" and not _gives_views(device, backend)
 
 
 def _gives_views(device: object, backend: str) -> bool:
@@ -353,8 +354,7 @@ def _whole_files(
         found.update(handle.get_tensors())
         _core._read_ahead(handle)
     if progress is not None:
-        nbytes = sum(tensor.nbytes for tensor in found.values())
-        progress(nbytes, nbytes)
+        progress(0, 0)  # views: nothing was read
     return found
 
 

@@ -39,6 +39,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
+    progress: Optional[Progress] = None,
 ) -> None:
     """Writes a file of the arrays: whole, or not at all, leaving an old file as it was.
 
@@ -47,12 +48,15 @@ def save_file(
         filename: the file to write.
         metadata: text to go with them.
         fsync: whether to wait until the file is on the disk.
+        progress: called as progress(done, total) with the bytes that are written and those of the
+            file; the last call has both equal. If it raises, the save is undone and the exception
+            passes through.
 
     Raises:
         What `save` raises, and an error that is both SafetensorError and OSError when the system
         refuses.
     """
-    numpy.save_file(_mx2np(tensors), filename, metadata=metadata, fsync=fsync)
+    numpy.save_file(_mx2np(tensors), filename, metadata=metadata, fsync=fsync, progress=progress)
 
 
 def load(data: Buffer) -> Dict[str, mx.array]:

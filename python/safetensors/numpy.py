@@ -74,6 +74,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
+    progress: Optional[Progress] = None,
 ) -> None:
     """Writes a file of the arrays: whole, or not at all, leaving an old file as it was.
 
@@ -82,12 +83,15 @@ def save_file(
         filename: the file to write.
         metadata: text to go with them.
         fsync: whether to wait until the file is on the disk.
+        progress: called as progress(done, total) with the bytes that are written and those of the
+            file; the last call has both equal. If it raises, the save is undone and the exception
+            passes through.
 
     Raises:
         What `save` raises, and an error that is both SafetensorError and OSError when the system
         refuses.
     """
-    _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync)
+    _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync, progress)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:

@@ -83,6 +83,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
+    progress: Optional[Progress] = None,
 ) -> None:
     """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
 
@@ -91,13 +92,18 @@ def save_file(
         filename: the file to write.
         metadata: text to go with them.
         fsync: whether to wait until the file is on the disk.
+        progress: called as progress(done, total) with the bytes that are written and those of the
+            file; the last call has both equal. If it raises, the save is undone and the exception
+            passes through.
 
     Raises:
         What `save` raises, and an error that is both SafetensorError and OSError when the system
         refuses.
     """
     keep_alive: List[Any] = []
-    serialize_file(_flatten(tensors, keep_alive), filename, metadata=metadata, fsync=fsync)
+    serialize_file(
+        _flatten(tensors, keep_alive), filename, metadata=metadata, fsync=fsync, progress=progress
+    )
 
 
 def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:

@@ -294,6 +294,7 @@ def save_file(
     metadata: Optional[Dict[str, str]] = None,
     *,
     fsync: bool = False,
+    progress: Optional[Progress] = None,
 ) -> None:
     """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
 
@@ -302,16 +303,21 @@ def save_file(
         filename: the file to write.
         metadata: text to go with them.
         fsync: whether to wait until the file is on the disk.
+        progress: called as progress(done, total) with the bytes that are written and those of the
+            file; the last call has both equal. If it raises, the save is undone and the exception
+            passes through.
 
     Raises:
         What `save` raises, and an error that is both SafetensorError and OSError when the system
         refuses.
     """
-    if isinstance(tensors, dict) and _core._save_torch_file(tensors, filename, metadata, fsync):
+    if isinstance(tensors, dict) and _core._save_torch_file(
+        tensors, filename, metadata, fsync, progress
+    ):
         return
     keep_alive: List[Any] = []
     specs = _flatten_as_ptr(tensors, keep_alive)
-    serialize_file(specs, filename, metadata=metadata, fsync=fsync)
+    serialize_file(specs, filename, metadata=metadata, fsync=fsync, progress=progress)
 
 
 def load(data: Buffer) -> Dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct FileContent {
 struct WriteOptions {
   bool fsync = false;
   const Interrupt& interrupt;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
 /// Makes `path` hold `content`; include/safetensors/save.hpp says how. Throws Error: kIo,

@@ -16,8 +16,12 @@ constexpr std::size_t kMostPerWrite = std::size_t{16} << 20;
 
 class PieceWriter {
  public:
-  PieceWriter(const WriteSome& write_some, const Interrupt& interrupt)
-      : write_some_(write_some), timer_(interrupt), gathered_(kGatherSize) {}
+  PieceWriter(std::uint64_t total, const WriteOptions& options, const WriteSome& write_some)
+      : total_(total),
+        options_(options),
+        write_some_(write_some),
+        timer_(options.interrupt),
+        gathered_(kGatherSize) {}
 
   void write(std::span<const std::byte> piece) {
     if (piece.empty()) return;
@@ -44,9 +48,14 @@ class PieceWriter {
       const std::size_t done = write_some_(bytes.first(wanted));
       if (done < wanted) timer_.poll_now();  // a signal cut it short, most likely
       bytes = bytes.subspan(done);
+      done_ += done;
+      if (options_.progress && done != 0) options_.progress(done_, total_);
     }
   }
 
+  std::uint64_t total_;
+  std::uint64_t done_ = 0;
+  const WriteOptions& options_;
   const WriteSome& write_some_;
   InterruptTimer timer_;
   Buffer gathered_;
@@ -55,9 +64,9 @@ class PieceWriter {
 
 }  // namespace
 
-void write_gathered(const FileContent& content, const Interrupt& interrupt,
+void write_gathered(const FileContent& content, const WriteOptions& options,
                     const WriteSome& write_some) {
-  PieceWriter writer(write_some, interrupt);
+  PieceWriter writer(content.total_nbytes, options, write_some);
   for (const std::span<const std::byte> piece : content.pieces) writer.write(piece);
   writer.flush_gathered();
 }

@@ -35,12 +35,23 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
   return bytes;
 }
 
+/// The options of a save, during which the caller keeps `progress`.
+SaveOptions options_of(bool fsync, py::handle progress) {
+  SaveOptions options{.fsync = fsync, .interrupt = python_interrupt()};
+  if (!progress.is_none()) {
+    options.progress = [progress](std::uint64_t done, std::uint64_t total) {
+      const GilTaken gil;
+      (void)progress(done, total);
+    };
+  }
+  return options;
+}
+
 void to_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
-             const std::optional<Metadata>& metadata, bool fsync) {
-  saving([&] {
+             const std::optional<Metadata>& metadata, const SaveOptions& options) {
+  saving(path, [&] {
     const GilRelease release;
-    save_file(tensors, path, pointer_to(metadata),
-              {.fsync = fsync, .interrupt = python_interrupt()});
+    save_file(tensors, path, pointer_to(metadata), options);
   });
 }
 
@@ -104,10 +115,11 @@ py::bytes serialize_specs(py::handle tensors, py::handle metadata) {
   return to_bytes(collected.data, metadata_of(metadata));
 }
 
-void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata,
-                          bool fsync) {
+void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
+                          py::handle progress) {
   const Collected collected = collect_specs(tensors);
-  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata), fsync);
+  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata),
+          options_of(fsync, progress));
 }
 
 py::object save_torch(const py::dict& tensors, py::handle metadata) {
@@ -116,11 +128,12 @@ py::object save_torch(const py::dict& tensors, py::handle metadata) {
   return to_bytes(collected->data, metadata_of(metadata));
 }
 
-bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle metadata,
-                     bool fsync) {
+bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle metadata, bool fsync,
+                     py::handle progress) {
   const std::optional<TorchTensors> collected = collect_torch(tensors);
   if (!collected) return false;
-  to_file(collected->data, path_of(filename, "filename"), metadata_of(metadata), fsync);
+  to_file(collected->data, path_of(filename, "filename"), metadata_of(metadata),
+          options_of(fsync, progress));
   return true;
 }
 
@@ -130,9 +143,10 @@ py::bytes save_numpy(const py::dict& arrays, const py::object& prepare, py::hand
 }
 
 void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::handle filename,
-                     py::handle metadata, bool fsync) {
+                     py::handle metadata, bool fsync, py::handle progress) {
   const Collected collected = collect_numpy(arrays, prepare);
-  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata), fsync);
+  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata),
+          options_of(fsync, progress));
 }
 
 }  // namespace
@@ -147,24 +161,28 @@ void register_save(py::module_& module) {
          "Raises SafetensorError when a tensor's size, shape and type disagree.");
   define(module, "serialize_file", &serialize_specs_file, py::arg("tensor_dict"),
          py::arg("filename"), py::arg("metadata") = py::none(), py::kw_only(),
-         py::arg("fsync") = false,
-         "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False)\n--\n\n"
+         py::arg("fsync") = false, py::arg("progress") = py::none(),
+         "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False, progress=None)\n"
+         "--\n\n"
          "As serialize, to a file, which is replaced whole or not at all.\n\n"
          "filename: str, bytes or os.PathLike.\n"
-         "fsync: wait until the file is on the disk.\n\n"
+         "fsync: wait until the file is on the disk.\n"
+         "progress: called as progress(done, total), with the bytes that are written and those of\n"
+         "the file; the last call has both equal. If it raises, nothing is saved.\n\n"
          "A refusal by the system raises an error that is SafetensorError and OSError.");
   define(module, "_save_torch", &save_torch, py::arg("tensors"), py::arg("metadata"),
          "_save_torch(tensors, metadata)\n--\n\n"
          "A file in memory; None when a tensor needs preparation.");
   define(module, "_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
-         py::arg("metadata"), py::arg("fsync"),
-         "_save_torch_file(tensors, filename, metadata, fsync)\n--\n\n"
+         py::arg("metadata"), py::arg("fsync"), py::arg("progress"),
+         "_save_torch_file(tensors, filename, metadata, fsync, progress)\n--\n\n"
          "Whether the file was written: not when a tensor needs preparation.");
   define(module, "_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
          py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
   define(module, "_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
-         py::arg("filename"), py::arg("metadata"), py::arg("fsync"),
-         "_save_numpy_file(arrays, prepare, filename, metadata, fsync)\n--\n\nWrites a file.");
+         py::arg("filename"), py::arg("metadata"), py::arg("fsync"), py::arg("progress"),
+         "_save_numpy_file(arrays, prepare, filename, metadata, fsync, progress)\n--\n\n"
+         "Writes a file.");
   define(module, "_use_torch_exchange", &use_torch_exchange, py::arg("use"),
          "_use_torch_exchange(use)\n--\n\n"
          "For tests: whether torch's C exchange functions are used where it has them.");

@@ -4,7 +4,10 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "posix_support.hpp"
@@ -49,6 +52,41 @@ TEST_CASE("a file, its bytes in memory, and the plan agree") {
     CHECK(opened.header().has_metadata() == (given != nullptr));
   }
   CHECK(folder.count() == 1);
+}
+
+TEST_CASE("progress counts the bytes that are written, and may stop the save") {
+  const test::TempDir folder;
+  const std::vector<OwnTensor> tensors = {
+      test::tensor_of("long", Dtype::kU8, {40'000'000}, 1),
+      test::tensor_of("short", Dtype::kU8, {3}, 2),
+  };
+  const auto views = test::views_of(tensors);
+  const std::uint64_t total = safetensors::plan_layout(views).total_nbytes;
+  const std::thread::id own = std::this_thread::get_id();
+  std::vector<std::uint64_t> told;
+  const auto save = [&](auto progress) {
+    save_file(views, folder / "f", nullptr, {.progress = progress});
+  };
+  save([&](std::uint64_t done, std::uint64_t of) {
+    CHECK(of == total);
+    CHECK(std::this_thread::get_id() == own);
+    told.push_back(done);
+  });
+  CHECK(told.size() > 2);
+  CHECK(std::ranges::is_sorted(told, std::ranges::less_equal()));
+  CHECK(told.front() > 0);
+  CHECK(told.back() == total);
+
+  struct Stop {};
+  test::write_text(folder / "f", "old");
+  for (const std::uint64_t from : {std::uint64_t{1}, total}) {
+    const auto stop = [&](std::uint64_t done, std::uint64_t) {
+      if (done >= from) throw Stop();
+    };
+    CHECK_THROWS_AS(save(stop), Stop);
+    CHECK(test::read_text(folder / "f") == "old");
+    CHECK(folder.count() == 1);
+  }
 }
 
 TEST_CASE("the bytes that official safetensors and the Python package write") {

@@ -117,7 +117,11 @@ class Cases:
         path = file_of(tensor_of(code))
         tensors, saved = kit.module.load_file(path), tmp_path / "saved.safetensors"
         content = kit.module.save(tensors)
-        kit.module.save_file(tensors, saved, fsync=True)
+        told: list[tuple[int, int]] = []
+        kit.module.save_file(
+            tensors, saved, fsync=True, progress=lambda *numbers: told.append(numbers)
+        )
+        assert told[-1] == (saved.stat().st_size, saved.stat().st_size)
         assert raw_file.split(content)[1] == tensor_of(code).data
         assert saved.read_bytes() == content
         assert kit.describe(kit.module.load(content)["a"]) == kit.describe(tensors["a"])

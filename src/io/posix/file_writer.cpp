@@ -89,7 +89,7 @@ Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt)
 
 void write_stream(const fs::path& path, const FileContent& content, const WriteOptions& options) {
   const Fd fd = open_for_writing(path, 0, options.interrupt);
-  write_pieces(fd.get(), content, path, options.interrupt);
+  write_pieces(fd.get(), content, path, options);
 }
 
 /// Not atomic: for places where nothing can be created beside the file or renamed over it.
@@ -107,7 +107,7 @@ void write_in_place(const fs::path& path, const FileContent& content, const Writ
     }
     throw;
   }
-  write_pieces(fd.get(), detached.content(), path, options.interrupt);
+  write_pieces(fd.get(), detached.content(), path, options);
   // Not before: that would give the space back, and pull the pages from under those who map them.
   if (::ftruncate(fd.get(), static_cast<off_t>(content.total_nbytes)) != 0) fail_write(errno, path);
   if (options.fsync) flush(fd.get(), path);
@@ -161,7 +161,7 @@ bool replace(const fs::path& path, const std::optional<struct stat>& old,
     throw;
   }
   reserve(file->descriptor(), content.total_nbytes, false, path);
-  write_pieces(file->descriptor(), content, path, options.interrupt);
+  write_pieces(file->descriptor(), content, path, options);
   file->complete(options.fsync);
   if (const int refusal = file->take_name()) {
     if (cannot_replace(refusal)) return false;

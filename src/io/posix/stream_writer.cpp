@@ -11,8 +11,8 @@
 namespace safetensors::io {
 
 void write_pieces(int fd, const FileContent& content, const std::filesystem::path& path,
-                  const Interrupt& interrupt) {
-  write_gathered(content, interrupt, [&](std::span<const std::byte> bytes) -> std::size_t {
+                  const WriteOptions& options) {
+  write_gathered(content, options, [&](std::span<const std::byte> bytes) -> std::size_t {
     const ssize_t done = ::write(fd, bytes.data(), bytes.size());
     if (done > 0) return static_cast<std::size_t>(done);
     // Nothing written and no reason given: to try again might never end.

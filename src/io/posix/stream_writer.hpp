@@ -9,9 +9,9 @@
 
 namespace safetensors::io {
 
-/// Writes all pieces in order, small ones gathered.
+/// Writes all pieces in order, small ones gathered, and reports the progress.
 void write_pieces(int fd, const FileContent& content, const std::filesystem::path& path,
-                  const Interrupt& interrupt);
+                  const WriteOptions& options);
 
 /// Waits until the file's data is on the disk.
 void flush(int fd, const std::filesystem::path& path);

@@ -54,7 +54,7 @@ void write_stream(const fs::path& path, const FileContent& content, const WriteO
   if (::GetFileType(stream.get()) == FILE_TYPE_DISK) {  // such as the whole of a drive
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
   }
-  write_pieces(stream.get(), content, path, options.interrupt);
+  write_pieces(stream.get(), content, path, options);
 }
 
 bool is_held(DWORD error) noexcept {
@@ -75,7 +75,7 @@ void write_in_place(const fs::path& path, const FileContent& content, const Writ
   const Handle file = open_for_writing(path, OPEN_EXISTING);
   // The system refuses it while anybody has the file mapped, so no tensor loses its pages.
   if (::SetEndOfFile(file.get()) == 0) fail_replace(::GetLastError(), path);
-  write_pieces(file.get(), content, path, options.interrupt);
+  write_pieces(file.get(), content, path, options);
   if (options.fsync) flush(file.get(), path);
 }
 
@@ -104,7 +104,7 @@ bool replace(const fs::path& path, bool is_there, const FileContent& content,
     throw;
   }
   file->reserve(content.total_nbytes);
-  write_pieces(file->handle(), content, path, options.interrupt);
+  write_pieces(file->handle(), content, path, options);
   const DWORD error = file->commit(options.fsync);
   if (error == ERROR_SUCCESS) return true;
   // Somebody reads the file and does not expect it to change: not even in place.

@@ -7,8 +7,8 @@
 namespace safetensors::io {
 
 void write_pieces(HANDLE handle, const FileContent& content, const std::filesystem::path& path,
-                  const Interrupt& interrupt) {
-  write_gathered(content, interrupt, [&](std::span<const std::byte> bytes) -> std::size_t {
+                  const WriteOptions& options) {
+  write_gathered(content, options, [&](std::span<const std::byte> bytes) -> std::size_t {
     DWORD done = 0;
     if (::WriteFile(handle, bytes.data(), static_cast<DWORD>(bytes.size()), &done, nullptr) == 0) {
       fail_write(last_errno(), path);

@@ -8,9 +8,9 @@
 
 namespace safetensors::io {
 
-/// Writes all pieces in order, small ones gathered.
+/// Writes all pieces in order, small ones gathered, and reports the progress.
 void write_pieces(HANDLE handle, const FileContent& content, const std::filesystem::path& path,
-                  const Interrupt& interrupt);
+                  const WriteOptions& options);
 
 /// Waits until the file's data is on the disk.
 void flush(HANDLE handle, const std::filesystem::path& path);
