@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -16,7 +16,7 @@ from ._typing import Paths, Progress
 
 
 def load_into(
-    tensors: Mapping[str, torch.Tensor],
+    tensors: Union[torch.nn.Module, Mapping[str, torch.Tensor]],
     filenames: Paths,
     *,
     strict: bool = True,
@@ -29,22 +29,26 @@ def load_into(
     tensor is for the caller to wait for.
 
     Args:
-        tensors: by name, as a `state_dict()` has them: contiguous, of the type and shape that the
-            files have. None may share memory with another.
+        tensors: a module, or tensors by name as a `state_dict()` has them: contiguous, of the type
+            and shape that the files have. Of tied weights, which share their memory, the files may
+            have one.
         filenames: as `load_files` has it.
         strict: whether names that are missing or unexpected raise RuntimeError.
         progress: as `load_files` has it.
 
     Returns:
-        The names that the files lack, and those that `tensors` lacks.
+        The names that the files lack, and those that `tensors` lacks. A tied weight is not missing
+        if the files have the one that it is tied to.
 
     Raises:
         RuntimeError: names are missing or unexpected.
         SafetensorError: a tensor that cannot be written, and what `load_files` raises.
     """
+    if isinstance(tensors, torch.nn.Module):
+        tensors = tensors.state_dict()
     with ExitStack() as stack:
         handles, unexpected = open_tensors(find_shards(filenames), tensors.keys(), "auto", stack)
-        missing = [name for name in tensors if name not in handles]
+        missing = _missing(tensors, handles)
         if strict and (missing or unexpected):
             heading = "Error(s) in loading tensors from files:"
             raise RuntimeError(mismatch(heading, missing, unexpected))
@@ -52,8 +56,25 @@ def load_into(
         for item in wanted:
             _check_destination(item, tensors[item.name])
         _check_overlaps({item.name: tensors[item.name] for item in wanted})
-        _write(wanted, tensors, Count(sum(item.nbytes for item in wanted), progress))
+        _write(wanted, tensors, Count(wanted, progress))
     return missing, unexpected
+
+
+def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> List[str]:
+    """The names that were not found and are not tied to one that was."""
+    absent = [name for name in tensors if name not in found]
+    filled = {_memory(tensors[name]) for name in found} if absent else set()
+    return [name for name in absent if (_memory(tensors[name]) or name) not in filled]
+
+
+def _memory(tensor: object) -> Optional[Tuple[object, ...]]:
+    """Equal for tensors that have all their elements in common; None if it has no elements."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    address = _address(tensor)
+    if address == 0 or tensor.numel() == 0:
+        return None
+    return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def mismatch(heading: str, missing: Iterable[str], unexpected: Iterable[str]) -> str:
@@ -89,7 +110,8 @@ def _problem(item: Wanted, tensor: torch.Tensor) -> str:
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         return "it was made in inference mode, and can be written to only there"
     if item.nbytes != 0 and _address(tensor) == 0:
-        return f"it has no memory of its own (it is on {tensor.device})"
+        advice = "; `to_empty()` of the module makes it" if tensor.device.type == "meta" else ""
+        return f"it has no memory of its own (it is on {tensor.device}){advice}"
     return ""
 
 
@@ -116,7 +138,8 @@ def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
     for (device, _, end, name), (other_device, begin, _, other) in itertools.pairwise(areas):
         if device == other_device and begin < end:
             raise SafetensorError(
-                f"Tensors {name!r} and {other!r} share memory: both cannot be loaded into it"
+                f"Tensors {name!r} and {other!r} share memory: both cannot be loaded into it; pass "
+                "a dict without one of them"
             )
 
 
@@ -129,7 +152,7 @@ def _write(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], count:
         for device, items in by_device.items()
     ]
     try:
-        _core._load_groups(groups, count.of(wanted))
+        _core._load_groups(groups, count.while_loading())
     finally:  # autograd does not see what is written
         for item in wanted:
             torch.autograd.graph.increment_version(tensors[item.name])

@@ -12,7 +12,13 @@ import fake_cuda  # noqa: E402
 import sharded  # noqa: E402
 
 from safetensors import SafetensorError, _core, _into  # noqa: E402
-from safetensors.torch import load_file, load_files, load_into, save_file  # noqa: E402
+from safetensors.torch import (  # noqa: E402
+    load_file,
+    load_files,
+    load_into,
+    save_file,
+    save_model,
+)
 
 
 @pytest.fixture(scope="module")
@@ -204,11 +210,61 @@ def test_tensors_that_share_memory(model, targets):
 
 
 def test_tied_names_that_the_files_lack(model, targets, tensors):
-    """Are not written, so they may be tied."""
+    """Are not missing: they get the values of those that they are tied to."""
     targets["tied"] = targets["layers.5.weight"]
-    assert load_into(targets, model, strict=False) == (["tied"], [])
-    del targets["tied"]
-    sharded.check(targets, tensors)
+    assert load_into(targets, model) == ([], [])
+    sharded.check(targets, tensors | {"tied": tensors["layers.5.weight"]})
+    targets["part"] = targets["layers.5.weight"][:1]
+    targets["empty"] = torch.zeros(0)
+    assert load_into(targets, model, strict=False) == (["part", "empty"], [])
+
+
+F4 = getattr(torch, "float4_e2m1fn_x2", None)
+
+
+@pytest.mark.skipif(F4 is None, reason="this torch has no F4")
+def test_elements_of_half_a_byte(tmp_path):
+    """torch holds two in one: the last axis of a file must be even."""
+    path = tmp_path / "a.safetensors"
+    bits = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    save_file({"a": bits.view(F4)}, path)
+    target = torch.zeros(2, 3, dtype=torch.uint8).view(F4)
+    assert load_into({"a": target}, path) == ([], [])
+    assert torch.equal(target.view(torch.uint8), bits)
+    odd = '{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}'
+    raw_file.write(path, raw_file.from_entries(odd, bytes(3)))
+    with pytest.raises(SafetensorError, match="last dim be divisible by 2"):
+        load_into({"a": torch.zeros(2, 2, dtype=torch.uint8).view(F4)}, path)
+
+
+def tied_model():
+    """Two layers that share their weight."""
+    made = torch.nn.Sequential(
+        torch.nn.Linear(5, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 5)
+    )
+    made[2].weight = made[0].weight
+    return made
+
+
+def test_a_module(tmp_path):
+    """Parameters and buffers, tied ones too, which save_model writes once."""
+    source, target = tied_model(), tied_model()
+    save_model(source, tmp_path / "model.safetensors")
+    assert load_into(target, tmp_path) == ([], [])
+    sharded.check(target.state_dict(), source.state_dict())
+    assert target[2].weight is target[0].weight
+
+
+def test_a_module_without_memory(tmp_path):
+    """The error says how to make some."""
+    save_model(tied_model(), tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        target = tied_model()
+    with pytest.raises(SafetensorError, match=r"on meta.*`to_empty\(\)` of the module"):
+        load_into(target, tmp_path, strict=False)
+    target.to_empty(device="cpu")
+    target[2].weight = target[0].weight
+    assert load_into(target, tmp_path) == ([], [])
 
 
 @pytest.mark.usefixtures("untouched")
