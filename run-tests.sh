@@ -14,7 +14,7 @@ cd -- "$root"
 # shellcheck source=scripts/common.sh
 source scripts/common.sh
 
-test_packages=(hypothesis==6.170.15 ml_dtypes==0.6.0 rich==15.0.0 gguf==0.19.0)
+test_packages=(hypothesis==6.170.15 ml_dtypes==0.6.0 rich==15.0.0 shtab==1.13.0 gguf==0.19.0)
 
 heading "What the build and the tests need"
 find_python

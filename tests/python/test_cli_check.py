@@ -42,15 +42,35 @@ def truncated(cut):
 
 
 DAMAGED = {
-    "truncated": (truncated(20), ["truncated?", "20 bytes are missing at the end: 0 of 2 tensors"]),
-    "truncated in the last": (truncated(4), ["4 bytes are missing", "1 of 2 tensors are whole"]),
+    "truncated": (
+        truncated(20),
+        ["truncated?", "missing at the end: 20 bytes; whole tensors: 0 of 2"],
+    ),
+    "truncated in the last": (truncated(4), ["missing at the end: 4 bytes; whole tensors: 1 of 2"]),
     "truncated in the header": (truncated(80), ["truncated?"]),
+    "truncated by one": (
+        from_entries({"a": entry("U8", (2,), 0, 2)}, b"x"),
+        ["missing at the end: 1 byte; whole tensors: 0 of 1\n"],
+    ),
+    "trailing-data: one byte": (truncated(0) + b"x", ["after the last tensor: 1 byte\n"]),
+    "layout: a hole of one": (
+        from_entries({"a": entry("U8", (1,), 0, 1), "b": entry("U8", (1,), 2, 3)}, bytes(3)),
+        ["hole of 1 byte before tensor `b`, at 1 of the data"],
+    ),
+    "layout: an overlap of one": (
+        from_entries({"a": entry("U8", (2,), 0, 2), "b": entry("U8", (2,), 1, 3)}, bytes(3)),
+        ["overlaps the one before by 1 byte\n"],
+    ),
+    "tensor: one byte": (
+        from_entries({"a": entry("U8", (1,), 0, 2)}, bytes(2)),
+        ["tensor `a` takes 1 byte by its shape and type, 2 by its offsets"],
+    ),
     "git-lfs-pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", ["git lfs pull"]),
     "pickle": (pickle.dumps({"a": [1.0] * 20}, protocol=2), ["a Python pickle"]),
     "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(100), ["a GGUF file"]),
     "html": (b"<!DOCTYPE html><html>login</html>", ["an HTML page"]),
     "json": (b'{"weight_map": {}}', ["JSON text"]),
-    "trailing-data": (truncated(0) + b"xyz", ["3 bytes at the end belong to no tensor"]),
+    "trailing-data": (truncated(0) + b"xyz", ["after the last tensor: 3 bytes"]),
     "duplicate": (
         from_entries(
             "{" + ",".join(['"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'] * 3) + "}"

@@ -94,6 +94,16 @@ def test_tree(model):
     ]
 
 
+@pytest.mark.parametrize("option", [[], ["--tree"], ["--totals"], ["--model"], ["--json"]])
+def test_nothing_matches(model, option):
+    """Status 1 and a note, as a search that finds nothing."""
+    done = cli.run("ls", model, "--match", "nothing*", *option, status=1)
+    assert done.stderr == f"safetensors: {model}: no tensor matches nothing*\n"
+    assert (done.stdout == "") == (option != ["--json"])
+    assert cli.run("ls", model, "-q", "--match", "none", *option, status=1).stderr == ""
+    assert cli.run("ls", model, "--match", "mask", *option).stderr == ""
+
+
 def test_tree_depth_and_ascii(model):
     """Deeper levels are summed up; an encoding without lines gets others."""
     lines = cli.output(

@@ -1,5 +1,7 @@
 """`safetensors show`."""
 
+import re
+
 import cli
 import pytest
 import raw_file
@@ -94,6 +96,56 @@ def test_large_means_and_ranges(tmp_path):
     printed = cli.output("show", path, "b", "--bins", "4")
     assert "std overflows" in printed
     assert "inf" not in printed
+
+
+def test_integers_are_summed_exactly(tmp_path):
+    """The mean is rounded once; large values keep their deviation, across chunks too."""
+    low, high = -(1 << 63), (1 << 63) - 1
+    far = np.full(1_500_000, 1 << 62, "<i8")
+    far[::2] += 1
+    arrays = {
+        "extremes": (np.array([low, high], "<i8"), "I64", -0.5, 2.0**63),
+        "highest": (np.array([high, high, high - 1], "<i8"), "I64", float(high), 2**0.5 / 3),
+        "unsigned": (np.array([0, (1 << 64) - 1], "<u8"), "U64", 2.0**63, 2.0**63),
+        "lowest": (np.full(3, low, "<i8"), "I64", -(2.0**63), 0),
+        "far": (far, "I64", float(1 << 62), 0.5),
+        "thirds": (np.array([0, 0, 1], "<i4"), "I32", 1 / 3, 2**0.5 / 3),
+        "truths": (np.array([1, 0, 1], "u1"), "BOOL", 2 / 3, 2**0.5 / 3),
+    }
+    tensors = {name: of(array, dtype) for name, (array, dtype, *_) in arrays.items()}
+    path = cli.write(tmp_path / "m.safetensors", tensors)
+    for found in cli.parsed("show", path, *arrays, "--bins", "0"):
+        _, _, mean, deviation = arrays[found["name"]]
+        assert found["statistics"]["mean"] == mean, found
+        assert found["statistics"]["deviation"] == pytest.approx(deviation), found
+    assert "mean -0.5  std 9.2234e+18" in cli.output("show", path, "extremes")
+
+
+def test_patterns(tmp_path):
+    """They are sorted as ls sorts, and a tensor is shown once; a name comes before a pattern."""
+    names = ["h.10.b", "h.2.b", "h.2.w", "[a]", "a"]
+    tensors = {name: raw("U8", (1,)) for name in names}
+    path = cli.write(tmp_path / "m.safetensors", tensors)
+
+    def shown(*words):
+        return [each["name"] for each in cli.parsed("show", path, *words)]
+
+    assert shown("h.*.b") == ["h.2.b", "h.10.b"]
+    assert shown("h.10.b", "h.*") == ["h.10.b", "h.2.b", "h.2.w"]
+    assert shown("[a]") == ["[a]"]
+    assert shown("[ab]") == ["a"]
+    assert "no tensor `x*`" in cli.complaint("show", path, "x*")
+
+
+@pytest.mark.parametrize("without", [(), ("rich",)])
+@pytest.mark.parametrize("columns", [30, 50, 80, 120])
+def test_bars_fit_the_terminal(model, columns, without):
+    """They do not wrap, with rich or without."""
+    shown = cli.on_terminal("show", model, "line", columns=columns, without=without)
+    bars = [line for line in shown.replace("\r", "").splitlines() if "█" in line]
+    bars = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in bars]
+    assert len(bars) == 16
+    assert {len(bar) for bar in bars} == {min(columns, 100)}
 
 
 @pytest.mark.parametrize("dtype", TABLE, ids=lambda dtype: dtype.name)

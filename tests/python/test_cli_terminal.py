@@ -68,15 +68,34 @@ def sparse(path, nbytes):
     return path
 
 
-def test_a_progress_bar_on_a_terminal_only(tmp_path):
-    """Of what takes long; on stderr, and gone when done."""
+LONG = {
+    "hash": ("hash", "m.safetensors"),
+    "check": ("check", "--read", "m.safetensors"),
+    "show": ("show", "--bins", "0", "m.safetensors", "a"),
+    "diff": ("diff", "m.safetensors", "same.safetensors"),
+    "convert": ("convert", "m.safetensors", "new.safetensors", "--force"),
+    "meta": ("meta", "m.safetensors", "--set", "a=b"),
+}
+
+
+@pytest.mark.parametrize("columns", [30, 50, 80, 120])
+@pytest.mark.parametrize("command", LONG)
+def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, columns):
+    """Of what takes long; one line on stderr, and gone when done."""
     pytest.importorskip("rich")
-    path = sparse(tmp_path / "m.safetensors", 1 << 27)
-    shown = cli.on_terminal("hash", path)
-    assert "hashing" in shown
-    assert "━" in shown
-    assert "hashing" not in cli.on_terminal("hash", path, "--quiet")
-    assert cli.run("hash", path).stderr == ""
+    monkeypatch.chdir(tmp_path)
+    path = sparse(tmp_path / "m.safetensors", 1 << 24)
+    (tmp_path / "same.safetensors").symlink_to(path)
+    shown = cli.on_terminal(*LONG[command], columns=columns)
+    frames = [line for line in re.split(r"[\r\n]", plain(shown)) if "━" in line]
+    assert frames
+    for frame in frames:
+        # What is done of it all: on the line of the bar, not below.
+        assert "/16.8 MB" in frame
+        assert len(frame) <= columns
+    if columns == 50:
+        assert "━" not in cli.on_terminal(*LONG[command], "--quiet")
+        assert cli.run(*LONG[command]).stderr == ""
 
 
 def test_a_broken_pipe_is_silent(tmp_path):
@@ -163,8 +182,8 @@ def test_wrong_usage(words, said):
 def test_help_and_version():
     """Each command has a help with all its options; the version is the package's."""
     listed = cli.output("--help")
-    for command in ("ls", "show", "meta", "check", "diff", "hash", "convert"):
-        assert f"\n    {command} " in listed
+    for command in ("ls", "show", "meta", "check", "diff", "hash", "convert", "completion"):
+        assert f"\n    {command}" in listed
         assert "--color" in cli.output(command, "--help")
     version = importlib.metadata.version("safetensors")
     assert cli.output("--version") == f"safetensors {version}\n"

@@ -13,6 +13,12 @@ from .model import Index, files_of, index_problems
 from .output import Output
 from .reader import File, SafetensorError, complaint
 
+EXAMPLES = """
+safetensors check model.safetensors
+safetensors check --read models/llama
+safetensors check -q downloads/*.safetensors || echo damaged
+"""
+
 _MOST_PROBLEMS = 10
 
 
@@ -26,7 +32,9 @@ class _Verdict(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", metavar="path", nargs="+", help="files, folders, indexes")
+    parser.add_argument(
+        "paths", metavar="path", nargs="+", help="files, folders, indexes; - is standard input"
+    )
     parser.add_argument("--read", action="store_true", help="read all data too: finds bad disks")
     parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
 
@@ -99,7 +107,7 @@ def _summary(file: File) -> str:
 
 
 def _read_all(file: File, out: Output) -> None:
-    with out.progress(text.shown(os.path.basename(file.path)), file.nbytes) as advance:
+    with out.progress(os.path.basename(file.path), file.nbytes) as advance:
         for tensor in file.tensors:
             for chunk in file.chunks(tensor):
                 advance(len(chunk))

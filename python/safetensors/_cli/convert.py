@@ -15,6 +15,7 @@ from .atomic_file import AtomicFile
 from .errors import CliError
 from .header_text import Entry, file_order, prologue
 from .model import read_index
+from .opening import STDIN, open_regular
 from .output import Advance, Output
 from .reader import File
 from .source import Source
@@ -45,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     target: str = arguments.target
+    if STDIN in (arguments.source, target):
+        raise CliError("convert takes files, not standard input or output")
     most = None
     if arguments.max_shard_size is not None:
         most = text.parse_size(arguments.max_shard_size)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from . import text
 from .dtypes import BITS, element_count
+from .opening import STDIN
 
 # From the core's own words to a kind, the first that fits.
 _KINDS = (
@@ -60,6 +61,8 @@ def explained(complaint: str) -> str:
 
 def details(path: str) -> list[str]:
     """Everything that can be said of a damaged file's tensors, after the core's first complaint."""
+    if path == STDIN:
+        return []  # it has been read
     with open(path, "rb") as file:
         nbytes = file.seek(0, 2)
         file.seek(0)
@@ -123,7 +126,8 @@ def _names_that_stand_twice(pairs: _Pairs) -> list[str]:
 
 def _wrong_sizes(entries: list[_Entry]) -> list[str]:
     return [
-        f"tensor `{text.clipped(entry.name)}` takes {entry.needed:,} bytes by its shape and type, "
+        f"tensor `{text.clipped(entry.name)}` takes "
+        f"{text.count(entry.needed, 'byte')} by its shape and type, "
         f"{entry.end - entry.begin:,} by its offsets"
         for entry in entries
         if entry.needed is not None and entry.needed != entry.end - entry.begin
@@ -135,21 +139,21 @@ def _holes_and_overlaps(entries: list[_Entry], data_nbytes: int) -> list[str]:
     for entry in entries:
         if entry.begin > position:
             found.append(
-                f"hole of {entry.begin - position:,} bytes before tensor "
+                f"hole of {text.count(entry.begin - position, 'byte')} before tensor "
                 f"`{text.clipped(entry.name)}`, at {position:,} of the data"
             )
         elif entry.begin < min(position, entry.end):
             found.append(
                 f"tensor `{text.clipped(entry.name)}` overlaps the one before by "
-                f"{min(position, entry.end) - entry.begin:,} bytes"
+                f"{text.count(min(position, entry.end) - entry.begin, 'byte')}"
             )
         position = max(position, entry.end)
     if position > data_nbytes:
         whole = sum(entry.end <= data_nbytes for entry in entries)
         found.append(
-            f"{position - data_nbytes:,} bytes are missing at the end: "
-            f"{whole:,} of {text.count(len(entries), 'tensor')} are whole"
+            f"missing at the end: {text.count(position - data_nbytes, 'byte')}; "
+            f"whole tensors: {whole:,} of {len(entries):,}"
         )
     elif position < data_nbytes:
-        found.append(f"{data_nbytes - position:,} bytes at the end belong to no tensor")
+        found.append(f"after the last tensor: {text.count(data_nbytes - position, 'byte')}")
     return found

@@ -13,13 +13,20 @@ from .errors import NEGATIVE
 from .model import Model, Placed
 from .output import Advance, Output
 
+EXAMPLES = """
+safetensors diff old.safetensors new.safetensors
+safetensors diff --no-data old.safetensors new.safetensors
+"""
+
 _PLUS = "green"
 _MINUS = "red"
 _CHANGED = "yellow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", help="a file, a folder, or a .safetensors.index.json")
+    parser.add_argument(
+        "a", help="a file, a folder, or a .safetensors.index.json; - is standard input"
+    )
     parser.add_argument("b", help="another")
     parser.add_argument("--no-data", action="store_true", help="compare headers only")
     parser.add_argument("--no-metadata", action="store_true", help="compare tensors only")

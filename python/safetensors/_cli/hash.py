@@ -12,9 +12,16 @@ from . import text
 from .model import Model, Placed
 from .output import Advance, Column, Output
 
+EXAMPLES = """
+safetensors hash model.safetensors
+safetensors hash --whole models/llama
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json")
+    parser.add_argument(
+        "path", help="a file, a folder, or a .safetensors.index.json; - is standard input"
+    )
     parser.add_argument("--whole", action="store_true", help="only the digest of the whole")
     parser.add_argument("--json", action="store_true", help="the digests as JSON")
 

@@ -6,10 +6,17 @@ from typing import Any, Callable, Sequence
 
 from . import ls_model, text, tree
 from .dtypes import element_count
-from .errors import CliError
+from .errors import NEGATIVE, CliError
 from .model import Model, Placed
 from .output import Column, Output
 from .reader import Tensor
+
+EXAMPLES = """
+safetensors ls model.safetensors
+safetensors ls --tree --depth 2 models/llama
+safetensors ls --match '*.bias' --sort size model.safetensors
+curl -s https://example.com/model.safetensors | safetensors ls -
+"""
 
 _SORT: dict[str, Callable[[Placed], Any]] = {
     "name": lambda each: text.natural_key(each.tensor.name),
@@ -18,7 +25,10 @@ _SORT: dict[str, Callable[[Placed], Any]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json; a GGUF model")
+    parser.add_argument(
+        "path",
+        help="a file, a folder, a .safetensors.index.json, a GGUF model; - is standard input",
+    )
     parser.add_argument(
         "--model",
         action="store_true",
@@ -27,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sort", choices=("name", "size", "file"), default="name", help="file: as the bytes lie"
     )
-    parser.add_argument("--match", metavar="GLOB", help="only names that match, as '*.bias'")
+    parser.add_argument(
+        "--match", metavar="GLOB", help="only names that match, as '*.bias'; status 1 if none does"
+    )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--tree", action="store_true", help="a tree by the names' dotted prefixes")
     shape.add_argument("--totals", action="store_true", help="only the totals by type")
@@ -39,16 +51,28 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.depth < 1:
         raise CliError("--depth is at least 1")
     if arguments.model or ls_model.is_gguf(arguments.path):
-        return ls_model.run(arguments, _show_totals, out)
+        found = ls_model.run(arguments, _show_totals, out)
+    else:
+        found = _list(arguments, out)
+    if found or arguments.match is None:
+        return 0
+    out.note(f"{arguments.path}: no tensor matches {text.clipped(arguments.match)}")
+    return NEGATIVE
+
+
+def _list(arguments: argparse.Namespace, out: Output) -> int:
+    """How many tensors were listed."""
     with Model(arguments.path) as model:
         placed = model.all()
         if arguments.match is not None:
             placed = [p for p in placed if fnmatch.fnmatchcase(p.tensor.name, arguments.match)]
+            if not placed and not arguments.json:
+                return 0
         if arguments.sort in _SORT:
             placed.sort(key=_SORT[arguments.sort])
         if arguments.json:
             out.json(_as_json(model, placed))
-            return 0
+            return len(placed)
         if arguments.tree:
             tree.show([each.tensor for each in placed], arguments.depth, out)
             out.line()
@@ -56,7 +80,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             _show_tensors(placed, len(model.files) > 1, out)
             out.line()
         _show_totals([each.tensor for each in placed], out)
-    return 0
+    return len(placed)
 
 
 def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> None:

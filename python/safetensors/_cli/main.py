@@ -7,13 +7,20 @@ import warnings
 from typing import NoReturn, Sequence
 
 from .. import SafetensorError, __version__
-from . import check, convert, diff, hash, ls, meta, output, show
+from . import check, completion, convert, diff, hash, ls, meta, output, show
 from .errors import TROUBLE, CliError
 from .text import shown
 
 _COMMANDS = (ls, show, meta, check, diff, hash, convert, completion)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+_STATUS = """status:
+  0    done, and the answer is yes
+  1    the answer is no: damaged, different, no such key, nothing matches
+  2    it could not be done; standard error says why
+  130  interrupted
+  141  the reader of a pipe went away
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -26,22 +33,34 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = _Parser(prog="safetensors", description="Look into safetensors files, and change them.")
+    top = _Parser(
+        prog="safetensors",
+        description="Look into safetensors files, and change them.",
+        epilog=_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     top.add_argument("--version", action="version", version=f"safetensors {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    added_to = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         name = command.__name__.rpartition(".")[2]
         text = (command.__doc__ or "").strip()
-        added = commands.add_parser(
+        added = added_to.add_parser(
             name,
             help=text.splitlines()[0],
             description=text,
+            epilog="examples:" + command.EXAMPLES.rstrip().replace("\n", "\n  "),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(added)
         output.add_options(added)
         added.set_defaults(run=command.run)
     return top
+
+
+def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    (action,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
+    return dict(action.choices)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,12 +13,19 @@ from .errors import NEGATIVE, CliError
 from .header_text import with_length, with_metadata
 from .in_place import change_in_place
 from .model import Model
+from .opening import STDIN
 from .output import Column, Output
 from .reader import File
 
+EXAMPLES = """
+safetensors meta model.safetensors
+safetensors meta model.safetensors format
+safetensors meta model.safetensors --set author=me --remove format
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file; to read, a folder or an index too")
+    parser.add_argument("path", help="a file; to read, a folder, an index or - too")
     parser.add_argument("key", nargs="?", help="print this key's text only; status 1 without it")
     parser.add_argument(
         "--set", metavar="KEY=TEXT", action="append", default=[], help="add or replace a key"
@@ -35,6 +42,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         return _read(arguments, out)
     if arguments.key is not None or arguments.json:
         raise CliError("meta: reading and changing are two commands")
+    if arguments.path == STDIN:
+        raise CliError("meta: standard input cannot be changed: name a file")
     changes: dict[str, str | None] = {}
     for pair in arguments.set:
         key, equals, value = pair.partition("=")

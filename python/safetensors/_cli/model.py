@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from .. import SafetensorError, _core
 from .errors import CliError
+from .opening import STDIN
 from .reader import File, Tensor
-from .text import clipped, shown_path
+from .text import clipped, count, shown_path
 
 INDEX_SUFFIX = ".safetensors.index.json"
 _DESCRIPTORS_TO_SPARE = 50
@@ -91,6 +92,8 @@ class Model:
 
 def files_of(path: str) -> tuple[list[str], Index | None]:
     """The files to open for a path, and the index that names them."""
+    if path == STDIN:
+        return [path], None
     if not os.path.isdir(path):
         if not path.endswith(".json"):
             return [path], None
@@ -138,8 +141,8 @@ def index_problems(index: Index, files: list[File]) -> list[str]:
             problems.append(f"tensor `{clipped(name)}` of {clipped(where)} is not in the index")
     total = index.total_size
     nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
-    if isinstance(total, int) and total != nbytes:
-        problems.append(f"`total_size` is {total:,}, the tensors have {nbytes:,} bytes")
+    if total is not None and total != nbytes:
+        problems.append(f"`total_size` is {total:,}, the tensors have {count(nbytes, 'byte')}")
     return problems
 
 

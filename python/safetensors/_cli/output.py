@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import io
 import json
+import shutil
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS_WITH_RICH = 5000
 """Above, rich's layout takes many seconds."""
+_NARROW = 80
+"""Characters of a line. Below, a progress bar tells neither speed nor time."""
 
 
 class Column(NamedTuple):
@@ -61,12 +64,11 @@ class Output:
         return Console(force_terminal=True if self._color == "always" else None, highlight=False)
 
     @property
-    def is_rich(self) -> bool:
-        return self._console is not None
-
-    @property
     def width(self) -> int:
-        return self._console.width if self._console is not None else 80
+        """Characters in a line of the terminal; 80 where there is none."""
+        if self._console is not None:
+            return self._console.width
+        return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else 80
 
     def can_show(self, text: str) -> bool:
         """Whether standard output's encoding has the characters."""
@@ -187,18 +189,22 @@ def _progress_bar() -> Any:
             BarColumn,
             DownloadColumn,
             Progress,
+            ProgressColumn,
             TextColumn,
             TimeRemainingColumn,
             TransferSpeedColumn,
         )
+        from rich.table import Column as Cell
     except ImportError:
         return None
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    console = Console(stderr=True)
+    # What is too long for a terminal makes a bar of several lines.
+    short = Cell(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
+    columns: list[ProgressColumn] = [
+        TextColumn("{task.description}", markup=False, table_column=short),
+        BarColumn(bar_width=None if console.width < _NARROW else 40),
+        DownloadColumn(table_column=Cell(no_wrap=True)),
+    ]
+    if console.width >= _NARROW:
+        columns += [TransferSpeedColumn(), TimeRemainingColumn()]
+    return Progress(*columns, console=console, transient=True)

@@ -5,9 +5,9 @@ from typing import Iterator, NamedTuple
 
 from .._core import SafetensorError, _safe_open_handle, safe_open
 from .errors import CliError
+from .opening import CHUNK_NBYTES, open_input
 from .text import shown_path
 
-CHUNK_NBYTES = 4 << 20
 _LENGTH_NBYTES = 8
 
 
@@ -22,17 +22,8 @@ class Tensor(NamedTuple):
     nbytes: int
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    # Opening a pipe would wait for its writer; the core refuses it then.
-    try:
-        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    except BlockingIOError:
-        # Not a pipe: another program has a lease on the file, and gives it back soon.
-        return os.open(path, flags)
-
-
 class File:
-    """Raises what safe_open does. Errors of the system name the file."""
+    """Raises what safe_open does. Errors of the system name the file. `-` is standard input."""
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = os.fspath(path)
@@ -98,7 +89,7 @@ def complaint(error: Exception, path: str) -> str:
     """An error of the core or the system without what the caller says anyway: where it arose and
     in which file."""
     text = str(error)
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and not isinstance(error, SafetensorError) and error.strerror:
         text = error.strerror
     text = text.removeprefix("Error while deserializing header: ")
     for end in (f" (in {path})", f": {path}"):

@@ -1,6 +1,7 @@
 """Show tensors: values, statistics and a picture of their distribution. Needs NumPy."""
 
 import argparse
+import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from . import text
@@ -12,14 +13,24 @@ from .output import Output
 if TYPE_CHECKING:
     from .statistics import Histogram, Statistics
 
+EXAMPLES = """
+safetensors show model.safetensors h.0.bias
+safetensors show model.safetensors 'h.*.bias' --bins 0
+safetensors show --json model.safetensors h.0.bias
+"""
+
 _EDGE = 3
 """So many values are shown at each end of an axis."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file, a folder, or a .safetensors.index.json")
-    parser.add_argument("names", metavar="name", nargs="+", help="tensors")
+    parser.add_argument(
+        "path", help="a file, a folder, or a .safetensors.index.json; - is standard input"
+    )
+    parser.add_argument(
+        "names", metavar="name", nargs="+", help="names, or patterns such as '*.bias'"
+    )
     parser.add_argument("--bins", type=int, default=16, help="bars of the picture (16); 0: none")
     parser.add_argument("--json", action="store_true", help="statistics and histogram as JSON")
 
@@ -34,11 +45,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     shown = []
     with Model(arguments.path) as model:
         placed = model.by_name()
-        for name in arguments.names:
-            if name not in placed:
-                path = text.shown_path(arguments.path)
-                raise CliError(f"{path}: no tensor `{text.clipped(name)}`{_near(name, placed)}")
-        for i, name in enumerate(arguments.names):
+        for i, name in enumerate(_chosen(arguments, placed)):
             if arguments.json:
                 shown.append(_as_json(placed[name], arguments.bins, out))
                 continue
@@ -48,6 +55,20 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.json:
         out.json(shown)
     return 0
+
+
+def _chosen(arguments: argparse.Namespace, placed: dict[str, Placed]) -> list[str]:
+    """The tensors that are named, each once. Names may contain the characters of patterns."""
+    chosen: dict[str, None] = {}
+    for name in arguments.names:
+        found = [name]
+        if name not in placed:
+            found = [each for each in placed if fnmatch.fnmatchcase(each, name)]
+        if not found:
+            path = text.shown_path(arguments.path)
+            raise CliError(f"{path}: no tensor `{text.clipped(name)}`{_near(name, placed)}")
+        chosen.update(dict.fromkeys(sorted(found, key=text.natural_key)))
+    return list(chosen)
 
 
 def _near(name: str, placed: dict[str, Placed]) -> str:

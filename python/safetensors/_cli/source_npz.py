@@ -96,8 +96,9 @@ class NpzSource:
         # Before anything is set aside for it: the header may say whatever it likes.
         if info.file_size != begin + nbytes:
             raise self._error(
-                f"array `{text.clipped(name)}` has {info.file_size - begin:,} bytes, "
-                f"its shape and type ask for {nbytes:,}"
+                f"array `{text.clipped(name)}` has "
+                f"{text.count(info.file_size - begin, 'byte')}, its shape and "
+                f"type ask for {nbytes:,}"
             )
         return _Member(info, begin, shape, fortran, dtype, nbytes)
 

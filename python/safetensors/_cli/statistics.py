@@ -1,5 +1,6 @@
 """Statistics and a histogram of a tensor of any size, a chunk at a time. Needs NumPy."""
 
+from fractions import Fraction
 from typing import Any, Iterator, NamedTuple
 
 import numpy as np
@@ -37,7 +38,9 @@ def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
     least: Any = None
     most: Any = None
     # Sums are kept as mean and squares about it, joined chunk by chunk: large means do not hurt.
-    mean = squares = 0.0
+    # The mean of integers is exact, and rounded once at the end.
+    mean: float | Fraction = 0.0
+    squares = 0.0
     with np.errstate(all="ignore"):
         for values in _chunks(file, tensor, advance):
             count += values.size
@@ -50,13 +53,15 @@ def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
             low, high = values.min().item(), values.max().item()
             least = low if least is None else min(least, low)
             most = high if most is None else max(most, high)
-            wide = values.astype(np.float64)
-            chunk_mean = float(wide.mean())
-            delta = chunk_mean - mean
+            chunk_mean, chunk_squares = _moments(values, low)
+            if finite == 0:
+                mean, squares, finite = chunk_mean, chunk_squares, values.size
+                continue
+            difference = chunk_mean - mean
             together = finite + values.size
-            squares += float(np.square(wide - chunk_mean).sum())
-            squares += delta * delta * finite * values.size / together
-            mean += delta * values.size / together
+            delta = float(difference)
+            squares += chunk_squares + delta * delta * finite * values.size / together
+            mean += difference * values.size / together
             finite = together
         deviation = float(np.sqrt(squares / finite)) if finite else 0.0
     infinite = count - finite - nan
@@ -68,9 +73,31 @@ def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
         zero,
         least or 0,
         most or 0,
-        mean if np.isfinite(mean) else None,
+        float(mean) if np.isfinite(float(mean)) else None,
         deviation if np.isfinite(deviation) else None,
     )
+
+
+def _moments(values: Array, low: Any) -> "tuple[float | Fraction, float]":
+    """The mean, and the sum of the squares of what the values differ from it."""
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64)
+        mean = float(wide.mean())
+        return mean, float(np.square(wide - mean).sum())
+    exact = Fraction(_exact_sum(values), values.size)
+    if values.dtype.itemsize == 8:
+        # Modulo 2**64 no difference overflows.
+        wide = (values.view("<u8") - np.uint64(low % (1 << 64))).astype(np.float64)
+    else:
+        wide = values.astype(np.float64) - low
+    return exact, float(np.square(wide - float(exact - low)).sum())
+
+
+def _exact_sum(values: Array) -> int:
+    """Of a chunk of integers. Halves of 32 bits: their sums do not overflow."""
+    if values.dtype.itemsize < 8:
+        return int(values.sum(dtype=np.int64))
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
 def histogram(

@@ -59,7 +59,7 @@ def shape(dims: Sequence[int]) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """ "1 tensor", "1,200 tensors"."""
+    """ "1 tensor", "1,200 tensors". A number before a noun goes through here."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 

@@ -1,0 +1,37 @@
+"""Print a script that completes commands, options and paths in a shell. Needs shtab."""
+
+import argparse
+import sys
+
+from .errors import CliError
+from .output import Output
+
+EXAMPLES = """
+safetensors completion bash > ~/.local/share/bash-completion/completions/safetensors
+safetensors completion zsh > ~/.zfunc/_safetensors
+safetensors completion fish > ~/.config/fish/completions/safetensors.fish
+"""
+
+_SHELLS = ("bash", "zsh", "fish")
+_PATHS = {"path", "paths", "a", "b", "source", "target"}
+"""Arguments of commands that are completed with the names of files."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=_SHELLS, help="the shell that reads the script")
+
+
+def run(arguments: argparse.Namespace, _out: Output) -> int:
+    try:
+        import shtab
+    except ImportError:
+        raise CliError("completion needs shtab: pip install 'safetensors[cli]'") from None
+    from .main import commands, parser
+
+    top = parser()
+    for command in commands(top).values():
+        for action in command._actions:
+            if not action.option_strings and action.dest in _PATHS:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    sys.stdout.write(shtab.complete(top, shell=arguments.shell))
+    return 0

@@ -1,0 +1,135 @@
+"""`--help` of the command line, and its completion by shells."""
+
+import os
+import pty
+import select
+import shlex
+import shutil
+import subprocess
+import time
+
+import cli
+import pytest
+
+from safetensors._cli.main import commands, parser
+
+COMMANDS = commands(parser())
+
+
+def examples(command):
+    """The lines after "examples:" in a command's help."""
+    return cli.output(command, "--help").split("\nexamples:\n")[1].splitlines()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples(command):
+    """Each command has some, and they are command lines that it takes."""
+    lines = examples(command)
+    assert len(lines) > 1
+    for line in lines:
+        words = shlex.split(line.split("|")[-1] if command == "ls" else line.split("||")[0])
+        words = words[: words.index(">")] if ">" in words else words
+        assert words[:2] == ["safetensors", command]
+        parser().parse_args(words[1:])
+
+
+def test_statuses_are_listed():
+    assert "\n  1    the answer is no: " in cli.output("--help")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files to complete, and a completion script for each shell."""
+    pytest.importorskip("shtab")
+    top = tmp_path_factory.mktemp("completion")
+    cli.write(top / "model.safetensors", cli.small())
+    (top / "zsh").mkdir()
+    for shell, script in {
+        "bash": "bash.script",
+        "fish": "fish.script",
+        "zsh": "zsh/_safetensors",
+    }.items():
+        (top / script).write_text(cli.output("completion", shell))
+    return top
+
+
+COMPLETED = [
+    ("safetensors sh", ["show"]),
+    ("safetensors ", [*COMMANDS]),
+    ("safetensors ls --sort s", ["size"]),
+    ("safetensors convert --max", ["--max-shard-size"]),
+    ("safetensors ls m", ["model.safetensors"]),
+    ("safetensors check --read x m", ["model.safetensors"]),
+    ("safetensors convert model.safetensors m", ["model.safetensors"]),
+    ("safetensors completion b", ["bash"]),
+]
+
+# What readline does: the words and the cursor in variables, the answer in another.
+BASH = """
+source bash.script
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+[[ $(complete -p safetensors) =~ -F\\ ([^ ]+) ]]
+${BASH_REMATCH[1]}
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def found(command, folder):
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return {line.split("\t")[0] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED)
+def test_bash(folder, line, expected):
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    assert found(["bash", "-c", BASH, "bash", *line.split(" ")], folder) == set(expected)
+
+
+@pytest.mark.parametrize(("line", "expected"), COMPLETED)
+def test_fish(folder, line, expected):
+    if shutil.which("fish") is None:
+        pytest.skip("no fish")
+    code = f"source fish.script; complete -C {shlex.quote(line)}"
+    assert found(["fish", "--no-config", "-c", code], folder) == set(expected)
+
+
+# One answer each, as zsh shows lists of them; its script completes the first path of `check` only.
+ZSH = [each for each in COMPLETED if len(each[1]) == 1 and "--read" not in each[0]]
+
+
+@pytest.mark.parametrize(("line", "expected"), ZSH)
+def test_zsh(folder, line, expected):
+    """As typed, with the tab key: zsh completes in its line editor only."""
+    if shutil.which("zsh") is None:
+        pytest.skip("no zsh")
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "PS1": "", "TERM": "dumb"})
+    setup = "fpath=($PWD/zsh $fpath); autoload -Uz compinit; compinit -u -D\n"
+    # Stands for the program, and says what it was given.
+    setup += "safetensors() { print GI''VEN: ${@[-1]} END }; print READ''Y\n"
+    os.write(terminal, setup.encode())
+    read_until(terminal, b"READY")
+    os.write(terminal, line.encode() + b"\t\n")
+    shown = read_until(terminal, b" END")
+    os.write(terminal, b"exit\n")
+    read_until(terminal, b"exit")
+    os.close(terminal)
+    os.waitpid(process, 0)
+    assert f"GIVEN: {expected[0]} END".encode() in shown
+
+
+def read_until(terminal, words):
+    """What it shows until it shows these, or nothing more for long."""
+    shown, end = b"", time.monotonic() + 30
+    while words not in shown and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.1)[0]:
+            shown += os.read(terminal, 65536)
+    return shown
+
+
+def test_without_shtab():
+    said = cli.complaint("completion", "bash", without=["shtab"])
+    assert said == "completion needs shtab: pip install 'safetensors[cli]'"

@@ -1,0 +1,149 @@
+"""What commands open: regular files, and standard input."""
+
+import os
+import resource
+import subprocess
+
+import cli
+import pytest
+from raw_file import raw
+
+FED = ["ls", "ls --json", "ls --tree", "show mask", "meta", "meta format", "check", "check --read"]
+FED += ["hash", "diff"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    return cli.write(tmp_path / "m.safetensors", cli.small(), {"format": "pt"})
+
+
+def fed(words, content, status=0, **options):
+    """What it says of a pipe's content, on stdout and stderr."""
+    done = subprocess.run(
+        [*cli.started(), *map(os.fspath, words)],
+        input=content,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+    assert done.returncode == status, done.stderr
+    return (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.parametrize("command", FED)
+def test_standard_input(model, tmp_path, command):
+    """`-` gives what the file gives, from a pipe and redirected, and leaves no file."""
+    command, *options = command.split()
+    words = [command, "-", model, *options] if command == "diff" else [command, "-", *options]
+    (tmp_path / "temporary").mkdir()
+    env = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    expected = cli.output(*[model if word == "-" else word for word in words])
+    expected = expected.replace(str(model) + ":", "-:").replace(f'"{model}"', '"-"')
+    assert fed(words, model.read_bytes(), env=env) == expected
+    with open(model, "rb") as file:
+        assert cli.output(*words, stdin=file) == expected
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_a_file_called_dash(tmp_path):
+    """It has another name."""
+    cli.write(tmp_path / "-", {"a": raw("U8", (1,))})
+    assert "a     U8" in cli.output("ls", "./-", cwd=tmp_path)
+    assert "header too small" in fed(["ls", "-"], b"", cwd=tmp_path, status=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ls", "--model", "-"], "ls --model reads files, not standard input"),
+        (["meta", "-", "--set", "a=b"], "meta: standard input cannot be changed: name a file"),
+        (["convert", "-", "a.safetensors"], "convert takes files, not standard input or output"),
+        (["convert", "m.safetensors", "-"], "convert takes files, not standard input or output"),
+    ],
+)
+def test_what_takes_files_only(model, words, said):
+    """It says so, and makes no file of that name."""
+    assert cli.complaint(*words, cwd=model.parent) == said
+    assert os.listdir(model.parent) == [model.name]
+
+
+def test_a_stream_that_is_none(model):
+    """The core's word, whose file is `-`; details are for files."""
+    content = model.read_bytes()
+    assert "truncated?" in fed(["ls", "-"], content[:-1], status=2)
+    assert fed(["check", "-"], content[:-1], status=1).startswith("-: truncated: ")
+    assert "header too large" in fed(["hash", "-"], b"<!DOCTYPE html>", status=2)
+
+
+@pytest.mark.parametrize("start", ["y\\n", "\\0", "\\0\\0\\0\\1\\0\\0\\0\\0["])
+def test_a_stream_without_end(start):
+    """What cannot be a file of ours is not copied to its end."""
+    command = f'python3 -c "while True: print(end=\'{start}\' * 9999)" 2>/dev/null | "$@"'
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *cli.started(), "ls", "-"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+
+
+def test_no_room_for_a_copy(tmp_path):
+    """One line that says where, and no file is left."""
+    path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (9 << 20,))})
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    (tmp_path / "temporary").mkdir()
+    env = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    said = fed(["ls", "-"], path.read_bytes(), status=2, preexec_fn=limited, env=env)
+    assert f"standard input: copying it to {tmp_path / 'temporary'}: File too large" in said
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_no_standard_input():
+    """Neither a terminal, which would wait for typing, nor none at all."""
+    done = subprocess.run(
+        ["sh", "-c", '"$@" <&-', "sh", *cli.started(), "ls", "-"],
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert done.stderr == b"safetensors: standard input is closed\n"
+    command = ["sh", "-c", '"$@" <&1', "sh", *cli.started(), "ls", "-"]
+    assert "standard input is a terminal" in cli.in_terminal(command, status=2)
+
+
+# For each command, the option or path by which a pipe could be read.
+PIPES = [
+    *(f"{command} pipe" for command in ("ls", "ls --model", "meta", "check", "hash")),
+    *("show pipe a", "diff pipe m.safetensors", "diff m.safetensors pipe", "meta pipe --set a=b"),
+    *(f"convert {name} o.safetensors" for name in ("pipe", "a.npz", "a.pt", "a.bin", "torch")),
+    "convert m.safetensors pipe --force",
+    "ls folder/model.gguf",
+]
+
+
+@pytest.mark.parametrize("words", PIPES)
+def test_a_pipe_is_refused_at_once(model, words):
+    """By its name, without waiting for a writer, wherever a file of a model is opened."""
+    folder = model.parent
+    for name in ("pipe", "a.npz", "a.pt", "a.bin"):
+        os.mkfifo(folder / name)
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "folder" / "model.gguf")
+    (folder / "torch").mkdir()
+    os.mkfifo(folder / "torch" / "x.bin")
+    cli.write_index(folder / "torch", {"a": "x.bin"}, name="pytorch_model.bin.index.json")
+    done = cli.run(*words.split(), cwd=folder, status=2)
+    assert "named pipe" in done.stderr + done.stdout or "not a file" in done.stderr
+    assert "o.safetensors" not in os.listdir(folder)
+
+
+def test_a_pipe_beside_a_model_is_not_waited_for(tmp_path):
+    """The configuration of a model."""
+    cli.write(tmp_path / "model.safetensors", cli.small())
+    for name in ("config.json", "quantize_config.json", "generation_config.json"):
+        os.mkfifo(tmp_path / name)
+    subprocess.run([*cli.started(), "ls", "--model", tmp_path], timeout=60, check=False)
