@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "safetensors/buffer.hpp"
@@ -17,6 +18,7 @@
 #include "safetensors/weights/provider.hpp"
 #include "safetensors/weights/types.hpp"
 #include "weights/dequant/dequant.hpp"
+#include "weights/names.hpp"
 #include "weights/stored_bytes.hpp"
 
 namespace safetensors::weights {
@@ -36,17 +38,21 @@ struct Model {
   [[nodiscard]] const TensorInfo& tensor(std::size_t index) const {
     return index < tensors.size() ? tensors[index] : others[index - tensors.size()];
   }
-  /// Appends a tensor; they come in the order of comes_before(). Throws Error duplicate when the
+  /// Makes room for the tensors of order_of(), and no more: there may be a quarter of a million.
+  void reserve(std::span<const Mapped> mapped);
+  /// Appends a tensor; they come in the order of order_of(). Throws Error duplicate when the
   /// one before it has the same canonical name.
   void add(TensorInfo info, bool is_mapped);
 };
 
-/// The order of a model's tensors: those with canonical names first, each by name.
-[[nodiscard]] bool comes_before(const TensorInfo& a, bool a_is_mapped, const TensorInfo& b,
-                                bool b_is_mapped) noexcept;
+/// The order of a model's tensors: those with canonical names first, each by name; those that are
+/// ignored are left out. `mapped` are the canonical names of `names`.
+[[nodiscard]] std::vector<std::uint32_t> order_of(std::span<const std::string_view> names,
+                                                  std::span<const Mapped> mapped);
 
-/// Warns of a number of layers that is not that of the tensors' names. Nothing relies on it.
-void check_layers(Model& model);
+/// Completes the configuration with what only the tensors tell, and adds the warnings about it.
+/// Requires: all tensors are added.
+void finish_model(Model& model);
 
 /// A range of rows of a tensor, within it.
 struct RowRange {
@@ -66,6 +72,9 @@ class Backend {
 
   /// Lengths of the parts of a tensor's buffer, as Buffer::sections says them.
   [[nodiscard]] virtual Buffer::Sections sections(std::size_t tensor) const = 0;
+  /// The bytes of the tensor as the file has them; of a pack those of its words.
+  [[nodiscard]] virtual StoredBytes stored(std::size_t tensor,
+                                           const Interrupt& interrupt) const = 0;
   /// The buffer when it need not be built: the file's own bytes. Nothing otherwise.
   [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor,
                                                         const Interrupt& interrupt) const = 0;

@@ -255,7 +255,7 @@ GgufHeader parse(Cursor& cursor, const GgufInput& input) {
   const std::uint64_t counts_at = cursor.position();
   const auto tensors = cursor.number<std::uint64_t>();
   const auto items = cursor.number<std::uint64_t>();
-  check_count(cursor, counts_at, tensors, limits.tensors, kLeastTensor, "tensors");
+  check_count(cursor, counts_at, tensors, limits.gguf_tensors, kLeastTensor, "tensors");
   check_count(cursor, counts_at + 8, items, limits.metadata_items, kLeastItem, "metadata keys");
   header.metadata = read_metadata(cursor, items, input);
   header.alignment = alignment_of(cursor, header.metadata, limits);

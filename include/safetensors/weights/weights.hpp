@@ -12,6 +12,7 @@
 #include "safetensors/weights/buffer.hpp"
 #include "safetensors/weights/config.hpp"
 #include "safetensors/weights/error.hpp"
+#include "safetensors/weights/json.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/metadata.hpp"
 #include "safetensors/weights/provider.hpp"
