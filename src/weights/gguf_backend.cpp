@@ -18,16 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A tensor of the model, where it is, and what is done to it.
-struct Item {
-  TensorInfo info;
-  const GgufSource* source = nullptr;
-  const GgmlType* type = nullptr;
-  Undo undo;
-  bool is_mapped = false;  ///< has a canonical name
-};
-
-/// What is left of an Item once its TensorInfo is in the model.
+/// Where a tensor is, and what is done to it.
 struct Stored {
   const GgufSource* source;
   const GgmlType* type;
@@ -40,6 +31,9 @@ class GgufBackend final : public Backend {
 
   const Model& model() const noexcept override { return model_; }
   Buffer::Sections sections(std::size_t tensor) const override;
+  StoredBytes stored(std::size_t tensor, const Interrupt& interrupt) const override {
+    return stored_[tensor].source->bytes(interrupt);
+  }
   std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override;
   void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
              const Interrupt& interrupt) const override;
@@ -78,23 +72,19 @@ GgufBackend::GgufBackend(const fs::path& path, const OpenOptions& options)
     check_layout_known(model_.config, path);
     undo_layout();
   }
-  check_layers(model_);
+  finish_model(model_);
 }
 
-Item item_of(const GgufSource& source, const Mapped& mapped) {
-  Item item;
-  item.source = &source;
-  item.type = find_ggml_type(source.tensor->type);  // the header was checked: there is one
-  item.is_mapped = mapped.kind == Mapped::Kind::canonical;
-  TensorInfo& info = item.info;
-  info.source = source.tensor->name;
-  info.name = item.is_mapped ? mapped.name : info.source;
-  info.shape.assign(source.tensor->shape().begin(), source.tensor->shape().end());
-  info.storage = item.type->block_elements == 1 ? Storage::raw : Storage::ggml_block;
-  info.code = item.type->id;
-  info.type_name = item.type->name;
-  info.stored_bytes = source.tensor->nbytes;
-  return item;
+TensorInfo info_of(const GgufTensor& tensor, const GgmlType& type, Mapped& mapped) {
+  TensorInfo info;
+  info.source = tensor.name;
+  info.name = mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : info.source;
+  info.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  info.storage = type.block_elements == 1 ? Storage::raw : Storage::ggml_block;
+  info.code = type.id;
+  info.type_name = type.name;
+  info.stored_bytes = tensor.nbytes;
+  return info;
 }
 
 std::string_view architecture_of(const Metadata& metadata) noexcept {
@@ -105,18 +95,16 @@ std::string_view architecture_of(const Metadata& metadata) noexcept {
 void GgufBackend::collect() {
   std::vector<std::string_view> names;
   for (const GgufSource& source : set_.tensors()) names.push_back(source.tensor->name);
-  const std::vector<Mapped> mapped = map_gguf_names(names, architecture_of(model_.metadata));
-  std::vector<Item> items;
-  items.reserve(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    items.push_back(item_of(set_.tensors()[i], mapped[i]));
-  }
-  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return comes_before(a.info, a.is_mapped, b.info, b.is_mapped);
-  });
-  for (Item& item : items) {
-    model_.add(std::move(item.info), item.is_mapped);
-    stored_.push_back({item.source, item.type, {}});
+  std::vector<Mapped> mapped = map_gguf_names(names, architecture_of(model_.metadata));
+  model_.reserve(mapped);
+  stored_.reserve(names.size());
+  for (const std::uint32_t i : order_of(names, mapped)) {
+    const GgufSource& source = set_.tensors()[i];
+    // The header was checked: there is such a type.
+    const GgmlType* const type = find_ggml_type(source.tensor->type);
+    const bool is_mapped = mapped[i].kind == Mapped::Kind::canonical;
+    model_.add(info_of(*source.tensor, *type, mapped[i]), is_mapped);
+    stored_.push_back({&source, type, {}});
   }
 }
 

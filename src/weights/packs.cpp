@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
 #include "weights/dequant/dequant.hpp"
 #include "weights/fail.hpp"
 #include "weights/names.hpp"
-#include "weights/quant_params.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -22,12 +22,8 @@ std::string described(const SourceTensor& tensor) {
 
 /// Raises, saying both shapes.
 [[noreturn]] void mismatch(const PackTensors& pack, const std::string& what) {
-  const SourceTensor& words = *pack.words;
-  std::string text = what + ": weight " + described(words);
-  if (pack.scales != nullptr) text += ", scales " + described(*pack.scales);
-  if (pack.biases != nullptr) text += ", biases " + described(*pack.biases);
-  if (pack.global_scale != nullptr) text += ", global_scale " + described(*pack.global_scale);
-  fail(Errc::quant_mismatch, words.file->path(), words.info->name, text);
+  fail(Errc::quant_mismatch, pack.words->file->path(), pack.words->info->name,
+       what + ": " + described(pack));
 }
 
 /// All axes but the last.
@@ -40,24 +36,17 @@ bool is_float_scale(Dtype dtype) noexcept {
   return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kF32;
 }
 
-/// The parameters of a pack: its own entry, else what its shapes say when the configuration fixes
-/// the last axis, else those of the whole model.
-std::optional<QuantParams> choose(const PackTensors& pack, std::string_view canonical,
-                                  const ModuleQuant* entry, const HfConfig& config,
-                                  const std::optional<QuantParams>& given) {
-  if (entry != nullptr && entry->quant) return entry->quant;
-  if (config.model.quantization && !canonical.empty()) {
-    const std::optional<std::int64_t> inner = expected_inner(canonical, config.model);
-    if (inner && *inner != 0) {
-      const auto params =
-          params_of_shapes(*inner, last(*pack.words), last(*pack.scales), pack.scales->info->dtype);
-      if (!params) {
-        mismatch(pack, "the configuration makes rows " + std::to_string(*inner) + " long");
-      }
-      return params;
-    }
-  }
-  return config.model.quantization ? config.model.quantization : given;
+/// The parameters of a pack: its own entry, or without a configuration the caller's, must fit. Else
+/// they are chosen by its shapes and what else is known.
+QuantChoice choose(const PackTensors& pack, std::string_view canonical, const ModuleQuant* entry,
+                   const HfConfig& config, const RowLengths& lengths,
+                   const std::optional<QuantParams>& given) {
+  if (entry != nullptr && entry->quant) return {entry->quant, {}};
+  if (!config.model.quantization) return {given, {}};
+  const std::uint64_t groups = last(*pack.scales);
+  const auto candidates = candidates_of(last(*pack.words), groups, pack.scales->info->dtype);
+  const RowEvidence evidence = canonical.empty() ? RowEvidence{} : lengths.of(canonical);
+  return choose_quant(candidates, groups, evidence, config.model.quantization, given);
 }
 
 void check_shapes(const PackTensors& pack) {
@@ -104,14 +93,22 @@ void check_params(const PackTensors& pack, const QuantParams& quant) {
 
 }  // namespace
 
-std::optional<PackTensors> find_pack(const SourceTensors& tensors, const SourceTensor& weight,
-                                     std::string_view canonical, const HfConfig& config,
-                                     const std::optional<QuantParams>& given) {
+std::string described(const PackTensors& pack) {
+  std::string text = "weight " + described(*pack.words);
+  if (pack.scales != nullptr) text += ", scales " + described(*pack.scales);
+  if (pack.biases != nullptr) text += ", biases " + described(*pack.biases);
+  if (pack.global_scale != nullptr) text += ", global_scale " + described(*pack.global_scale);
+  return text;
+}
+
+std::optional<Pack> find_pack(const SourceTensors& tensors, const SourceTensor& weight,
+                              std::string_view canonical, const HfConfig& config,
+                              const RowLengths& lengths, const std::optional<QuantParams>& given) {
   const NameParts parts = split_param(weight.info->name);
   if (parts.param != "weight" || config.model.quantization_method) return std::nullopt;
   const std::string module(parts.module);
-  PackTensors pack{&weight, tensors.find(module + ".scales"), tensors.find(module + ".biases"),
-                   tensors.find(module + ".global_scale"), std::nullopt};
+  const PackTensors pack{&weight, tensors.find(module + ".scales"),
+                         tensors.find(module + ".biases"), tensors.find(module + ".global_scale")};
   const auto found = config.modules.find(module);
   const ModuleQuant* entry = found == config.modules.end() ? nullptr : &found->second;
   const bool has_words = weight.info->dtype == Dtype::kU32;
@@ -125,9 +122,9 @@ std::optional<PackTensors> find_pack(const SourceTensors& tensors, const SourceT
   const bool expected = entry != nullptr || config.model.quantization || given;
   if (!expected && !has_words) return std::nullopt;  // scales of some other kind
   check_shapes(pack);
-  pack.quant = choose(pack, canonical, entry, config, given);
-  if (pack.quant) check_params(pack, *pack.quant);
-  return pack;
+  QuantChoice quant = choose(pack, canonical, entry, config, lengths, given);
+  if (quant.params) check_params(pack, *quant.params);
+  return Pack{pack, std::move(quant)};
 }
 
 }  // namespace safetensors::weights

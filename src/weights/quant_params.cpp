@@ -1,9 +1,9 @@
 #include "weights/quant_params.hpp"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
-#include "weights/names.hpp"
+#include "base/checked.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -21,36 +21,32 @@ constexpr Mode kModes[] = {
 
 const Mode& of(QuantMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)]; }
 
-/// "ffn.experts.3.down" as "ffn.experts.down".
-std::string without_expert(std::string_view module) {
-  constexpr std::string_view kExperts = "ffn.experts.";
-  std::string text(module);
-  if (!module.starts_with(kExperts)) return text;
-  std::size_t end = kExperts.size();
-  while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
-  if (end > kExperts.size() && end < text.size())
-    text.erase(kExperts.size(), end + 1 - kExperts.size());
-  return text;
+/// What a row of the pack is long with these parameters. Fits: the candidates were checked.
+std::uint64_t row_of(const QuantParams& params, std::uint64_t groups) noexcept {
+  return groups * static_cast<std::uint64_t>(params.group_size);
 }
 
-constexpr std::string_view kFromDim[] = {
-    "token_embedding",
-    "output",
-    "attention.q",
-    "attention.k",
-    "attention.v",
-    "attention.qkv",
-    "ffn.gate",
-    "ffn.up",
-    "ffn.gate_up",
-    "ffn.router",
-    "ffn.experts.gate",
-    "ffn.experts.up",
-    "ffn.experts.gate_up",
-    "ffn.shared_expert.gate",
-    "ffn.shared_expert.up",
-    "ffn.shared_expert_gate",
-};
+const QuantParams* with_row(std::span<const QuantParams> candidates, std::uint64_t groups,
+                            const std::optional<std::uint64_t>& row) noexcept {
+  const auto fits = [&](const QuantParams& params) { return row_of(params, groups) == row; };
+  const auto found = std::ranges::find_if(candidates, fits);
+  return found == candidates.end() ? nullptr : &*found;
+}
+
+const QuantParams* equal_to(std::span<const QuantParams> candidates,
+                            const std::optional<QuantParams>& params) noexcept {
+  const auto found = std::ranges::find(candidates, params);
+  return found == candidates.end() ? nullptr : &*found;
+}
+
+std::string listed(std::span<const QuantParams> candidates) {
+  std::string text;
+  for (const QuantParams& params : candidates) {
+    if (!text.empty()) text += " or ";
+    text += shown(params);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -68,40 +64,66 @@ std::string shown(const QuantParams& params) {
          std::to_string(params.group_size);
 }
 
-std::optional<std::int64_t> expected_inner(std::string_view canonical, const ModelConfig& config) {
-  const std::string module = without_expert(split_layer(split_param(canonical).module).module);
-  if (std::ranges::find(kFromDim, module) != std::end(kFromDim)) return config.dim;
-  if (module == "attention.output") {
-    if (!config.n_heads || !config.head_dim) return std::nullopt;
-    return *config.n_heads * *config.head_dim;  // below 2^62
+std::vector<QuantParams> candidates_of(std::uint64_t words, std::uint64_t groups, Dtype scales) {
+  const auto row_bits = checked_multiply(words, 32);
+  if (!row_bits || groups == 0 || *row_bits % groups != 0) return {};
+  const std::uint64_t product = *row_bits / groups;  // bits * group
+  std::vector<QuantParams> found;
+  const auto add = [&](const QuantParams& params) {
+    const auto group = static_cast<std::uint64_t>(params.group_size);
+    if (static_cast<std::uint64_t>(params.bits) * group != product) return;
+    if (checked_multiply(groups, group)) found.push_back(params);
+  };
+  if (scales == Dtype::kU8) {
+    for (const Mode& mode : kModes) {
+      if (mode.defaults.mode != QuantMode::affine) add(mode.defaults);
+    }
+    return found;
   }
-  if (module == "ffn.down") return config.ffn_dim;
-  if (module == "ffn.experts.down") {
-    return config.moe_ffn_dim != 0 ? config.moe_ffn_dim : config.ffn_dim;
+  for (const int group : {128, 64, 32}) {
+    for (const int bits : {1, 2, 3, 4, 5, 6, 8}) add({QuantMode::affine, bits, group});
   }
-  return std::nullopt;
+  return found;
 }
 
-std::optional<QuantParams> params_of_shapes(std::int64_t inner, std::uint64_t words,
-                                            std::uint64_t groups, Dtype scales) {
-  const auto k = static_cast<std::uint64_t>(inner);
-  // No product of a file's sizes: words * 32 might not fit.
-  if (inner <= 0 || groups == 0 || k % groups != 0 || words > k || (words * 32) % k != 0) {
-    return std::nullopt;
+QuantChoice choose_quant(std::span<const QuantParams> candidates, std::uint64_t groups,
+                         const RowEvidence& evidence, const std::optional<QuantParams>& model,
+                         const std::optional<QuantParams>& given) {
+  if (candidates.empty()) return {{}, "words and scales fit no kind of pack"};
+  const std::string says = model ? "; the configuration says " + shown(*model) : std::string();
+  if (candidates.size() == 1) {
+    const QuantParams& only = candidates.front();
+    if (!model || only == *model) return {only, {}};
+    return {only, "the shapes allow only " + shown(only) + says};
   }
-  const std::uint64_t group = k / groups;
-  const std::uint64_t bits = words * 32 / k;
-  if (group > 128 || bits > 8) return std::nullopt;
-  QuantParams params{QuantMode::affine, static_cast<int>(bits), static_cast<int>(group)};
-  if (scales == Dtype::kU8) {
-    if (bits == 4 && group == 16)
-      params.mode = QuantMode::nvfp4;
-    else if (bits == 4)
-      params.mode = QuantMode::mxfp4;
-    else
-      params.mode = QuantMode::mxfp8;
+  if (const QuantParams* known = with_row(candidates, groups, evidence.known)) {
+    if (!model || *known == *model) return {*known, {}};
+    return {*known, "the row length, which other tensors of the file fix, makes it " +
+                        shown(*known) + says};
   }
-  return params;
+  constexpr std::string_view kTensors = "other tensors of the file";
+  constexpr std::string_view kSizes = "the sizes in the configuration";
+  if (const QuantParams* same = equal_to(candidates, model)) {
+    const auto& tensors = evidence.known ? evidence.known : evidence.likely;
+    const auto& row = tensors ? tensors : evidence.config;
+    if (!row || row_of(*same, groups) == *row) return {*same, {}};
+    return {*same, "it is read as " + shown(*same) + ", as the configuration says, though " +
+                       std::string(tensors ? kTensors : kSizes) + " suggest another row length"};
+  }
+  for (const auto& [row, source] :
+       {std::pair(evidence.likely, kTensors), std::pair(evidence.config, kSizes)}) {
+    const QuantParams* likely = with_row(candidates, groups, row);
+    if (likely != nullptr) {
+      return {*likely,
+              std::string(source) + " make it " + shown(*likely) + says + ", which does not fit"};
+    }
+  }
+  if (const QuantParams* same = equal_to(candidates, given)) return {*same, {}};
+  return {{},
+          "it can be " + listed(candidates) +
+              ", and nothing tells which: say it in the options (quant) or by an entry of its own "
+              "in the configuration" +
+              says};
 }
 
 }  // namespace safetensors::weights

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -11,6 +12,7 @@
 #include "weights/names.hpp"
 #include "weights/packs.hpp"
 #include "weights/quant_params.hpp"
+#include "weights/remarks.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -42,10 +44,10 @@ Place find_place(const fs::path& path, const Limits& limits) {
 
 HfConfig read_config(const Place& place, const Limits& limits) {
   if (place.config.empty()) return {};
-  const Json config = read_json(place.config, Duplicates::last_counts, limits);
-  if (place.generation.empty()) return read_hf_config(config, nullptr, place.config);
+  Json config = read_json(place.config, Duplicates::last_counts, limits);
+  if (place.generation.empty()) return read_hf_config(std::move(config), nullptr, place.config);
   const Json generation = read_json(place.generation, Duplicates::last_counts, limits);
-  return read_hf_config(config, &generation, place.config);
+  return read_hf_config(std::move(config), &generation, place.config);
 }
 
 bool is_mlx(const SafeOpen& first, const HfConfig& config) {
@@ -86,12 +88,9 @@ std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
   return shape;
 }
 
-/// A tensor of the model and where it is.
-struct Item {
-  TensorInfo info;
-  PackTensors pack;        ///< of a raw tensor `words` alone is set
-  bool is_mapped = false;  ///< has a canonical name
-};
+/// The name of transformers' scheme, which MLX's files may keep in config.json, over packs of the
+/// mode of that name.
+constexpr std::string_view kMxfp4 = "mxfp4";
 
 class SafetensorsBackend final : public Backend {
  public:
@@ -100,6 +99,9 @@ class SafetensorsBackend final : public Backend {
 
   const Model& model() const noexcept override { return model_; }
   Buffer::Sections sections(std::size_t tensor) const override;
+  StoredBytes stored(std::size_t tensor, const Interrupt& interrupt) const override {
+    return packs_[tensor].words->bytes(interrupt);
+  }
   std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override;
   void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
              const Interrupt& interrupt) const override;
@@ -109,8 +111,10 @@ class SafetensorsBackend final : public Backend {
 
  private:
   void collect(const HfConfig& config);
-  [[nodiscard]] Item item_of(const SourceTensor& tensor, const Mapped& mapped,
-                             const HfConfig& config) const;
+  [[nodiscard]] std::vector<Pack> take_packs(std::vector<Mapped>& mapped,
+                                             const HfConfig& config) const;
+  [[nodiscard]] TensorInfo info_of(const SourceTensor& tensor, Mapped& mapped) const;
+  [[nodiscard]] std::string_view scheme_name(const SourceTensor& tensor) const;
   void finish_config(const HfConfig& config);
   void check_quant(std::size_t tensor) const;
   [[nodiscard]] bool is_converted(const SourceTensor& tensor, bool wanted) const noexcept;
@@ -120,14 +124,16 @@ class SafetensorsBackend final : public Backend {
   OpenOptions options_;
   Model model_;
   SourceTensors sources_;
-  std::vector<PackTensors> packs_;  ///< by tensor
+  std::vector<PackTensors> packs_;              ///< by tensor
+  std::map<std::size_t, std::string> remarks_;  ///< of packs without parameters, by tensor
 };
 
 SafetensorsBackend::SafetensorsBackend(const fs::path& path, const OpenOptions& options,
-                                       const Place& place, HfConfig config)
-    : options_(options), sources_(place.shards, options, model_.warnings) {
+                                       ShardSet shards, HfConfig config)
+    : options_(options), sources_(shards, options, model_.warnings) {
   model_.path = path;
-  model_.files = place.shards.files;
+  model_.files = std::move(shards.files);
+  shards = {};  // as large as the index, and not needed any more
   model_.metadata = Metadata::of_strings(sources_.first_file().metadata());
   model_.format =
       is_mlx(sources_.first_file(), config) ? Format::mlx_safetensors : Format::hf_safetensors;
@@ -143,66 +149,89 @@ Item SafetensorsBackend::item_of(const SourceTensor& tensor, const Mapped& mappe
   item.is_mapped = mapped.kind == Mapped::Kind::canonical;
   TensorInfo& info = item.info;
   info.source = tensor.info->name;
-  info.name = item.is_mapped ? mapped.name : info.source;
+  info.name = mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : info.source;
   info.shape = signed_shape(tensor);
   info.stored_bytes = tensor.info->nbytes();
-  EffectiveType type = effective_type(tensor.info->dtype);
-  item.pack.words = &tensor;
-  if (auto pack = find_pack(sources_, tensor, item.is_mapped ? info.name : std::string_view(),
-                            config, options_.quant)) {
-    item.pack = *pack;
-    info.storage = Storage::mlx_pack;
-    info.quant = pack->quant;
-    const bool halved = options_.scales_to_f16 && pack->biases != nullptr;
-    info.scales_code = effective_type(halved ? Dtype::kF16 : pack->scales->info->dtype).code;
-    for (const SourceTensor* part : {pack->scales, pack->biases, pack->global_scale}) {
-      if (part != nullptr) info.stored_bytes += part->info->nbytes();
-    }
-    if (pack->quant) {
-      type = effective_type(*pack->quant);
-      // Fits: checked with the parameters, against the number of groups.
-      info.shape.back() = signed_shape(*pack->scales).back() * pack->quant->group_size;
-    }
-  } else if (options_.bf16_to_f16 && tensor.info->dtype == Dtype::kBF16) {
-    type = effective_type(Dtype::kF16);
-  }
+  const bool halved = options_.bf16_to_f16 && tensor.info->dtype == Dtype::kBF16;
+  const EffectiveType type = effective_type(halved ? Dtype::kF16 : tensor.info->dtype);
   info.code = type.code;
   info.type_name = type.name;
-  return item;
+  return info;
+}
+
+/// Makes the tensor of the words that of the pack.
+void describe_pack(TensorInfo& info, const Pack& pack, bool scales_to_f16) {
+  const PackTensors& tensors = pack.tensors;
+  info.storage = Storage::mlx_pack;
+  info.quant = pack.quant.params;
+  const bool halved = scales_to_f16 && tensors.biases != nullptr;
+  info.scales_code = effective_type(halved ? Dtype::kF16 : tensors.scales->info->dtype).code;
+  for (const SourceTensor* part : {tensors.scales, tensors.biases, tensors.global_scale}) {
+    if (part != nullptr) info.stored_bytes += part->info->nbytes();
+  }
+  if (!info.quant) return;
+  const EffectiveType type = effective_type(*info.quant);
+  info.code = type.code;
+  info.type_name = type.name;
+  // Fits: checked with the parameters, against the number of groups.
+  info.shape.back() = signed_shape(*tensors.scales).back() * info.quant->group_size;
+}
+
+/// Finds the packs, in the order of their words. Parts of packs are no tensors by themselves, and
+/// parts whose weight is not there have no canonical name: `mapped` says so afterwards.
+std::vector<Pack> SafetensorsBackend::take_packs(std::vector<Mapped>& mapped,
+                                                 const HfConfig& config) const {
+  const std::span<const SourceTensor> all = sources_.all();
+  const RowLengths lengths(all, mapped, config.model);
+  std::vector<Pack> packs;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (mapped[i].kind == Mapped::Kind::ignored) continue;
+    auto pack = find_pack(sources_, all[i], mapped[i].name, config, lengths, options_.quant);
+    if (pack) packs.push_back(std::move(*pack));
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::string_view param = split_param(all[i].info->name).param;
+    const bool is_part = !param.empty() && param != "weight" && param != "bias";
+    if (is_part && mapped[i].kind == Mapped::Kind::canonical) mapped[i] = {};
+  }
+  for (const Pack& pack : packs) {
+    for (const SourceTensor* part :
+         {pack.tensors.scales, pack.tensors.biases, pack.tensors.global_scale}) {
+      if (part != nullptr)
+        mapped[static_cast<std::size_t>(part - all.data())] = {Mapped::Kind::ignored, {}};
+    }
+  }
+  return packs;
 }
 
 void SafetensorsBackend::collect(const HfConfig& config) {
+  const std::span<const SourceTensor> all = sources_.all();
   std::vector<std::string_view> names;
-  for (const SourceTensor& tensor : sources_.all()) names.push_back(tensor.info->name);
-  const std::vector<Mapped> mapped = map_hf_names(names);
+  names.reserve(all.size());
+  for (const SourceTensor& tensor : all) names.push_back(tensor.info->name);
+  std::vector<Mapped> mapped = map_hf_names(names);
+  const std::vector<Pack> packs = take_packs(mapped, config);
 
-  std::vector<Item> items;
-  std::vector<const SourceTensor*> parts;  // of packs: no tensors by themselves
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (mapped[i].kind == Mapped::Kind::ignored) continue;
-    items.push_back(item_of(sources_.all()[i], mapped[i], config));
-    const PackTensors& pack = items.back().pack;
-    for (const SourceTensor* part : {pack.scales, pack.biases, pack.global_scale}) {
-      if (part != nullptr) parts.push_back(part);
+  model_.reserve(mapped);
+  packs_.reserve(model_.tensors.capacity() + model_.others.capacity());
+  Remarks remarks;
+  for (const std::uint32_t i : order_of(names, mapped)) {
+    const bool is_mapped = mapped[i].kind == Mapped::Kind::canonical;
+    TensorInfo info = info_of(all[i], mapped[i]);
+    const auto pack =
+        std::ranges::lower_bound(packs, &all[i], {}, [](const Pack& p) { return p.tensors.words; });
+    const bool is_pack = pack != packs.end() && pack->tensors.words == &all[i];
+    if (is_pack) {
+      describe_pack(info, *pack, options_.scales_to_f16);
+      if (!info.quant && !pack->quant.remark.empty()) remarks_[packs_.size()] = pack->quant.remark;
+    } else {
+      info.is_decoded = scheme_name(all[i]).empty();
     }
+    remarks.note(info, is_pack ? pack->quant.remark : std::string());
+    packs_.push_back(is_pack ? pack->tensors : PackTensors{.words = &all[i]});
+    model_.add(std::move(info), is_mapped);
   }
-  std::sort(parts.begin(), parts.end());
-  std::erase_if(items, [&](const Item& item) {
-    return std::binary_search(parts.begin(), parts.end(), item.pack.words);
-  });
-  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return comes_before(a.info, a.is_mapped, b.info, b.is_mapped);
-  });
-  std::size_t unknown = 0;
-  for (Item& item : items) {
-    unknown += item.info.storage == Storage::mlx_pack && !item.info.quant ? 1 : 0;
-    model_.add(std::move(item.info), item.is_mapped);
-    packs_.push_back(item.pack);
-  }
-  if (unknown != 0) {
-    model_.warnings.push_back(grouped(unknown) +
-                              " packed tensors have no parameters: no configuration says them");
-  }
+  remarks.say(model_.warnings);
 }
 
 void SafetensorsBackend::finish_config(const HfConfig& config) {
@@ -212,15 +241,17 @@ void SafetensorsBackend::finish_config(const HfConfig& config) {
         [](const TensorInfo& info) -> std::string_view { return info.name; });
   };
   if (!config.says_tied) model_.config.tie_word_embeddings = !has("output.weight");
-  check_layers(model_);
+  finish_model(model_);
 }
 
 void SafetensorsBackend::check_quant(std::size_t tensor) const {
   const TensorInfo& info = model_.tensor(tensor);
-  if (info.storage == Storage::mlx_pack && !info.quant) {
-    fail(Errc::quant_mismatch, packs_[tensor].words->file->path(), info.source,
-         "a pack whose mode, bits and group size are not known: say them in the options");
-  }
+  if (info.storage != Storage::mlx_pack || info.quant) return;
+  const auto remark = remarks_.find(tensor);
+  fail(Errc::quant_mismatch, packs_[tensor].words->file->path(), info.source,
+       remark != remarks_.end()
+           ? remark->second + ": " + described(packs_[tensor])
+           : "a pack whose mode, bits and group size are not known: say them in the options");
 }
 
 /// Whether it becomes F16 when that is wanted.
@@ -297,10 +328,9 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
   };
   if (pack.scales == nullptr) {
     const Dtype dtype = words.info->dtype;
-    const auto& method = model_.config.quantization_method;
-    if (method && !is_float(dtype)) {
+    if (!info.is_decoded) {
       fail(Errc::unsupported, words.file->path(), info.source,
-           "weights quantised by " + clipped(*method) + " are not decoded");
+           "weights quantised by " + clipped(scheme_name(words)) + " are not decoded");
     }
     if (!can_convert(dtype)) {
       fail(Errc::unsupported, words.file->path(), info.source,
@@ -347,9 +377,10 @@ bool SafetensorsBackend::same_kind(std::size_t a, std::size_t b) const {
 }  // namespace
 
 std::unique_ptr<Backend> open_safetensors(const fs::path& path, const OpenOptions& options) {
-  const Place place = find_place(path, options.limits);
+  Place place = find_place(path, options.limits);
   HfConfig config = read_config(place, options.limits);
-  return std::make_unique<SafetensorsBackend>(path, options, place, std::move(config));
+  return std::make_unique<SafetensorsBackend>(path, options, std::move(place.shards),
+                                              std::move(config));
 }
 
 Format safetensors_format(const fs::path& path) {

@@ -14,7 +14,7 @@
 #include "weights/dequant/dequant.hpp"
 #include "weights/hf_config.hpp"
 #include "weights/names.hpp"
-#include "weights/quant_params.hpp"
+#include "weights/row_lengths.hpp"
 #include "weights/shards.hpp"
 
 namespace {
@@ -55,10 +55,9 @@ void check_config(const Json& json) {
     names.emplace_back(module);
   }
   // Any text may be a tensor's name.
-  for (const Mapped& mapped : safetensors::weights::map_hf_names(names)) {
-    if (mapped.kind != Mapped::Kind::canonical) continue;
-    (void)safetensors::weights::expected_inner(mapped.name, model);
-  }
+  const std::vector<Mapped> mapped = safetensors::weights::map_hf_names(names);
+  const safetensors::weights::RowLengths lengths({}, {}, model);
+  for (const Mapped& name : mapped) (void)lengths.of(name.name);
   (void)safetensors::weights::map_gguf_names(names, "llama");
 }
 

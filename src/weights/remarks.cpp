@@ -1,0 +1,59 @@
+#include "weights/remarks.hpp"
+
+#include <string_view>
+
+#include "base/text.hpp"
+#include "weights/names.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+/// "layers.7.attention.output.weight" is of the kind "attention.output", whatever its layer.
+std::string kind_of(std::string_view name) {
+  std::string kind;
+  for (const char c : split_layer(split_param(name).module).module) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_digit) kind += c;
+    if (is_digit && !kind.ends_with('N')) kind += 'N';
+  }
+  return kind;
+}
+
+/// F8 of which a plain number is a value: not E8M0, which is always a scale.
+bool is_f8(std::uint32_t type) noexcept {
+  return type == code::kF8E4M3 || type == code::kF8E5M2 || type == code::kF8E4M3FNUZ ||
+         type == code::kF8E5M2FNUZ;
+}
+
+}  // namespace
+
+void Remarks::note(const TensorInfo& info, const std::string& remark) {
+  if (!remark.empty()) {
+    ++packs_[{kind_of(info.name), remark}];
+  } else if (info.storage == Storage::mlx_pack) {
+    unknown_ += info.quant ? 0 : 1;
+  } else {
+    bare_f8_ += is_f8(info.code) && info.is_decoded ? 1 : 0;
+  }
+}
+
+void Remarks::say(std::vector<std::string>& warnings) const {
+  for (const auto& [about, count] : packs_) {
+    const auto& [kind, remark] = about;
+    std::string& text = warnings.emplace_back(kind);
+    text += " (" + grouped(count) + (count == 1 ? " pack): " : " packs): ");
+    text += remark;
+  }
+  if (bare_f8_ != 0) {
+    const bool one = bare_f8_ == 1;
+    warnings.push_back(grouped(bare_f8_) + (one ? " tensor of F8 has" : " tensors of F8 have") +
+                       " no scales beside " + (one ? "it: it is" : "them: they are") +
+                       " decoded as " + (one ? "it stands" : "they stand"));
+  }
+  if (unknown_ != 0) {
+    warnings.push_back(grouped(unknown_) +
+                       " packed tensors have no parameters: no configuration says them");
+  }
+}
+
+}  // namespace safetensors::weights

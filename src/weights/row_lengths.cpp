@@ -1,0 +1,243 @@
+#include "weights/row_lengths.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/checked.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+using Length = std::optional<std::uint64_t>;
+
+/// Model types whose attention, router, gate and up matrices all read the hidden state.
+constexpr std::string_view kNormsTell[] = {
+    "arcee",
+    "cohere",
+    "cohere2",
+    "deepseek",
+    "deepseek_v2",
+    "deepseek_v3",
+    "deepseek_v32",
+    "dots1",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "exaone4",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "glm4",
+    "glm4_moe",
+    "glm_moe_dsa",
+    "gpt_oss",
+    "granite",
+    "granitemoe",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "kimi_k2",
+    "llama",
+    "minicpm3",
+    "minimax_m2",
+    "ministral",
+    "ministral3",
+    "mistral",
+    "mistral3",
+    "mixtral",
+    "nemotron",
+    "nemotron-nas",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "olmoe",
+    "phi3",
+    "phimoe",
+    "plm",
+    "qwen2",
+    "qwen2_5_vl",
+    "qwen2_moe",
+    "qwen2_vl",
+    "qwen3",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "qwen3_moe",
+    "qwen3_next",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "seed_oss",
+    "smollm3",
+    "stablelm",
+    "starcoder2",
+};
+
+/// Model types whose q has as many rows again for the gate of attention.
+constexpr std::string_view kGatedQ[] = {"qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
+                                        "qwen3_5_text"};
+
+constexpr std::string_view kReadHidden[] = {
+    "attention.q",   "attention.k",    "attention.v", "attention.qkv",
+    "attention.q_a", "attention.kv_a", "ffn.router",  "ffn.shared_expert_gate",
+};
+
+template <std::size_t n>
+bool is_in(const std::string_view (&list)[n], std::string_view text) noexcept {
+  return std::ranges::find(list, text) != std::end(list);
+}
+
+Length product(const Length& a, const Length& b) {
+  return a && b ? checked_multiply(*a, *b) : std::nullopt;
+}
+
+/// The quotient, where it leaves no rest.
+Length quotient(const Length& a, std::uint64_t b) {
+  return a && b != 0 && *a % b == 0 ? Length(*a / b) : std::nullopt;
+}
+
+Length length_of(const std::optional<std::int64_t>& value) {
+  return value && *value > 0 ? Length(static_cast<std::uint64_t>(*value)) : std::nullopt;
+}
+
+/// A layer's value, where they differ from layer to layer, else the model's.
+Length of_layer(const std::vector<std::int64_t>& layers, const std::optional<std::int64_t>& all,
+                std::string_view layer) {
+  if (layers.empty()) return length_of(all);
+  std::size_t number = 0;
+  std::from_chars(layer.data(), layer.data() + layer.size(), number);  // six digits at most
+  return number < layers.size() ? length_of(layers[number]) : std::nullopt;
+}
+
+}  // namespace
+
+/// A module's place: "layers.4.ffn.experts.2.down" is {"4", "ffn.experts.2.down",
+/// "ffn.experts.2", "down"}.
+struct RowLengths::Place {
+  explicit Place(std::string_view canonical) {
+    const LayerModule in = split_layer(split_param(canonical).module);
+    layer = in.layer;
+    module = in.module;
+    const std::size_t dot = module.rfind('.');
+    if (dot == std::string_view::npos) return;
+    block = module.substr(0, dot);
+    leaf = module.substr(dot + 1);
+  }
+  [[nodiscard]] bool is_ffn() const noexcept {
+    return block == "ffn" || block == "ffn.shared_expert" || is_routed();
+  }
+  [[nodiscard]] bool is_routed() const noexcept {
+    return block == "ffn.experts" || block.starts_with("ffn.experts.");
+  }
+  /// gate, up, or both in one, of any feed-forward block.
+  [[nodiscard]] bool is_up() const noexcept {
+    return is_ffn() && (leaf == "gate" || leaf == "up" || leaf == "gate_up");
+  }
+  [[nodiscard]] bool is_down() const noexcept { return is_ffn() && leaf == "down"; }
+  [[nodiscard]] bool reads_hidden() const noexcept { return is_up() || is_in(kReadHidden, module); }
+  [[nodiscard]] bool is_vocabulary() const noexcept {
+    return layer.empty() && (module == "token_embedding" || module == "output");
+  }
+
+  std::string_view layer;
+  std::string_view module;
+  std::string_view block;
+  std::string_view leaf;
+};
+
+RowLengths::RowLengths(std::span<const SourceTensor> tensors, std::span<const Mapped> names,
+                       const ModelConfig& config)
+    : tensors_(tensors), names_(names), config_(config) {
+  // Tensors without a canonical name are all the empty name here; nobody asks for it.
+  (void)index_.build(names.size(),
+                     [&](std::size_t i) -> std::string_view { return names[i].name; });
+  norms_tell_ = config.architecture && is_in(kNormsTell, *config.architecture);
+}
+
+RowEvidence RowLengths::of(std::string_view canonical) const {
+  const Place place(canonical);
+  return {known(place), likely(place), from_config(place)};
+}
+
+const safetensors::TensorInfo* RowLengths::find(const Place& place, std::string_view module) const {
+  std::string name;
+  if (!place.layer.empty()) name = "layers." + std::string(place.layer) + ".";
+  name += std::string(module) + ".weight";
+  const auto found =
+      index_.find(name, [&](std::size_t i) -> std::string_view { return names_[i].name; });
+  return found ? tensors_[*found].info : nullptr;
+}
+
+/// The last axis but one: matrices may be stacked.
+Length RowLengths::rows(const Place& place, std::string_view module) const {
+  const safetensors::TensorInfo* info = find(place, module);
+  if (info == nullptr || info->shape.size() < 2) return std::nullopt;
+  return info->shape[info->shape.size() - 2];
+}
+
+Length RowLengths::norm_length(const Place& place, std::string_view module) const {
+  const safetensors::TensorInfo* info = find(place, module);
+  return info != nullptr && info->shape.size() == 1 ? Length(info->shape[0]) : std::nullopt;
+}
+
+/// What a feed-forward block hands on to its down matrix.
+Length RowLengths::rows_of_up(const Place& place) const {
+  const std::string block(place.block);
+  if (const Length up = rows(place, block + ".up")) return up;
+  if (const Length gate = rows(place, block + ".gate")) return gate;
+  return quotient(rows(place, block + ".gate_up"), 2);
+}
+
+Length RowLengths::known(const Place& place) const {
+  if (place.is_down()) return rows_of_up(place);
+  if (place.module == "per_layer.proj") return rows(place, "per_layer.gate");
+  if (place.module == "attention.q_b") return norm_length(place, "attention.q_a_norm");
+  if (place.module == "attention.kv_b" || place.module == "attention.v_b") {
+    return norm_length(place, "attention.kv_a_norm");
+  }
+  if (place.module == "attention.output") {
+    // MLX's [heads, values of a head, rank]
+    const safetensors::TensorInfo* values = find(place, "attention.v_b");
+    if (values == nullptr || values->shape.size() != 3) return std::nullopt;
+    return checked_multiply(values->shape[0], values->shape[1]);
+  }
+  if (!norms_tell_ || place.layer.empty() || !place.reads_hidden()) return std::nullopt;
+  if (const Length norm = norm_length(place, "attention_norm")) return norm;
+  if (const Length norm = norm_length(place, "ffn_norm")) return norm;
+  return norm_length(Place("output_norm.weight"), "output_norm");
+}
+
+/// Of all heads together: the rows of v, as often as k's are fewer than q's.
+Length RowLengths::rows_of_values(const Place& place) const {
+  Length q = rows(place, "attention.q");
+  const bool gated = config_.architecture && is_in(kGatedQ, *config_.architecture);
+  if (gated) q = quotient(q, 2);
+  const Length k = rows(place, "attention.k");
+  if (!k) {
+    // Keys and values of another layer; or of a low rank, which says nothing.
+    return find(place, "attention.kv_a") == nullptr ? q : std::nullopt;
+  }
+  const Length v = rows(place, "attention.v");
+  return quotient(product(v ? v : k, q), *k);
+}
+
+Length RowLengths::likely(const Place& place) const {
+  if (place.module == "attention.output") return rows_of_values(place);
+  return place.is_vocabulary() ? norm_length(place, "output_norm") : std::nullopt;
+}
+
+Length RowLengths::from_config(const Place& place) const {
+  if (place.is_vocabulary() || place.reads_hidden()) return length_of(config_.dim);
+  if (place.module == "attention.output") {
+    const Length heads = of_layer(config_.n_heads_of_layers, config_.n_heads, place.layer);
+    return product(heads, length_of(config_.v_head_dim ? config_.v_head_dim : config_.head_dim));
+  }
+  if (!place.is_down()) return std::nullopt;
+  const Length dense = of_layer(config_.ffn_dim_of_layers, config_.ffn_dim, place.layer);
+  if (place.block == "ffn") return dense;
+  if (place.block == "ffn.shared_expert") return length_of(config_.shared_ffn_dim);
+  const Length routed = length_of(config_.moe_ffn_dim);
+  return routed ? routed : dense;
+}
+
+}  // namespace safetensors::weights
