@@ -66,13 +66,21 @@ class QuantParams:
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling:
-    """How rotary position embedding is stretched."""
+    """How rotary position embedding is stretched to longer texts, as the file says it."""
 
     type: str
     factor: Optional[float]
     original_max_position_embeddings: Optional[int]
     low_freq_factor: Optional[float]
     high_freq_factor: Optional[float]
+    attention_factor: Optional[float]
+    beta_fast: Optional[float]
+    beta_slow: Optional[float]
+    ext_factor: Optional[float]  #: GGUF only
+    mscale: Optional[float]  #: config.json only
+    mscale_all_dim: Optional[float]  #: config.json only
+    long_factor: List[float]  #: GGUF files hold the tensor rope_factors_long instead
+    short_factor: List[float]  #: the same, rope_factors_short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +102,9 @@ class ModelConfig:
     norm_eps: Optional[float]
     rope_theta: float
     rope_scaling: Optional[RopeScaling]
-    rope_style: str  #: "half", or "interleaved" for GGUF of the llama family
-    norm_weight_offset: float  #: to be added to a norm's weight before it is used
+    rope_style: Optional[str]  #: "half", "interleaved", "mrope", "imrope", "none"; None: not known
+    #: to add to a stored norm weight before it is used; None: not known
+    norm_weight_offset: Optional[float]
     sliding_window: int
     n_experts: int
     n_experts_used: int
@@ -107,10 +116,35 @@ class ModelConfig:
     quantization_method: Optional[str]  #: of a scheme that is not decoded, as "gptq"
     bos_token_id: Optional[int]
     eos_token_ids: List[int]
+    rope_dim: Optional[int]  #: elements of a head that rotary embedding turns
+    rope_theta_local: Optional[float]  #: of layers with a sliding window
+    rope_sections: List[int]  #: of mrope; GGUF files have a fourth, mostly 0
+    v_head_dim: Optional[int]  #: elements of a value's head
+    q_lora_rank: Optional[int]  #: of latent attention (MLA), as the next three
+    kv_lora_rank: Optional[int]
+    qk_nope_head_dim: Optional[int]
+    qk_rope_head_dim: Optional[int]
+    shared_ffn_dim: Optional[int]  #: of the shared experts
+    n_shared_experts: Optional[int]
+    first_dense_layers: Optional[int]  #: layers before the first with experts
+    expert_weights_scale: Optional[float]  #: multiplies the weights of chosen experts
+    expert_gating: Optional[str]  #: as "softmax", "sigmoid"
+    activation: Optional[str]  #: of the feed-forward part, as "silu"
+    query_scale: Optional[float]  #: multiplies attention scores, instead of 1 / sqrt(head_dim)
+    embedding_scale: Optional[float]  #: multiplies embeddings
+    residual_scale: Optional[float]  #: multiplies what a block adds to the residual
+    logit_scale: Optional[float]  #: multiplies logits
+    #: one a layer: "full", "sliding", "linear", "conv", "recurrent", "other"
+    layer_kinds: List[str]
+    sliding_window_pattern: Optional[int]  #: every n-th layer attends to all tokens
+    #: all of config.json; None for models without one
+    raw: Optional[Dict[str, Any]] = dataclasses.field(repr=False, compare=False)
 
     def as_dict(self) -> Dict[str, Any]:
-        """The table as plain values."""
-        return dataclasses.asdict(self)
+        """The table as plain values, without `raw`."""
+        table = dataclasses.asdict(dataclasses.replace(self, raw=None))
+        del table["raw"]
+        return table
 
 
 def _config_of(table: Dict[str, Any]) -> ModelConfig:
@@ -316,6 +350,7 @@ class Weights(Mapping[str, WeightTensor]):
 
     def __init__(self, model: _weights.Model) -> None:
         self._open: Optional[_weights.Model] = model
+        self._config: Optional[ModelConfig] = None
 
     @property
     def _model(self) -> _weights.Model:
@@ -357,7 +392,10 @@ class Weights(Mapping[str, WeightTensor]):
     @property
     def config(self) -> ModelConfig:
         """The configuration table."""
-        return _config_of(self._model.config)
+        model = self._model
+        if self._config is None:
+            self._config = _config_of(model.config)
+        return self._config
 
     @property
     def metadata(self) -> Metadata:
@@ -375,8 +413,11 @@ class Weights(Mapping[str, WeightTensor]):
         return self._model.warnings
 
     @property
-    def output_name(self) -> str:
-        """The output's tensor: of its own, or the embedding's, where the two are tied."""
+    def output_name(self) -> Optional[str]:
+        """The tensor that serves as output: "output.weight", else "token_embedding.weight".
+
+        None when the model has neither.
+        """
         return self._model.output_name
 
     def __getitem__(self, name: str) -> WeightTensor:
@@ -398,7 +439,27 @@ class Weights(Mapping[str, WeightTensor]):
         """The effective type's code (docs/weights.md)."""
         return self._model.get_dtype(name)
 
-    def get_tensor(self, name: str) -> "numpy.typing.NDArray[numpy.uint8]":
+    def norm_weight_offset_of(self, name: str) -> Optional[float]:
+        """What to add to this stored norm weight before it is used, or None when it is not known.
+
+        It is `config.norm_weight_offset` but for two cases: 0.0 for tensors that are no norm
+        weights and for the norms of linear attention; None for names without a rule in models whose
+        offset is not 0, as those of a vision tower.
+        """
+        return self._model.norm_weight_offset_of(name)
+
+    def is_view(self, name: str) -> bool:
+        """Whether `get_tensor` gives the file's own pages. Builds the buffer if it has to be built.
+
+        A view starts wherever the tensor starts in the file, so that a NumPy or torch array of its
+        values may be misaligned, and touching it ends the process if another process cut the file
+        short.
+        """
+        return self._model.get_tensor(name).is_view
+
+    def get_tensor(
+        self, name: str, *, aligned: bool = False
+    ) -> "numpy.typing.NDArray[numpy.uint8]":
         """The bytes for a kernel, read-only.
 
         Raw tensors and GGUF blocks are views of the file; packs are words, scales, biases, one

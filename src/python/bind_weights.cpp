@@ -52,7 +52,17 @@ py::tuple describe(const WeightProvider& model, std::string_view name) {
   for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = py::int_(info.shape[i]);
   return py::make_tuple(to_unicode(info.name), to_unicode(info.source), shape,
                         to_str(text_of(info.storage)), info.code, to_str(info.type_name),
-                        to_tuple(info.quant), info.stored_bytes, info.scales_code);
+                        to_tuple(info.quant), info.stored_bytes, info.scales_code, info.is_decoded);
+}
+
+py::object output_name(const WeightProvider& model) {
+  const std::string_view name = model.output_name();
+  return name.empty() ? py::object(py::none()) : py::object(to_str(name));
+}
+
+py::object norm_weight_offset_of(const WeightProvider& model, std::string_view name) {
+  const std::optional<double> offset = model.norm_weight_offset_of(name);
+  return offset ? py::object(py::float_(*offset)) : py::object(py::none());
 }
 
 weights::Buffer get_tensor(const WeightProvider& model, std::string_view name) {

@@ -12,15 +12,29 @@ using weights::QuantMode;
 
 constexpr std::array<std::string_view, 4> kModes = {"affine", "mxfp4", "mxfp8", "nvfp4"};
 
+constexpr std::array<std::string_view, 6> kLayerKinds = {"full", "sliding",   "linear",
+                                                         "conv", "recurrent", "other"};
+constexpr std::array<std::string_view, 5> kRopeStyles = {"half", "interleaved", "mrope", "imrope",
+                                                         "none"};
+
 template <typename T>
 py::object or_none(const std::optional<T>& value) {
   if (!value) return py::none();
   return py::cast(*value);
 }
 
-py::list list_of(const std::vector<std::int64_t>& values) {
+template <typename T>
+py::list list_of(const std::vector<T>& values) {
   py::list list;
-  for (const std::int64_t value : values) list.append(value);
+  for (const T& value : values) list.append(value);
+  return list;
+}
+
+py::list kinds_of(const std::vector<weights::LayerKind>& kinds) {
+  py::list list;
+  for (const weights::LayerKind kind : kinds) {
+    list.append(to_str(kLayerKinds[static_cast<std::size_t>(kind)]));
+  }
   return list;
 }
 
@@ -32,6 +46,14 @@ py::object scaling_of(const std::optional<weights::RopeScaling>& scaling) {
   dict["original_max_position_embeddings"] = or_none(scaling->original_max_position_embeddings);
   dict["low_freq_factor"] = or_none(scaling->low_freq_factor);
   dict["high_freq_factor"] = or_none(scaling->high_freq_factor);
+  dict["attention_factor"] = or_none(scaling->attention_factor);
+  dict["beta_fast"] = or_none(scaling->beta_fast);
+  dict["beta_slow"] = or_none(scaling->beta_slow);
+  dict["ext_factor"] = or_none(scaling->ext_factor);
+  dict["mscale"] = or_none(scaling->mscale);
+  dict["mscale_all_dim"] = or_none(scaling->mscale_all_dim);
+  dict["long_factor"] = list_of(scaling->long_factor);
+  dict["short_factor"] = list_of(scaling->short_factor);
   return dict;
 }
 
@@ -65,8 +87,10 @@ py::dict to_dict(const ModelConfig& config) {
   dict["rope_theta"] = config.rope_theta;
   dict["rope_scaling"] = scaling_of(config.rope_scaling);
   dict["rope_style"] =
-      config.rope_style == weights::RopeStyle::interleaved ? "interleaved" : "half";
-  dict["norm_weight_offset"] = config.norm_weight_offset;
+      config.rope_style
+          ? py::object(to_str(kRopeStyles[static_cast<std::size_t>(*config.rope_style)]))
+          : py::object(py::none());
+  dict["norm_weight_offset"] = or_none(config.norm_weight_offset);
   dict["sliding_window"] = config.sliding_window;
   dict["n_experts"] = config.n_experts;
   dict["n_experts_used"] = config.n_experts_used;
@@ -78,7 +102,46 @@ py::dict to_dict(const ModelConfig& config) {
   dict["quantization_method"] = text_or_none(config.quantization_method);
   dict["bos_token_id"] = or_none(config.bos_token_id);
   dict["eos_token_ids"] = list_of(config.eos_token_ids);
+  dict["rope_dim"] = or_none(config.rope_dim);
+  dict["rope_theta_local"] = or_none(config.rope_theta_local);
+  dict["rope_sections"] = list_of(config.rope_sections);
+  dict["v_head_dim"] = or_none(config.v_head_dim);
+  dict["q_lora_rank"] = or_none(config.q_lora_rank);
+  dict["kv_lora_rank"] = or_none(config.kv_lora_rank);
+  dict["qk_nope_head_dim"] = or_none(config.qk_nope_head_dim);
+  dict["qk_rope_head_dim"] = or_none(config.qk_rope_head_dim);
+  dict["shared_ffn_dim"] = or_none(config.shared_ffn_dim);
+  dict["n_shared_experts"] = or_none(config.n_shared_experts);
+  dict["first_dense_layers"] = or_none(config.first_dense_layers);
+  dict["expert_weights_scale"] = or_none(config.expert_weights_scale);
+  dict["expert_gating"] = text_or_none(config.expert_gating);
+  dict["activation"] = text_or_none(config.activation);
+  dict["query_scale"] = or_none(config.query_scale);
+  dict["embedding_scale"] = or_none(config.embedding_scale);
+  dict["residual_scale"] = or_none(config.residual_scale);
+  dict["logit_scale"] = or_none(config.logit_scale);
+  dict["layer_kinds"] = kinds_of(config.layer_kinds);
+  dict["sliding_window_pattern"] = or_none(config.sliding_window_pattern);
+  dict["raw"] = config.raw == nullptr ? py::object(py::none()) : to_object(*config.raw);
   return dict;
+}
+
+py::object to_object(const weights::Json& value) {
+  if (value.is_null()) return py::none();
+  if (const bool* truth = value.as_bool()) return py::bool_(*truth);
+  if (const std::string* text = value.as_string()) return to_unicode(*text);
+  if (const auto* array = value.as_array()) {
+    py::list list;
+    for (const weights::Json& element : *array) list.append(to_object(element));
+    return list;
+  }
+  if (const auto* object = value.as_object()) {
+    py::dict dict;
+    for (const auto& [key, member] : *object) dict[to_unicode(key)] = to_object(member);
+    return dict;
+  }
+  if (const std::int64_t* whole = value.as_int64()) return py::int_(*whole);
+  return py::float_(value.as_number().value_or(0.0));
 }
 
 py::object to_object(const MetaValue& value) {

@@ -12,6 +12,8 @@ namespace safetensors::python {
 [[nodiscard]] py::object to_tuple(const std::optional<weights::QuantParams>& quant);
 /// A number, bool, str, list, or bytes for a string that is not UTF-8.
 [[nodiscard]] py::object to_object(const weights::MetaValue& value);
+/// The value as json.loads would give it, but that integers beyond 64 bits are floats.
+[[nodiscard]] py::object to_object(const weights::Json& value);
 /// None, or params of a tuple or dict of mode, bits and group_size.
 [[nodiscard]] std::optional<weights::QuantParams> to_quant_params(py::handle object);
 [[nodiscard]] std::string_view text_of(weights::Format format) noexcept;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "safetensors/weights/config.hpp"
+#include "weights/architectures.hpp"
 
 namespace safetensors::weights {
 
@@ -15,6 +17,24 @@ inline void fill_heads(ModelConfig& model) noexcept {
   if (!model.n_kv_heads) model.n_kv_heads = model.n_heads;
   if (!model.head_dim && model.dim && model.n_heads && *model.n_heads != 0) {
     model.head_dim = *model.dim / *model.n_heads;
+  }
+}
+
+/// The style of a rule that holds for all models of an architecture; nothing for the other rules.
+inline std::optional<RopeStyle> fixed_style(RopeRule rule) noexcept {
+  switch (rule) {
+    case RopeRule::none:
+      return RopeStyle::none;
+    case RopeRule::half:
+      return RopeStyle::half;
+    case RopeRule::interleaved:
+      return RopeStyle::interleaved;
+    case RopeRule::mrope:
+      return RopeStyle::mrope;
+    case RopeRule::imrope:
+      return RopeStyle::imrope;
+    default:
+      return std::nullopt;
   }
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "weights/architectures.hpp"
 #include "weights/config_rules.hpp"
 #include "weights/fail.hpp"
 
@@ -48,6 +50,41 @@ class Table {
     const std::optional<std::string_view> text = value->as_string();
     if (!text || !value->is_utf8()) refuse(whole, "text", *value);
     return std::string(*text);
+  }
+  [[nodiscard]] std::optional<bool> boolean(std::string_view key) const {
+    const std::string whole = prefix_ + std::string(key);
+    const MetaValue* value = metadata_->find(whole);
+    if (value == nullptr) return std::nullopt;
+    if (!value->as_bool()) refuse(whole, "a bool", *value);
+    return value->as_bool();
+  }
+  [[nodiscard]] bool has_array(std::string_view key) const {
+    const MetaValue* value = metadata_->find(prefix_ + std::string(key));
+    return value != nullptr && value->type() == MetaType::array;
+  }
+  /// An array of bools, or of integers that stand for them; empty when it is not there.
+  [[nodiscard]] std::vector<bool> booleans(std::string_view key) const {
+    const std::string whole = prefix_ + std::string(key);
+    std::vector<bool> values;
+    const MetaValue* value = metadata_->find(whole);
+    const auto array = value == nullptr ? std::nullopt : value->as_array();
+    if (!array) return values;
+    for (const MetaValue element : *array) {
+      const std::optional<bool> truth = element.as_bool();
+      values.push_back(truth ? *truth : integer_of(element, whole) != 0);
+    }
+    return values;
+  }
+  /// An array of integers; empty when it is not there.
+  [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key) const {
+    const std::string whole = prefix_ + std::string(key);
+    std::vector<std::int64_t> values;
+    const MetaValue* value = metadata_->find(whole);
+    if (value == nullptr) return values;
+    const std::optional<MetaArray> array = value->as_array();
+    if (!array) refuse(whole, "an array", *value);
+    for (const MetaValue element : *array) values.push_back(integer_of(element, whole));
+    return values;
   }
   /// An integer, or one for each layer.
   void per_layer(std::string_view key, std::optional<std::int64_t>& most,
@@ -105,12 +142,102 @@ std::optional<std::int64_t> token_count(const Metadata& metadata) {
 std::optional<RopeScaling> rope_scaling(const Table& table) {
   RopeScaling scaling;
   scaling.type = table.text("rope.scaling.type").value_or("");
+  scaling.factor = table.number({"rope.scaling.factor", "rope.scale_linear"});
+  // llama.cpp takes a factor without a type as linear, and 0 as none.
+  if (scaling.type.empty() && scaling.factor.value_or(0.0) != 0.0) scaling.type = "linear";
   if (scaling.type.empty() || scaling.type == "none") return std::nullopt;
-  scaling.factor = table.number({"rope.scaling.factor"});
   scaling.original_max_position_embeddings = table.integer("rope.scaling.original_context_length");
   scaling.low_freq_factor = table.number({"rope.scaling.low_freq_factor"});
   scaling.high_freq_factor = table.number({"rope.scaling.high_freq_factor"});
+  scaling.attention_factor =
+      table.number({"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"});
+  scaling.beta_fast = table.number({"rope.scaling.yarn_beta_fast"});
+  scaling.beta_slow = table.number({"rope.scaling.yarn_beta_slow"});
+  scaling.ext_factor = table.number({"rope.scaling.yarn_ext_factor"});
   return scaling;
+}
+
+void read_attention(const Table& table, ModelConfig& model) {
+  model.rope_dim = table.integer("rope.dimension_count");
+  model.rope_theta_local = table.number({"rope.freq_base_swa"});
+  model.rope_sections = table.integers("rope.dimension_sections");
+  model.q_lora_rank = table.integer("attention.q_lora_rank");
+  model.kv_lora_rank = table.integer("attention.kv_lora_rank");
+  // With latent attention, key_length and value_length may be those of the latent vectors; then the
+  // lengths of the heads have keys of their own.
+  model.v_head_dim = table.integer("attention.value_length_mla");
+  if (!model.v_head_dim) model.v_head_dim = table.integer("attention.value_length");
+  if (model.kv_lora_rank) {
+    model.qk_rope_head_dim = model.rope_dim;
+    std::optional<std::int64_t> whole = table.integer("attention.key_length_mla");
+    if (!whole) whole = table.integer("attention.key_length");
+    if (whole && model.rope_dim && *whole >= *model.rope_dim) {
+      model.qk_nope_head_dim = *whole - *model.rope_dim;
+    }
+  }
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  if (!table.has_array(kPattern)) {
+    model.sliding_window_pattern = table.integer(kPattern);
+    return;
+  }
+  for (const bool slides : table.booleans(kPattern)) {
+    model.layer_kinds.push_back(slides ? LayerKind::sliding : LayerKind::full);
+  }
+}
+
+/// The name of one of llama.cpp's gating functions.
+std::optional<std::string> gating_name(const std::optional<std::int64_t>& number) {
+  constexpr std::string_view kNames[] = {"softmax", "sigmoid", "softmax_weight", "sqrtsoftplus"};
+  if (!number || *number < 1 || *number > std::ssize(kNames)) return std::nullopt;
+  return std::string(kNames[*number - 1]);
+}
+
+void read_experts(const Table& table, ModelConfig& model) {
+  model.n_experts = table.integer("expert_count").value_or(0);
+  model.n_experts_used = table.integer("expert_used_count").value_or(0);
+  model.moe_ffn_dim = table.integer("expert_feed_forward_length").value_or(0);
+  model.shared_ffn_dim = table.integer("expert_shared_feed_forward_length");
+  model.n_shared_experts = table.integer("expert_shared_count");
+  model.first_dense_layers = table.integer("leading_dense_block_count");
+  model.expert_weights_scale = table.number({"expert_weights_scale"});
+  model.expert_gating = gating_name(table.integer("expert_gating_func"));
+}
+
+void read_scales(const Table& table, ModelConfig& model) {
+  model.activation = table.text("hidden_activation");
+  model.query_scale = table.number({"attention.scale"});
+  model.embedding_scale = table.number({"embedding_scale"});
+  model.residual_scale = table.number({"residual_scale"});
+  model.logit_scale = table.number({"logit_scale"});
+  // The graphs of these in llama.cpp divide by it.
+  constexpr std::string_view kDividing[] = {"granite",     "granitehybrid", "granitemoe",
+                                            "granite_swa", "graniteswitch", "minicpm"};
+  const bool divides =
+      std::ranges::find(kDividing, model.architecture.value_or("")) != std::end(kDividing);
+  if (model.logit_scale && divides && *model.logit_scale != 0.0) {
+    model.logit_scale = 1.0 / *model.logit_scale;
+  }
+}
+
+std::optional<RopeStyle> rope_style(const Table& table, std::string_view architecture) {
+  const GgufArchitecture* known = find_gguf_architecture(architecture);
+  if (known == nullptr) return std::nullopt;
+  const auto or_mrope = [&](RopeStyle style) {
+    const std::vector<std::int64_t> sections = table.integers("rope.dimension_sections");
+    const bool splits = sections.size() > 1 && sections[0] > 0 && sections[1] > 0;
+    return splits ? RopeStyle::mrope : style;
+  };
+  switch (known->rope) {
+    case RopeRule::half_or_mrope:
+      return or_mrope(RopeStyle::half);
+    case RopeRule::interleaved_or_mrope:
+      return or_mrope(RopeStyle::interleaved);
+    case RopeRule::interleaved_or_none:
+      return table.boolean("rope.scaling.finetuned").value_or(true) ? RopeStyle::interleaved
+                                                                    : RopeStyle::none;
+    default:
+      return fixed_style(known->rope);
+  }
 }
 
 }  // namespace
@@ -138,12 +265,12 @@ ModelConfig read_gguf_config(const Metadata& metadata, std::int64_t embedding_ro
       table.number({"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"});
   model.rope_theta = table.number({"rope.freq_base"}).value_or(model.rope_theta);
   model.rope_scaling = rope_scaling(table);
-  const bool interleaved = model.architecture == "llama" || model.architecture == "mistral3";
-  model.rope_style = interleaved ? RopeStyle::interleaved : RopeStyle::half;
+  model.rope_style = rope_style(table, model.architecture.value_or(""));
+  model.norm_weight_offset = 0.0;  // converters store weights that are multiplied as they are
   model.sliding_window = table.integer("attention.sliding_window").value_or(0);
-  model.n_experts = table.integer("expert_count").value_or(0);
-  model.n_experts_used = table.integer("expert_used_count").value_or(0);
-  model.moe_ffn_dim = table.integer("expert_feed_forward_length").value_or(0);
+  read_attention(table, model);
+  read_experts(table, model);
+  read_scales(table, model);
   model.attn_logit_softcap = table.number({"attn_logit_softcapping"});
   model.final_logit_softcap = table.number({"final_logit_softcapping"});
   model.bos_token_id = table.integer_at("tokenizer.ggml.bos_token_id");

@@ -1,27 +1,22 @@
 #include "weights/gguf_layout.hpp"
 
-#include <algorithm>
 #include <charconv>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "base/text.hpp"
+#include "weights/architectures.hpp"
 #include "weights/fail.hpp"
 #include "weights/names.hpp"
 
 namespace safetensors::weights {
 namespace {
 
-bool is_one_of(const ModelConfig& config, std::initializer_list<std::string_view> names) {
-  return config.architecture && std::ranges::find(names, *config.architecture) != names.end();
-}
+using Change = HfLayout::Change;
 
-bool has_reordered_rows(const ModelConfig& config) {
-  return is_one_of(config, {"llama", "mistral3"});
-}
-bool has_raised_norms(const ModelConfig& config) {
-  return is_one_of(config, {"gemma", "gemma2", "gemma3"});
+Change change_of(const ModelConfig& config) {
+  const GgufArchitecture* known = find_gguf_architecture(config.architecture.value_or(""));
+  return known == nullptr ? Change::other : known->layout.change;
 }
 
 /// A layer's number of heads, where they differ from layer to layer, else the model's.
@@ -37,19 +32,26 @@ std::optional<std::int64_t> heads_of(const std::vector<std::int64_t>& layers,
 }  // namespace
 
 void check_layout_known(const ModelConfig& config, const std::filesystem::path& path) {
-  if (is_one_of(config, {"llama", "mistral3", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma",
-                         "gemma2", "gemma3", "phi3"})) {
-    return;
+  const std::string name = config.architecture.value_or("");
+  const GgufArchitecture* known = find_gguf_architecture(name);
+  std::string_view reason;
+  if (known == nullptr) {
+    reason = "the architecture is not known";
+  } else if (known->layout.change == Change::other) {
+    reason = known->layout.reason;
+  } else if (config.rope_style == RopeStyle::mrope) {
+    reason = "rows of q and k are reordered in models with rope.dimension_sections";  // GLM 4
   }
+  if (reason.empty()) return;
   fail(Errc::unsupported, path, "general.architecture",
-       "how a checkpoint of `" + clipped(config.architecture.value_or("")) +
-           "` is laid out in GGUF is not known, so layout hf cannot be given");
+       "layout \"hf\" of `" + clipped(name) + "`: " + std::string(reason));
 }
 
 Undo undo_of(const TensorInfo& info, const ModelConfig& config, const std::filesystem::path& path) {
   Undo undo;
-  undo.lower_by_one = has_raised_norms(config) && info.name.ends_with("norm.weight");
-  if (!has_reordered_rows(config) || info.shape.empty()) return undo;
+  const Change change = change_of(config);
+  undo.lower_by_one = change == Change::raised_norms && info.name.ends_with("norm.weight");
+  if (change != Change::reordered_rows || info.shape.empty()) return undo;
   const NameParts parts = split_param(info.name);
   const LayerModule place = split_layer(parts.module);
   const bool is_q = place.module == "attention.q";
@@ -69,8 +71,11 @@ Undo undo_of(const TensorInfo& info, const ModelConfig& config, const std::files
 }
 
 void undo_config(ModelConfig& config) {
-  config.rope_style = RopeStyle::half;
-  if (has_raised_norms(config)) config.norm_weight_offset = 1.0;
+  const Change change = change_of(config);
+  if (change == Change::reordered_rows && config.rope_style == RopeStyle::interleaved) {
+    config.rope_style = RopeStyle::half;
+  }
+  if (change == Change::raised_norms) config.norm_weight_offset = 1.0;
 }
 
 }  // namespace safetensors::weights

@@ -30,7 +30,8 @@ struct Undo {
   bool lower_by_one = false;  ///< a norm weight that was stored one higher
 };
 
-/// Throws Error unsupported when it is not known what was done to models of this architecture.
+/// Throws Error unsupported, with the reason, when the conversion of this architecture is not known
+/// or cannot be undone.
 void check_layout_known(const ModelConfig& config, const std::filesystem::path& path);
 
 /// Of a tensor, by its canonical name and shape. Throws Error bad_shape when its rows do not divide

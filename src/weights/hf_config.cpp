@@ -2,98 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
-#include <limits>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "weights/config_rules.hpp"
 #include "weights/dequant/dequant.hpp"
 #include "weights/fail.hpp"
+#include "weights/hf_rope.hpp"
+#include "weights/json_section.hpp"
 #include "weights/quant_params.hpp"
 
 namespace safetensors::weights {
 namespace {
 
-/// One of config.json's objects, with the errors that its values may raise.
-class Section {
- public:
-  Section(const Json& json, const std::filesystem::path& path) : json_(&json), path_(&path) {}
-
-  /// The first of the keys that is there and not null.
-  struct Found {
-    const Json* value = nullptr;
-    std::string_view key;
-  };
-  [[nodiscard]] Found find(std::initializer_list<std::string_view> keys) const {
-    for (const std::string_view key : keys) {
-      const Json* value = json_->find(key);
-      if (value != nullptr && !value->is_null()) return {value, key};
-    }
-    return {};
-  }
-
-  [[nodiscard]] std::optional<std::int64_t> integer(
-      std::initializer_list<std::string_view> keys) const {
-    const auto [value, key] = find(keys);
-    if (value == nullptr) return std::nullopt;
-    return integer_of(*value, key);
-  }
-  [[nodiscard]] std::int64_t integer_of(const Json& value, std::string_view key) const {
-    const std::optional<std::int64_t> number = value.as_integer();
-    if (!number) refuse(key, "an integer", value.kind());
-    if (*number < 0 || *number >= kIntegerEnd) {
-      fail(Errc::config, *path_, key, std::to_string(*number) + " is not within 0 and 2^31");
-    }
-    return *number;
-  }
-  [[nodiscard]] std::optional<double> number(std::initializer_list<std::string_view> keys) const {
-    const auto [value, key] = find(keys);
-    if (value == nullptr) return std::nullopt;
-    const std::optional<double> number = value->as_number();
-    if (!number) refuse(key, "a number", value->kind());
-    return number;
-  }
-  [[nodiscard]] std::optional<std::string> text(std::string_view key) const {
-    const Json* value = find({key}).value;
-    if (value == nullptr) return std::nullopt;
-    if (value->as_string() == nullptr) refuse(key, "a string", value->kind());
-    return *value->as_string();
-  }
-  [[nodiscard]] std::optional<bool> boolean(std::string_view key) const {
-    const Json* value = find({key}).value;
-    if (value == nullptr) return std::nullopt;
-    if (value->as_bool() == nullptr) refuse(key, "a boolean", value->kind());
-    return *value->as_bool();
-  }
-  /// An integer, or one for each layer.
-  void per_layer(std::string_view key, std::optional<std::int64_t>& most,
-                 std::vector<std::int64_t>& layers) const {
-    const Json* value = find({key}).value;
-    if (value == nullptr) return;
-    const Json::Array* array = value->as_array();
-    if (array == nullptr) {
-      most = integer_of(*value, key);
-      return;
-    }
-    for (const Json& element : *array) layers.push_back(integer_of(element, key));
-    if (!layers.empty()) most = *std::ranges::max_element(layers);
-  }
-  [[noreturn]] void refuse(std::string_view key, std::string_view wanted,
-                           std::string_view found) const {
-    fail(Errc::config, *path_, key,
-         std::string(wanted) + " was expected, not " + std::string(found));
-  }
-
- private:
-  const Json* json_;
-  const std::filesystem::path* path_;
-};
-
 /// The parameters of an object of `quantization`, the whole or one module's.
 QuantParams read_quant(const Json& json, std::string_view key, const std::filesystem::path& path) {
   const Section section(json, path);
-  const std::optional<std::string> mode_name = section.text("mode");
+  const std::optional<std::string> mode_name = section.text({"mode"});
   const std::optional<QuantMode> mode =
       mode_name ? parse_quant_mode(*mode_name) : QuantMode::affine;
   if (!mode) {
@@ -117,13 +43,9 @@ void read_quantization(const Section& section, const std::filesystem::path& path
   const auto [value, key] = section.find({"quantization", "quantization_config"});
   if (value == nullptr) return;
   if (value->as_object() == nullptr) section.refuse(key, "an object", value->kind());
-  const std::optional<std::string> method = Section(*value, path).text("quant_method");
+  const std::optional<std::string> method = Section(*value, path).text({"quant_method"});
   if (method && key == "quantization_config") {
-    if (*method != "mxfp4") {
-      config.model.quantization_method = *method;
-      return;
-    }
-    config.model.quantization = defaults_of(QuantMode::mxfp4);
+    config.model.quantization_method = *method;
     return;
   }
   config.model.quantization = read_quant(*value, key, path);
@@ -139,36 +61,68 @@ void read_quantization(const Section& section, const std::filesystem::path& path
   }
 }
 
-std::optional<RopeScaling> read_rope_scaling(const Section& section,
-                                             const std::filesystem::path& path) {
-  const Json* value = section.find({"rope_scaling", "rope_parameters"}).value;
-  if (value == nullptr || value->as_object() == nullptr) return std::nullopt;
-  if (const Json* full = value->find("full_attention"); full != nullptr && full->as_object()) {
-    value = full;
-  }
-  const Section rope(*value, path);
-  RopeScaling scaling;
-  const auto type = rope.text("rope_type");
-  scaling.type = type ? *type : rope.text("type").value_or("");
-  if (scaling.type.empty() || scaling.type == "default") return std::nullopt;
-  scaling.factor = rope.number({"factor"});
-  scaling.original_max_position_embeddings = rope.integer({"original_max_position_embeddings"});
-  scaling.low_freq_factor = rope.number({"low_freq_factor"});
-  scaling.high_freq_factor = rope.number({"high_freq_factor"});
-  return scaling;
+LayerKind layer_kind(std::string_view name) noexcept {
+  struct Name {
+    std::string_view text;
+    LayerKind kind;
+  };
+  // Names of layer_types in transformers 5.23; "attention" and "mamba" are those of older versions.
+  constexpr Name kNames[] = {{"full_attention", LayerKind::full},
+                             {"attention", LayerKind::full},
+                             {"sliding_attention", LayerKind::sliding},
+                             {"linear_attention", LayerKind::linear},
+                             {"conv", LayerKind::conv},
+                             {"recurrent", LayerKind::recurrent},
+                             {"mamba", LayerKind::recurrent}};
+  const auto* const found = std::ranges::find(kNames, name, &Name::text);
+  return found == std::end(kNames) ? LayerKind::other : found->kind;
 }
 
-double read_rope_theta(const Section& section, const std::filesystem::path& path) {
-  if (const auto theta = section.number({"rope_theta"})) return *theta;
-  const Json* rope = section.find({"rope_parameters"}).value;
-  if (rope != nullptr) {
-    if (const auto theta = Section(*rope, path).number({"rope_theta"})) return *theta;
-    const Json* full = rope->find("full_attention");
-    if (full != nullptr) {
-      if (const auto theta = Section(*full, path).number({"rope_theta"})) return *theta;
-    }
+void read_attention(const Section& section, ModelConfig& model) {
+  model.v_head_dim = section.integer({"v_head_dim"});
+  model.q_lora_rank = section.integer({"q_lora_rank"});
+  model.kv_lora_rank = section.integer({"kv_lora_rank"});
+  model.qk_nope_head_dim = section.integer({"qk_nope_head_dim"});
+  model.qk_rope_head_dim = section.integer({"qk_rope_head_dim"});
+  for (const Json& kind : section.array("layer_types")) {
+    if (kind.as_string() == nullptr) section.refuse("layer_types", "a string", kind.kind());
+    model.layer_kinds.push_back(layer_kind(*kind.as_string()));
   }
-  return ModelConfig{}.rope_theta;
+  const auto [pattern, key] = section.find({"sliding_window_pattern", "_sliding_window_pattern"});
+  // Some models spell the pattern out, as EXAONE 4 with "LLLG".
+  const bool is_number = pattern != nullptr && pattern->as_number().has_value();
+  if (is_number) model.sliding_window_pattern = section.integer_of(*pattern, key);
+}
+
+void read_experts(const Section& section, ModelConfig& model) {
+  model.shared_ffn_dim =
+      section.integer({"shared_expert_intermediate_size", "shared_intermediate_size"});
+  model.n_shared_experts =
+      section.integer({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
+  model.first_dense_layers = section.integer({"first_k_dense_replace", "num_dense_layers"});
+  model.expert_weights_scale = section.number({"routed_scaling_factor"});
+  model.expert_gating = section.text({"scoring_func"});
+}
+
+void read_scales(const Section& section, ModelConfig& model) {
+  model.activation = section.text({"hidden_activation", "hidden_act"});
+  model.query_scale = section.number({"attention_multiplier"});                    // Granite
+  const std::optional<double> scalar = section.number({"query_pre_attn_scalar"});  // Gemma
+  if (scalar && *scalar > 0.0) model.query_scale = 1.0 / std::sqrt(*scalar);
+  // Granite's names, then MiniCPM's.
+  model.embedding_scale = section.number({"embedding_multiplier", "scale_emb"});
+  model.residual_scale = section.number({"residual_multiplier"});
+  const std::optional<double> depth = section.number({"scale_depth"});
+  if (depth && model.n_layers && *model.n_layers > 0) {
+    model.residual_scale = *depth / std::sqrt(static_cast<double>(*model.n_layers));
+  }
+  model.logit_scale = section.number({"logit_scale"});  // Cohere
+  const std::optional<double> divisor = section.number({"logits_scaling"});
+  if (divisor && *divisor != 0.0) model.logit_scale = 1.0 / *divisor;
+  const std::optional<double> base = section.number({"dim_model_base"});
+  if (base && model.dim && *model.dim > 0) {
+    model.logit_scale = *base / static_cast<double>(*model.dim);
+  }
 }
 
 /// Token ids: one, or a list of them.
@@ -190,8 +144,11 @@ std::vector<std::int64_t> read_token_ids(const Section* generation, const Sectio
 
 }  // namespace
 
-HfConfig read_hf_config(const Json& json, const Json* generation,
-                        const std::filesystem::path& path) {
+HfConfig read_hf_config(Json config, const Json* generation, const std::filesystem::path& path) {
+  HfConfig result;
+  ModelConfig& model = result.model;
+  model.raw = std::make_shared<const Json>(std::move(config));
+  const Json& json = *model.raw;
   if (json.as_object() == nullptr) {
     fail(Errc::config, path, {}, "an object was expected, not " + std::string(json.kind()));
   }
@@ -205,9 +162,7 @@ HfConfig read_hf_config(const Json& json, const Json* generation,
     return section.find({key}).value != nullptr ? section : outer;
   };
 
-  HfConfig result;
-  ModelConfig& model = result.model;
-  model.architecture = section.text("model_type");
+  model.architecture = section.text({"model_type"});
   model.dim = section.integer({"hidden_size"});
   model.n_layers = section.integer({"num_hidden_layers"});
   section.per_layer("num_attention_heads", model.n_heads, model.n_heads_of_layers);
@@ -219,8 +174,6 @@ HfConfig read_hf_config(const Json& json, const Json* generation,
   model.max_seq_len = section.integer({"max_position_embeddings"});
   model.norm_eps =
       section.number({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"});
-  model.rope_theta = read_rope_theta(section, path);
-  model.rope_scaling = read_rope_scaling(section, path);
   model.sliding_window = section.integer({"sliding_window"}).value_or(0);
   model.n_experts =
       section.integer({"num_local_experts", "num_experts", "n_routed_experts"}).value_or(0);
@@ -229,9 +182,10 @@ HfConfig read_hf_config(const Json& json, const Json* generation,
   model.attn_logit_softcap = section.number({"attn_logit_softcapping"});
   model.final_logit_softcap = section.number({"final_logit_softcapping"});
 
-  for (const std::string_view gemma : {"gemma", "gemma2", "gemma3", "gemma3_text"}) {
-    if (model.architecture == gemma) model.norm_weight_offset = 1.0;
-  }
+  read_rope(section, model);
+  read_attention(section, model);
+  read_experts(section, model);
+  read_scales(section, model);
   if (const auto tied = of_either("tie_word_embeddings").boolean("tie_word_embeddings")) {
     model.tie_word_embeddings = *tied;
     result.says_tied = true;

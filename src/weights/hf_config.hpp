@@ -25,9 +25,10 @@ struct HfConfig {
   std::map<std::string, ModuleQuant> modules;  ///< by source module name
 };
 
-/// Reads the table. `generation` is generation_config.json, if there is one: its token ids win.
-/// Throws Error config: a value of the wrong type or outside its range, with its key as subject.
-[[nodiscard]] HfConfig read_hf_config(const Json& config, const Json* generation,
+/// Reads the table, and keeps `config` in it. `generation` is generation_config.json, if there is
+/// one: its token ids win. Throws Error config: a value of the wrong type or outside its range,
+/// with its key as subject.
+[[nodiscard]] HfConfig read_hf_config(Json config, const Json* generation,
                                       const std::filesystem::path& path);
 
 }  // namespace safetensors::weights

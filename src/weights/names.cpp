@@ -31,7 +31,18 @@ constexpr Rule kHfLayer[] = {
     {"self_attn.dense", "attention.output"},  // Phi 2
     {"self_attn.q_norm", "attention.q_norm"},
     {"self_attn.k_norm", "attention.k_norm"},
-    {"self_attn.sinks", "attention.sinks"},               // gpt-oss
+    {"self_attn.sinks", "attention.sinks"},   // gpt-oss
+    {"self_attn.q_a_proj", "attention.q_a"},  // DeepSeek 2, 3
+    {"self_attn.q_b_proj", "attention.q_b"},
+    {"self_attn.q_a_layernorm", "attention.q_a_norm"},
+    {"self_attn.kv_a_proj_with_mqa", "attention.kv_a"},
+    {"self_attn.kv_a_layernorm", "attention.kv_a_norm"},
+    {"self_attn.kv_b_proj", "attention.kv_b"},
+    {"self_attn.embed_q", "attention.k_b"},  // MLX's halves of kv_b
+    {"self_attn.unembed_out", "attention.v_b"},
+    {"per_layer_input_gate", "per_layer.gate"},  // Gemma 3n, 4
+    {"per_layer_projection", "per_layer.proj"},
+    {"post_per_layer_input_norm", "per_layer.post_norm"},
     {"pre_feedforward_layernorm", "ffn_norm"},            // Gemma 2, 3
     {"post_feedforward_layernorm", "post_ffn_norm"},      // Gemma 2, 3, OLMo 2
     {"post_self_attn_layernorm", "post_attention_norm"},  // GLM 4
@@ -58,6 +69,9 @@ constexpr Rule kHfLayer[] = {
     {"mlp.shared_expert.gate_proj", "ffn.shared_expert.gate"},
     {"mlp.shared_expert.up_proj", "ffn.shared_expert.up"},
     {"mlp.shared_expert.down_proj", "ffn.shared_expert.down"},
+    {"mlp.shared_experts.gate_proj", "ffn.shared_expert.gate"},  // DeepSeek 2, 3
+    {"mlp.shared_experts.up_proj", "ffn.shared_expert.up"},
+    {"mlp.shared_experts.down_proj", "ffn.shared_expert.down"},
     {"mlp.shared_expert_gate", "ffn.shared_expert_gate"},
 };
 constexpr Rule kHfExpert[] = {{"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"},
@@ -79,6 +93,17 @@ constexpr Rule kGgufLayer[] = {
     {"attn_q_norm", "attention.q_norm"},
     {"attn_k_norm", "attention.k_norm"},
     {"attn_sinks", "attention.sinks"},
+    {"attn_q_a", "attention.q_a"},
+    {"attn_q_b", "attention.q_b"},
+    {"attn_q_a_norm", "attention.q_a_norm"},
+    {"attn_kv_a_mqa", "attention.kv_a"},
+    {"attn_kv_a_norm", "attention.kv_a_norm"},
+    {"attn_kv_b", "attention.kv_b"},
+    {"attn_k_b", "attention.k_b"},
+    {"attn_v_b", "attention.v_b"},
+    {"inp_gate", "per_layer.gate"},
+    {"proj", "per_layer.proj"},
+    {"post_norm", "per_layer.post_norm"},
     {"ffn_norm", "ffn_norm"},
     {"post_ffw_norm", "post_ffn_norm"},
     {"ffn_gate", "ffn.gate"},
@@ -97,7 +122,9 @@ constexpr Rule kGgufLayer[] = {
 constexpr Rule kGgufGlobal[] = {{"token_embd", "token_embedding"},
                                 {"output_norm", "output_norm"},
                                 {"output", "output"},
-                                {"rope_freqs", "rope_freqs"}};
+                                {"rope_freqs", "rope_freqs"},
+                                {"rope_factors_long", "rope_factors_long"},
+                                {"rope_factors_short", "rope_factors_short"}};
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 

@@ -12,6 +12,7 @@
 #include "weights/fail.hpp"
 #include "weights/formats.hpp"
 #include "weights/near_names.hpp"
+#include "weights/norm_offset.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -22,6 +23,11 @@ std::shared_ptr<std::byte> allocate(const Allocator& allocator, std::size_t nbyt
   auto memory = std::make_shared<safetensors::Buffer>(nbytes);
   std::byte* data = memory->data();
   return {std::move(memory), data};
+}
+
+/// A buffer of one section.
+Buffer buffer_of(StoredBytes stored) {
+  return {stored.bytes, {stored.bytes.size(), 0, 0}, stored.is_view, std::move(stored.owner)};
 }
 
 }  // namespace
@@ -66,11 +72,14 @@ class WeightProvider::Impl {
          "there is no such tensor" + near_names(name, names));
   }
 
+  [[nodiscard]] Buffer stored(std::size_t tensor, const Interrupt& interrupt) const {
+    return buffer_of(backend_->stored(tensor, interrupt));
+  }
+
   [[nodiscard]] Buffer build(std::size_t tensor, const Interrupt& interrupt) const {
     if (!allocator_) {
       if (std::optional<StoredBytes> stored = backend_->view(tensor, interrupt)) {
-        return {
-            stored->bytes, {stored->bytes.size(), 0, 0}, stored->is_view, std::move(stored->owner)};
+        return buffer_of(std::move(*stored));
       }
     }
     return build_fused(std::span(&tensor, 1), interrupt);
@@ -216,11 +225,23 @@ const TensorInfo& WeightProvider::info(std::string_view name) const {
 }
 std::uint32_t WeightProvider::get_dtype(std::string_view name) const { return info(name).code; }
 std::string_view WeightProvider::output_name() const noexcept {
-  return config().tie_word_embeddings ? "token_embedding.weight" : "output.weight";
+  for (const std::string_view name : {"output.weight", "token_embedding.weight"}) {
+    if (has_tensor(name)) return name;
+  }
+  return {};
+}
+
+std::optional<double> WeightProvider::norm_weight_offset_of(std::string_view name) const {
+  const std::size_t tensor = impl_->at(name);
+  const bool is_mapped = tensor < impl_->model().tensors.size();
+  return norm_offset_of(impl_->model().tensor(tensor), is_mapped, config().norm_weight_offset);
 }
 
 Buffer WeightProvider::get_tensor(std::string_view name, const Interrupt& interrupt) const {
   return impl_->get(impl_->at(name), interrupt);
+}
+Buffer WeightProvider::get_stored(std::string_view name, const Interrupt& interrupt) const {
+  return impl_->stored(impl_->at(name), interrupt);
 }
 Buffer WeightProvider::fuse_weights(std::span<const std::string_view> names,
                                     const Interrupt& interrupt) const {

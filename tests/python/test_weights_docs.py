@@ -4,18 +4,26 @@ import re
 from pathlib import Path
 
 import pytest
-from weights_data import DATA
+from weights_data import DATA, MLX
 
 pytest.importorskip("torch")
 TEXT = (Path(__file__).parents[2] / "docs" / "weights.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["mlx/llama_mixed", "mlx/llama_q4_g64_bf16"])
-def test_the_whole_way(name):
+MODELS = [DATA / "mlx" / name for name in MLX]
+MODELS += [path for path in sorted((DATA / "gguf").glob("*.gguf")) if path.stem.startswith("l")]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
+def test_the_whole_way(path):
     (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert '"model_dir_or_file"' in program
     names = {}
-    exec(program.replace("model_dir_or_file", str(DATA / name)), names)
+    exec(program.replace("model_dir_or_file", str(path)), names)
     assert names["eight_rows"].shape[0] == 8
-    assert ("parts" in names) == (name == "mlx/llama_mixed")
-    assert names["head"].name == "output.weight"
+    mixed = path.name in ("llama_mixed", "llama_unnamed_override", "llama_q4_k_m.gguf")
+    assert ("parts" in names) == mixed
+    assert "fused" in names or mixed or path.name == "phi3_q4_g64_bf16"
+    assert ("words" in names) == (names["t"].quant is not None)
+    tied = names["c"].tie_word_embeddings
+    assert names["head"].name == ("token_embedding.weight" if tied else "output.weight")

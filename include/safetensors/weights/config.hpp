@@ -2,31 +2,56 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "safetensors/weights/json.hpp"
 #include "safetensors/weights/types.hpp"
 
 namespace safetensors::weights {
 
-/// Where rotary position embedding finds the two halves of a pair.
+/// Which elements of a query or key rotary position embedding turns together. d is the number of
+/// elements that turn: rope_dim, or all of a head.
 enum class RopeStyle : std::uint8_t {
-  half,         ///< element i with i + d/2: Hugging Face, MLX, most GGUF
-  interleaved,  ///< element 2i with 2i + 1: GGUF of the llama family, as it is stored
+  half,         ///< element i with i + d/2
+  interleaved,  ///< element 2i with 2i + 1
+  mrope,        ///< as half, with the angles of several positions: blocks of rope_sections
+  imrope,       ///< as mrope, but the sections take turns; for text both equal half
+  none,         ///< the model has no rotary embedding
 };
 
+/// How a layer mixes tokens.
+enum class LayerKind : std::uint8_t {
+  full,       ///< attention to all tokens
+  sliding,    ///< attention to the last `sliding_window` tokens
+  linear,     ///< linear attention
+  conv,       ///< a short convolution
+  recurrent,  ///< a recurrent block or state space
+  other,      ///< anything else: the raw configuration has its name
+};
+
+/// How rotary position embedding is stretched to longer texts. Values are as the file has them.
 struct RopeScaling {
-  std::string type;  ///< as "linear", "llama3", "yarn"
+  std::string type;  ///< as "linear", "llama3", "yarn", "longrope"
   std::optional<double> factor;
   std::optional<std::int64_t> original_max_position_embeddings;
   std::optional<double> low_freq_factor;
   std::optional<double> high_freq_factor;
+  std::optional<double> attention_factor;
+  std::optional<double> beta_fast;
+  std::optional<double> beta_slow;
+  std::optional<double> ext_factor;      ///< GGUF only
+  std::optional<double> mscale;          ///< config.json only
+  std::optional<double> mscale_all_dim;  ///< config.json only
+  std::vector<double> long_factor;       ///< GGUF files hold the tensor rope_factors_long instead
+  std::vector<double> short_factor;      ///< the same, rope_factors_short
 };
 
 /// One table for all formats, out of config.json and generation_config.json, or of a GGUF file's
-/// metadata. Values are as the file has them, within 0 and 2^31: they size nothing here, and
-/// should size nothing unchecked elsewhere. Nothing stands for what the file does not say.
+/// metadata. Integers are within 0 and 2^31; they size nothing here, and should size nothing
+/// unchecked elsewhere. A field that the file does not say is empty.
 struct ModelConfig {
   std::optional<std::string> architecture;  ///< as "llama"
   std::optional<std::int64_t> dim;
@@ -43,9 +68,12 @@ struct ModelConfig {
   std::optional<double> norm_eps;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
-  RopeStyle rope_style = RopeStyle::half;
-  /// To be added to a stored norm weight before multiplying by it: 1 for Gemma's checkpoints.
-  double norm_weight_offset = 0.0;
+  /// Empty when the architecture is not known; warnings() then says so.
+  std::optional<RopeStyle> rope_style;
+  /// What to add to a stored norm weight before multiplying by it: 1 for Gemma's checkpoints. Empty
+  /// when it is not known; warnings() then says so. Some models have norms that differ: see
+  /// WeightProvider::norm_weight_offset_of().
+  std::optional<double> norm_weight_offset;
   std::int64_t sliding_window = 0;
   std::int64_t n_experts = 0;
   std::int64_t n_experts_used = 0;
@@ -57,6 +85,29 @@ struct ModelConfig {
   std::optional<std::string> quantization_method;  ///< of another scheme, as "gptq": not decoded
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
+
+  std::optional<std::int64_t> rope_dim;     ///< elements of a head that turn
+  std::optional<double> rope_theta_local;   ///< of layers with a sliding window
+  std::vector<std::int64_t> rope_sections;  ///< of mrope; GGUF files have a fourth, mostly 0
+  std::optional<std::int64_t> v_head_dim;   ///< elements of a value's head
+  std::optional<std::int64_t> q_lora_rank;  ///< of latent attention (MLA), as the next three
+  std::optional<std::int64_t> kv_lora_rank;
+  std::optional<std::int64_t> qk_nope_head_dim;
+  std::optional<std::int64_t> qk_rope_head_dim;
+  std::optional<std::int64_t> shared_ffn_dim;  ///< of the shared experts
+  std::optional<std::int64_t> n_shared_experts;
+  std::optional<std::int64_t> first_dense_layers;  ///< layers before the first with experts
+  std::optional<double> expert_weights_scale;      ///< multiplies the weights of chosen experts
+  std::optional<std::string> expert_gating;        ///< as "softmax", "sigmoid"
+  std::optional<std::string> activation;           ///< of the feed-forward part, as "silu"
+  std::optional<double> query_scale;      ///< multiplies attention scores, for 1 / sqrt(head_dim)
+  std::optional<double> embedding_scale;  ///< multiplies embeddings
+  std::optional<double> residual_scale;   ///< multiplies what a block adds to the residual
+  std::optional<double> logit_scale;      ///< multiplies logits
+  std::vector<LayerKind> layer_kinds;     ///< one a layer
+  std::optional<std::int64_t> sliding_window_pattern;  ///< every n-th layer attends to all tokens
+  /// All of config.json; null for models without one.
+  std::shared_ptr<const Json> raw;
 };
 
 }  // namespace safetensors::weights

@@ -17,6 +17,7 @@
 #include "safetensors/weights/buffer.hpp"
 #include "safetensors/weights/config.hpp"
 #include "safetensors/weights/error.hpp"
+#include "safetensors/weights/json.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/metadata.hpp"
 #include "safetensors/weights/types.hpp"
@@ -27,8 +28,8 @@ struct OpenOptions {
   enum Layout : std::uint8_t {
     native,  ///< the numbers as stored
     hf,      ///< what the Hugging Face checkpoint held: GGUF's reordered rows of q and k are put
-             ///< back, Gemma's norm weights are lowered by 1. Architectures of which that is not
-             ///< known are refused
+             ///< back, Gemma's norm weights are lowered by 1. Architectures whose conversion to
+             ///< GGUF changed more than that, or is not known, are refused
   };
   Layout layout = native;
   bool bf16_to_f16 = true;          ///< get_tensor gives BF16 tensors as F16; else as stored
@@ -39,9 +40,9 @@ struct OpenOptions {
   bool allow_gaps = false;          ///< GGUF data may have holes between tensors
   std::size_t cache_bytes = std::numeric_limits<std::size_t>::max();  ///< above it, the buffers
                                                                       ///< used longest ago go
-  std::optional<QuantParams> quant;  ///< of packs, where no configuration says them
+  std::optional<QuantParams> quant;  ///< of packs, where neither configuration nor file tells
   Limits limits{};
-  Allocator allocator;  ///< where buffers live; when given, no buffer is a view
+  Allocator allocator;  ///< where buffers live; when given, only get_stored gives views
 };
 
 /// A model, open for reading. Movable; const members are thread safe. Everything it hands out by
@@ -68,6 +69,8 @@ class SAFETENSORS_API WeightProvider {
   /// The files that hold the tensors.
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept;
   [[nodiscard]] const ModelConfig& config() const noexcept;
+  /// All of config.json; nullptr for models without one, and for GGUF: there metadata() has it all.
+  [[nodiscard]] const Json* raw_config() const noexcept { return config().raw.get(); }
   /// Those with a canonical name, sorted by it, layers by number.
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const noexcept;
   /// Source names that no rule maps, sorted. All members that take a name take these too.
@@ -79,8 +82,15 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] const TensorInfo& info(std::string_view name) const;
   /// info(name).code
   [[nodiscard]] std::uint32_t get_dtype(std::string_view name) const;
-  /// "output.weight", or where the embedding serves as output, "token_embedding.weight".
+  /// "output.weight" if there is that tensor, else "token_embedding.weight" if there is that one,
+  /// which then serves as output; else empty.
   [[nodiscard]] std::string_view output_name() const noexcept;
+
+  /// Returns what to add to this stored norm weight before multiplying by it, or nothing when that
+  /// is not known. It is config().norm_weight_offset but for two cases: 0 for tensors that are no
+  /// norm weights and for the norms of linear attention; nothing for names without a rule in models
+  /// whose offset is not 0, as those of a vision tower. Throws Error unknown_tensor.
+  [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;
 
   /// The bytes for a kernel. Raw tensors and GGUF blocks are views of the file's pages; packs are
   /// put together as words, scales, biases; BF16 becomes F16 (see OpenOptions). Kept after the

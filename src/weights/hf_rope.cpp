@@ -1,0 +1,107 @@
+#include "weights/hf_rope.hpp"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weights/architectures.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+// Transformers 5 writes rope_parameters, with all of rotary embedding, where older versions wrote
+// rope_scaling beside rope_theta and others. Models with two kinds of attention have an object for
+// each kind in it.
+
+/// The object that says how embedding is stretched in layers of full attention.
+std::optional<Section> scaling_section(const Section& config) {
+  std::optional<Section> rope = config.object("rope_scaling");
+  if (!rope) rope = config.object("rope_parameters");
+  if (!rope) return std::nullopt;
+  const std::optional<Section> full = rope->object("full_attention");
+  return full ? full : rope;
+}
+
+std::optional<RopeScaling> read_scaling(const Section& config) {
+  const std::optional<Section> rope = scaling_section(config);
+  if (!rope) return std::nullopt;
+  RopeScaling scaling;
+  scaling.type = rope->text({"rope_type", "type"}).value_or("");
+  if (scaling.type.empty() || scaling.type == "default") return std::nullopt;
+  scaling.factor = rope->number({"factor"});
+  scaling.original_max_position_embeddings = rope->integer({"original_max_position_embeddings"});
+  if (!scaling.original_max_position_embeddings) {  // Phi 3
+    scaling.original_max_position_embeddings = config.integer({"original_max_position_embeddings"});
+  }
+  scaling.low_freq_factor = rope->number({"low_freq_factor"});
+  scaling.high_freq_factor = rope->number({"high_freq_factor"});
+  scaling.attention_factor = rope->number({"attention_factor"});
+  scaling.beta_fast = rope->number({"beta_fast"});
+  scaling.beta_slow = rope->number({"beta_slow"});
+  scaling.mscale = rope->number({"mscale"});
+  scaling.mscale_all_dim = rope->number({"mscale_all_dim"});
+  scaling.long_factor = rope->numbers("long_factor");
+  scaling.short_factor = rope->numbers("short_factor");
+  return scaling;
+}
+
+std::optional<double> read_theta(const Section& config) {
+  if (const auto theta = config.number({"rope_theta"})) return theta;
+  const std::optional<Section> rope = config.object("rope_parameters");
+  if (!rope) return std::nullopt;
+  if (const auto theta = rope->number({"rope_theta"})) return theta;
+  const std::optional<Section> full = rope->object("full_attention");
+  return full ? full->number({"rope_theta"}) : std::nullopt;
+}
+
+std::optional<double> read_local_theta(const Section& config) {
+  if (const auto theta = config.number({"rope_local_base_freq"})) return theta;
+  const std::optional<Section> rope = config.object("rope_parameters");
+  const std::optional<Section> sliding = rope ? rope->object("sliding_attention") : std::nullopt;
+  return sliding ? sliding->number({"rope_theta"}) : std::nullopt;
+}
+
+std::optional<std::int64_t> read_dim(const Section& config,
+                                     const std::optional<std::int64_t>& head_dim) {
+  if (const auto dim = config.integer({"qk_rope_head_dim", "rotary_dim"})) return dim;
+  std::optional<double> part = config.number({"partial_rotary_factor", "rotary_pct"});
+  if (!part) {
+    const std::optional<Section> rope = config.object("rope_parameters");
+    if (rope) part = rope->number({"partial_rotary_factor"});
+  }
+  if (!part || !head_dim || !(*part >= 0.0 && *part <= 1.0)) return std::nullopt;
+  return static_cast<std::int64_t>(*part * static_cast<double>(*head_dim));
+}
+
+std::vector<std::int64_t> read_sections(const Section& config) {
+  const std::optional<Section> rope = scaling_section(config);
+  return rope ? rope->integers("mrope_section") : std::vector<std::int64_t>();
+}
+
+std::optional<RopeStyle> read_style(const Section& config, std::string_view model_type) {
+  const HfModelType* known = find_hf_model_type(model_type);
+  if (known == nullptr) return std::nullopt;
+  switch (known->rope) {
+    case RopeRule::interleaved_or_half:
+      return config.boolean("rope_interleave").value_or(true) ? RopeStyle::interleaved
+                                                              : RopeStyle::half;
+    case RopeRule::half_or_none:
+      return config.text({"position_embedding_type"}) == "nope" ? RopeStyle::none : RopeStyle::half;
+    default:
+      return fixed_style(known->rope);
+  }
+}
+
+}  // namespace
+
+void read_rope(const Section& section, ModelConfig& model) {
+  model.rope_theta = read_theta(section).value_or(model.rope_theta);
+  model.rope_theta_local = read_local_theta(section);
+  model.rope_scaling = read_scaling(section);
+  model.rope_sections = read_sections(section);
+  model.rope_dim = read_dim(section, model.head_dim);
+  model.rope_style = read_style(section, model.architecture.value_or(""));
+}
+
+}  // namespace safetensors::weights

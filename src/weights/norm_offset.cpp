@@ -1,0 +1,52 @@
+#include "weights/norm_offset.hpp"
+
+#include <string_view>
+
+#include "weights/architectures.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+/// The first tensor whose name in the file has this text; null when there is none.
+const TensorInfo* find_source(const Model& model, std::string_view text) {
+  for (const std::vector<TensorInfo>* list : {&model.tensors, &model.others}) {
+    for (const TensorInfo& info : *list) {
+      if (info.source.find(text) != std::string::npos) return &info;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<double> find_norm_offset(const Model& model) {
+  const HfModelType* known = find_hf_model_type(model.config.architecture.value_or(""));
+  if (known == nullptr) return std::nullopt;
+  switch (known->norm) {
+    case NormRule::zero:
+      return 0.0;
+    case NormRule::one:
+      return 1.0;
+    case NormRule::one_in_transformers: {
+      // mlx-lm moves the last axis of the convolution, which has one channel, when it adds 1.
+      const TensorInfo* conv = find_source(model, ".conv1d.weight");
+      if (conv == nullptr || conv->shape.empty()) return std::nullopt;
+      return conv->shape.back() == 1 ? 0.0 : 1.0;
+    }
+    case NormRule::one_in_step_names:
+      if (find_source(model, ".switch_mlp.") != nullptr) return 0.0;
+      if (find_source(model, ".moe.") != nullptr) return 1.0;
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> norm_offset_of(const TensorInfo& info, bool is_mapped,
+                                     const std::optional<double>& of_model) {
+  if (!of_model || *of_model == 0.0) return of_model;
+  if (info.source.ends_with("linear_attn.norm.weight")) return 0.0;
+  if (!is_mapped) return std::nullopt;
+  return info.name.ends_with("norm.weight") ? of_model : 0.0;
+}
+
+}  // namespace safetensors::weights
