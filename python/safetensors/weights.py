@@ -15,10 +15,11 @@ take them, and decoded arrays.
 """
 
 import dataclasses
-import os
+import math
+import operator
 import types
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, SupportsIndex, Tuple, Union
 
 from safetensors import _errors, _weights
 from safetensors._typing import Path
@@ -52,7 +53,7 @@ def __getattr__(name: str) -> Any:
     return found
 
 
-PathType = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+Rows = Optional[Union[slice, SupportsIndex]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,12 +177,16 @@ class Metadata(Mapping[str, Any]):
 
 
 class WeightTensor:
-    """One tensor of a model. Nothing is read before values or bytes are asked for."""
+    """One tensor of a model. Nothing is read before values or bytes are asked for.
+
+    Two are equal when they are the same tensor of the same open model.
+    """
 
     __slots__ = (
         "_model",
         "_scales_code",
         "code",
+        "is_decoded",
         "name",
         "nbytes",
         "quant",
@@ -205,25 +210,36 @@ class WeightTensor:
         )
         self.nbytes: int = described[7]  #: in the file, with scales and biases
         self._scales_code: int = described[8]
+        #: False: codes of a quantisation scheme that is not decoded
+        self.is_decoded: bool = described[9]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WeightTensor):
+            return NotImplemented
+        return self._model is other._model and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((id(self._model), self.name))
 
     def __repr__(self) -> str:
         return f"<WeightTensor {self.name} {self.type_name} {list(self.shape)}>"
 
-    def packed(self) -> "numpy.typing.NDArray[numpy.uint8]":
+    def packed(self, *, aligned: bool = False) -> "numpy.typing.NDArray[numpy.uint8]":
         """The bytes for a kernel, read-only. See `Weights.get_tensor`."""
-        return _array_of(self._model.get_tensor(self.name))
+        return _aligned(_array_of(self._model.get_tensor(self.name)), aligned)
 
-    def sections(self) -> Tuple["numpy.typing.NDArray[Any]", ...]:
+    def sections(self, *, aligned: bool = False) -> Tuple["numpy.typing.NDArray[Any]", ...]:
         """The parts of a pack, read-only views: words (uint32), scales, and biases or global scale.
 
         Scales and biases are float16; with `scales="keep"` they are of the stored type, BF16 as its
         bits in uint16. Scales of the fp modes are uint8, a global scale is float32. The third part
         has no elements where a pack has none. Of a tensor that is no pack: its bytes alone.
+        `aligned` copies each part that does not start at a multiple of 64 bytes.
         """
         import numpy
 
         if self.quant is None:
-            return (self.packed(),)
+            return (self.packed(aligned=aligned),)
         buffer = self._model.get_tensor(self.name)
         whole = _array_of(buffer)
         words, scales, _ = buffer.sections
@@ -231,48 +247,70 @@ class WeightTensor:
         groups = (*leading, inner // self.quant.group_size)
         kind = numpy.dtype(_SCALE_TYPES[self._scales_code])
         third = whole[words + scales :]
-        return (
+        parts = (
             whole[:words].view(numpy.uint32).reshape(*leading, inner * self.quant.bits // 32),
             whole[words : words + scales].view(kind).reshape(groups),
             third.view(kind).reshape(groups)
             if self.quant.mode == "affine"
             else third.view(numpy.float32),
         )
+        return tuple(_aligned(part, aligned) for part in parts)
 
-    def _rows(self, rows: Optional[Union[slice, int]]) -> Tuple[int, int, Tuple[int, ...]]:
+    def _rows(self, rows: Rows) -> Tuple[int, int, Tuple[int, ...]]:
         """First row, how many, and the shape of the result."""
         if rows is None:
             return 0, -1, self.shape
-        count = 1
-        for size in self.shape[:-1]:
-            count *= size
-        if isinstance(rows, int):
-            first = rows + count if rows < 0 else rows
-            if not 0 <= first < count:
-                raise IndexError(f"row {rows} of {self.name}, which has {count}")
-            return first, 1, self.shape[-1:]
-        start, stop, step = rows.indices(count)
-        if step != 1:
-            raise ValueError(f"rows of {self.name}: a step of {step} is not supported")
-        stop = max(start, stop)
-        return start, stop - start, (stop - start, *(self.shape[-1:] or (1,)))
+        count = math.prod(self.shape[:-1])
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(count)
+            if step != 1:
+                raise ValueError(f"rows of {self.name}: a step of {step} is not supported")
+            stop = max(start, stop)
+            return start, stop - start, (stop - start, *(self.shape[-1:] or (1,)))
+        if isinstance(rows, bool) or not hasattr(rows, "__index__"):
+            raise TypeError(f"rows must be an integer or a slice, not {type(rows).__name__}")
+        index = operator.index(rows)
+        first = index + count if index < 0 else index
+        if not 0 <= first < count:
+            raise IndexError(f"row {index} of {self.name}, which has {count}")
+        return first, 1, self.shape[-1:]
+
+    def _codes(self, stored: str) -> "numpy.typing.NDArray[Any]":
+        """What the file holds, a view of rows."""
+        import numpy
+
+        kind = numpy.dtype(stored).newbyteorder("<")
+        flat = numpy.frombuffer(memoryview(self._model.get_stored(self.name)), kind)
+        count = math.prod(self.shape[:-1])
+        return flat.reshape(count, flat.size // max(count, 1))
 
     def numpy(
         self,
-        dtype: Any = "float32",
-        rows: Optional[Union[slice, int]] = None,
+        dtype: Any = None,
+        rows: Rows = None,
         out: Optional["numpy.typing.NDArray[Any]"] = None,
     ) -> "numpy.typing.NDArray[Any]":
-        """The values, decoded, as float32, float16 or bfloat16 (which needs `ml_dtypes`).
+        """The values, decoded, as float32 (default), float16 or bfloat16 (needs `ml_dtypes`).
 
-        `rows` is a slice (or an index) of the leading axes taken together, so that one expert or a
-        part of a vocabulary can be had alone. `out` is an array to write to, in C order, of the
-        result's type and size; a warm one saves the time that new memory takes.
+        Integers come as they are when `dtype` is the type that the file stores, and so do the words
+        of a pack ("uint32"). That is the default for integers of a quantisation scheme that is not
+        decoded (`is_decoded` is False): they are never taken for values.
+
+        `rows` is a slice without a step, or an index, of the leading axes taken together, so that
+        one expert or a part of a vocabulary can be had alone. `out` is an array to write to, in C
+        order, of the result's type and size; a warm one saves the time that new memory takes.
         """
         import numpy
 
-        kind = _numpy_dtype(dtype)
+        stored = "uint32" if self.storage == "mlx_pack" else _INTEGERS.get(self.type_name)
+        if dtype is None:
+            dtype = "float32" if self.is_decoded or stored is None else stored
         row0, count, shape = self._rows(rows)
+        codes = None
+        if stored is not None and str(dtype) != "bfloat16" and numpy.dtype(dtype) == stored:
+            codes = self._codes(stored)[row0 : None if count < 0 else row0 + count]
+            shape = (*shape[:-1], codes.shape[-1]) if shape else ()
+        kind = _numpy_dtype(dtype) if codes is None else numpy.dtype(stored)
         if out is None:
             out = numpy.empty(shape, dtype=kind)
         elif out.dtype != kind or out.shape != shape or not out.flags.c_contiguous:
@@ -280,13 +318,16 @@ class WeightTensor:
                 f"out is {out.dtype} {list(out.shape)}, but {self.name} needs {kind} {list(shape)}"
                 " in C order"
             )
-        self._model.dequantize(self.name, _room(out), kind.name, row0, count)
+        if codes is None:
+            self._model.dequantize(self.name, _room(out), kind.name, row0, count)
+        else:
+            out[...] = codes.reshape(shape)
         return out
 
     def torch(
         self,
         dtype: Optional["torch.dtype"] = None,
-        rows: Optional[Union[slice, int]] = None,
+        rows: Rows = None,
         device: Any = None,
     ) -> "torch.Tensor":
         """The values as a torch tensor of its own memory: float32 (default), float16, bfloat16."""
@@ -310,8 +351,33 @@ def _array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
     return numpy.frombuffer(memoryview(buffer), dtype=numpy.uint8)
 
 
+def _aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typing.NDArray[Any]":
+    """The array, or if that is wanted and it is not 64-byte aligned, a copy that is."""
+    import numpy
+
+    if not wanted or array.ctypes.data % 64 == 0:
+        return array
+    room = numpy.empty(array.nbytes + 63, numpy.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    copy.flags.writeable = False
+    return copy
+
+
 # By the effective type's code: F32, F16, the bits of BF16, U8.
 _SCALE_TYPES = {0: "float32", 1: "float16", 30: "uint16", 201: "uint8"}
+# Stored integers, by the effective type's name.
+_INTEGERS = {
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+}
 _TORCH_NAMES = {
     "torch.float32": "float32",
     "torch.float16": "float16",
@@ -345,7 +411,7 @@ class Weights(Mapping[str, WeightTensor]):
     """A model, open for reading: canonical names to tensors.
 
     Thread safe. Arrays stay valid after it is closed; closing lets go of the files when the last of
-    them is gone.
+    them is gone. Compares and hashes by identity.
     """
 
     def __init__(self, model: _weights.Model) -> None:
@@ -432,6 +498,13 @@ class Weights(Mapping[str, WeightTensor]):
     def __len__(self) -> int:
         return len(self._model.names)
 
+    # Mapping's __eq__ would compare all tensors, and make models unhashable.
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
     def has_tensor(self, name: str) -> bool:
         return self._model.has_tensor(name)
 
@@ -464,9 +537,10 @@ class Weights(Mapping[str, WeightTensor]):
 
         Raw tensors and GGUF blocks are views of the file; packs are words, scales, biases, one
         after another; BF16 comes as F16 unless the model was opened with `bf16="keep"`. Kept after
-        the first call.
+        the first call. `aligned` copies a view that does not start at a multiple of 64 bytes; such
+        a copy is not kept.
         """
-        return _array_of(self._model.get_tensor(name))
+        return _aligned(_array_of(self._model.get_tensor(name)), aligned)
 
     def fuse_weights(self, *names: str) -> "numpy.typing.NDArray[numpy.uint8]":
         """Several tensors as one, rows after rows: all words, all scales, all biases. Kept.
@@ -521,7 +595,7 @@ def open_weights(
         strict_index: False makes tensors that the index does not name a warning.
         allow_gaps: GGUF data may have holes between tensors.
         cache_bytes: Above it, the buffers used longest ago are let go. None: never.
-        quant: Parameters of packs, where no configuration says them.
+        quant: Parameters of packs, where neither the configuration nor the file tells them.
 
     Raises:
         WeightsError: `code`, `path`, `subject` and `offset` say what is wrong and where. Of files

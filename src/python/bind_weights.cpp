@@ -45,7 +45,7 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
   return std::make_unique<WeightProvider>(WeightProvider::open(where, options));
 }
 
-/// name, source, shape, storage, code, type_name, quant, stored_bytes, scales_code
+/// name, source, shape, storage, code, type_name, quant, stored_bytes, scales_code, is_decoded
 py::tuple describe(const WeightProvider& model, std::string_view name) {
   const TensorInfo& info = model.info(name);
   py::tuple shape(info.shape.size());
@@ -68,6 +68,11 @@ py::object norm_weight_offset_of(const WeightProvider& model, std::string_view n
 weights::Buffer get_tensor(const WeightProvider& model, std::string_view name) {
   const GilRelease release;
   return model.get_tensor(name, python_interrupt());
+}
+
+weights::Buffer get_stored(const WeightProvider& model, std::string_view name) {
+  const GilRelease release;
+  return model.get_stored(name, python_interrupt());
 }
 
 weights::Buffer fuse_weights(const WeightProvider& model, const py::tuple& names) {

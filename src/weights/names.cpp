@@ -244,6 +244,11 @@ std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
     if (const Rule* rule = find(kHfLayer, in.module)) {
       return canonical(in.number, rule->canonical, param);
     }
+    constexpr std::string_view kBias = "_bias";  // gpt-oss: gate_up_proj_bias of the experts
+    if (param.empty() && in.module.ends_with(kBias)) {
+      const Rule* rule = find(kHfLayer, in.module.substr(0, in.module.size() - kBias.size()));
+      if (rule != nullptr) return canonical(in.number, rule->canonical, "bias");
+    }
     const std::string expert = hf_expert(in.module);
     return expert.empty() ? Mapped{} : canonical(in.number, expert, param);
   };

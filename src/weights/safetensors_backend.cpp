@@ -13,6 +13,7 @@
 #include "weights/packs.hpp"
 #include "weights/quant_params.hpp"
 #include "weights/remarks.hpp"
+#include "weights/schemes.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -51,16 +52,11 @@ HfConfig read_config(const Place& place, const Limits& limits) {
 }
 
 bool is_mlx(const SafeOpen& first, const HfConfig& config) {
-  if (config.model.quantization && !config.model.quantization_method) return true;
+  if (config.model.quantization) return true;
   for (const auto& [key, value] : first.metadata()) {
     if (key == "format") return value == "mlx";
   }
   return false;
-}
-
-bool is_float(Dtype dtype) noexcept {
-  return dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kF16 ||
-         dtype == Dtype::kBF16;
 }
 
 ScaleType scale_type(Dtype dtype) noexcept {
@@ -94,7 +90,7 @@ constexpr std::string_view kMxfp4 = "mxfp4";
 
 class SafetensorsBackend final : public Backend {
  public:
-  SafetensorsBackend(const fs::path& path, const OpenOptions& options, const Place& place,
+  SafetensorsBackend(const fs::path& path, const OpenOptions& options, ShardSet shards,
                      HfConfig config);
 
   const Model& model() const noexcept override { return model_; }
@@ -137,17 +133,26 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const OpenOptions& 
   model_.metadata = Metadata::of_strings(sources_.first_file().metadata());
   model_.format =
       is_mlx(sources_.first_file(), config) ? Format::mlx_safetensors : Format::hf_safetensors;
+  if (model_.format == Format::mlx_safetensors && config.model.quantization_method == kMxfp4) {
+    config.model.quantization_method.reset();
+    config.model.quantization = defaults_of(QuantMode::mxfp4);
+  }
   model_.config = std::move(config.model);
   config.model = model_.config;
   collect(config);
   finish_config(config);
 }
 
-Item SafetensorsBackend::item_of(const SourceTensor& tensor, const Mapped& mapped,
-                                 const HfConfig& config) const {
-  Item item;
-  item.is_mapped = mapped.kind == Mapped::Kind::canonical;
-  TensorInfo& info = item.info;
+/// The scheme that owns a tensor that is no pack; empty: none.
+std::string_view SafetensorsBackend::scheme_name(const SourceTensor& tensor) const {
+  const auto& method = model_.config.quantization_method;
+  if (method && !is_plain_float(tensor.info->dtype)) return *method;
+  return scheme_of(sources_, tensor);
+}
+
+/// What is known of a tensor by itself.
+TensorInfo SafetensorsBackend::info_of(const SourceTensor& tensor, Mapped& mapped) const {
+  TensorInfo info;
   info.source = tensor.info->name;
   info.name = mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : info.source;
   info.shape = signed_shape(tensor);

@@ -97,6 +97,10 @@ class SAFETENSORS_API WeightProvider {
   /// first call; threads that ask at once share one build. Throws Error: unknown_tensor,
   /// f16_overflow, quant_mismatch (a pack of unknown parameters), io.
   [[nodiscard]] Buffer get_tensor(std::string_view name, const Interrupt& interrupt = {}) const;
+  /// The tensor's bytes as the file has them, without any conversion, whatever quantised it: a view
+  /// of the file's pages, or read anew at each call. Of a pack only its words. Throws Error:
+  /// unknown_tensor, io.
+  [[nodiscard]] Buffer get_stored(std::string_view name, const Interrupt& interrupt = {}) const;
   /// Several as one, rows of the first axis after another: all words, then all scales, then all
   /// biases. Kept like get_tensor's. Throws Error mixed_types when they differ in anything but
   /// their number of rows: use them one by one then.

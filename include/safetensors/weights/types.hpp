@@ -49,8 +49,9 @@ struct TensorInfo {
   std::vector<std::int64_t> shape;  ///< of the values, slowest axis first; a pack's last axis
                                     ///< counts values, not words
   Storage storage = Storage::raw;
-  std::uint32_t code = 0;            ///< effective type, see `code`
-  std::string type_name;             ///< as "mlx_q4", "Q4_K", "F16"
+  bool is_decoded = true;  ///< false: codes of a quantisation scheme that is not decoded, as stored
+  std::uint32_t code = 0;  ///< effective type, see `code`
+  std::string type_name;   ///< as "mlx_q4", "Q4_K", "F16"
   std::optional<QuantParams> quant;  ///< of a pack
   std::uint32_t scales_code = 0;   ///< of a pack: type of scales and biases in get_tensor's buffer
   std::uint64_t stored_bytes = 0;  ///< in the file; for a pack with its scales and biases

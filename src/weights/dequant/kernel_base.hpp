@@ -126,10 +126,10 @@ SAFETENSORS_INLINE U16 f32_to_bf16(float value) noexcept {
   return static_cast<U16>((bits & 0x7FFFFFFFU) > 0x7F800000U ? nan : rounded);
 }
 
-/// 2^(code-127); 255 is NaN, as the OCP's text on microscaling has it.
-SAFETENSORS_INLINE float e8m0_to_f32(U32 code) noexcept {
-  const U32 bits = code == 0 ? 0x00400000U : code == 255 ? 0x7FC00000U : code << 23;
-  return bits_as<float>(bits);
+/// 2^(code-128): half of what an E8M0 code means. 255, which the OCP's text on microscaling makes
+/// NaN, is a number too, as in ggml.
+SAFETENSORS_INLINE float half_of_e8m0(U32 code) noexcept {
+  return bits_as<float>(code < 2 ? 0x00200000U << code : (code - 1) << 23);
 }
 
 /// The lowest 8 bits of `bits`, each in the highest bit of its own byte.

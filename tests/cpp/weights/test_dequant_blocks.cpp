@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -256,6 +258,37 @@ TEST_CASE("dequantising packs: a scale of 255 is not a number") {
   CHECK(std::all_of(values.begin(), values.begin() + 32, [](float v) { return std::isnan(v); }));
   CHECK(std::all_of(values.begin() + 32, values.end(),
                     [](float v) { return std::fabs(v) <= 6.0F * 0x1p-127F; }));
+}
+
+TEST_CASE("dequantising GGUF's MXFP4: a scale of 255 is a number, as in ggml") {
+  std::byte block[17] = {};
+  block[0] = std::byte{255};
+  for (unsigned code = 0; code < 16; ++code) block[1 + code] = static_cast<std::byte>(code);
+  std::vector<float> values(32);
+  weights::dequantize_blocks(weights::ggml::kMXFP4, block, 1, Output::f32,
+                             std::as_writable_bytes(std::span(values)).data());
+  CHECK(values[0] == 0.0F);
+  CHECK(values[1] == 0x1p127F);
+  CHECK(values[8] == 0.0F);
+  CHECK(values[9] == -0x1p127F);
+  for (const std::size_t code : {2U, 3U, 4U, 5U, 6U, 7U}) {
+    CHECK(values[code] == std::numeric_limits<float>::infinity());
+    CHECK(values[code + 8] == -std::numeric_limits<float>::infinity());
+  }
+}
+
+TEST_CASE("dequantising GGUF's MXFP4: every scale, down to the smallest") {
+  for (int scale = 0; scale < 255; ++scale) {
+    const std::byte block[17] = {static_cast<std::byte>(scale), std::byte{0x71}, std::byte{0x9F}};
+    std::vector<float> values(32);
+    weights::dequantize_blocks(weights::ggml::kMXFP4, block, 1, Output::f32,
+                               std::as_writable_bytes(std::span(values)).data());
+    const auto scaled = [&](float value) { return std::ldexp(value, scale - 127); };
+    CHECK(values[0] == scaled(0.5F));
+    CHECK(values[16] == scaled(6.0F));
+    CHECK(values[1] == scaled(-6.0F));
+    CHECK(values[17] == scaled(-0.5F));
+  }
 }
 
 TEST_CASE("dequantising: much is shared out among threads") {

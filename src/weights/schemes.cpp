@@ -1,0 +1,53 @@
+#include "weights/schemes.hpp"
+
+#include <string>
+
+namespace safetensors::weights {
+namespace {
+
+/// A name with this end is the scheme's when another tensor has the name with the other end.
+struct Rule {
+  std::string_view end;
+  std::string_view beside;
+  std::string_view scheme;
+};
+constexpr Rule kRules[] = {
+    {"_blocks", "_scales", "mxfp4"},  // gpt-oss by transformers
+    {"_scales", "_blocks", "mxfp4"},
+    {".qweight", ".scales", "gptq or awq"},
+    {".qzeros", ".qweight", "gptq or awq"},
+    {".g_idx", ".qweight", "gptq or awq"},
+    {".weight_packed", ".weight_scale", "compressed-tensors"},
+    {".weight_scale", ".weight_packed", "compressed-tensors"},
+    {".weight_zero_point", ".weight_scale", "compressed-tensors"},
+    {".weight", ".SCB", "bitsandbytes"},
+    {".weight", ".weight.absmax", "bitsandbytes"},
+    {".weight.absmax", ".weight", "bitsandbytes"},
+    {".weight", ".weight_scale", "fp8, int8 or fp4"},
+    {".weight_scale", ".weight", "fp8, int8 or fp4"},
+    {".weight", ".scale", "fp8, int8 or fp4"},
+    {".scale", ".weight", "fp8, int8 or fp4"},
+    {".weight", ".qscale_weight", "fp8"},
+    {"", "_scale_inv", "fp8"},
+};
+
+}  // namespace
+
+bool is_plain_float(Dtype dtype) noexcept {
+  return dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kF16 ||
+         dtype == Dtype::kBF16;
+}
+
+std::string_view scheme_of(const SourceTensors& tensors, const SourceTensor& tensor) {
+  if (is_plain_float(tensor.info->dtype)) return {};
+  const std::string_view name = tensor.info->name;
+  for (const Rule& rule : kRules) {
+    if (!name.ends_with(rule.end)) continue;
+    std::string beside(name.substr(0, name.size() - rule.end.size()));
+    beside += rule.beside;
+    if (tensors.find(beside) != nullptr) return rule.scheme;
+  }
+  return {};
+}
+
+}  // namespace safetensors::weights

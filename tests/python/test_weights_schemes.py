@@ -1,0 +1,185 @@
+"""Tensors of quantisation schemes that are not decoded: they never come as values."""
+
+import json
+
+import numpy as np
+import pytest
+
+from safetensors.numpy import save_file
+from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
+
+LAYER = "model.layers.0."
+EXPERTS = LAYER + "mlp.experts."
+RNG = np.random.default_rng(3)
+
+
+def codes(*shape, dtype=np.uint8):
+    return RNG.integers(0, 100, shape, dtype)
+
+
+def halves(*shape):
+    return RNG.normal(size=shape).astype(np.float16)
+
+
+def write(folder, tensors, config=None, metadata=None):
+    tensors.setdefault("model.embed_tokens.weight", halves(4, 4))
+    save_file(tensors, folder / "model.safetensors", metadata)
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+
+
+def check_refused(w, name, scheme, stored):
+    """`stored` comes as it is, and as nothing else."""
+    t = w[name]
+    assert not t.is_decoded
+    for use in (lambda: t.numpy("float32"), lambda: t.numpy("bfloat16"), lambda: t.torch()):
+        with pytest.raises(WeightsError, match=f"quantised by {scheme}") as caught:
+            use()
+        assert caught.value.code == "unsupported"
+        assert caught.value.subject == t.source
+    if stored.dtype.kind in "iu":
+        values = t.numpy()
+        assert values.dtype == stored.dtype
+        np.testing.assert_array_equal(values, stored)
+    np.testing.assert_array_equal(t.packed(), np.frombuffer(stored.tobytes(), np.uint8))
+
+
+def gpt_oss():
+    return {
+        EXPERTS + "gate_up_proj_blocks": codes(2, 8, 1, 16),
+        EXPERTS + "gate_up_proj_scales": codes(2, 8, 1),
+        EXPERTS + "gate_up_proj_bias": halves(2, 8),
+        EXPERTS + "down_proj_blocks": codes(2, 4, 1, 16),
+        EXPERTS + "down_proj_scales": codes(2, 4, 1),
+        EXPERTS + "down_proj_bias": halves(2, 4),
+        LAYER + "mlp.router.weight": halves(2, 4),
+        LAYER + "mlp.router.bias": halves(2),
+        LAYER + "self_attn.sinks": halves(2),
+    }
+
+
+OSS_CONFIG = {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
+
+
+@pytest.mark.parametrize("config", [OSS_CONFIG, None])
+def test_gpt_oss_by_transformers_is_no_model_of_mlx(config, tmp_path):
+    tensors = gpt_oss()
+    write(tmp_path, tensors, config, {"format": "pt"})
+    assert detect_format(tmp_path) == "hf_safetensors"
+    with open_weights(tmp_path) as w:
+        assert w.format == "hf_safetensors"
+        assert w.warnings == []
+        assert w.config.quantization is None
+        assert w.config.quantization_method == (None if config is None else "mxfp4")
+        owned = [name for name in tensors if name.endswith(("_blocks", "_scales"))]
+        assert w.unmapped == sorted(owned)
+        for name in owned:
+            check_refused(w, name, "mxfp4", tensors[name])
+            np.testing.assert_array_equal(
+                w[name].numpy(rows=slice(1, 3)).ravel()[:1],
+                tensors[name].reshape(-1, tensors[name].shape[-1])[1, :1],
+            )
+        for part in ("gate_up", "down"):
+            bias = w[f"layers.0.ffn.experts.{part}.bias"]
+            assert bias.source == f"{EXPERTS}{part}_proj_bias"
+            np.testing.assert_array_equal(bias.numpy("float16"), tensors[bias.source])
+
+
+def test_gpt_oss_of_mlx_keeps_the_name_of_the_scheme(tmp_path):
+    module = EXPERTS + "down_proj"
+    tensors = {module + ".weight": codes(2, 4, 4, dtype=np.uint32)}
+    tensors[module + ".scales"] = np.full((2, 4, 1), 127, np.uint8)
+    write(tmp_path, tensors, OSS_CONFIG, {"format": "mlx"})
+    assert detect_format(tmp_path) == "mlx_safetensors"
+    with open_weights(tmp_path) as w:
+        assert w.config.quantization == QuantParams("mxfp4", 4, 32)
+        assert w.config.quantization_method is None
+        assert w["layers.0.ffn.experts.down.weight"].numpy().shape == (2, 4, 32)
+
+
+Q = LAYER + "self_attn.q_proj."
+SCHEMES = {
+    "gptq or awq": {"qweight": codes(4, 8, dtype=np.int32), "scales": halves(1, 8)},
+    "compressed-tensors": {"weight_packed": codes(4, 8, dtype=np.int32), "weight_scale": halves(4)},
+    "fp8, int8 or fp4": {"weight": codes(4, 8, dtype=np.int8), "weight_scale": halves(4, 1)},
+    "bitsandbytes": {"weight": codes(4, 8), "weight.absmax": halves(4)},
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_scheme_is_known_by_its_tensors(scheme, tmp_path):
+    parts = SCHEMES[scheme]
+    write(tmp_path, {Q + part: values for part, values in parts.items()})
+    with open_weights(tmp_path) as w:
+        for part, values in parts.items():
+            (name,) = [n for n in [*w, *w.unmapped] if w[n].source == Q + part]
+            if values.dtype == np.float16:
+                np.testing.assert_array_equal(w[name].numpy("float16"), values)
+            else:
+                check_refused(w, name, scheme, values)
+
+
+def write_f8(path, beside):
+    """A weight in F8_E4M3, and perhaps what scales it."""
+    entries = {Q + "weight": ("F8_E4M3", [2, 4], bytes([0x38, 0xB8, 0x40, 0x30] * 2))}
+    if beside is not None:
+        entries[Q + beside] = ("F32", [1], np.float32(2).tobytes())
+    header, body = {}, b""
+    for name, (dtype, shape, data) in entries.items():
+        offsets = [len(body), len(body) + len(data)]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        body += data
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+
+@pytest.mark.parametrize("beside", ["weight_scale", "weight_scale_inv", "scale", "qscale_weight"])
+def test_f8_with_scales_beside_it_is_not_decoded_without_them(beside, tmp_path):
+    write_f8(tmp_path / "model.safetensors", beside)
+    with open_weights(tmp_path / "model.safetensors") as w:
+        stored = np.frombuffer(bytes([0x38, 0xB8, 0x40, 0x30] * 2), np.int8).astype("V1")
+        check_refused(w, "layers.0.attention.q.weight", "fp8", stored)
+        with pytest.raises(WeightsError, match="quantised by fp8"):
+            w["layers.0.attention.q.weight"].numpy()
+        assert w.warnings == []
+
+
+def test_f8_by_itself_is_decoded_with_a_warning(tmp_path):
+    write_f8(tmp_path / "model.safetensors", None)
+    with open_weights(tmp_path / "model.safetensors") as w:
+        values = w["layers.0.attention.q.weight"].numpy()
+        np.testing.assert_array_equal(values, [[1, -1, 2, 0.5]] * 2)
+        assert w.warnings == ["1 tensor of F8 has no scales beside it: it is decoded as it stands"]
+
+
+def test_parts_of_a_pack_without_its_weight_have_no_canonical_name(tmp_path):
+    parts = {Q + "scales": halves(4, 1), Q + "biases": halves(4, 1), Q + "qzeros": halves(4)}
+    parts |= {Q + "g_idx": halves(4), Q + "global_scale": halves(1)}
+    write(tmp_path, dict(parts), {"quantization": {"bits": 4, "group_size": 64}})
+    with open_weights(tmp_path) as w:
+        assert list(w) == ["token_embedding.weight"]
+        assert w.unmapped == sorted(parts)
+
+
+PLAIN = ["bool", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_plain_types_are_decoded_and_integers_come_as_they_are(kind, tmp_path):
+    stored = np.array([[0, 1, 2], [3, 4, 5]]).astype(kind)
+    if stored.dtype.kind in "iu":
+        stored[1, 2] = np.iinfo(kind).max  # not every integer is a float
+    save_file({"a": stored}, tmp_path / "a.safetensors")
+    with open_weights(tmp_path / "a.safetensors") as w:
+        t = w["a"]
+        assert t.is_decoded
+        np.testing.assert_array_equal(t.numpy(), stored.astype(np.float32))
+        if stored.dtype.kind in "iu":
+            exact = t.numpy(stored.dtype, rows=1)
+            assert exact.dtype == stored.dtype
+            np.testing.assert_array_equal(exact, stored[1])
+            out = np.empty_like(stored)
+            assert t.numpy(stored.dtype, out=out) is out
+            np.testing.assert_array_equal(out, stored)
+            with pytest.raises(ValueError, match="is none of float32, float16, bfloat16"):
+                t.numpy("int64" if kind != "i8" else "int32")

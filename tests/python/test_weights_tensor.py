@@ -1,0 +1,116 @@
+"""Handles of tensors: rows, equality."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+from weights_data import DATA
+
+from safetensors.weights import open_weights
+
+MODEL = DATA / "mlx" / "llama_q4_g64_bf16"
+NAME = "layers.0.attention.q.weight"
+
+
+class Three:
+    def __index__(self):
+        return 3
+
+
+@pytest.mark.parametrize("row", [np.int64(3), np.uint8(3), np.array(3), Three()])
+def test_a_row_is_anything_with_an_index(row):
+    torch = pytest.importorskip("torch")
+    with open_weights(MODEL) as w:
+        t = w[NAME]
+        wanted = t.numpy()[3]
+        np.testing.assert_array_equal(t.numpy(rows=row), wanted)
+        np.testing.assert_array_equal(t.torch(rows=row).numpy(), wanted)
+        np.testing.assert_array_equal(t.torch(rows=torch.tensor(3)).numpy(), wanted)
+        part = slice(np.int64(1), np.uint8(3), np.int32(1))
+        np.testing.assert_array_equal(t.numpy(rows=part), t.numpy()[1:3])
+        with pytest.raises(IndexError, match=r"row 999 of layers.0.attention.q.weight"):
+            t.numpy(rows=np.int64(999))
+
+
+@pytest.mark.parametrize("row", [True, False, np.True_, 1.0, "1", [1], np.arange(2)])
+def test_a_row_is_nothing_else(row):
+    with open_weights(MODEL) as w, pytest.raises(TypeError):
+        w[NAME].numpy(rows=row)
+
+
+@pytest.mark.parametrize("step", [2, -1, np.int64(2)])
+def test_steps_are_refused(step):
+    pytest.importorskip("torch")
+    with open_weights(MODEL) as w:
+        for decode in (w[NAME].numpy, w[NAME].torch):
+            with pytest.raises(ValueError, match=f"a step of {step} is not supported"):
+                decode(rows=slice(0, 8, step))
+
+
+def test_models_are_equal_to_themselves_only():
+    with open_weights(MODEL) as w, open_weights(MODEL) as other:
+        assert w == w
+        assert w != other
+        assert {w: 1}[w] == 1
+        assert len({w, other}) == 2
+        layers = functools.lru_cache(lambda model: model.config.n_layers)
+        assert layers(w) == layers(w)
+        assert layers.cache_info().hits == 1
+        first = hash(w)
+        w.close()
+        assert hash(w) == first
+
+
+def test_tensors_are_equal_by_model_and_name():
+    with open_weights(MODEL) as w, open_weights(MODEL) as other:
+        assert w[NAME] == w[NAME]
+        assert w[NAME] is not w[NAME]
+        assert {w[NAME], w[NAME]} == {w[NAME]}
+        assert w[NAME] != w["layers.1.attention.q.weight"]
+        assert w[NAME] != other[NAME]
+        assert w[NAME] != NAME
+
+
+def raw_file(path, start):
+    """A file of one F32 tensor that starts `start` bytes after a multiple of 64."""
+    header = {"t": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
+    text = json.dumps(header).encode()
+    text += b" " * ((start - 8 - len(text)) % 64)
+    values = np.arange(16, dtype="<f4")
+    path.write_bytes(len(text).to_bytes(8, "little") + text + values.tobytes())
+    return values.view(np.uint8)
+
+
+@pytest.mark.parametrize("start", [0, 4, 33])
+def test_aligned_copies_a_view_that_is_not(tmp_path, start):
+    path = tmp_path / "one.safetensors"
+    values = raw_file(path, start)
+    with open_weights(path) as w:
+        assert w.is_view("t")
+        view = w.get_tensor("t")
+        assert view.ctypes.data % 64 == start
+        for array in (
+            w.get_tensor("t", aligned=True),
+            w["t"].packed(aligned=True),
+            *w["t"].sections(aligned=True),
+        ):
+            assert array.ctypes.data % 64 == 0
+            assert not array.flags.writeable
+            assert np.shares_memory(array, view) == (start == 0)
+            np.testing.assert_array_equal(array, values)
+    with open_weights(path, mmap=False) as w:
+        assert not w.is_view("t")
+
+
+def test_aligned_sections_of_a_pack():
+    with open_weights(MODEL) as w:
+        assert not w.is_view(NAME)
+        for name in w:
+            if w[name].quant is None:
+                continue
+            parts = zip(w[name].sections(aligned=True), w[name].sections(), strict=True)
+            for aligned, part in parts:
+                assert aligned.ctypes.data % 64 == 0
+                assert (aligned.dtype, aligned.shape) == (part.dtype, part.shape)
+                np.testing.assert_array_equal(aligned, part)
