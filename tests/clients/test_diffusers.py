@@ -10,6 +10,7 @@ from conftest import Spy
 from diffusers import AutoencoderKL, DDPMPipeline, DDPMScheduler, ModelMixin, UNet2DModel
 from tiny import (
     assert_files_hold,
+    assert_same_outputs,
     assert_same_tensors,
     randomize,
     raw_header,
@@ -78,7 +79,7 @@ def test_single_file(kind: str, low_memory: bool, tmp_path: Path, spy: Spy) -> N
     again = load(model, tmp_path, low_cpu_mem_usage=low_memory)
     assert loaded.count >= 1
     assert_same_tensors(again.state_dict(), model.state_dict())
-    assert torch.equal(output(again), output(model))
+    assert_same_outputs(output(again), output(model))
 
 
 @pytest.mark.parametrize("kind", ["unet", "vae"])
@@ -91,7 +92,7 @@ def test_sharded(kind: str, tmp_path: Path) -> None:
     assert_files_hold(shards, model.state_dict())
     again = load(model, tmp_path)
     assert_same_tensors(again.state_dict(), model.state_dict())
-    assert torch.equal(output(again), output(model))
+    assert_same_outputs(output(again), output(model))
 
 
 def test_bfloat16_and_variant(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_disk_offload(tmp_path: Path) -> None:
     places = {name: "disk" if name == "mid_block" else "cpu" for name in children}
     again = load(model, tmp_path / "model", device_map=places, offload_folder=tmp_path / "offload")
     assert any(p.is_meta for p in again.parameters())
-    assert torch.equal(output(again), output(model))
+    assert_same_outputs(output(again), output(model))
 
 
 def test_pipeline(tmp_path: Path) -> None:
@@ -139,4 +140,4 @@ def test_pipeline(tmp_path: Path) -> None:
     pipeline.save_pretrained(tmp_path)
     assert (tmp_path / "unet" / f"{STEM}.safetensors").is_file()
     again = DDPMPipeline.from_pretrained(tmp_path, local_files_only=True)
-    assert torch.equal(draw(again), draw(pipeline))
+    assert_same_outputs(draw(again), draw(pipeline), tolerance=1e-4)  # each step adds rounding

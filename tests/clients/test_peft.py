@@ -18,6 +18,7 @@ from peft import (
 )
 from tiny import (
     assert_files_hold,
+    assert_same_outputs,
     assert_same_tensors,
     logits,
     raw_header,
@@ -69,13 +70,13 @@ def test_save_load_merge(kind: str, tmp_path: Path, spy: Spy) -> None:
     again = PeftModel.from_pretrained(fresh, tmp_path / "adapter").eval()
     assert loaded.count == 1
     assert_same_tensors(again.state_dict(), model.state_dict())
-    assert torch.equal(logits(again), expected)
+    assert_same_outputs(logits(again), expected)
 
     merged, merged_again = model.merge_and_unload(), again.merge_and_unload()
     assert_same_tensors(merged_again.state_dict(), merged.state_dict())
     merged.save_pretrained(tmp_path / "merged")
     final = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", local_files_only=True)
-    assert torch.equal(logits(final.eval()), logits(merged))
+    assert_same_outputs(logits(final.eval()), logits(merged))
 
 
 def test_weights_alone(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_modules_to_save(tmp_path: Path) -> None:
     assert any("lm_head" in n for n in raw_header(tmp_path / "adapter/adapter_model.safetensors"))
     fresh = AutoModelForCausalLM.from_pretrained(tmp_path / "base", local_files_only=True)
     again = PeftModel.from_pretrained(fresh, tmp_path / "adapter").eval()
-    assert torch.equal(logits(again), expected)
+    assert_same_outputs(logits(again), expected)
 
 
 def test_two_adapters(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_two_adapters(tmp_path: Path) -> None:
     again.eval()
     for adapter in ("two", "one"):
         again.set_adapter(adapter)
-        assert torch.equal(logits(again), expected[adapter])
+        assert_same_outputs(logits(again), expected[adapter])
 
 
 def test_adapter_through_transformers(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_adapter_through_transformers(tmp_path: Path) -> None:
 
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "base", local_files_only=True)
     loaded.load_adapter(str(tmp_path / "adapter"))
-    assert torch.equal(logits(loaded.eval()), expected)
+    assert_same_outputs(logits(loaded.eval()), expected)
     loaded.save_pretrained(tmp_path / "again")
     assert (tmp_path / "again/adapter_model.safetensors").read_bytes() == (
         tmp_path / "adapter/adapter_model.safetensors"
@@ -191,4 +192,4 @@ def test_adapter_on_a_base_left_on_disk(
     assert opened.count >= 1
     assert saved.count >= 1
     assert any(p.is_meta for p in again.parameters())
-    assert torch.equal(logits(again), expected)
+    assert_same_outputs(logits(again), expected)

@@ -12,6 +12,7 @@ import transformers.modeling_utils as client
 from conftest import Spy
 from tiny import (
     assert_files_hold,
+    assert_same_outputs,
     assert_same_tensors,
     logits,
     raw_header,
@@ -21,6 +22,7 @@ from tiny import (
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
 
 from safetensors import SafetensorError
+from safetensors.torch import load_into
 
 KINDS = ["gpt2", "llama", "bert"]
 TIED_NAME = {
@@ -57,7 +59,7 @@ def test_single_file(kind: str, tmp_path: Path, spy: Spy) -> None:
     loaded = load(kind, tmp_path)
     assert opened.count >= 1
     assert_same_tensors(loaded.state_dict(), model.state_dict())
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,7 +76,7 @@ def test_sharded(kind: str, tmp_path: Path, spy: Spy) -> None:
     loaded = load(kind, tmp_path)
     assert opened.count >= len(shards)
     assert_same_tensors(loaded.state_dict(), model.state_dict())
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -102,7 +104,7 @@ def test_half_precision_file(kind: str, dtype: torch.dtype, tmp_path: Path) -> N
     assert loaded.dtype == dtype
     assert_files_hold([tmp_path / "model.safetensors"], untied_state(model))
     assert_same_tensors(loaded.state_dict(), model.state_dict())
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
 
 
 def test_dtype_conversion_while_loading(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_without_mmap(sharded: bool, tmp_path: Path, spy: Spy) -> None:
     loaded = load("gpt2", tmp_path, disable_mmap=True)
     assert parsed.count == len(list(tmp_path.glob("*.safetensors")))
     assert_same_tensors(loaded.state_dict(), model.state_dict())
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
 
 
 def test_load_state_dict_on_meta(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_disk_offload(sharded: bool, tmp_path: Path) -> None:
     on_disk = [name for name, p in loaded.named_parameters() if p.is_meta]
     assert any(name.startswith("transformer.h.2.") for name in on_disk)
     for _ in range(2):
-        assert torch.equal(logits(loaded), logits(model))
+        assert_same_outputs(logits(loaded), logits(model))
 
     again = tmp_path / "again"
     loaded.save_pretrained(again)
@@ -198,7 +200,7 @@ def test_everything_on_disk(tmp_path: Path) -> None:
         "llama", tmp_path / "source", device_map={"": "disk"}, offload_folder=tmp_path / "offload"
     )
     assert all(p.is_meta for p in loaded.parameters())
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
 
 
 def test_device_map_auto(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_device_map_auto(tmp_path: Path) -> None:
         offload_folder=tmp_path / "offload",
     )
     assert "disk" in set(loaded.hf_device_map.values())
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
 
 
 def test_model_outlives_its_files(tmp_path: Path) -> None:
@@ -222,7 +224,17 @@ def test_model_outlives_its_files(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "gone", max_shard_size="20KB")
     loaded = load("gpt2", tmp_path / "gone")
     shutil.rmtree(tmp_path / "gone")
-    assert torch.equal(logits(loaded), logits(model))
+    assert_same_outputs(logits(loaded), logits(model))
+
+
+@pytest.mark.parametrize("max_shard_size", ["10GB", "20KB"])
+def test_load_into_a_model_with_tied_weights(tmp_path: Path, max_shard_size: str) -> None:
+    """transformers writes tied weights once; load_into fills them all."""
+    model = tiny_model("gpt2")
+    model.save_pretrained(tmp_path, max_shard_size=max_shard_size)
+    target = tiny_model("gpt2")
+    assert load_into(target, tmp_path) == ([], [])
+    assert_same_tensors(target.state_dict(), model.state_dict())
 
 
 def test_training_leaves_the_file_alone(tmp_path: Path) -> None:
@@ -239,7 +251,7 @@ def test_training_leaves_the_file_alone(tmp_path: Path) -> None:
     optimizer.step()
     assert not torch.equal(logits(loaded), logits(model))
     assert hashlib.sha256(file.read_bytes()).digest() == before
-    assert torch.equal(logits(load("gpt2", tmp_path)), logits(model))
+    assert_same_outputs(logits(load("gpt2", tmp_path)), logits(model))
 
 
 def test_save_over_own_checkpoint(tmp_path: Path) -> None:

@@ -189,3 +189,25 @@ def test_direct_leaves_the_page_cache_alone(path, tmp_path):
     assert resident(copy).mean() < 0.5
     for_numpy.load_file(copy, backend="pread")
     assert resident(copy).mean() > 0.9
+
+
+@pytest.mark.parametrize("backend", ["pread", "direct"])
+def test_read_tensors_are_aligned_as_torchs_own(tmp_path, backend):
+    """Whole tensors and slices, of any size and place in the file."""
+    torch = pytest.importorskip("torch")
+    for_torch = pytest.importorskip("safetensors.torch")
+    tensors = {f"{i:02}": torch.full((3 * i + 1,), i, dtype=torch.uint8) for i in range(20)}
+    tensors["big"] = torch.zeros(5 << 20, dtype=torch.uint8)
+    for_torch.save_file(tensors, tmp_path / "a")
+    with safe_open(tmp_path / "a", "pt", backend=backend) as file:
+        loaded = [*file.get_tensors().values(), *map(file.get_tensor, tensors)]
+        loaded += [file.get_slice(name)[1:] for name in tensors]
+    assert {tensor.data_ptr() % 64 for tensor in loaded} == {0}
+
+
+def test_views_are_aligned_to_their_elements(tmp_path):
+    """In files that this package wrote: wider types come first."""
+    arrays = {f"{n}": np.zeros(n, t) for n, t in enumerate(["u1", "f8", "i2", "f4", "u1", "c8"], 1)}
+    for_numpy.save_file(arrays, tmp_path / "a")
+    loaded = for_numpy.load_file(tmp_path / "a")
+    assert [a.ctypes.data % a.dtype.itemsize for a in loaded.values()] == [0] * 6
