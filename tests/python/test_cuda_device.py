@@ -149,9 +149,9 @@ def test_interrupted(tmp_path):
     """Nothing is under way afterwards, and the device works."""
     path = tmp_path / "long.safetensors"
     save_file({f"t{i}": torch.zeros(1 << 26) for i in range(8)}, path)
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
     begin = time.perf_counter()
     try:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         load_file(path, device="cuda")
         time.sleep(0.2)  # it was faster
     except KeyboardInterrupt:
