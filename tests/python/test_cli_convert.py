@@ -17,6 +17,7 @@ from raw_file import raw
 import safetensors
 from safetensors._cli.dtypes import BITS
 from safetensors._cli.header_text import Entry, file_order, prologue
+from safetensors._cli.text import parse_size
 
 np = pytest.importorskip("numpy")
 
@@ -81,6 +82,15 @@ def test_a_shard_for_what_is_too_large(tmp_path):
     ]
     cli.run("convert", source, tmp_path / "y", "--max-shard-size", "1GiB")
     assert os.listdir(tmp_path / "y") == ["model.safetensors"]
+
+
+def test_units_of_sizes():
+    """kB to TB are powers of 1000, KiB to TiB of 1024; case and blanks do not matter."""
+    for power, prefix in enumerate("kMGT", start=1):
+        assert parse_size(f"3{prefix}") == parse_size(f"3 {prefix}B") == 3 * 1000**power
+        assert parse_size(f"3{prefix}iB".lower()) == 3 * 1024**power
+    assert parse_size("17") == parse_size("17B") == 17
+    assert parse_size("1.5kB") == 1500
 
 
 def test_merging_metadata(tmp_path):

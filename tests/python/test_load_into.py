@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import fake_cuda  # noqa: E402
+import raw_file  # noqa: E402
 import sharded  # noqa: E402
 
 from safetensors import SafetensorError, _core, _into  # noqa: E402
@@ -197,6 +198,15 @@ def test_inference_tensors(model, targets, tensors):
     with torch.inference_mode():
         load_into(made, model)
     sharded.check(made, tensors)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_lazily_negated_tensors(model, targets):
+    """Their memory holds the negated values: the file's bytes would be wrong ones."""
+    negated = torch._neg_view(torch.zeros(()))
+    assert negated.is_neg()
+    assert negated.is_contiguous()
+    refused(replaced(targets, _0=negated), model, r"'layers\.0\.weight'.*negated view")
 
 
 @pytest.mark.usefixtures("untouched")

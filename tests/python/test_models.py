@@ -99,6 +99,13 @@ def test_missing_and_unexpected_names(saved):
     assert torch.equal(model.b.bias, tensors["b.bias"])
 
 
+def test_metadata_of_the_caller_is_kept(saved, path):
+    """Also where its key is the name of a weight that is left out."""
+    st.save_model(saved[1], path, {"b.weight": "the caller's"})
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"b.weight": "the caller's"}
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_wrong_shape_is_an_error_either_way(saved, strict):
     path, _ = saved

@@ -260,6 +260,22 @@ def test_fsync_writes_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize("fsync", [True, False])
+def test_fsync_of_tensors_that_python_prepares(tmp_path, monkeypatch, fsync):
+    """A conjugated view is resolved in Python, and saved by serialize_file."""
+    asked = []
+
+    def record(*args, **kwargs):
+        asked.append(kwargs["fsync"])
+        return serialize_file(*args, **kwargs)
+
+    monkeypatch.setattr(for_torch, "serialize_file", record)
+    tensor = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    for_torch.save_file({"a": tensor}, tmp_path / "one", fsync=fsync)
+    assert asked == [fsync]
+    assert torch.equal(for_torch.load_file(tmp_path / "one")["a"], tensor)
+
+
+@pytest.mark.parametrize("fsync", [True, False])
 def test_fsync_asks_the_system(tmp_path, fsync):
     strace = shutil.which("strace")
     if strace is None:

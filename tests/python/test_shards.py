@@ -83,6 +83,16 @@ def test_which_index_counts(tmp_path, tensors):
     sharded.check(load_files(tmp_path), tensors)
 
 
+def test_the_models_index_is_preferred(tmp_path, tensors):
+    """Beside another index, and over the files that it leaves out."""
+    sharded.write(tmp_path, tensors, 2)
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    few = dict.fromkeys(list(tensors)[::2], first)
+    sharded.write_index(tmp_path / "a.safetensors.index.json", {list(tensors)[1]: second})
+    sharded.write_index(tmp_path / "model.safetensors.index.json", few)
+    assert load_files(tmp_path).keys() == few.keys()
+
+
 def test_nothing_to_load(tmp_path):
     """An empty directory, no directory, no files."""
     with pytest.raises(FileNotFoundError, match="No .safetensors files") as caught:
