@@ -1,0 +1,328 @@
+"""Mutation testing: changes one expression at a time and expects the tests to fail.
+
+    python scripts/mutate.py python --count 100    mutants of python/safetensors
+    python scripts/mutate.py format --count 50     mutants of src/format
+
+A mutant that no test notices is printed as a survivor. It needs a test, or a line in
+scripts/equivalent_mutants.txt with the reason why it changes nothing that a user could see. The
+exit status is 1 if a survivor is left.
+
+`python` changes the installed package of the interpreter that runs this script, and restores it:
+use an environment that nothing else uses, with the packages of run-tests.sh. `format` changes the
+sources, restores them, and builds the C++ tests in build/mutants. Both take an hour or two, so that
+neither is part of the default checks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.txt"
+PACKAGE = ROOT / "python" / "safetensors"
+FORMAT = ROOT / "src" / "format"
+BUILD = ROOT / "build" / "mutants"
+LIMIT = 900  # seconds for the tests of one mutant: one that never ends is noticed by that
+
+# Patterns of the files in tests/python that test a module. Modules of frameworks that run-tests.sh
+# does not install (JAX, MLX, Paddle, TensorFlow) are left out.
+TESTS = {
+    "__init__.py": ["surface", "errors_pickled"],
+    "_errors.py": ["errors_pickled"],
+    "_files.py": ["load_files", "stream_files", "*shards", "loading_docs", "torch_mps"],
+    "_into.py": ["load_into", "models", "torch_mps"],
+    "_shards.py": ["*shards", "load_files"],
+    "_torch_accel.py": ["torch_accel", "torch_copier", "torch_mps", "load_files", "cuda_load"],
+    "_torch_types.py": ["torch_accel", "load_files", "load_into", "dtypes", "stream_files"],
+    "numpy.py": ["serialize", "dtypes", "save_*", "surface"],
+    "torch.py": [
+        "models",
+        "surface",
+        "dtypes",
+        "serialize",
+        "save_*",
+        "call_errors",
+        "torch_modes",
+    ],
+    "weights.py": ["weights_*"],
+    "_cli/": ["cli_*"],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """One change of one file: the bytes [begin, end) become `after`."""
+
+    path: pathlib.Path
+    line: int
+    begin: int
+    end: int
+    before: str
+    after: str
+
+    def key(self) -> str:
+        """Names the mutant by its line's text, so that other lines may move."""
+        text = self.path.read_text().splitlines()[self.line - 1].strip()
+        change = " ".join(f"{self.before} -> {self.after}".split())
+        return f"{self.path.relative_to(ROOT)}: {text}  [{change}]"
+
+    def apply(self, source: bytes) -> bytes:
+        return source[: self.begin] + self.after.encode() + source[self.end :]
+
+
+# Python ---------------------------------------------------------------------------------------
+
+COMPARISONS = {
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.In: "not in",
+    ast.NotIn: "in",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+}
+OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Mod: "*"}
+
+
+def changes_of(node: ast.AST) -> Iterator[str]:
+    """The texts that may stand in the node's place."""
+    match node:
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            yield f"{ast.unparse(left)} {COMPARISONS[type(op)]} {ast.unparse(right)}"
+        case ast.BoolOp(op=op, values=values):
+            word = " or " if isinstance(op, ast.And) else " and "
+            yield "(" + word.join(f"({ast.unparse(value)})" for value in values) + ")"
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield f"({ast.unparse(operand)})"
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            yield f"({ast.unparse(left)} {OPERATORS[type(op)]} {ast.unparse(right)})"
+        case ast.Constant(value=bool() as value):
+            yield str(not value)
+        case ast.Constant(value=int() as value):
+            yield str(value + 1)
+        case ast.Call(func=func, args=args, keywords=[*_, _] as keywords):
+            for dropped in keywords:
+                if dropped.arg in ("help", "description", "metavar"):
+                    continue
+                kept = [ast.unparse(k) for k in keywords if k is not dropped]
+                yield f"{ast.unparse(func)}({', '.join([*map(ast.unparse, args), *kept])})"
+        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
+            yield "return None"
+        case ast.Expr(value=ast.Call()):
+            yield "pass"
+
+
+def skipped_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Annotations, and imports for type checkers: nothing runs them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.arg(annotation=ast.expr() as annotation):
+                yield annotation
+            case ast.AnnAssign(annotation=annotation):
+                yield annotation
+            case ast.FunctionDef(returns=ast.expr() as returns):
+                yield returns
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                yield from node.body
+
+
+def python_mutants(path: pathlib.Path) -> Iterator[Mutant]:
+    source = path.read_bytes()
+    tree = ast.parse(source)
+    skipped = {id(n) for root in skipped_nodes(tree) for n in ast.walk(root)}
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in ast.walk(tree):
+        if id(node) in skipped or not isinstance(node, (ast.expr, ast.stmt)):
+            continue
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        for after in changes_of(node):
+            yield Mutant(path, node.lineno, begin, end, source[begin:end].decode(), after)
+
+
+def tests_of(path: pathlib.Path) -> list[str]:
+    name = path.relative_to(PACKAGE).as_posix()
+    key = "_cli/" if name.startswith("_cli/") else name
+    folder = ROOT / "tests" / "python"
+    found = [sorted(folder.glob(f"test_{pattern}.py")) for pattern in TESTS.get(key, [])]
+    return [str(test.relative_to(ROOT)) for tests in found for test in tests]
+
+
+def installed() -> pathlib.Path:
+    """The folder of the package that the tests import."""
+    code = "import os, safetensors; print(os.path.dirname(safetensors.__file__))"
+    found = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, check=True)
+    return pathlib.Path(found.stdout.decode().strip())
+
+
+@contextlib.contextmanager
+def changed(path: pathlib.Path, mutant: Mutant) -> Iterator[None]:
+    source = path.read_bytes()
+    if source != mutant.path.read_bytes():
+        raise SystemExit(f"{path} is not {mutant.path}: install the package first")
+    try:
+        path.write_bytes(mutant.apply(source))
+        yield
+    finally:
+        path.write_bytes(source)
+
+
+def passes(command: list[str]) -> bool:
+    """Whether the command ends in time and succeeds."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    try:
+        return process.wait(LIMIT) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def survives_python(mutant: Mutant) -> bool:
+    target = installed() / mutant.path.relative_to(PACKAGE)
+    with changed(target, mutant):
+        pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        return passes([*pytest, *tests_of(mutant.path)])
+
+
+# C++ ------------------------------------------------------------------------------------------
+
+TOKENS = {
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "&&": "||",
+    "||": "&&",
+    " + ": " - ",
+    " - ": " + ",
+    "++": "--",
+    "+=": "-=",
+    "true": "false",
+    "false": "true",
+    "continue": "break",
+}
+# Angle brackets of templates have no blanks around them.
+TOKEN = re.compile(r" (?:<|>|<=|>=|==|!=|&&|\|\||\+=) | [+-] |\+\+|\b(?:true|false|continue)\b")
+NUMBER = re.compile(r"(?<![\w.'])\d+(?![\w.'])")
+IGNORED = re.compile(
+    r'//[^\n]*|"(?:\\.|[^"\\\n])*"|^\s*(?:#|static_assert|template|using)[^\n]*', re.M
+)
+
+
+def cpp_mutants(path: pathlib.Path) -> Iterator[Mutant]:
+    source = path.read_bytes().decode("latin-1")  # a character for each byte
+    hidden = IGNORED.sub(lambda found: "\0" * len(found[0]), source)
+    for pattern in (TOKEN, NUMBER):
+        for found in pattern.finditer(hidden):
+            text = found[0]
+            word = text if text in TOKENS else text.strip()
+            after = TOKENS[word] if word in TOKENS else str(int(word) + 1)
+            begin = found.start() + text.index(word)
+            line = source.count("\n", 0, begin) + 1
+            yield Mutant(path, line, begin, begin + len(word), word, after)
+
+
+def build() -> list[str]:
+    return ["cmake", "--build", str(BUILD), "--target", "safetensors_tests"]
+
+
+def survives_cpp(mutant: Mutant) -> bool:
+    with changed(mutant.path, mutant):
+        if not passes(build()):
+            return False  # a compiler that refuses the mutant has noticed it
+        program = str(BUILD / "tests" / "cpp" / "safetensors_tests")
+        files = "*test_header*,*test_plain*,*test_layout*,*test_slice*,*test_name*,*test_dtype*"
+        return passes(
+            [program, f"--source-file={files},*test_save.*,*test_safe_open*", "--abort-after=1"]
+        )
+
+
+def prepare_cpp() -> None:
+    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]
+    # A mutant may read outside an array: the library's assertions notice that.
+    options += ["-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS"]
+    options += ["-DSAFETENSORS_BUILD_TESTS=ON", "-DSAFETENSORS_BUILD_WEIGHTS=OFF"]
+    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", *options], check=True)
+    subprocess.run(build(), check=True)
+
+
+# Both -----------------------------------------------------------------------------------------
+
+
+def all_mutants(what: str) -> list[Mutant]:
+    if what == "python":
+        files = [path for path in sorted(PACKAGE.rglob("*.py")) if tests_of(path)]
+        return [mutant for path in files for mutant in python_mutants(path)]
+    return [mutant for path in sorted(FORMAT.glob("*.cpp")) for mutant in cpp_mutants(path)]
+
+
+def known_equivalents() -> set[str]:
+    lines = EQUIVALENT.read_text().splitlines()
+    return {line for line in lines if line and not line.startswith(("#", " "))}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["python", "format"])
+    parser.add_argument("--count", type=int, default=100, help="how many, chosen at random")
+    parser.add_argument("--seed", type=int, default=0, help="which of them")
+    parser.add_argument("--only", default="", help="mutants whose printed line contains this text")
+    arguments = parser.parse_args()
+
+    mutants = all_mutants(arguments.what)
+    if arguments.only:
+        mutants = [mutant for mutant in mutants if arguments.only in mutant.key()]
+    chosen = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
+    survives = survives_python if arguments.what == "python" else survives_cpp
+    if arguments.what == "format":
+        prepare_cpp()
+    equivalent = known_equivalents()
+    survivors = excused = 0
+    for number, mutant in enumerate(chosen, 1):
+        begin = time.monotonic()
+        verdict = "noticed"
+        if mutant.key() in equivalent:
+            verdict, excused = "equivalent", excused + 1
+        elif survives(mutant):
+            verdict, survivors = "SURVIVED", survivors + 1
+        seconds = time.monotonic() - begin
+        place = f"line {mutant.line}: {mutant.key()}"
+        print(f"{number}/{len(chosen)} {verdict} ({seconds:.0f} s), {place}", flush=True)
+    noticed = len(chosen) - survivors - excused
+    print(
+        f"{noticed} noticed, {survivors} survived, {excused} equivalent of {len(mutants)} possible"
+    )
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
