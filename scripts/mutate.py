@@ -41,11 +41,11 @@ LIMIT = 900  # seconds for the tests of one mutant: one that never ends is notic
 TESTS = {
     "__init__.py": ["surface", "errors_pickled"],
     "_errors.py": ["errors_pickled"],
-    "_files.py": ["load_files", "stream_files", "*shards", "loading_docs", "torch_mps"],
-    "_into.py": ["load_into", "models", "torch_mps"],
     "_shards.py": ["*shards", "load_files"],
-    "_torch_accel.py": ["torch_accel", "torch_copier", "torch_mps", "load_files", "cuda_load"],
-    "_torch_types.py": ["torch_accel", "load_files", "load_into", "dtypes", "stream_files"],
+    "_torch/dtypes.py": ["torch_accel", "load_files", "load_into", "dtypes", "stream_files"],
+    "_torch/load_files.py": ["load_files", "stream_files", "*shards", "loading_docs", "torch_mps"],
+    "_torch/load_into.py": ["load_into", "models", "torch_mps"],
+    "_torch/transfer.py": ["torch_accel", "torch_copier", "torch_mps", "load_files", "cuda_load"],
     "numpy.py": ["serialize", "dtypes", "save_*", "surface"],
     "torch.py": [
         "models",

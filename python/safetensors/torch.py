@@ -13,8 +13,8 @@ from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
-    from ._files import load_files, stream_files
-    from ._into import load_into
+    from ._torch.load_files import load_files, stream_files
+    from ._torch.load_into import load_into
 
 __all__ = [
     "TensorSpec",
@@ -47,7 +47,11 @@ _float8_e8m0 = getattr(torch, "float8_e8m0fnu", None)
 _float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
 
 # Functions that are imported when they are first asked for: together they take as long as all else.
-_LATE = {"load_files": "_files", "load_into": "_into", "stream_files": "_files"}
+_LATE = {
+    "load_files": "_torch.load_files",
+    "load_into": "_torch.load_into",
+    "stream_files": "_torch.load_files",
+}
 
 _NAMES = {
     "F64": "float64",
@@ -261,7 +265,7 @@ def load_model(
             else:
                 unexpected.append(name)
     if strict and (missing or unexpected):
-        from ._into import mismatch
+        from ._torch.load_into import mismatch
 
         heading = f"Error(s) in loading state_dict for {type(model).__name__}:"
         raise RuntimeError(mismatch(heading, missing, unexpected))

@@ -183,7 +183,7 @@ Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name
 py::module_ torch_hooks() {
   PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::module_> storage;
   return storage
-      .call_once_and_store_result([] { return py::module_::import("safetensors._torch_accel"); })
+      .call_once_and_store_result([] { return py::module_::import("safetensors._torch.transfer"); })
       .get_stored();
 }
 

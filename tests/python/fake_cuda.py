@@ -71,20 +71,21 @@ class FakeCuda:
         """Take the driver's place and torch's. Returns what puts torch's back."""
         import torch
 
-        from safetensors import _core, _torch_accel
+        from safetensors import _core
+        from safetensors._torch import transfer
 
         _core._use_cuda_driver(self.driver._name)
         hooks = {"empty": self.empty(torch), "warm": lambda *args: self.warmed.append(args)}
         hooks["raw_stream"] = lambda index: self.stream
         hooks["is_capturing"] = lambda: self.capturing
         hooks["record_stream"] = lambda tensor, index: None
-        before = {name: getattr(_torch_accel, name) for name in hooks}
+        before = {name: getattr(transfer, name) for name in hooks}
         for name, hook in hooks.items():
-            setattr(_torch_accel, name, hook)
+            setattr(transfer, name, hook)
 
         def put_back():
             for name, hook in before.items():
-                setattr(_torch_accel, name, hook)
+                setattr(transfer, name, hook)
             _core._use_cuda_driver("")
 
         return put_back
@@ -135,13 +136,13 @@ class Allocator:
     """
 
     def __init__(self, cuda, monkeypatch):
-        from safetensors import _torch_accel
+        from safetensors._torch import transfer
 
         self._cuda = cuda
         self._free = []
         self._blocks = {}  # by address
-        monkeypatch.setattr(_torch_accel, "empty", self.empty)
-        monkeypatch.setattr(_torch_accel, "record_stream", self.record_stream)
+        monkeypatch.setattr(transfer, "empty", self.empty)
+        monkeypatch.setattr(transfer, "record_stream", self.record_stream)
 
     def empty(self, shape, *, dtype, device):
         """As torch.empty."""

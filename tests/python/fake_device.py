@@ -6,7 +6,8 @@ from contextlib import nullcontext
 import sharded
 import torch
 
-from safetensors import SafetensorError, _core, _torch_accel
+from safetensors import SafetensorError, _core
+from safetensors._torch import transfer
 
 
 class FakeDevice:
@@ -21,7 +22,7 @@ class FakeDevice:
         self._queues = threading.local()
         self._has_events = has_events
         for hook in ("empty", "event", "staging", "copy", "current"):
-            monkeypatch.setattr(_torch_accel, hook, getattr(self, hook))
+            monkeypatch.setattr(transfer, hook, getattr(self, hook))
 
     @property
     def queue(self):
@@ -120,7 +121,7 @@ def requests_for(opened, parts=None):
 
 def load(requests, device, progress=None):
     """Loads, by name."""
-    found = _torch_accel.copy_requests(requests, device, progress)
+    found = transfer.copy_requests(requests, device, progress)
     return {request[1]: tensor for request, tensor in zip(requests, found, strict=True)}
 
 

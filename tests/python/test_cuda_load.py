@@ -15,7 +15,8 @@ from fake_cuda import ASYNC, EAGER, LAZY
 
 torch = pytest.importorskip("torch")
 
-from safetensors import SafetensorError, _core, _torch_accel, safe_open  # noqa: E402
+from safetensors import SafetensorError, _core, safe_open  # noqa: E402
+from safetensors._torch import transfer  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 MANY = {f"layer.{i}.weight": torch.randn(64 + i, 33) for i in range(60)}
@@ -148,7 +149,7 @@ def test_copies_follow_the_work_that_is_queued(cuda, path):
 
     with safe_open(path, "pt", device="cuda") as f:
         f.get_tensor("byte")  # the device is open
-        real = _torch_accel.empty
+        real = transfer.empty
         context = ctypes.c_void_p()
         cuda.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
 
@@ -159,7 +160,7 @@ def test_copies_follow_the_work_that_is_queued(cuda, path):
             cuda.driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
             return tensor
 
-        _torch_accel.empty = empty
+        transfer.empty = empty
         tensor = f.get_tensor("half")
         cuda.driver.fakecuda_run()
         assert torch.equal(tensor, TENSORS["half"])

@@ -12,7 +12,8 @@ import fake_cuda  # noqa: E402
 import raw_file  # noqa: E402
 import sharded  # noqa: E402
 
-from safetensors import SafetensorError, _core, _into  # noqa: E402
+from safetensors import SafetensorError, _core  # noqa: E402
+from safetensors._torch import load_into as module  # noqa: E402
 from safetensors.torch import (  # noqa: E402
     load_file,
     load_files,
@@ -294,7 +295,7 @@ def test_a_shard_that_is_cut_while_it_loads(model, targets, tensors, tmp_path, m
     copied = shutil.copytree(model, tmp_path / "model")
     last = sorted(copied.glob("*.safetensors"))[-1]
 
-    real = _into.open_tensors
+    real = module.open_tensors
 
     def open_and_cut(*args):
         opened = real(*args)
@@ -302,7 +303,7 @@ def test_a_shard_that_is_cut_while_it_loads(model, targets, tensors, tmp_path, m
             file.truncate(600)
         return opened
 
-    monkeypatch.setattr(_into, "open_tensors", open_and_cut)
+    monkeypatch.setattr(module, "open_tensors", open_and_cut)
     with pytest.raises((SafetensorError, OSError), match=last.name):
         load_into(targets, copied)
     monkeypatch.undo()
@@ -323,8 +324,8 @@ def test_one_group_for_each_device(model, targets, tensors, monkeypatch):
             assert all(str(tensor.device) == device for *_, tensor in requests)
 
     monkeypatch.setattr(_core, "_load_groups", fake)
-    monkeypatch.setattr("safetensors._into._address", lambda tensor: 1)
-    monkeypatch.setattr("safetensors._into._check_overlaps", lambda tensors: None)
+    monkeypatch.setattr("safetensors._torch.load_into._address", lambda tensor: 1)
+    monkeypatch.setattr("safetensors._torch.load_into._check_overlaps", lambda tensors: None)
     there = {name for i, name in enumerate(targets) if i % 3 == 0}
     for name in there:
         targets[name] = targets[name].to("meta")
@@ -336,7 +337,7 @@ def test_cuda(cuda, model, targets, tensors, monkeypatch):
     """The engine writes to the tensors that are there: none is made."""
     there = {targets[name].data_ptr() for i, name in enumerate(targets) if i % 2 == 0}
     where = {True: "cuda:1", False: "cpu"}
-    monkeypatch.setattr(_into, "_device", lambda tensor: where[tensor.data_ptr() in there])
+    monkeypatch.setattr(module, "_device", lambda tensor: where[tensor.data_ptr() in there])
     told = []
     load_into(targets, model, progress=lambda *args: told.append(args))
     sharded.check(targets, tensors)

@@ -13,7 +13,8 @@ from fake_cuda import ASYNC, LAZY
 
 torch = pytest.importorskip("torch")
 
-from safetensors import PrefetchLoader, SafetensorError, _core, _torch_accel, safe_open  # noqa: E402
+from safetensors import PrefetchLoader, SafetensorError, _core, safe_open  # noqa: E402
+from safetensors._torch import transfer  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 TENSORS = {
@@ -210,7 +211,7 @@ def test_tensors_outlive_the_loader(path, device):
 def test_the_budget_is_kept(cuda, path, monkeypatch):
     """Bytes that were made and not handed out never pass it; one tensor is always made."""
     nbytes, alive, most = {}, 0, 0
-    real = _torch_accel.empty
+    real = transfer.empty
 
     def empty(shape, *, dtype, device):
         nonlocal alive, most
@@ -220,7 +221,7 @@ def test_the_budget_is_kept(cuda, path, monkeypatch):
         most = max(most, alive)
         return tensor
 
-    monkeypatch.setattr(_torch_accel, "empty", empty)
+    monkeypatch.setattr(transfer, "empty", empty)
     small = {name: None for name in TENSORS if name != "big"}
     with safe_open(path, "pt") as f:
         for budget in (60_000, 200_000):

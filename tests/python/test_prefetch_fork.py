@@ -13,15 +13,16 @@ import os, signal, sys, threading, time
 import fake_cuda
 fake = fake_cuda.FakeCuda(fake_cuda.library())
 fake.install()
-from safetensors import SafetensorError, _torch_accel, safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors._torch import transfer
 loader = safe_open(sys.argv[1], "pt").prefetch(device="cuda", budget_bytes=1)
 making, forked = threading.Event(), threading.Event()
-real = _torch_accel.empty
+real = transfer.empty
 def empty(*args, **options):
     making.set()
     forked.wait()  # torch lets go of the GIL like this while the driver allocates
     return real(*args, **options)
-_torch_accel.empty = empty
+transfer.empty = empty
 thread = threading.Thread(target=loader.take, args=("b",))
 thread.start()
 making.wait()

@@ -60,7 +60,7 @@ def test_nothing_is_recorded_on_the_stream_of_the_memory(cuda, path, monkeypatch
     fake_cuda.Allocator(cuda, monkeypatch)
     recorded = []
     monkeypatch.setattr(
-        "safetensors._torch_accel.record_stream", lambda tensor, index: recorded.append(index)
+        "safetensors._torch.transfer.record_stream", lambda tensor, index: recorded.append(index)
     )
     cuda.stream = cuda.make_stream()
     with safe_open(path, "pt", device="cuda") as f, f.prefetch(budget_bytes=4000) as loader:

@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch")
 import sharded  # noqa: E402
 from fake_device import load, make_tensors, requests_for, tensors_in_order  # noqa: E402
 
-from safetensors import _torch_accel, safe_open  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors._torch import transfer  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 MB = 1 << 20
@@ -40,13 +41,13 @@ def test_pinned_memory_is_asked_for(monkeypatch):
     """By torch's word for it, on the CPU whatever the default device."""
     asked = []
     monkeypatch.setattr(torch, "empty", lambda *args, **options: asked.append((args, options)))
-    _torch_accel.staging(123)
+    transfer.staging(123)
     assert asked == [((123,), {"dtype": torch.uint8, "device": "cpu", "pin_memory": True})]
 
 
 def test_events_of_devices_that_torch_event_does_not_know(monkeypatch):
     """Their own; none when that fails as well."""
-    assert _torch_accel.event(_torch_accel.Device("npu")) is None
+    assert transfer.event(transfer.Device("npu")) is None
     made = []
 
     class Event:
@@ -54,16 +55,16 @@ def test_events_of_devices_that_torch_event_does_not_know(monkeypatch):
             made.append(self)
 
     monkeypatch.setattr(torch, "npu", SimpleNamespace(Event=Event), raising=False)
-    assert _torch_accel.event(_torch_accel.Device("npu")) is made[0]
+    assert transfer.event(transfer.Device("npu")) is made[0]
 
 
 def test_the_current_device(monkeypatch):
     """By the device's own module; nothing where it has no such thing."""
     log = []
     monkeypatch.setattr(torch, "npu", SimpleNamespace(device=log.append), raising=False)
-    _torch_accel.current(_torch_accel.Device("npu", 3))
+    transfer.current(transfer.Device("npu", 3))
     assert log == [3]
-    with _torch_accel.current(_torch_accel.Device("absent")):
+    with transfer.current(transfer.Device("absent")):
         pass
 
 
@@ -75,27 +76,27 @@ def test_the_current_device(monkeypatch):
 )  # fmt: skip
 def test_names_of_devices(given, name):
     """One for each device."""
-    assert _torch_accel.device_of(given).name == name
+    assert transfer.device_of(given).name == name
 
 
 def test_the_current_stream(monkeypatch):
     """By torch's quick function or, where that is not, its stream object."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 100 + i, raising=False)
-    assert _torch_accel.raw_stream(1) == 101
+    assert transfer.raw_stream(1) == 101
     monkeypatch.delattr(torch._C, "_cuda_getCurrentRawStream")
     stream = lambda index: SimpleNamespace(cuda_stream=200 + index)  # noqa: E731
     monkeypatch.setattr(torch.cuda, "current_stream", stream)
-    assert _torch_accel.raw_stream(1) == 201
+    assert transfer.raw_stream(1) == 201
 
 
 def test_capturing(monkeypatch):
     """Not asked before CUDA is in use: asking would be an error."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: 1 / 0)
-    assert _torch_accel.is_capturing() is False
+    assert transfer.is_capturing() is False
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert _torch_accel.is_capturing() is True
+    assert transfer.is_capturing() is True
 
 
 @pytest.fixture
@@ -121,13 +122,13 @@ def cuda(monkeypatch):
         assert dtype == torch.uint8
         figures.made.append((nbytes, device))
 
-    monkeypatch.setattr(_torch_accel, "empty", make)
+    monkeypatch.setattr(transfer, "empty", make)
     return figures
 
 
 def test_warm_makes_one_segment(cuda):
     """A little larger than asked, on that device."""
-    _torch_accel.warm(64 * MB, 2)
+    transfer.warm(64 * MB, 2)
     assert cuda.made == [(66 * MB, "cuda:2")]
 
 
@@ -147,10 +148,10 @@ def test_when_warm_does_nothing(cuda, case):
     figures = {"nbytes": 100 * MB, "reserved": 149 * MB, "allocated": 100 * MB, "free": 356 * MB}
     for name, value in (figures | WARM_NOT[case]).items():
         setattr(cuda, name, value)
-    _torch_accel.warm(cuda.nbytes, 0)
+    transfer.warm(cuda.nbytes, 0)
     assert cuda.made == []
     vars(cuda).update(figures, backend="native", settings="expandable_segments:False")
-    _torch_accel.warm(cuda.nbytes, 0)
+    transfer.warm(cuda.nbytes, 0)
     assert cuda.made == [(102 * MB, "cuda:0")]
 
 
@@ -158,10 +159,10 @@ def test_warm_by_the_environment(cuda, monkeypatch):
     """Where torch does not tell its settings."""
     monkeypatch.delattr(torch._C, "_accelerator_getAllocatorSettings")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    _torch_accel.warm(100 * MB, 0)
+    transfer.warm(100 * MB, 0)
     assert cuda.made == []
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False")
-    _torch_accel.warm(100 * MB, 0)
+    transfer.warm(100 * MB, 0)
     assert len(cuda.made) == 1
 
 
@@ -171,19 +172,19 @@ def test_warm_never_raises(cuda, monkeypatch):
     def full(*args, **options):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(_torch_accel, "empty", full)
-    _torch_accel.warm(100 * MB, 0)
+    monkeypatch.setattr(transfer, "empty", full)
+    transfer.warm(100 * MB, 0)
     monkeypatch.undo()
-    _torch_accel.warm(100 * MB, 10_000)
+    transfer.warm(100 * MB, 10_000)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_real_device(opened, tensors, monkeypatch):
     """With torch's own events, pinned memory and copies."""
-    monkeypatch.setattr(_torch_accel, "_STAGING_NBYTES", 4096)
+    monkeypatch.setattr(transfer, "_STAGING_NBYTES", 4096)
     found = load(requests_for(opened), "cuda:0")
     assert all(tensor.is_cuda for tensor in found.values())
     sharded.check({n: t.cpu() for n, t in found.items()}, tensors_in_order(opened, tensors))
-    assert _torch_accel.staging(10).is_pinned()
-    assert isinstance(_torch_accel.raw_stream(0), int)
-    assert not _torch_accel.is_capturing()
+    assert transfer.staging(10).is_pinned()
+    assert isinstance(transfer.raw_stream(0), int)
+    assert not transfer.is_capturing()

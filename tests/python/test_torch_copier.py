@@ -21,7 +21,8 @@ from fake_device import (  # noqa: E402
     tensors_in_order,
 )
 
-from safetensors import SafetensorError, _core, _torch_accel, safe_open  # noqa: E402
+from safetensors import SafetensorError, _core, safe_open  # noqa: E402
+from safetensors._torch import transfer  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 DEVICES = ["cuda:0", "cuda:1", "xpu:0", "npu:1", "musa:0"]
@@ -51,7 +52,7 @@ def opened(path):
 @pytest.fixture
 def device(monkeypatch):
     """A fake device with small slots."""
-    monkeypatch.setattr(_torch_accel, "_STAGING_NBYTES", 4096)
+    monkeypatch.setattr(transfer, "_STAGING_NBYTES", 4096)
     return FakeDevice(monkeypatch)
 
 
@@ -148,8 +149,8 @@ def test_pieces_make_up_the_part(case, limit):
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
     wanted = (tensor if part is None else tensor[part]).reshape(-1)
     handle = SimpleNamespace(get_tensor_meta=lambda name: SimpleNamespace(dtype="I64", shape=shape))
-    job = _torch_accel._Job(handle, "a", part, wanted, wanted.nbytes)
-    pieces = list(_torch_accel._pieces(job, limit))
+    job = transfer._Job(handle, "a", part, wanted, wanted.nbytes)
+    pieces = list(transfer._pieces(job, limit))
     found = [(tensor if index is None else tensor[index]).reshape(-1) for index, _ in pieces]
     assert torch.equal(torch.cat(found), wanted)
     assert [piece.nbytes for piece in found] == [nbytes for _, nbytes in pieces]
@@ -195,7 +196,7 @@ def test_memory_without_a_pin(opened, tensors, monkeypatch):
 
     monkeypatch.setattr(torch, "empty", refuse)
     for hook in ("empty", "event", "copy", "current"):
-        monkeypatch.setattr(_torch_accel, hook, getattr(device, hook))
+        monkeypatch.setattr(transfer, hook, getattr(device, hook))
     sharded.check(load(requests_for(opened), "xpu:0"), tensors_in_order(opened, tensors))
     assert asked.count(True) == 2
 
@@ -210,7 +211,7 @@ def test_a_device_without_events(opened, tensors, monkeypatch):
 
 def test_a_big_endian_host(opened, tensors, device, monkeypatch):
     """Files are little-endian: bytes are turned round on the way, for devices as the host is."""
-    monkeypatch.setattr(_torch_accel, "sys", SimpleNamespace(byteorder="big"))
+    monkeypatch.setattr(transfer, "sys", SimpleNamespace(byteorder="big"))
     for name, tensor in load(requests_for(opened), "npu:0").items():
         wanted = tensors[name]
         width = wanted.element_size() // (2 if wanted.is_complex() else 1)
@@ -225,7 +226,7 @@ def test_a_device_that_does_not_look_at_tensors_as_bytes(opened, tensors, device
     def refuse(tensor):
         raise RuntimeError("no such view")
 
-    monkeypatch.setattr(_torch_accel, "_flat", refuse)
+    monkeypatch.setattr(transfer, "_flat", refuse)
     sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, tensors))
 
 
@@ -268,7 +269,7 @@ def test_a_failing_device(opened, device, monkeypatch):
     def fail(to, source, non_blocking):
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(_torch_accel, "copy", fail)
+    monkeypatch.setattr(transfer, "copy", fail)
     with pytest.raises(RuntimeError, match="out of order"):
         load(requests_for(opened), "xpu:0")
 
@@ -279,7 +280,7 @@ def test_a_full_device(opened, device, monkeypatch, reads):
     def full(*args, **options):
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(_torch_accel, "empty", full)
+    monkeypatch.setattr(transfer, "empty", full)
     with pytest.raises(torch.OutOfMemoryError):
         load(requests_for(opened), "cuda:0")
     assert reads == []
@@ -288,7 +289,7 @@ def test_a_full_device(opened, device, monkeypatch, reads):
 @pytest.mark.parametrize("has_events", [True, False])
 def test_progress(opened, tensors, monkeypatch, has_events):
     """Grows by what has landed, and ends with all, told once."""
-    monkeypatch.setattr(_torch_accel, "_STAGING_NBYTES", 4096)
+    monkeypatch.setattr(transfer, "_STAGING_NBYTES", 4096)
     device = FakeDevice(monkeypatch, has_events)
     told = []
 
@@ -321,7 +322,7 @@ def test_an_error_in_progress(opened, device):
 def test_nothing_to_copy(opened, device):
     """No tensors, or tensors without elements: no staging memory."""
     told = []
-    assert _torch_accel.copy_requests([], "xpu:0", lambda *args: told.append(args)) == []
+    assert transfer.copy_requests([], "xpu:0", lambda *args: told.append(args)) == []
     found = load(requests_for(opened, {"layers.1.weight": None}), "xpu:0")
     assert found["layers.1.weight"].shape == (0, 3)
     assert device.log_of("staging") == []
@@ -359,7 +360,7 @@ def test_threads(path, tensors, device):
 
 def test_capture_is_refused(opened, device, monkeypatch):
     """Before anything is made; other devices do not ask."""
-    monkeypatch.setattr(_torch_accel, "is_capturing", lambda: True)
+    monkeypatch.setattr(transfer, "is_capturing", lambda: True)
     with pytest.raises(SafetensorError, match="captured"):
         load(requests_for(opened), "cuda:0")
     assert device.made == []

@@ -8,11 +8,11 @@ from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import torch
 
-from . import _core
-from ._core import SafetensorError
-from ._files import Count, Wanted, wanted_of
-from ._shards import find_shards, open_tensors
-from ._typing import Paths, Progress
+from .. import _core
+from .._core import SafetensorError
+from .._shards import find_shards, open_tensors
+from .._typing import Paths, Progress
+from .load_files import Count, Wanted, wanted_of
 
 
 def load_into(

@@ -25,16 +25,16 @@ from typing import (
 
 import torch
 
-from . import _core
-from ._core import SafetensorError, safe_open
-from ._shards import find_shards, open_tensors
-from ._torch_accel import CPU, device_of
-from ._torch_types import Form, form_of, nbytes_of
-from ._typing import Paths, Progress
-from .torch import _TYPES, Device
+from .. import _core
+from .._core import SafetensorError, safe_open
+from .._shards import find_shards, open_tensors
+from .._typing import Paths, Progress
+from ..torch import _TYPES, Device
+from .dtypes import Form, form_of, nbytes_of
+from .transfer import CPU, device_of
 
 if TYPE_CHECKING:
-    from ._core import PrefetchLoader, TensorMeta
+    from .._core import PrefetchLoader, TensorMeta
 
 
 # By these, a CPU tensor is made of the file's pages.

@@ -13,9 +13,9 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol
 
 import torch
 
-from . import _core
-from ._core import SafetensorError, safe_open
-from ._torch_types import form_of, nbytes_of
+from .. import _core
+from .._core import SafetensorError, safe_open
+from .dtypes import form_of, nbytes_of
 
 Request = Tuple[safe_open, str, Any, Optional[torch.Tensor]]
 """A file, a tensor's name, the part of it that is wanted or None for all, and where it goes or None

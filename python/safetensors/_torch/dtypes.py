@@ -6,8 +6,8 @@ from typing import Any, Tuple
 
 import torch
 
-from ._core import SafetensorError
-from .torch import _TYPES
+from .._core import SafetensorError
+from ..torch import _TYPES
 
 Form = Tuple[torch.dtype, Tuple[int, ...]]
 

@@ -1,0 +1,1 @@
+"""How `safetensors.torch` loads tensors: their types, devices, and the ways to fill them."""
