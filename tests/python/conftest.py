@@ -4,10 +4,10 @@ import importlib
 import os
 import signal
 
-import fake_cuda
-import official_client
 import pytest
 from hypothesis import HealthCheck, settings
+
+from support import fake_cuda, upstream_client
 
 settings.register_profile(
     "safetensors",
@@ -52,18 +52,18 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session")
 def official(request):
-    """Official safetensors in a process of its own; see official_client."""
-    target = official_client.directory()
+    """Official safetensors in a process of its own; see upstream_client."""
+    target = upstream_client.directory()
     try:
-        official_client.install(target)
-    except official_client.OfficialUnavailable as error:
-        reason = f"official {official_client.VERSION} cannot be installed: {error}"
+        upstream_client.install(target)
+    except upstream_client.OfficialUnavailable as error:
+        reason = f"official {upstream_client.VERSION} cannot be installed: {error}"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    peer = official_client.Official(target)
+    peer = upstream_client.Official(target)
     request.config.stash[CRASHES] = peer.crashes
-    assert peer.version == official_client.VERSION
+    assert peer.version == upstream_client.VERSION
     yield peer
     peer.close()
 

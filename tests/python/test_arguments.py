@@ -7,15 +7,14 @@ import os
 
 import numpy as np
 import pytest
-import raw_file
-import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_file import raw
 
 import safetensors
 import safetensors.numpy as for_numpy
 from safetensors import SafetensorError, TensorSpec, safe_open
+from support import file_builder, strategies
+from support.file_builder import raw
 
 EMPTY = TensorSpec(dtype="float32", shape=[0], data_ptr=0, data_len=0)
 
@@ -105,7 +104,7 @@ def path(tmp_path, monkeypatch):
     """A file of two tensors, in a folder of its own that is the working directory."""
     monkeypatch.chdir(tmp_path)
     tensors = {"a": raw("F32", (3, 4)), "b": raw("U8", ())}
-    return raw_file.write(tmp_path / "model.safetensors", tensors)
+    return file_builder.write(tmp_path / "model.safetensors", tensors)
 
 
 @quick

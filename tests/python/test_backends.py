@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import sys
 
-import children
 import numpy as np
 import pytest
 
 import safetensors.numpy as for_numpy
 from safetensors import SafetensorError, safe_open
+from support import children
 
 BACKENDS = ["mmap", "pread", "auto", "direct"]
 MB = 1 << 20

@@ -4,14 +4,13 @@ import errno
 import os
 import pickle
 
-import children
 import numpy as np
-import operations
 import pytest
 
 import safetensors
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+from support import children, operations
 
 SPEC = "safetensors.TensorSpec"
 WRONG = [

@@ -5,17 +5,16 @@ import os
 import pickle
 import zipfile
 
-import cli
 import pytest
-import raw_file
-import recipes
-from raw_file import entry, from_entries, raw
 
-LIGHT = recipes.LIGHT
+from support import cli, file_builder, hostile_cases
+from support.file_builder import entry, from_entries, raw
+
+LIGHT = hostile_cases.LIGHT
 # All would take minutes.
 HEAVY = [
     row
-    for row in recipes.HEAVY
+    for row in hostile_cases.HEAVY
     if row.name.removeprefix("heavy: ")
     in {
         "shape of 10,000,000 ones",
@@ -37,7 +36,7 @@ def test_a_good_file(tmp_path):
 
 
 def truncated(cut):
-    content = raw_file.to_bytes({"a": raw("F32", (2,)), "b": raw("F32", (4,))})
+    content = file_builder.to_bytes({"a": raw("F32", (2,)), "b": raw("F32", (4,))})
     return content[: len(content) - cut]
 
 
@@ -89,7 +88,7 @@ DAMAGED = {
         from_entries({"a": entry("F32", (3,), 0, 8)}, bytes(8)),
         ["tensor `a` takes 12 bytes by its shape and type, 8 by its offsets"],
     ),
-    "header": (raw_file.with_length(b'{"a":'), ["invalid JSON"]),
+    "header": (file_builder.with_length(b'{"a":'), ["invalid JSON"]),
     "truncated at once": (b"\x10\x00", ["has 2 bytes"]),
 }
 
@@ -98,7 +97,7 @@ DAMAGED = {
 def test_what_is_wrong(tmp_path, name):
     """A word for scripts, the core's complaint, and what else can be said; status 1."""
     content, said = DAMAGED[name]
-    path = raw_file.write(tmp_path / "m.safetensors", content)
+    path = file_builder.write(tmp_path / "m.safetensors", content)
     found = cli.output("check", path, status=1)
     kind = name.partition(":")[0].partition(" ")[0]
     assert found.startswith(f"{path}: {kind}: ")
@@ -120,7 +119,7 @@ def test_a_zip_archive(tmp_path):
 def test_many_faults_are_counted(tmp_path):
     """Ten are told, of the rest their number."""
     entries = {f"t{i}": entry("U8", (1,), 2 * i + 1, 2 * i + 2) for i in range(40)}
-    path = raw_file.write(tmp_path / "m.safetensors", from_entries(entries, bytes(80)))
+    path = file_builder.write(tmp_path / "m.safetensors", from_entries(entries, bytes(80)))
     lines = cli.output("check", path, status=1).splitlines()
     assert len(lines) == 12
     assert lines[-1] == "  ... and 30 more"
@@ -129,7 +128,7 @@ def test_many_faults_are_counted(tmp_path):
 def test_statuses(tmp_path):
     """2 when a file could not be read, whatever the others are; each gets its line."""
     good = cli.write(tmp_path / "good.safetensors", cli.small())
-    bad = raw_file.write(tmp_path / "bad.safetensors", b"")
+    bad = file_builder.write(tmp_path / "bad.safetensors", b"")
     assert len(cli.output("check", good, bad, status=1).splitlines()) == 2
     found = cli.output("check", good, bad, tmp_path / "none", status=2)
     assert found.endswith("none: unreadable: No such file or directory\n")

@@ -8,16 +8,15 @@ import sys
 import time
 import zipfile
 
-import cli
 import pytest
-import raw_file
-from dtype_table import TABLE
-from raw_file import raw
 
 import safetensors
 from safetensors._cli.dtypes import BITS
 from safetensors._cli.header_text import Entry, file_order, prologue
 from safetensors._cli.text import parse_size
+from support import cli, file_builder
+from support.dtype_table import TABLE
+from support.file_builder import raw
 
 np = pytest.importorskip("numpy")
 
@@ -67,7 +66,7 @@ def test_split_and_merge(tmp_path):
     assert "3 shards" in cli.output("check", tmp_path / "out")
     cli.run("convert", tmp_path / "out", tmp_path / "merged.safetensors")
     assert (tmp_path / "merged.safetensors").read_bytes() == canonical
-    assert source.read_bytes() == raw_file.to_bytes(tensors, {"format": "pt"})
+    assert source.read_bytes() == file_builder.to_bytes(tensors, {"format": "pt"})
 
 
 def test_a_shard_for_what_is_too_large(tmp_path):
@@ -206,7 +205,7 @@ def test_memory_and_ctrl_c(tmp_path):
 
 def test_memory_of_merging(tmp_path):
     """Tensors of half a gigabyte are not held."""
-    header = raw_file.from_entries({"a": raw_file.entry("U8", (1 << 29,), 0, 1 << 29)})
+    header = file_builder.from_entries({"a": file_builder.entry("U8", (1 << 29,), 0, 1 << 29)})
     source = tmp_path / "m.safetensors"
     source.write_bytes(header)
     os.truncate(source, len(header) + (1 << 29))

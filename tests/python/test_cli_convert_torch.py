@@ -2,8 +2,9 @@
 
 import os
 
-import cli
 import pytest
+
+from support import cli
 
 torch = pytest.importorskip("torch")
 

@@ -3,10 +3,10 @@
 import hashlib
 import json
 
-import cli
 import pytest
-import raw_file
-from raw_file import Raw, raw
+
+from support import cli, file_builder
+from support.file_builder import Raw, raw
 
 SAME = "0 changed, 0 only in A, 0 only in B"
 
@@ -122,7 +122,7 @@ def test_errors(tmp_path):
     """Status 2, not 1: that is an answer."""
     a = cli.write(tmp_path / "a.safetensors", cli.small())
     assert "No such file" in cli.complaint("diff", a, tmp_path / "none")
-    broken = raw_file.write(tmp_path / "broken.safetensors", a.read_bytes()[:-1])
+    broken = file_builder.write(tmp_path / "broken.safetensors", a.read_bytes()[:-1])
     assert "truncated?" in cli.complaint("diff", a, broken)
     for command in (["hash", tmp_path], ["diff", a, tmp_path]):
         broken.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def test_memory_is_bounded(tmp_path):
     """A tensor of 268 MB is read a few megabytes at a time."""
     for name in "ab":
         path = tmp_path / f"{name}.safetensors"
-        header = raw_file.from_entries({"a": raw_file.entry("F32", (1 << 26,), 0, 1 << 28)})
+        header = file_builder.from_entries({"a": file_builder.entry("F32", (1 << 26,), 0, 1 << 28)})
         path.write_bytes(header)
         with path.open("r+b") as file:
             file.truncate(len(header) + (1 << 28))

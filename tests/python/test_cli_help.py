@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import time
 
-import cli
 import pytest
 
 from safetensors._cli.main import commands, parser
+from support import cli
 
 COMMANDS = commands(parser())
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import zipfile
 
-import cli
 import pytest
-import raw_file
-from raw_file import raw
+
+from support import cli, file_builder
+from support.file_builder import raw
 
 STEERING = {
     "title": "\x1b]0;owned",
@@ -67,11 +67,11 @@ def folder(tmp_path_factory):
     }
     cli.write(top / "m.safetensors", tensors, {HOSTILE: HOSTILE})
     cli.write(top / "n.safetensors", {"b" + HOSTILE: raw("U8", (1,))}, {"b" + HOSTILE: HOSTILE})
-    bad = {HOSTILE: raw_file.entry(HOSTILE, (1,), 0, 4)}
-    (top / "dtype.safetensors").write_bytes(raw_file.from_entries(bad, b"1234"))
-    bad = {HOSTILE: raw_file.entry("F32", (1,), 0, 8)}
-    (top / "size.safetensors").write_bytes(raw_file.from_entries(bad, b"12345678"))
-    (top / "text.safetensors").write_bytes(raw_file.with_length(HOSTILE.encode()))
+    bad = {HOSTILE: file_builder.entry(HOSTILE, (1,), 0, 4)}
+    (top / "dtype.safetensors").write_bytes(file_builder.from_entries(bad, b"1234"))
+    bad = {HOSTILE: file_builder.entry("F32", (1,), 0, 8)}
+    (top / "size.safetensors").write_bytes(file_builder.from_entries(bad, b"12345678"))
+    (top / "text.safetensors").write_bytes(file_builder.with_length(HOSTILE.encode()))
     shards = top / "shards"
     cli.write(shards / HOSTILE_FILE, {HOSTILE: raw("U8", (1,))})
     cli.write(shards / "b.safetensors", {"b": raw("U8", (1,))})

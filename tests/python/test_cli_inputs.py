@@ -4,9 +4,10 @@ import os
 import resource
 import subprocess
 
-import cli
 import pytest
-from raw_file import raw
+
+from support import cli
+from support.file_builder import raw
 
 FED = ["ls", "ls --json", "ls --tree", "show mask", "meta", "meta format", "check", "check --read"]
 FED += ["hash", "diff"]

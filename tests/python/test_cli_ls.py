@@ -2,9 +2,10 @@
 
 import os
 
-import cli
 import pytest
-from raw_file import raw
+
+from support import cli
+from support.file_builder import raw
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """`safetensors ls` of models: GGUF, and safetensors by --model."""
 
-import cli
 import pytest
-from weights_data import DATA
+
+from support import cli
+from support.weights_data import DATA
 
 GGUF = DATA / "gguf" / "llama_q4_k_m.gguf"
 MLX = DATA / "mlx" / "llama_mixed"

@@ -11,13 +11,12 @@ import sys
 import threading
 import time
 
-import cli
 import pytest
-import raw_file
-from raw_file import raw
 
 import safetensors
 from safetensors._cli.main import main
+from support import cli, file_builder
+from support.file_builder import raw
 
 GROWN = 4096
 
@@ -70,12 +69,12 @@ def test_changes_in_a_row(tmp_path, start, place, indent):
     """Set, replace, grow, shrink, remove: after each the metadata is right, tensors untouched."""
     tensors = {} if place == "only" else cli.small()
     path = tmp_path / "m.safetensors"
-    header = raw_file.header_dict(tensors, start)
+    header = file_builder.header_dict(tensors, start)
     if place == "last" and start is not None:
         header["__metadata__"] = header.pop("__metadata__")
     text = json.dumps(header, indent=indent).encode()
-    raw_file.write(
-        path, raw_file.with_length(text, b"".join(tensor.data for tensor in tensors.values()))
+    file_builder.write(
+        path, file_builder.with_length(text, b"".join(tensor.data for tensor in tensors.values()))
     )
     before, expected = contents(path), dict(start or {})
     for change in (
@@ -103,14 +102,14 @@ def test_changes_in_a_row(tmp_path, start, place, indent):
 def test_unknown_fields_stay(tmp_path):
     """The rest of the header is kept byte by byte, unknown fields with it."""
     fields = '"a":{"x":[1e5,{"}":"\\"{["}],"dtype":"U8", "shape":[1],"data_offsets":[0,1],"y":null}'
-    path = raw_file.write(
+    path = file_builder.write(
         tmp_path / "m.safetensors",
-        raw_file.from_entries("{" + fields + ',"__metadata__":{"k":"v"}  }  ', b"\x07"),
+        file_builder.from_entries("{" + fields + ',"__metadata__":{"k":"v"}  }  ', b"\x07"),
     )
     cli.run("meta", path, "--set", "k=" + "w" * 100)
     assert fields.encode() in path.read_bytes()
     cli.run("meta", path, "--remove", "k")
-    header, data = raw_file.split(path.read_bytes())
+    header, data = file_builder.split(path.read_bytes())
     assert header.strip().startswith(b"{" + fields.encode())
     assert data == b"\x07"
     assert metadata(path) == {}
@@ -119,7 +118,7 @@ def test_unknown_fields_stay(tmp_path):
 def test_escaped_key_and_null(tmp_path):
     """`__metadata__` however it is spelled, and mlx's null."""
     for text in ('{"\\u005f_metadata__":{"k":"v"}}', '{"__metadata__":null}'):
-        path = raw_file.write(tmp_path / "m.safetensors", raw_file.from_entries(text))
+        path = file_builder.write(tmp_path / "m.safetensors", file_builder.from_entries(text))
         cli.run("meta", path, "--set", "k=w")
         assert metadata(path) == {"k": "w"}
 
@@ -248,7 +247,7 @@ def test_the_header_has_a_limit(tmp_path):
     """100,000,000 bytes: more is refused, and the file left alone."""
     path = tmp_path / "m.safetensors"
     field = '{"a":{"x":"' + "x" * 99_999_000 + '","dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
-    raw_file.write(path, raw_file.from_entries(field, b"\0"))
+    file_builder.write(path, file_builder.from_entries(field, b"\0"))
     before = path.stat()
     assert "the header would have 100," in cli.complaint("meta", path, "--set", "k=" + "v" * 2000)
     after = path.stat()  # but for when it was last read

@@ -2,11 +2,11 @@
 
 import re
 
-import cli
 import pytest
-import raw_file
-from dtype_table import TABLE
-from raw_file import Raw, raw
+
+from support import cli, file_builder
+from support.dtype_table import TABLE
+from support.file_builder import Raw, raw
 
 np = pytest.importorskip("numpy")
 
@@ -197,7 +197,7 @@ def test_errors(model):
 
 def test_memory_is_bounded(tmp_path):
     """268 MB are read a few megabytes at a time."""
-    header = raw_file.from_entries({"a": raw_file.entry("U8", (1 << 28,), 0, 1 << 28)})
+    header = file_builder.from_entries({"a": file_builder.entry("U8", (1 << 28,), 0, 1 << 28)})
     path = tmp_path / "m.safetensors"
     path.write_bytes(header)
     with path.open("r+b") as file:

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 
-import cli
 import pytest
-import raw_file
-from raw_file import raw
+
+from support import cli, file_builder
+from support.file_builder import raw
 
 ESCAPE = "\x1b["
 
@@ -62,7 +62,7 @@ def test_no_rich(model):
 
 def sparse(path, nbytes):
     """A file of one tensor whose data is a hole."""
-    header = raw_file.from_entries({"a": raw_file.entry("U8", (nbytes,), 0, nbytes)})
+    header = file_builder.from_entries({"a": file_builder.entry("U8", (nbytes,), 0, nbytes)})
     path.write_bytes(header)
     os.truncate(path, len(header) + nbytes)
     return path
@@ -193,7 +193,7 @@ def test_a_name_that_is_not_utf8(tmp_path):
     """Paths may be any bytes."""
     path = os.fsencode(tmp_path) + b"/\xff.safetensors"
     with open(path, "wb") as file:
-        file.write(raw_file.to_bytes(cli.small()))
+        file.write(file_builder.to_bytes(cli.small()))
     assert "\\udcff.safetensors: ok" in cli.output("check", path)
 
 

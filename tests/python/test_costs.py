@@ -7,12 +7,12 @@ import re
 import shutil
 import sys
 
-import children
 import numpy as np
 import pytest
 
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from support import children
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="measures through /proc"

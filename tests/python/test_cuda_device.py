@@ -7,8 +7,9 @@ import signal
 import threading
 import time
 
-import children
 import pytest
+
+from support import children
 
 torch = pytest.importorskip("torch")
 

@@ -8,10 +8,10 @@ import subprocess
 import threading
 import time
 
-import children
-import fake_cuda
 import pytest
-from fake_cuda import ASYNC, EAGER, LAZY
+
+from support import children, fake_cuda
+from support.fake_cuda import ASYNC, EAGER, LAZY
 
 torch = pytest.importorskip("torch")
 
@@ -279,7 +279,7 @@ def test_many_threads_and_devices(cuda, path):
 
 FORKED = """
 import os, sys
-import fake_cuda
+from support import fake_cuda
 fake = fake_cuda.FakeCuda(fake_cuda.library())
 fake.install()
 import torch
@@ -321,7 +321,7 @@ def test_forked(cuda, path):
 
 OFF = """
 import sys
-import fake_cuda
+from support import fake_cuda
 fake = fake_cuda.FakeCuda(fake_cuda.library())
 fake.install()
 from safetensors.torch import load_file
@@ -342,7 +342,7 @@ def test_switched_off(cuda, path):
 
 AMD = """
 import sys
-import fake_cuda
+from support import fake_cuda
 fake = fake_cuda.FakeCuda(fake_cuda.library())
 fake.install()
 import torch

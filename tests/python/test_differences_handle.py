@@ -6,12 +6,12 @@ import pathlib
 
 import numpy as np
 import pytest
-import raw_file
-from hostile_headers import GOOD
-from raw_file import raw
 
 import safetensors.numpy
 from safetensors import SafetensorError, deserialize, safe_open
+from support import file_builder
+from support.file_builder import raw
+from support.hostile_headers import GOOD
 
 TENSORS = {
     "z": raw("F32", (4, 6)),
@@ -24,7 +24,7 @@ TENSORS = {
 @pytest.fixture
 def path(tmp_path):
     """A file whose order by offset is not that by name."""
-    return str(raw_file.write(tmp_path / "handle.safetensors", TENSORS))
+    return str(file_builder.write(tmp_path / "handle.safetensors", TENSORS))
 
 
 @pytest.fixture(params=["safe_open", "_safe_open_handle"])
@@ -60,7 +60,7 @@ def test_iteration(opened, official, path):
 
 def test_a_handle_is_always_true(opened, tmp_path):
     """`if handle:` means what it meant before there was a length."""
-    empty = safe_open(raw_file.write(tmp_path / "empty.st", {}), "np")
+    empty = safe_open(file_builder.write(tmp_path / "empty.st", {}), "np")
     assert len(empty) == 0
     assert list(empty) == empty.keys() == empty.offset_keys() == []
     assert empty
@@ -171,7 +171,7 @@ def test_paths_of_every_kind(official, tmp_path):
 
 def test_deserialize_and_load_take_any_bytes_like_object(official, tmp_path):
     """Official takes bytes alone."""
-    path = raw_file.write(tmp_path / "bytes.st", GOOD)
+    path = file_builder.write(tmp_path / "bytes.st", GOOD)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         forms = [GOOD, bytearray(GOOD), memoryview(GOOD), memoryview(bytearray(GOOD))]
         forms += [np.frombuffer(GOOD, np.uint8), memoryview(b"x" + GOOD)[1:], mapped]
@@ -200,7 +200,7 @@ def test_devices_of_every_kind(official, tmp_path):
     torch = pytest.importorskip("torch")
     import safetensors.torch
 
-    path = str(raw_file.write(tmp_path / "device.st", {"a": raw("BF16", (2, 3))}))
+    path = str(file_builder.write(tmp_path / "device.st", {"a": raw("BF16", (2, 3))}))
     for device in ("cpu", "cpu:0", torch.device("cpu"), torch.device("cpu:0"), None):
         with safe_open(path, "pt", device) as handle:
             assert handle.get_tensor("a").device.type == "cpu"

@@ -8,14 +8,12 @@ import struct
 import subprocess
 import sys
 
-import hostile_headers
-import operations
 import pytest
-import raw_file
-from hostile_headers import EIGHT, GOOD, text
-from raw_file import entry, from_entries, raw
 
 from safetensors import SafetensorError, deserialize, safe_open
+from support import file_builder, hostile_headers, operations
+from support.file_builder import entry, from_entries, raw
+from support.hostile_headers import EIGHT, GOOD, text
 
 ENTRY = '{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
 FIELDS = ENTRY[1:-1]
@@ -43,7 +41,7 @@ DUPLICATES_OFFICIAL_REFUSES = {
 
 def refused(content, tmp_path):
     """The text with which a file and its bytes are refused."""
-    path = raw_file.write(tmp_path / "refused.safetensors", content)
+    path = file_builder.write(tmp_path / "refused.safetensors", content)
     with pytest.raises(SafetensorError) as by_bytes:
         deserialize(content)
     for backend in ("mmap", "pread"):
@@ -102,7 +100,7 @@ def test_a_dtype_that_is_not_a_string_is_refused(official, tmp_path):
 
 def test_metadata_null_is_accepted(official, tmp_path):
     """mlx writes it. Official takes it too; both say there is no metadata."""
-    path = raw_file.write(tmp_path / "null.st", hostile_headers.ACCEPTED["metadata null"])
+    path = file_builder.write(tmp_path / "null.st", hostile_headers.ACCEPTED["metadata null"])
     for peer in (operations, official):
         answer = peer.run("look", str(path), "np", "mmap").unwrap()
         assert (answer["keys"], answer["metadata"]) == (["a"], None)
@@ -114,7 +112,7 @@ def test_unknown_fields_are_skipped(tmp_path):
         for at in (0, 1, 2, 3):
             fields = ['"dtype":"F32"', '"shape":[2]', '"data_offsets":[0,8]']
             fields.insert(at, f'"extra":{value}')
-            path = raw_file.write(tmp_path / "fields.st", text("{" + ",".join(fields) + "}"))
+            path = file_builder.write(tmp_path / "fields.st", text("{" + ",".join(fields) + "}"))
             with safe_open(path, "np") as handle:
                 assert handle.get_slice("a").get_shape() == [2]
 
@@ -150,7 +148,7 @@ HEAVY = {
 def test_memory_while_parsing_is_a_small_multiple_of_the_header(tmp_path, name):
     """A 4 MB header costs a few times 4 MB; official: 67 MB for `numbers`, 182 for `one key`."""
     content = text('{"x":' + HEAVY[name] + "," + FIELDS + "}")
-    path = raw_file.write(tmp_path / "heavy.st", content)
+    path = file_builder.write(tmp_path / "heavy.st", content)
     code = "try: safetensors.safe_open(path, 'np')\nexcept safetensors.SafetensorError: pass"
     assert peak_growth(code, path) < 8 * len(content) / 1024
 
@@ -268,7 +266,7 @@ def test_missing_file_keeps_errno(official, tmp_path):
 
 def test_a_file_as_folder_is_a_not_a_directory_error(official, tmp_path):
     """ENOTDIR; for official every file that cannot be opened is a missing one."""
-    path = str(raw_file.write(tmp_path / "file.st", GOOD) / "x")
+    path = str(file_builder.write(tmp_path / "file.st", GOOD) / "x")
     assert os_error(path, NotADirectoryError, errno.ENOTDIR)
     theirs = official.evaluate("safe_open(path, 'np')", path=path).failure
     assert theirs.kind == "builtins.FileNotFoundError"
@@ -276,7 +274,7 @@ def test_a_file_as_folder_is_a_not_a_directory_error(official, tmp_path):
 
 def test_permission_denied_is_a_permission_error(tmp_path):
     """EACCES, which the superuser gets by being somebody else for a moment."""
-    path = raw_file.write(tmp_path / "secret.st", GOOD)
+    path = file_builder.write(tmp_path / "secret.st", GOOD)
     path.chmod(0)
     superuser = hasattr(os, "geteuid") and os.geteuid() == 0
     if superuser:
@@ -296,7 +294,7 @@ def test_a_loop_of_links_keeps_errno(tmp_path):
 
 def test_a_truncated_download_says_how_much_is_missing(tmp_path):
     """How many bytes the header promises, how many there are, and a guess why."""
-    full = raw_file.to_bytes({"a": raw("U8", (5_000_000,), bytes(5_000_000))})
+    full = file_builder.to_bytes({"a": raw("U8", (5_000_000,), bytes(5_000_000))})
     message = refused(full[:1_500_000], tmp_path)
     assert message.startswith("Error while deserializing header: incomplete metadata, file not")
     assert f"expects {len(full):,} bytes, has 1,500,000: truncated?" in message
@@ -336,7 +334,7 @@ def test_errors_name_the_file(tmp_path):
     """Behind official's text."""
     for content in hostile_headers.REFUSED.values():
         assert "refused.safetensors" in refused(content, tmp_path)
-    path = raw_file.write(tmp_path / "named.st", GOOD)
+    path = file_builder.write(tmp_path / "named.st", GOOD)
     with safe_open(path, "np") as handle, pytest.raises(SafetensorError) as caught:
         handle.get_tensor("zz")
     assert str(caught.value).startswith("File does not contain tensor zz")

@@ -3,15 +3,18 @@
 from collections import Counter
 from random import Random
 
-import damage
-import hostile_headers
-import operations
 import pytest
-import raw_file
-import strategies
-import wanted_differences
 from hypothesis import given
 from hypothesis import strategies as st
+
+from support import (
+    corruption,
+    file_builder,
+    hostile_headers,
+    intentional_differences,
+    operations,
+    strategies,
+)
 
 ERROR = "safetensors._safetensors_rust.SafetensorError"
 JSON_DETAIL = "invalid JSON in header: "
@@ -38,7 +41,7 @@ def read(request, official, scratch):
     def both(content):
         source = content
         if request.param == "keys_by_file":
-            source = str(raw_file.write(scratch / "bad.safetensors", content))
+            source = str(file_builder.write(scratch / "bad.safetensors", content))
         return operations.run(request.param, source), official.run(request.param, source)
 
     return both
@@ -61,7 +64,7 @@ def test_two_tensors_on_the_same_bytes(read):
 def test_accepted(read, name):
     """Each odd but good file of the table."""
     content = hostile_headers.ACCEPTED[name]
-    assert wanted_differences.why_refused(content) is None
+    assert intentional_differences.why_refused(content) is None
     ours, theirs = read(content)
     assert ours.unwrap() == theirs.unwrap()
 
@@ -69,7 +72,7 @@ def test_accepted(read, name):
 @pytest.mark.parametrize("name", hostile_headers.ACCEPTED)
 def test_accepted_is_understood_alike(official, scratch, name):
     """Metadata, shapes and names of the odd but good files."""
-    path = str(raw_file.write(scratch / "odd.safetensors", hostile_headers.ACCEPTED[name]))
+    path = str(file_builder.write(scratch / "odd.safetensors", hostile_headers.ACCEPTED[name]))
     ours = operations.run("look", path, "np", "mmap").unwrap()
     theirs = official.run("look", path, "np", "mmap").unwrap()
     assert sorted(ours.pop("offset_keys")) == sorted(theirs.pop("offset_keys"))
@@ -79,7 +82,7 @@ def test_accepted_is_understood_alike(official, scratch, name):
 def test_the_backend_does_not_matter(scratch):
     """The same refusals through pread."""
     for name, content in hostile_headers.REFUSED.items():
-        path = str(raw_file.write(scratch / "backend.safetensors", content))
+        path = str(file_builder.write(scratch / "backend.safetensors", content))
         by_mmap = operations.run("look", path, "np", "mmap")
         by_pread = operations.run("look", path, "np", "pread")
         assert not by_pread.ok, name
@@ -108,7 +111,7 @@ def test_every_prefix_is_refused(read, content):
 
 def same_verdict(ours, theirs, content):
     """Check that the verdict is official's, wanted differences aside, and name it."""
-    reason = wanted_differences.why_refused(content)
+    reason = intentional_differences.why_refused(content)
     if reason is None and theirs.ok:
         assert ours.unwrap() == theirs.value
         return "accepted"
@@ -130,7 +133,7 @@ def test_damaged_files(read):
     def check(seed):
         random = Random(seed)
         for _ in range(100):
-            content = damage.damaged(random)
+            content = corruption.damaged(random)
             seen[same_verdict(*read(content), content)] += 1
 
     check()
@@ -142,8 +145,8 @@ def test_damaged_files(read):
 
 def test_every_byte_of_a_header_changed(read):
     """One good file, each byte of its length and header set to a few telling values."""
-    tensors = {"a": raw_file.raw("F4", (2, 2)), "\\": raw_file.raw("U8", (3,))}
-    good = raw_file.to_bytes(tensors, {"k": "v"}, separators=(",", ":"))
+    tensors = {"a": file_builder.raw("F4", (2, 2)), "\\": file_builder.raw("U8", (3,))}
+    good = file_builder.to_bytes(tensors, {"k": "v"}, separators=(",", ":"))
     end = len(good) - sum(len(tensor.data) for tensor in tensors.values())
     for at in range(end):
         for value in b' 0-"}],\\\x80':
@@ -229,7 +232,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_wrong_calls(official, scratch, name):
     """Wrong arguments: official's class or one derived from it."""
-    path = str(raw_file.write(scratch / "good.safetensors", hostile_headers.GOOD))
+    path = str(file_builder.write(scratch / "good.safetensors", hostile_headers.GOOD))
     ours = operations.run("evaluate", CALLS[name], path=path)
     theirs = official.evaluate(CALLS[name], path=path)
     assert not theirs.ok

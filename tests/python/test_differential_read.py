@@ -2,12 +2,10 @@
 
 import json
 
-import dtype_table
-import operations
 import pytest
-import raw_file
-import strategies
 from hypothesis import given
+
+from support import dtype_table, file_builder, operations, strategies
 
 # Official has no slices of F4, and gives it to PyTorch with mmap only: see test_dtypes.py.
 TORCH = [name for name in dtype_table.SAVEABLE if name != "F4"]
@@ -23,18 +21,18 @@ def both(official, name, *args):
 
 def tensors_of(content):
     """The tensors of a good file, by Python's json."""
-    header, data = raw_file.split(content)
+    header, data = file_builder.split(content)
     found = {}
     for name, entry in json.loads(header).items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            found[name] = raw_file.Raw(entry["dtype"], tuple(entry["shape"]), data[begin:end])
+            found[name] = file_builder.Raw(entry["dtype"], tuple(entry["shape"]), data[begin:end])
     return found
 
 
 def offsets_of(content):
     """(begin, end) by name."""
-    header = json.loads(raw_file.split(content)[0])
+    header = json.loads(file_builder.split(content)[0])
     return {n: tuple(e["data_offsets"]) for n, e in header.items() if n != "__metadata__"}
 
 
@@ -71,7 +69,7 @@ def dtypes_for(framework):
 @given(content=strategies.files(ALL))
 def test_keys_order_metadata_and_entries(official, scratch, backend, content):
     """Names, their order by offset, metadata, dtypes and shapes, for every dtype."""
-    path = str(raw_file.write(scratch / "look.safetensors", content))
+    path = str(file_builder.write(scratch / "look.safetensors", content))
     ours, theirs = both(official, "look", path, "np", backend)
     offsets = offsets_of(content)
     for answer in (ours, theirs):
@@ -81,7 +79,7 @@ def test_keys_order_metadata_and_entries(official, scratch, backend, content):
     assert sorted(ours.pop("offset_keys")) == sorted(theirs.pop("offset_keys"))
     assert ours == theirs
     assert ours["keys"] == sorted(tensors_of(content))
-    assert ours["metadata"] == json.loads(raw_file.split(content)[0]).get("__metadata__")
+    assert ours["metadata"] == json.loads(file_builder.split(content)[0]).get("__metadata__")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -92,7 +90,7 @@ def test_tensors_of_a_file(official, scratch, framework, operation, backend):
     @strategies.examples(25)
     @given(content=strategies.files(dtypes_for(framework)))
     def check(content):
-        path = str(raw_file.write(scratch / "read.safetensors", content))
+        path = str(file_builder.write(scratch / "read.safetensors", content))
         ours, theirs = both(official, operation, path, framework, backend)
         same_tensors(ours, theirs, content, framework)
         if operation != "get_tensor_each":
@@ -128,7 +126,7 @@ def test_deserialize(official, content):
 
 def test_deserialize_gives_a_list_of_pairs_with_bytearrays(official):
     """The types in deserialize's answer, which programs rely on."""
-    content = raw_file.to_bytes({"a": raw_file.raw("F32", (2,))})
+    content = file_builder.to_bytes({"a": file_builder.raw("F32", (2,))})
     source = "[(n, sorted(e), *[type(e[k]).__name__ for k in sorted(e)]) for n, e in (lambda d: d)"
     source += "(safetensors.deserialize(content))]"
     expected = [("a", ["data", "dtype", "shape"], "bytearray", "str", "list")]
@@ -139,8 +137,8 @@ def test_deserialize_gives_a_list_of_pairs_with_bytearrays(official):
 
 def test_metadata_is_a_fresh_dict(scratch):
     """Callers pop from it, and the next call must not see that."""
-    content = raw_file.to_bytes({"a": raw_file.raw("U8", (1,))}, {"format": "pt", "k": "v"})
-    path = str(raw_file.write(scratch / "metadata.safetensors", content))
+    content = file_builder.to_bytes({"a": file_builder.raw("U8", (1,))}, {"format": "pt", "k": "v"})
+    path = str(file_builder.write(scratch / "metadata.safetensors", content))
     with operations.evaluate("safe_open(path, 'np')", path=path) as handle:
         assert handle.metadata().pop("format") == "pt"
         assert handle.metadata() == {"format": "pt", "k": "v"}
@@ -149,8 +147,8 @@ def test_metadata_is_a_fresh_dict(scratch):
 def test_no_metadata_is_none_and_empty_metadata_is_a_dict(official, scratch):
     """None and {} are told apart, as in official."""
     for metadata in (None, {}):
-        content = raw_file.to_bytes({"a": raw_file.raw("U8", (1,))}, metadata)
-        path = str(raw_file.write(scratch / "none.safetensors", content))
+        content = file_builder.to_bytes({"a": file_builder.raw("U8", (1,))}, metadata)
+        path = str(file_builder.write(scratch / "none.safetensors", content))
         ours, theirs = both(official, "look", path, "np", "mmap")
         assert ours["metadata"] == theirs["metadata"] == metadata
 
@@ -158,11 +156,11 @@ def test_no_metadata_is_none_and_empty_metadata_is_a_dict(official, scratch):
 def test_get_tensors_follows_offsets_not_names(official, scratch):
     """A file whose order is not that of its names."""
     tensors = {
-        "z": raw_file.raw("U8", (1,)),
-        "m": raw_file.raw("F32", (1,)),
-        "a": raw_file.raw("I8", (3,)),
+        "z": file_builder.raw("U8", (1,)),
+        "m": file_builder.raw("F32", (1,)),
+        "a": file_builder.raw("I8", (3,)),
     }
-    path = str(raw_file.write(scratch / "order.safetensors", tensors))
+    path = str(file_builder.write(scratch / "order.safetensors", tensors))
     for operation in ("get_tensors", "load_file"):
         for backend in BACKENDS:
             ours, theirs = both(official, operation, path, "np", backend)

@@ -2,13 +2,11 @@
 
 import json
 
-import dtype_table
-import operations
 import pytest
-import raw_file
-import strategies
 from hypothesis import example, given
-from raw_file import raw
+
+from support import dtype_table, file_builder, operations, strategies
+from support.file_builder import raw
 
 TORCH = dtype_table.SAVEABLE
 # Official has no word for ml_dtypes' float4_e2m1fn: see test_dtypes.py.
@@ -39,7 +37,7 @@ def same_bytes(official, name, *args):
 
 def check_content(content, tensors, metadata):
     """The file holds what was saved, in the documented layout, by Python's json."""
-    header, data = raw_file.split(content)
+    header, data = file_builder.split(content)
     assert len(header) % 8 == 0
     assert header[:1] == b"{"
     parsed = json.loads(header)
@@ -131,7 +129,7 @@ def test_many_metadata_keys_are_sorted_and_read_by_official(official, tensors, m
     check_content(content, tensors, metadata)
     assert official.run("deserialize", content).unwrap() == tensors
     if metadata is not None:
-        written = json.loads(raw_file.split(content)[0])["__metadata__"]
+        written = json.loads(file_builder.split(content)[0])["__metadata__"]
         assert list(written) == sorted(metadata)
         backwards = dict(reversed(metadata.items()))
         assert operations.run("serialize", tensors, backwards).unwrap() == content

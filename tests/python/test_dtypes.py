@@ -3,16 +3,14 @@
 import subprocess
 import sys
 
-import dtype_table
 import numpy as np
-import operations
 import pytest
-import raw_file
-from dtype_table import BY_NAME, NUMPY_ML, NUMPY_NATIVE, SAVEABLE, numpy_dtype
-from raw_file import Raw, raw
 
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
+from support import dtype_table, file_builder, operations
+from support.dtype_table import BY_NAME, NUMPY_ML, NUMPY_NATIVE, SAVEABLE, numpy_dtype
+from support.file_builder import Raw, raw
 
 SHAPE = (2, 4)
 WHOLE_BYTES = [name for name in SAVEABLE if name != "F4"]
@@ -46,7 +44,7 @@ def ml_dtypes():
 @pytest.fixture
 def file_of(tmp_path):
     """A function that writes a file with one tensor `a`."""
-    return lambda tensor: raw_file.write(tmp_path / "dtype.safetensors", {"a": tensor})
+    return lambda tensor: file_builder.write(tmp_path / "dtype.safetensors", {"a": tensor})
 
 
 def ways(path, framework, backend):
@@ -126,7 +124,7 @@ def test_torch_refuses_f4_whose_rows_end_within_a_byte(torch, file_of):
 def test_torch_load_of_bytes_where_official_has_no_type(torch, official):
     """Official's `load` knows neither F8_E8M0 nor F4."""
     for name in ("F8_E8M0", "F4"):
-        content = raw_file.to_bytes({"a": tensor_of(name)})
+        content = file_builder.to_bytes({"a": tensor_of(name)})
         found = safetensors.torch.load(content)["a"]
         assert found.dtype == dtype_table.torch_dtype(name)
         assert operations.torch_bytes(found) == tensor_of(name).data
@@ -136,7 +134,7 @@ def test_torch_load_of_bytes_where_official_has_no_type(torch, official):
 def test_torch_load_of_bytes_looks_its_table_up_live(torch, monkeypatch):
     """Other projects add their dtypes to _TYPES."""
     monkeypatch.setitem(safetensors.torch._TYPES, "U8", torch.int8)
-    content = raw_file.to_bytes({"a": raw("U8", (3,), b"\xff\x01\x02")})
+    content = file_builder.to_bytes({"a": raw("U8", (3,), b"\xff\x01\x02")})
     found = safetensors.torch.load(content)["a"]
     assert (found.dtype, found.tolist()) == (torch.int8, [-1, 1, 2])
 
@@ -236,7 +234,7 @@ def test_numpy_dtypes_the_format_lacks(ml_dtypes, official):
 @pytest.mark.parametrize("name", NUMPY_ML)
 def test_without_ml_dtypes_the_error_says_to_install_it(tmp_path, name):
     """In a process where it cannot be imported; NumPy's own dtypes still work."""
-    path = raw_file.write(tmp_path / "a.st", {"a": tensor_of(name), "b": raw("F32", (2,))})
+    path = file_builder.write(tmp_path / "a.st", {"a": tensor_of(name), "b": raw("F32", (2,))})
     code = """
 import sys
 sys.modules["ml_dtypes"] = None
@@ -274,7 +272,7 @@ def test_f6_is_listed_and_refused(official, tmp_path, name, framework):
     """No framework has a type for it: all but the values can be read."""
     pytest.importorskip("torch" if framework == "pt" else "numpy")
     tensors = {"a": raw(name, SHAPE), "b": raw("U8", (1,))}
-    path = raw_file.write(tmp_path / "f6.st", tensors)
+    path = file_builder.write(tmp_path / "f6.st", tensors)
     text = f"Dtype not understood: {name}"
     module = operations.framework_module(framework)
     for backend in BACKENDS:
@@ -309,7 +307,7 @@ def test_empty_and_scalar_tensors(tmp_path, name):
     tensors = {"none": raw(name, (0,)), "middle": raw(name, (2, 0, 4))}
     if name != "F4":
         tensors["scalar"] = raw(name, ())
-    path = raw_file.write(tmp_path / "small.st", tensors)
+    path = file_builder.write(tmp_path / "small.st", tensors)
     for framework in ("np", "pt"):
         pytest.importorskip("torch" if framework == "pt" else "ml_dtypes")
         for backend in BACKENDS:
@@ -327,7 +325,7 @@ def test_empty_and_scalar_tensors(tmp_path, name):
 
 def test_the_table_of_dtypes_is_whole(official):
     """Every dtype official names in its error for an unknown one is in the table here."""
-    content = raw_file.from_entries({"a": raw_file.entry("F99", (), 0, 0)})
+    content = file_builder.from_entries({"a": file_builder.entry("F99", (), 0, 0)})
     text = official.run("deserialize", content).failure.text
     assert len(BY_NAME) == 22
     assert [name for name in BY_NAME if f"`{name}`" not in text] == []

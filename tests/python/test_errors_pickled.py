@@ -2,13 +2,13 @@
 
 import pickle
 
-import children
 import numpy as np
 import pytest
 
 import safetensors
 from safetensors import SafetensorError, safe_open, weights
 from safetensors.numpy import save_file
+from support import children
 
 
 def error_of(call):

@@ -4,10 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-import raw_file
-from dtype_table import SAVEABLE
-from framework_cases import Cases, Kit, array_of, tensor_of
-from raw_file import raw
+
+from support import file_builder
+from support.dtype_table import SAVEABLE
+from support.file_builder import raw
+from support.framework_cases import Cases, Kit, array_of, tensor_of
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
@@ -63,7 +64,7 @@ def test_types_of_64_bits_follow_the_option(tmp_path, code):
 def test_an_array_is_a_copy(tmp_path):
     """It does not change with the file's pages, wherever the tensor lies in them."""
     tensors = {str(i): raw("F32", (16 + i,)) for i in range(32)}
-    path = raw_file.write(tmp_path / "copy.safetensors", tensors)
+    path = file_builder.write(tmp_path / "copy.safetensors", tensors)
     loaded = safetensors.flax.load_file(path)
     with open(path, "r+b") as file:
         file.seek(path.stat().st_size - 4096 if path.stat().st_size > 4096 else 0)
@@ -74,7 +75,7 @@ def test_an_array_is_a_copy(tmp_path):
 
 def test_a_buffer_may_be_donated(tmp_path):
     """A compiled function that writes over its argument leaves other arrays alone."""
-    path = raw_file.write(tmp_path / "donated.safetensors", {"a": raw("F32", (4096,))})
+    path = file_builder.write(tmp_path / "donated.safetensors", {"a": raw("F32", (4096,))})
     with safe_open(path, "flax") as handle:
         first, second = handle.get_tensor("a"), handle.get_tensor("a")
         jax.jit(lambda x: x * 0, donate_argnums=0)(first).block_until_ready()

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from weights_data import DATA
 
 from safetensors.weights import WeightsError, open_weights
+from support.weights_data import DATA
 
 gguf = pytest.importorskip("gguf")
 EXAMPLES = 300

@@ -5,10 +5,10 @@ import pathlib
 import sys
 import tempfile
 
-import children
-import handmade
 import numpy as np
 import pytest
+
+from support import children, handmade
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="measures through /proc"

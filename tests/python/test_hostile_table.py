@@ -2,14 +2,17 @@
 
 import sys
 
-import children
-import operations
 import pytest
-import raw_file
-import recipes
-import strategies
-import wanted_differences
 from test_differential_errors import ERROR, same_verdict
+
+from support import (
+    children,
+    file_builder,
+    hostile_cases,
+    intentional_differences,
+    operations,
+    strategies,
+)
 
 # What the text of each error begins with: Python has no codes.
 FIRST_WORDS = {
@@ -43,22 +46,22 @@ def check(outcome, recipe, begin, end=""):
 
 
 def test_every_class_of_error_is_in_the_table():
-    assert {recipe.expect for recipe in recipes.ALL} == {"ok", *FIRST_WORDS}
-    assert len({recipe.name for recipe in recipes.ALL}) == len(recipes.ALL) > 3900
+    assert {recipe.expect for recipe in hostile_cases.ALL} == {"ok", *FIRST_WORDS}
+    assert len({recipe.name for recipe in hostile_cases.ALL}) == len(hostile_cases.ALL) > 3900
 
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_opening_a_file(scratch, backend):
     path = scratch / "hostile.safetensors"
-    for recipe in recipes.LIGHT:
-        raw_file.write(path, recipe.file())
+    for recipe in hostile_cases.LIGHT:
+        file_builder.write(path, recipe.file())
         outcome = operations.run("look", str(path), "np", backend)
         check(outcome, recipe, "Error while deserializing header: ", f" (in {path})")
         assert "\n" not in str(outcome.failure), recipe.name
 
 
 def test_reading_bytes():
-    for recipe in recipes.LIGHT:
+    for recipe in hostile_cases.LIGHT:
         outcome = operations.run("keys_by_bytes", recipe.file())
         check(outcome, recipe, "Error while deserializing: ")
 
@@ -66,18 +69,18 @@ def test_reading_bytes():
 def test_official_agrees(official, scratch):
     """But for the wanted differences, of which the judge knows the reason."""
     path = scratch / "hostile.safetensors"
-    for recipe in recipes.LIGHT:
+    for recipe in hostile_cases.LIGHT:
         content = recipe.file()
-        raw_file.write(path, content)
+        file_builder.write(path, content)
         ours = operations.run("keys_by_file", str(path))
         same_verdict(ours, official.run("keys_by_file", str(path)), content)
 
 
 def test_only_the_judge_sees_what_official_overlooks():
     """None of the files that we take is one that the judge would refuse."""
-    for recipe in recipes.LIGHT:
+    for recipe in hostile_cases.LIGHT:
         if recipe.expect == "ok":
-            assert wanted_differences.why_refused(recipe.file()) is None, recipe.name
+            assert intentional_differences.why_refused(recipe.file()) is None, recipe.name
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures through /proc")
@@ -102,8 +105,8 @@ def test_memory_of_heavy_files(tmp_path):
     """
     path = tmp_path / "heavy.safetensors"
     # The C++ tests measure all of them each time.
-    for recipe in recipes.HEAVY[:: 3 if strategies.MULTIPLIER <= 1 else 1]:
+    for recipe in hostile_cases.HEAVY[:: 3 if strategies.MULTIPLIER <= 1 else 1]:
         content = recipe.file()
-        raw_file.write(path, content)
+        file_builder.write(path, content)
         done = children.run_raw(script, path, recipe.expect, 8 * len(content) + (64 << 20))
         assert done.returncode == 0, f"{recipe.name}: {done.stderr}"

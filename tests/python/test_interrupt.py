@@ -11,12 +11,11 @@ import subprocess
 import sys
 import time
 
-import children
-import handmade
 import numpy as np
 import pytest
 
 from safetensors.numpy import load_file, save_file
+from support import children, handmade
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 

@@ -9,12 +9,12 @@ import resource
 import sys
 import time
 
-import handmade
 import numpy as np
 import pytest
 
 import safetensors.numpy as for_numpy
 from safetensors import safe_open
+from support import handmade
 
 torch = pytest.importorskip("torch")
 import safetensors.torch as for_torch  # noqa: E402

@@ -6,13 +6,12 @@ import os
 import subprocess
 import sys
 
-import children
-import handmade
 import numpy as np
 import pytest
 
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file as load_numpy
+from support import children, handmade
 
 torch = pytest.importorskip("torch")
 from safetensors.torch import load_file as load_torch  # noqa: E402

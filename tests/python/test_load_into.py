@@ -8,10 +8,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import fake_cuda  # noqa: E402
-import raw_file  # noqa: E402
-import sharded  # noqa: E402
-
 from safetensors import SafetensorError, _core  # noqa: E402
 from safetensors._torch import load_into as module  # noqa: E402
 from safetensors.torch import (  # noqa: E402
@@ -21,6 +17,7 @@ from safetensors.torch import (  # noqa: E402
     save_file,
     save_model,
 )
+from support import fake_cuda, file_builder, sharded  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +240,7 @@ def test_elements_of_half_a_byte(tmp_path):
     assert load_into({"a": target}, path) == ([], [])
     assert torch.equal(target.view(torch.uint8), bits)
     odd = '{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]}}'
-    raw_file.write(path, raw_file.from_entries(odd, bytes(3)))
+    file_builder.write(path, file_builder.from_entries(odd, bytes(3)))
     with pytest.raises(SafetensorError, match="last dim be divisible by 2"):
         load_into({"a": torch.zeros(2, 2, dtype=torch.uint8).view(F4)}, path)
 

@@ -9,9 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import sharded  # noqa: E402
-
 from safetensors.torch import save_file  # noqa: E402
+from support import sharded  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "loading.md"
 

@@ -8,10 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 resource = pytest.importorskip("resource")
 
-import sharded  # noqa: E402
-
 from safetensors import SafetensorError  # noqa: E402
 from safetensors.torch import load_files, save_file, stream_files  # noqa: E402
+from support import sharded  # noqa: E402
 
 SHARDS = 200
 USE = """

@@ -2,13 +2,12 @@
 
 import json
 
-import children
-import framework_cases
 import numpy as np
 import pytest
-import raw_file
-from framework_cases import Cases, Kit, array_of, tensor_of
-from raw_file import raw
+
+from support import children, file_builder, framework_cases
+from support.file_builder import raw
+from support.framework_cases import Cases, Kit, array_of, tensor_of
 
 mx = pytest.importorskip("mlx.core")
 import safetensors.mlx  # noqa: E402
@@ -60,7 +59,7 @@ def test_files_that_mlx_wrote(tmp_path, arrays, metadata):
     """Their header is not padded, and says null where there is no metadata."""
     path = tmp_path / "theirs.safetensors"
     mx.save_safetensors(str(path), arrays, *([metadata] if metadata else []))
-    header, _ = raw_file.split(path.read_bytes())
+    header, _ = file_builder.split(path.read_bytes())
     assert json.loads(header)["__metadata__"] == metadata
     assert header.endswith(b"}")
     for backend in ("mmap", "pread"):
@@ -86,13 +85,13 @@ def test_mlx_reads_our_files(tmp_path, arrays, metadata):
 @pytest.mark.parametrize("code", ["F8_E4M3", "F8_E8M0"])
 def test_types_of_8_bits_are_what_mlx_makes_of_them(tmp_path, code):
     """Of a file with them MLX's own reader gives the same arrays."""
-    path = raw_file.write(tmp_path / "fp8.safetensors", {"a": tensor_of(code)})
+    path = file_builder.write(tmp_path / "fp8.safetensors", {"a": tensor_of(code)})
     assert describe(safetensors.mlx.load_file(path)["a"]) == describe(mx.load(str(path))["a"])
 
 
 def test_an_array_is_a_copy(tmp_path):
     """Two arrays of one tensor do not share memory; the file stays as it is."""
-    path = raw_file.write(tmp_path / "copy.safetensors", {"a": raw("F32", (4,))})
+    path = file_builder.write(tmp_path / "copy.safetensors", {"a": raw("F32", (4,))})
     before = path.read_bytes()
     with safe_open(path, "mlx") as handle:
         first, second = handle.get_tensor("a"), handle.get_tensor("a")
@@ -131,7 +130,7 @@ def test_float64_is_saved_as_it_is():
 def test_without_ml_dtypes(tmp_path):
     """Everything can be read; the error at saving says what to install."""
     tensors = {code: tensor_of(code) for code in ("BF16", "F8_E4M3", "F8_E8M0")}
-    file = raw_file.write(tmp_path / "a.safetensors", tensors)
+    file = file_builder.write(tmp_path / "a.safetensors", tensors)
     children.run(
         """
         sys.modules["ml_dtypes"] = None

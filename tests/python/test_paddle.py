@@ -4,12 +4,12 @@ import ctypes
 import sys
 import warnings
 
-import children
 import numpy as np
 import pytest
-import raw_file
-from framework_cases import Cases, Kit, array_of, tensor_of
-from raw_file import Raw, raw
+
+from support import children, file_builder
+from support.file_builder import Raw, raw
+from support.framework_cases import Cases, Kit, array_of, tensor_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own, while it is imported
@@ -41,7 +41,7 @@ class TestPaddle(Cases):
 @pytest.fixture
 def path(tmp_path):
     """A file of one tensor."""
-    return raw_file.write(tmp_path / "one.safetensors", {"a": raw("F32", (512, 64))})
+    return file_builder.write(tmp_path / "one.safetensors", {"a": raw("F32", (512, 64))})
 
 
 def test_values_are_what_paddle_means_by_them(tmp_path):
@@ -50,7 +50,7 @@ def test_values_are_what_paddle_means_by_them(tmp_path):
     for code in ("BF16", "F8_E4M3"):
         typed = values.astype(array_of(tensor_of(code)).dtype)
         file = {"a": Raw(code, (4,), typed.tobytes())}
-        path = raw_file.write(tmp_path / "values.safetensors", file)
+        path = file_builder.write(tmp_path / "values.safetensors", file)
         for tensor in (
             safetensors.paddle.load_file(path)["a"],
             safetensors.paddle.load(path.read_bytes())["a"],
@@ -63,13 +63,13 @@ def test_values_are_what_paddle_means_by_them(tmp_path):
 def test_types_with_few_kernels(tmp_path, code):
     """Official cannot read them at all; Paddle can convert them."""
     data = (7).to_bytes(4 if code == "U32" else 8, "little")
-    path = raw_file.write(tmp_path / "unsigned.safetensors", {"a": Raw(code, (1,), data)})
+    path = file_builder.write(tmp_path / "unsigned.safetensors", {"a": Raw(code, (1,), data)})
     assert safetensors.paddle.load_file(path)["a"].astype("float32").tolist() == [7.0]
 
 
 def test_uint16_is_not_taken_for_bfloat16(tmp_path):
     """Official hands it out as bfloat16, as Paddle does with NumPy's arrays."""
-    path = raw_file.write(tmp_path / "u16.safetensors", {"a": tensor_of("U16")})
+    path = file_builder.write(tmp_path / "u16.safetensors", {"a": tensor_of("U16")})
     with pytest.raises(SafetensorError, match="U16: Paddle has no such type"):
         safetensors.paddle.load_file(path)
     with safe_open(path, "np") as handle:
@@ -80,7 +80,7 @@ def test_uint16_is_not_taken_for_bfloat16(tmp_path):
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_a_tensor_is_a_copy(tmp_path, code, backend):
     """Writing to one changes neither another nor the file; official's share pages by mmap."""
-    path = raw_file.write(tmp_path / "copy.safetensors", {"a": raw(code, (64, 16))})
+    path = file_builder.write(tmp_path / "copy.safetensors", {"a": raw(code, (64, 16))})
     before = path.read_bytes()
     with safe_open(path, "paddle", backend=backend) as handle:
         first, second = handle.get_tensor("a"), handle.get_tensor("a")
@@ -207,7 +207,7 @@ def test_handles_for_a_gpu(path, device):
 def test_no_type_needs_ml_dtypes(tmp_path):
     """Saving and loading, from files and from memory, go without NumPy's extension."""
     tensors = {code: tensor_of(code) for code in ("BF16", "F8_E4M3", "F8_E5M2")}
-    file = raw_file.write(tmp_path / "a.safetensors", tensors)
+    file = file_builder.write(tmp_path / "a.safetensors", tensors)
     children.run(
         """
         import warnings

@@ -6,10 +6,10 @@ import os
 import threading
 import time
 
-import children
-import fake_cuda
 import pytest
-from fake_cuda import ASYNC, LAZY
+
+from support import children, fake_cuda
+from support.fake_cuda import ASYNC, LAZY
 
 torch = pytest.importorskip("torch")
 

@@ -2,15 +2,16 @@
 
 import os
 
-import children
 import pytest
+
+from support import children
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
 FORKED_WHILE_A_TENSOR_IS_MADE = """
 import os, signal, sys, threading, time
-import fake_cuda
+from support import fake_cuda
 fake = fake_cuda.FakeCuda(fake_cuda.library())
 fake.install()
 from safetensors import SafetensorError, safe_open

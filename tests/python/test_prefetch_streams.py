@@ -3,9 +3,10 @@
 import ctypes
 import threading
 
-import fake_cuda
 import pytest
-from fake_cuda import LAZY
+
+from support import fake_cuda
+from support.fake_cuda import LAZY
 
 torch = pytest.importorskip("torch")
 

@@ -9,13 +9,13 @@ import sys
 import tempfile
 import time
 
-import children
 import numpy as np
 import pytest
-from save_failures import refused
 
 import safetensors.numpy as for_numpy
 from safetensors import SafetensorError, TensorSpec, serialize_file
+from support import children
+from support.save_failures import refused
 
 torch = pytest.importorskip("torch")
 import safetensors.torch as for_torch  # noqa: E402
@@ -165,7 +165,7 @@ def test_limit_on_the_size_of_files(tmp_path):
     script = """
         import os, resource, sys
         import numpy as np
-        from save_failures import refused
+        from support.save_failures import refused
         from safetensors.numpy import load_file, save_file
         folder = sys.argv[1]
         path = os.path.join(folder, "one")
@@ -204,7 +204,7 @@ def small_disk():
 def test_full_disk(tmp_path, module):
     script = """
         import importlib, os, sys
-        from save_failures import refused
+        from support.save_failures import refused
         folder, word = sys.argv[1:]
         module = importlib.import_module("safetensors." + word)
         zeros = importlib.import_module(word).zeros

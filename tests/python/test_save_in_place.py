@@ -4,15 +4,15 @@ import shutil
 import subprocess
 import tempfile
 
-import children
-import handmade
 import numpy as np
 import pytest
+
+from support import children, handmade
 
 SCRIPT = """
 import errno, importlib, os, sys
 import numpy as np
-from save_failures import refused
+from support.save_failures import refused
 path, word = sys.argv[1:]
 framework = importlib.import_module(word)
 module = importlib.import_module("safetensors." + word)

@@ -9,12 +9,12 @@ import stat
 import struct
 import tempfile
 
-import children
 import numpy as np
 import pytest
 
 from safetensors._cli.atomic_file import AtomicFile
 from safetensors.numpy import save_file
+from support import children
 
 pytestmark = [
     pytest.mark.skipif(

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import tempfile
 
-import children
-import handmade
 import numpy as np
 import pytest
-from save_failures import refused
 
 from safetensors import TensorSpec, serialize_file
 from safetensors.numpy import load_file, save, save_file
+from support import children, handmade
+from support.save_failures import refused
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and modes are POSIX's")
 
@@ -257,7 +256,7 @@ def test_a_descriptor_path_is_written_to(tmp_path):
 NOBODY = """
 import errno, importlib, os, sys
 import numpy as np
-from save_failures import refused
+from support.save_failures import refused
 from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 folder, word = sys.argv[1:]

@@ -7,7 +7,6 @@ import os
 import re
 import struct
 
-import children
 import numpy as np
 import pytest
 
@@ -20,6 +19,7 @@ from safetensors import (
     serialize,
     serialize_file,
 )
+from support import children
 
 torch = pytest.importorskip("torch")
 import safetensors.torch as for_torch  # noqa: E402

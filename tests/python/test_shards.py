@@ -10,10 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import sharded  # noqa: E402
-
 from safetensors import SafetensorError  # noqa: E402
 from safetensors.torch import load_file, load_files, load_into, save_file, stream_files  # noqa: E402
+from support import sharded  # noqa: E402
 
 BACKENDS = sharded.BACKENDS
 

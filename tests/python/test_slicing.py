@@ -6,13 +6,12 @@ import warnings
 
 import numpy as np
 import pytest
-import raw_file
-import strategies
-from dtype_table import numpy_dtype
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safetensors import SafetensorError, safe_open
+from support import file_builder, strategies
+from support.dtype_table import numpy_dtype
 
 WAYS = [("np", "mmap"), ("np", "pread"), ("pt", "mmap"), ("pt", "pread")]
 SHAPES = {
@@ -24,7 +23,9 @@ DTYPES = {"scalar": "F64", "row": "U8", "cube": "I16", "five": "BOOL"}
 
 def tensors():
     """The tensors of the file that all tests here read."""
-    return {name: raw_file.raw(DTYPES.get(name, "I32"), shape) for name, shape in SHAPES.items()}
+    return {
+        name: file_builder.raw(DTYPES.get(name, "I32"), shape) for name, shape in SHAPES.items()
+    }
 
 
 ARRAYS = {
@@ -36,7 +37,7 @@ ARRAYS = {
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     """A file with tensors of many shapes."""
-    return raw_file.write(tmp_path_factory.mktemp("slicing") / "slices.safetensors", tensors())
+    return file_builder.write(tmp_path_factory.mktemp("slicing") / "slices.safetensors", tensors())
 
 
 @pytest.fixture(scope="module", params=WAYS, ids="-".join)
@@ -323,7 +324,9 @@ def test_pread_reads_a_rows_own_bytes(tmp_path, framework):
     """A row slice reads that row, a column slice at most 64 KiB more at each row."""
     pytest.importorskip("torch" if framework == "pt" else "numpy")
     fill = np.arange(LARGE[0] * LARGE[1], dtype="<u4")
-    path = raw_file.write(tmp_path / "large.st", {"a": raw_file.Raw("U32", LARGE, fill.tobytes())})
+    path = file_builder.write(
+        tmp_path / "large.st", {"a": file_builder.Raw("U32", LARGE, fill.tobytes())}
+    )
     row = LARGE[1] * 4
     with safe_open(path, framework, backend="pread") as handle:
         part = handle.get_slice("a")

@@ -8,11 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import sharded  # noqa: E402
-from fake_device import FakeDevice  # noqa: E402
-
 from safetensors import SafetensorError, _core  # noqa: E402
 from safetensors.torch import load_file, load_files, stream_files  # noqa: E402
+from support import sharded  # noqa: E402
+from support.fake_device import FakeDevice  # noqa: E402
 
 BACKENDS = ["auto", "mmap", "pread", "direct"]
 

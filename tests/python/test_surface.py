@@ -10,12 +10,11 @@ import subprocess
 import sys
 import typing
 
-import children
-import operations
 import pytest
 from packaging.specifiers import SpecifierSet
 
 import safetensors
+from support import children, operations
 
 # "name", "name=default", and "*" before what is keyword-only.
 HANDLE = {

@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 
-import children
-import handmade
 import numpy as np
 import pytest
+
+from support import children, handmade
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="looks at Linux's system calls"

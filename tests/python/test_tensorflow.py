@@ -4,9 +4,10 @@ import os
 import warnings
 
 import pytest
-import raw_file
-from framework_cases import Cases, Kit, array_of, tensor_of
-from raw_file import raw
+
+from support import file_builder
+from support.file_builder import raw
+from support.framework_cases import Cases, Kit, array_of, tensor_of
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with warnings.catch_warnings():
@@ -45,7 +46,7 @@ class TestTensorflow(Cases):
 
 def test_the_other_word_for_it(tmp_path):
     """safe_open knows two."""
-    path = raw_file.write(tmp_path / "word.safetensors", {"a": tensor_of("F32")})
+    path = file_builder.write(tmp_path / "word.safetensors", {"a": tensor_of("F32")})
     with safe_open(path, "tensorflow") as handle:
         assert describe(handle.get_tensor("a")) == describe(
             safetensors.tensorflow.load_file(path)["a"]
@@ -55,7 +56,7 @@ def test_the_other_word_for_it(tmp_path):
 def test_a_tensor_is_a_copy(tmp_path):
     """A variable made of one tensor is written without a change to another, or to the file."""
     tensors = {str(i): raw("F32", (16 + i,)) for i in range(32)}
-    path = raw_file.write(tmp_path / "copy.safetensors", tensors)
+    path = file_builder.write(tmp_path / "copy.safetensors", tensors)
     before = path.read_bytes()
     with safe_open(path, "tf") as handle:
         for name, tensor in tensors.items():

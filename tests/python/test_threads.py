@@ -6,12 +6,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import handmade
 import numpy as np
 import pytest
 
 import safetensors.numpy as for_numpy
 from safetensors import SafetensorError, deserialize, safe_open
+from support import handmade
 
 torch = pytest.importorskip("torch")
 import safetensors.torch as for_torch  # noqa: E402

@@ -6,12 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import sharded  # noqa: E402
-from fake_device import load, make_tensors, requests_for, tensors_in_order  # noqa: E402
-
 from safetensors import safe_open  # noqa: E402
 from safetensors._torch import transfer  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
+from support import sharded  # noqa: E402
+from support.fake_device import load, make_tensors, requests_for, tensors_in_order  # noqa: E402
 
 MB = 1 << 20
 

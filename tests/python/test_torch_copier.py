@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-import sharded  # noqa: E402
-from fake_device import (  # noqa: E402
+from safetensors import SafetensorError, _core, safe_open  # noqa: E402
+from safetensors._torch import transfer  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from support import sharded  # noqa: E402
+from support.fake_device import (  # noqa: E402
     FakeDevice,
     FakeEvent,
     fail_reading,
@@ -20,10 +23,6 @@ from fake_device import (  # noqa: E402
     requests_for,
     tensors_in_order,
 )
-
-from safetensors import SafetensorError, _core, safe_open  # noqa: E402
-from safetensors._torch import transfer  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
 
 DEVICES = ["cuda:0", "cuda:1", "xpu:0", "npu:1", "musa:0"]
 

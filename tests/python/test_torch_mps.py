@@ -4,11 +4,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import sharded  # noqa: E402
-from fake_device import FakeDevice, fail_reading, load, make_tensors, requests_for, tensors_in_order  # noqa: E402
-
 from safetensors import SafetensorError, _core, safe_open  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
+from support import sharded  # noqa: E402
+from support.fake_device import (  # noqa: E402
+    FakeDevice,
+    fail_reading,
+    load,
+    make_tensors,
+    requests_for,
+    tensors_in_order,
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
 """Nobody gets an object that no constructor made, or makes one class's methods take another's."""
 
-import children
 import numpy as np
 import pytest
 
 from safetensors.numpy import save_file
+from support import children
 
 pytest.importorskip("torch")
 

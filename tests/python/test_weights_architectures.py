@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from weights_data import write_gguf, write_hf
 
 from safetensors.weights import WeightsError, open_weights
+from support.weights_data import write_gguf, write_hf
 
 
 def gguf_config(tmp_path, arch, **keys):

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from weights_data import DATA, expected
 
 from safetensors.weights import WeightsError, open_weights
+from support.weights_data import DATA, expected
 
 BAD = DATA / "bad"
 MANIFEST = expected(BAD / "manifest.json")

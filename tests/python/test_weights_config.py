@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from weights_data import write_gguf, write_hf
 
 from safetensors.weights import WeightsError, open_weights
+from support.weights_data import write_gguf, write_hf
 
 EMPTY = {
     "rope_dim": None,

@@ -5,10 +5,10 @@ import pathlib
 import struct
 import sys
 
-import children
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
+from support import children
 
 MB = 1 << 20
 MEASURE = """

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from weights_data import DATA, MLX
+
+from support.weights_data import DATA, MLX
 
 pytest.importorskip("torch")
 TEXT = (Path(__file__).parents[2] / "docs" / "weights.md").read_text()

@@ -5,9 +5,9 @@ import shutil
 
 import numpy as np
 import pytest
-from weights_data import DATA, GGUF, check_config, expected, sha_of_bytes, sha_of_values
 
 from safetensors.weights import WeightsError, detect_format, open_weights
+from support.weights_data import DATA, GGUF, check_config, expected, sha_of_bytes, sha_of_values
 
 
 @pytest.fixture(params=GGUF)

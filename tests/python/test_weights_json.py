@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from weights_data import DATA
 
 from safetensors.weights import WeightsError, open_weights
+from support.weights_data import DATA
 
 MB = 1 << 20
 INDEX = "model.safetensors.index.json"

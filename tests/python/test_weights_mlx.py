@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from weights_data import (
+
+from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
+from support.weights_data import (
     DATA,
     MLX,
     check_config,
@@ -13,8 +15,6 @@ from weights_data import (
     sha_of_values,
     write_hf,
 )
-
-from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
 
 
 @pytest.fixture(params=MLX)

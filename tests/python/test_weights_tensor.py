@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from weights_data import DATA
 
 from safetensors.weights import open_weights
+from support.weights_data import DATA
 
 MODEL = DATA / "mlx" / "llama_q4_g64_bf16"
 NAME = "layers.0.attention.q.weight"

@@ -1,9 +1,9 @@
 """The words for frameworks and devices are official's; it tells what each is worth."""
 
-import operations
 import pytest
-import raw_file
-from raw_file import raw
+
+from support import file_builder, operations
+from support.file_builder import raw
 
 FRAMEWORKS = [
     "pt", "torch", "pytorch", "np", "numpy", "tf", "tensorflow", "jax", "flax", "mlx", "paddle",
@@ -23,7 +23,7 @@ DEVICES = [
 def path(tmp_path_factory):
     """A file with one tensor."""
     folder = tmp_path_factory.mktemp("words")
-    return str(raw_file.write(folder / "words.safetensors", {"a": raw("F32", (2,))}))
+    return str(file_builder.write(folder / "words.safetensors", {"a": raw("F32", (2,))}))
 
 
 def same_verdict(official, source, **variables):

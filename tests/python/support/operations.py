@@ -1,14 +1,14 @@
 """What the tests ask of both packages; answers are plain data that can cross a pipe.
 
 The same functions run in the test's process on our package and in
-official_server.py on official's: both are imported as `safetensors`.
+upstream_server.py on official's: both are imported as `safetensors`.
 """
 
 import ctypes
 from typing import Any, NamedTuple, Optional
 
-import dtype_table
-from raw_file import Raw
+from support import dtype_table
+from support.file_builder import Raw
 
 
 class Failure(NamedTuple):

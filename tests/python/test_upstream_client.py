@@ -1,15 +1,15 @@
 """The other tests' view of official: that it is official, and what happens when it dies."""
 
-import official_client
-import operations
 import pytest
+
+from support import operations, upstream_client
 
 
 def test_it_is_the_rust_package(official):
     """Its version, and an extension from the directory it was installed into."""
-    assert official.version == official_client.VERSION
+    assert official.version == upstream_client.VERSION
     found = official.evaluate("safetensors._safetensors_rust.__file__").unwrap()
-    assert found.startswith(str(official_client.directory()))
+    assert found.startswith(str(upstream_client.directory()))
     assert found != operations.evaluate("safetensors.__file__")
 
 
@@ -28,9 +28,9 @@ def test_output_does_not_disturb_the_answers(official):
 
 def test_a_crash_is_reported_and_the_next_call_works(official):
     """Official's process is replaced by another."""
-    peer = official_client.Official(official.target)
+    peer = upstream_client.Official(official.target)
     try:
-        with pytest.raises(official_client.OfficialCrashed, match=r"died \(7\)"):
+        with pytest.raises(upstream_client.OfficialCrashed, match=r"died \(7\)"):
             peer.evaluate("__import__('os')._exit(7)")
         assert len(peer.crashes) == 1
         assert peer.evaluate("1 + 1").unwrap() == 2

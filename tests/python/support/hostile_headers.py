@@ -6,7 +6,7 @@ Wanted differences from official are not here but in test_differences_open.py.
 import json
 import struct
 
-from raw_file import entry, from_entries, with_length
+from support.file_builder import entry, from_entries, with_length
 
 F32 = entry("F32", (2,), 0, 8)
 EIGHT = bytes(8)

@@ -9,10 +9,10 @@ import sys
 import time
 
 import pytest
-import raw_file
-from raw_file import raw
 
 import safetensors
+from support import file_builder
+from support.file_builder import raw
 
 BLOCKED = """
 import sys
@@ -128,7 +128,7 @@ def peak_memory(*words, limit_nbytes=0):
 def write(path, tensors, metadata=None, **options):
     """A file of a dict of Raw, in the order given."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(raw_file.to_bytes(tensors, metadata, **options))
+    path.write_bytes(file_builder.to_bytes(tensors, metadata, **options))
     return path
 
 

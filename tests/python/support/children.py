@@ -27,7 +27,7 @@ def run_raw(script, *args, prefix=(), timeout=120, env=None):
 
 
 def command(script, *args, prefix=()):
-    """The words that start such an interpreter; it can import what lies beside this file."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    script = f"import sys\nsys.path.insert(0, {here!r})\n{textwrap.dedent(script)}"
+    """The words that start such an interpreter; it can import `support`."""
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    script = f"import sys\nsys.path.insert(0, {tests!r})\n{textwrap.dedent(script)}"
     return [str(word) for word in (*prefix, sys.executable, "-c", script, *args)]

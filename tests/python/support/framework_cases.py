@@ -8,15 +8,14 @@ import importlib
 import sys
 from typing import Any, Callable, NamedTuple
 
-import children
 import numpy as np
 import pytest
-import raw_file
-from dtype_table import SAVEABLE, numpy_dtype
-from raw_file import Raw, raw
 
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
+from support import children, file_builder
+from support.dtype_table import SAVEABLE, numpy_dtype
+from support.file_builder import Raw, raw
 
 pytest.importorskip("ml_dtypes")
 
@@ -92,7 +91,7 @@ class Cases:
     @pytest.fixture
     def file_of(self, tmp_path):
         """A function that writes a file with one tensor `a`."""
-        return lambda tensor: raw_file.write(tmp_path / "one.safetensors", {"a": tensor})
+        return lambda tensor: file_builder.write(tmp_path / "one.safetensors", {"a": tensor})
 
     @both_backends
     @pytest.mark.parametrize("way", WAYS)
@@ -122,7 +121,7 @@ class Cases:
             tensors, saved, fsync=True, progress=lambda *numbers: told.append(numbers)
         )
         assert told[-1] == (saved.stat().st_size, saved.stat().st_size)
-        assert raw_file.split(content)[1] == tensor_of(code).data
+        assert file_builder.split(content)[1] == tensor_of(code).data
         assert saved.read_bytes() == content
         assert kit.describe(kit.module.load(content)["a"]) == kit.describe(tensors["a"])
 
@@ -171,7 +170,7 @@ class Cases:
     def test_names_and_order(self, tmp_path):
         """keys() is sorted; tensors come in the order of their bytes."""
         tensors = {"z": raw("F32", (2,)), "a": raw("U8", (3,)), "ключ": raw("I32", ())}
-        path = raw_file.write(tmp_path / "three.safetensors", tensors)
+        path = file_builder.write(tmp_path / "three.safetensors", tensors)
         with safe_open(path, self.kit.word) as handle:
             assert handle.keys() == sorted(tensors)
             assert list(handle.get_tensors()) == list(tensors)
@@ -203,7 +202,7 @@ class Cases:
     def test_official_reads_and_writes_the_same(self, official, tmp_path):
         """Both packages save the same bytes, and load what the other saved."""
         kit, path = self.kit, tmp_path / "plain.safetensors"
-        raw_file.write(path, {code: tensor_of(code) for code in PLAIN})
+        file_builder.write(path, {code: tensor_of(code) for code in PLAIN})
         content = kit.module.save(kit.module.load_file(path), {"a": "b"})
         path.write_bytes(content)
         name = kit.module.__name__

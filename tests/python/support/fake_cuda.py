@@ -16,7 +16,7 @@ STATS = {"pageable": PAGEABLE_COPIES, "no context": CALLS_WITHOUT_CONTEXT, "copi
 
 def library():
     """Where the driver is; None when it was not built (cmake --build --preset dev)."""
-    root = pathlib.Path(__file__).parents[2]
+    root = pathlib.Path(__file__).parents[3]
     built = root / "build" / "dev" / "tests" / "device" / "libfakecuda.so"
     found = pathlib.Path(os.environ.get("SAFETENSORS_FAKE_CUDA", built))
     return str(found) if found.exists() else None

@@ -6,9 +6,9 @@ than the thousands of reads it is for.
 
 import json
 
-import raw_file
-from dtype_table import TABLE
-from raw_file import raw
+from support import file_builder
+from support.dtype_table import TABLE
+from support.file_builder import raw
 
 TOKENS = [
     b"null", b"true", b"-1", b"-0", b"0.0", b"1e0", b"1E400", b"18446744073709551615",
@@ -33,9 +33,9 @@ def damaged(random):
     kind = random.random()
     if kind < 0.2:
         return damage_bytes(content, random)
-    header, data = raw_file.split(content)
+    header, data = file_builder.split(content)
     if kind < 0.5:
-        return raw_file.with_length(damage_bytes(header, random), data)
+        return file_builder.with_length(damage_bytes(header, random), data)
     tree = json.loads(header, object_pairs_hook=Pairs)
     for _ in range(random.choice([0, 1, 1, 1, 2])):
         tree = damage_tree(tree, random)
@@ -45,7 +45,7 @@ def damaged(random):
     if random.random() < 0.1:
         data = damage_bytes(data, random)
     in_front = random.choice([b""] * 60 + [b" ", b"\n", b"\t"])
-    return raw_file.with_length(in_front + text, data)
+    return file_builder.with_length(in_front + text, data)
 
 
 def damage_bytes(content, random):
@@ -145,13 +145,13 @@ def _good_files():
     odd = {"\\é\n": raw("F4", (2, 3)), "😀": raw("F6_E2M3", (4,)), "e": raw("I64", (0, 2))}
     compact = {"separators": (",", ":")}
     return [
-        raw_file.to_bytes({}),
-        raw_file.to_bytes({}, {"k": "v"}, **compact),
-        raw_file.to_bytes({"a": raw("F32", (2,))}, **compact),
-        raw_file.to_bytes(some, {"k": "v", "l": ""}, **compact),
-        raw_file.to_bytes(some, {}, reversed, indent=1),
-        raw_file.to_bytes(odd, None, ensure_ascii=False),
-        raw_file.to_bytes({**odd, **some}, {"é": '"\x00'}, sorted),
+        file_builder.to_bytes({}),
+        file_builder.to_bytes({}, {"k": "v"}, **compact),
+        file_builder.to_bytes({"a": raw("F32", (2,))}, **compact),
+        file_builder.to_bytes(some, {"k": "v", "l": ""}, **compact),
+        file_builder.to_bytes(some, {}, reversed, indent=1),
+        file_builder.to_bytes(odd, None, ensure_ascii=False),
+        file_builder.to_bytes({**odd, **some}, {"é": '"\x00'}, sorted),
     ]
 
 

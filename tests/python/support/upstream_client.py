@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 VERSION = "0.8.0"
-REPOSITORY = Path(__file__).resolve().parents[2]
-SERVER = Path(__file__).with_name("official_server.py")
+REPOSITORY = Path(__file__).resolve().parents[3]
+TESTS = Path(__file__).resolve().parents[1]
+SERVER = Path(__file__).with_name("upstream_server.py")
 REPLY_SECONDS = 120
 
 
@@ -88,7 +89,8 @@ class Official:
         self._stderr.close()
 
     def _start(self):
-        environment = dict(os.environ, PYTHONPATH=str(self.target), PYTHONWARNINGS="ignore")
+        paths = os.pathsep.join([str(self.target), str(TESTS)])
+        environment = dict(os.environ, PYTHONPATH=paths, PYTHONWARNINGS="ignore")
         self._process = subprocess.Popen(
             [sys.executable, str(SERVER), str(self.target)],
             stdin=subprocess.PIPE,

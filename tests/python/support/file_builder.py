@@ -4,7 +4,7 @@ import json
 import struct
 from typing import NamedTuple
 
-from dtype_table import BY_NAME
+from support.dtype_table import BY_NAME
 
 
 class Raw(NamedTuple):

@@ -1,6 +1,6 @@
 """Serves operations.py on the official package, by pickles over stdin and stdout.
 
-Started by official_client.py with the directory that holds official's package
+Started by upstream_client.py with the directory that holds official's package
 as its only argument.
 """
 
@@ -28,7 +28,7 @@ def use_official(directory):
 
 def serve(requests, replies):
     """Answer (operation, args, kwargs) with an Outcome until the input ends."""
-    import operations
+    from support import operations
 
     with contextlib.suppress(ModuleNotFoundError):
         # Official knows BF16 in NumPy only where something has imported this.

@@ -3,11 +3,11 @@
 import threading
 from contextlib import nullcontext
 
-import sharded
 import torch
 
 from safetensors import SafetensorError, _core
 from safetensors._torch import transfer
+from support import sharded
 
 
 class FakeDevice:

@@ -2,10 +2,11 @@
 
 import os
 
-import raw_file
-from dtype_table import BY_NAME
 from hypothesis import settings
 from hypothesis import strategies as st
+
+from support import file_builder
+from support.dtype_table import BY_NAME
 
 MULTIPLIER = float(os.environ.get("SAFETENSORS_TEST_EXAMPLES", "1"))
 
@@ -40,7 +41,7 @@ def raws(draw, dtypes):
     data = (fill * (size // 16 + 1))[:size]
     if dtype == "BOOL":
         data = bytes(value & 1 for value in data)
-    return raw_file.Raw(dtype, shape, data)
+    return file_builder.Raw(dtype, shape, data)
 
 
 def tensor_dicts(dtypes, max_size=6):
@@ -71,4 +72,4 @@ def files(draw, dtypes):
             ]
         )
     )
-    return raw_file.to_bytes(tensors, draw(metadata), shuffled, **style)
+    return file_builder.to_bytes(tensors, draw(metadata), shuffled, **style)

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-TABLE = Path(__file__).resolve().parents[1] / "data" / "hostile.json"
+TABLE = Path(__file__).resolve().parents[2] / "data" / "hostile.json"
 
 
 class Recipe(NamedTuple):
