@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "format/prologue.hpp"
-#include "io/access.hpp"
 #include "io/file_source.hpp"
+#include "io/io_policy.hpp"
 #include "io/os_error.hpp"
 #include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/checked.hpp"
+#include "io/parallel.hpp"
 #include "io/run_reader.hpp"
-#include "io/workers.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {

@@ -7,9 +7,9 @@
 
 #include "device/reader.hpp"
 #include "io/numa.hpp"
+#include "io/parallel.hpp"
 #include "io/process.hpp"
-#include "io/thread_tokens.hpp"
-#include "io/workers.hpp"
+#include "io/thread_budget.hpp"
 
 namespace safetensors::device {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "io/workers.hpp"
+#include "io/parallel.hpp"
 
 namespace safetensors::io {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "c_support.hpp"
-#include "recipes.hpp"
+#include "hostile_cases.hpp"
 #include "safetensors/safe_open.hpp"
 
 using safetensors::SafeOpen;
@@ -29,10 +29,10 @@ bool same(const safetensors_tensor& tensor, const safetensors::TensorInfo& info)
 TEST_CASE("C: the hostile table gives the codes that C++ gives") {
   const test::TempDir folder;
   const std::string path = (folder / "file").string();
-  for (const test::Recipe& recipe : test::read_recipes(SAFETENSORS_HOSTILE_TABLE)) {
-    if (recipe.heavy) continue;
-    CAPTURE(recipe.name);
-    const std::string bytes = recipe.file();
+  for (const test::HostileCase& hostile : test::read_hostile_cases(SAFETENSORS_HOSTILE_TABLE)) {
+    if (hostile.heavy) continue;
+    CAPTURE(hostile.name);
+    const std::string bytes = hostile.file();
     const test::ExactBytes exact(bytes);
     test::write_text(path, bytes);
     safetensors_error error{};
@@ -41,7 +41,7 @@ TEST_CASE("C: the hostile table gives the codes that C++ gives") {
       const std::int32_t code =
           way == 0 ? safetensors_open_memory(exact.span().data(), bytes.size(), &file, &error)
                    : safetensors_open(path.c_str(), way - 1, &file, &error);
-      CHECK(test::named(code) == recipe.expect);
+      CHECK(test::named(code) == hostile.expect);
       CHECK(error.code == code);
       CHECK((error.text[0] == '\0') == (code == SAFETENSORS_OK));
       CHECK((file != nullptr) == (code == SAFETENSORS_OK));

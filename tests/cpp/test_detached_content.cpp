@@ -18,7 +18,7 @@
 #include "io/file_source.hpp"
 #include "io/file_writer.hpp"
 #include "io/posix/fd.hpp"
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 #include "posix_support.hpp"
 
 using safetensors::Error;

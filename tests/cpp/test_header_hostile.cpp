@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "recipes.hpp"
+#include "hostile_cases.hpp"
 #include "roundtrip.hpp"
 #include "safetensors/header.hpp"
 #include "safetensors/safe_open.hpp"
@@ -23,8 +23,9 @@ using safetensors::parse_bytes;
 
 namespace {
 
-const std::vector<test::Recipe>& recipes() {
-  static const std::vector<test::Recipe> all = test::read_recipes(SAFETENSORS_HOSTILE_TABLE);
+const std::vector<test::HostileCase>& hostile_cases() {
+  static const std::vector<test::HostileCase> all =
+      test::read_hostile_cases(SAFETENSORS_HOSTILE_TABLE);
   return all;
 }
 
@@ -88,13 +89,13 @@ std::uint64_t status_bytes(std::string_view field) {
 
 /// Parses a heavy file, in a process of its own: 1 when that took more memory than it may, 2 when
 /// the outcome is not the table's, 3 when the memory cannot be measured here.
-int heavy_verdict(const test::Recipe& recipe) {
-  const test::ExactBytes file(recipe.file());
+int heavy_verdict(const test::HostileCase& hostile) {
+  const test::ExactBytes file(hostile.file());
   std::ofstream("/proc/self/clear_refs") << "5";  // forgets the peak of making the file
   const std::uint64_t before = status_bytes("VmRSS:");
   const bool is_measured = status_bytes("VmHWM:") <= before + kSpareMemory / 4;
   const std::string outcome = test::outcome_of([&] { (void)parse_bytes(file.span()); });
-  if (outcome != recipe.expect) return 2;
+  if (outcome != hostile.expect) return 2;
   if (!is_measured) return 3;
   const std::uint64_t taken = status_bytes("VmHWM:") - before;
   return taken > 7 * file.span().size() + kSpareMemory ? 1 : 0;
@@ -111,50 +112,50 @@ double parse_seconds(const std::string& json) {
 }  // namespace
 
 TEST_CASE("the table is as it should be") {
-  CHECK(recipes().size() >= 3900);
+  CHECK(hostile_cases().size() >= 3900);
   std::set<std::string> names;
-  for (const test::Recipe& recipe : recipes()) {
-    CAPTURE(recipe.name);
-    CHECK(names.insert(recipe.name).second);
-    bool known = recipe.expect == "ok";
+  for (const test::HostileCase& hostile : hostile_cases()) {
+    CAPTURE(hostile.name);
+    CHECK(names.insert(hostile.name).second);
+    bool known = hostile.expect == "ok";
     for (int code = 1; code <= static_cast<int>(test::ErrorCode::kDevice); ++code) {
-      known = known || recipe.expect == test::name_of(static_cast<test::ErrorCode>(code));
+      known = known || hostile.expect == test::name_of(static_cast<test::ErrorCode>(code));
     }
     CHECK(known);
   }
 }
 
 TEST_CASE("each light row gives what the table says; what is accepted can be written again") {
-  for (const test::Recipe& recipe : recipes()) {
-    if (recipe.heavy) continue;
-    const test::ExactBytes file(recipe.file());
+  for (const test::HostileCase& hostile : hostile_cases()) {
+    if (hostile.heavy) continue;
+    const test::ExactBytes file(hostile.file());
     std::string difference;
     const std::string outcome = test::outcome_of(
         [&] { difference = test::roundtrip_difference(parse_bytes(file.span())); });
-    CAPTURE(recipe.name);
-    CHECK(outcome == recipe.expect);
+    CAPTURE(hostile.name);
+    CHECK(outcome == hostile.expect);
     CHECK(difference == "");
   }
 }
 
 TEST_CASE("opening a file says the same as parsing its bytes") {
   const test::TempDir folder;
-  for (const test::Recipe& recipe : recipes()) {
-    if (recipe.heavy) continue;
+  for (const test::HostileCase& hostile : hostile_cases()) {
+    if (hostile.heavy) continue;
     const test::fs::path path = folder / "file";
-    test::write_text(path, recipe.file());
-    CAPTURE(recipe.name);
-    CHECK(outcome_on_disk(path, safetensors::Backend::kMmap) == recipe.expect);
-    CHECK(outcome_on_disk(path, safetensors::Backend::kPread) == recipe.expect);
+    test::write_text(path, hostile.file());
+    CAPTURE(hostile.name);
+    CHECK(outcome_on_disk(path, safetensors::Backend::kMmap) == hostile.expect);
+    CHECK(outcome_on_disk(path, safetensors::Backend::kPread) == hostile.expect);
   }
 }
 
 #if defined(__linux__) && !defined(TEST_SANITIZED)
 TEST_CASE("heavy rows: as the table says, in memory of 8 times the header and 64 MB") {
-  for (const test::Recipe& recipe : recipes()) {
-    if (!recipe.heavy) continue;
-    const int verdict = test::in_child([&] { return heavy_verdict(recipe); });
-    CAPTURE(recipe.name);
+  for (const test::HostileCase& hostile : hostile_cases()) {
+    if (!hostile.heavy) continue;
+    const int verdict = test::in_child([&] { return heavy_verdict(hostile); });
+    CAPTURE(hostile.name);
     if (verdict == 3) {
       MESSAGE("not measured: the peak of memory cannot be reset here");
       continue;
@@ -210,12 +211,12 @@ constexpr std::uint64_t kShrink = 1;
 #endif
 
 TEST_CASE("heavy rows: as the table says") {
-  for (const test::Recipe& recipe : recipes()) {
-    if (!recipe.heavy) continue;
-    const bool is_wrong_by_size = recipe.expect == "kHeaderTooLarge";
-    const test::ExactBytes file(recipe.file(is_wrong_by_size ? 1 : kShrink));
-    CAPTURE(recipe.name);
-    CHECK(test::outcome_of([&] { (void)parse_bytes(file.span()); }) == recipe.expect);
+  for (const test::HostileCase& hostile : hostile_cases()) {
+    if (!hostile.heavy) continue;
+    const bool is_wrong_by_size = hostile.expect == "kHeaderTooLarge";
+    const test::ExactBytes file(hostile.file(is_wrong_by_size ? 1 : kShrink));
+    CAPTURE(hostile.name);
+    CHECK(test::outcome_of([&] { (void)parse_bytes(file.span()); }) == hostile.expect);
   }
 }
 #endif

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fuzz_input.hpp"
-#include "recipes.hpp"
+#include "hostile_cases.hpp"
 #include "support.hpp"
 
 namespace {
@@ -25,8 +25,8 @@ void write_seeds(const fs::path& table, const fs::path& folder) {
   const auto write = [&](const std::string& text) {
     test::write_text(folder / ("seed-" + std::to_string(count++)), text);
   };
-  for (const test::Recipe& recipe : test::read_recipes(table)) {
-    if (!recipe.heavy) write(recipe.file());
+  for (const test::HostileCase& hostile : test::read_hostile_cases(table)) {
+    if (!hostile.heavy) write(hostile.file());
   }
   std::mt19937 random(1);  // the same files each time
   for (std::size_t i = 0; i < 2000; ++i) {

@@ -15,7 +15,7 @@
 
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 #include "io/process.hpp"
 #include "safetensors/error.hpp"
 #else

@@ -14,7 +14,7 @@
 #include "io/os_error.hpp"
 #include "io/posix/direct_source.hpp"
 #include "io/posix/fd.hpp"
-#include "io/posix/residency.hpp"
+#include "io/posix/page_cache.hpp"
 #include "io/process.hpp"
 
 namespace safetensors {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 
 namespace safetensors::io {
 namespace {

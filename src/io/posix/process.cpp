@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 
 namespace safetensors::io {
 namespace {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <utility>
 
-#include "io/access.hpp"
+#include "io/io_policy.hpp"
 #include "io/of_process.hpp"
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 #include "io/process.hpp"
 #endif
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "io/access.hpp"
+#include "io/io_policy.hpp"
 
 namespace safetensors::io {
 

@@ -1,4 +1,4 @@
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/posix/kernel_text.hpp"
+#include "io/posix/procfs.hpp"
 #include "support.hpp"
 
 using namespace safetensors;

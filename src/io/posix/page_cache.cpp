@@ -1,4 +1,4 @@
-#include "io/posix/residency.hpp"
+#include "io/posix/page_cache.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "io/access.hpp"
-#include "io/posix/kernel_text.hpp"
+#include "io/io_policy.hpp"
+#include "io/posix/procfs.hpp"
 #include "io/process.hpp"
 
 #if defined(__linux__)

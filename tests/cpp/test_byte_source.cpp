@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fake_source.hpp"
-#include "io/workers.hpp"
+#include "io/parallel.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/byte_source.hpp"
 #include "support.hpp"

@@ -1,11 +1,12 @@
 // Copies and reads of many pieces, shared out among threads.
+#include "safetensors/byte_source.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "io/workers.hpp"
+#include "io/parallel.hpp"
 #include "safetensors/buffer.hpp"
-#include "safetensors/byte_source.hpp"
 
 namespace safetensors {
 namespace {

@@ -1,9 +1,9 @@
-#include "io/access.hpp"
+#include "io/io_policy.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "io/workers.hpp"
+#include "io/parallel.hpp"
 
 namespace safetensors::io {
 

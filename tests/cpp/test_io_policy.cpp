@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "fake_source.hpp"
-#include "io/access.hpp"
-#include "io/workers.hpp"
+#include "io/io_policy.hpp"
+#include "io/parallel.hpp"
 
 using safetensors::io::AutoPlan;
 using safetensors::io::is_remote_type;

@@ -1,4 +1,4 @@
-#include "recipes.hpp"
+#include "hostile_cases.hpp"
 
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
@@ -29,7 +29,7 @@ class Node {
   }
   [[nodiscard]] const Node& at(std::string_view key) const {
     if (const Node* const found = find(key)) return *found;
-    throw std::runtime_error("a recipe has no " + std::string(key));
+    throw std::runtime_error("a hostile case has no " + std::string(key));
   }
 };
 
@@ -146,7 +146,7 @@ void append_part(std::string& out, const Node& part, const Numbers& numbers) {
 
 }  // namespace
 
-std::string Recipe::file(std::uint64_t shrink) const {
+std::string HostileCase::file(std::uint64_t shrink) const {
   const Numbers numbers{i, shrink};
   const Numbers exact{i, 1};
   std::string out;
@@ -167,31 +167,32 @@ std::string Recipe::file(std::uint64_t shrink) const {
   return out;
 }
 
-std::vector<Recipe> read_recipes(const std::filesystem::path& table) {
+std::vector<HostileCase> read_hostile_cases(const std::filesystem::path& table) {
   const std::string text = read_text(table);
   rapidjson::MemoryStream stream(text.data(), text.size());
   rapidjson::Reader reader;
   TreeMaker maker;
   if (reader.Parse(stream, maker).IsError()) {
-    throw std::runtime_error("the table of recipes is not JSON, or holds what no recipe needs");
+    throw std::runtime_error(
+        "the table of hostile cases is not JSON, or has values that no case uses");
   }
   Node root = maker.take();
-  std::vector<Recipe> recipes;
+  std::vector<HostileCase> cases;
   for (const Node& node : root.at("rows").items) {
     const auto row = std::make_shared<const Node>(node);
-    Recipe recipe = {row->at("name").text, row->at("expect").text, row->find("heavy") != nullptr,
-                     row, 0};
+    HostileCase hostile = {row->at("name").text, row->at("expect").text,
+                           row->find("heavy") != nullptr, row, 0};
     if (row->find("from") == nullptr) {
-      recipes.push_back(recipe);
+      cases.push_back(hostile);
       continue;
     }
-    const std::string name = recipe.name;
-    for (recipe.i = row->at("from").number; recipe.i <= row->at("to").number; ++recipe.i) {
-      recipe.name = name + ", " + std::to_string(recipe.i);
-      recipes.push_back(recipe);
+    const std::string name = hostile.name;
+    for (hostile.i = row->at("from").number; hostile.i <= row->at("to").number; ++hostile.i) {
+      hostile.name = name + ", " + std::to_string(hostile.i);
+      cases.push_back(hostile);
     }
   }
-  return recipes;
+  return cases;
 }
 
 }  // namespace test

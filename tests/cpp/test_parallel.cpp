@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/workers.hpp"
+#include "io/parallel.hpp"
 #include "support.hpp"
 
 using safetensors::Interrupt;

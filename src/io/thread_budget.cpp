@@ -1,4 +1,4 @@
-#include "io/thread_tokens.hpp"
+#include "io/thread_budget.hpp"
 
 #include <algorithm>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "io/workers.hpp"
+#include "io/parallel.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,0 +1,31 @@
+// Reads tests/data/hostile.json, a table of hostile files. Its first lines explain the rows.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace test {
+
+class Node;  // a value of the table's JSON
+
+/// A file that a reader must refuse, or just accept, and the outcome.
+struct HostileCase {
+  std::string name;
+  std::string expect;  ///< name of an ErrorCode, or "ok"
+  bool heavy = false;  ///< tens of megabytes
+  std::shared_ptr<const Node> row;
+  std::uint64_t i = 0;  ///< what the row's "i" stands for
+
+  /// Returns the bytes of the file. For a heavy row, `shrink` divides how often its parts are
+  /// repeated: the outcome is the same.
+  [[nodiscard]] std::string file(std::uint64_t shrink = 1) const;
+};
+
+/// Returns all cases of the table. A row with `from` and `to` is a case for each number between
+/// them.
+std::vector<HostileCase> read_hostile_cases(const std::filesystem::path& table);
+
+}  // namespace test
