@@ -9,6 +9,7 @@
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
 #include "io/os_error.hpp"
+#include "io/process.hpp"
 #include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"
 #include "strided_read.hpp"
@@ -49,16 +50,16 @@ ReadHeader read_header(const FileSource& source) {
           data_begin};
 }
 
-io::AutoPlan plan_for(const FileSource& source) {
-  io::FileFacts facts{.is_remote = source.is_remote(), .nbytes = source.size()};
-  if (facts.is_remote) facts.memory_available = io::memory_available();
-  return io::plan_auto(facts);
+io::IoPolicy policy_for(const FileSource& source) {
+  io::FileInfo file{.is_remote = source.is_remote(), .nbytes = source.size()};
+  if (file.is_remote) file.memory_available = io::memory_available();
+  return io::choose_io_policy(file);
 }
 
 Backend backend_for_device(const FileSource& source) {
-  io::FileFacts facts{.nbytes = source.size(), .memory_available = io::memory_available()};
-  if (facts.nbytes > facts.memory_available / 2) facts.cached_nbytes = source.cached_nbytes();
-  return io::is_read_past_cache(facts) ? Backend::kDirect : Backend::kPread;
+  io::FileInfo file{.nbytes = source.size(), .memory_available = io::memory_available()};
+  if (file.nbytes > file.memory_available / 2) file.cached_nbytes = source.cached_nbytes();
+  return io::should_bypass_page_cache(file) ? Backend::kDirect : Backend::kPread;
 }
 
 /// Gives errors in the file's content upstream's first words and the file's name; leaves those of
@@ -82,9 +83,9 @@ class SafeOpen::File {
     const bool is_chosen = options.backend == Backend::kMmap || options.backend == Backend::kAuto;
     if (options.is_for_device && is_chosen) options.backend = backend_for_device(*source);
     if (options.backend == Backend::kAuto) {
-      const io::AutoPlan plan = plan_for(*source);
-      is_warmed_ = plan == io::AutoPlan::kWarmAndMap;
-      options.backend = plan == io::AutoPlan::kRead ? Backend::kPread : Backend::kMmap;
+      const io::IoPolicy policy = policy_for(*source);
+      is_warmed_ = policy == io::IoPolicy::kWarmAndMap;
+      options.backend = policy == io::IoPolicy::kRead ? Backend::kPread : Backend::kMmap;
     }
     if (options.backend == Backend::kMmap) mapping_ = source->map();
     if (mapping_) {

@@ -212,7 +212,7 @@ bool LoadState::start_threads() {
     is_started_ = true;
     wanted = readers_wanted();
   }
-  const unsigned count = io::take_threads(wanted);
+  const unsigned count = io::acquire_threads(wanted);
   unsigned started = 0;
   try {
     threads_.reserve(count);
@@ -227,12 +227,12 @@ bool LoadState::start_threads() {
           (void)io::stay_on_node(context_->facts().numa_node, std::min(kFewestOnNode, count));
         }
         read(started, [] {});
-        io::give_threads(1);
+        io::release_threads(1);
       });
       ++thread_count_;
     }
   } catch (...) {
-    io::give_threads(count - started);
+    io::release_threads(count - started);
     const std::lock_guard lock(mutex_);
     if (readers_ > started) --readers_;
     if (started == 0) is_started_ = false;  // with fewer threads it goes on

@@ -2,18 +2,38 @@
 
 #include <algorithm>
 
+#include "io/parallel.hpp"
+
 namespace safetensors::io {
+
+void warm(const ByteSource& source, std::uint64_t begin, std::uint64_t end,
+          const Interrupt& interrupt) {
+  constexpr std::uint64_t kStretch = std::uint64_t{16} << 20;
+  const std::uint64_t nbytes = end - begin;
+  parallel_for(
+      static_cast<std::size_t>((nbytes + kStretch - 1) / kStretch), nbytes,
+      [&](std::size_t i) {
+        const Buffer scratch(std::size_t{1} << 20);  // small: it stays in the processor's cache
+        const std::uint64_t last = std::min(begin + (i + 1) * kStretch, end);
+        for (std::uint64_t at = begin + i * kStretch; at < last; at += scratch.size()) {
+          source.read_at(at, scratch.bytes().first(static_cast<std::size_t>(
+                                 std::min<std::uint64_t>(scratch.size(), last - at))));
+        }
+      },
+      interrupt, readers_of(source, nbytes));
+}
 
 std::uint64_t read_ahead_limit(std::uint64_t touched, std::uint64_t nbytes,
                                std::uint64_t memory_available) noexcept {
-  // Who uses less than an eighth may well leave the rest alone, and would wait for the disk.
-  constexpr std::uint64_t kFewest = std::uint64_t{4} << 20;
-  constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
+  // A program that has used less than an eighth may never use the rest, and its own reads would
+  // have to wait for the disk.
+  constexpr std::uint64_t kMinTouched = std::uint64_t{4} << 20;
+  constexpr std::uint64_t kMaxTouched = std::uint64_t{256} << 20;
   // Keeps a fast disk busy while the thread sleeps.
-  constexpr std::uint64_t kStretch = std::uint64_t{64} << 20;
-  if (touched < std::clamp(nbytes / 8, kFewest, kMost)) return 0;
-  if (nbytes > memory_available) return 0;  // the system is busy enough with giving pages back
-  return touched + std::min(touched, kStretch);
+  constexpr std::uint64_t kMaxAhead = std::uint64_t{64} << 20;
+  if (touched < std::clamp(nbytes / 8, kMinTouched, kMaxTouched)) return 0;
+  if (nbytes > memory_available) return 0;  // the system is already evicting pages
+  return touched + std::min(touched, kMaxAhead);
 }
 
 }  // namespace safetensors::io

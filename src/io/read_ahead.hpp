@@ -1,23 +1,31 @@
-// Reading mapped files ahead of a program that goes through all of them.
+// Bringing files into the page cache before they are used.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "safetensors/byte_source.hpp"
 #include "safetensors/mapped_file.hpp"
 
 namespace safetensors::io {
 
-/// Bytes of files of `nbytes` that may have been read ahead by the time that the process has
-/// touched `touched` bytes of files: none before it has touched an eighth, but 4 to 256 MiB, nor
-/// when memory has no room for the files; else as many again, but at most 64 MiB beyond what it has
-/// touched.
+/// Reads [begin, end) of the source with several threads and discards the bytes: the system keeps
+/// them in its page cache. Throws what read_at and `interrupt` throw.
+void warm(const ByteSource& source, std::uint64_t begin, std::uint64_t end,
+          const Interrupt& interrupt);
+
+/// Returns how many bytes of mapped files of `nbytes` in all may have been read ahead once the
+/// process has touched `touched` bytes of them:
+///   0 before it has touched an eighth of them (at least 4, at most 256 MiB), and if they do not
+///     fit in the available memory;
+///   then twice what it has touched, but at most 64 MiB more than that.
 [[nodiscard]] std::uint64_t read_ahead_limit(std::uint64_t touched, std::uint64_t nbytes,
                                              std::uint64_t memory_available) noexcept;
 
-/// Lets a thread of the process's own bring the file into the page cache, from `begin` on, as fast
-/// as the process touches pages and while the mapping lives. Does nothing when the file is there
-/// already, when no thread can be had, and on systems other than Linux. Reads nothing itself.
+/// Starts a background thread that brings the file into the page cache from `begin` on, at the pace
+/// at which the process touches pages, until the mapping is released. The call itself reads
+/// nothing. Does nothing if the file is cached already, if no thread can be started, and on systems
+/// other than Linux.
 void read_ahead(const std::shared_ptr<const MappedFile>& file, std::uint64_t begin) noexcept;
 
 }  // namespace safetensors::io

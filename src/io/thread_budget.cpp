@@ -17,16 +17,16 @@ constinit OfProcess<Tokens> tokens;  // a forked process has none of its parent'
 
 }  // namespace
 
-unsigned take_threads(unsigned wanted) {
+unsigned acquire_threads(unsigned wanted) {
   Tokens& all = tokens.get();
   const std::lock_guard lock(all.mutex);
-  const unsigned left = kMostLoadThreads - std::min(kMostLoadThreads, all.taken);
+  const unsigned left = kMaxLoadThreads - std::min(kMaxLoadThreads, all.taken);
   const unsigned count = std::max(1U, std::min(wanted, left));
   all.taken += count;
   return count;
 }
 
-void give_threads(unsigned count) {
+void release_threads(unsigned count) {
   Tokens& all = tokens.get();
   const std::lock_guard lock(all.mutex);
   all.taken -= std::min(all.taken, count);

@@ -1,13 +1,13 @@
-// How many threads all bulk loads of the process may have together.
+// The number of threads that all loads of the process may use together.
 #pragma once
 
 namespace safetensors::io {
 
-inline constexpr unsigned kMostLoadThreads = 32;
+inline constexpr unsigned kMaxLoadThreads = 32;
 
-/// Takes up to `wanted` of the threads that are left, but at least one: a load never waits for
-/// another. Give them back.
-[[nodiscard]] unsigned take_threads(unsigned wanted);
-void give_threads(unsigned count);
+/// Reserves up to `wanted` of the threads that are left, and at least one, so that no load waits
+/// for another. Returns how many; pass that to release_threads().
+[[nodiscard]] unsigned acquire_threads(unsigned wanted);
+void release_threads(unsigned count);
 
 }  // namespace safetensors::io

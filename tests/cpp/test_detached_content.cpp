@@ -59,19 +59,19 @@ constexpr std::size_t kSize = 1'000'003;
 
 /// What /proc/self/maps says of the mappings that this memory lies in: the rights of each.
 std::vector<std::string> rights_of(const void* memory, std::size_t nbytes) {
-  using safetensors::io::number_of;
+  using safetensors::io::parse_uint;
   const auto first = reinterpret_cast<std::uintptr_t>(memory);
-  const auto maps = safetensors::io::read_kernel_text("/proc/self/maps");
+  const auto maps = safetensors::io::read_kernel_file("/proc/self/maps");
   std::vector<std::string> rights;
   for (std::string_view rest = *maps; !rest.empty();) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const std::string_view range = safetensors::io::take_word(line);
+    const std::string_view range = safetensors::io::next_token(line);
     const std::size_t dash = std::min(range.find('-'), range.size() - 1);
-    const auto begin = number_of<std::uintptr_t>(range.substr(0, dash), 16);
-    const auto end = number_of<std::uintptr_t>(range.substr(dash + 1), 16);
+    const auto begin = parse_uint<std::uintptr_t>(range.substr(0, dash), 16);
+    const auto end = parse_uint<std::uintptr_t>(range.substr(dash + 1), 16);
     if (!begin || !end || *begin >= first + nbytes || *end <= first) continue;
-    rights.emplace_back(safetensors::io::take_word(line));
+    rights.emplace_back(safetensors::io::next_token(line));
   }
   return rights;
 }

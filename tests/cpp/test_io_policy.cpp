@@ -8,10 +8,12 @@
 #include "fake_source.hpp"
 #include "io/io_policy.hpp"
 #include "io/parallel.hpp"
+#include "io/process.hpp"
+#include "io/read_ahead.hpp"
 
-using safetensors::io::AutoPlan;
+using safetensors::io::choose_io_policy;
+using safetensors::io::IoPolicy;
 using safetensors::io::is_remote_type;
-using safetensors::io::plan_auto;
 
 namespace {
 
@@ -20,19 +22,19 @@ constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 }  // namespace
 
 TEST_CASE("a local file is mapped, whatever its size") {
-  CHECK(plan_auto({false, 1, 100 * kGiB}) == AutoPlan::kMap);
-  CHECK(plan_auto({false, 200 * kGiB, kGiB}) == AutoPlan::kMap);
-  CHECK(plan_auto({false, 200 * kGiB, 0}) == AutoPlan::kMap);
+  CHECK(choose_io_policy({false, 1, 100 * kGiB}) == IoPolicy::kMap);
+  CHECK(choose_io_policy({false, 200 * kGiB, kGiB}) == IoPolicy::kMap);
+  CHECK(choose_io_policy({false, 200 * kGiB, 0}) == IoPolicy::kMap);
 }
 
 TEST_CASE("a remote file is warmed when the page cache can keep it, else read") {
-  CHECK(plan_auto({true, 0, 10 * kGiB}) == AutoPlan::kWarmAndMap);
-  CHECK(plan_auto({true, 9 * kGiB, 10 * kGiB}) == AutoPlan::kWarmAndMap);
-  CHECK(plan_auto({true, 9 * kGiB + 1, 10 * kGiB}) == AutoPlan::kRead);
-  CHECK(plan_auto({true, 1, 0}) == AutoPlan::kRead);
+  CHECK(choose_io_policy({true, 0, 10 * kGiB}) == IoPolicy::kWarmAndMap);
+  CHECK(choose_io_policy({true, 9 * kGiB, 10 * kGiB}) == IoPolicy::kWarmAndMap);
+  CHECK(choose_io_policy({true, 9 * kGiB + 1, 10 * kGiB}) == IoPolicy::kRead);
+  CHECK(choose_io_policy({true, 1, 0}) == IoPolicy::kRead);
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-  CHECK(plan_auto({true, kMost / 2, kMost}) == AutoPlan::kWarmAndMap);
-  CHECK(plan_auto({true, kMost, kMost}) == AutoPlan::kRead);
+  CHECK(choose_io_policy({true, kMost / 2, kMost}) == IoPolicy::kWarmAndMap);
+  CHECK(choose_io_policy({true, kMost, kMost}) == IoPolicy::kRead);
 }
 
 TEST_CASE("file systems behind a network or in user space are told from local ones") {

@@ -18,30 +18,30 @@ TEST_CASE("a file is read whole") {
   for (const std::size_t size : {0U, 1U, 65'536U, 300'000U}) {
     const std::string text(size, 'x');
     std::ofstream(path) << text;
-    CHECK(io::read_kernel_text(path.c_str()) == text);
+    CHECK(io::read_kernel_file(path.c_str()) == text);
   }
   // Its size is said to be 0.
   std::ostringstream expected;
   if (std::ifstream file("/proc/self/cmdline"); expected << file.rdbuf()) {
-    CHECK(io::read_kernel_text("/proc/self/cmdline") == expected.str());
+    CHECK(io::read_kernel_file("/proc/self/cmdline") == expected.str());
   }
-  CHECK_FALSE(io::read_kernel_text("/no/such/file"));
-  CHECK_FALSE(io::read_kernel_text("/"));
+  CHECK_FALSE(io::read_kernel_file("/no/such/file"));
+  CHECK_FALSE(io::read_kernel_file("/"));
 }
 
 TEST_CASE("words") {
   std::string_view text = " one\t two\n\nthree ";
-  CHECK(io::take_word(text) == "one");
-  CHECK(io::take_word(text) == "two");
-  CHECK(io::take_word(text) == "three");
-  CHECK(io::take_word(text).empty());
-  CHECK(io::take_word(text).empty());
+  CHECK(io::next_token(text) == "one");
+  CHECK(io::next_token(text) == "two");
+  CHECK(io::next_token(text) == "three");
+  CHECK(io::next_token(text).empty());
+  CHECK(io::next_token(text).empty());
 }
 
 TEST_CASE("numbers") {
-  CHECK(io::number_of<std::uint64_t>("18446744073709551615") == UINT64_MAX);
-  CHECK(io::number_of<std::uint64_t>("7ffc", 16) == 0x7ffc);
+  CHECK(io::parse_uint<std::uint64_t>("18446744073709551615") == UINT64_MAX);
+  CHECK(io::parse_uint<std::uint64_t>("7ffc", 16) == 0x7ffc);
   for (const char* const word : {"", "max", "-1", "12kB", "18446744073709551616"}) {
-    CHECK_FALSE(io::number_of<std::uint64_t>(word));
+    CHECK_FALSE(io::parse_uint<std::uint64_t>(word));
   }
 }

@@ -75,15 +75,15 @@ struct MapsLine {
 
 MapsLine parse_line(std::string_view line) {
   MapsLine result;
-  const std::string_view range = take_word(line);
+  const std::string_view range = next_token(line);
   const std::size_t dash = std::min(range.find('-'), range.size());
-  result.begin = number_of<std::uintptr_t>(range.substr(0, dash), 16).value_or(0);
-  result.end = number_of<std::uintptr_t>(range.substr(std::min(dash + 1, range.size())), 16)
+  result.begin = parse_uint<std::uintptr_t>(range.substr(0, dash), 16).value_or(0);
+  result.end = parse_uint<std::uintptr_t>(range.substr(std::min(dash + 1, range.size())), 16)
                    .value_or(result.begin);
-  result.permissions = take_word(line);
-  result.offset = number_of<std::uint64_t>(take_word(line), 16).value_or(0);
-  result.device = take_word(line);
-  result.inode = take_word(line);
+  result.permissions = next_token(line);
+  result.offset = parse_uint<std::uint64_t>(next_token(line), 16).value_or(0);
+  result.device = next_token(line);
+  result.inode = next_token(line);
   return result;
 }
 
@@ -144,7 +144,7 @@ std::vector<MapsLine> mappings_of(int fd, const fs::path& path) {
   if (!probe.is_made() && errno == ENODEV) return {};  // files cannot be mapped there
   if (!probe.is_made()) fail_write(errno, path);
   constexpr const char* kUnknown = "the system does not tell whether it is mapped";
-  const std::optional<std::string> text = read_kernel_text("/proc/self/maps");
+  const std::optional<std::string> text = read_kernel_file("/proc/self/maps");
   if (!text) fail_detach(errno, path, kUnknown);
   std::vector<MapsLine> lines = parse_maps(*text);
   const auto found =

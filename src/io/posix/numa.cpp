@@ -29,10 +29,10 @@ bool is_wanted() {
 }
 
 std::optional<std::string> first_word(const std::string& path) {
-  const std::optional<std::string> text = read_kernel_text(path.c_str());
+  const std::optional<std::string> text = read_kernel_file(path.c_str());
   if (!text) return std::nullopt;
   std::string_view rest = *text;
-  return std::string(take_word(rest));
+  return std::string(next_token(rest));
 }
 
 }  // namespace
@@ -43,9 +43,9 @@ std::vector<unsigned> parse_processors(std::string_view list) {
     const std::string_view range = list.substr(0, list.find(','));
     list.remove_prefix(std::min(list.size(), range.size() + 1));
     const std::size_t dash = range.find('-');
-    const auto first = number_of<unsigned>(range.substr(0, dash));
+    const auto first = parse_uint<unsigned>(range.substr(0, dash));
     const auto last =
-        dash == std::string_view::npos ? first : number_of<unsigned>(range.substr(dash + 1));
+        dash == std::string_view::npos ? first : parse_uint<unsigned>(range.substr(dash + 1));
     if (!first || !last || *first > *last || *last >= kMostProcessors) return {};
     for (unsigned i = *first; i <= *last; ++i) processors.push_back(i);
   }
@@ -58,7 +58,7 @@ int node_of_pci(std::string_view address) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   const auto word = first_word("/sys/bus/pci/devices/" + folder + "/numa_node");
-  const auto node = word ? number_of<unsigned>(*word) : std::nullopt;  // "-1": not known
+  const auto node = word ? parse_uint<unsigned>(*word) : std::nullopt;  // "-1": not known
   return node ? static_cast<int>(*node) : -1;
 }
 

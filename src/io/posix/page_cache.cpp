@@ -65,14 +65,14 @@ constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
 
 /// The number at the start of a file of the kernel's, or after `key` in it.
 std::uint64_t number_in(const char* path, std::string_view key = {}) {
-  const std::optional<std::string> text = read_kernel_text(path);
+  const std::optional<std::string> text = read_kernel_file(path);
   if (!text) return kUnknown;
   std::string_view rest = *text;
   while (!key.empty()) {
-    const std::string_view word = take_word(rest);
+    const std::string_view word = next_token(rest);
     if (word.empty() || word == key) break;
   }
-  return number_of<std::uint64_t>(take_word(rest)).value_or(kUnknown);  // "max": no limit
+  return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max": no limit
 }
 
 std::uint64_t available_in_group(const char* limit_path, const char* used_path,

@@ -23,11 +23,11 @@ const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_
 std::optional<unsigned> quota() noexcept {
 #if defined(__linux__)
   try {
-    const std::optional<std::string> text = read_kernel_text("/sys/fs/cgroup/cpu.max");
+    const std::optional<std::string> text = read_kernel_file("/sys/fs/cgroup/cpu.max");
     if (!text) return std::nullopt;
     std::string_view rest = *text;
-    const auto time = number_of<std::uint64_t>(take_word(rest));  // "max" is no number
-    const auto period = number_of<std::uint64_t>(take_word(rest));
+    const auto time = parse_uint<std::uint64_t>(next_token(rest));  // "max" is no number
+    const auto period = parse_uint<std::uint64_t>(next_token(rest));
     if (!time || !period || *period == 0) return std::nullopt;
     return static_cast<unsigned>(std::max<std::uint64_t>(1, (*time + *period - 1) / *period));
   } catch (const std::exception&) {

@@ -10,7 +10,7 @@
 
 namespace safetensors::io {
 
-std::optional<std::string> read_kernel_text(const char* path) {
+std::optional<std::string> read_kernel_file(const char* path) {
   Fd fd;
   while (!fd.is_open()) {
     fd = Fd(::open(path, O_RDONLY | O_CLOEXEC));
@@ -31,7 +31,7 @@ std::optional<std::string> read_kernel_text(const char* path) {
   return text;
 }
 
-std::string_view take_word(std::string_view& text) noexcept {
+std::string_view next_token(std::string_view& text) noexcept {
   constexpr std::string_view kSpace = " \t\n";
   text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
   const std::string_view word = text.substr(0, text.find_first_of(kSpace));

@@ -1,4 +1,4 @@
-// Text that the kernel shows as files: /proc, /sys.
+// Text files of the kernel, under /proc and /sys.
 #pragma once
 
 #include <charconv>
@@ -9,19 +9,21 @@
 
 namespace safetensors::io {
 
-/// All of a file whose size is not known before; nothing when it cannot be read. Not by a stream:
-/// streams bring the locales, a third of what the Python extension would then be.
-[[nodiscard]] std::optional<std::string> read_kernel_text(const char* path);
+/// Returns the whole text of a file, whose size such files do not report; nothing if it cannot be
+/// read. Does not use a stream: linking streams adds the locales, half again the size of the Python
+/// extension.
+[[nodiscard]] std::optional<std::string> read_kernel_file(const char* path);
 
-/// Cuts the first word off `text`, words being apart by white space; empty at the end.
-[[nodiscard]] std::string_view take_word(std::string_view& text) noexcept;
+/// Removes the first token from `text` and returns it; empty at the end. White space separates
+/// tokens.
+[[nodiscard]] std::string_view next_token(std::string_view& text) noexcept;
 
-/// The number that a word is, or nothing.
+/// Returns the number that the token spells; nothing if it is no number, or one that does not fit.
 template <std::unsigned_integral Number>
-[[nodiscard]] std::optional<Number> number_of(std::string_view word, int base = 10) noexcept {
+[[nodiscard]] std::optional<Number> parse_uint(std::string_view token, int base = 10) noexcept {
   Number number = 0;
-  const char* const begin = word.data();
-  const char* const end = begin + word.size();
+  const char* const begin = token.data();
+  const char* const end = begin + token.size();
   const auto [stop, error] = std::from_chars(begin, end, number, base);
   return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }

@@ -17,7 +17,6 @@
 #include <thread>
 #include <utility>
 
-#include "io/io_policy.hpp"
 #include "io/of_process.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/process.hpp"
@@ -37,12 +36,12 @@ constexpr std::chrono::seconds kPatience{30};
 
 /// Bytes of files that the process has mapped and touched. Reading ahead does not count as such.
 std::uint64_t touched_nbytes() {
-  const std::optional<std::string> text = read_kernel_text("/proc/self/statm");
+  const std::optional<std::string> text = read_kernel_file("/proc/self/statm");
   if (!text) return 0;
   std::string_view rest = *text;
-  (void)take_word(rest);  // size
-  (void)take_word(rest);  // resident
-  return number_of<std::uint64_t>(take_word(rest)).value_or(0) * page_size();
+  (void)next_token(rest);  // size
+  (void)next_token(rest);  // resident
+  return parse_uint<std::uint64_t>(next_token(rest)).value_or(0) * page_size();
 }
 
 /// Whether a few pages, evenly apart, are all in the page cache. Of a file that is another user's

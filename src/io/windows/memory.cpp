@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "io/io_policy.hpp"
+#include "io/process.hpp"
 
 namespace safetensors::io {
 
