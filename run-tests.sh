@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need into an environment of its own and runs all of them:
-# the C++ tests, the Python tests, and the tests with real client packages.
+# Installs what the tests need into a virtual environment and runs all of them: the C++ tests, the
+# Python tests, and the tests with real client packages.
 #
 #   bash run-tests.sh
 #
@@ -8,7 +8,7 @@
 set -euo pipefail
 
 root=$(dirname -- "${BASH_SOURCE[0]}")
-# A relative VENV is meant from where the script was called.
+# A relative VENV is relative to the caller's working directory.
 venv_folder=$(realpath -m -- "${VENV:-$root/.venv-test}")
 cd -- "$root"
 # shellcheck source=scripts/common.sh
@@ -36,7 +36,7 @@ heading "Test packages and clients"
 clients=$(mktemp)
 logs=$(mktemp -d)
 trap 'rm -rf "$clients" "$logs"' EXIT
-# torch is there already, perhaps another build than the one these were pinned with.
+# torch is already installed, perhaps as another build than the pinned one.
 grep -v '^torch==' tests/clients/requirements.txt >"$clients"
 install_beside -r "$clients" "${test_packages[@]}"
 note "safetensors $(version_of safetensors), torch $(version_of torch)"
@@ -53,7 +53,7 @@ client_tests() {
   "$venv_python" -m pytest tests/clients
 }
 
-# run_suite NAME FUNCTION: run it, keep its closing line, and remember a failure for the end.
+# run_suite NAME FUNCTION: runs FUNCTION, keeps its summary line, and records a failure.
 summary=()
 failed=0
 run_suite() {

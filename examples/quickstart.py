@@ -188,26 +188,26 @@ def measured(path: Path, python_path: str | None) -> tuple[str, Path, dict[str, 
     return found["version"], Path(found["file"]), found["seconds"]
 
 
-def compare_speed(path: Path, official: Path, repeats: int) -> None:
-    """Time this package and the official one in turns, so that both see the same machine."""
-    times: dict[str, dict[str, list[float]]] = {"official": {}, "this": {}}
+def compare_speed(path: Path, upstream: Path, repeats: int) -> None:
+    """Time this package and upstream in turns, so that both see the same machine."""
+    times: dict[str, dict[str, list[float]]] = {"upstream": {}, "this": {}}
     versions = {}
     for _ in range(repeats):
-        for side, python_path in (("official", str(official)), ("this", None)):
+        for side, python_path in (("upstream", str(upstream)), ("this", None)):
             version, location, seconds = measured(path, python_path)
-            if (official in location.parents) is not (side == "official"):
+            if (upstream in location.parents) is not (side == "upstream"):
                 sys.exit(f"error: {side} was loaded from {location}")
             versions[side] = version
             for operation, value in seconds.items():
                 times[side].setdefault(operation, []).append(value)
 
     print(
-        f"   official {versions['official']}, this {versions['this']}, torch {torch.__version__}, "
+        f"   upstream {versions['upstream']}, this {versions['this']}, torch {torch.__version__}, "
         f"{os.cpu_count()} CPUs\n"
         f"   minimum over {repeats} processes each, in turns; the file is in the page cache\n"
     )
-    print(f"   {'operation':<28}  {'official ms':>11}  {'this ms':>9}  {'ratio':>6}")
-    for operation, values in times["official"].items():
+    print(f"   {'operation':<28}  {'upstream ms':>11}  {'this ms':>9}  {'ratio':>6}")
+    for operation, values in times["upstream"].items():
         theirs, ours = min(values), min(times["this"][operation])
         print(
             f"   {operation:<28}  {theirs * 1e3:>11.3f}  {ours * 1e3:>9.3f}  {theirs / ours:>5.1f}x"
@@ -217,7 +217,7 @@ def compare_speed(path: Path, official: Path, repeats: int) -> None:
 def main() -> None:
     """Run the tour."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--official", type=Path, help="folder with official safetensors, to time")
+    parser.add_argument("--upstream", type=Path, help="folder with the upstream package, to time it")
     parser.add_argument("--repeats", type=int, default=3, help="processes for each side")
     parser.add_argument("--all", action="store_true", help="list every tensor")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
@@ -226,7 +226,7 @@ def main() -> None:
         measure(arguments.measure)
         return
 
-    # The model is on disk: the libraries that read these need no network.
+    # Keeps the libraries off the network: the model is on disk.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -242,11 +242,11 @@ def main() -> None:
         heading("Save, load again, compare")
         copy = Path(folder, "copy.safetensors")
         save_and_reload(weights, copy)
-        heading("Speed beside official safetensors")
-        if arguments.official:
-            compare_speed(copy, arguments.official.resolve(), arguments.repeats)
+        heading("Speed compared with upstream")
+        if arguments.upstream:
+            compare_speed(copy, arguments.upstream.resolve(), arguments.repeats)
         else:
-            print("   not measured: name a folder that holds it by --official")
+            print("   not measured: pass --upstream FOLDER, a folder that holds the upstream package")
     print("\nAll done.")
 
 

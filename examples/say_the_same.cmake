@@ -1,5 +1,5 @@
-# Runs PROGRAMS with ARGUMENTS: all must succeed and print the same text: LINES lines, which
-# match WANTED.
+# Runs PROGRAMS with ARGUMENTS. All must succeed and print the same text, of LINES lines, which
+# matches WANTED.
 set(first "")
 foreach(program IN LISTS PROGRAMS)
   execute_process(COMMAND ${EMULATOR} ${program} ${ARGUMENTS}

@@ -1,4 +1,4 @@
-/* Lists a file: a line for each tensor, and its metadata.
+/* Lists a file: one line for each tensor, then the metadata.
  *
  *   list_file FILE
  */

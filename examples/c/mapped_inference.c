@@ -1,6 +1,6 @@
-/* A step of GPT-2 on weights that are used where they lie in the file: the embedding of a token,
- * then the first layer's mlp.c_fc. No weight is copied, and of the embeddings one row is read. Any
- * number of processes that do this share one copy of the file in memory.
+/* Computes a step of GPT-2 directly on the mapped file: the embedding of a token, then the first
+ * layer's mlp.c_fc. No weight is copied, and only one row of the embeddings is read. All processes
+ * that do this share one copy of the file, in the page cache.
  *
  *   mapped_inference FILE [TOKEN]
  */
@@ -12,8 +12,8 @@
 
 static safetensors_error error;
 
-/* The tensor's elements as they lie in memory; NULL when that cannot be: another dtype, or bytes
- * that are not aligned for it, which a writer need not see to. Little-endian machines only. */
+/* Returns the tensor's elements in place. Returns NULL if the dtype differs, or if the elements are
+ * not aligned, which the format does not require. For little-endian machines only. */
 static const float* floats(const safetensors_tensor* tensor) {
   if (tensor->dtype != SAFETENSORS_F32 || tensor->data == NULL) return NULL;
   if ((uintptr_t)tensor->data % sizeof(float) != 0) return NULL;
@@ -44,7 +44,7 @@ static int run(const safetensors_file* file, int64_t token) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  /* The library has checked each tensor by itself; that they fit together is ours to check. */
+  /* The library has checked each tensor; the program must check that they fit together. */
   if (floats(&row) == NULL || floats(&weight) == NULL || floats(&bias) == NULL || row.rank != 1 ||
       weight.rank != 2 || bias.rank != 1 || weight.shape[0] != row.shape[0] ||
       weight.shape[1] != bias.shape[0]) {

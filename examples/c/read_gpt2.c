@@ -1,14 +1,14 @@
-/* Prints the floats of one tensor of GPT-2: by the library. read_gpt2_by_hand.c does the same
- * without it. For a tensor of F32, on any machine.
+/* Prints the floats of one F32 tensor of GPT-2, on any machine. read_gpt2_by_hand.c does the same
+ * without the library.
  *
- *   read_gpt2 FILE [NAME]    NAME: h.4.ln_1.bias unless given
+ *   read_gpt2 FILE [NAME]    default NAME: h.4.ln_1.bias
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "safetensors/safetensors.h"
 
-/* Float number i of little-endian bytes, aligned or not. */
+/* Returns float number i of an array of little-endian bytes, which need not be aligned. */
 static float float_at(const void* bytes, size_t i) {
   const unsigned char* b = (const unsigned char*)bytes + 4 * i;
   const uint32_t bits =

@@ -1,9 +1,9 @@
-/* Prints the floats of one tensor of GPT-2 with nothing but the C library: to show how simple the
- * format is, and what a library is for. This finds a tensor in a file that is known to be good. It
- * believes every number, takes the first text that looks like the name (in the metadata, say), and
- * reads no escaped names; read_gpt2.c does not have these faults.
+/* Prints the floats of one tensor of GPT-2 with only the C standard library. It shows how simple the
+ * format is, and why a library is needed: this program is for trusted files only. It checks no
+ * number, takes the first text that looks like the name (perhaps in the metadata), and does not
+ * decode escaped names. read_gpt2.c has none of these faults.
  *
- *   read_gpt2_by_hand FILE [NAME]    NAME: h.4.ln_1.bias unless given
+ *   read_gpt2_by_hand FILE [NAME]    default NAME: h.4.ln_1.bias
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static uint64_t little_endian(const unsigned char* bytes, int count) {
   return value;
 }
 
-/* The header as a text: the file's first 8 bytes are its length, then it follows. NULL: no. */
+/* Returns the header as a string, or NULL. The first 8 bytes of the file are its length. */
 static char* read_header(FILE* file, uint64_t* length) {
   unsigned char start[8];
   char* header;
@@ -33,7 +33,8 @@ static char* read_header(FILE* file, uint64_t* length) {
   return header;
 }
 
-/* Where the tensor's bytes are, counted from the end of the header. False: not found. */
+/* Finds the range of the tensor's bytes, relative to the end of the header. Returns whether the
+ * tensor was found. */
 static int find_offsets(const char* header, const char* name, uint64_t* begin, uint64_t* end) {
   char quoted[256];
   const char* at;

@@ -1,5 +1,5 @@
-/* Writes a file with the names and shapes of GPT-2, but narrow: WIDTH is 768 in the real one. The
- * other examples read it. The numbers are made up.
+/* Writes a file with the names and shapes of GPT-2 and made-up values, for the other examples. WIDTH
+ * is 768 in the real model; the default is smaller.
  *
  *   write_file FILE [WIDTH]
  */
@@ -11,7 +11,7 @@
 
 enum { LAYERS = 12, VOCABULARY = 50, POSITIONS = 16, MOST_TENSORS = 2 + 12 * LAYERS + 2 };
 
-/* What is to be written, and the memory behind it. */
+/* The tensors to write, and the memory that they refer to. */
 typedef struct model {
   safetensors_tensor tensors[MOST_TENSORS];
   char names[MOST_TENSORS][40];
@@ -19,7 +19,8 @@ typedef struct model {
   size_t count;
 } model;
 
-/* Adds a tensor of [rows, columns], or of [columns] when rows is 0. False when memory is out. */
+/* Adds a tensor of shape [rows, columns], or [columns] if rows is 0. Returns false if there is not
+ * enough memory. */
 static int add(model* m, const char* name, uint64_t rows, uint64_t columns) {
   const size_t at = m->count;
   const size_t elements = (size_t)((rows == 0 ? 1 : rows) * columns);

@@ -1,6 +1,6 @@
-// A step of GPT-2 on weights that are used where they lie in the file: the embedding of a token,
-// then the first layer's mlp.c_fc. No weight is copied, and of the embeddings one row is read. Any
-// number of processes that do this share one copy of the file in memory.
+// Computes a step of GPT-2 directly on the mapped file: the embedding of a token, then the first
+// layer's mlp.c_fc. No weight is copied, and only one row of the embeddings is read. All processes
+// that do this share one copy of the file, in the page cache.
 //
 //   mapped_inference FILE [TOKEN]
 #include <cstdint>
@@ -22,7 +22,7 @@ using safetensors::TensorView;
 /// y = x W + b, where W is [inputs, outputs].
 std::vector<float> linear(std::span<const float> x, const TensorView& weight,
                           const TensorView& bias) {
-  // The library has checked each tensor by itself; that they fit together is ours to check.
+  // The library has checked each tensor; the program must check that they fit together.
   if (weight.shape.size() != 2 || weight.shape[0] != x.size() ||
       weight.shape[1] != bias.element_count()) {
     throw std::runtime_error("these are not the weights of a GPT-2");

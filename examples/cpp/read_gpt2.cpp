@@ -1,7 +1,7 @@
-// Prints the floats of one tensor of GPT-2. The same in C, with and without the library:
-// read_gpt2.c and read_gpt2_by_hand.c.
+// Prints the floats of one tensor of GPT-2. read_gpt2.c and read_gpt2_by_hand.c do the same in C,
+// with and without the library.
 //
-//   read_gpt2 FILE [NAME]    NAME: h.4.ln_1.bias unless given
+//   read_gpt2 FILE [NAME]    default NAME: h.4.ln_1.bias
 #include <cstdio>
 #include <exception>
 

@@ -21,7 +21,7 @@ void show(const weights::WeightProvider& model, std::string_view name) {
     std::cout << (axis == 0 ? "" : ", ") << info.shape[axis];
   }
   std::cout << ']';
-  // The first row is enough, and the others are not decoded for it.
+  // Decodes only the first row.
   std::vector<float> row(info.shape.empty() ? 1 : static_cast<std::size_t>(info.shape.back()));
   model.dequantize(name, row, 0, 1);
   if (!row.empty()) std::cout << ' ' << row.front();

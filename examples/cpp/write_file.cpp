@@ -1,5 +1,5 @@
-// Writes a file with the names and shapes of GPT-2, but narrow: WIDTH is 768 in the real one. The
-// numbers are made up. The file is the same, byte for byte, as that of write_file.c.
+// Writes a file with the names and shapes of GPT-2 and made-up values. WIDTH is 768 in the real model;
+// the default is smaller. The file equals that of write_file.c byte for byte.
 //
 //   write_file FILE [WIDTH]
 #include <cstdint>
@@ -45,7 +45,7 @@ class Model {
   }
 
   void save(const char* path) const {
-    // TensorData are views: of these tensors, which live longer than the call.
+    // TensorData holds views of these tensors, which must outlive the call.
     std::vector<safetensors::TensorData> data;
     for (const Tensor& tensor : tensors_) {
       data.push_back(safetensors::tensor_data(tensor.name, tensor.shape, tensor.values));
