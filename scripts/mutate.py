@@ -42,9 +42,12 @@ TESTS = {
     "__init__.py": ["surface", "errors_pickled"],
     "_errors.py": ["errors_pickled"],
     "_shards.py": ["*shards", "load_files"],
+    "_torch/devices.py": ["torch_accel", "load_files", "torch_copier"],
     "_torch/dtypes.py": ["torch_accel", "load_files", "load_into", "dtypes", "stream_files"],
     "_torch/load_files.py": ["load_files", "stream_files", "*shards", "loading_docs", "torch_mps"],
     "_torch/load_into.py": ["load_into", "models", "torch_mps"],
+    "_torch/pieces.py": ["torch_copier"],
+    "_torch/shared_memory.py": ["models", "surface"],
     "_torch/transfer.py": ["torch_accel", "torch_copier", "torch_mps", "load_files", "cuda_load"],
     "numpy.py": ["serialize", "dtypes", "save_*", "surface"],
     "torch.py": [

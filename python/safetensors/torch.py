@@ -3,13 +3,23 @@
 from __future__ import annotations  # to evaluate them takes most of an import
 
 import sys
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 import torch
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
+from ._torch.devices import AnyDevice
+from ._torch.dtypes import _SIZE, _TYPES
+from ._torch.shared_memory import (  # noqa: F401  (programs import them from this module)
+    _end_ptr,
+    _filter_shared_not_shared,
+    _find_shared_tensors,
+    _is_complete,
+    _remove_duplicate_names,
+    storage_ptr,
+    storage_size,
+)
 from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
@@ -35,8 +45,7 @@ __all__ = [
     "stream_files",
 ]
 
-Device = Union[str, int, torch.device, None]
-"""Where tensors go. An index is that of a CUDA device; None is the CPU."""
+Device = AnyDevice
 
 # None where this torch has no such type.
 _float8_e4m3fn = getattr(torch, "float8_e4m3fn", None)
@@ -46,158 +55,27 @@ _float8_e5m2fnuz = getattr(torch, "float8_e5m2fnuz", None)
 _float8_e8m0 = getattr(torch, "float8_e8m0fnu", None)
 _float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
 
-# Functions that are imported when they are first asked for: together they take as long as all else.
-_LATE = {
+# Functions and their modules, which are imported on first access: together they take as long to
+# import as the rest of this module.
+_LAZY = {
     "load_files": "_torch.load_files",
     "load_into": "_torch.load_into",
     "stream_files": "_torch.load_files",
 }
 
-_NAMES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F4": "float4_e2m1fn_x2",
-    "C64": "complex64",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-}
-
-_TYPES: Dict[str, torch.dtype] = {
-    code: vars(torch)[name] for code, name in _NAMES.items() if name in vars(torch)
-}
-"""From the type names of files to torch's types. `load` looks types up here, so that programs may
-add to it."""
-
-_SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
-"""Bytes an element of each type takes in memory."""
-
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *_LAZY})
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module("." + _LATE[name], __package__), name)
+    found = getattr(importlib.import_module("." + _LAZY[name], __package__), name)
     globals()[name] = found
     return found
-
-
-def storage_ptr(tensor: torch.Tensor) -> int:
-    """Address of the memory that the tensor is a view of; 0 when it has none."""
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except NotImplementedError:
-        return 0  # a tensor without storage, such as a fake one
-
-
-def storage_size(tensor: torch.Tensor) -> int:
-    """Bytes of the memory that the tensor is a view of."""
-    try:
-        return tensor.untyped_storage().nbytes()
-    except NotImplementedError:
-        return tensor.nelement() * _SIZE[tensor.dtype]
-
-
-def _end_ptr(tensor: torch.Tensor) -> int:
-    """Address past the tensor's last element."""
-    if tensor.nelement() == 0:
-        return tensor.data_ptr()
-    # By strides: a view that is not contiguous cannot be flattened.
-    last = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    return tensor.data_ptr() + (last + 1) * _SIZE[tensor.dtype]
-
-
-def _is_complete(tensor: torch.Tensor) -> bool:
-    """Whether the tensor covers all of its storage."""
-    covered = tensor.nelement() * _SIZE[tensor.dtype]
-    return tensor.data_ptr() == storage_ptr(tensor) and covered == storage_size(tensor)
-
-
-def _filter_shared_not_shared(
-    tensors: List[Set[str]], state_dict: Dict[str, torch.Tensor]
-) -> List[Set[str]]:
-    """Splits groups of tensors that share a storage into those that share bytes of it."""
-    filtered: List[Set[str]] = []
-    for group in tensors:
-        if len(group) < 2:
-            filtered.append(group)
-            continue
-        areas = sorted(
-            (state_dict[name].data_ptr(), _end_ptr(state_dict[name]), name) for name in group
-        )
-        reached = -1
-        for begin, end, name in areas:
-            if begin >= reached:
-                filtered.append({name})
-            else:
-                filtered[-1].add(name)
-            reached = max(reached, end)
-    return filtered
-
-
-def _find_shared_tensors(state_dict: Dict[str, torch.Tensor]) -> List[Set[str]]:
-    """Groups of names: tensors of one group share memory."""
-    groups: Dict[Tuple[torch.device, int, int], Set[str]] = defaultdict(set)
-    for name, tensor in state_dict.items():
-        if tensor.device.type == "meta":
-            continue
-        pointer, size = storage_ptr(tensor), storage_size(tensor)
-        if pointer != 0 and size != 0:
-            groups[tensor.device, pointer, size].add(name)
-    return _filter_shared_not_shared(list(groups.values()), state_dict)
-
-
-def _remove_duplicate_names(
-    state_dict: Dict[str, torch.Tensor],
-    *,
-    preferred_names: Optional[List[str]] = None,
-    discard_names: Optional[List[str]] = None,
-) -> Dict[str, List[str]]:
-    """For each group of tensors that share memory, the name to keep and those it stands for.
-
-    Kept is a tensor that covers its whole storage: of these one of `preferred_names` if there is
-    any, else one not among `discard_names` if there is any, else the first by name. Raises
-    RuntimeError when none covers it.
-    """
-    preferred = set(preferred_names or ())
-    discarded = set(discard_names or ())
-    to_remove: Dict[str, List[str]] = defaultdict(list)
-    for group in _find_shared_tensors(state_dict):
-        complete = {name for name in group if _is_complete(state_dict[name])}
-        if not complete:
-            raise RuntimeError(
-                "Error while trying to find names to remove to save state dict, but found no "
-                f"suitable name to keep for saving amongst: {group}. None is covering the entire "
-                "storage.Refusing to save/load the model since you could be storing much more "
-                "memory than needed. Please refer to "
-                "https://huggingface.co/docs/safetensors/torch_shared_tensors for more "
-                "information. Or open an issue."
-            )
-        kept = min(complete & preferred or complete - discarded or complete)
-        to_remove[kept].extend(name for name in sorted(group) if name != kept)
-        if not to_remove[kept]:
-            del to_remove[kept]
-    return to_remove
 
 
 def save_model(

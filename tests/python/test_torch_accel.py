@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from safetensors import safe_open  # noqa: E402
-from safetensors._torch import transfer  # noqa: E402
+from safetensors._torch import devices, transfer  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from support import sharded  # noqa: E402
 from support.fake_device import load, make_tensors, requests_for, tensors_in_order  # noqa: E402
@@ -46,7 +46,7 @@ def test_pinned_memory_is_asked_for(monkeypatch):
 
 def test_events_of_devices_that_torch_event_does_not_know(monkeypatch):
     """Their own; none when that fails as well."""
-    assert transfer.event(transfer.Device("npu")) is None
+    assert transfer.event(devices.Device("npu")) is None
     made = []
 
     class Event:
@@ -54,16 +54,16 @@ def test_events_of_devices_that_torch_event_does_not_know(monkeypatch):
             made.append(self)
 
     monkeypatch.setattr(torch, "npu", SimpleNamespace(Event=Event), raising=False)
-    assert transfer.event(transfer.Device("npu")) is made[0]
+    assert transfer.event(devices.Device("npu")) is made[0]
 
 
 def test_the_current_device(monkeypatch):
     """By the device's own module; nothing where it has no such thing."""
     log = []
     monkeypatch.setattr(torch, "npu", SimpleNamespace(device=log.append), raising=False)
-    transfer.current(transfer.Device("npu", 3))
+    transfer.current(devices.Device("npu", 3))
     assert log == [3]
-    with transfer.current(transfer.Device("absent")):
+    with transfer.current(devices.Device("absent")):
         pass
 
 
@@ -75,7 +75,7 @@ def test_the_current_device(monkeypatch):
 )  # fmt: skip
 def test_names_of_devices(given, name):
     """One for each device."""
-    assert transfer.device_of(given).name == name
+    assert devices.device_of(given).name == name
 
 
 def test_the_current_stream(monkeypatch):

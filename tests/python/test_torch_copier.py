@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from safetensors import SafetensorError, _core, safe_open  # noqa: E402
 from safetensors._torch import transfer  # noqa: E402
+from safetensors._torch.pieces import pieces_of  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from support import sharded  # noqa: E402
 from support.fake_device import (  # noqa: E402
@@ -147,9 +148,8 @@ def test_pieces_make_up_the_part(case, limit):
     shape, part = case
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
     wanted = (tensor if part is None else tensor[part]).reshape(-1)
-    handle = SimpleNamespace(get_tensor_meta=lambda name: SimpleNamespace(dtype="I64", shape=shape))
-    job = transfer._Job(handle, "a", part, wanted, wanted.nbytes)
-    pieces = list(transfer._pieces(job, limit))
+    meta = SimpleNamespace(dtype="I64", shape=shape)
+    pieces = list(pieces_of(meta, part, wanted.nbytes, limit))
     found = [(tensor if index is None else tensor[index]).reshape(-1) for index, _ in pieces]
     assert torch.equal(torch.cat(found), wanted)
     assert [piece.nbytes for piece in found] == [nbytes for _, nbytes in pieces]

@@ -29,9 +29,8 @@ from .. import _core
 from .._core import SafetensorError, safe_open
 from .._shards import find_shards, open_tensors
 from .._typing import Paths, Progress
-from ..torch import _TYPES, Device
-from .dtypes import Form, form_of, nbytes_of
-from .transfer import CPU, device_of
+from .devices import CPU, AnyDevice, device_of
+from .dtypes import _TYPES, Form, form_of, nbytes_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader, TensorMeta
@@ -46,7 +45,7 @@ _BATCH_NBYTES = 64 << 20
 
 def load_files(
     filenames: Paths,
-    device: Union[Device, Mapping[str, Device]] = "cpu",
+    device: Union[AnyDevice, Mapping[str, AnyDevice]] = "cpu",
     *,
     backend: str = "auto",
     keys: Optional[Iterable[str]] = None,
@@ -98,7 +97,7 @@ def load_files(
 
 def stream_files(
     filenames: Paths,
-    device: Device = "cpu",
+    device: AnyDevice = "cpu",
     *,
     backend: str = "auto",
     keys: Optional[Iterable[str]] = None,
@@ -277,7 +276,7 @@ def _named(error: Exception, name: str) -> Exception:
 
 
 def _by_device(
-    wanted: Sequence[Wanted], device: Union[Device, Mapping[str, Device]]
+    wanted: Sequence[Wanted], device: Union[AnyDevice, Mapping[str, AnyDevice]]
 ) -> Dict[str, List[Wanted]]:
     by_device: Dict[str, List[Wanted]] = {}
     if not isinstance(device, Mapping):

@@ -9,13 +9,15 @@ import contextlib
 import logging
 import os
 import sys
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .devices import Device, known_device
 from .dtypes import form_of, nbytes_of
+from .pieces import pieces_of
 
 Request = Tuple[safe_open, str, Any, Optional[torch.Tensor]]
 """A file, a tensor's name, the part of it that is wanted or None for all, and where it goes or None
@@ -27,7 +29,6 @@ empty = torch.empty
 _WARM_FROM = 64 << 20
 _STAGING_NBYTES = 32 << 20  # of each of two
 _ALIGNMENT = 64
-_WITHOUT_INDEX = ("cpu", "meta", "mps")
 
 
 class Event(Protocol):
@@ -35,40 +36,6 @@ class Event(Protocol):
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
-
-
-class Device(NamedTuple):
-    """Where tensors go, by the name that both torch and this package take."""
-
-    kind: str
-    ordinal: int = 0
-
-    @property
-    def name(self) -> str:
-        """As "cuda:1"."""
-        return self.kind if self.kind in _WITHOUT_INDEX else f"{self.kind}:{self.ordinal}"
-
-
-CPU = Device("cpu")
-
-
-def device_of(device: object) -> Device:
-    """A device from a str, an index or a torch.device; "cuda" is the first, None the CPU.
-
-    Raises:
-        SafetensorError: there is no such device in this torch.
-    """
-    if device is None:
-        return CPU
-    try:
-        if isinstance(device, bool) or not isinstance(device, (str, int, torch.device)):
-            raise TypeError("expected a str, an int or a torch.device")
-        found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise SafetensorError(f"device {device} is invalid: {error}") from error
-    if found.type in _WITHOUT_INDEX and found.index:
-        raise SafetensorError(f"device {device} is invalid: there is one {found.type} only")
-    return Device(found.type, found.index or 0)
 
 
 def raw_stream(index: int) -> int:
@@ -140,7 +107,7 @@ def copy_requests(
     Returns:
         The tensors, in the order of the requests, ready on every stream.
     """
-    target = _known_device(device)
+    target = known_device(device)
     logging.getLogger("safetensors").debug("loading to %s by torch's copies", target.name)
     if target.kind == "cuda" and is_capturing():
         raise SafetensorError("Tensors cannot be loaded while a CUDA graph is being captured")
@@ -212,12 +179,6 @@ class _Count:
     def finish(self) -> None:
         if self._progress is not None:
             self._progress(self._total, self._total)
-
-
-def _known_device(device: object) -> Device:
-    """As `device_of`, but leaves it to torch whether there is such a device."""
-    kind, _, index = str(torch.device(device) if isinstance(device, int) else device).partition(":")
-    return Device(kind, int(index or 0))
 
 
 def _job(request: Request, device: Device) -> _Job:
@@ -328,7 +289,8 @@ class _Ring:
             _copy_at_once(job)
             self._count.add(job.nbytes)
             return
-        for index, nbytes in _pieces(job, self._nbytes):
+        meta = job.handle.get_tensor_meta(job.name)
+        for index, nbytes in pieces_of(meta, job.part, job.nbytes, self._nbytes):
             self._load_piece(job, index, to[at : at + nbytes])
             at += nbytes
 
@@ -365,46 +327,3 @@ class _Ring:
         finally:
             last = self._slots[0].wait()
         return nbytes + last
-
-
-def _pieces(job: _Job, limit: int) -> Iterator[Tuple[Any, int]]:
-    """Indices into the file's tensor that together take what the job wants, in the order of its
-    bytes, each of `limit` bytes at most; one of more where it cannot be split."""
-    if job.nbytes <= limit:
-        yield job.part, job.nbytes
-        return
-    meta = job.handle.get_tensor_meta(job.name)
-    axes = None if meta.dtype == "F4" else _axes(meta.shape, job.part)  # F4: packed in pairs
-    if axes is None:
-        yield job.part, job.nbytes
-    else:
-        yield from _split(axes, 0, job.nbytes, limit)
-
-
-Axis = Any  # an int, or a range of more than none
-
-
-def _axes(shape: Sequence[int], index: Any) -> Optional[List[Axis]]:
-    """What an index takes of each axis; None if that is not put so simply."""
-    items = list(index) if isinstance(index, tuple) else [] if index is None else [index]
-    if any(type(item) is not slice and type(item) is not int for item in items):
-        return None
-    items += [slice(None)] * (len(shape) - len(items))
-    return [range(size)[item] for size, item in zip(shape, items, strict=True)]
-
-
-def _split(axes: List[Axis], axis: int, nbytes: int, limit: int) -> Iterator[Tuple[Any, int]]:
-    """Pieces of `axes`, of which those before `axis` are single."""
-    if nbytes <= limit:
-        yield tuple(slice(a.start, a.stop, a.step) if type(a) is range else a for a in axes), nbytes
-        return
-    rows = axes[axis]
-    if type(rows) is not range:
-        yield from _split(axes, axis + 1, nbytes, limit)
-        return
-    row_nbytes = nbytes // len(rows)
-    count = max(1, limit // row_nbytes)
-    for begin in range(0, len(rows), count):
-        part = rows[begin : begin + count]
-        taken = [*axes[:axis], part if len(part) > 1 else part[0], *axes[axis + 1 :]]
-        yield from _split(taken, axis + (len(part) == 1), len(part) * row_nbytes, limit)

@@ -1,0 +1,64 @@
+"""The package's modules import each other in one direction only."""
+
+import ast
+import graphlib
+import importlib.util
+import pathlib
+
+import pytest
+
+import safetensors
+from support import children
+
+ROOT = pathlib.Path(safetensors.__file__).parent
+MODULES = {
+    ".".join(["safetensors", *path.relative_to(ROOT).with_suffix("").parts]): path
+    for path in sorted(ROOT.rglob("*.py"))
+    if "_cli" not in path.parts  # `completion` describes the parser that `main` builds from it
+}
+MODULES = {name.removesuffix(".__init__"): path for name, path in MODULES.items()}
+TORCH = [name for name in MODULES if name.startswith(("safetensors._torch", "safetensors.torch"))]
+
+
+def imports_of(name, path):
+    """The modules of this package that a module imports, anywhere in its text."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            dots = "." * node.level
+            base = importlib.util.resolve_name(dots + (node.module or ""), package)
+            # "from . import x" imports the module x if there is one, else a name of the package.
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= {each if each in MODULES else base for each in names}
+    return {each for each in found if each in MODULES and each != name}
+
+
+def test_no_module_imports_itself_through_others():
+    """Imports inside functions and for type checkers are edges of the graph, too."""
+    graph = {name: imports_of(name, path) for name, path in MODULES.items()}
+    assert graph["safetensors.torch"] >= {"safetensors._torch.dtypes", "safetensors._typing"}
+    try:
+        order = list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+    assert len(order) == len(MODULES)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_each_module_of_torch_imports_alone(name):
+    """In a fresh interpreter, whichever comes first."""
+    pytest.importorskip("torch")
+    children.run(f"import {name}")
+
+
+def test_types_are_one_table():
+    """A program that adds a type to safetensors.torch._TYPES adds it for all loaders."""
+    pytest.importorskip("torch")
+    import safetensors.torch
+    from safetensors._torch import dtypes, load_files
+
+    assert safetensors.torch._TYPES is dtypes._TYPES is load_files._TYPES
+    assert safetensors.torch._SIZE is dtypes._SIZE
