@@ -116,6 +116,12 @@ def test_tree_depth_and_ascii(model):
     ]
 
 
+def test_a_name_that_the_encoding_lacks_is_escaped(tmp_path):
+    path = cli.write(tmp_path / "m.safetensors", {"größe": raw("U8", (1,))})
+    lines = cli.output("ls", path, env={"PYTHONIOENCODING": "ascii"}).splitlines()
+    assert any("gr\\xf6\\xdfe" in line for line in lines)
+
+
 def test_a_name_that_is_a_prefix_too(tmp_path):
     """It counts as one of the tensors below it."""
     tensors = {"a": raw("U8", (1,)), "a.b": raw("U8", (2,))}

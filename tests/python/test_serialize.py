@@ -244,6 +244,19 @@ def test_metadata_is_sorted_and_escaped_plainly():
     assert header_of(data)["__metadata__"] == {odd: "\t\b\f\r\x1f"}
 
 
+def test_flatten_describes_arrays_in_memory_that_it_keeps():
+    """Programs call this private function of upstream's."""
+    tensors = {
+        "rows": np.arange(6, dtype="f4").reshape(2, 3),
+        "every second": np.arange(8, dtype="i2")[::2],
+        "scalar": np.float64(3),
+    }
+    kept = []
+    specs = for_numpy._flatten(tensors, kept)
+    assert len(kept) == len(tensors)
+    assert serialize(specs) == for_numpy.save(tensors)
+
+
 def test_a_tensor_cannot_be_called_metadata(tmp_path):
     with pytest.raises(SafetensorError):
         serialize({"__metadata__": spec()})
