@@ -66,11 +66,6 @@ class SAFETENSORS_API Device {
   /// Whether there is a driver with all that is needed. Initialises nothing.
   [[nodiscard]] static bool has_cuda() noexcept;
 
-  /// An AMD device, by the HIP runtime, which numbers devices likewise. Written by its reference
-  /// and never run on one. Throws Error kDevice.
-  [[nodiscard]] static Device hip(int index);
-  [[nodiscard]] static bool has_hip() noexcept;
-
   [[nodiscard]] bool is_host() const noexcept { return context_ == nullptr; }
   /// Whether work on `stream` is being captured into a graph: then nothing may be loaded. Throws
   /// Error kDevice. False for the host.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "device/cuda_driver.hpp"
-#include "device/hip_driver.hpp"
 #include "device/load_state.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
@@ -19,14 +18,6 @@ Device Device::cuda(int index) {
 }
 
 bool Device::has_cuda() noexcept { return device::cuda_driver() != nullptr; }
-
-Device Device::hip(int index) {
-  const device::Driver* const driver = device::hip_driver();
-  if (driver == nullptr) fail(ErrorCode::kDevice, "there is no HIP runtime (libamdhip64.so)");
-  return Device(&device::Context::of(*driver, index));
-}
-
-bool Device::has_hip() noexcept { return device::hip_driver() != nullptr; }
 
 bool Device::is_capturing(void* stream) const {
   if (context_ == nullptr) return false;

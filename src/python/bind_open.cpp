@@ -208,12 +208,14 @@ py::dict get_tensors(const Handle& handle) {
   if constexpr (std::endian::native == std::endian::big) {
     raise_safetensor_error("prefetch needs a little-endian machine");
   }
-  const bool has_driver =
-      target.is_hip ? safetensors::Device::has_hip() : safetensors::Device::has_cuda();
-  if (!has_driver) (void)engine_device({Way::kCuda, target.index, target.object, target.is_hip});
+  if (is_rocm_torch()) {
+    raise_safetensor_error("prefetch needs a CUDA device; it does not support AMD devices");
+  }
+  if (!safetensors::Device::has_cuda()) {
+    (void)engine_device({Way::kCuda, target.index, target.object});
+  }
   raise_safetensor_error(
-      "prefetch needs the CUDA engine, which SAFETENSORS_CUDA_ENGINE=" +
-      std::string(target.is_hip ? "on is to allow for AMD's devices" : "off leaves out"));
+      "prefetch needs the CUDA engine, which SAFETENSORS_CUDA_ENGINE=off disables");
 }
 
 std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, py::handle device,

@@ -36,14 +36,13 @@ const Names& names() {
   return storage.call_once_and_store_result([] { return Names(); }).get_stored();
 }
 
-/// SAFETENSORS_CUDA_ENGINE: "off" leaves CUDA to torch's copies, "on" also gives AMD's devices to
-/// the engine, which was never run on one; anything else is "auto".
-std::string_view engine_setting() {
-  static const std::string setting = [] {
+/// Whether SAFETENSORS_CUDA_ENGINE is "off": torch then copies to CUDA devices too.
+bool is_engine_off() {
+  static const bool is_off = [] {
     const char* const text = std::getenv("SAFETENSORS_CUDA_ENGINE");
-    return std::string(text == nullptr ? "auto" : text);
+    return text != nullptr && std::string_view(text) == "off";
   }();
-  return setting;
+  return is_off;
 }
 
 /// The number in "cuda:1". One that no device can have is torch's to refuse.
@@ -55,14 +54,9 @@ int index_in(std::string_view name) noexcept {
 }
 
 Target cuda_target(int index, py::object object) {
-  Target target{Way::kTorch, index, std::move(object)};
-  const std::string_view setting = engine_setting();
-  if (setting == "off" || std::endian::native != std::endian::little) return target;
-  target.is_hip = !py::object(py::module_::import("torch").attr("version").attr("hip")).is_none();
-  const bool has_engine = target.is_hip ? setting == "on" && safetensors::Device::has_hip()
-                                        : safetensors::Device::has_cuda();
-  if (has_engine) target.way = Way::kCuda;
-  return target;
+  const bool has_engine = std::endian::native == std::endian::little && !is_engine_off() &&
+                          !is_rocm_torch() && safetensors::Device::has_cuda();
+  return {has_engine ? Way::kCuda : Way::kTorch, index, std::move(object)};
 }
 
 /// Where the tensor's memory begins.
@@ -206,10 +200,13 @@ Target target_of(const Device& device) {
   return cuda_target(py::cast<int>(resolved.attr("index")), resolved);
 }
 
+bool is_rocm_torch() {
+  return !py::object(py::module_::import("torch").attr("version").attr("hip")).is_none();
+}
+
 safetensors::Device engine_device(const Target& target) {
   if (target.way != Way::kCuda) return {};
-  return target.is_hip ? safetensors::Device::hip(target.index)
-                       : safetensors::Device::cuda(target.index);
+  return safetensors::Device::cuda(target.index);
 }
 
 void make_tensors(std::span<Request> requests, const Target& target) {

@@ -43,10 +43,12 @@ enum class Way : std::uint8_t {
 /// A device, as loads see it.
 struct Target {
   Way way = Way::kHost;
-  int index = 0;        ///< of a CUDA device
-  py::object object;    ///< what torch.empty takes
-  bool is_hip = false;  ///< torch calls AMD's devices cuda, too
+  int index = 0;      ///< of a CUDA device
+  py::object object;  ///< what torch.empty takes
 };
+/// Whether torch was built for AMD devices, which it also calls "cuda". The engine does not know
+/// them: torch copies to them.
+[[nodiscard]] bool is_rocm_torch();
 [[nodiscard]] Target target_of(const Device& device);
 /// The engine's device, by the host's or the CUDA way.
 [[nodiscard]] safetensors::Device engine_device(const Target& target);

@@ -1,7 +1,6 @@
 """Tensors on a CUDA device, by the engine and a driver that is none; see fake_cuda."""
 
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -12,12 +11,13 @@ import pytest
 
 from support import children, fake_cuda
 from support.fake_cuda import ASYNC, EAGER, LAZY
+from support.fake_device import FakeDevice
 
 torch = pytest.importorskip("torch")
 
 from safetensors import SafetensorError, _core, safe_open  # noqa: E402
 from safetensors._torch import transfer  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
+from safetensors.torch import load_file, load_files, save_file  # noqa: E402
 
 MANY = {f"layer.{i}.weight": torch.randn(64 + i, 33) for i in range(60)}
 TENSORS = {
@@ -340,42 +340,15 @@ def test_switched_off(cuda, path):
     assert children.run(OFF, path, env=env).split()[-4:] == ["copies", "0", "inits", "0"]
 
 
-AMD = """
-import sys
-from support import fake_cuda
-fake = fake_cuda.FakeCuda(fake_cuda.library())
-fake.install()
-import torch
-from safetensors import _core, safe_open
-from safetensors.torch import load_file
-torch.version.hip = "6.0"
-_core._use_cuda_driver("/nowhere/libcuda.so.1")
-path = sys.argv[1]
-wanted = load_file(path)
-found = load_file(path, device="cuda:1")
-with safe_open(path, "pt", device="cuda") as f, f.prefetch() as loader:
-    taken = dict(loader)
-    part = f.get_slice("half")[3:5]
-assert all(torch.equal(found[name], wanted[name]) for name in wanted)
-assert all(torch.equal(taken[name], wanted[name]) for name in wanted)
-assert torch.equal(part, wanted["half"][3:5])
-copied = fake.stat(fake_cuda.COPIED_BYTES)
-assert copied == 2 * sum(t.nbytes for t in wanted.values()) + part.nbytes, copied
-"""
-
-
-def test_amds_runtime_where_it_is_asked_for(cuda, path, tmp_path):
-    """SAFETENSORS_CUDA_ENGINE=on: by its functions alone, with no CUDA driver there."""
-    runtime = pathlib.Path(fake_cuda.library()).with_name("libfakehip.so")
-    if not runtime.exists():
-        pytest.skip("the fake of AMD's runtime is not built (cmake --build --preset dev)")
-    (tmp_path / "libamdhip64.so").symlink_to(runtime)
-    env = {
-        **os.environ,
-        "SAFETENSORS_CUDA_ENGINE": "on",
-        "LD_LIBRARY_PATH": str(tmp_path),
-    }
-    children.run(AMD, path, env=env)
+def test_amd_devices_are_loaded_by_torch(cuda, path, monkeypatch):
+    """A ROCm build of torch calls them cuda; a CUDA driver beside it is not used."""
+    monkeypatch.setattr(torch.version, "hip", "6.0")
+    device = FakeDevice(monkeypatch)
+    same(load_file(path, device="cuda:1"))
+    same(load_files([path], device="cuda:1"))
+    assert set(device.made) == {"cuda:1"}
+    assert device.log_of("copy")
+    assert cuda.calls("cuInit") == 0
 
 
 def test_nothing_is_linked():
@@ -385,10 +358,10 @@ def test_nothing_is_linked():
         pytest.skip("readelf is not installed")
     needed = re.findall(r"NEEDED.*\[(.*)\]", readelf.stdout)
     assert needed
-    assert not [name for name in needed if re.search("cuda|nv|hip|torch", name)]
+    assert not [name for name in needed if re.search("cuda|nv|torch", name)]
     script = (
         "import safetensors.torch, sys\nprint([l for l in open('/proc/self/maps') "
-        "if 'libcuda.so' in l or 'amdhip' in l])"
+        "if 'libcuda.so' in l])"
     )
     assert children.run(script).strip() == "[]"
 
