@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/read_plan.hpp"
+#include "device/read_plan.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
 
@@ -37,7 +37,7 @@ std::size_t number_from(const char* variable) {
 
 void check(const LoadConfig& config) {
   const auto refuse = [](const char* what) { fail(ErrorCode::kInvalidArgument, what); };
-  if (config.chunk_nbytes % io::kReadAlignment != 0 || config.chunk_nbytes > kMostChunk) {
+  if (config.chunk_nbytes % device::kReadAlignment != 0 || config.chunk_nbytes > kMostChunk) {
     refuse("the chunk size must be a multiple of 4096 bytes, at most 1 GiB");
   }
   if (config.threads > kMostThreads) refuse("threads must be at most 256");

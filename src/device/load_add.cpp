@@ -54,7 +54,7 @@ LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors) const {
     const auto index = static_cast<Load::Index>(i);
     if (!tensor.runs) {
       batch.pieces.push_back({tensor.source, index, tensor.offset, tensor.nbytes, tensor.to});
-    } else if (io::are_pieces(*tensor.runs, config_.chunk_nbytes)) {
+    } else if (are_pieces(*tensor.runs, config_.chunk_nbytes)) {
       io::RunCursor cursor(*tensor.runs, 0);
       const std::uint64_t run_nbytes = tensor.runs->run_nbytes;
       for (std::uint64_t at = 0; at < tensor.nbytes; at += run_nbytes, cursor.next()) {
@@ -68,13 +68,12 @@ LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors) const {
   std::vector<std::uint64_t> sizes;
   sizes.reserve(sources_.size());
   for (const auto& source : sources_) sizes.push_back(source->size());
-  batch.chunks = io::plan_chunks(batch.pieces, sizes, config_.chunk_nbytes);
+  batch.chunks = plan_chunks(batch.pieces, sizes, config_.chunk_nbytes);
   for (std::size_t i = 0; i < batch.run_pieces.size(); ++i) {
-    io::plan_run_chunks(batch.run_pieces[i], i, config_.chunk_nbytes, batch.run_chunks);
+    plan_run_chunks(batch.run_pieces[i], i, config_.chunk_nbytes, batch.run_chunks);
   }
   for (std::size_t i = 0; i < batch.chunk_count(); ++i) {
-    Claim(batch, i).for_each_part(
-        [&](const io::Part&, std::uint32_t tensor) { ++made.parts[tensor]; });
+    Claim(batch, i).for_each_part([&](const Part&, std::uint32_t tensor) { ++made.parts[tensor]; });
   }
   return made;
 }

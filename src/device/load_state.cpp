@@ -127,7 +127,7 @@ bool LoadState::may_retire(const Claim& claim) {
 void LoadState::landed(const Claim& claim) {
   std::uint64_t nbytes = 0;
   const std::lock_guard lock(mutex_);
-  claim.for_each_part([&](const io::Part& part, std::uint32_t tensor) {
+  claim.for_each_part([&](const Part& part, std::uint32_t tensor) {
     nbytes += part.nbytes;
     if (--parts_left_[tensor] == 0) ready_.push_back(tensor);
   });
@@ -140,7 +140,7 @@ void LoadState::landed(const Claim& claim) {
 std::string LoadState::names_of(const Claim& claim) const {
   std::optional<std::uint32_t> first;
   std::uint32_t last = 0;
-  claim.for_each_part([&](const io::Part&, std::uint32_t tensor) {
+  claim.for_each_part([&](const Part&, std::uint32_t tensor) {
     if (!first) first = tensor;
     last = tensor;
   });

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "device/context.hpp"
-#include "io/read_plan.hpp"
+#include "device/read_plan.hpp"
 #include "safetensors/device.hpp"
 
 namespace safetensors::device {
@@ -27,10 +27,10 @@ namespace safetensors::device {
 struct Batch {
   std::uint64_t number = 0;
   Load::Index first = 0;  // tensor; the pieces count from it
-  std::vector<io::Piece> pieces;
-  std::vector<io::RunPiece> run_pieces;
-  std::vector<io::Chunk> chunks;
-  std::vector<io::RunChunk> run_chunks;
+  std::vector<Piece> pieces;
+  std::vector<RunPiece> run_pieces;
+  std::vector<Chunk> chunks;
+  std::vector<RunChunk> run_chunks;
   Event ready = nullptr;  // none for the host
 
   [[nodiscard]] std::size_t chunk_count() const noexcept {
@@ -46,29 +46,28 @@ class Claim {
 
   [[nodiscard]] const Batch& batch() const noexcept { return *batch_; }
   /// One of these is not nullptr.
-  [[nodiscard]] const io::Chunk* chunk() const noexcept {
+  [[nodiscard]] const Chunk* chunk() const noexcept {
     return number_ < batch_->chunks.size() ? &batch_->chunks[number_] : nullptr;
   }
-  [[nodiscard]] const io::RunChunk* run_chunk() const noexcept {
+  [[nodiscard]] const RunChunk* run_chunk() const noexcept {
     return chunk() == nullptr ? &batch_->run_chunks[number_ - batch_->chunks.size()] : nullptr;
   }
-  [[nodiscard]] const io::RunPiece& run_piece() const noexcept {
+  [[nodiscard]] const RunPiece& run_piece() const noexcept {
     return batch_->run_pieces[run_chunk()->piece];
   }
   /// Calls `work(part, tensor)` for each part of a piece in it, in order.
   template <typename Work>
   void for_each_part(const Work& work) const {
-    if (const io::Chunk* const dense = chunk()) {
+    if (const Chunk* const dense = chunk()) {
       for (std::size_t i = dense->first_piece; i < dense->last_piece; ++i) {
-        const io::Part part = io::part_of(batch_->pieces[i], *dense);
+        const Part part = part_of(batch_->pieces[i], *dense);
         if (part.nbytes != 0) work(part, batch_->first + batch_->pieces[i].tensor);
       }
       return;
     }
-    const io::RunPiece& piece = run_piece();
+    const RunPiece& piece = run_piece();
     const std::uint64_t run_nbytes = piece.runs.run_nbytes;
-    work(io::Part{0, run_chunk()->count * run_nbytes,
-                  piece.to + run_chunk()->first_run * run_nbytes},
+    work(Part{0, run_chunk()->count * run_nbytes, piece.to + run_chunk()->first_run * run_nbytes},
          batch_->first + piece.tensor);
   }
 

@@ -17,16 +17,16 @@ constexpr std::uint64_t kLongPiece = std::uint64_t{256} << 10;
 
 /// Bytes of the chunk, end to end.
 std::size_t size_of(const Claim& claim) noexcept {
-  if (const io::Chunk* const chunk = claim.chunk()) return static_cast<std::size_t>(chunk->nbytes);
+  if (const Chunk* const chunk = claim.chunk()) return static_cast<std::size_t>(chunk->nbytes);
   return static_cast<std::size_t>(claim.run_chunk()->count * claim.run_piece().runs.run_nbytes);
 }
 
 void read_chunk(const LoadState& load, const Claim& claim, std::span<std::byte> to) {
-  if (const io::Chunk* const chunk = claim.chunk()) {
+  if (const Chunk* const chunk = claim.chunk()) {
     load.source(chunk->source)->read_at(chunk->offset, to);
     return;
   }
-  const io::RunPiece& piece = claim.run_piece();
+  const RunPiece& piece = claim.run_piece();
   io::read_run_block(*load.source(piece.source), piece.position, piece.runs,
                      claim.run_chunk()->first_run, claim.run_chunk()->count, to);
 }
@@ -113,7 +113,7 @@ class DeviceReader {
       ordered_after_ = claim.batch().number;
     }
     is_stream_busy_ = true;
-    claim.for_each_part([&](const io::Part& part, std::uint32_t) {
+    claim.for_each_part([&](const Part& part, std::uint32_t) {
       driver_.copy_to_device(part.to, slot.bytes.data() + part.from,
                              static_cast<std::size_t>(part.nbytes), stream_);
     });
@@ -193,7 +193,7 @@ class DeviceReader {
 };
 
 /// Where the part belongs in this machine's memory.
-std::span<std::byte> memory_of(const io::Part& part) noexcept {
+std::span<std::byte> memory_of(const Part& part) noexcept {
   return {static_cast<std::byte*>(pointer_of(part.to)), static_cast<std::size_t>(part.nbytes)};
 }
 
@@ -203,20 +203,20 @@ class HostReader {
   explicit HostReader(const LoadState& load) : load_(load) {}
 
   void read(const Claim& claim) {
-    const io::Chunk* const chunk = claim.chunk();
+    const Chunk* const chunk = claim.chunk();
     if (chunk == nullptr) {
       claim.for_each_part(
-          [&](const io::Part& part, std::uint32_t) { read_chunk(load_, claim, memory_of(part)); });
+          [&](const Part& part, std::uint32_t) { read_chunk(load_, claim, memory_of(part)); });
       return;
     }
     const std::shared_ptr<const ByteSource> opened = load_.source(chunk->source);
     const ByteSource& source = *opened;
     bool has_short = false;
     claim.for_each_part(
-        [&](const io::Part& part, std::uint32_t) { has_short |= part.nbytes < kLongPiece; });
+        [&](const Part& part, std::uint32_t) { has_short |= part.nbytes < kLongPiece; });
     // To wait for one long read is better than to wait for a long and a short one.
     const bool is_whole = has_short && load_.is_slow(chunk->source);
-    claim.for_each_part([&](const io::Part& part, std::uint32_t) {
+    claim.for_each_part([&](const Part& part, std::uint32_t) {
       if (part.nbytes >= kLongPiece && !is_whole) {
         read_together(source, *chunk, is_whole);
         source.read_at(chunk->offset + part.from, memory_of(part));
@@ -229,8 +229,8 @@ class HostReader {
 
  private:
   /// By one read, and copies where they are several.
-  void read_together(const ByteSource& source, const io::Chunk& chunk, bool is_whole) {
-    const std::vector<io::Part> parts = std::exchange(together_, {});
+  void read_together(const ByteSource& source, const Chunk& chunk, bool is_whole) {
+    const std::vector<Part> parts = std::exchange(together_, {});
     if (parts.empty()) return;
     if (parts.size() == 1) {
       source.read_at(chunk.offset + parts[0].from, memory_of(parts[0]));
@@ -241,12 +241,12 @@ class HostReader {
     if (!is_whole) {
       begin = parts.front().from;
       end = 0;
-      for (const io::Part& part : parts) end = std::max(end, part.from + part.nbytes);
+      for (const Part& part : parts) end = std::max(end, part.from + part.nbytes);
     }
     const auto nbytes = static_cast<std::size_t>(end - begin);
     if (scratch_.size() < nbytes) scratch_ = Buffer(nbytes);
     source.read_at(chunk.offset + begin, scratch_.bytes().first(nbytes));
-    for (const io::Part& part : parts) {
+    for (const Part& part : parts) {
       const std::span<std::byte> to = memory_of(part);
       std::memcpy(to.data(), scratch_.data() + (part.from - begin), to.size());
     }
@@ -254,7 +254,7 @@ class HostReader {
 
   const LoadState& load_;
   Buffer scratch_;
-  std::vector<io::Part> together_;  // that no read has brought yet
+  std::vector<Part> together_;  // that no read has brought yet
 };
 
 }  // namespace

@@ -4,17 +4,17 @@
 #include <map>
 #include <random>
 
-#include "io/read_plan.hpp"
+#include "device/read_plan.hpp"
 #include "safetensors/slice.hpp"
 
 namespace {
 
-using safetensors::io::Chunk;
-using safetensors::io::part_of;
-using safetensors::io::Piece;
-using safetensors::io::plan_chunks;
+using safetensors::device::Chunk;
+using safetensors::device::part_of;
+using safetensors::device::Piece;
+using safetensors::device::plan_chunks;
 
-constexpr std::uint64_t kBlock = safetensors::io::kReadAlignment;
+constexpr std::uint64_t kBlock = safetensors::device::kReadAlignment;
 
 /// What holds of every plan, checked byte by byte where pieces are few, else by sums.
 void check_plan(const std::vector<Piece>& pieces, const std::vector<Chunk>& chunks,
@@ -142,10 +142,10 @@ TEST_CASE("any pieces, also ones that overlap") {
 }
 
 TEST_CASE("runs are cut between runs") {
-  safetensors::io::RunPiece piece{};
+  safetensors::device::RunPiece piece{};
   piece.runs = {.first = 8, .run_nbytes = 100, .loops = {{7, 5000}, {11, 200}}};
-  std::vector<safetensors::io::RunChunk> chunks;
-  safetensors::io::plan_run_chunks(piece, 3, 1000, chunks);
+  std::vector<safetensors::device::RunChunk> chunks;
+  safetensors::device::plan_run_chunks(piece, 3, 1000, chunks);
   std::uint64_t next = 0;
   for (const auto& chunk : chunks) {
     CHECK(chunk.piece == 3);
@@ -154,7 +154,7 @@ TEST_CASE("runs are cut between runs") {
     next += chunk.count;
   }
   CHECK(next == 77);
-  CHECK_FALSE(safetensors::io::are_pieces(piece.runs, 1 << 20));
+  CHECK_FALSE(safetensors::device::are_pieces(piece.runs, 1 << 20));
   piece.runs.run_nbytes = 1 << 20;
-  CHECK(safetensors::io::are_pieces(piece.runs, 1 << 20));
+  CHECK(safetensors::device::are_pieces(piece.runs, 1 << 20));
 }

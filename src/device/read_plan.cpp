@@ -1,9 +1,9 @@
-#include "io/read_plan.hpp"
+#include "device/read_plan.hpp"
 
 #include <algorithm>
 #include <tuple>
 
-namespace safetensors::io {
+namespace safetensors::device {
 namespace {
 
 constexpr std::uint64_t kMostGap = std::uint64_t{64} << 10;
@@ -97,4 +97,4 @@ bool are_pieces(const ByteRuns& runs, std::uint64_t chunk_nbytes) noexcept {
   return runs.loops.empty() || runs.run_nbytes >= std::min(kLongRun, chunk_nbytes);
 }
 
-}  // namespace safetensors::io
+}  // namespace safetensors::device

@@ -8,7 +8,7 @@
 
 #include "safetensors/slice.hpp"
 
-namespace safetensors::io {
+namespace safetensors::device {
 
 /// Where a file is best cut: what reads past the page cache ask for.
 inline constexpr std::uint64_t kReadAlignment = 4096;
@@ -74,4 +74,4 @@ void plan_run_chunks(const RunPiece& piece, std::size_t index, std::uint64_t chu
 /// Whether the runs are better read as pieces of their own than gathered.
 [[nodiscard]] bool are_pieces(const ByteRuns& runs, std::uint64_t chunk_nbytes) noexcept;
 
-}  // namespace safetensors::io
+}  // namespace safetensors::device
