@@ -48,11 +48,6 @@ SAFETENSORS_API void set_load_config(const LoadConfig& config);
 /// called while a graph is being captured, which goes on.
 SAFETENSORS_API std::size_t release_staging();
 
-/// Takes this library for the CUDA driver from now on: for tests, and for drivers in unusual
-/// places. An empty path is the machine's own again. Devices that were opened before stay with
-/// theirs.
-SAFETENSORS_API void use_cuda_driver(const char* path);
-
 /// Where a load puts bytes: a CUDA device, or this machine's memory. Cheap to copy, thread safe.
 class SAFETENSORS_API Device {
  public:

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "io/of_process.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 namespace {
 
 struct All {
   std::mutex mutex;
-  std::map<std::pair<const Driver*, int>, std::unique_ptr<Context>> contexts;
+  std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<Context>> contexts;
 };
 
 constinit io::OfProcess<All> contexts;
@@ -29,18 +30,18 @@ void check_generation(std::uint64_t generation, int index) {
 
 }  // namespace
 
-Context::Context(const Driver& driver, int index)
+Context::Context(const CudaDriver& driver, int index)
     : driver_(driver),
       index_(index),
       generation_(io::fork_generation()),
       handle_(driver.open(index)),
-      facts_(driver.facts(index)) {}
+      properties_(driver.properties(index)) {}
 
 bool Context::is_own() const noexcept { return generation_ == io::fork_generation(); }
 
 void Context::check_process() const { check_generation(generation_, index_); }
 
-Context& Context::of(const Driver& driver, int index) {
+Context& Context::of(const CudaDriver& driver, int index) {
   std::uint64_t used_in = kNotUsed;
   if (!first_use.compare_exchange_strong(used_in, io::fork_generation())) {
     check_generation(used_in, index);

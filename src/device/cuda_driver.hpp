@@ -1,14 +1,19 @@
-// NVIDIA's driver, by the functions that the loads use. Declarations as in the CUDA Driver API
-// reference (https://docs.nvidia.com/cuda/cuda-driver-api/): a name with its suffix is one ABI for
-// ever. tests/device/test_sigcheck.cpp compares them with cuda.h where there is one.
+// NVIDIA's driver, reduced to the functions that loads call.
+//
+// Declarations follow the CUDA Driver API reference
+// (https://docs.nvidia.com/cuda/cuda-driver-api/). A symbol keeps its ABI for ever: a changed
+// function gets a new suffix, such as _v2. tests/device/test_sigcheck.cpp compares the declarations
+// with cuda.h where that is installed.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
-#include "device/driver.hpp"
-
 namespace safetensors::device {
+
+using Stream = void*;
+using Event = void*;
 
 namespace cuda {
 
@@ -46,12 +51,99 @@ struct Functions {
 
 }  // namespace cuda
 
-/// The driver of this machine; nullptr when there is none with all that is needed.
-[[nodiscard]] const Driver* cuda_driver() noexcept;
-/// Why there is none, for an error's text.
-[[nodiscard]] std::string why_no_cuda_driver();
+/// What a load needs to know about a device.
+struct DeviceProperties {
+  bool is_integrated = false;  ///< the device uses the host's memory
+  bool can_register = true;    ///< existing host memory can be pinned
+  int numa_node = -1;          ///< the NUMA node next to the device; -1: unknown
+};
 
-/// What use_cuda_driver does.
-void use_driver(const std::string& path);
+/// The functions of one driver library. Functions below the first group need a current context on
+/// the calling thread: see ScopedContext.
+///
+/// Throws: Error kDevice, with the names of the driver's function and error, from every function
+///   that is not noexcept.
+/// Thread safety: all members may be called by several threads at once.
+/// Lifetime: never destroyed, as loads may run while the process ends.
+class CudaDriver {
+ public:
+  explicit CudaDriver(const cuda::Functions& functions) : f_(functions) {}
+
+  /// Returns the device's primary context, which stays retained. Initialises the driver.
+  [[nodiscard]] void* open(int index) const;
+  [[nodiscard]] DeviceProperties properties(int index) const;
+  void push_context(void* context) const;
+  void pop_context() const noexcept;
+  /// Sets this thread's capture mode, and `mode` to the previous one.
+  void exchange_capture_mode(int& mode) const;
+
+  [[nodiscard]] Stream make_stream() const;
+  void wait_for_stream(Stream stream) const;
+  /// Makes later work on `stream` wait for what `event` has recorded by now.
+  void order_after(Stream stream, Event event) const;
+  [[nodiscard]] bool is_capturing(Stream stream) const;
+
+  /// Returns an event without timing, on which the host waits without spinning.
+  [[nodiscard]] Event make_event() const;
+  void destroy(Event event) const noexcept;
+  void record(Event event, Stream stream) const;
+  void wait_for_event(Event event) const;
+  [[nodiscard]] bool is_done(Event event) const;
+
+  /// Starts a copy from host memory, which must not change until an event that was recorded after
+  /// the copy is done.
+  void copy_to_device(std::uint64_t to, const std::byte* from, std::size_t nbytes,
+                      Stream stream) const;
+
+  /// Pins existing memory for all contexts. Returns false if the driver refuses.
+  [[nodiscard]] bool pin(void* memory, std::size_t nbytes) const noexcept;
+  /// Undoes pin(). Returns false if the memory may still be pinned; it must then stay mapped.
+  [[nodiscard]] bool unpin(void* memory) const noexcept;
+  /// Returns pinned memory of the driver's own, or nullptr.
+  [[nodiscard]] void* allocate_pinned(std::size_t nbytes) const noexcept;
+  /// Undoes allocate_pinned(). Returns false if the driver kept the memory.
+  [[nodiscard]] bool free_pinned(void* memory) const noexcept;
+
+ private:
+  [[nodiscard]] cuda::Ordinal ordinal(int index) const;
+  [[nodiscard]] int attribute(cuda::Ordinal device, int which, int otherwise) const noexcept;
+  [[nodiscard]] int numa_node(cuda::Ordinal device) const;
+  void check(cuda::Result result, const char* function) const;
+
+  cuda::Functions f_;
+};
+
+/// Makes a context current on this thread while it lives.
+class ScopedContext {
+ public:
+  ScopedContext(const CudaDriver& driver, void* context) : driver_(driver) {
+    driver.push_context(context);
+  }
+  ScopedContext(const ScopedContext&) = delete;
+  ScopedContext& operator=(const ScopedContext&) = delete;
+  ~ScopedContext() { driver_.pop_context(); }
+
+ private:
+  const CudaDriver& driver_;
+};
+
+/// Lets this thread pin memory and wait for events while another thread captures a graph. In the
+/// default mode such calls would invalidate the capture.
+class ScopedRelaxedCapture {
+ public:
+  explicit ScopedRelaxedCapture(const CudaDriver& driver);
+  ScopedRelaxedCapture(const ScopedRelaxedCapture&) = delete;
+  ScopedRelaxedCapture& operator=(const ScopedRelaxedCapture&) = delete;
+  ~ScopedRelaxedCapture();
+
+ private:
+  const CudaDriver& driver_;
+  int previous_mode_;
+};
+
+/// Returns the driver in use, or nullptr if none was found that has all functions.
+[[nodiscard]] const CudaDriver* cuda_driver() noexcept;
+/// Returns why cuda_driver() is nullptr, for an error message.
+[[nodiscard]] std::string why_no_cuda_driver();
 
 }  // namespace safetensors::device

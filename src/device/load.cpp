@@ -9,10 +9,8 @@
 
 namespace safetensors {
 
-void use_cuda_driver(const char* path) { device::use_driver(path); }
-
 Device Device::cuda(int index) {
-  const device::Driver* const driver = device::cuda_driver();
+  const device::CudaDriver* const driver = device::cuda_driver();
   if (driver == nullptr) fail(ErrorCode::kDevice, device::why_no_cuda_driver());
   return Device(&device::Context::of(*driver, index));
 }
@@ -22,12 +20,12 @@ bool Device::has_cuda() noexcept { return device::cuda_driver() != nullptr; }
 bool Device::is_capturing(void* stream) const {
   if (context_ == nullptr) return false;
   context_->check_process();
-  const device::Entered entered(context_->driver(), context_->handle());
+  const device::ScopedContext current(context_->driver(), context_->handle());
   return context_->driver().is_capturing(stream);
 }
 
 bool Device::is_integrated() const noexcept {
-  return context_ == nullptr || context_->facts().is_integrated;
+  return context_ == nullptr || context_->properties().is_integrated;
 }
 
 Load::Load(Device device, std::vector<std::shared_ptr<const ByteSource>> sources,

@@ -7,6 +7,7 @@
 
 #include "device/load_state.hpp"
 #include "io/run_reader.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 namespace {
@@ -79,10 +80,10 @@ LoadState::Plan LoadState::plan(std::span<const LoadTensor> tensors) const {
 }
 
 Event LoadState::record(Stream stream) const {
-  const Driver& driver = context_->driver();
+  const CudaDriver& driver = context_->driver();
   context_->check_process();
-  const Entered entered(driver, context_->handle());
-  const CaptureRelaxed relaxed(driver);
+  const ScopedContext current(driver, context_->handle());
+  const ScopedRelaxedCapture relaxed(driver);
   if (driver.is_capturing(stream)) {
     fail(ErrorCode::kInvalidArgument,
          "nothing can be loaded while the current stream is being captured into a graph");
@@ -127,7 +128,7 @@ Load::Index LoadState::add(std::span<const LoadTensor> tensors, Stream stream, b
     return take_on(made, tensors, is_first);
   } catch (...) {
     if (made.batch && made.batch->ready != nullptr) {
-      const Entered entered(context_->driver(), context_->handle());
+      const ScopedContext current(context_->driver(), context_->handle());
       context_->driver().destroy(made.batch->ready);
     }
     throw;

@@ -10,6 +10,7 @@
 #include "io/parallel.hpp"
 #include "io/process.hpp"
 #include "io/thread_budget.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 namespace {
@@ -45,7 +46,7 @@ LoadState::LoadState(Context* context, std::vector<std::shared_ptr<const ByteSou
 LoadState::~LoadState() {
   if (context_ == nullptr) return;
   try {
-    const Entered entered(context_->driver(), context_->handle());
+    const ScopedContext current(context_->driver(), context_->handle());
     for (const auto& batch : batches_) {
       if (batch->ready != nullptr) context_->driver().destroy(batch->ready);
     }
@@ -224,7 +225,7 @@ bool LoadState::start_threads() {
       threads_.emplace_back([this, started, count] {
         // Memory is then near the processors and the device; not if that leaves them too few.
         if (context_ != nullptr) {
-          (void)io::stay_on_node(context_->facts().numa_node, std::min(kFewestOnNode, count));
+          (void)io::stay_on_node(context_->properties().numa_node, std::min(kFewestOnNode, count));
         }
         read(started, [] {});
         io::release_threads(1);

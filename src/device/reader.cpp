@@ -8,6 +8,7 @@
 
 #include "device/staging.hpp"
 #include "io/run_reader.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 namespace {
@@ -45,7 +46,7 @@ class DeviceReader {
   DeviceReader(LoadState& load, unsigned number)
       : load_(load),
         driver_(load.context()->driver()),
-        entered_(driver_, load.context()->handle()),
+        context_(driver_, load.context()->handle()),
         relaxed_(driver_),
         stream_(load.context()->stream(number, load.config().streams)) {}
   DeviceReader(const DeviceReader&) = delete;
@@ -181,9 +182,9 @@ class DeviceReader {
   }
 
   LoadState& load_;
-  const Driver& driver_;
-  const Entered entered_;
-  const CaptureRelaxed relaxed_;
+  const CudaDriver& driver_;
+  const ScopedContext context_;
+  const ScopedRelaxedCapture relaxed_;
   const Stream stream_;
   Arena arena_;
   std::vector<Slot> slots_;

@@ -10,6 +10,7 @@
 #include "io/of_process.hpp"
 #include "io/process.hpp"
 #include "safetensors/device.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 namespace {
@@ -32,8 +33,8 @@ constinit io::OfProcess<Staging> staging;  // a forked process cannot use its pa
 
 Arena::Arena(Context& context, std::size_t nbytes, bool is_pinned)
     : context_(&context), nbytes_(nbytes) {
-  const Driver& driver = context.driver();
-  if (is_pinned && context.facts().can_register) {
+  const CudaDriver& driver = context.driver();
+  if (is_pinned && context.properties().can_register) {
     allocate();
     if (io::copy_on_fork(pages(), false) && driver.pin(data_, nbytes)) {
       kind_ = Kind::kRegistered;
@@ -83,9 +84,9 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 bool Arena::unpin() const noexcept {
   if (!context_->is_own()) return false;
   try {
-    const Driver& driver = context_->driver();
-    const Entered entered(driver, context_->handle());
-    const CaptureRelaxed relaxed(driver);
+    const CudaDriver& driver = context_->driver();
+    const ScopedContext current(driver, context_->handle());
+    const ScopedRelaxedCapture relaxed(driver);
     return kind_ == Kind::kRegistered ? driver.unpin(data_) : driver.free_pinned(data_);
   } catch (const Error&) {  // the device died
     return false;

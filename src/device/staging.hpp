@@ -25,7 +25,7 @@ class Arena {
   };
 
   Arena() noexcept = default;
-  /// Pinned as far as the driver can, or not at all. Entered. Throws Error kOutOfMemory.
+  /// Pinned as far as the driver can, or not at all. ScopedContext. Throws Error kOutOfMemory.
   Arena(Context& context, std::size_t nbytes, bool is_pinned);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
@@ -34,7 +34,7 @@ class Arena {
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, nbytes_}; }
   [[nodiscard]] std::size_t size() const noexcept { return nbytes_; }
   [[nodiscard]] Kind kind() const noexcept { return kind_; }
-  [[nodiscard]] const Driver* driver() const noexcept {
+  [[nodiscard]] const CudaDriver* driver() const noexcept {
     return context_ == nullptr ? nullptr : &context_->driver();
   }
   /// Frees the memory, which may happen while a graph is captured. False when the driver could not
@@ -63,7 +63,7 @@ class Arena {
 
 /// Pinned memory of `nbytes`, from what is kept if possible. None is added beyond `most_nbytes` for
 /// the whole process (the load's own LoadConfig::staging_nbytes: to ask for the process's settings
-/// takes a lock, which a fork meanwhile would copy): then an arena of no size. Entered.
+/// takes a lock, which a fork meanwhile would copy): then an arena of no size. ScopedContext.
 [[nodiscard]] Arena take_arena(Context& context, std::size_t nbytes, std::size_t most_nbytes);
 /// Keeps it for the next load; frees it when it is pageable.
 void give_arena(Arena arena) noexcept;

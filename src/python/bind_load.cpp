@@ -12,6 +12,7 @@
 #include "load_tensors.hpp"
 #include "open_file.hpp"
 #include "prefetch.hpp"
+#include "safetensors/detail/cuda_driver.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -314,7 +315,8 @@ void register_load(py::module_& module) {
       "the driver fails to unpin stays allocated. May be called while a CUDA graph is being\n"
       "captured.");
   define(
-      module, "_use_cuda_driver", [](const std::string& path) { use_cuda_driver(path.c_str()); },
+      module, "_use_cuda_driver",
+      [](const std::string& path) { safetensors::detail::use_cuda_driver(path.c_str()); },
       py::arg("path"));
   define(module, "_has_cuda_driver", [] { return safetensors::Device::has_cuda(); });
 }

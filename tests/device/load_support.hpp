@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "device/cuda_driver.hpp"
 #include "fake_support.hpp"
+#include "safetensors/detail/cuda_driver.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/slice.hpp"
 #include "support.hpp"
@@ -37,7 +37,7 @@ using safetensors::LoadTensor;
 /// A device of the fake driver, which the library takes for the machine's from the first call on.
 inline Device fake_device(int index = 0) {
   static const bool is_used = [] {
-    safetensors::device::use_driver(SAFETENSORS_FAKE_CUDA);
+    safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
     return true;
   }();
   (void)is_used;

@@ -35,7 +35,7 @@ constexpr int kLaunchFailed = 719;
 /// A driver that nobody used yet: devices have to be opened, and streams to be made.
 Device fresh_device(int index = 0) {
   (void)fake_device(index);
-  safetensors::device::use_driver(SAFETENSORS_FAKE_CUDA);
+  safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
   return Device::cuda(index);
 }
 

@@ -73,16 +73,16 @@ TEST_CASE("process: a device that there is not") {
 TEST_CASE("process: no driver, and one that lacks something") {
   const FakeDriver driver(fake::kEager);
   (void)fake_device();
-  safetensors::device::use_driver("/absent/libcuda.so.1");
+  safetensors::detail::use_cuda_driver("/absent/libcuda.so.1");
   CHECK_FALSE(Device::has_cuda());
   const auto error = error_of([] { (void)Device::cuda(0); });
   CHECK(error.code() == ErrorCode::kDevice);
   CHECK(std::string(error.what()).find("/absent/libcuda.so.1") != std::string::npos);
-  safetensors::device::use_driver("libc.so.6");
+  safetensors::detail::use_cuda_driver("libc.so.6");
   CHECK_FALSE(Device::has_cuda());
   CHECK(std::string(error_of([] { (void)Device::cuda(0); }).what()).find("cuInit") !=
         std::string::npos);
-  safetensors::device::use_driver(SAFETENSORS_FAKE_CUDA);
+  safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
   CHECK(Device::has_cuda());
 }
 
@@ -94,10 +94,10 @@ TEST_CASE("process: facts of a device") {
   CHECK_FALSE(fake_device().is_host());
   CHECK_FALSE(fake_device().is_integrated());
   fakecuda_attribute(18, 1);
-  safetensors::device::use_driver(SAFETENSORS_FAKE_CUDA);
+  safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
   CHECK(fake_device().is_integrated());
   fakecuda_clear();
-  safetensors::device::use_driver(SAFETENSORS_FAKE_CUDA);
+  safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
   CHECK_FALSE(fake_device().is_integrated());
 }
 
