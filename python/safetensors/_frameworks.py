@@ -5,7 +5,7 @@ from typing import Any, Callable, NoReturn, Optional
 
 import numpy as np
 
-from ._core import SafetensorError, TensorSpec
+from ._core import SafetensorError, TensorSpec, _dtypes
 
 _Convert = Callable[[np.ndarray, str], Any]
 
@@ -38,7 +38,7 @@ def is_from_ml_dtypes(array: np.ndarray) -> bool:
 def code_of(array: np.ndarray) -> str:
     """What files call the array's type."""
     name = array.dtype.name
-    if name == "float4_e2m1fn":
+    if name == _dtypes()["F4"]["ml_dtypes"]:
         return "F4"
     return TensorSpec(dtype=name, shape=(), data_ptr=0, data_len=0).dtype
 

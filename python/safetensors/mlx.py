@@ -14,10 +14,9 @@ from ._typing import Buffer, Path, Progress
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
-# What carries the bits of types that NumPy lacks. MLX lacks those of 8 bits, and its own reader
-# takes them for uint8.
+# NumPy types that carry the bits of types that NumPy lacks. MLX has no 8-bit floats; its own reader
+# returns these two as uint8.
 _CARRIERS = {"BF16": np.uint16, "F8_E4M3": np.uint8, "F8_E8M0": np.uint8}
-_NOT_IN_MLX = ("F8_E5M2", "F8_E5M2FNUZ", "F8_E4M3FNUZ", "F4", "F6_E2M3", "F6_E3M2")
 
 
 def save(tensors: Dict[str, mx.array], metadata: Optional[Dict[str, str]] = None) -> bytes:
@@ -74,8 +73,7 @@ def load(data: Buffer) -> Dict[str, mx.array]:
     result = {}
     for name, entry in deserialize(data):
         code = entry["dtype"]
-        if code in _NOT_IN_MLX:
-            refuse(code, "MLX")
+        _check(code)
         carrier = _CARRIERS.get(code) or numpy._getdtype(code)
         array = np.frombuffer(entry["data"], dtype=carrier).reshape(entry["shape"])
         result[name] = _from_file(array, code)
@@ -93,6 +91,12 @@ def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, mx.array]:
         return f.get_tensors()
 
 
+def _check(code: str) -> None:
+    """Raises for a type of files that MLX does not have."""
+    if code not in _CARRIERS and code not in numpy._TYPES:
+        refuse(code, "MLX")
+
+
 def _np2mx(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, mx.array]:
     return {name: _from_numpy(array) for name, array in numpy_dict.items()}
 
@@ -103,19 +107,22 @@ def _mx2np(mx_dict: Dict[str, mx.array]) -> Dict[str, np.ndarray]:
 
 def _from_numpy(array: np.ndarray) -> mx.array:
     if not is_from_ml_dtypes(array):
-        return _from_file(array, "")
+        return _copy(array)
     code = code_of(array)
     return _from_file(array.view(_CARRIERS.get(code, array.dtype)), code)
 
 
 def _from_file(array: np.ndarray, code: str) -> mx.array:
     """A copy; of a type that MLX or NumPy lacks, the array holds the bits."""
-    if code in _NOT_IN_MLX:
-        refuse(code, "MLX")
+    _check(code)
+    copy = _copy(array)
+    return copy.view(mx.bfloat16) if code == "BF16" else copy
+
+
+def _copy(array: np.ndarray) -> mx.array:
     if not array.flags.c_contiguous:
         array = array.copy()  # MLX takes no negative strides
-    copy = mx.array(array)
-    return copy.view(mx.bfloat16) if code == "BF16" else copy
+    return mx.array(array)
 
 
 def _to_numpy(array: Any) -> np.ndarray:

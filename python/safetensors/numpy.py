@@ -23,32 +23,13 @@ __all__ = [
     "serialize_file",
 ]
 
+_DTYPES = _core._dtypes()
+
 _TYPES: Dict[str, Any] = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "U64": np.uint64,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "I16": np.int16,
-    "U16": np.uint16,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": bool,
-    "C64": np.complex64,
+    code: np.dtype(row["numpy"]).type for code, row in _DTYPES.items() if row["numpy"]
 }
 """From the type names of files to NumPy's own types."""
-
-# Types that ml_dtypes brings to NumPy.
-_ML_TYPES = {
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-}
+_TYPES["BOOL"] = bool  # as in upstream
 
 
 def save(
@@ -123,13 +104,15 @@ def _as_dict(tensor_dict: Any) -> Dict[str, np.ndarray]:
 
 
 def _getdtype(dtype_str: str) -> Any:
-    if dtype_str in _ML_TYPES and dtype_str not in _TYPES:
+    row = _DTYPES.get(dtype_str)
+    # F4 takes half a byte in a file and a whole byte in ml_dtypes.
+    if row and row["ml_dtypes"] and dtype_str not in ("F4", *_TYPES):
         try:
             import ml_dtypes
         except ImportError:
             pass
         else:
-            return np.dtype(getattr(ml_dtypes, _ML_TYPES[dtype_str]))
+            return np.dtype(getattr(ml_dtypes, row["ml_dtypes"]))
     return _TYPES[dtype_str]
 
 
@@ -160,7 +143,7 @@ def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
     if isinstance(array, np.generic):
         array = np.asarray(array)
     little_endian = _is_little_endian(array)
-    if array.dtype.name == "float4_e2m1fn":
+    if array.dtype.name == _DTYPES["F4"]["ml_dtypes"]:
         return _packed_f4(np.asarray(array)), "F4", array.shape
     # Raises the usual error for a type that files do not have.
     code = TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
@@ -184,13 +167,15 @@ def _flatten(
     """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
     specs = {}
     for name, original in tensor_dict.items():
-        array, _, shape = _prepare(original)
+        array, code, shape = _prepare(original)
         keep_alive_buffer.append(array)
-        word = original.dtype.name
-        if word == "float4_e2m1fn":
-            word, shape = "float4_e2m1fn_x2", (*shape[:-1], shape[-1] // 2)
+        if code == "F4":  # TensorSpec takes the shape of pairs
+            shape = (*shape[:-1], shape[-1] // 2)
         specs[name] = TensorSpec(
-            dtype=word, shape=shape, data_ptr=array.ctypes.data, data_len=array.nbytes
+            dtype=_DTYPES[code]["torch"],
+            shape=shape,
+            data_ptr=array.ctypes.data,
+            data_len=array.nbytes,
         )
     return specs
 

@@ -11,6 +11,7 @@ from paddle.utils.dlpack import from_dlpack
 
 from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, serialize_file
 
+from ._core import _dtypes
 from ._frameworks import code_of, refuse
 from ._typing import Buffer, Path, Progress
 
@@ -27,38 +28,29 @@ __all__ = [
     "serialize_file",
 ]
 
-# In files, in Paddle, bytes an element, and NumPy's type where Paddle's `numpy` gives the values.
-_TABLE = [
-    ("F64", "float64", 8, np.float64),
-    ("F32", "float32", 4, np.float32),
-    ("F16", "float16", 2, np.float16),
-    ("BF16", "bfloat16", 2, np.float16),
-    ("I64", "int64", 8, np.int64),
-    ("U64", "uint64", 8, np.uint64),
-    ("I32", "int32", 4, np.int32),
-    ("U32", "uint32", 4, np.uint32),
-    ("I16", "int16", 2, np.int16),
-    ("I8", "int8", 1, np.int8),
-    ("U8", "uint8", 1, np.uint8),
-    ("BOOL", "bool", 1, bool),
-    ("F8_E4M3", "float8_e4m3fn", 1, np.uint8),
-    ("F8_E5M2", "float8_e5m2", 1, np.uint8),
-    ("C64", "complex64", 8, np.complex64),
-]
-# Older versions of Paddle lack some.
-_KNOWN = [(getattr(paddle, row[1]), *row) for row in _TABLE if hasattr(paddle, row[1])]
+# NumPy types that carry the bits of types that NumPy lacks.
+_CARRIERS = {"BF16": np.int16, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
 
-_SIZE: Dict[paddle.dtype, int] = {dtype: size for dtype, _, _, size, _ in _KNOWN}
+# Paddle uses torch's names. Older versions of Paddle lack some of these types, and where Paddle says
+# uint16 it means bfloat16.
+_KNOWN = [
+    (code, getattr(paddle, row["torch"]), row)
+    for code, row in _dtypes().items()
+    if (row["numpy"] or code in _CARRIERS) and code != "U16" and hasattr(paddle, row["torch"])
+]
+
+_SIZE: Dict[paddle.dtype, int] = {dtype: row["bits"] // 8 for _, dtype, row in _KNOWN}
 """Bytes an element of each type takes in memory."""
 
-_TYPES: Dict[str, paddle.dtype] = {code: dtype for dtype, code, _, _, _ in _KNOWN}
+_TYPES: Dict[str, paddle.dtype] = {code: dtype for code, dtype, _ in _KNOWN}
 """From the type names of files to Paddle's types."""
 
-NPDTYPES: Dict[paddle.dtype, Any] = {dtype: like for dtype, _, _, _, like in _KNOWN}
+NPDTYPES: Dict[paddle.dtype, Any] = {
+    # NumPy has no bfloat16; upstream's table gives float16 for it.
+    dtype: np.float16 if code == "BF16" else numpy._TYPES.get(code, np.uint8)
+    for code, dtype, _ in _KNOWN
+}
 """NumPy's types of the same size; of the same values where NumPy has one."""
-
-# NumPy's types that carry the bits of those it does not have.
-_CARRIERS = {"BF16": np.int16, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
 
 
 def save(tensors: Dict[str, paddle.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:

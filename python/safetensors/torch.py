@@ -47,13 +47,13 @@ __all__ = [
 
 Device = AnyDevice
 
-# None where this torch has no such type.
-_float8_e4m3fn = getattr(torch, "float8_e4m3fn", None)
-_float8_e4m3fnuz = getattr(torch, "float8_e4m3fnuz", None)
-_float8_e5m2 = getattr(torch, "float8_e5m2", None)
-_float8_e5m2fnuz = getattr(torch, "float8_e5m2fnuz", None)
-_float8_e8m0 = getattr(torch, "float8_e8m0fnu", None)
-_float4_e2m1_x2 = getattr(torch, "float4_e2m1fn_x2", None)
+# Names that programs import from upstream's module; None if this torch has no such type.
+_float8_e4m3fn = _TYPES.get("F8_E4M3")
+_float8_e4m3fnuz = _TYPES.get("F8_E4M3FNUZ")
+_float8_e5m2 = _TYPES.get("F8_E5M2")
+_float8_e5m2fnuz = _TYPES.get("F8_E5M2FNUZ")
+_float8_e8m0 = _TYPES.get("F8_E8M0")
+_float4_e2m1_x2 = _TYPES.get("F4")
 
 # Functions and their modules, which are imported on first access: together they take as long to
 # import as the rest of this module.

@@ -197,22 +197,7 @@ PyTypeObject* slice_type() {
   return reinterpret_cast<PyTypeObject*>(type.ptr());
 }
 
-py::tuple make_dtype_names() {
-  py::tuple names(kDtypeCount);
-  for (const Dtype dtype : all_dtypes()) {
-    names[static_cast<std::size_t>(dtype)] = py::str(std::string(name(dtype)));
-  }
-  return names;
-}
-
 }  // namespace
-
-py::object to_str(Dtype dtype) {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::tuple> storage;
-  const py::tuple& names = storage.call_once_and_store_result(&make_dtype_names).get_stored();
-  return py::reinterpret_borrow<py::object>(
-      PyTuple_GET_ITEM(names.ptr(), static_cast<Py_ssize_t>(dtype)));
-}
 
 py::object new_slice(std::shared_ptr<const OpenFile> file, std::string_view name) {
   SliceHandle slice(std::move(file), name);

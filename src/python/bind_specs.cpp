@@ -1,48 +1,11 @@
 // TensorSpec.
 #include "define.hpp"
+#include "dtypes.hpp"
 #include "errors.hpp"
 #include "tensor_spec.hpp"
 
 namespace safetensors::python {
 namespace {
-
-struct Word {
-  const char* word;
-  Dtype dtype;
-};
-
-// Upstream's words, in the order in which its error text lists them.
-constexpr Word kWords[] = {
-    {"bool", Dtype::kBool},
-    {"int8", Dtype::kI8},
-    {"uint8", Dtype::kU8},
-    {"int16", Dtype::kI16},
-    {"uint16", Dtype::kU16},
-    {"int32", Dtype::kI32},
-    {"uint32", Dtype::kU32},
-    {"int64", Dtype::kI64},
-    {"uint64", Dtype::kU64},
-    {"float16", Dtype::kF16},
-    {"float32", Dtype::kF32},
-    {"float64", Dtype::kF64},
-    {"bfloat16", Dtype::kBF16},
-    {"float8_e4m3fn", Dtype::kF8E4M3},
-    {"float8_e4m3fnuz", Dtype::kF8E4M3FNUZ},
-    {"float8_e5m2", Dtype::kF8E5M2},
-    {"float8_e5m2fnuz", Dtype::kF8E5M2FNUZ},
-    {"float8_e8m0fnu", Dtype::kF8E8M0},
-    {"float4_e2m1fn_x2", Dtype::kF4},
-    {"complex64", Dtype::kC64},
-};
-
-Dtype dtype_of_word(std::string_view word) {
-  std::string known;
-  for (const Word& row : kWords) {
-    if (word == row.word) return row.dtype;
-    known += (known.empty() ? "" : ", ") + std::string(row.word);
-  }
-  raise_safetensor_error("Unknown dtype \"" + std::string(word) + "\". Supported dtypes: " + known);
-}
 
 std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
   if (PyUnicode_Check(object.ptr())) {
@@ -66,7 +29,7 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
 }  // namespace
 
 TensorSpec::TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len)
-    : dtype_(dtype_of_word(text_of(dtype, "dtype"))),
+    : dtype_(dtype_of_torch_name(text_of(dtype, "dtype"))),
       shape_(shape_of(shape, dtype_ == Dtype::kF4)),
       data_ptr_(size_of(data_ptr, "data_ptr")),
       data_len_(size_of(data_len, "data_len")) {}

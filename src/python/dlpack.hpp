@@ -36,6 +36,7 @@ struct DataType {
   std::uint8_t code;
   std::uint8_t bits;
   std::uint16_t lanes;
+  friend constexpr bool operator==(const DataType&, const DataType&) = default;
 };
 
 struct Tensor {

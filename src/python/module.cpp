@@ -1,4 +1,5 @@
 // The extension module safetensors._core.
+#include "dtypes.hpp"
 #include "python.hpp"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
@@ -10,6 +11,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   // pybind11 asks the module for this at every definition, and to be refused takes long.
   m.attr("__module__") = m.attr("__name__");
   register_errors(m);
+  register_dtypes(m);
   register_open(m);
   register_bytes(m);
   register_save(m);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include "dtypes.hpp"
 #include "open_file.hpp"
 #include "python.hpp"
 
@@ -30,9 +31,6 @@ class SliceHandle {
 
 /// A PySafeSlice. Raises SafetensorError when the file has no such tensor.
 [[nodiscard]] py::object new_slice(std::shared_ptr<const OpenFile> file, std::string_view name);
-
-/// The name of a type, as "F32": a str that all share.
-[[nodiscard]] py::object to_str(Dtype dtype);
 
 /// TensorMeta: a copy of what the header says of one tensor.
 class TensorMeta {

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 
+#include "dtypes.hpp"
 #include "errors.hpp"
 
 namespace safetensors::python {
@@ -23,65 +24,10 @@ class Memory {
   std::span<std::byte> bytes_;
 };
 
-// As files store them: little-endian on every machine.
-constexpr const char* numpy_code(Dtype dtype) noexcept {
-  switch (dtype) {
-    case Dtype::kU64:
-      return "<u8";
-    case Dtype::kI64:
-      return "<i8";
-    case Dtype::kF64:
-      return "<f8";
-    case Dtype::kC64:
-      return "<c8";
-    case Dtype::kF32:
-      return "<f4";
-    case Dtype::kU32:
-      return "<u4";
-    case Dtype::kI32:
-      return "<i4";
-    case Dtype::kF16:
-      return "<f2";
-    case Dtype::kU16:
-      return "<u2";
-    case Dtype::kI16:
-      return "<i2";
-    case Dtype::kI8:
-      return "|i1";
-    case Dtype::kU8:
-      return "|u1";
-    case Dtype::kBool:
-      return "|b1";
-    default:
-      return nullptr;
-  }
-}
-
-constexpr const char* ml_dtypes_name(Dtype dtype) noexcept {
-  switch (dtype) {
-    case Dtype::kBF16:
-      return "bfloat16";
-    case Dtype::kF8E5M2FNUZ:
-      return "float8_e5m2fnuz";
-    case Dtype::kF8E4M3FNUZ:
-      return "float8_e4m3fnuz";
-    case Dtype::kF8E8M0:
-      return "float8_e8m0fnu";
-    case Dtype::kF8E4M3:
-      return "float8_e4m3fn";
-    case Dtype::kF8E5M2:
-      return "float8_e5m2";
-    case Dtype::kF4:
-      return "float4_e2m1fn";
-    default:
-      return nullptr;
-  }
-}
-
-/// The unsigned integer of the same size for a type that is ml_dtypes' own; else the type itself.
-constexpr Dtype bits_of(Dtype dtype) noexcept {
-  if (ml_dtypes_name(dtype) == nullptr) return dtype;
-  return dtype == Dtype::kBF16 ? Dtype::kU16 : Dtype::kU8;
+/// The unsigned integer of the same size for a type that NumPy lacks; else the type itself.
+Dtype bits_of(Dtype dtype) noexcept {
+  if (names_of(dtype).numpy != nullptr) return dtype;
+  return bit_size(dtype) == 16 ? Dtype::kU16 : Dtype::kU8;
 }
 
 /// NumPy's type objects. Those of ml_dtypes are made when first needed: until then it is not
@@ -90,7 +36,7 @@ class DtypeTable {
  public:
   DtypeTable() {
     for (const Dtype dtype : all_dtypes()) {
-      if (numpy_code(dtype) != nullptr) by_object_[get(dtype)] = static_cast<int>(dtype);
+      if (names_of(dtype).numpy != nullptr) by_object_[get(dtype)] = static_cast<int>(dtype);
     }
   }
 
@@ -114,8 +60,8 @@ class DtypeTable {
 
  private:
   static py::object make(Dtype dtype) {
-    if (const char* const code = numpy_code(dtype)) return py::dtype(std::string(code));
-    const char* const name_there = ml_dtypes_name(dtype);
+    if (const char* const code = names_of(dtype).numpy) return py::dtype(std::string(code));
+    const char* const name_there = names_of(dtype).ml_dtypes;
     if (name_there == nullptr) {
       raise_safetensor_error("Dtype not understood: " + std::string(name(dtype)) +
                              ": NumPy has no such type");
@@ -135,8 +81,8 @@ class DtypeTable {
     const std::string name_there = py::cast<std::string>(numpy_dtype.attr("name"));
     for (const Dtype dtype : all_dtypes()) {
       // F4 takes a byte an element in NumPy: not as files store it.
-      if (dtype == Dtype::kF4 || ml_dtypes_name(dtype) == nullptr) continue;
-      if (name_there != ml_dtypes_name(dtype)) continue;
+      if (dtype == Dtype::kF4 || names_of(dtype).ml_dtypes == nullptr) continue;
+      if (name_there != names_of(dtype).ml_dtypes) continue;
       if (!get(dtype).equal(numpy_dtype)) return std::nullopt;  // byte-swapped
       by_object_[numpy_dtype] = static_cast<int>(dtype);
       return dtype;
@@ -173,7 +119,7 @@ py::object make_memory(std::shared_ptr<const void> owner, std::span<std::byte> b
 
 bool has_array_type(Dtype dtype, Exotic exotic) noexcept {
   if (dtype == Dtype::kF4 && exotic == Exotic::kBits) return false;
-  return numpy_code(dtype) != nullptr || ml_dtypes_name(dtype) != nullptr;
+  return names_of(dtype).numpy != nullptr || names_of(dtype).ml_dtypes != nullptr;
 }
 
 py::object to_numpy(const TensorView& view, py::object memory, Exotic exotic) {

@@ -9,9 +9,9 @@
 #include <new>
 
 #include "dlpack.hpp"
+#include "dtypes.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
-#include "torch_types.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -51,9 +51,9 @@ Torch load_torch() {
   torch.exchange_capsule = py::getattr(torch.tensor_type, "__dlpack_c_exchange_api__", py::none());
   torch.exchange = exchange_api(torch.exchange_capsule);
   for (const Dtype dtype : all_dtypes()) {
-    const TorchType type = torch_type(dtype);
-    if (type.name != nullptr && py::hasattr(torch.module, type.name)) {
-      torch.dtypes[static_cast<std::size_t>(dtype)] = torch.module.attr(type.name);
+    const char* const name = names_of(dtype).torch;
+    if (name != nullptr && py::hasattr(torch.module, name)) {
+      torch.dtypes[static_cast<std::size_t>(dtype)] = torch.module.attr(name);
     }
   }
   return torch;
@@ -234,7 +234,7 @@ std::vector<std::int64_t> torch_shape(Dtype dtype, std::span<const std::uint64_t
 py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape, std::span<std::byte> bytes,
                     std::shared_ptr<const void> owner) {
   const Torch& torch_state = torch();
-  const dlpack::DataType type = torch_type(dtype).dlpack;
+  const dlpack::DataType type = names_of(dtype).dlpack;
   if (!torch_state.dtypes[static_cast<std::size_t>(dtype)]) (void)torch_dtype(dtype);
   if (torch_state.exchange != nullptr && may_use_exchange.load(std::memory_order_relaxed)) {
     return import_by_exchange(*torch_state.exchange, bytes, shape, type, std::move(owner));

@@ -6,33 +6,12 @@ from typing import Any, Dict, Tuple
 
 import torch
 
-from .._core import SafetensorError
-
-_NAMES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F4": "float4_e2m1fn_x2",
-    "C64": "complex64",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-}
+from .._core import SafetensorError, _dtypes
 
 _TYPES: Dict[str, torch.dtype] = {
-    code: vars(torch)[name] for code, name in _NAMES.items() if name in vars(torch)
+    code: vars(torch)[row["torch"]]
+    for code, row in _dtypes().items()
+    if row["torch"] in vars(torch)
 }
 """From the type names of files to torch's types. `load` looks types up here, so that programs may
 add to it."""

@@ -1,0 +1,41 @@
+// What torch, NumPy and ml_dtypes call the types of the format: one table for all bindings.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "dlpack.hpp"
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// The names of one type outside this library. A name is nullptr where that library lacks the type.
+struct DtypeNames {
+  Dtype dtype;
+  /// Attribute of the module `torch`. TensorSpec takes types by this name, whatever the framework.
+  const char* torch;
+  /// Position of `torch` in the list of upstream's error text, which has an order of its own.
+  /// From 1.
+  unsigned position;
+  dlpack::DataType dlpack;  ///< of a torch tensor
+  /// Type string of NumPy's array interface. Little-endian, as files are, on every machine.
+  const char* numpy;
+  const char* ml_dtypes;  ///< attribute of the module `ml_dtypes`, for types that NumPy lacks
+};
+
+/// Returns the row of a type.
+[[nodiscard]] const DtypeNames& names_of(Dtype dtype) noexcept;
+
+/// Returns the type that torch exchanges under this DLPack type; nothing if the format lacks it.
+[[nodiscard]] std::optional<Dtype> dtype_of_dlpack(dlpack::DataType type) noexcept;
+
+/// Returns the type that torch has under this name. Raises SafetensorError for an unknown name.
+[[nodiscard]] Dtype dtype_of_torch_name(std::string_view name);
+
+/// Returns the name that files use, such as "F32", as a str that all callers share.
+[[nodiscard]] py::object to_str(Dtype dtype);
+
+/// Adds `_dtypes`, by which the Python modules read the table.
+void register_dtypes(py::module_& module);
+
+}  // namespace safetensors::python
