@@ -31,7 +31,7 @@ __all__ = [
 # NumPy types that carry the bits of types that NumPy lacks.
 _CARRIERS = {"BF16": np.int16, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
 
-# Paddle uses torch's names. Older versions of Paddle lack some of these types, and where Paddle says
+# Paddle uses the names of torch. Older versions lack some of these types, and where Paddle says
 # uint16 it means bfloat16.
 _KNOWN = [
     (code, getattr(paddle, row["torch"]), row)

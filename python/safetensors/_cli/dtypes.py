@@ -1,11 +1,11 @@
 """The types of the format; docs/format.md has the table."""
 
-from typing import Sequence
+from typing import Dict, Sequence
 
 from .._core import _dtypes
 
 DTYPES = _dtypes()
-BITS = {code: row["bits"] for code, row in DTYPES.items()}
+BITS: Dict[str, int] = {code: row["bits"] for code, row in DTYPES.items()}
 """Bits of an element, in the order in which writers lay the types out."""
 
 ORDER = {dtype: place for place, dtype in enumerate(BITS)}
