@@ -59,7 +59,7 @@ TESTS = {
         "call_errors",
         "torch_modes",
     ],
-    "weights.py": ["weights_*"],
+    "weights/": ["weights_*"],
     "_cli/": ["cli_*"],
 }
 
@@ -162,9 +162,10 @@ def python_mutants(path: pathlib.Path) -> Iterator[Mutant]:
 
 def tests_of(path: pathlib.Path) -> list[str]:
     name = path.relative_to(PACKAGE).as_posix()
-    key = "_cli/" if name.startswith("_cli/") else name
-    folder = ROOT / "tests" / "python"
-    found = [sorted(folder.glob(f"test_{pattern}.py")) for pattern in TESTS.get(key, [])]
+    folder = name.partition("/")[0] + "/"
+    key = folder if folder in TESTS else name
+    suite = ROOT / "tests" / "python"
+    found = [sorted(suite.glob(f"test_{pattern}.py")) for pattern in TESTS.get(key, [])]
     return [str(test.relative_to(ROOT)) for tests in found for test in tests]
 
 

@@ -1,0 +1,247 @@
+"""One tensor of a model: packed bytes, and decoded values."""
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any, Optional, SupportsIndex, Tuple, Union
+
+from safetensors import _weights
+
+from ._config import QuantParams
+
+if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+    import torch
+
+Rows = Optional[Union[slice, SupportsIndex]]
+
+
+class WeightTensor:
+    """One tensor of a model. Nothing is read before values or bytes are asked for.
+
+    Two are equal when they are the same tensor of the same open model.
+    """
+
+    __slots__ = (
+        "_model",
+        "_scales_code",
+        "code",
+        "is_decoded",
+        "name",
+        "nbytes",
+        "quant",
+        "shape",
+        "source",
+        "storage",
+        "type_name",
+    )
+
+    def __init__(self, model: _weights.Model, name: str) -> None:
+        described = model.describe(name)
+        self._model = model
+        self.name: str = described[0]  #: canonical, or the source's when no rule maps it
+        self.source: str = described[1]  #: in the file
+        self.shape: Tuple[int, ...] = described[2]  #: of the values, slowest axis first
+        self.storage: str = described[3]  #: "raw", "mlx_pack" or "ggml_block"
+        self.code: int = described[4]  #: effective type, see docs/weights.md
+        self.type_name: str = described[5]  #: as "mlx_q4", "Q4_K", "F16"
+        self.quant: Optional[QuantParams] = (
+            None if described[6] is None else QuantParams(*described[6])
+        )
+        self.nbytes: int = described[7]  #: in the file, with scales and biases
+        self._scales_code: int = described[8]
+        #: False: codes of a quantisation scheme that is not decoded
+        self.is_decoded: bool = described[9]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WeightTensor):
+            return NotImplemented
+        return self._model is other._model and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((id(self._model), self.name))
+
+    def __repr__(self) -> str:
+        return f"<WeightTensor {self.name} {self.type_name} {list(self.shape)}>"
+
+    def packed(self, *, aligned: bool = False) -> "numpy.typing.NDArray[numpy.uint8]":
+        """The bytes for a kernel, read-only. See `Weights.get_tensor`."""
+        return as_aligned(array_of(self._model.get_tensor(self.name)), aligned)
+
+    def sections(self, *, aligned: bool = False) -> Tuple["numpy.typing.NDArray[Any]", ...]:
+        """The parts of a pack, read-only views: words (uint32), scales, and biases or global scale.
+
+        Scales and biases are float16; with `scales="keep"` they are of the stored type, BF16 as its
+        bits in uint16. Scales of the fp modes are uint8, a global scale is float32. The third part
+        has no elements where a pack has none. Of a tensor that is no pack: its bytes alone.
+        `aligned` copies each part that does not start at a multiple of 64 bytes.
+        """
+        import numpy
+
+        if self.quant is None:
+            return (self.packed(aligned=aligned),)
+        buffer = self._model.get_tensor(self.name)
+        whole = array_of(buffer)
+        words, scales, _ = buffer.sections
+        leading, inner = self.shape[:-1], self.shape[-1]
+        groups = (*leading, inner // self.quant.group_size)
+        kind = numpy.dtype(_SCALE_TYPES[self._scales_code])
+        third = whole[words + scales :]
+        parts = (
+            whole[:words].view(numpy.uint32).reshape(*leading, inner * self.quant.bits // 32),
+            whole[words : words + scales].view(kind).reshape(groups),
+            third.view(kind).reshape(groups)
+            if self.quant.mode == "affine"
+            else third.view(numpy.float32),
+        )
+        return tuple(as_aligned(part, aligned) for part in parts)
+
+    def _rows(self, rows: Rows) -> Tuple[int, int, Tuple[int, ...]]:
+        """First row, how many, and the shape of the result."""
+        if rows is None:
+            return 0, -1, self.shape
+        count = math.prod(self.shape[:-1])
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(count)
+            if step != 1:
+                raise ValueError(f"rows of {self.name}: a step of {step} is not supported")
+            stop = max(start, stop)
+            return start, stop - start, (stop - start, *(self.shape[-1:] or (1,)))
+        if isinstance(rows, bool) or not hasattr(rows, "__index__"):
+            raise TypeError(f"rows must be an integer or a slice, not {type(rows).__name__}")
+        index = operator.index(rows)
+        first = index + count if index < 0 else index
+        if not 0 <= first < count:
+            raise IndexError(f"row {index} of {self.name}, which has {count}")
+        return first, 1, self.shape[-1:]
+
+    def _codes(self, stored: str) -> "numpy.typing.NDArray[Any]":
+        """What the file holds, a view of rows."""
+        import numpy
+
+        kind = numpy.dtype(stored).newbyteorder("<")
+        flat = numpy.frombuffer(memoryview(self._model.get_stored(self.name)), kind)
+        count = math.prod(self.shape[:-1])
+        return flat.reshape(count, flat.size // max(count, 1))
+
+    def numpy(
+        self,
+        dtype: Any = None,
+        rows: Rows = None,
+        out: Optional["numpy.typing.NDArray[Any]"] = None,
+    ) -> "numpy.typing.NDArray[Any]":
+        """The values, decoded, as float32 (default), float16 or bfloat16 (needs `ml_dtypes`).
+
+        Integers come as they are when `dtype` is the type that the file stores, and so do the words
+        of a pack ("uint32"). That is the default for integers of a quantisation scheme that is not
+        decoded (`is_decoded` is False): they are never taken for values.
+
+        `rows` is a slice without a step, or an index, of the leading axes taken together, so that
+        one expert or a part of a vocabulary can be had alone. `out` is an array to write to, in C
+        order, of the result's type and size; a warm one saves the time that new memory takes.
+        """
+        import numpy
+
+        stored = "uint32" if self.storage == "mlx_pack" else _INTEGERS.get(self.type_name)
+        if dtype is None:
+            dtype = "float32" if self.is_decoded or stored is None else stored
+        row0, count, shape = self._rows(rows)
+        codes = None
+        if stored is not None and str(dtype) != "bfloat16" and numpy.dtype(dtype) == stored:
+            codes = self._codes(stored)[row0 : None if count < 0 else row0 + count]
+            shape = (*shape[:-1], codes.shape[-1]) if shape else ()
+        kind = _numpy_dtype(dtype) if codes is None else numpy.dtype(stored)
+        if out is None:
+            out = numpy.empty(shape, dtype=kind)
+        elif out.dtype != kind or out.shape != shape or not out.flags.c_contiguous:
+            raise ValueError(
+                f"out is {out.dtype} {list(out.shape)}, but {self.name} needs {kind} {list(shape)}"
+                " in C order"
+            )
+        if codes is None:
+            self._model.dequantize(self.name, _room(out), kind.name, row0, count)
+        else:
+            out[...] = codes.reshape(shape)
+        return out
+
+    def torch(
+        self,
+        dtype: Optional["torch.dtype"] = None,
+        rows: Rows = None,
+        device: Any = None,
+    ) -> "torch.Tensor":
+        """The values as a torch tensor of its own memory: float32 (default), float16, bfloat16."""
+        import torch
+
+        kind = torch.float32 if dtype is None else dtype
+        name = _TORCH_NAMES.get(str(kind))
+        if name is None:
+            raise ValueError(f"{kind} is none of float32, float16, bfloat16")
+        row0, count, shape = self._rows(rows)
+        tensor = torch.empty(shape, dtype=kind)
+        bits = torch.int32 if name == "float32" else torch.int16
+        self._model.dequantize(self.name, _room(tensor.view(bits).numpy()), name, row0, count)
+        return tensor if device is None else tensor.to(device)
+
+
+def array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
+    """The bytes, read-only. The array keeps the buffer alive."""
+    import numpy
+
+    return numpy.frombuffer(memoryview(buffer), dtype=numpy.uint8)
+
+
+def as_aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typing.NDArray[Any]":
+    """The array, or if that is wanted and it is not 64-byte aligned, a copy that is."""
+    import numpy
+
+    if not wanted or array.ctypes.data % 64 == 0:
+        return array
+    room = numpy.empty(array.nbytes + 63, numpy.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    copy.flags.writeable = False
+    return copy
+
+
+# By the effective type's code: F32, F16, the bits of BF16, U8.
+_SCALE_TYPES = {0: "float32", 1: "float16", 30: "uint16", 201: "uint8"}
+# Stored integers, by the effective type's name.
+_INTEGERS = {
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+}
+_TORCH_NAMES = {
+    "torch.float32": "float32",
+    "torch.float16": "float16",
+    "torch.bfloat16": "bfloat16",
+}
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    import numpy
+
+    if str(dtype) == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ImportError("NumPy arrays of bfloat16 need the package ml_dtypes") from error
+        return numpy.dtype(ml_dtypes.bfloat16)
+    kind = numpy.dtype(dtype)
+    if kind.name not in ("float32", "float16", "bfloat16"):
+        raise ValueError(f"{kind} is none of float32, float16, bfloat16")
+    return kind
+
+
+def _room(array: "numpy.typing.NDArray[Any]") -> Any:
+    """The bytes of an array in C order: not every type of NumPy's has a buffer of its own."""
+    import numpy
+
+    return array.reshape(-1).view(numpy.uint8)
