@@ -22,7 +22,31 @@ settings.load_profile("safetensors")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A test module that imports one of these at its top is skipped where it is not installed. So test
+# files import what they need as any program does, and none says how to skip.
+OPTIONAL = {"numpy", "ml_dtypes", "torch", "tensorflow", "jax", "flax", "mlx", "paddle", "gguf"}
+
 CRASHES = pytest.StashKey[list]()
+
+
+class Module(pytest.Module):
+    """A test module that is skipped if it needs an optional package that is not installed."""
+
+    def collect(self):
+        """Imports the module and yields its tests."""
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            missing = getattr(error.__cause__, "name", None) or ""
+            if missing.partition(".")[0] not in OPTIONAL:
+                raise
+            reason = f"{self.path.name} needs {missing}, which is not installed"
+            pytest.skip(reason, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    """Collects every test file as a Module of this file."""
+    return Module.from_parent(parent, path=module_path)
 
 
 def version_of(name):

@@ -4,12 +4,11 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import TensorSpec, serialize
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 NAMES = ["first", "second", "third"]
 

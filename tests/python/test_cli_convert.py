@@ -8,6 +8,7 @@ import sys
 import time
 import zipfile
 
+import numpy as np
 import pytest
 
 import safetensors
@@ -17,8 +18,6 @@ from safetensors._cli.text import parse_size
 from support import cli, file_builder
 from support.dtype_table import TABLE
 from support.file_builder import raw
-
-np = pytest.importorskip("numpy")
 
 
 def test_types_and_order_are_the_cores():

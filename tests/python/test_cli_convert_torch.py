@@ -3,12 +3,10 @@
 import os
 
 import pytest
+import torch
 
+from safetensors.torch import load_file, save_file
 from support import cli
-
-torch = pytest.importorskip("torch")
-
-from safetensors.torch import load_file, save_file  # noqa: E402
 
 
 class Harmful:

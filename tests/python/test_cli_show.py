@@ -2,15 +2,13 @@
 
 import re
 
+import numpy as np
 import pytest
 
+from safetensors._cli.decode import can_decode, decoded
 from support import cli, file_builder
 from support.dtype_table import TABLE
 from support.file_builder import Raw, raw
-
-np = pytest.importorskip("numpy")
-
-from safetensors._cli.decode import can_decode, decoded  # noqa: E402
 
 
 def of(array, dtype):

@@ -8,13 +8,11 @@ import threading
 import time
 
 import pytest
+import torch
 
+from safetensors import SafetensorError, _core, safe_open
+from safetensors.torch import load_file, load_files, load_into, save_file
 from support import children
-
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError, _core, safe_open  # noqa: E402
-from safetensors.torch import load_file, load_files, load_into, save_file  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

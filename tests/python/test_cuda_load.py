@@ -8,16 +8,14 @@ import threading
 import time
 
 import pytest
+import torch
 
+from safetensors import SafetensorError, _core, safe_open
+from safetensors._torch import transfer
+from safetensors.torch import load_file, load_files, save_file
 from support import children, fake_cuda
 from support.fake_cuda import ASYNC, EAGER, LAZY
 from support.fake_device import FakeDevice
-
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError, _core, safe_open  # noqa: E402
-from safetensors._torch import transfer  # noqa: E402
-from safetensors.torch import load_file, load_files, save_file  # noqa: E402
 
 MANY = {f"layer.{i}.weight": torch.randn(64 + i, 33) for i in range(60)}
 TENSORS = {

@@ -10,12 +10,13 @@ from support.dtype_table import SAVEABLE
 from support.file_builder import raw
 from support.framework_cases import Cases, Kit, array_of, tensor_of
 
-jax = pytest.importorskip("jax")
-import jax.numpy as jnp  # noqa: E402
-
-import safetensors.flax  # noqa: E402
-import safetensors.numpy  # noqa: E402
-from safetensors import SafetensorError, safe_open  # noqa: E402
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # its own, while it is imported
+    import jax
+    import jax.numpy as jnp
+import safetensors.flax
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
 
 TYPES = {
     "U64": "uint64", "I64": "int64", "F64": "float64", "C64": "complex64", "F32": "float32",

@@ -9,13 +9,13 @@ import warnings
 from collections import Counter
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
 from support.weights_data import DATA
 
-gguf = pytest.importorskip("gguf")
 EXAMPLES = 300
 # Counts and types that headers trip over.
 NUMBERS = [0, 1, 2, 3, 4, 7, 8, 9, 12, 13, 24, 31, 32, 33, 64, 127, 128, 255, 256, 1 << 16, 1 << 31]

@@ -11,13 +11,12 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import safe_open
 from support import handmade
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks the Linux page cache"

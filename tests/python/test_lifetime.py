@@ -11,10 +11,8 @@ import pytest
 
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file as load_numpy
+from safetensors.torch import load_file as load_torch
 from support import children, handmade
-
-torch = pytest.importorskip("torch")
-from safetensors.torch import load_file as load_torch  # noqa: E402
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 every_kind = pytest.mark.parametrize(

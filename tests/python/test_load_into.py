@@ -5,19 +5,18 @@ import threading
 import time
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError, _core  # noqa: E402
-from safetensors._torch import load_into as module  # noqa: E402
-from safetensors.torch import (  # noqa: E402
+from safetensors import SafetensorError, _core
+from safetensors._torch import load_into as module
+from safetensors.torch import (
     load_file,
     load_files,
     load_into,
     save_file,
     save_model,
 )
-from support import fake_cuda, file_builder, sharded  # noqa: E402
+from support import fake_cuda, file_builder, sharded
 
 
 @pytest.fixture(scope="module")

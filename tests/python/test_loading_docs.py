@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from safetensors.torch import save_file  # noqa: E402
-from support import sharded  # noqa: E402
+from safetensors.torch import save_file
+from support import sharded
 
 PAGE = Path(__file__).parents[2] / "docs" / "loading.md"
 

@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-resource = pytest.importorskip("resource")
+from safetensors import SafetensorError
+from safetensors.torch import load_files, save_file, stream_files
+from support import sharded
 
-from safetensors import SafetensorError  # noqa: E402
-from safetensors.torch import load_files, save_file, stream_files  # noqa: E402
-from support import sharded  # noqa: E402
+pytest.importorskip("resource")
 
 SHARDS = 200
 USE = """

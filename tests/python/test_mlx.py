@@ -2,16 +2,15 @@
 
 import json
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
+import safetensors.mlx
+from safetensors import safe_open
 from support import children, file_builder, framework_cases
 from support.file_builder import raw
 from support.framework_cases import Cases, Kit, array_of, tensor_of
-
-mx = pytest.importorskip("mlx.core")
-import safetensors.mlx  # noqa: E402
-from safetensors import safe_open  # noqa: E402
 
 TYPES = {
     "U64": "uint64", "I64": "int64", "C64": "complex64", "F32": "float32", "U32": "uint32",

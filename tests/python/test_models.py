@@ -5,11 +5,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+import torch
 
+import safetensors.torch as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as st  # noqa: E402
 
 nn = torch.nn
 

@@ -7,15 +7,13 @@ import threading
 import time
 
 import pytest
+import torch
 
+from safetensors import PrefetchLoader, SafetensorError, _core, safe_open
+from safetensors._torch import transfer
+from safetensors.torch import save_file
 from support import children, fake_cuda
 from support.fake_cuda import ASYNC, LAZY
-
-torch = pytest.importorskip("torch")
-
-from safetensors import PrefetchLoader, SafetensorError, _core, safe_open  # noqa: E402
-from safetensors._torch import transfer  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
 
 TENSORS = {
     **{f"l{i:02}": torch.randn(100 + i, 50) for i in range(40)},

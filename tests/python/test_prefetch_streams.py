@@ -4,14 +4,12 @@ import ctypes
 import threading
 
 import pytest
+import torch
 
+from safetensors import safe_open
+from safetensors.torch import save_file
 from support import fake_cuda
 from support.fake_cuda import LAZY
-
-torch = pytest.importorskip("torch")
-
-from safetensors import safe_open  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
 
 TENSORS = {f"t{i}": torch.full((1000,), i, dtype=torch.int32) for i in range(4)}
 

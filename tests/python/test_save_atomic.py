@@ -11,14 +11,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import SafetensorError, TensorSpec, serialize_file
 from support import children
 from support.save_failures import refused
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks Linux for its failures"

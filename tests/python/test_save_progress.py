@@ -4,12 +4,11 @@ import inspect
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import TensorSpec, serialize_file
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 ARRAY = np.arange(10_000_000, dtype="f4")
 

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import SafetensorError
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 BASE = np.arange(24, dtype="f8").reshape(2, 3, 4)
 

@@ -9,8 +9,10 @@ import struct
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import (
     SafetensorError,
     TensorSpec,
@@ -20,9 +22,6 @@ from safetensors import (
     serialize_file,
 )
 from support import children
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 BUFFER = np.arange(24, dtype="u1")
 POINTER = BUFFER.ctypes.data

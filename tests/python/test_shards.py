@@ -7,12 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError  # noqa: E402
-from safetensors.torch import load_file, load_files, load_into, save_file, stream_files  # noqa: E402
-from support import sharded  # noqa: E402
+from safetensors import SafetensorError
+from safetensors.torch import load_file, load_files, load_into, save_file, stream_files
+from support import sharded
 
 BACKENDS = sharded.BACKENDS
 

@@ -6,12 +6,10 @@ from contextlib import closing
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError, _core  # noqa: E402
-from safetensors.torch import load_file, load_files, stream_files  # noqa: E402
-from support import sharded  # noqa: E402
-from support.fake_device import FakeDevice  # noqa: E402
+from safetensors import SafetensorError, _core
+from safetensors.torch import load_file, load_files, stream_files
+from support import sharded
+from support.fake_device import FakeDevice
 
 BACKENDS = ["auto", "mmap", "pread", "direct"]
 

@@ -12,7 +12,7 @@ from support.framework_cases import Cases, Kit, array_of, tensor_of
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own, while it is imported
-    tf = pytest.importorskip("tensorflow")
+    import tensorflow as tf
 import safetensors.tensorflow
 from safetensors import SafetensorError, safe_open
 

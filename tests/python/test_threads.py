@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 
 import safetensors.numpy as for_numpy
+import safetensors.torch as for_torch
 from safetensors import SafetensorError, deserialize, safe_open
 from support import handmade
-
-torch = pytest.importorskip("torch")
-import safetensors.torch as for_torch  # noqa: E402
 
 THREADS = 16
 NAMES = [f"layer.{i}" for i in range(24)]

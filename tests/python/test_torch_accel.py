@@ -3,14 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from safetensors import safe_open  # noqa: E402
-from safetensors._torch import devices, transfer  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-from support import sharded  # noqa: E402
-from support.fake_device import load, make_tensors, requests_for, tensors_in_order  # noqa: E402
+from safetensors import safe_open
+from safetensors._torch import devices, transfer
+from safetensors.torch import save_file
+from support import sharded
+from support.fake_device import load, make_tensors, requests_for, tensors_in_order
 
 MB = 1 << 20
 

@@ -5,17 +5,16 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError, _core, safe_open  # noqa: E402
-from safetensors._torch import transfer  # noqa: E402
-from safetensors._torch.pieces import pieces_of  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-from support import sharded  # noqa: E402
-from support.fake_device import (  # noqa: E402
+from safetensors import SafetensorError, _core, safe_open
+from safetensors._torch import transfer
+from safetensors._torch.pieces import pieces_of
+from safetensors.torch import save_file
+from support import sharded
+from support.fake_device import (
     FakeDevice,
     FakeEvent,
     fail_reading,

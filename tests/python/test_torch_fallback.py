@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 import safetensors
+import safetensors.torch as st
 from safetensors import _core, safe_open
-
-torch = pytest.importorskip("torch")
-
-import safetensors.torch as st  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

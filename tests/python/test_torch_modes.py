@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from safetensors import safe_open
-
-torch = pytest.importorskip("torch")
-
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.torch import save_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

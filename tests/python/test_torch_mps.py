@@ -1,13 +1,12 @@
 """The copier for MPS, whose memory is the CPU's, by stand-ins."""
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from safetensors import SafetensorError, _core, safe_open  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-from support import sharded  # noqa: E402
-from support.fake_device import (  # noqa: E402
+from safetensors import SafetensorError, _core, safe_open
+from safetensors.torch import save_file
+from support import sharded
+from support.fake_device import (
     FakeDevice,
     fail_reading,
     load,

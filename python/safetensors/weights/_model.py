@@ -8,7 +8,7 @@ from safetensors import _weights
 from safetensors._typing import Path
 
 from ._config import ModelConfig, QuantParams, config_of
-from ._tensor import WeightTensor, as_aligned, array_of
+from ._tensor import WeightTensor, array_of, as_aligned
 
 if TYPE_CHECKING:
     import numpy
