@@ -98,6 +98,51 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch")
 
 
+@pytest.fixture(scope="session")
+def tensors():
+    """Twenty torch tensors of several types and shapes: those of `model`."""
+    from support import sharded
+
+    return sharded.make(20)
+
+
+@pytest.fixture(scope="session")
+def model(tensors, tmp_path_factory):
+    """A directory with three shards of `tensors` and an index. No test changes it."""
+    from support import sharded
+
+    directory = tmp_path_factory.mktemp("model")
+    sharded.write(directory, tensors, 3)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def mixed_tensors():
+    """Torch tensors that fit into a slot of 4096 bytes, and some that do not."""
+    from support import fake_device
+
+    return fake_device.make_tensors()
+
+
+@pytest.fixture(scope="session")
+def mixed_path(mixed_tensors, tmp_path_factory):
+    """A file of `mixed_tensors`. No test changes it."""
+    from safetensors.torch import save_file
+
+    path = tmp_path_factory.mktemp("mixed") / "model.safetensors"
+    save_file(mixed_tensors, path)
+    return path
+
+
+@pytest.fixture
+def opened(mixed_path):
+    """The file of `mixed_tensors`, open."""
+    from safetensors import safe_open
+
+    with safe_open(mixed_path, "pt", backend="pread") as f:
+        yield f
+
+
 @pytest.fixture
 def cuda():
     """A CUDA device that is none; see fake_cuda."""

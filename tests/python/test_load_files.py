@@ -11,21 +11,7 @@ from safetensors.torch import load_file, load_files, stream_files
 from support import sharded
 from support.fake_device import FakeDevice
 
-BACKENDS = ["auto", "mmap", "pread", "direct"]
-
-
-@pytest.fixture(scope="module")
-def tensors():
-    """A model's."""
-    return sharded.make(20)
-
-
-@pytest.fixture(scope="module")
-def model(tensors, tmp_path_factory):
-    """Its directory, which no test changes: three shards and an index."""
-    directory = tmp_path_factory.mktemp("model")
-    sharded.write(directory, tensors, 3)
-    return directory
+BACKENDS = sharded.BACKENDS
 
 
 @pytest.fixture
@@ -42,14 +28,9 @@ def loads(monkeypatch):
     return asked
 
 
-def shards_of(model):
-    """The paths of the model's files, sorted."""
-    return sorted(model.glob("*.safetensors"))
-
-
 def test_one_file_is_as_load_file(model):
     """Values and order."""
-    for path in shards_of(model):
+    for path in sharded.shards_of(model):
         found, wanted = load_files(path), load_file(path)
         sharded.check(found, wanted)
         assert list(found) == list(wanted)
@@ -170,8 +151,8 @@ def test_unknown_backend(model):
 
 def test_budget(model, loads):
     """Of each device, before anything is loaded."""
-    total = sum(tensor.nbytes for tensor in load_file(shards_of(model)[0]).values())
-    first = shards_of(model)[0]
+    total = sum(tensor.nbytes for tensor in load_file(sharded.shards_of(model)[0]).values())
+    first = sharded.shards_of(model)[0]
     load_files(first, budget_bytes=total, backend="pread")
     del loads[:]
     with pytest.raises(SafetensorError, match=f"need {total} bytes on cpu.*allows {total - 1}"):

@@ -19,20 +19,6 @@ from safetensors.torch import (
 from support import fake_cuda, file_builder, sharded
 
 
-@pytest.fixture(scope="module")
-def tensors():
-    """A model's."""
-    return sharded.make(20)
-
-
-@pytest.fixture(scope="module")
-def model(tensors, tmp_path_factory):
-    """Its directory."""
-    directory = tmp_path_factory.mktemp("model")
-    sharded.write(directory, tensors, 3)
-    return directory
-
-
 @pytest.fixture
 def targets(tensors):
     """Tensors of the same forms with other values."""

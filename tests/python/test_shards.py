@@ -16,29 +16,10 @@ from support import sharded
 BACKENDS = sharded.BACKENDS
 
 
-@pytest.fixture(scope="module")
-def tensors():
-    """A model's."""
-    return sharded.make(20)
-
-
-@pytest.fixture(scope="module")
-def model(tensors, tmp_path_factory):
-    """Its directory, which no test changes: three shards and an index."""
-    directory = tmp_path_factory.mktemp("model")
-    sharded.write(directory, tensors, 3)
-    return directory
-
-
 @pytest.fixture
 def copied(model, tmp_path):
     """A copy of the directory for a test to damage."""
     return shutil.copytree(model, tmp_path / "model")
-
-
-def shards_of(model):
-    """The paths of the model's files, sorted."""
-    return sorted(model.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -46,13 +27,13 @@ def test_directory_index_and_list_give_the_same(model, tensors, backend):
     """All ways to name the files of a model."""
     index = model / "model.safetensors.index.json"
     ways = [model, str(model), os.fsencode(model), index, str(index)]
-    for way in [*ways, shards_of(model), tuple(map(str, shards_of(model)))]:
+    for way in [*ways, sharded.shards_of(model), tuple(map(str, sharded.shards_of(model)))]:
         sharded.check(load_files(way, backend=backend), tensors)
 
 
 def test_order_is_of_files_and_bytes(model):
     """Whatever the order of keys."""
-    wanted = [name for path in shards_of(model) for name in load_file(path)]
+    wanted = [name for path in sharded.shards_of(model) for name in load_file(path)]
     assert list(load_files(model)) == wanted
     assert list(load_files(model, keys=reversed(wanted[3:9]))) == wanted[3:9]
 
@@ -106,7 +87,7 @@ def test_nothing_to_load(tmp_path):
 
 def test_only_files_with_wanted_tensors_are_opened(copied, tensors):
     """Others may be missing or damaged."""
-    first, second, third = shards_of(copied)
+    first, second, third = sharded.shards_of(copied)
     keep = list(load_file(second))
     first.unlink()
     third.write_bytes(b"damaged")
@@ -115,7 +96,7 @@ def test_only_files_with_wanted_tensors_are_opened(copied, tensors):
 
 def test_the_same_name_in_two_files(model, tmp_path):
     """Both files are named; by an index as well."""
-    first, second, _ = shards_of(model)
+    first, second, _ = sharded.shards_of(model)
     name = min(load_file(first))
     save_file({name: torch.zeros(2)}, tmp_path / "again.safetensors")
     for files in ([first, tmp_path / "again.safetensors"], [first, first], [model, first]):
@@ -262,7 +243,7 @@ def test_an_index_that_is_no_regular_file(tmp_path, tensors):
 
 def test_a_missing_shard(copied):
     """Index, shard and tensor are named."""
-    gone = shards_of(copied)[1]
+    gone = sharded.shards_of(copied)[1]
     names = list(load_file(gone))
     gone.unlink()
     with pytest.raises(FileNotFoundError) as caught:
@@ -275,7 +256,7 @@ def test_a_missing_shard(copied):
 def test_a_name_that_its_shard_lacks(copied):
     """Likewise; even when the tensor is not wanted."""
     index = copied / "model.safetensors.index.json"
-    shard = shards_of(copied)[0]
+    shard = sharded.shards_of(copied)[0]
     weight_map = json.loads(index.read_text())["weight_map"]
     sharded.write_index(index, {**weight_map, "absent": shard.name})
     for keys in (None, ["layers.0.weight"]):
@@ -290,7 +271,7 @@ def test_shards_may_be_links_and_in_directories(copied, tmp_path, tensors):
     index = copied / "model.safetensors.index.json"
     weight_map = json.loads(index.read_text())["weight_map"]
     (copied / "sub").mkdir()
-    for number, shard in enumerate(shards_of(copied)):
+    for number, shard in enumerate(sharded.shards_of(copied)):
         blob = shutil.move(shard, tmp_path / f"blob{number}")
         (copied / "sub" / shard.name).symlink_to(blob)
     sharded.write_index(index, {name: f"sub/{shard}" for name, shard in weight_map.items()})
@@ -300,7 +281,7 @@ def test_shards_may_be_links_and_in_directories(copied, tmp_path, tensors):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_truncated_shard(copied, backend):
     """The error names it."""
-    shard = shards_of(copied)[2]
+    shard = sharded.shards_of(copied)[2]
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(SafetensorError) as caught:
         load_files(copied, backend=backend)

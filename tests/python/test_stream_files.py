@@ -11,26 +11,7 @@ from safetensors.torch import load_file, load_files, stream_files
 from support import sharded
 from support.fake_device import FakeDevice
 
-BACKENDS = ["auto", "mmap", "pread", "direct"]
-
-
-@pytest.fixture(scope="module")
-def tensors():
-    """A model's."""
-    return sharded.make(20)
-
-
-@pytest.fixture(scope="module")
-def model(tensors, tmp_path_factory):
-    """Its directory, which no test changes: three shards and an index."""
-    directory = tmp_path_factory.mktemp("model")
-    sharded.write(directory, tensors, 3)
-    return directory
-
-
-def shards_of(model):
-    """The paths of the model's files, sorted."""
-    return sorted(model.glob("*.safetensors"))
+BACKENDS = sharded.BACKENDS
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -40,7 +21,7 @@ def test_stream(model, tensors, backend):
     names = [name for name, _ in stream_files(model, backend=backend)]
     assert len(names) == len(tensors)
     begin = 0
-    for path in shards_of(model):
+    for path in sharded.shards_of(model):
         wanted = load_file(path).keys()
         assert set(names[begin : begin + len(wanted)]) == wanted
         begin += len(wanted)

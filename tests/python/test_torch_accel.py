@@ -5,34 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from safetensors import safe_open
 from safetensors._torch import devices, transfer
-from safetensors.torch import save_file
 from support import sharded
-from support.fake_device import load, make_tensors, requests_for, tensors_in_order
+from support.fake_device import load, requests_for, tensors_in_order
 
 MB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def tensors():
-    """Small and large."""
-    return make_tensors()
-
-
-@pytest.fixture(scope="module")
-def path(tensors, tmp_path_factory):
-    """A file of them."""
-    path = tmp_path_factory.mktemp("accel") / "model.safetensors"
-    save_file(tensors, path)
-    return path
-
-
-@pytest.fixture
-def opened(path):
-    """The file, open."""
-    with safe_open(path, "pt", backend="pread") as f:
-        yield f
 
 
 def test_pinned_memory_is_asked_for(monkeypatch):
@@ -177,12 +154,12 @@ def test_warm_never_raises(cuda, monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_real_device(opened, tensors, monkeypatch):
+def test_on_a_real_device(opened, mixed_tensors, monkeypatch):
     """With torch's own events, pinned memory and copies."""
     monkeypatch.setattr(transfer, "_STAGING_NBYTES", 4096)
     found = load(requests_for(opened), "cuda:0")
     assert all(tensor.is_cuda for tensor in found.values())
-    sharded.check({n: t.cpu() for n, t in found.items()}, tensors_in_order(opened, tensors))
+    sharded.check({n: t.cpu() for n, t in found.items()}, tensors_in_order(opened, mixed_tensors))
     assert transfer.staging(10).is_pinned()
     assert isinstance(transfer.raw_stream(0), int)
     assert not transfer.is_capturing()

@@ -12,40 +12,17 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, _core, safe_open
 from safetensors._torch import transfer
 from safetensors._torch.pieces import pieces_of
-from safetensors.torch import save_file
 from support import sharded
 from support.fake_device import (
     FakeDevice,
     FakeEvent,
     fail_reading,
     load,
-    make_tensors,
     requests_for,
     tensors_in_order,
 )
 
 DEVICES = ["cuda:0", "cuda:1", "xpu:0", "npu:1", "musa:0"]
-
-
-@pytest.fixture(scope="module")
-def tensors():
-    """Small and large."""
-    return make_tensors()
-
-
-@pytest.fixture(scope="module")
-def path(tensors, tmp_path_factory):
-    """A file of them."""
-    path = tmp_path_factory.mktemp("accel") / "model.safetensors"
-    save_file(tensors, path)
-    return path
-
-
-@pytest.fixture
-def opened(path):
-    """The file, open."""
-    with safe_open(path, "pt", backend="pread") as f:
-        yield f
 
 
 @pytest.fixture
@@ -70,9 +47,11 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_values(opened, tensors, device, name):
+def test_values(opened, mixed_tensors, device, name):
     """On each device; torch's own, made for that device, which was the current one."""
-    sharded.check(load(requests_for(opened), name), {n: tensors[n] for n in opened.offset_keys()})
+    sharded.check(
+        load(requests_for(opened), name), {n: mixed_tensors[n] for n in opened.offset_keys()}
+    )
     assert device.queue == []
     assert set(device.made) == {name}
     assert ("current", name) in device.log
@@ -97,12 +76,12 @@ def test_reading_overlaps_copying(opened, device):
     assert 4096 < copied <= 8192
 
 
-def test_a_missing_wait_is_caught(opened, tensors, device, monkeypatch):
+def test_a_missing_wait_is_caught(opened, mixed_tensors, device, monkeypatch):
     """The fake device sees what a copier that does not wait does wrong."""
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: None)
     found = load(requests_for(opened), "xpu:0")
     device.run(len(device.queue))
-    assert [name for name in tensors if not sharded.same(found[name], tensors[name])]
+    assert [name for name in mixed_tensors if not sharded.same(found[name], mixed_tensors[name])]
 
 
 PARTS = {
@@ -114,18 +93,18 @@ PARTS = {
 
 
 @pytest.mark.parametrize(("name", "part"), [(n, part) for n in PARTS for part in PARTS[n]])
-def test_parts(opened, tensors, device, name, part):
+def test_parts(opened, mixed_tensors, device, name, part):
     """Slices, larger than a slot or not."""
     found = load(requests_for(opened, {name: part}), "npu:0")[name]
-    assert sharded.same(found, tensors[name][part])
+    assert sharded.same(found, mixed_tensors[name][part])
 
 
-def test_one_read_brings_a_part_that_is_not_split(opened, tensors, device, reads):
+def test_one_read_brings_a_part_that_is_not_split(opened, mixed_tensors, device, reads):
     """An index with `...` or new axes, larger than a slot: by memory of its own."""
     found = load(requests_for(opened, {"flat": None, "wide": (..., slice(1, None))}), "xpu:0")
-    assert sharded.same(found["wide"], tensors["wide"][..., 1:])
-    assert sharded.same(found["flat"], tensors["flat"])
-    assert max(reads) == tensors["wide"][..., 1:].nbytes
+    assert sharded.same(found["wide"], mixed_tensors["wide"][..., 1:])
+    assert sharded.same(found["flat"], mixed_tensors["flat"])
+    assert max(reads) == mixed_tensors["wide"][..., 1:].nbytes
 
 
 @st.composite
@@ -168,18 +147,18 @@ def test_packed_pairs(tmp_path, device):
     assert sharded.bytes_of(found["a"]) + sharded.bytes_of(found["b"]) == data
 
 
-def test_tensors_that_are_given(opened, tensors, device):
+def test_tensors_that_are_given(opened, mixed_tensors, device):
     """Are filled and returned, also those that require gradients or start inside a storage."""
-    given = {name: torch.ones_like(tensor) for name, tensor in tensors.items()}
+    given = {name: torch.ones_like(tensor) for name, tensor in mixed_tensors.items()}
     given["rows"] = torch.ones(400, 10, dtype=torch.int64)[50:350]
     given["wide"] = torch.nn.Parameter(given["wide"])
     found = load([(opened, name, None, tensor) for name, tensor in given.items()], "xpu:0")
     assert all(found[name] is tensor for name, tensor in given.items())
-    sharded.check(found, tensors)
+    sharded.check(found, mixed_tensors)
     assert device.made == []
 
 
-def test_memory_without_a_pin(opened, tensors, monkeypatch):
+def test_memory_without_a_pin(opened, mixed_tensors, monkeypatch):
     """Where torch can pin none, as here, by ordinary memory."""
     device = FakeDevice(monkeypatch)
     monkeypatch.undo()
@@ -195,42 +174,44 @@ def test_memory_without_a_pin(opened, tensors, monkeypatch):
     monkeypatch.setattr(torch, "empty", refuse)
     for hook in ("empty", "event", "copy", "current"):
         monkeypatch.setattr(transfer, hook, getattr(device, hook))
-    sharded.check(load(requests_for(opened), "xpu:0"), tensors_in_order(opened, tensors))
+    sharded.check(load(requests_for(opened), "xpu:0"), tensors_in_order(opened, mixed_tensors))
     assert asked.count(True) == 2
 
 
-def test_a_device_without_events(opened, tensors, monkeypatch):
+def test_a_device_without_events(opened, mixed_tensors, monkeypatch):
     """Each tensor is read into memory of its own, and copied at once."""
     device = FakeDevice(monkeypatch, has_events=False)
-    sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, tensors))
+    sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, mixed_tensors))
     assert device.log_of("staging") == []
     assert device.log_of("synchronize") == []
 
 
-def test_a_big_endian_host(opened, tensors, device, monkeypatch):
+def test_a_big_endian_host(opened, mixed_tensors, device, monkeypatch):
     """Files are little-endian: bytes are turned round on the way, for devices as the host is."""
     monkeypatch.setattr(transfer, "sys", SimpleNamespace(byteorder="big"))
     for name, tensor in load(requests_for(opened), "npu:0").items():
-        wanted = tensors[name]
+        wanted = mixed_tensors[name]
         width = wanted.element_size() // (2 if wanted.is_complex() else 1)
         rows = wanted.contiguous().view(-1).view(torch.uint8).view(-1, width)
         assert sharded.bytes_of(tensor) == bytes(rows.flip(1).flatten().tolist())
     assert device.log_of("staging") == []
 
 
-def test_a_device_that_does_not_look_at_tensors_as_bytes(opened, tensors, device, monkeypatch):
+def test_a_device_that_does_not_look_at_tensors_as_bytes(
+    opened, mixed_tensors, device, monkeypatch
+):
     """Its tensors are copied as what they are."""
 
     def refuse(tensor):
         raise RuntimeError("no such view")
 
     monkeypatch.setattr(transfer, "_flat", refuse)
-    sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, tensors))
+    sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, mixed_tensors))
 
 
-def test_the_cpu_by_real_hooks(opened, tensors):
+def test_the_cpu_by_real_hooks(opened, mixed_tensors):
     """Nothing is replaced."""
-    sharded.check(load(requests_for(opened), "cpu"), tensors_in_order(opened, tensors))
+    sharded.check(load(requests_for(opened), "cpu"), tensors_in_order(opened, mixed_tensors))
 
 
 @pytest.mark.parametrize("position", [0, 1, 7, 30])
@@ -285,7 +266,7 @@ def test_a_full_device(opened, device, monkeypatch, reads):
 
 
 @pytest.mark.parametrize("has_events", [True, False])
-def test_progress(opened, tensors, monkeypatch, has_events):
+def test_progress(opened, mixed_tensors, monkeypatch, has_events):
     """Grows by what has landed, and ends with all, told once."""
     monkeypatch.setattr(transfer, "_STAGING_NBYTES", 4096)
     device = FakeDevice(monkeypatch, has_events)
@@ -297,7 +278,7 @@ def test_progress(opened, tensors, monkeypatch, has_events):
         assert done <= begun
 
     load(requests_for(opened), "xpu:0", progress)
-    total = sum(tensor.nbytes for tensor in tensors.values())
+    total = sum(tensor.nbytes for tensor in mixed_tensors.values())
     assert told[-1] == (total, total)
     assert told == sorted(set(told))
     assert len(told) > 5
@@ -327,9 +308,9 @@ def test_nothing_to_copy(opened, device):
     assert told == [(0, 0)]
 
 
-def test_a_file_cut_after_it_was_opened(path, device, tmp_path):
+def test_a_file_cut_after_it_was_opened(mixed_path, device, tmp_path):
     """The reader's error; nothing is under way."""
-    cut = shutil.copy(path, tmp_path / "cut.safetensors")
+    cut = shutil.copy(mixed_path, tmp_path / "cut.safetensors")
     with safe_open(cut, "pt", backend="pread") as f:
         with open(cut, "r+b") as file:
             file.truncate(20_000)
@@ -338,12 +319,12 @@ def test_a_file_cut_after_it_was_opened(path, device, tmp_path):
     assert device.queue == []
 
 
-def test_threads(path, tensors, device):
+def test_threads(mixed_path, mixed_tensors, device):
     """Loads at once share nothing but the device."""
     found = []
 
     def work():
-        with safe_open(path, "pt", backend="pread") as f:
+        with safe_open(mixed_path, "pt", backend="pread") as f:
             found.append(load(requests_for(f), "xpu:0"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -353,7 +334,7 @@ def test_threads(path, tensors, device):
         thread.join()
     assert len(found) == 4
     for one in found:
-        sharded.check(one, {name: tensors[name] for name in one})
+        sharded.check(one, {name: mixed_tensors[name] for name in one})
 
 
 def test_capture_is_refused(opened, device, monkeypatch):

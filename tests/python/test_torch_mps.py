@@ -3,38 +3,15 @@
 import pytest
 import torch
 
-from safetensors import SafetensorError, _core, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, _core
 from support import sharded
 from support.fake_device import (
     FakeDevice,
     fail_reading,
     load,
-    make_tensors,
     requests_for,
     tensors_in_order,
 )
-
-
-@pytest.fixture(scope="module")
-def tensors():
-    """Small and large."""
-    return make_tensors()
-
-
-@pytest.fixture(scope="module")
-def path(tensors, tmp_path_factory):
-    """A file of them."""
-    path = tmp_path_factory.mktemp("accel") / "model.safetensors"
-    save_file(tensors, path)
-    return path
-
-
-@pytest.fixture
-def opened(path):
-    """The file, open."""
-    with safe_open(path, "pt", backend="pread") as f:
-        yield f
 
 
 @pytest.fixture
@@ -54,18 +31,18 @@ def mps(monkeypatch):
     return log
 
 
-def test_mps_is_read_into(opened, tensors, mps):
+def test_mps_is_read_into(opened, mixed_tensors, mps):
     """Between two waits for the device, without a copy."""
-    sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, tensors))
-    steps = ["alias", "read"] * sum(tensor.nbytes != 0 for tensor in tensors.values())
+    sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, mixed_tensors))
+    steps = ["alias", "read"] * sum(tensor.nbytes != 0 for tensor in mixed_tensors.values())
     assert mps == ["synchronize", *steps, "synchronize"]
 
 
-def test_mps_tensors_inside_a_storage(opened, tensors, mps):
+def test_mps_tensors_inside_a_storage(opened, mixed_tensors, mps):
     """Their bytes go behind what is before them."""
     memory = torch.zeros(302, 10, dtype=torch.int64)
     load([(opened, "rows", None, memory[1:301])], "mps:0")
-    assert sharded.same(memory[1:301], tensors["rows"])
+    assert sharded.same(memory[1:301], mixed_tensors["rows"])
     assert memory[0].tolist() == memory[301].tolist() == [0] * 10
 
 
@@ -79,7 +56,7 @@ def test_mps_fails_when_nothing_is_under_way(opened, mps, monkeypatch):
 
 
 @pytest.mark.parametrize("has_alias", [True, False])
-def test_mps_memory_that_the_cpu_does_not_see(opened, tensors, monkeypatch, mps, has_alias):
+def test_mps_memory_that_the_cpu_does_not_see(opened, mixed_tensors, monkeypatch, mps, has_alias):
     """Or a torch that does not show it: by copies."""
 
     def refuse(storage):
@@ -88,5 +65,5 @@ def test_mps_memory_that_the_cpu_does_not_see(opened, tensors, monkeypatch, mps,
     monkeypatch.setattr(torch.mps, "_host_alias_storage", refuse)
     if not has_alias:
         monkeypatch.delattr(torch.mps, "_host_alias_storage")
-    sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, tensors))
+    sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, mixed_tensors))
     assert mps.count("synchronize") == (2 if has_alias else 0)

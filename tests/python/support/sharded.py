@@ -38,6 +38,11 @@ def write_index(path, weight_map):
     return path
 
 
+def shards_of(directory):
+    """Returns the paths of a model's files, sorted."""
+    return sorted(directory.glob("*.safetensors"))
+
+
 def same(found, wanted):
     """Whether two tensors are equal to the last bit."""
     return (
