@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from support import children, handmade
+from support import children, file_builder
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="measures through /proc"
@@ -129,5 +129,5 @@ def test_nothing_grows(folder, module):
     if module == "torch":
         pytest.importorskip("torch")
     arrays = {"a": np.arange(32, dtype="f4").reshape(8, 4), "b": np.arange(8, dtype="f4")}
-    path = handmade.write(folder / "small.safetensors", arrays, {"key": "value"})
+    path = str(file_builder.write(folder / "small.safetensors", arrays, {"key": "value"}))
     children.run(SCRIPT, path, folder, module, timeout=300)

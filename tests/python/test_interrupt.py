@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from safetensors.numpy import load_file, save_file
-from support import children, handmade
+from support import children, file_builder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 
@@ -87,7 +87,7 @@ check(save, after)
 @pytest.mark.parametrize("way", ["load_file", "get_tensor", "slice"])
 def test_a_long_read_is_stopped(tmp_path, way):
     # Long enough that the pieces between two looks at signals are short beside it.
-    handmade.write_sparse(tmp_path / "big", {"t0": (1 << 14, 1 << 14)})
+    file_builder.write_sparse(tmp_path / "big", {"t0": (1 << 14, 1 << 14)})
     script = (
         TIMED
         + """

@@ -16,7 +16,7 @@ import torch
 import safetensors.numpy as for_numpy
 import safetensors.torch as for_torch
 from safetensors import safe_open
-from support import handmade
+from support import file_builder
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="asks the Linux page cache"
@@ -80,7 +80,7 @@ def path(tmp_path):
 @pytest.fixture
 def cold(path):
     """A file of 24 tensors of 64 MB, no page of it in memory; two rows are not zero."""
-    begin = handmade.write_sparse(path, {f"t{i:02}": (ROWS, 1024) for i in range(COUNT)})
+    begin = file_builder.write_sparse(path, {f"t{i:02}": (ROWS, 1024) for i in range(COUNT)})
     with open(path, "r+b") as file:
         for index, row, value in ((20, 3, 23), (23, 8000, 1043)):
             file.seek(begin + 4096 * (ROWS * index + row))
@@ -212,7 +212,7 @@ def test_rows_read_their_own_bytes(cold, framework, backend):
 def test_a_file_of_64_gb_opens_and_gives_a_row(path, framework, backend):
     shapes = {"a": (1 << 20, 1 << 12), "b": (3, 1 << 20, 1 << 12), "c": (5,)}
     try:
-        data = handmade.write_sparse(path, shapes)
+        data = file_builder.write_sparse(path, shapes)
     except OSError as error:
         pytest.skip(f"no sparse file of 64 GB here: {error}")
     plane = 4 << 32
@@ -237,7 +237,7 @@ def test_a_file_of_64_gb_opens_and_gives_a_row(path, framework, backend):
 
 @both_frameworks
 def test_handing_out_tensors_faults_no_page_in(path, framework):
-    handmade.write_sparse(path, {f"t{i}": (16, 1024) for i in range(1024)})
+    file_builder.write_sparse(path, {f"t{i}": (16, 1024) for i in range(1024)})
 
     def faults():
         use = resource.getrusage(resource.RUSAGE_SELF)
@@ -279,7 +279,7 @@ def test_pread_reads_into_huge_pages(path, module):
     few = (256 * MB // PAGE) // 4
     if not hasattr(mmap, "MADV_HUGEPAGE") or faults_of(touch_huge_pages) >= few:
         pytest.skip("this kernel hands out no huge pages, or has none left in one piece")
-    handmade.write_sparse(path, {"a": (1 << 14, 1 << 12)})
+    file_builder.write_sparse(path, {"a": (1 << 14, 1 << 12)})
     loaded = {}
     faults = faults_of(lambda: loaded.update(module.load_file(path, backend="pread")))
     assert loaded["a"].shape[0] == 1 << 14

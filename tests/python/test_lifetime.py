@@ -12,7 +12,7 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import load_file as load_torch
-from support import children, handmade
+from support import children, file_builder
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 every_kind = pytest.mark.parametrize(
@@ -29,7 +29,7 @@ B = np.arange(-500, 500, dtype="i8")
 @pytest.fixture
 def path(tmp_path):
     """A file of two tensors."""
-    return handmade.write(tmp_path / "two.safetensors", {"a": A, "b": B})
+    return str(file_builder.write(tmp_path / "two.safetensors", {"a": A, "b": B}))
 
 
 def contents(path):
@@ -212,7 +212,7 @@ def test_dropped_handle_lets_go_without_close(path, backend):
 @linux
 def test_failed_open_lets_go(tmp_path):
     bad = tmp_path / "bad.safetensors"
-    bad.write_bytes(handmade.to_bytes({"a": A})[:-1])
+    bad.write_bytes(file_builder.to_bytes({"a": A})[:-1])
     for backend in ("mmap", "pread"):
         with pytest.raises(SafetensorError):
             safe_open(bad, "np", backend=backend)
@@ -253,7 +253,7 @@ def test_no_descriptor_is_inherited_over_exec(path, tmp_path, backend):
 @linux
 def test_forked_child_reads_tensors_and_handles(path, tmp_path):
     big = tmp_path / "big.safetensors"
-    handmade.write_sparse(big, {"big": (1 << 12, 1 << 12)})
+    file_builder.write_sparse(big, {"big": (1 << 12, 1 << 12)})
     script = """
         import os, signal, sys, traceback
         import numpy, torch
@@ -344,7 +344,7 @@ LOADERS = [load_torch, load_numpy, load_through_handle]
 @pytest.mark.parametrize("load", LOADERS, ids=["torch", "numpy", "get_tensors"])
 def test_loading_leaves_the_garbage_collector_as_it_was(tmp_path, load, enabled):
     many = {f"t{i:05}": np.full(2, i, "f4") for i in range(3000)}
-    path = handmade.write(tmp_path / "many.safetensors", many)
+    path = str(file_builder.write(tmp_path / "many.safetensors", many))
     (gc.enable if enabled else gc.disable)()
     loaded = load(path)
     assert gc.isenabled() is enabled
@@ -362,7 +362,7 @@ def test_an_error_while_loading_leaves_it_so_too(tmp_path, load, enabled):
     # No framework has this one, and it comes last.
     entries["t02999"] = {"dtype": "F6_E2M3", "shape": [16], "data_offsets": [11996, 12008]}
     path = tmp_path / "last.safetensors"
-    path.write_bytes(handmade.header(entries) + bytes(12008))
+    path.write_bytes(file_builder.padded_header(entries) + bytes(12008))
     (gc.enable if enabled else gc.disable)()
     with pytest.raises(SafetensorError):
         load(path)

@@ -7,7 +7,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from support import children, handmade
+from support import children, file_builder
 
 SCRIPT = """
 import errno, importlib, os, sys
@@ -40,7 +40,7 @@ def mounted():
 @pytest.fixture
 def model(tmp_path):
     tensors = {f"t{i}": np.full(3_000_000, i, "f4") for i in range(3)}
-    handmade.write(tmp_path / "one", tensors)
+    file_builder.write(tmp_path / "one", tensors)
     return tmp_path / "one"
 
 

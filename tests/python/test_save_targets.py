@@ -14,7 +14,7 @@ import pytest
 
 from safetensors import TensorSpec, serialize_file
 from safetensors.numpy import load_file, save, save_file
-from support import children, handmade
+from support import children, file_builder
 from support.save_failures import refused
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and modes are POSIX's")
@@ -344,7 +344,7 @@ print("done")
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_writing_over_the_file_the_tensors_come_from(shared, module):
     tensors = {f"t{i}": np.full(3_000_000, i, "f4") for i in range(3)}
-    handmade.write(shared / "one", tensors)
+    file_builder.write(shared / "one", tensors)
     (shared / "one").chmod(0o666)
     shared.chmod(0o555)
     script = """

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from support import children, handmade
+from support import children, file_builder
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="looks at Linux's system calls"
@@ -62,7 +62,7 @@ def traced(tmp_path):
         pytest.skip("tracing is not allowed here")
     folder = tmp_path / "folder"
     folder.mkdir()
-    whole = handmade.to_bytes({"a": np.arange(1 << 20, dtype="f4")})
+    whole = file_builder.to_bytes({"a": np.arange(1 << 20, dtype="f4")})
     (folder / "read").write_bytes(whole)
     (folder / "bad").write_bytes(whole[:-1])
 

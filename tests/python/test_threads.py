@@ -13,7 +13,7 @@ import torch
 import safetensors.numpy as for_numpy
 import safetensors.torch as for_torch
 from safetensors import SafetensorError, deserialize, safe_open
-from support import handmade
+from support import file_builder
 
 THREADS = 16
 NAMES = [f"layer.{i}" for i in range(24)]
@@ -28,7 +28,7 @@ every_kind = pytest.mark.parametrize(
 @pytest.fixture
 def path(tmp_path):
     """A file of 24 tensors, each filled with its own number."""
-    return handmade.write(tmp_path / "layers.safetensors", ARRAYS, {"k": "v"})
+    return str(file_builder.write(tmp_path / "layers.safetensors", ARRAYS, {"k": "v"}))
 
 
 def together(work, count=THREADS):
@@ -198,7 +198,7 @@ def test_everything_at_once(tmp_path):
 
 def test_loads_in_parallel_leave_the_garbage_collector_on(tmp_path):
     many = {f"t{i}": np.full(1, i, "f4") for i in range(2000)}
-    path = handmade.write(tmp_path / "many.safetensors", many)
+    path = str(file_builder.write(tmp_path / "many.safetensors", many))
     assert gc.isenabled()
 
     def work(number):
@@ -242,7 +242,7 @@ BIG = 400 << 20
 def sparse(tmp_path_factory):
     """A file of one tensor of 400 MB that is a hole."""
     path = tmp_path_factory.mktemp("gil") / "sparse.safetensors"
-    handmade.write_sparse(path, {"a": (BIG // 4096, 1024)})
+    file_builder.write_sparse(path, {"a": (BIG // 4096, 1024)})
     return path
 
 

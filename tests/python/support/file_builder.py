@@ -1,10 +1,16 @@
-"""Writes the format by hand, so that tests need no code of the package to make a file."""
+"""Builds files byte by byte, so that reading is tested apart from the package's own saving.
+
+A dict of tensors may hold `Raw` values, NumPy arrays, or both.
+"""
 
 import json
+import math
 import struct
 from typing import NamedTuple
 
-from support.dtype_table import BY_NAME
+from support.dtype_table import BY_NAME, TABLE
+
+_NAME_OF_NUMPY = {row.numpy: row.name for row in TABLE if row.numpy}
 
 
 class Raw(NamedTuple):
@@ -22,6 +28,13 @@ def raw(dtype, shape, fill=None):
         period = 2 if dtype == "BOOL" else 251
         fill = bytes((i + 1) % period for i in range(size))
     return Raw(dtype, tuple(shape), fill)
+
+
+def raw_of(value):
+    """A Raw as it is, or the Raw of a NumPy array in C order and little-endian."""
+    if isinstance(value, Raw):
+        return value
+    return Raw(_NAME_OF_NUMPY[value.dtype.name], value.shape, value.tobytes())
 
 
 def with_length(header, data=b"", length=None):
@@ -42,13 +55,20 @@ def from_entries(entries, data=b""):
 
 
 def header_dict(tensors, metadata=None):
-    """The header of `tensors`, a dict of Raw laid out in its own order."""
+    """The header of `tensors`, a dict of tensors laid out in its own order."""
     header = {} if metadata is None else {"__metadata__": metadata}
     begin = 0
-    for name, tensor in tensors.items():
+    for name, value in tensors.items():
+        tensor = raw_of(value)
         header[name] = entry(tensor.dtype, tensor.shape, begin, begin + len(tensor.data))
         begin += len(tensor.data)
     return header
+
+
+def padded_header(header, **json_options):
+    """The length and the JSON text of a header, with spaces up to a multiple of 8 bytes."""
+    text = json.dumps(header, **json_options).encode()
+    return with_length(text + b" " * (-len(text) % 8))
 
 
 def to_bytes(tensors, metadata=None, shuffled=None, **json_options):
@@ -56,15 +76,27 @@ def to_bytes(tensors, metadata=None, shuffled=None, **json_options):
     header = header_dict(tensors, metadata)
     if shuffled is not None:
         header = {key: header[key] for key in shuffled(list(header))}
-    text = json.dumps(header, **json_options).encode()
-    text += b" " * (-len(text) % 8)
-    return with_length(text, b"".join(tensor.data for tensor in tensors.values()))
+    data = b"".join(raw_of(value).data for value in tensors.values())
+    return padded_header(header, **json_options) + data
 
 
-def write(path, content):
-    """Write bytes, or a dict of Raw, and return the path."""
-    path.write_bytes(to_bytes(content) if isinstance(content, dict) else content)
+def write(path, content, metadata=None):
+    """Writes bytes, or a dict of tensors, and returns the path."""
+    path.write_bytes(to_bytes(content, metadata) if isinstance(content, dict) else content)
     return path
+
+
+def write_sparse(path, shapes):
+    """Writes F32 tensors of these shapes whose data is a hole; returns where the data begins."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = entry("F32", shape, begin, end)
+    start = padded_header(header)
+    with open(path, "wb") as out:
+        out.write(start)
+        out.truncate(len(start) + end)
+    return len(start)
 
 
 def split(content):
