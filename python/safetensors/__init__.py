@@ -1,12 +1,12 @@
-"""Safe and fast storage of tensors.
+"""Stores tensors safely and fast.
 
     from safetensors import safe_open
 
     with safe_open("model.safetensors", framework="pt") as f:
         tensor = f.get_tensor("weight")
 
-The modules ``safetensors.torch``, ``safetensors.numpy`` and their siblings load and save whole
-files. Nothing here imports a framework.
+The modules `safetensors.torch`, `.numpy`, `.tensorflow`, `.flax`, `.mlx` and `.paddle` load and
+save whole files. This module imports no framework.
 """
 
 from ._core import (
@@ -18,7 +18,7 @@ from ._core import (
     serialize_file,
 )
 
-TYPE_CHECKING = False  # typing's own takes milliseconds to import
+TYPE_CHECKING = False  # importing typing for it would take milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
@@ -56,12 +56,12 @@ def __dir__() -> "list[str]":
 
 
 def __getattr__(name: str) -> "Any":
-    # Some programs reach for it as an attribute, without importing it.
+    # Some programs use it as an attribute without importing it.
     if name == "_safetensors_rust":
         import importlib
 
         return importlib.import_module("._safetensors_rust", __name__)
-    # What is not there is made when it is asked for.
+    # The compiled module registers these names on first access.
     if name in __all__:
         from . import _core
 

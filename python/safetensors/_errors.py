@@ -1,4 +1,4 @@
-"""Errors that are one of ours and one of Python's at once, by their names."""
+"""Looks up error classes that derive from SafetensorError and from a built-in error."""
 
 import builtins
 from typing import Callable, Optional, Type
@@ -7,9 +7,14 @@ from typing import Callable, Optional, Type
 def class_named(
     name: str, prefix: str, make: Callable[[Type[Exception]], Type[Exception]]
 ) -> Optional[Type[Exception]]:
-    """The class ``SafetensorIndexError`` for that name and the prefix ``Safetensor``, or None.
+    """Returns the class with this name, such as SafetensorIndexError; None if there is none.
 
-    pickle looks classes up so, when an error goes from one process to another.
+    pickle looks classes up by name when an error is sent to another process.
+
+    Args:
+        name: the prefix and the name of a built-in error.
+        prefix: "Safetensor" or "Weights".
+        make: returns the class that derives from the given built-in error.
     """
     base = getattr(builtins, name.removeprefix(prefix), None)
     if isinstance(base, type) and issubclass(base, (IndexError, KeyError, OSError, ValueError)):
@@ -18,7 +23,7 @@ def class_named(
 
 
 def __getattr__(name: str) -> Type[OSError]:
-    """``_errors.FileNotFoundError``: Python's class, with ``filename`` and with official's text."""
+    """Returns a subclass of a built-in OSError that has `filename` and upstream's text."""
     base = getattr(builtins, name, None)
     if isinstance(base, type) and issubclass(base, OSError):
         from . import _core

@@ -1,4 +1,4 @@
-"""How `safe_open` hands out tensors of the frameworks that its core does not make itself."""
+"""Converts NumPy arrays to tensors of the frameworks that the compiled module does not know."""
 
 import importlib
 from typing import Any, Callable, NoReturn, Optional
@@ -11,11 +11,14 @@ _Convert = Callable[[np.ndarray, str], Any]
 
 
 def converter(name: str) -> _Convert:
-    """The function from an array of a file to a tensor of "tensorflow", "flax", "mlx", "paddle".
+    """Returns the function that converts an array of a file to a tensor of a framework.
 
-    It takes the array and what the file calls its type: MLX and Paddle get the bits of a type that
-    NumPy has through ml_dtypes only. What it returns stays valid when the array is gone.
-    Paddle is imported here, any other framework at the first tensor.
+    The function takes the array and the format's dtype name, and returns a copy. For a dtype that
+    NumPy has only through ml_dtypes, MLX and Paddle get the bits. Paddle is imported here, any
+    other framework at the first call of the function.
+
+    Args:
+        name: "tensorflow", "flax", "mlx" or "paddle".
     """
     if name == "paddle":
         return _function_of(name)
@@ -31,12 +34,12 @@ def converter(name: str) -> _Convert:
 
 
 def is_from_ml_dtypes(array: np.ndarray) -> bool:
-    """Whether the array's type is one that NumPy has through ml_dtypes."""
-    return array.dtype.isbuiltin == 2
+    """Returns whether the array's dtype comes from ml_dtypes."""
+    return array.dtype.isbuiltin == 2  # 2: a dtype that another package registered
 
 
 def code_of(array: np.ndarray) -> str:
-    """What files call the array's type."""
+    """Returns the format's name of the array's dtype."""
     name = array.dtype.name
     if name == _dtypes()["F4"]["ml_dtypes"]:
         return "F4"
@@ -44,7 +47,7 @@ def code_of(array: np.ndarray) -> str:
 
 
 def refuse(code: str, framework: str) -> NoReturn:
-    """Raises for a type of files that the framework does not have."""
+    """Raises the error for a dtype that the framework does not have."""
     raise SafetensorError(f"Dtype not understood: {code}: {framework} has no such type")
 
 

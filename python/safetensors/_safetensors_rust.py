@@ -1,4 +1,4 @@
-"""The compiled part, under the name that programs import it by."""
+"""The compiled module, under upstream's name."""
 
 from ._core import (
     PrefetchLoader,

@@ -1,5 +1,7 @@
-"""The files of a model: those of a list or directory, or of an index that says which tensor is
-where."""
+"""Finds and opens the files of a sharded model.
+
+Shared by all frameworks: imports none.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,27 @@ _INDEX = ".safetensors.index.json"
 
 
 class Shard(NamedTuple):
-    """A file, and what is known of it before it is opened."""
+    """A file of a model, before it is opened."""
 
     path: str
     names: Optional[List[str]] = None
-    """Its tensors, by what an index says; None: all that it has."""
-    told_by: str = ""
-    """That index."""
+    """The tensors that an index assigns to the file; None without an index."""
+    index_path: str = ""
+    """The index; empty without one."""
 
 
 def find_shards(filenames: Paths) -> List[Shard]:
-    """The files that are meant.
+    """Returns the files that `filenames` selects.
 
     Args:
-        filenames: a file, an index (a name that ends with .json) or a directory, or several. In a
-            directory that is model.safetensors.index.json, or the index if there is one only, or
-            all files whose names end with .safetensors.
+        filenames: a file, an index (a name that ends with .json), a directory, or a list of these.
+            For a directory: model.safetensors.index.json; else a single other
+            *.safetensors.index.json; else all *.safetensors files.
 
     Raises:
-        FileNotFoundError: a directory has no such file.
-        SafetensorError: a damaged index.
-        ValueError: an empty list.
+        FileNotFoundError: a directory has none of these.
+        SafetensorError: an index is damaged.
+        ValueError: the list is empty.
     """
     if isinstance(filenames, (str, bytes, os.PathLike)):
         return _shards_of(os.fsdecode(filenames))
@@ -52,22 +54,22 @@ def open_tensors(
     backend: str,
     stack: contextlib.ExitStack,
 ) -> Tuple[Dict[str, safe_open], List[str]]:
-    """Opens the files that have wanted tensors.
+    """Opens the files that hold requested tensors.
 
     Args:
-        shards: the files. One whose tensors an index tells is opened if one of them is wanted.
-        wanted: names; None: all tensors.
-        backend: as `safe_open` has it.
-        stack: closes the files.
+        shards: the files. A file of an index is opened only if a tensor in it is requested.
+        wanted: the requested names; None requests all tensors.
+        backend: see `safe_open`.
+        stack: the files are closed when it exits.
 
     Returns:
-        For each wanted tensor its file, in the order of files and bytes; and the names of those
-        that are not wanted.
+        The open file of each requested tensor, ordered by file and byte offset; and the names of
+        the other tensors.
 
     Raises:
-        SafetensorError: the same name in two files, a name that a file lacks though its index says
-            otherwise, a damaged file.
-        OSError: what cannot be read.
+        SafetensorError: two files hold the same name, a file lacks a tensor that its index assigns
+            to it, or a file is damaged.
+        OSError: a file cannot be opened.
     """
     handles: Dict[str, safe_open] = {}
     paths: Dict[str, str] = {}
@@ -96,7 +98,7 @@ def _shards_of(path: str) -> List[Shard]:
 
 
 def _shards_in(directory: str) -> List[Shard]:
-    # Names that begin with a dot are leavings of other programs.
+    # Other programs leave hidden files behind: "._model.safetensors" is a file manager's.
     names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
     indexes = [name for name in names if name.endswith(_INDEX)]
     if "model" + _INDEX in indexes:
@@ -110,7 +112,7 @@ def _shards_in(directory: str) -> List[Shard]:
 
 
 def _read_index(path: str) -> List[Shard]:
-    """The shards of an index, by name."""
+    """Returns the files that an index names, sorted by name."""
     by_file, _ = _core._read_index(path)
     directory = os.path.dirname(path)
     return [Shard(os.path.join(directory, file), names, path) for file, names in by_file.items()]
@@ -119,7 +121,7 @@ def _read_index(path: str) -> List[Shard]:
 def _open_shard(
     shard: Shard, wanted: Optional[Collection[str]], backend: str, stack: contextlib.ExitStack
 ) -> Tuple[Optional[safe_open], List[str]]:
-    """The file, if it is needed, and the names of its tensors."""
+    """Returns the open file, or None if no tensor in it is requested, and its tensors' names."""
     names = shard.names
     if names is None:
         handle = stack.enter_context(_core._open_shard(shard.path, backend))
@@ -130,13 +132,14 @@ def _open_shard(
     try:
         handle = stack.enter_context(_core._open_shard(shard.path, backend))
     except FileNotFoundError as error:
-        text = f"The index {shard.told_by} puts tensor {needed[0]!r} into a file that is missing"
+        text = f"The index {shard.index_path} puts tensor {needed[0]!r} into a file that is missing"
         raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
     absent = next((name for name in names if name not in handle), None)
     if absent is not None:
         raise SafetensorError(
-            f"The index {shard.told_by} puts tensor {absent!r} into {shard.path}, which has no "
+            f"The index {shard.index_path} puts tensor {absent!r} into {shard.path}, which has no "
             "such tensor"
         )
-    told = set(names)  # not before: names that no file has may be many more than a file can have
-    return handle, [name for name in handle.offset_keys() if name in told]
+    # Built only now: an index may claim far more names than the file's header can hold.
+    assigned = set(names)
+    return handle, [name for name in handle.offset_keys() if name in assigned]

@@ -1,6 +1,6 @@
-"""Files of JAX arrays: loading and saving."""
+"""Loads and saves JAX arrays."""
 
-from __future__ import annotations  # to evaluate them takes most of an import
+from __future__ import annotations  # evaluating them would dominate the import time
 
 from typing import Any, Dict, Optional
 
@@ -17,14 +17,14 @@ __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
 
 def save(tensors: Dict[str, Array], metadata: Optional[Dict[str, str]] = None) -> bytes:
-    """A file of the arrays, as bytes.
+    """Returns a file with the arrays, as bytes.
 
     Args:
-        tensors: the arrays, on any device.
-        metadata: text to go with them.
+        tensors: arrays by name, on any devices.
+        metadata: strings to store in the file's header.
 
     Raises:
-        SafetensorError: a type or a name that files cannot have.
+        SafetensorError: the format has no such dtype, or a name cannot be written.
     """
     return numpy.save(_jnp2np(tensors), metadata=metadata)
 
@@ -37,45 +37,38 @@ def save_file(
     fsync: bool = False,
     progress: Optional[Progress] = None,
 ) -> None:
-    """Writes a file of the arrays: whole, or not at all, leaving an old file as it was.
+    """Saves arrays to a file, atomically: if it fails, an existing file is unchanged.
 
-    Args:
-        tensors: as `save` has them.
-        filename: the file to write.
-        metadata: text to go with them.
-        fsync: whether to wait until the file is on the disk.
-        progress: called as progress(done, total) with the bytes that are written and those of the
-            file; the last call has both equal. If it raises, the save is undone and the exception
-            passes through.
-
-    Raises:
-        What `save` raises, and an error that is both SafetensorError and OSError when the system
-        refuses.
+    `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
+    errors.
     """
     numpy.save_file(_jnp2np(tensors), filename, metadata=metadata, fsync=fsync, progress=progress)
 
 
 def load(data: Buffer) -> Dict[str, Array]:
-    """The arrays of a file held in memory, copied, on JAX's default device.
+    """Returns the arrays of a file that is in memory, copied to JAX's default device.
 
-    Types of 64 bits become those of 32 unless the option jax_enable_x64 is set, as JAX has it
-    with NumPy's arrays.
+    As in `jax.numpy.array`, 64-bit dtypes become 32-bit ones unless jax_enable_x64 is set.
 
     Args:
-        data: the file: bytes, or any object with a contiguous buffer.
+        data: the file's bytes: any object with a contiguous buffer.
 
     Raises:
-        SafetensorError: a damaged file, or a type that this JAX does not have.
+        SafetensorError: the file is damaged, or this JAX has no such dtype.
     """
     return _np2jnp(numpy.load(data))
 
 
 def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, Array]:
-    """All arrays of a file, with the types and on the device that `load` gives them.
+    """Returns all arrays of a file, with the dtypes and on the device that `load` selects.
 
     Args:
         filename: the file to read.
-        backend: as `safe_open` has it. The arrays are copies by both.
+        backend: see `safe_open`. The arrays are copies with every backend.
+
+    Raises:
+        SafetensorError: as `load`.
+        OSError: the file cannot be read.
     """
     with safe_open(filename, framework="flax", backend=backend) as f:
         return f.get_tensors()
@@ -95,7 +88,7 @@ def _from_file(array: np.ndarray, _code: str) -> Any:
 
 def _from_numpy(array: np.ndarray) -> Any:
     try:
-        return jnp.array(array)  # device_put may keep the file's pages
+        return jnp.array(array)  # copies, where device_put may keep a view of the file's pages
     except TypeError:
         if is_from_ml_dtypes(array):
             refuse(code_of(array), "JAX")

@@ -1,6 +1,6 @@
-"""Files of MLX arrays: loading and saving."""
+"""Loads and saves MLX arrays."""
 
-from __future__ import annotations  # to evaluate them takes most of an import
+from __future__ import annotations  # evaluating them would dominate the import time
 
 from typing import Any, Dict, Optional
 
@@ -14,20 +14,20 @@ from ._typing import Buffer, Path, Progress
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
-# NumPy types that carry the bits of types that NumPy lacks. MLX has no 8-bit floats; its own reader
-# returns these two as uint8.
+# NumPy dtypes that carry the bits of dtypes that NumPy does not have. MLX has no 8-bit floats: its
+# own reader returns them as uint8.
 _CARRIERS = {"BF16": np.uint16, "F8_E4M3": np.uint8, "F8_E8M0": np.uint8}
 
 
 def save(tensors: Dict[str, mx.array], metadata: Optional[Dict[str, str]] = None) -> bytes:
-    """A file of the arrays, as bytes.
+    """Returns a file with the arrays, as bytes.
 
     Args:
-        tensors: the arrays. Those of bfloat16 need the package ml_dtypes.
-        metadata: text to go with them.
+        tensors: arrays by name. Those of bfloat16 need the package ml_dtypes.
+        metadata: strings to store in the file's header.
 
     Raises:
-        SafetensorError: a type or a name that files cannot have.
+        SafetensorError: the format has no such dtype, or a name cannot be written.
     """
     return numpy.save(_mx2np(tensors), metadata=metadata)
 
@@ -40,35 +40,25 @@ def save_file(
     fsync: bool = False,
     progress: Optional[Progress] = None,
 ) -> None:
-    """Writes a file of the arrays: whole, or not at all, leaving an old file as it was.
+    """Saves arrays to a file, atomically: if it fails, an existing file is unchanged.
 
-    Args:
-        tensors: as `save` has them.
-        filename: the file to write.
-        metadata: text to go with them.
-        fsync: whether to wait until the file is on the disk.
-        progress: called as progress(done, total) with the bytes that are written and those of the
-            file; the last call has both equal. If it raises, the save is undone and the exception
-            passes through.
-
-    Raises:
-        What `save` raises, and an error that is both SafetensorError and OSError when the system
-        refuses.
+    `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
+    errors.
     """
     numpy.save_file(_mx2np(tensors), filename, metadata=metadata, fsync=fsync, progress=progress)
 
 
 def load(data: Buffer) -> Dict[str, mx.array]:
-    """The arrays of a file held in memory, copied.
+    """Returns the arrays of a file that is in memory, copied.
 
-    F64 becomes float32, as MLX has it with NumPy's arrays; F8_E4M3 and F8_E8M0 become uint8, as
-    `mlx.core.load` has them.
+    F64 becomes float32, as in `mlx.core.array`. F8_E4M3 and F8_E8M0 become uint8, as in
+    `mlx.core.load`.
 
     Args:
-        data: the file: bytes, or any object with a contiguous buffer.
+        data: the file's bytes: any object with a contiguous buffer.
 
     Raises:
-        SafetensorError: a damaged file, or a type that MLX does not have.
+        SafetensorError: the file is damaged, or MLX has no such dtype.
     """
     result = {}
     for name, entry in deserialize(data):
@@ -81,11 +71,15 @@ def load(data: Buffer) -> Dict[str, mx.array]:
 
 
 def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, mx.array]:
-    """All arrays of a file, with the types that `load` gives them.
+    """Returns all arrays of a file, with the dtypes that `load` selects.
 
     Args:
         filename: the file to read.
-        backend: as `safe_open` has it. The arrays are copies by both.
+        backend: see `safe_open`. The arrays are copies with every backend.
+
+    Raises:
+        SafetensorError: as `load`.
+        OSError: the file cannot be read.
     """
     with safe_open(filename, framework="mlx", backend=backend) as f:
         return f.get_tensors()
@@ -113,7 +107,7 @@ def _from_numpy(array: np.ndarray) -> mx.array:
 
 
 def _from_file(array: np.ndarray, code: str) -> mx.array:
-    """A copy; of a type that MLX or NumPy lacks, the array holds the bits."""
+    """Copies an array; for a dtype that MLX or NumPy lacks, `array` holds the bits."""
     _check(code)
     copy = _copy(array)
     return copy.view(mx.bfloat16) if code == "BF16" else copy

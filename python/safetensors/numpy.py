@@ -1,6 +1,10 @@
-"""Files of NumPy arrays: loading and saving."""
+"""Loads and saves NumPy arrays.
 
-from __future__ import annotations  # to evaluate them takes most of an import
+The modules of other frameworks have the same functions. What their arguments have in common is
+described here.
+"""
+
+from __future__ import annotations  # evaluating them would dominate the import time
 
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
@@ -28,7 +32,7 @@ _DTYPES = _core._dtypes()
 _TYPES: Dict[str, Any] = {
     code: np.dtype(row["numpy"]).type for code, row in _DTYPES.items() if row["numpy"]
 }
-"""From the type names of files to NumPy's own types."""
+"""Maps the format's dtype names to NumPy's built-in dtypes."""
 _TYPES["BOOL"] = bool  # as in upstream
 
 
@@ -36,15 +40,15 @@ def save(
     tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
     metadata: Optional[Dict[str, str]] = None,
 ) -> bytes:
-    """A file of the arrays, as bytes.
+    """Returns a file with the arrays, as bytes.
 
     Args:
-        tensor_dict: arrays of any layout and byte order: their values are saved. Types that NumPy
-            has through ml_dtypes are taken too.
-        metadata: text to go with them.
+        tensor_dict: arrays by name, of any layout and byte order, including the dtypes of
+            ml_dtypes. Values are stored in C order and little-endian.
+        metadata: strings to store in the file's header.
 
     Raises:
-        SafetensorError: a type or a name that files cannot have.
+        SafetensorError: the format has no such dtype, or a name cannot be written.
     """
     return _core._save_numpy(_as_dict(tensor_dict), _prepare, metadata)
 
@@ -57,41 +61,48 @@ def save_file(
     fsync: bool = False,
     progress: Optional[Progress] = None,
 ) -> None:
-    """Writes a file of the arrays: whole, or not at all, leaving an old file as it was.
+    """Saves arrays to a file, atomically: if it fails, an existing file is unchanged.
 
     Args:
-        tensor_dict: as `save` has it. The arrays may be mapped from the file that is replaced.
+        tensor_dict: as for `save`. They may be views of the file that is replaced.
         filename: the file to write.
-        metadata: text to go with them.
-        fsync: whether to wait until the file is on the disk.
-        progress: called as progress(done, total) with the bytes that are written and those of the
-            file; the last call has both equal. If it raises, the save is undone and the exception
-            passes through.
+        metadata: strings to store in the file's header.
+        fsync: if true, returns only after the file and its name are on the disk.
+        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
+            last call has `done == total`. If it raises, nothing is saved and the exception
+            propagates.
 
     Raises:
-        What `save` raises, and an error that is both SafetensorError and OSError when the system
-        refuses.
+        SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
+            such as FileNotFoundError or PermissionError.
     """
     _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync, progress)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:
-    """The arrays of a file held in memory, copied.
+    """Returns the arrays of a file that is in memory, copied.
 
     Args:
-        data: the file: bytes, or any object with a contiguous buffer.
+        data: the file's bytes: any object with a contiguous buffer.
+
+    Raises:
+        SafetensorError: the file is damaged, or NumPy has no such dtype.
     """
     return _core._load_numpy(data)
 
 
 def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, np.ndarray]:
-    """All arrays of a file.
+    """Returns all arrays of a file.
 
     Args:
         filename: the file to read.
-        backend: as `safe_open` has it. By "mmap" the arrays are views of the file's pages, which
-            are read when they are used (once an eighth is used, a background thread reads
-            ahead); writing to them does not change the file.
+        backend: see `safe_open`. With "mmap", the arrays are views of the file's pages: a page is
+            read when it is first used, and writing to an array does not change the file. A
+            background thread reads ahead once an eighth of the file has been used.
+
+    Raises:
+        SafetensorError: the file is damaged, or NumPy has no such dtype.
+        OSError: the file cannot be read.
     """
     with safe_open(filename, framework="np", backend=backend) as f:
         arrays: Dict[str, np.ndarray] = f.get_tensors()
@@ -117,7 +128,7 @@ def _getdtype(dtype_str: str) -> Any:
 
 
 def _view2np(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, np.ndarray]:
-    """Arrays of what `deserialize` returns, over its memory."""
+    """Returns the arrays of `deserialize`'s result, as views of its memory."""
     return {
         name: np.frombuffer(
             entry["data"], dtype=np.dtype(_getdtype(entry["dtype"])).newbyteorder("<")
@@ -127,7 +138,7 @@ def _view2np(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, np.ndarray
 
 
 def _is_little_endian(tensor: np.ndarray) -> bool:
-    """Whether the elements are stored as files store them; single bytes always are."""
+    """Returns whether elements are little-endian; single bytes always are."""
     order = tensor.dtype.byteorder
     if order == "=":
         return sys.byteorder == "little"
@@ -139,13 +150,16 @@ def _is_little_endian(tensor: np.ndarray) -> bool:
 
 
 def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
-    """Memory that holds the array's values as files have them, their type there, and the shape."""
+    """Returns an array in C order and little-endian, the format's dtype name, and the shape.
+
+    F4 elements, which take a byte each in NumPy, are packed: the array has half as many bytes.
+    """
     if isinstance(array, np.generic):
         array = np.asarray(array)
     little_endian = _is_little_endian(array)
     if array.dtype.name == _DTYPES["F4"]["ml_dtypes"]:
         return _packed_f4(np.asarray(array)), "F4", array.shape
-    # Raises the usual error for a type that files do not have.
+    # Raises the usual error for a dtype that the format does not have.
     code = TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
     shape = array.shape
     if not little_endian:
@@ -154,7 +168,7 @@ def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
 
 
 def _packed_f4(array: np.ndarray) -> np.ndarray:
-    """Two elements to a byte, the first in the low half."""
+    """Packs F4 elements, two to a byte; the first is in the low half."""
     halves = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & 0x0F
     if halves.size % 2:
         halves = np.append(halves, np.uint8(0))  # the core refuses the odd count by its shape
@@ -164,7 +178,10 @@ def _packed_f4(array: np.ndarray) -> np.ndarray:
 def _flatten(
     tensor_dict: Dict[str, np.ndarray], keep_alive_buffer: List[Any]
 ) -> Dict[str, TensorSpec]:
-    """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
+    """Returns the argument of `serialize`.
+
+    The specs point to memory that `keep_alive_buffer` owns once this function returns.
+    """
     specs = {}
     for name, original in tensor_dict.items():
         array, code, shape = _prepare(original)
@@ -181,5 +198,5 @@ def _flatten(
 
 
 def _tobytes(tensor: np.ndarray) -> bytes:
-    """The array's bytes as files have them."""
+    """Returns the array's bytes as the file stores them."""
     return _prepare(tensor)[0].tobytes()

@@ -1,6 +1,6 @@
-"""Files of Paddle tensors: loading and saving."""
+"""Loads and saves Paddle tensors."""
 
-from __future__ import annotations  # to evaluate them takes most of an import
+from __future__ import annotations  # evaluating them would dominate the import time
 
 import ctypes
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -28,11 +28,11 @@ __all__ = [
     "serialize_file",
 ]
 
-# NumPy types that carry the bits of types that NumPy lacks.
+# NumPy dtypes that carry the bits of dtypes that NumPy does not have.
 _CARRIERS = {"BF16": np.int16, "F8_E4M3": np.uint8, "F8_E5M2": np.uint8}
 
-# Paddle uses the names of torch. Older versions lack some of these types, and where Paddle says
-# uint16 it means bfloat16.
+# Paddle uses torch's names. Older versions do not have all of these dtypes, and Paddle's uint16 is
+# bfloat16.
 _KNOWN = [
     (code, getattr(paddle, row["torch"]), row)
     for code, row in _dtypes().items()
@@ -40,30 +40,30 @@ _KNOWN = [
 ]
 
 _SIZE: Dict[paddle.dtype, int] = {dtype: row["bits"] // 8 for _, dtype, row in _KNOWN}
-"""Bytes an element of each type takes in memory."""
+"""Bytes of one element of each dtype in memory."""
 
 _TYPES: Dict[str, paddle.dtype] = {code: dtype for code, dtype, _ in _KNOWN}
-"""From the type names of files to Paddle's types."""
+"""Maps the format's dtype names to Paddle's dtypes."""
 
 NPDTYPES: Dict[paddle.dtype, Any] = {
     # NumPy has no bfloat16; upstream's table gives float16 for it.
     dtype: np.float16 if code == "BF16" else numpy._TYPES.get(code, np.uint8)
     for code, dtype, _ in _KNOWN
 }
-"""NumPy's types of the same size; of the same values where NumPy has one."""
+"""Maps Paddle's dtypes to NumPy dtypes of the same size, and of the same values where NumPy can."""
 
 
 def save(tensors: Dict[str, paddle.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:
-    """A file of the tensors, as bytes.
+    """Returns a file with the tensors, as bytes.
 
     Args:
-        tensors: contiguous and dense, on any device.
-        metadata: text to go with them.
+        tensors: dense, contiguous tensors by name, on any devices.
+        metadata: strings to store in the file's header.
 
     Raises:
-        ValueError: a tensor is sparse or not contiguous, or no tensor.
-        KeyError: a type that files do not have.
-        SafetensorError: a name that cannot be written.
+        ValueError: a value is not a tensor, or a tensor is sparse or not contiguous.
+        KeyError: the format has no such dtype.
+        SafetensorError: a name cannot be written.
     """
     keep_alive: List[Any] = []
     return serialize(_flatten(tensors, keep_alive), metadata=metadata)
@@ -77,20 +77,10 @@ def save_file(
     fsync: bool = False,
     progress: Optional[Progress] = None,
 ) -> None:
-    """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
+    """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
 
-    Args:
-        tensors: as `save` has them.
-        filename: the file to write.
-        metadata: text to go with them.
-        fsync: whether to wait until the file is on the disk.
-        progress: called as progress(done, total) with the bytes that are written and those of the
-            file; the last call has both equal. If it raises, the save is undone and the exception
-            passes through.
-
-    Raises:
-        What `save` raises, and an error that is both SafetensorError and OSError when the system
-        refuses.
+    `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
+    errors.
     """
     keep_alive: List[Any] = []
     serialize_file(
@@ -99,14 +89,15 @@ def save_file(
 
 
 def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:
-    """The tensors of a file held in memory, copied.
+    """Returns the tensors of a file that is in memory, copied.
 
     Args:
-        data: the file: bytes, or any object with a contiguous buffer.
-        device: where the tensors go, in Paddle's words: "cpu", "gpu:0"; "cuda:0" is known too.
+        data: the file's bytes: any object with a contiguous buffer.
+        device: the device of the tensors, by Paddle's name: "cpu" or "gpu:0". "cuda:0" is accepted
+            too.
 
     Raises:
-        SafetensorError: a damaged file, or a type that Paddle does not have.
+        SafetensorError: the file is damaged, or Paddle has no such dtype.
     """
     return _view2paddle(deserialize(data), device)
 
@@ -117,22 +108,26 @@ def load_file(
     *,
     backend: str = "mmap",
 ) -> Dict[str, paddle.Tensor]:
-    """All tensors of a file.
+    """Returns all tensors of a file.
 
     Args:
         filename: the file to read.
-        device: as `load` has it; a number is that of a GPU.
-        backend: as `safe_open` has it. The tensors are copies by both.
+        device: as for `load`; an int is the index of a GPU.
+        backend: see `safe_open`. The tensors are copies with every backend.
+
+    Raises:
+        SafetensorError: as `load`.
+        OSError: the file cannot be read.
     """
     with safe_open(filename, framework="paddle", backend=backend) as f:
         if device == "cpu":
             return f.get_tensors()
-        # One by one: what is on the device leaves no copy on the CPU.
+        # One at a time, so that the CPU holds the copy of one tensor only.
         return {name: _to_device(f.get_tensor(name), device) for name in f.offset_keys()}
 
 
 def _np2paddle(numpy_dict: Dict[str, np.ndarray], device: str = "cpu") -> Dict[str, paddle.Tensor]:
-    """Copies; arrays of uint16 are taken for bfloat16, as Paddle has it."""
+    """Copies arrays to tensors. As in Paddle, uint16 means bfloat16."""
     result = {}
     for name, array in numpy_dict.items():
         code = "BF16" if array.dtype == np.uint16 else code_of(array)
@@ -141,7 +136,7 @@ def _np2paddle(numpy_dict: Dict[str, np.ndarray], device: str = "cpu") -> Dict[s
 
 
 def _paddle2np(paddle_dict: Dict[str, paddle.Tensor]) -> Dict[str, np.ndarray]:
-    """As Paddle has it: bfloat16 as uint16, the types of 8 bits as int8."""
+    """Converts as Paddle does: bfloat16 becomes uint16, 8-bit floats become int8."""
     return {name: tensor.numpy() for name, tensor in paddle_dict.items()}
 
 
@@ -152,7 +147,7 @@ def _getdtype(dtype_str: str) -> paddle.dtype:
 def _view2paddle(
     safeview: Sequence[Tuple[str, Mapping[str, Any]]], device: str
 ) -> Dict[str, paddle.Tensor]:
-    """Copies of what `deserialize` returns."""
+    """Returns copies of the tensors of `deserialize`'s result."""
     result = {}
     for name, entry in safeview:
         code = entry["dtype"]
@@ -169,14 +164,13 @@ def _from_file(array: np.ndarray, code: str) -> paddle.Tensor:
 
 
 def _copy(array: np.ndarray, code: str) -> paddle.Tensor:
-    """A tensor of the array's values, or of the type that its bits carry."""
-    # Paddle takes uint16 for bfloat16, and has no other type for it.
+    """Copies an array to a tensor; for a dtype that NumPy lacks, `array` holds the bits."""
     if code not in _TYPES:
         refuse(code, "Paddle")
     if code in _CARRIERS:
         return paddle.to_tensor(array.view(_CARRIERS[code])).view(_TYPES[code])
     if code in ("U32", "U64"):
-        # Only from memory of its own: Paddle 3.3 confuses the owners of two tensors at one address.
+        # From a copy: Paddle 3.3 confuses the owners of two DLPack tensors at one address.
         return from_dlpack(array.copy().__dlpack__())
     return paddle.to_tensor(array)
 
@@ -188,7 +182,10 @@ def _to_device(tensor: paddle.Tensor, device: Union[str, int]) -> paddle.Tensor:
 
 
 def _to_ndarray(tensor: paddle.Tensor, name: str) -> Tuple[np.ndarray, paddle.Tensor]:
-    """The tensor's bytes, as a NumPy array of uint8, and the CPU tensor whose memory that is."""
+    """Returns the tensor's bytes, and the CPU tensor that owns them.
+
+    The bytes are a NumPy array of uint8 over that tensor's memory.
+    """
     if tensor.is_sparse():
         raise ValueError(
             f"You are trying to save a sparse tensor: `{name}` which this library does not support."
@@ -212,7 +209,10 @@ def _to_ndarray(tensor: paddle.Tensor, name: str) -> Tuple[np.ndarray, paddle.Te
 def _flatten(
     tensors: Dict[str, paddle.Tensor], keep_alive_buffer: List[Any]
 ) -> Dict[str, TensorSpec]:
-    """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
+    """Returns the argument of `serialize`.
+
+    The specs point to memory that `keep_alive_buffer` owns once this function returns.
+    """
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, paddle.Tensor] but received {type(tensors)}")
     specs = {}

@@ -1,6 +1,6 @@
-"""Files of TensorFlow tensors: loading and saving."""
+"""Loads and saves TensorFlow tensors."""
 
-from __future__ import annotations  # to evaluate them takes most of an import
+from __future__ import annotations  # evaluating them would dominate the import time
 
 from typing import Any, Dict, Optional
 
@@ -16,14 +16,14 @@ __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
 
 def save(tensors: Dict[str, tf.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:
-    """A file of the tensors, as bytes.
+    """Returns a file with the tensors, as bytes.
 
     Args:
-        tensors: eager tensors or variables, on any device.
-        metadata: text to go with them.
+        tensors: eager tensors or variables by name, on any devices.
+        metadata: strings to store in the file's header.
 
     Raises:
-        SafetensorError: a type or a name that files cannot have.
+        SafetensorError: the format has no such dtype, or a name cannot be written.
     """
     return numpy.save(_tf2np(tensors), metadata=metadata)
 
@@ -36,42 +36,36 @@ def save_file(
     fsync: bool = False,
     progress: Optional[Progress] = None,
 ) -> None:
-    """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
+    """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
 
-    Args:
-        tensors: as `save` has them.
-        filename: the file to write.
-        metadata: text to go with them.
-        fsync: whether to wait until the file is on the disk.
-        progress: called as progress(done, total) with the bytes that are written and those of the
-            file; the last call has both equal. If it raises, the save is undone and the exception
-            passes through.
-
-    Raises:
-        What `save` raises, and an error that is both SafetensorError and OSError when the system
-        refuses.
+    `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
+    errors.
     """
     numpy.save_file(_tf2np(tensors), filename, metadata=metadata, fsync=fsync, progress=progress)
 
 
 def load(data: Buffer) -> Dict[str, tf.Tensor]:
-    """The tensors of a file held in memory, copied, on TensorFlow's default device.
+    """Returns the tensors of a file that is in memory, copied to TensorFlow's default device.
 
     Args:
-        data: the file: bytes, or any object with a contiguous buffer.
+        data: the file's bytes: any object with a contiguous buffer.
 
     Raises:
-        SafetensorError: a damaged file, or a type that TensorFlow does not have.
+        SafetensorError: the file is damaged, or TensorFlow has no such dtype.
     """
     return _np2tf(numpy.load(data))
 
 
 def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, tf.Tensor]:
-    """All tensors of a file, on the device that `load` puts them on.
+    """Returns all tensors of a file, on TensorFlow's default device.
 
     Args:
         filename: the file to read.
-        backend: as `safe_open` has it. The tensors are copies by both.
+        backend: see `safe_open`. The tensors are copies with every backend.
+
+    Raises:
+        SafetensorError: as `load`.
+        OSError: the file cannot be read.
     """
     with safe_open(filename, framework="tf", backend=backend) as f:
         return f.get_tensors()
@@ -82,7 +76,7 @@ def _np2tf(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, tf.Tensor]:
 
 
 def _tf2np(tf_dict: Dict[str, tf.Tensor]) -> Dict[str, np.ndarray]:
-    # asarray: a tensor of no dimensions gives a NumPy scalar.
+    # asarray: numpy() of a tensor without dimensions returns a NumPy scalar.
     return {name: np.asarray(tensor.numpy()) for name, tensor in tf_dict.items()}
 
 

@@ -1,6 +1,6 @@
-"""Files of torch tensors: loading, saving, and models with shared weights."""
+"""Loads and saves torch tensors, and models whose weights share memory."""
 
-from __future__ import annotations  # to evaluate them takes most of an import
+from __future__ import annotations  # evaluating them would dominate the import time
 
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
@@ -84,15 +84,19 @@ def save_model(
     metadata: Optional[Dict[str, str]] = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Saves a model's state, of weights that share memory one.
+    """Saves a model's state dict, keeping one of each group of tensors that share memory.
 
     Args:
-        model: the model; its state_dict is saved.
+        model: the model, whose `state_dict()` is saved.
         filename: the file to write.
-        metadata: text to go with it. For each name that is left out, the name that stands for it
-            is added, unless the key is taken.
-        force_contiguous: whether tensors that are not contiguous are copied to be so. Else they
-            raise ValueError.
+        metadata: strings to store in the file's header. For each tensor that is left out, an entry
+            `{its name: the name of the tensor that is kept}` is added, unless the key exists.
+        force_contiguous: if true, tensors that are not contiguous are copied; if false, they raise
+            ValueError.
+
+    Raises:
+        RuntimeError: no tensor of a group covers the memory that the group shares.
+        ValueError, SafetensorError: as `save_file`.
     """
     state_dict = model.state_dict()
     notes = dict(metadata) if metadata is not None else {}
@@ -122,15 +126,19 @@ def load_model(
     """Loads a file that `save_model` wrote into a model.
 
     Args:
-        model: the model; its load_state_dict takes the tensors in.
+        model: the model; the tensors are passed to its `load_state_dict`.
         filename: the file to read.
-        strict: whether names that are missing or unexpected raise RuntimeError.
-        device: where the tensors are loaded to before they are copied.
-        backend: as `safe_open` has it.
+        strict: if true, missing or unexpected names raise RuntimeError.
+        device: the device that the tensors are loaded to before `load_state_dict` copies them.
+        backend: see `safe_open`.
 
     Returns:
-        The names that the file lacks, and those that the model lacks. Names that stand for others
-        with the same memory count as there.
+        The missing names (in the model, not in the file) and the unexpected names (in the file,
+        not in the model). A name is not missing if the file has a tensor that shares its memory.
+
+    Raises:
+        RuntimeError: names differ and `strict` is true, or a tensor does not fit.
+        SafetensorError, OSError: as `load_file`.
     """
     state_dict = load_file(filename, device=device, backend=backend)
     to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
@@ -151,16 +159,17 @@ def load_model(
 
 
 def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:
-    """A file of the tensors, as bytes.
+    """Returns a file with the tensors, as bytes.
 
     Args:
-        tensors: contiguous and dense, on any device. None may share memory with another.
-        metadata: text to go with them.
+        tensors: dense, contiguous tensors by name, on any devices. No two may share memory.
+        metadata: strings to store in the file's header.
 
     Raises:
-        ValueError: a tensor is sparse or not contiguous, or no tensor.
-        RuntimeError: tensors share memory; see `save_model`.
-        SafetensorError: a name that cannot be written.
+        ValueError: a value is not a tensor, or a tensor is sparse or not contiguous.
+        RuntimeError: tensors share memory (see `save_model`), or a tensor is a DTensor.
+        NotImplementedError: a tensor is on the meta device.
+        SafetensorError: the format has no such dtype, or a name cannot be written.
     """
     if isinstance(tensors, dict):
         data = _core._save_torch(tensors, metadata)
@@ -178,20 +187,21 @@ def save_file(
     fsync: bool = False,
     progress: Optional[Progress] = None,
 ) -> None:
-    """Writes a file of the tensors: whole, or not at all, leaving an old file as it was.
+    """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
 
     Args:
-        tensors: as `save` has them. They may be mapped from the file that is replaced.
+        tensors: as for `save`. They may be views of the file that is replaced.
         filename: the file to write.
-        metadata: text to go with them.
-        fsync: whether to wait until the file is on the disk.
-        progress: called as progress(done, total) with the bytes that are written and those of the
-            file; the last call has both equal. If it raises, the save is undone and the exception
-            passes through.
+        metadata: strings to store in the file's header.
+        fsync: if true, returns only after the file and its name are on the disk.
+        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
+            last call has `done == total`. If it raises, nothing is saved and the exception
+            propagates.
 
     Raises:
-        What `save` raises, and an error that is both SafetensorError and OSError when the system
-        refuses.
+        SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
+            such as FileNotFoundError or PermissionError.
+        ValueError, RuntimeError, NotImplementedError: as `save`.
     """
     if isinstance(tensors, dict) and _core._save_torch_file(
         tensors, filename, metadata, fsync, progress
@@ -203,10 +213,13 @@ def save_file(
 
 
 def load(data: Buffer) -> Dict[str, torch.Tensor]:
-    """The tensors of a file held in memory, copied, on the CPU.
+    """Returns the tensors of a file that is in memory, copied, on the CPU.
 
     Args:
-        data: the file: bytes, or any object with a contiguous buffer.
+        data: the file's bytes: any object with a contiguous buffer.
+
+    Raises:
+        SafetensorError: the file is damaged, or torch has no such dtype.
     """
     return _core._load_torch(data, _TYPES)
 
@@ -217,14 +230,18 @@ def load_file(
     *,
     backend: str = "mmap",
 ) -> Dict[str, torch.Tensor]:
-    """All tensors of a file.
+    """Returns all tensors of a file.
 
     Args:
         filename: the file to read.
-        device: where the tensors go.
-        backend: as `safe_open` has it. By "mmap", tensors on the CPU are views of the file's
-            pages, which are read when they are used; once an eighth is used, a background
-            thread reads ahead.
+        device: the device of the tensors.
+        backend: see `safe_open`. With "mmap", tensors on the CPU are views of the file's pages:
+            a page is read when it is first used, and writing to a tensor does not change the file.
+            A background thread reads ahead once an eighth of the file has been used.
+
+    Raises:
+        SafetensorError: the file is damaged, torch has no such dtype, or there is no such device.
+        OSError: the file cannot be read.
     """
     with safe_open(filename, framework="pt", device=device, backend=backend) as f:
         tensors: Dict[str, torch.Tensor] = f.get_tensors()
@@ -237,7 +254,7 @@ def _getdtype(dtype_str: str) -> torch.dtype:
 
 
 def _view2torch(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, torch.Tensor]:
-    """Tensors of what `deserialize` returns, over its memory."""
+    """Returns the tensors of `deserialize`'s result, as views of its memory."""
     result = {}
     for name, entry in safeview:
         dtype = _getdtype(entry["dtype"])
@@ -256,7 +273,7 @@ def _view2torch(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, torch.T
 
 
 def _swapped(data: Any, itemsize: int, is_complex: bool) -> bytearray:
-    """The bytes of each element turned round; of a complex one those of its halves."""
+    """Reverses the bytes of each element; of a complex element, those of each half."""
     import numpy as np
 
     width = itemsize // 2 if is_complex else itemsize
@@ -264,10 +281,13 @@ def _swapped(data: Any, itemsize: int, is_complex: bool) -> bytearray:
 
 
 def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
-    """The tensor's bytes as files have them, as a NumPy array of uint8, and the CPU tensor whose
-    memory that is."""
+    """Returns the tensor's bytes as the file stores them, and the CPU tensor that owns them.
+
+    The bytes are a NumPy array of uint8 over that tensor's memory; on a big-endian machine they are
+    a copy.
+    """
     dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-    # Not reshape: a single element may keep a stride that a view by bytes does not take.
+    # Not reshape(): a tensor of one element may keep a stride that view(torch.uint8) refuses.
     flat = dense.as_strided((dense.nelement(),), (1,))
     array = flat.view(torch.uint8).numpy()
     if sys.byteorder == "big":
@@ -279,7 +299,7 @@ def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
 
 
 def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
-    """The tensor's bytes as files have them."""
+    """Returns the tensor's bytes as the file stores them."""
     _check_dense(tensor, name)
     return bytes(_to_ndarray(tensor)[0].tobytes())
 
@@ -299,8 +319,10 @@ def _check_dense(tensor: torch.Tensor, name: str) -> None:
 
 
 def _check_data(tensor: torch.Tensor, name: str) -> None:
-    """Raises when a file cannot hold the tensor. The texts begin with those that reading its memory
-    would bring."""
+    """Raises if a file cannot hold the tensor.
+
+    The messages begin as those that torch raises when the tensor's memory is read.
+    """
     if hasattr(tensor, "full_tensor"):  # DTensor, without importing torch.distributed
         raise RuntimeError(
             "Attempted to access the data pointer on an invalid python storage. Tensor "
@@ -321,7 +343,7 @@ def _check_data(tensor: torch.Tensor, name: str) -> None:
 
 
 def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
-    """Raises when the tensors cannot be saved together."""
+    """Raises if the tensors cannot be saved in one file."""
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     sparse = []
@@ -342,7 +364,7 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
         _check_data(tensor, name)
     failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]
     if failing:
-        # The spaces are part of the text that programs know.
+        # Programs compare this text, spaces included.
         indent = "\n            "
         raise RuntimeError(
             f"{indent}Some tensors share memory, this will lead to duplicate memory on disk and "
@@ -356,7 +378,10 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
 def _flatten_as_ptr(
     tensors: Dict[str, torch.Tensor], keep_alive_buffer: List[Any]
 ) -> Dict[str, TensorSpec]:
-    """What `serialize` takes; the memory stays while `keep_alive_buffer` does."""
+    """Returns the argument of `serialize`.
+
+    The specs point to memory that `keep_alive_buffer` owns once this function returns.
+    """
     _evaluate_tensors_for_save(tensors)
     specs = {}
     for name, tensor in tensors.items():

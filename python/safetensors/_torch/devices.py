@@ -1,4 +1,4 @@
-"""Devices that tensors are loaded to."""
+"""Devices as callers name them, and parsed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WITHOUT_INDEX = ("cpu", "meta", "mps")
 
 
 class Device(NamedTuple):
-    """Where tensors go, by the name that both torch and this package take."""
+    """A parsed device: its kind and its index among devices of that kind."""
 
     kind: str
     ordinal: int = 0
 
     @property
     def name(self) -> str:
-        """As "cuda:1"."""
+        """The name that torch and this package accept, such as "cuda:1" or "cpu"."""
         return self.kind if self.kind in _WITHOUT_INDEX else f"{self.kind}:{self.ordinal}"
 
 
@@ -31,10 +31,10 @@ CPU = Device("cpu")
 
 
 def device_of(device: object) -> Device:
-    """A device from a str, an index or a torch.device; "cuda" is the first, None the CPU.
+    """Parses a str, an index or a torch.device. "cuda" is "cuda:0"; None is the CPU.
 
     Raises:
-        SafetensorError: there is no such device in this torch.
+        SafetensorError: this torch has no such device.
     """
     if device is None:
         return CPU
@@ -50,6 +50,6 @@ def device_of(device: object) -> Device:
 
 
 def known_device(device: object) -> Device:
-    """As `device_of`, but leaves it to torch whether there is such a device."""
+    """Parses a device without a check: torch raises later if it does not exist."""
     kind, _, index = str(torch.device(device) if isinstance(device, int) else device).partition(":")
     return Device(kind, int(index or 0))

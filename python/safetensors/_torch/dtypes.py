@@ -1,4 +1,4 @@
-"""What tensors of a file are in torch: their types and shapes."""
+"""The dtypes and shapes that torch gives tensors of a file."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ _TYPES: Dict[str, torch.dtype] = {
     for code, row in _dtypes().items()
     if row["torch"] in vars(torch)
 }
-"""From the type names of files to torch's types. `load` looks types up here, so that programs may
-add to it."""
+"""Maps the format's dtype names to torch's dtypes. `load` looks dtypes up here, so that programs
+may add entries."""
 
 _SIZE: Dict[torch.dtype, int] = {dtype: dtype.itemsize for dtype in _TYPES.values()}
-"""Bytes an element of each type takes in memory."""
+"""Bytes of one element of each dtype in memory."""
 
 Form = Tuple[torch.dtype, Tuple[int, ...]]
+"""A dtype and a shape."""
 
 
 def form_of(meta: Any, index: Any = None) -> Form:
-    """The type and shape that torch gives a tensor, or the part of it that `index` takes.
+    """Returns the dtype and shape that torch gives a tensor, or the part that `index` selects.
 
     Args:
-        meta: what the file's header says of the tensor.
-        index: what stands between brackets; None for the whole tensor.
+        meta: the tensor's entry in the file's header.
+        index: an index as in `tensor[index]`; None for the whole tensor.
 
     Raises:
-        SafetensorError: torch has no such tensors.
-        IndexError, TypeError, ValueError: what torch raises for the index.
+        SafetensorError: torch cannot represent the tensor.
+        IndexError, TypeError, ValueError: torch refuses the index.
     """
     dtype = _TYPES.get(meta.dtype)
     if dtype is None:
         raise SafetensorError(f"Dtype not understood: {meta.dtype}: torch has no such type")
     shape = list(meta.shape)
-    if meta.dtype == "F4":  # torch packs two in a byte
+    if meta.dtype == "F4":  # torch's element is a byte, which holds two
         if not shape or shape[-1] % 2 != 0:
             raise SafetensorError(
                 "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got "
@@ -50,7 +51,7 @@ def form_of(meta: Any, index: Any = None) -> Form:
 
 
 def nbytes_of(form: Form) -> int:
-    """Bytes that a tensor of this type and shape takes."""
+    """Returns the bytes of a tensor of this dtype and shape."""
     dtype, shape = form
     count = dtype.itemsize
     for size in shape:

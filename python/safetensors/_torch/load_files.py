@@ -1,4 +1,4 @@
-"""Tensors of many files, on several devices, or in memory that is there already."""
+"""Loads tensors from several files to one or more devices: load_files and stream_files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from .._core import PrefetchLoader, TensorMeta
 
 
-# By these, a CPU tensor is made of the file's pages.
+# With these backends, a tensor on the CPU is a view of the file's pages.
 _MAPPED = ("mmap", "auto")
 
-# What is streamed at a time to devices without an engine.
+# Bytes that stream_files loads at a time to devices that the compiled module cannot load to itself.
 _BATCH_NBYTES = 64 << 20
 
 
@@ -53,40 +53,41 @@ def load_files(
     progress: Optional[Progress] = None,
     budget_bytes: Optional[int] = None,
 ) -> Dict[str, torch.Tensor]:
-    """The tensors of several files.
+    """Loads tensors from several files.
 
     Args:
-        filenames: a file, a list of files, a directory, or the index (`.json`) of a model in
-            shards. In a directory the index is followed if there is one; else all its
-            `.safetensors` files are loaded. By an index, only files with wanted tensors are opened.
-        device: where tensors go; or a dict from names, or patterns as `model.layers.1?.*`, to
-            devices. A name counts before patterns, and of these the first that fits.
-        backend: as `safe_open` has it. By "auto" and "mmap", tensors on the CPU are views of the
-            files' pages, which are read when they are used.
-        keys: the names of the tensors to load; None: all.
-        plan: instead of `keys`, a dict from names to the parts to load, as slices or tuples of
-            them; None for a whole tensor.
-        progress: called now and then with the number of bytes that have been read and of those
-            to read, and at the end. Views read nothing: a load of nothing else calls it once, with
-            (0, 0). What it raises ends the load.
-        budget_bytes: the most that tensors may take on one device.
+        filenames: a file, a directory, the index (`.json`) of a sharded model, or a list of these.
+            In a directory, the index is used if there is one; otherwise all `.safetensors` files.
+            With an index, only files that hold a requested tensor are opened.
+        device: a device, or a dict that maps tensor names and glob patterns, such as
+            `model.layers.1?.*`, to devices. An exact name takes precedence over patterns; among
+            patterns, the first match wins.
+        backend: see `safe_open`. With "auto" and "mmap", tensors on the CPU are views of the
+            files' pages: a page is read when it is first used.
+        keys: the names of the tensors to load; None loads all.
+        plan: instead of `keys`, a dict that maps names to indices: slices or tuples of slices. None
+            loads the whole tensor.
+        progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
+            last call has `done == total`. Views read nothing: if all tensors are views, it is
+            called once, with (0, 0). If it raises, the load stops and the exception propagates.
+        budget_bytes: the limit of the tensors' bytes on each device.
 
     Returns:
-        The tensors by name, in the order of files and bytes.
+        The tensors by name, ordered by file and within a file by byte offset.
 
     Raises:
-        FileNotFoundError: there is no such file, or none in the directory.
-        SafetensorError: a damaged file or index, a tensor in two files or in none, a tensor
-            without a device, or more bytes than the budget has.
+        FileNotFoundError: a file does not exist, or a directory holds no files to load.
+        SafetensorError: a file or index is damaged, a name is in two files or in none, no entry of
+            `device` matches a tensor, or the tensors exceed `budget_bytes`.
     """
     parts = _parts(keys, plan)
     with ExitStack() as stack:
         handles, _ = open_tensors(find_shards(filenames), parts, backend, stack)
-        if parts is None and budget_bytes is None and _gives_views(device, backend):
+        if parts is None and budget_bytes is None and _returns_views(device, backend):
             whole = _whole_files(handles, progress)
             if whole is not None:
                 return whole
-        with _gc_paused():  # for as many objects as there are tensors, which all stay
+        with _gc_paused():  # makes several objects for each tensor, none of them garbage
             wanted = wanted_of(handles, parts)
             by_device = _by_device(wanted, device)
             if budget_bytes is not None:
@@ -103,24 +104,24 @@ def stream_files(
     keys: Optional[Iterable[str]] = None,
     budget_bytes: Optional[int] = None,
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
-    """The tensors of several files one by one, as they land, with few in memory at a time.
+    """Loads tensors from several files one at a time, so that few are in memory at once.
 
-    On the CPU and CUDA each file is loaded in the background while its tensors are handed out.
-    Leaving the loop early ends the load; `close()` of the iterator does so at once.
+    On the CPU and CUDA, a file is loaded in the background while its tensors are yielded. Leaving
+    the loop early stops the load; the iterator's `close()` stops it at once.
 
     Args:
-        filenames: as `load_files` has it. Files are loaded one after the other.
-        device: where tensors go.
-        backend: as `safe_open` has it.
-        keys: the names of the tensors to load; None: all.
-        budget_bytes: the most that tensors which are loaded but not handed out yet may take; None:
-            as `safe_open.prefetch` thinks best.
+        filenames: as for `load_files`. Files are loaded one after the other.
+        device: the device of the tensors.
+        backend: see `safe_open`.
+        keys: the names of the tensors to load; None loads all.
+        budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
+            allowed. None selects the default of `safe_open.prefetch`.
 
     Returns:
-        An iterator of names and tensors, in no order within a file.
+        An iterator over pairs of name and tensor. Within a file, the order is undefined.
 
     Raises:
-        What `load_files` raises.
+        FileNotFoundError, SafetensorError: as `load_files`.
     """
     parts = _parts(keys, None)
     target = device_of(device).name
@@ -155,7 +156,7 @@ def _prefetch(
     device: str,
     budget_bytes: Optional[int],
 ) -> Optional[PrefetchLoader]:
-    """A loader in the background; None where there is no engine for the device."""
+    """Returns a background loader; None if the compiled module cannot load to the device."""
     kind = device_of(device).kind
     if kind not in ("cpu", "cuda"):
         return None
@@ -164,13 +165,13 @@ def _prefetch(
     except SafetensorError:
         if kind == "cpu":
             raise
-        return None  # no driver; if that was not why, the other way raises the same
+        return None  # probably no driver; for any other cause, _in_turn() raises the same error
 
 
 def _in_turn(
     handle: safe_open, plan: Dict[str, Optional[slice]], device: str, budget_bytes: int
 ) -> Iterator[Tuple[str, torch.Tensor]]:
-    """Loads as many tensors at once as the budget allows, but one at least."""
+    """Loads and yields batches of at most `budget_bytes`, or of one larger tensor."""
     names = list(plan)
     while names:
         count = nbytes = 0
@@ -184,12 +185,12 @@ def _in_turn(
         (tensors,) = _core._load_groups([(device, requests)])
         pairs = list(zip(batch, tensors, strict=True))[::-1]
         del tensors
-        while pairs:  # nothing here keeps what was handed out
+        while pairs:  # keeps no reference to tensors that have been yielded
             yield pairs.pop()
 
 
 class Wanted(NamedTuple):
-    """A tensor to load, or a part of one."""
+    """A tensor to load, or a part of one, and the bytes that it takes."""
 
     name: str
     handle: safe_open
@@ -197,25 +198,25 @@ class Wanted(NamedTuple):
     nbytes: int
 
     def form(self) -> Form:
-        """The type and shape that torch gives it."""
+        """Returns the dtype and shape that torch gives it."""
         return form_of(self.handle.get_tensor_meta(self.name), self.part)
 
 
-class Count:
-    """Tells `progress` how many of the items' bytes have been read, each number once."""
+class Reporter:
+    """Reports to `progress` the bytes that have been read, in increasing order."""
 
     def __init__(self, items: Iterable[Wanted], progress: Optional[Progress]) -> None:
         self._total, self._progress = sum(item.nbytes for item in items), progress
-        self._told = 0
+        self._reported = 0
 
     def while_loading(self) -> Optional[Progress]:
-        """What the load is to call, if anything."""
-        return None if self._progress is None else self._tell
+        """Returns the function that the load calls with its own byte counts, or None."""
+        return None if self._progress is None else self._report
 
-    def _tell(self, done: int, _: int) -> None:
-        # All is told once, by finish().
-        if self._progress is not None and self._told < done < self._total:
-            self._told = done
+    def _report(self, done: int, _: int) -> None:
+        # The call with all bytes is left to finish().
+        if self._progress is not None and self._reported < done < self._total:
+            self._reported = done
             self._progress(done, self._total)
 
     def finish(self) -> None:
@@ -226,7 +227,7 @@ class Count:
 def _parts(
     keys: Optional[Iterable[str]], plan: Optional[Mapping[str, Any]]
 ) -> Optional[Dict[str, Any]]:
-    """From the names of wanted tensors to indices; None when all are wanted."""
+    """Maps the requested names to indices; None requests all tensors."""
     if keys is not None and plan is not None:
         raise ValueError("keys and plan cannot be given together: a plan names its tensors")
     if isinstance(keys, str):
@@ -237,6 +238,12 @@ def _parts(
 
 
 def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) -> List[Wanted]:
+    """Returns the requested tensors in the order of `handles`.
+
+    Raises:
+        SafetensorError: no file has a requested tensor, or torch cannot represent it.
+        IndexError, TypeError, ValueError: torch refuses an index.
+    """
     absent = [name for name in parts or () if name not in handles]
     if absent:
         raise SafetensorError(f"The files do not contain tensor {absent[0]!r}")
@@ -252,7 +259,7 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
 
 
 def _nbytes(meta: TensorMeta, part: Any) -> int:
-    """Bytes of a tensor, or a part of it. Raises when torch has no such tensors."""
+    """Returns the bytes of a tensor, or of a part. Raises if torch cannot represent the tensor."""
     if part is not None or meta.dtype not in _TYPES:
         return nbytes_of(form_of(meta, part))
     begin, end = meta.data_offsets
@@ -271,7 +278,7 @@ def _gc_paused() -> Iterator[None]:
 
 
 def _named(error: Exception, name: str) -> Exception:
-    """The error with the tensor's name."""
+    """Returns an error of the same type whose text begins with the tensor's name."""
     return type(error)(f"Error while loading tensor {name}: {error}")
 
 
@@ -316,7 +323,7 @@ def _load(
     copied: List[Wanted] = []
     groups = []
     for device, items in by_device.items():
-        if _gives_views(device, backend):
+        if _returns_views(device, backend):
             loaded.update(_views(items))
         else:
             copied += items
@@ -324,28 +331,30 @@ def _load(
     read = itertools.chain.from_iterable(
         items for device, items in by_device.items() if _reads(device, backend)
     )
-    count = Count(read, progress)
-    tensors = itertools.chain.from_iterable(_core._load_groups(groups, count.while_loading()))
+    reporter = Reporter(read, progress)
+    tensors = itertools.chain.from_iterable(_core._load_groups(groups, reporter.while_loading()))
     loaded.update(zip((item.name for item in copied), tensors, strict=True))
-    count.finish()
+    reporter.finish()
     return loaded
 
 
 def _reads(device: str, backend: str) -> bool:
-    """Whether loading to the device reads the tensors' bytes."""
-    return device != "meta" and not _gives_views(device, backend)
+    """Returns whether loading to the device reads the tensors' bytes."""
+    return device != "meta" and not _returns_views(device, backend)
 
 
-def _gives_views(device: object, backend: str) -> bool:
-    """Whether tensors are made of the files' pages."""
+def _returns_views(device: object, backend: str) -> bool:
+    """Returns whether tensors are views of the files' pages."""
     return backend in _MAPPED and not isinstance(device, Mapping) and device_of(device) == CPU
 
 
 def _whole_files(
     handles: Dict[str, safe_open], progress: Optional[Progress]
 ) -> Optional[Dict[str, torch.Tensor]]:
-    """The tensors, as views; None if that is not all that the files have. Takes no time for each
-    tensor but what it takes to make it."""
+    """Returns views of all tensors of the files; None if `handles` lacks some of them.
+
+    This is the fast path of `load_files`: nothing is done for a tensor but to create it.
+    """
     if any(count != len(handle) for handle, count in Counter(handles.values()).items()):
         return None
     found: Dict[str, torch.Tensor] = {}
@@ -353,18 +362,18 @@ def _whole_files(
         found.update(handle.get_tensors())
         _core._read_ahead(handle)
     if progress is not None:
-        progress(0, 0)  # views: nothing was read
+        progress(0, 0)  # views read nothing
     return found
 
 
 def _views(items: Sequence[Wanted]) -> Dict[str, torch.Tensor]:
-    """Tensors of the files' pages."""
+    """Returns the tensors as views of the files' pages."""
     found: Dict[str, torch.Tensor] = {}
     whole = {item.handle: 0 for item in items}
     for item in items:
         whole[item.handle] += item.part is None
     for handle, count in whole.items():
-        if count == len(handle):  # at once, which brings files of a network into memory first
+        if count == len(handle):  # one call, which reads files on a network in advance
             found.update(handle.get_tensors())
             _core._read_ahead(handle)
     for item in items:

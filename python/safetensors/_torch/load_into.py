@@ -1,4 +1,4 @@
-"""Loading files into tensors that are there already."""
+"""Loads files into existing tensors: load_into."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import _core
 from .._core import SafetensorError
 from .._shards import find_shards, open_tensors
 from .._typing import Paths, Progress
-from .load_files import Count, Wanted, wanted_of
+from .load_files import Reporter, Wanted, wanted_of
 
 
 def load_into(
@@ -22,27 +22,28 @@ def load_into(
     strict: bool = True,
     progress: Optional[Progress] = None,
 ) -> Tuple[List[str], List[str]]:
-    """Loads files into tensors that are there already, on any devices, without making others.
+    """Loads files into existing tensors, on any devices, without allocating others.
 
-    All is checked before anything is written. When reading fails on the way, some tensors have new
-    values and others old ones. Work of CUDA streams other than the current one that still uses a
-    tensor is for the caller to wait for.
+    Everything is checked before the first byte is written. If reading fails after that, some
+    tensors have new values and others their old ones. If a CUDA stream other than the current one
+    still uses a tensor, the caller waits for it first.
 
     Args:
-        tensors: a module, or tensors by name as a `state_dict()` has them: contiguous, of the type
-            and shape that the files have. Of tied weights, which share their memory, the files may
-            have one.
-        filenames: as `load_files` has it.
-        strict: whether names that are missing or unexpected raise RuntimeError.
-        progress: as `load_files` has it.
+        tensors: a module, or a mapping of names to tensors, such as a `state_dict()`. The tensors
+            are contiguous and have the dtypes and shapes of the files. Of tied weights, which share
+            memory, the files hold one.
+        filenames: as for `load_files`.
+        strict: if true, missing or unexpected names raise RuntimeError.
+        progress: as for `load_files`.
 
     Returns:
-        The names that the files lack, and those that `tensors` lacks. A tied weight is not missing
-        if the files have the one that it is tied to.
+        The missing names (in `tensors`, not in the files) and the unexpected names (in the files,
+        not in `tensors`). A tied weight is not missing if the files hold the tensor that it is tied
+        to.
 
     Raises:
-        RuntimeError: names are missing or unexpected.
-        SafetensorError: a tensor that cannot be written, and what `load_files` raises.
+        RuntimeError: names differ and `strict` is true.
+        SafetensorError: a tensor cannot be written, or as `load_files`.
     """
     if isinstance(tensors, torch.nn.Module):
         tensors = tensors.state_dict()
@@ -56,19 +57,19 @@ def load_into(
         for item in wanted:
             _check_destination(item, tensors[item.name])
         _check_overlaps({item.name: tensors[item.name] for item in wanted})
-        _write(wanted, tensors, Count(wanted, progress))
+        _write(wanted, tensors, Reporter(wanted, progress))
     return missing, unexpected
 
 
 def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> List[str]:
-    """The names that were not found and are not tied to one that was."""
+    """Returns the names that were not found and share memory with none that was."""
     absent = [name for name in tensors if name not in found]
     filled = {_memory(tensors[name]) for name in found} if absent else set()
     return [name for name in absent if (_memory(tensors[name]) or name) not in filled]
 
 
 def _memory(tensor: object) -> Optional[Tuple[object, ...]]:
-    """Equal for tensors that have all their elements in common; None if it has no elements."""
+    """Returns a key that is equal for tensors with the same elements in memory; None if empty."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
     address = _address(tensor)
@@ -78,7 +79,7 @@ def _memory(tensor: object) -> Optional[Tuple[object, ...]]:
 
 
 def mismatch(heading: str, missing: Iterable[str], unexpected: Iterable[str]) -> str:
-    """The text of an error, as torch's load_state_dict words it."""
+    """Returns the text of an error in the words of torch's load_state_dict."""
     for what, names in (("Missing", missing), ("Unexpected", unexpected)):
         quoted = ", ".join(f'"{name}"' for name in sorted(names))
         if quoted:
@@ -87,13 +88,14 @@ def mismatch(heading: str, missing: Iterable[str], unexpected: Iterable[str]) ->
 
 
 def _check_destination(item: Wanted, tensor: torch.Tensor) -> None:
-    """Raises SafetensorError when the file's bytes cannot become the tensor's."""
+    """Raises SafetensorError if the file's bytes cannot be written to the tensor."""
     problem = _problem(item, tensor)
     if problem:
         raise SafetensorError(f"Cannot load tensor {item.name!r} into the one given: {problem}")
 
 
 def _problem(item: Wanted, tensor: torch.Tensor) -> str:
+    """Returns why the file's bytes cannot be written to the tensor; empty if they can."""
     if not isinstance(tensor, torch.Tensor):
         return f"it is no torch.Tensor but {type(tensor)}"
     dtype, shape = item.form()
@@ -116,12 +118,12 @@ def _problem(item: Wanted, tensor: torch.Tensor) -> str:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Where the tensor's elements are; 0 when it does not tell."""
+    """Returns the address of the first element; 0 if the tensor has none."""
     if tensor.device.type == "meta":
         return 0
     try:
         return tensor.data_ptr()
-    except RuntimeError:  # tensors that stand for others
+    except RuntimeError:  # subclasses that wrap other tensors
         return 0
 
 
@@ -130,6 +132,7 @@ def _device(tensor: torch.Tensor) -> str:
 
 
 def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
+    """Raises SafetensorError if two tensors overlap: sorted by begin, these are neighbours."""
     areas = sorted(
         (_device(tensor), tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name)
         for name, tensor in tensors.items()
@@ -143,7 +146,9 @@ def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
             )
 
 
-def _write(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], count: Count) -> None:
+def _write(
+    wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], reporter: Reporter
+) -> None:
     by_device: Dict[str, List[Wanted]] = {}
     for item in wanted:
         by_device.setdefault(_device(tensors[item.name]), []).append(item)
@@ -152,8 +157,8 @@ def _write(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], count:
         for device, items in by_device.items()
     ]
     try:
-        _core._load_groups(groups, count.while_loading())
-    finally:  # autograd does not see what is written
+        _core._load_groups(groups, reporter.while_loading())
+    finally:  # autograd does not see these writes
         for item in wanted:
             torch.autograd.graph.increment_version(tensors[item.name])
-    count.finish()
+    reporter.finish()

@@ -1,4 +1,4 @@
-"""Which tensors share memory."""
+"""Finds tensors that share memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .dtypes import _SIZE
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
-    """Address of the memory that the tensor is a view of; 0 when it has none."""
+    """Returns the address of the tensor's storage; 0 if it has none."""
     try:
         return tensor.untyped_storage().data_ptr()
     except NotImplementedError:
-        return 0  # a tensor without storage, such as a fake one
+        return 0  # no storage, such as a FakeTensor
 
 
 def storage_size(tensor: torch.Tensor) -> int:
-    """Bytes of the memory that the tensor is a view of."""
+    """Returns the size of the tensor's storage in bytes."""
     try:
         return tensor.untyped_storage().nbytes()
     except NotImplementedError:
@@ -27,10 +27,10 @@ def storage_size(tensor: torch.Tensor) -> int:
 
 
 def _end_ptr(tensor: torch.Tensor) -> int:
-    """Address past the tensor's last element."""
+    """Returns the address after the tensor's last element."""
     if tensor.nelement() == 0:
         return tensor.data_ptr()
-    # By strides: a view that is not contiguous cannot be flattened.
+    # From the strides: a tensor that is not contiguous has no flat view to measure.
     last = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
@@ -38,7 +38,7 @@ def _end_ptr(tensor: torch.Tensor) -> int:
 
 
 def _is_complete(tensor: torch.Tensor) -> bool:
-    """Whether the tensor covers all of its storage."""
+    """Returns whether the tensor covers its whole storage."""
     covered = tensor.nelement() * _SIZE[tensor.dtype]
     return tensor.data_ptr() == storage_ptr(tensor) and covered == storage_size(tensor)
 
@@ -46,7 +46,14 @@ def _is_complete(tensor: torch.Tensor) -> bool:
 def _filter_shared_not_shared(
     tensors: List[Set[str]], state_dict: Dict[str, torch.Tensor]
 ) -> List[Set[str]]:
-    """Splits groups of tensors that share a storage into those that share bytes of it."""
+    """Splits groups of tensors that share a storage into groups that share bytes of it.
+
+    Sorted by begin, a tensor belongs to the last group if it begins before the furthest end so far:
+
+        a  [----------)
+        b      [---)             a and b share bytes
+        c                [----)  c is a group of its own
+    """
     filtered: List[Set[str]] = []
     for group in tensors:
         if len(group) < 2:
@@ -66,7 +73,7 @@ def _filter_shared_not_shared(
 
 
 def _find_shared_tensors(state_dict: Dict[str, torch.Tensor]) -> List[Set[str]]:
-    """Groups of names: tensors of one group share memory."""
+    """Returns groups of names; the tensors of a group share memory."""
     groups: Dict[Tuple[torch.device, int, int], Set[str]] = defaultdict(set)
     for name, tensor in state_dict.items():
         if tensor.device.type == "meta":
@@ -83,11 +90,13 @@ def _remove_duplicate_names(
     preferred_names: Optional[List[str]] = None,
     discard_names: Optional[List[str]] = None,
 ) -> Dict[str, List[str]]:
-    """For each group of tensors that share memory, the name to keep and those it stands for.
+    """Returns, for each group of tensors that share memory, the name to keep and those to remove.
 
-    Kept is a tensor that covers its whole storage: of these one of `preferred_names` if there is
-    any, else one not among `discard_names` if there is any, else the first by name. Raises
-    RuntimeError when none covers it.
+    Only a tensor that covers its whole storage is kept. Among several, names in `preferred_names`
+    take precedence, then names outside `discard_names`; the first in sorted order wins.
+
+    Raises:
+        RuntimeError: no tensor of a group covers its storage.
     """
     preferred = set(preferred_names or ())
     discarded = set(discard_names or ())

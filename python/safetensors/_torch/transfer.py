@@ -1,6 +1,6 @@
-"""What loads ask of torch, and loads to devices that have no engine of their own.
+"""The calls to torch that every load makes, and loads to devices by torch's own copies.
 
-Whoever loads looks functions up in this module each time, so that tests can replace them.
+Loads look these functions up in the module at each call, so that tests can replace them.
 """
 
 from __future__ import annotations
@@ -15,62 +15,63 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .._typing import Progress
 from .devices import Device, known_device
 from .dtypes import form_of, nbytes_of
 from .pieces import pieces_of
 
 Request = Tuple[safe_open, str, Any, Optional[torch.Tensor]]
-"""A file, a tensor's name, the part of it that is wanted or None for all, and where it goes or None
-for a tensor that is to be made."""
-Progress = Callable[[int, int], object]
+"""An open file, a tensor's name, an index into it, and the destination. Without an index, the whole
+tensor is loaded; without a destination, a tensor is allocated."""
 
 empty = torch.empty
 
-_WARM_FROM = 64 << 20
-_STAGING_NBYTES = 32 << 20  # of each of two
+_WARM_MIN_NBYTES = 64 << 20
+_STAGING_NBYTES = 32 << 20  # for each of the two slots
 _ALIGNMENT = 64
 
 
 class Event(Protocol):
-    """What torch.Event and the devices' own have in common."""
+    """The methods that torch.Event and the events of device packages share."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
 
 
 def raw_stream(index: int) -> int:
-    """The stream that this thread's work for the CUDA device goes to, as the driver knows it."""
+    """Returns the driver's handle of this thread's current stream on the CUDA device."""
     get = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return int(get(index) if get is not None else torch.cuda.current_stream(index).cuda_stream)
 
 
 def record_stream(tensor: torch.Tensor, index: int) -> None:
-    """Keeps the tensor's memory, once it is dropped, until this thread's work with it is done.
+    """Keeps the tensor's memory allocated until work on this thread's current stream is done.
 
-    torch's allocator does so by itself for the stream that the memory was made on only.
+    Without this, torch's allocator reuses freed memory as soon as the stream that it was allocated
+    on permits, while another stream may still read it.
     """
     tensor.record_stream(torch.cuda.current_stream(index))
 
 
 def is_capturing() -> bool:
-    """Whether CUDA work of this thread is being captured into a graph."""
+    """Returns whether this thread is capturing a CUDA graph."""
     cuda: Any = torch.cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def warm(nbytes: int, index: int) -> None:
-    """Has torch's allocator take memory from CUDA once, for all tensors that are to be made.
+    """Makes torch's allocator reserve memory for a load with one call of CUDA.
 
-    It keeps one segment of that size, and cuts tensors from it. Nothing is done where that would
-    not help: for little memory, where the allocator has enough already or does not cut segments,
-    or where it would take what is not free. Never raises.
+    A large tensor is allocated and freed: the allocator keeps its segment and cuts the load's
+    tensors from it. Does nothing for less than 64 MiB, if the allocator holds half of the memory
+    already, if it does not cut segments, or if CUDA has less than 256 MiB to spare. Never raises.
 
     Args:
-        nbytes: what the tensors larger than 1 MiB take of it, each rounded up to 512.
+        nbytes: the sum of the tensors above 1 MiB, each rounded up to 512 bytes.
         index: the CUDA device.
     """
     with contextlib.suppress(Exception):
-        if nbytes < _WARM_FROM or not _cuts_segments():
+        if nbytes < _WARM_MIN_NBYTES or not _cuts_segments():
             return
         idle = torch.cuda.memory_reserved(index) - torch.cuda.memory_allocated(index)
         free, _ = torch.cuda.mem_get_info(index)
@@ -79,7 +80,7 @@ def warm(nbytes: int, index: int) -> None:
 
 
 def _cuts_segments() -> bool:
-    """Whether torch's allocator is its own, of segments that do not grow."""
+    """Returns whether torch's native allocator is in use, with segments of fixed size."""
     get = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
     settings = ",".join([*(os.environ.get(name, "") for name in names), get() if get else ""])
@@ -92,20 +93,26 @@ def copy_requests(
 ) -> List[torch.Tensor]:
     """Loads tensors to a device by torch's own copies.
 
-    Where the device has events, bytes are read into one of two staging tensors while those of the
-    other are copied, both in pinned memory if it can be had. MPS shares memory with the CPU: bytes
-    are read to where they belong, if torch lets them be seen. Else each tensor is read into memory
-    of its own and copied from there.
+    There are three ways:
+    * If the device has events, two staging slots alternate: one is filled from the file while the
+      other is copied to the device. The slots are in pinned memory if torch can allocate it.
+    * On MPS, which shares memory with the CPU, bytes are read straight into the tensor if torch
+      exposes its memory.
+    * Otherwise each tensor is read into CPU memory and copied from there.
 
     Args:
-        requests: what to load. Tensors that are given are on the device, contiguous, and of the
-            type and shape that the file has.
+        requests: the tensors. An existing destination is on the device, contiguous, and has the
+            file's dtype and shape.
         device: a str, an index or a torch.device.
-        progress: called now and then with the bytes that have landed and all bytes, and at the
-            end. What it raises ends the load.
+        progress: called as `progress(done, total)` with byte counts, on this thread. Its last call
+            has `done == total`. If it raises, the load stops and the exception propagates.
 
     Returns:
         The tensors, in the order of the requests, ready on every stream.
+
+    Raises:
+        SafetensorError: a file cannot be read, torch cannot represent a tensor, or a CUDA graph is
+            being captured.
     """
     target = known_device(device)
     logging.getLogger("safetensors").debug("loading to %s by torch's copies", target.name)
@@ -113,24 +120,24 @@ def copy_requests(
         raise SafetensorError("Tensors cannot be loaded while a CUDA graph is being captured")
     with current(target):
         jobs = [_job(request, target) for request in requests]
-        count = _Count(sum(job.nbytes for job in jobs), progress)
+        reporter = _Reporter(sum(job.nbytes for job in jobs), progress)
         jobs_with_data = [job for job in jobs if job.nbytes != 0]
         if target.kind == "mps" and hasattr(torch.mps, "_host_alias_storage"):
-            _fill_aliases(jobs_with_data, count)
+            _fill_aliases(jobs_with_data, reporter)
         elif jobs_with_data:
-            _copy(jobs_with_data, target, count)
-        count.finish()
+            _copy(jobs_with_data, target, reporter)
+        reporter.finish()
     return [job.tensor for job in jobs]
 
 
 def current(device: Device) -> contextlib.AbstractContextManager[object]:
-    """Makes the device the current one, whose stream events are recorded in."""
+    """Returns a context in which the device is current: events are recorded on its stream."""
     guard: Any = getattr(getattr(torch, device.kind, None), "device", None)
     return guard(device.ordinal) if guard is not None else contextlib.nullcontext()
 
 
 def event(device: Device) -> Optional[Event]:
-    """An event of the device, recorded once; None where torch has none."""
+    """Returns an event of the device that has been recorded once; None if it has no events."""
     makers: List[Callable[[], Any]] = [
         lambda: torch.Event(device.name),
         lambda: getattr(torch, device.kind).Event(),
@@ -144,15 +151,15 @@ def event(device: Device) -> Optional[Event]:
 
 
 def staging(nbytes: int) -> torch.Tensor:
-    """Memory that the device copies from by itself, if there is such."""
+    """Returns a CPU tensor of bytes, in pinned memory if torch can allocate it."""
     try:
         return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
-    except Exception:  # what it is depends on the device's package
+    except Exception:  # its type depends on the device's package
         return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
 
 def copy(to: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
-    """Copies bytes or elements, in the order of the device's work."""
+    """Copies bytes or elements, in stream order."""
     with torch.no_grad():
         to.copy_(source, non_blocking=non_blocking)
 
@@ -165,8 +172,8 @@ class _Job(NamedTuple):
     nbytes: int
 
 
-class _Count:
-    """Tells `progress` what has landed."""
+class _Reporter:
+    """Reports copied bytes to `progress`."""
 
     def __init__(self, total: int, progress: Optional[Progress]) -> None:
         self._done, self._total, self._progress = 0, total, progress
@@ -196,28 +203,28 @@ def _read(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's bytes."""
+    """Returns a flat view of the tensor's bytes."""
     return tensor.detach().view(-1).view(torch.uint8)
 
 
-def _copy(jobs: Sequence[_Job], device: Device, count: _Count) -> None:
+def _copy(jobs: Sequence[_Job], device: Device, reporter: _Reporter) -> None:
     events = [event(device) for _ in range(2)] if device.kind != "mps" else []
     ready = [made for made in events if made is not None]
     if len(ready) != 2 or sys.byteorder == "big":
         for job in jobs:
             _copy_at_once(job)
-            count.add(job.nbytes)
+            reporter.add(job.nbytes)
         return
     nbytes = sum(_aligned(job.nbytes) for job in jobs)
-    ring = _Ring(ready, min(_STAGING_NBYTES, nbytes), count)
+    ring = _Ring(ready, min(_STAGING_NBYTES, nbytes), reporter)
     try:
         for job in jobs:
             ring.load(job)
     except BaseException:
-        with contextlib.suppress(Exception):  # the first error counts
+        with contextlib.suppress(Exception):  # the first error is the one to report
             ring.drain()
         raise
-    count.add(ring.drain())
+    reporter.add(ring.drain())
 
 
 def _copy_at_once(job: _Job) -> None:
@@ -229,25 +236,28 @@ def _copy_at_once(job: _Job) -> None:
 
 
 def _swap(tensor: torch.Tensor) -> None:
-    """Turns the bytes of each element round; of a complex one those of its halves."""
+    """Reverses the bytes of each element; of a complex element, those of each half."""
     width = tensor.element_size() // (2 if tensor.is_complex() else 1)
     rows = _flat(tensor).view(-1, width)
     rows.copy_(rows.flip(1))
 
 
-def _fill_aliases(jobs: Sequence[_Job], count: _Count) -> None:
-    """Reads to where the tensors are: nothing of the device's may be under way meanwhile."""
+def _fill_aliases(jobs: Sequence[_Job], reporter: _Reporter) -> None:
+    """Reads into MPS tensors through CPU views of their memory.
+
+    The device must be idle meanwhile, because nothing else orders its work after the CPU's writes.
+    """
     torch.mps.synchronize()
     try:
         for job in jobs:
             try:
                 alias = torch.mps._host_alias_storage(job.tensor.untyped_storage())
-            except Exception:  # memory that the CPU does not see
+            except Exception:  # memory that the CPU cannot address
                 _copy_at_once(job)
             else:
                 offset = int(job.tensor.storage_offset()) * job.tensor.element_size()
                 _read(job.handle, job.name, job.part, alias.data_ptr() + offset, job.nbytes)
-            count.add(job.nbytes)
+            reporter.add(job.nbytes)
     finally:
         torch.mps.synchronize()
 
@@ -257,7 +267,7 @@ def _aligned(nbytes: int) -> int:
 
 
 class _Slot:
-    """Staging memory, and the copies from it that are under way."""
+    """Staging memory, and the number of bytes that are being copied from it."""
 
     def __init__(self, event: Event, nbytes: int) -> None:
         self.event = event
@@ -266,7 +276,7 @@ class _Slot:
         self.copying = 0
 
     def wait(self) -> int:
-        """Until its copies are done. Returns how many bytes those were."""
+        """Blocks until its copies are done. Returns the number of bytes that they copied."""
         if self.copying != 0:
             self.event.synchronize()
         done, self.used, self.copying = self.copying, 0, 0
@@ -274,20 +284,26 @@ class _Slot:
 
 
 class _Ring:
-    """Two slots: into one is read while the other is copied."""
+    """Two slots: one is filled from the file while the other is copied to the device.
 
-    def __init__(self, events: Sequence[Event], nbytes: int, count: _Count) -> None:
+        slot 0   [read][read]copy copy ...wait [read]
+        slot 1                   [read][read]copy copy ...
+
+    `_slots[0]` is the slot that is being filled.
+    """
+
+    def __init__(self, events: Sequence[Event], nbytes: int, reporter: _Reporter) -> None:
         self._nbytes = nbytes
         self._slots = [_Slot(event, nbytes) for event in events]
-        self._count = count
+        self._reporter = reporter
 
     def load(self, job: _Job) -> None:
-        """Begins to copy a tensor, in pieces if it is larger than a slot."""
+        """Starts to copy a tensor, in pieces if it is larger than a slot."""
         try:
             to, at = _flat(job.tensor), 0
-        except RuntimeError:  # a device that does not look at tensors as bytes
+        except RuntimeError:  # a device that cannot view tensors as bytes
             _copy_at_once(job)
-            self._count.add(job.nbytes)
+            self._reporter.add(job.nbytes)
             return
         meta = job.handle.get_tensor_meta(job.name)
         for index, nbytes in pieces_of(meta, job.part, job.nbytes, self._nbytes):
@@ -296,32 +312,32 @@ class _Ring:
 
     def _load_piece(self, job: _Job, index: Any, to: torch.Tensor) -> None:
         nbytes = to.numel()
-        if nbytes > self._nbytes:  # a part that cannot be taken in pieces
+        if nbytes > self._nbytes:  # a part that cannot be split
             source = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
             _read(job.handle, job.name, index, source.data_ptr(), nbytes)
             copy(to, source, non_blocking=False)
-            self._count.add(nbytes)
+            self._reporter.add(nbytes)
             return
         slot = self._slot_with(nbytes)
         source = slot.memory[slot.used : slot.used + nbytes]
         _read(job.handle, job.name, index, source.data_ptr(), nbytes)
         slot.used = _aligned(slot.used + nbytes)
         slot.copying += nbytes
-        # Recorded after each copy, so that whatever fails later finds the last of them.
+        # Recorded after each copy, so that drain() waits for the last one if a later step fails.
         try:
             copy(to, source, non_blocking=True)
         finally:
             slot.event.record()
 
     def _slot_with(self, nbytes: int) -> _Slot:
-        """The slot that is being filled, if there is room; else the other, once it is free."""
+        """Returns a slot with room: the current one, or the other one once its copies are done."""
         if self._slots[0].used + nbytes > self._nbytes:
             self._slots.reverse()
-            self._count.add(self._slots[0].wait())
+            self._reporter.add(self._slots[0].wait())
         return self._slots[0]
 
     def drain(self) -> int:
-        """Until no copy is under way. Returns how many bytes were."""
+        """Blocks until no copy is in flight. Returns the number of bytes that were copied."""
         try:
             nbytes = self._slots[1].wait()
         finally:
