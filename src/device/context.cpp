@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "io/of_process.hpp"
+#include "base/per_process.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors::device {
@@ -16,13 +16,13 @@ struct All {
   std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<Context>> contexts;
 };
 
-constinit io::OfProcess<All> contexts;
+constinit PerProcess<All> contexts;
 
 constexpr std::uint64_t kNotUsed = UINT64_MAX;
 constinit std::atomic<std::uint64_t> first_use{kNotUsed};  // of any device: the generation
 
 void check_generation(std::uint64_t generation, int index) {
-  if (generation == io::fork_generation()) return;
+  if (generation == fork_generation()) return;
   fail(ErrorCode::kDevice, "device " + std::to_string(index) +
                                " cannot be used: this process was forked from one that used a "
                                "device (start it by the spawn method instead)");
@@ -33,17 +33,17 @@ void check_generation(std::uint64_t generation, int index) {
 Context::Context(const CudaDriver& driver, int index)
     : driver_(driver),
       index_(index),
-      generation_(io::fork_generation()),
+      generation_(fork_generation()),
       handle_(driver.open(index)),
       properties_(driver.properties(index)) {}
 
-bool Context::is_own() const noexcept { return generation_ == io::fork_generation(); }
+bool Context::is_own() const noexcept { return generation_ == fork_generation(); }
 
 void Context::check_process() const { check_generation(generation_, index_); }
 
 Context& Context::of(const CudaDriver& driver, int index) {
   std::uint64_t used_in = kNotUsed;
-  if (!first_use.compare_exchange_strong(used_in, io::fork_generation())) {
+  if (!first_use.compare_exchange_strong(used_in, fork_generation())) {
     check_generation(used_in, index);
   }
   All& all = contexts.get();

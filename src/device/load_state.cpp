@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/per_process.hpp"
 #include "device/reader.hpp"
 #include "io/numa.hpp"
 #include "io/parallel.hpp"
@@ -41,7 +42,7 @@ LoadState::LoadState(Context* context, std::vector<std::shared_ptr<const ByteSou
       is_slow_(which_are_slow(sources_)),
       config_(load_config()),
       threads_wanted_(options.threads),
-      generation_(io::fork_generation()) {}
+      generation_(fork_generation()) {}
 
 LoadState::~LoadState() {
   if (context_ == nullptr) return;
@@ -69,7 +70,7 @@ std::shared_ptr<const ByteSource> LoadState::source(std::uint32_t number) const 
   return opened;
 }
 
-bool LoadState::is_own() const noexcept { return generation_ == io::fork_generation(); }
+bool LoadState::is_own() const noexcept { return generation_ == fork_generation(); }
 
 void LoadState::check_own() const {
   if (is_own()) return;

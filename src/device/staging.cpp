@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/of_process.hpp"
+#include "base/per_process.hpp"
 #include "io/process.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
@@ -27,7 +27,7 @@ struct Staging {
   std::size_t nbytes = 0;  // idle or in use
 };
 
-constinit io::OfProcess<Staging> staging;  // a forked process cannot use its parent's
+constinit PerProcess<Staging> staging;  // a forked process cannot use its parent's
 
 }  // namespace
 

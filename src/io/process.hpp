@@ -2,14 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 namespace safetensors::io {
-
-/// Counts forks since the library was loaded, in the line of this process's ancestors. What belongs
-/// to another generation is the parent's: its threads, its locks, its device memory.
-[[nodiscard]] std::uint64_t fork_generation() noexcept;
 
 /// Processors that this process may use, by its affinity and the limits set for it.
 [[nodiscard]] unsigned processor_count() noexcept;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "io/of_process.hpp"
+#include "base/per_process.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -13,7 +13,7 @@ struct Tokens {
   unsigned taken = 0;
 };
 
-constinit OfProcess<Tokens> tokens;  // a forked process has none of its parent's threads
+constinit PerProcess<Tokens> tokens;  // a forked process has none of its parent's threads
 
 }  // namespace
 

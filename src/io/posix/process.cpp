@@ -1,6 +1,5 @@
 #include "io/process.hpp"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,10 +13,6 @@
 
 namespace safetensors::io {
 namespace {
-
-constinit std::atomic<std::uint64_t> generation{0};
-// When the library is loaded: a local static could be caught by a fork while it is being made.
-const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
 
 /// Processors' worth of time that the group may use, rounded up; none when there is no limit.
 std::optional<unsigned> quota() noexcept {
@@ -39,11 +34,6 @@ std::optional<unsigned> quota() noexcept {
 }
 
 }  // namespace
-
-std::uint64_t fork_generation() noexcept {
-  (void)registered;
-  return generation.load(std::memory_order_relaxed);
-}
 
 unsigned processor_count() noexcept {
   static constinit std::atomic<unsigned> known{

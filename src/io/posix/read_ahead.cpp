@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "io/of_process.hpp"
+#include "base/per_process.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/process.hpp"
 #endif
@@ -181,7 +181,7 @@ class Reader {
   bool is_running_ = false;
 };
 
-constinit OfProcess<Reader> own_reader;
+constinit PerProcess<Reader> own_reader;
 
 }  // namespace
 

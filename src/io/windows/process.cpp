@@ -5,8 +5,6 @@
 
 namespace safetensors::io {
 
-std::uint64_t fork_generation() noexcept { return 0; }
-
 unsigned processor_count() noexcept {
   static const unsigned count = std::max(1U, std::thread::hardware_concurrency());
   return count;
