@@ -54,6 +54,12 @@ class PerProcess {
     return found->value;
   }
 
+  /// Returns this process's T, or nullptr if get() has not made it.
+  [[nodiscard]] T* find() const noexcept {
+    Kept* const found = current_.load(std::memory_order_acquire);
+    return found != nullptr && found->generation == fork_generation() ? &found->value : nullptr;
+  }
+
   /// Destroys this process's T, and leaves its parent's alone. For owners that are no globals, in
   /// their destructors.
   /// Requires: no thread uses the T.

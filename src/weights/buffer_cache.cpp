@@ -7,70 +7,80 @@ namespace safetensors::weights {
 
 Buffer BufferCache::get(const Key& key, const std::function<Buffer()>& build) {
   std::promise<Buffer> promise;
-  std::unique_lock lock(mutex_);
-  const auto [found, is_new] = entries_.try_emplace(key);
+  State& state = state_.get();
+  std::unique_lock lock(state.mutex);
+  const auto [found, is_new] = state.entries.try_emplace(key);
   Entry& entry = found->second;
   if (!is_new) {
-    ++stats_.hits;
-    if (entry.used != used_.end()) used_.splice(used_.begin(), used_, entry.used);
+    ++state.stats.hits;
+    if (entry.used != state.used.end()) {
+      state.used.splice(state.used.begin(), state.used, entry.used);
+    }
     const std::shared_future<Buffer> buffer = entry.buffer;
     lock.unlock();
     return buffer.get();
   }
-  ++stats_.misses;
-  const std::uint64_t number = ++builds_;
-  entry = {promise.get_future().share(), used_.end(), 0, number};
+  ++state.stats.misses;
+  const std::uint64_t number = ++state.builds;
+  entry = {promise.get_future().share(), state.used.end(), 0, number};
   lock.unlock();
   try {
     Buffer buffer = build();
-    keep(key, number, buffer);
+    keep(state, key, number, buffer);
     promise.set_value(buffer);
     return buffer;
   } catch (...) {
-    drop(key, number);
+    drop(state, key, number);
     promise.set_exception(std::current_exception());
     throw;
   }
 }
 
-void BufferCache::keep(const Key& key, std::uint64_t build, const Buffer& buffer) {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found == entries_.end() || found->second.build != build) return;
-  used_.push_front(key);
-  found->second.used = used_.begin();
+void BufferCache::keep(State& state, const Key& key, std::uint64_t build,
+                       const Buffer& buffer) const {
+  if (&state != state_.find()) return;
+  const std::lock_guard lock(state.mutex);
+  const auto found = state.entries.find(key);
+  if (found == state.entries.end() || found->second.build != build) return;
+  state.used.push_front(key);
+  found->second.used = state.used.begin();
   found->second.nbytes = buffer.is_view() ? 0 : buffer.nbytes();
-  stats_.bytes += found->second.nbytes;
-  make_room();
+  state.stats.bytes += found->second.nbytes;
+  evict(state);
 }
 
-void BufferCache::drop(const Key& key, std::uint64_t build) noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found != entries_.end() && found->second.build == build) entries_.erase(found);
+void BufferCache::drop(State& state, const Key& key, std::uint64_t build) const noexcept {
+  if (&state != state_.find()) return;
+  const std::lock_guard lock(state.mutex);
+  const auto found = state.entries.find(key);
+  if (found != state.entries.end() && found->second.build == build) state.entries.erase(found);
 }
 
-void BufferCache::make_room() noexcept {
-  while (stats_.bytes > capacity_) {
-    const auto oldest = entries_.find(used_.back());
-    stats_.bytes -= oldest->second.nbytes;
-    ++stats_.evictions;
-    entries_.erase(oldest);
-    used_.pop_back();
+void BufferCache::evict(State& state) const noexcept {
+  while (state.stats.bytes > capacity_) {
+    const auto oldest = state.entries.find(state.used.back());
+    state.stats.bytes -= oldest->second.nbytes;
+    ++state.stats.evictions;
+    state.entries.erase(oldest);
+    state.used.pop_back();
   }
 }
 
 void BufferCache::clear() noexcept {
-  const std::lock_guard lock(mutex_);
-  entries_.clear();
-  used_.clear();
-  stats_.bytes = 0;
+  State* const state = state_.find();
+  if (state == nullptr) return;
+  const std::lock_guard lock(state->mutex);
+  state->entries.clear();
+  state->used.clear();
+  state->stats.bytes = 0;
 }
 
 CacheStats BufferCache::stats() const noexcept {
-  const std::lock_guard lock(mutex_);
-  CacheStats stats = stats_;
-  stats.entries = used_.size();
+  State* const state = state_.find();
+  if (state == nullptr) return {};
+  const std::lock_guard lock(state->mutex);
+  CacheStats stats = state->stats;
+  stats.entries = state->used.size();
   return stats;
 }
 

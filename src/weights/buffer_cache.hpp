@@ -1,4 +1,4 @@
-// Buffers that were built, kept for those who ask again.
+// Least-recently-used cache of built buffers.
 #pragma once
 
 #include <algorithm>
@@ -11,20 +11,30 @@
 #include <mutex>
 #include <vector>
 
+#include "base/per_process.hpp"
 #include "safetensors/weights/buffer.hpp"
 
 namespace safetensors::weights {
 
-/// Keeps buffers up to a number of bytes; those used longest ago go first. Thread safe.
+/// Keeps buffers up to a number of bytes, and evicts the least recently used ones first.
+///
+/// A forked process starts with an empty cache: its copy of the parent's may be locked, or contain
+/// builds of threads that the child does not have.
+/// Thread safety: all threads may call all methods.
 class BufferCache {
  public:
-  /// The tensors of a buffer, by index, in order.
+  /// Indices of the tensors whose parts make up the buffer, in order.
   using Key = std::vector<std::size_t>;
 
   explicit BufferCache(std::size_t capacity) noexcept : capacity_(capacity) {}
+  BufferCache(const BufferCache&) = delete;
+  BufferCache& operator=(const BufferCache&) = delete;
+  ~BufferCache() { state_.reset(); }
 
-  /// The buffer of that key, built when there is none. Threads that ask meanwhile wait for it; when
-  /// `build` throws, all of them get what it threw, and the next to ask builds again.
+  /// Returns the buffer for `key` and calls `build` if the cache does not have it. Threads that ask
+  /// for a buffer while another builds it wait for that build.
+  ///
+  /// Throws: what `build` throws, in every thread that waits for it. The next call builds again.
   [[nodiscard]] Buffer get(const Key& key, const std::function<Buffer()>& build);
   void clear() noexcept;
   [[nodiscard]] CacheStats stats() const noexcept;
@@ -32,29 +42,35 @@ class BufferCache {
  private:
   struct Entry {
     std::shared_future<Buffer> buffer;
-    std::list<Key>::iterator used;  ///< end() while it is built
+    std::list<Key>::iterator used;  ///< end() until the buffer is built
     std::size_t nbytes = 0;
-    std::uint64_t build = 0;  ///< which one this is: clear() may have dropped it meanwhile
+    std::uint64_t build = 0;  ///< number of the build: clear() may have removed an earlier one
   };
 
-  void keep(const Key& key, std::uint64_t build, const Buffer& buffer);
-  void drop(const Key& key, std::uint64_t build) noexcept;
-  void make_room() noexcept;
-
-  const std::size_t capacity_;
-  mutable std::mutex mutex_;
-  /// What a < b should mean. In libstdc++ 12 the vectors' own operator compares single bytes of
-  /// unsigned numbers on big-endian machines, and takes different keys for one.
+  /// Compares keys element by element. In libstdc++ 12 the vectors' own operator compares unsigned
+  /// numbers by single bytes on big-endian machines, where distinct keys then compare equal.
   struct Before {
     bool operator()(const Key& a, const Key& b) const noexcept {
       return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
     }
   };
 
-  std::map<Key, Entry, Before> entries_;
-  std::list<Key> used_;  ///< last used first
-  CacheStats stats_;
-  std::uint64_t builds_ = 0;
+  struct State {
+    std::mutex mutex;
+    std::map<Key, Entry, Before> entries;
+    std::list<Key> used;  ///< most recently used first
+    CacheStats stats;
+    std::uint64_t builds = 0;
+  };
+
+  /// Both do nothing if the entry of that build is gone: clear() removed it, or the build forked
+  /// and this is the child.
+  void keep(State& state, const Key& key, std::uint64_t build, const Buffer& buffer) const;
+  void drop(State& state, const Key& key, std::uint64_t build) const noexcept;
+  void evict(State& state) const noexcept;
+
+  const std::size_t capacity_;
+  PerProcess<State> state_;
 };
 
 }  // namespace safetensors::weights

@@ -24,6 +24,7 @@ struct State {
 
 TEST_CASE("all threads of a process get the same state") {
   PerProcess<State> state;
+  CHECK(state.find() == nullptr);
   std::array<State*, 8> seen{};
   {
     std::vector<std::jthread> threads;
@@ -32,6 +33,7 @@ TEST_CASE("all threads of a process get the same state") {
   for (const State* each : seen) CHECK(each == &state.get());
   state.get().value = 2;
   CHECK(state.get().value == 2);
+  CHECK(state.find() == &state.get());
   state.reset();
   CHECK(state.get().value == 1);
   state.reset();
@@ -47,6 +49,7 @@ TEST_CASE("a forked process gets a new state, whatever its parent had locked") {
   CHECK(test::in_child([&] {
           ::alarm(10);
           if (fork_generation() != generation + 1) return 1;
+          if (state.find() != nullptr) return 3;
           State& fresh = state.get();
           const std::lock_guard fresh_lock(fresh.mutex);
           return &fresh != own && fresh.value == 1 ? 0 : 2;

@@ -22,16 +22,14 @@ Usable find_usable() noexcept {
   return usable;
 }
 
-const Usable& usable() noexcept {
-  static const Usable found = find_usable();
-  return found;
-}
+// Found when the library is loaded: a child that forks during the first use of a local static would
+// wait for ever for the thread that was initialising it.
+const Usable usable = find_usable();
 
 }  // namespace
 
 std::span<const Kernels* const> usable_kernels() noexcept {
-  const Usable& found = usable();
-  return std::span(found.list).first(found.count);
+  return std::span(usable.list).first(usable.count);
 }
 
 const Kernels& best_kernels() noexcept { return *usable_kernels().back(); }

@@ -1,0 +1,113 @@
+// Forked processes and the cache: a child has none of the threads that its parent waits for.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <latch>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "posix_support.hpp"
+#include "weights/buffer_cache.hpp"
+
+using safetensors::weights::Buffer;
+using safetensors::weights::BufferCache;
+
+namespace {
+
+/// A child that hangs ends by SIGALRM.
+constexpr unsigned kPatienceSeconds = 20;
+
+Buffer buffer_of(std::size_t nbytes) {
+  auto memory = std::make_shared<std::vector<std::byte>>(nbytes);
+  const std::span<const std::byte> bytes(*memory);
+  return {bytes, {nbytes, 0, 0}, false, std::move(memory)};
+}
+
+}  // namespace
+
+TEST_CASE("a child builds the tensor that a thread of its parent is building") {
+  BufferCache cache(1000);
+  std::latch building(1);
+  std::latch forked(1);
+  std::jthread builder([&] {
+    (void)cache.get({1}, [&] {
+      building.count_down();
+      forked.wait();
+      return buffer_of(10);
+    });
+  });
+  building.wait();
+  const int status = test::in_child([&] {
+    ::alarm(kPatienceSeconds);
+    return cache.get({1}, [] { return buffer_of(20); }).nbytes() == 20 ? 0 : 1;
+  });
+  forked.count_down();
+  CHECK(status == 0);
+  CHECK(cache.get({1}, [] { return buffer_of(30); }).nbytes() == 10);
+}
+
+TEST_CASE("a child does not wait for locks that its parent held") {
+  BufferCache cache(1000);
+  std::atomic<bool> stop{false};
+  std::jthread user([&] {
+    while (!stop) (void)cache.stats();
+  });
+  int status = 0;
+  for (int i = 0; i < 50 && status == 0; ++i) {
+    status = test::in_child([&] {
+      ::alarm(kPatienceSeconds);
+      cache.clear();
+      return cache.stats().entries == 0 ? 0 : 1;
+    });
+  }
+  stop = true;
+  CHECK(status == 0);
+}
+
+TEST_CASE("a build that forks is finished by both processes") {
+  BufferCache cache(1000);
+  pid_t child = -1;
+  const Buffer buffer = cache.get({1}, [&] {
+    child = ::fork();
+    if (child == 0) {
+      ::alarm(kPatienceSeconds);
+      (void)cache.get({1}, [] { return buffer_of(20); });
+    }
+    return buffer_of(10);
+  });
+  if (child == 0) {  // the outer build belongs to the parent's cache: only the inner one is kept
+    ::_exit(buffer.nbytes() == 10 && cache.stats().entries == 1 && cache.stats().bytes == 20 ? 0
+                                                                                             : 1);
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(buffer.nbytes() == 10);
+  CHECK(cache.stats().bytes == 10);
+}
+
+TEST_CASE("a child may end a cache that its parent uses") {
+  auto cache = std::make_unique<BufferCache>(1000);
+  std::latch building(1);
+  std::latch forked(1);
+  std::jthread builder([&, &shared = *cache] {
+    (void)shared.get({1}, [&] {
+      building.count_down();
+      forked.wait();
+      return buffer_of(10);
+    });
+  });
+  building.wait();
+  const int status = test::in_child([&] {
+    ::alarm(kPatienceSeconds);
+    cache.reset();
+    return 0;
+  });
+  forked.count_down();
+  builder.join();
+  CHECK(status == 0);
+  CHECK(cache->stats().bytes == 10);
+}
