@@ -22,7 +22,7 @@ constexpr std::size_t kFirstRead = std::size_t{64} << 10;
 
 /// The start of a file: up to the end of the header. Read, not mapped: what was checked is then
 /// what is used, whoever else writes to the file.
-Buffer read_prologue(const FileSource& source) {
+Buffer read_prologue(const ByteSource& source) {
   Buffer start(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kFirstRead)));
   source.read_at(0, start.bytes());
   const std::uint64_t length = format::read_header_length(
@@ -40,12 +40,17 @@ struct ReadHeader {
   std::uint64_t data_begin;
 };
 
-ReadHeader read_header(const FileSource& source) {
-  const Buffer prologue = read_prologue(source);
+ReadHeader read_header(const ByteSource& source) {
+  std::span<const std::byte> start = source.memory();
+  Buffer prologue;
+  if (start.empty()) {
+    prologue = read_prologue(source);
+    start = prologue.bytes();
+  }
   const std::uint64_t length = format::read_header_length(
-      prologue.bytes().first(std::min(prologue.size(), format::kStartSize)), source.size());
+      start.first(std::min(start.size(), format::kStartSize)), source.size());
   const std::uint64_t data_begin = kLengthSize + length;
-  return {Header::parse(prologue.bytes().subspan(kLengthSize, static_cast<std::size_t>(length)),
+  return {Header::parse(start.subspan(kLengthSize, static_cast<std::size_t>(length)),
                         source.size() - data_begin),
           data_begin};
 }
@@ -62,15 +67,22 @@ Backend backend_for_device(const FileSource& source) {
   return io::should_bypass_page_cache(file) ? Backend::kDirect : Backend::kPread;
 }
 
-/// Gives errors in the file's content upstream's first words and the file's name; leaves those of
-/// the system alone, which have the name already.
-ReadHeader read_header_named(const FileSource& source, const std::filesystem::path& path) {
+/// " (in PATH)" for the end of an error text; empty for a source without a label.
+std::string in_file(const std::filesystem::path& path) {
+  return path.empty() ? std::string() : " (in " + io::shown_path(path) + ")";
+}
+
+/// Adds upstream's first words and the file's name to errors in the file's content. Errors of the
+/// system pass as they are: they name the file already.
+ReadHeader read_header_named(const ByteSource& source, const std::filesystem::path& path) {
   try {
     return read_header(source);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kOutOfMemory) throw;
-    fail(error.code(), std::string("Error while deserializing header: ") + error.what() + " (in " +
-                           io::shown_path(path) + ")");
+    // Upstream's two texts, for files and for bytes.
+    const char* const doing =
+        path.empty() ? "Error while deserializing: " : "Error while deserializing header: ";
+    fail(error.code(), doing + std::string(error.what()) + in_file(path));
   }
 }
 
@@ -78,6 +90,7 @@ ReadHeader read_header_named(const FileSource& source, const std::filesystem::pa
 
 class SafeOpen::File {
  public:
+  /// A file of the system.
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
       : path_(path), id_(source->id()), parsed_(read_header_named(*source, path)) {
     const bool is_chosen = options.backend == Backend::kMmap || options.backend == Backend::kAuto;
@@ -89,6 +102,7 @@ class SafeOpen::File {
     }
     if (options.backend == Backend::kMmap) mapping_ = source->map();
     if (mapping_) {
+      memory_ = mapping_->bytes();
       if (is_warmed_ && options.keeps_file_open) cold_ = std::move(source);
       return;
     }
@@ -96,12 +110,23 @@ class SafeOpen::File {
         options.backend == Backend::kDirect ? FileSource::make_direct(source) : nullptr;
     backend_ = direct ? Backend::kDirect : Backend::kPread;
     if (!options.keeps_file_open) {
-      source_ = std::make_unique<io::ReopenedSource>(path, id_, direct != nullptr, nullptr);
+      source_ = std::make_shared<const io::ReopenedSource>(path, id_, direct != nullptr, nullptr);
     } else if (direct) {
       source_ = std::move(direct);
     } else {
       source_ = std::move(source);
     }
+  }
+
+  /// Any other source.
+  File(std::shared_ptr<const ByteSource> source, const std::filesystem::path& label)
+      : path_(label),
+        parsed_(read_header_named(*source, label)),
+        source_(std::move(source)),
+        backend_(Backend::kSource) {
+    // Views take bytes that can be written to; SafeOpen makes these read-only.
+    const std::span<const std::byte> memory = source_->memory();
+    memory_ = {const_cast<std::byte*>(memory.data()), memory.size()};
   }
 
   [[nodiscard]] const Header& header() const noexcept { return parsed_.header; }
@@ -111,13 +136,17 @@ class SafeOpen::File {
   }
   [[nodiscard]] Backend backend() const noexcept { return backend_; }
   [[nodiscard]] const ByteSource& source() const noexcept { return *source_; }
-  /// `self` keeps what is handed out.
-  [[nodiscard]] static std::shared_ptr<const ByteSource> bulk_source(
-      const std::shared_ptr<const File>& self) {
-    if (!self->mapping_) return {self, &self->source()};
-    if (self->cold_) return {self, self->cold_.get()};
-    return std::make_shared<const io::ReopenedSource>(self->path_, self->id_, false,
-                                                      self->mapping_);
+  [[nodiscard]] std::shared_ptr<const ByteSource> bulk_source() const {
+    if (source_) return source_;
+    if (cold_) return cold_;
+    return std::make_shared<const io::ReopenedSource>(path_, id_, false, mapping_);
+  }
+  /// Whether the file's bytes are in memory: mapped, or those of a MemorySource.
+  [[nodiscard]] bool is_in_memory() const noexcept { return !memory_.empty(); }
+  /// What keeps the bytes in memory.
+  [[nodiscard]] std::shared_ptr<const void> memory_owner() const noexcept {
+    if (mapping_) return mapping_;
+    return source_;
   }
   void warm(const Interrupt& interrupt) const {
     constexpr std::uint64_t kTenths = 9;  // cached to this share, the rest is cheaper by faults
@@ -149,42 +178,44 @@ class SafeOpen::File {
     const std::span<const TensorInfo> all = header().tensors();
     const std::uint64_t data_nbytes = all.empty() ? 0 : all.back().end;
     if (info.begin > info.end || info.end > data_nbytes) {
-      fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(info.name) +
-                                            "` is not one of this file (" + io::shown_path(path_) +
-                                            ")");
+      fail(ErrorCode::kInvalidArgument,
+           "tensor `" + std::string(info.name) + "` is not one of this file" + in_file(path_));
     }
     return parsed_.data_begin + info.begin;
   }
-  [[nodiscard]] std::span<std::byte> mapped(const TensorInfo& info) const {
-    return mapping_->bytes().subspan(static_cast<std::size_t>(position(info)),
-                                     static_cast<std::size_t>(info.nbytes()));
+  /// Requires: is_in_memory().
+  [[nodiscard]] std::span<std::byte> in_memory(const TensorInfo& info) const {
+    return memory_.subspan(static_cast<std::size_t>(position(info)),
+                           static_cast<std::size_t>(info.nbytes()));
   }
-  /// Before the tensor's first `end` bytes are copied out of the mapping: throws Error
-  /// kFileChanged when the file has lost them.
+  /// Call before copying the tensor's first `end` bytes from memory. Throws Error kFileChanged if
+  /// they are mapped and the file has been truncated below them.
   void check_length(const TensorInfo& info, std::uint64_t end) const {
-    io::check_mapped(mapped(info).first(static_cast<std::size_t>(end)), mapping_->bytes().size(),
-                     path_);
+    if (!mapping_) return;
+    io::check_mapped(in_memory(info).first(static_cast<std::size_t>(end)), memory_.size(), path_);
   }
 
  private:
-  /// Reads bytes before the data, which were there when the file was opened.
+  /// Reads bytes of the header, or of its length, again.
   void read_start(std::size_t offset, std::span<std::byte> to) const {
     if (!mapping_) {
       source().read_at(offset, to);
       return;
     }
-    const std::span<const std::byte> from = mapping_->bytes().subspan(offset, to.size());
-    io::check_mapped(from, mapping_->bytes().size(), path_);
+    const std::span<const std::byte> from = memory_.subspan(offset, to.size());
+    io::check_mapped(from, memory_.size(), path_);
     std::memcpy(to.data(), from.data(), to.size());
   }
 
   std::filesystem::path path_;
-  FileId id_;
+  FileId id_;  // of a file of the system
   ReadHeader parsed_;
+  std::span<std::byte> memory_;  // the whole file, if it is in memory
   std::shared_ptr<const MappedFile> mapping_;
-  // A mapping needs no descriptor: one of these is there only without it, or to warm it.
-  std::unique_ptr<const ByteSource> source_;
-  std::unique_ptr<const FileSource> cold_;
+  // A mapping needs no descriptor: source_ is null with a mapping, and cold_ is set only to warm
+  // one.
+  std::shared_ptr<const ByteSource> source_;
+  std::shared_ptr<const FileSource> cold_;
   Backend backend_ = Backend::kMmap;
   bool is_warmed_ = false;
 };
@@ -197,6 +228,11 @@ SafeOpen::SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptio
   file_ = std::make_shared<const File>(FileSource::duplicate(descriptor, label), label, options);
 }
 
+SafeOpen::SafeOpen(std::shared_ptr<const ByteSource> source, const std::filesystem::path& label) {
+  if (!source) fail(ErrorCode::kInvalidArgument, "the source is null");
+  file_ = std::make_shared<const File>(std::move(source), label);
+}
+
 const Header& SafeOpen::header() const& noexcept { return file_->header(); }
 
 const std::filesystem::path& SafeOpen::path() const& noexcept { return file_->path(); }
@@ -205,7 +241,7 @@ Backend SafeOpen::backend() const noexcept { return file_->backend(); }
 
 std::shared_ptr<const MappedFile> SafeOpen::mapping() const noexcept { return file_->mapping(); }
 
-std::shared_ptr<const ByteSource> SafeOpen::source() const { return File::bulk_source(file_); }
+std::shared_ptr<const ByteSource> SafeOpen::source() const { return file_->bulk_source(); }
 
 std::uint64_t SafeOpen::position(const TensorInfo& info) const { return file_->position(info); }
 
@@ -228,17 +264,20 @@ const TensorInfo* SafeOpen::find(std::string_view name) const& noexcept {
 
 const TensorInfo& SafeOpen::at(std::string_view name) const& {
   if (const TensorInfo* info = find(name)) return *info;
-  fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(name) + " (in " +
-                                       io::shown_path(path()) + ")");
+  fail(ErrorCode::kTensorNotFound,
+       "File does not contain tensor " + std::string(name) + in_file(path()));
 }
 
 TensorView SafeOpen::get_tensor(std::string_view name) const { return get_tensor(at(name)); }
 
 TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interrupt) const {
-  if (file_->mapping()) {
-    return {info.name, info.dtype, info.shape, file_->mapped(info), file_, file_->mapping()};
+  if (file_->is_in_memory()) {
+    TensorView view(info.name, info.dtype, info.shape, file_->in_memory(info), file_,
+                    file_->memory_owner());
+    view.is_writable_ = file_->mapping() != nullptr;
+    return view;
   }
-  (void)file_->position(info);  // is it this file's: before memory is asked for
+  (void)file_->position(info);  // throws for another file's entry, before memory is allocated
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
   read(info, buffer->bytes(), interrupt);
   const std::span<std::byte> bytes = buffer->bytes();
@@ -248,7 +287,7 @@ TensorView SafeOpen::get_tensor(const TensorInfo& info, const Interrupt& interru
 std::vector<TensorView> SafeOpen::get_tensors(const Interrupt& interrupt) const {
   std::vector<TensorView> views;
   views.reserve(header().size());
-  if (file_->mapping()) {
+  if (file_->is_in_memory()) {
     file_->warm(interrupt);
     for (const TensorInfo& info : header().tensors()) views.push_back(get_tensor(info));
     return views;
@@ -283,17 +322,16 @@ TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
     Buffer bytes;
   };
   const ByteRuns& runs = part.runs;
-  if (file_->mapping() && runs.loops.empty()) {
+  if (file_->is_in_memory() && runs.loops.empty()) {
     check_runs(runs, info.nbytes());
     auto kept = std::make_shared<const Kept>(Kept{file_, std::move(part.selection.shape), {}});
     const std::span<const std::uint64_t> shape = kept->shape;
-    return {info.name,
-            info.dtype,
-            shape,
-            file_->mapped(info).subspan(static_cast<std::size_t>(runs.first),
-                                        static_cast<std::size_t>(runs.run_nbytes)),
-            std::move(kept),
-            file_->mapping()};
+    TensorView view(info.name, info.dtype, shape,
+                    file_->in_memory(info).subspan(static_cast<std::size_t>(runs.first),
+                                                   static_cast<std::size_t>(runs.run_nbytes)),
+                    std::move(kept), file_->memory_owner());
+    view.is_writable_ = file_->mapping() != nullptr;
+    return view;
   }
   const auto kept = std::make_shared<const Kept>(Kept{
       file_, std::move(part.selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
@@ -305,7 +343,7 @@ Part SafeOpen::select_part(const TensorInfo& info, Indices indices) const {
   try {
     return safetensors::select_part(info, indices);
   } catch (const Error& error) {
-    fail(error.code(), std::string(error.what()) + " (in " + io::shown_path(path()) + ")");
+    fail(error.code(), error.what() + in_file(path()));
   }
 }
 
@@ -324,13 +362,13 @@ void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrup
                                             std::to_string(each.to.size()));
     }
   }
-  if (file_->mapping()) {
-    // Files are cut at their end, so the tensor that reaches furthest tells for all.
+  if (file_->is_in_memory()) {
+    // Files are truncated at their end, so checking the last of the tensors checks them all.
     const TensorInfo* furthest = nullptr;
     std::vector<CopyPiece> pieces;
     pieces.reserve(reads.size());
     for (const TensorRead& each : reads) {
-      pieces.push_back({each.to.data(), file_->mapped(*each.info).data(), each.to.size()});
+      pieces.push_back({each.to.data(), file_->in_memory(*each.info).data(), each.to.size()});
       if (furthest == nullptr || each.info->end > furthest->end) furthest = each.info;
     }
     if (furthest != nullptr) file_->check_length(*furthest, furthest->nbytes());
@@ -352,9 +390,9 @@ void SafeOpen::read(const TensorInfo& info, const ByteRuns& runs, std::span<std:
                                           " bytes, the destination " + std::to_string(to.size()));
   }
   check_runs(runs, info.nbytes());
-  if (file_->mapping()) {
+  if (file_->is_in_memory()) {
     file_->check_length(info, end_of(runs));
-    copy_runs(file_->mapped(info), runs, to, interrupt);
+    copy_runs(file_->in_memory(info), runs, to, interrupt);
   } else {
     read_runs(file_->source(), file_->position(info), runs, to, interrupt);
   }

@@ -17,10 +17,12 @@ std::optional<TensorView> TensorView::slice(Indices indices) const {
   check_runs(runs, nbytes());
   auto kept = std::make_shared<const Kept>(Kept{std::move(selection.shape), keeps_names_});
   const std::span<const std::uint64_t> part = kept->shape;
-  return TensorView(name, dtype, part,
-                    bytes_.subspan(static_cast<std::size_t>(runs.first),
-                                   static_cast<std::size_t>(runs.run_nbytes)),
-                    std::move(kept), keeps_bytes_);
+  TensorView view(name, dtype, part,
+                  bytes_.subspan(static_cast<std::size_t>(runs.first),
+                                 static_cast<std::size_t>(runs.run_nbytes)),
+                  std::move(kept), keeps_bytes_);
+  view.is_writable_ = is_writable_;
+  return view;
 }
 
 void TensorView::copy_slice_bytes(Indices indices, std::span<std::byte> to) const {

@@ -30,6 +30,7 @@ enum class Backend : std::uint8_t {
             ///< journey: kMmap, with the file brought into the page cache by get_tensors() and
             ///< warm(), or kPread when it is too large for that
   kDirect,  ///< as kPread, past the page cache: for files that are read once. Linux
+  kSource,  ///< from the ByteSource that the SafeOpen was made from; no option for files
 };
 
 struct OpenOptions {
@@ -64,6 +65,16 @@ class SAFETENSORS_API SafeOpen {
   /// The same for an open descriptor (on Windows: a C run-time descriptor), which stays the
   /// caller's. `label` names the file in errors.
   SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options = {});
+
+  /// The same for a file that is no file of this system: in memory (MemorySource), or wherever
+  /// `source` reads it from. `label` names it in errors and is what path() returns. Without a label
+  /// errors name no file, and begin "Error while deserializing: ".
+  /// Tensors of a source in memory are read-only views of its bytes. From another source each
+  /// tensor is read when it is asked for, as by Backend::kPread.
+  /// Throws Error: what read_at and Header::parse throw, and kInvalidArgument if `source` is null.
+  /// Lifetime: this, its copies and its views of memory share `source`.
+  explicit SafeOpen(std::shared_ptr<const ByteSource> source,
+                    const std::filesystem::path& label = {});
 
   /// All entries: to go through them, `for (const TensorInfo& info : file.header().tensors())`.
   [[nodiscard]] const Header& header() const& noexcept;

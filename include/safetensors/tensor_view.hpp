@@ -41,9 +41,13 @@ class SAFETENSORS_API TensorView {
   /// The tensor's bytes: little-endian, C order, not aligned.
   [[nodiscard]] std::span<const std::byte> bytes() const& noexcept { return bytes_; }
   std::span<const std::byte> bytes() const&& = delete;  // would outlive its owner
-  /// The same, to write to: changes this process's private pages, never the file. Other views of
-  /// the tensor see it; it is the caller's to order with their reads.
-  [[nodiscard]] std::span<std::byte> writable_bytes() const& noexcept { return bytes_; }
+  /// The same bytes, for writing. Empty if the memory is read-only, as that of a MemorySource.
+  /// Writing changes this process's private pages, never the file. Other views of the tensor see
+  /// the change.
+  /// Thread safety: the caller orders writes with other accesses.
+  [[nodiscard]] std::span<std::byte> writable_bytes() const& noexcept {
+    return is_writable_ ? bytes_ : std::span<std::byte>();
+  }
   std::span<std::byte> writable_bytes() const&& = delete;
   /// Size in bytes.
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return bytes_.size(); }
@@ -89,9 +93,12 @@ class SAFETENSORS_API TensorView {
   }
 
  private:
+  friend class SafeOpen;
+
   [[nodiscard]] TensorInfo info() const noexcept { return {name, shape, 0, bytes_.size(), dtype}; }
   void copy_slice_bytes(Indices indices, std::span<std::byte> to) const;
 
+  bool is_writable_ = true;
   std::span<std::byte> bytes_;
   std::shared_ptr<const void> keeps_names_;
   std::shared_ptr<const void> keeps_bytes_;

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "io/parallel.hpp"
 #include "safetensors/buffer.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
@@ -71,7 +73,23 @@ ByteSource::~ByteSource() = default;
 
 unsigned ByteSource::concurrency() const noexcept { return 0; }
 
+std::span<const std::byte> ByteSource::memory() const noexcept { return {}; }
+
 std::shared_ptr<const ByteSource> ByteSource::keep_open() const { return nullptr; }
+
+MemorySource::MemorySource(std::span<const std::byte> bytes,
+                           std::shared_ptr<const void> owner) noexcept
+    : bytes_(bytes), owner_(std::move(owner)) {}
+
+MemorySource::~MemorySource() = default;
+
+void MemorySource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  if (offset > size() || to.size() > size() - offset) {
+    fail(ErrorCode::kInvalidArgument, "read past the end of a source in memory");
+  }
+  if (to.empty()) return;
+  std::memcpy(to.data(), bytes_.data() + static_cast<std::size_t>(offset), to.size());
+}
 
 void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
               const Interrupt& interrupt) {
