@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "c/guard.hpp"
@@ -80,29 +81,6 @@ const TensorInfo* find_entry(const safetensors_file& file, const safetensors_ten
   return nullptr;
 }
 
-/// Reads what is not on disk, where SafeOpen cannot.
-void copy_from_memory(const safetensors_file& file, const TensorInfo& info,
-                      std::span<std::byte> to) {
-  if (!file.has_data()) {
-    fail(ErrorCode::kInvalidArgument, "a header alone has no tensor bytes to read");
-  }
-  const safetensors::CopyPiece piece{to.data(), file.in_memory(info.begin, info.end).data(),
-                                     to.size()};
-  safetensors::copy_all({&piece, 1});
-}
-
-void read_all_of(const safetensors_file& file, std::span<const TensorInfo> infos,
-                 std::span<const std::span<std::byte>> to) {
-  if (!file.on_disk()) {
-    for (std::size_t i = 0; i < infos.size(); ++i) copy_from_memory(file, infos[i], to[i]);
-    return;
-  }
-  std::vector<safetensors::TensorRead> reads;
-  reads.reserve(infos.size());
-  for (std::size_t i = 0; i < infos.size(); ++i) reads.push_back({&infos[i], to[i]});
-  file.on_disk()->read(reads);
-}
-
 }  // namespace
 
 safetensors_file::safetensors_file(safetensors::SafeOpen open)
@@ -110,19 +88,10 @@ safetensors_file::safetensors_file(safetensors::SafeOpen open)
       header_(&open_->header()),
       header_nbytes_(open_->header_nbytes()),
       data_nbytes_(data_nbytes_of(*header_)) {
-  if (const auto mapping = open_->mapping()) {
-    data_ = mapping->bytes().last(static_cast<std::size_t>(data_nbytes_));
-  }
+  const auto mapping = open_->mapping();
+  const std::span<const std::byte> memory = mapping ? mapping->bytes() : open_->source()->memory();
+  if (!memory.empty()) data_ = memory.last(static_cast<std::size_t>(data_nbytes_));
 }
-
-safetensors_file::safetensors_file(safetensors::Header header, std::span<const std::byte> json,
-                                   std::span<const std::byte> data)
-    : own_header_(std::move(header)),
-      header_(&*own_header_),
-      json_(json),
-      data_(data),
-      header_nbytes_(json.size()),
-      data_nbytes_(data_nbytes_of(*header_)) {}
 
 safetensors_file::safetensors_file(safetensors::Header header, std::uint64_t header_nbytes)
     : own_header_(std::move(header)),
@@ -141,6 +110,11 @@ std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
   check_range(begin, end);
   if (data_.data() == nullptr) return {};
   return data_.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+}
+
+const safetensors::SafeOpen& safetensors_file::readable() const {
+  if (!open_) fail(ErrorCode::kInvalidArgument, "a header alone has no tensor bytes to read");
+  return *open_;
 }
 
 TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
@@ -208,11 +182,8 @@ std::int32_t safetensors_open_memory(const void* bytes, std::size_t nbytes, safe
                                      safetensors_error* error) {
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
-    const std::span<const std::byte> whole = bytes_at(bytes, nbytes, "bytes");
-    safetensors::ParsedBytes parsed = safetensors::parse_bytes(whole);
-    const std::span<const std::byte> json =
-        whole.first(whole.size() - parsed.data.size()).subspan(safetensors::kLengthSize);
-    *file = new safetensors_file(std::move(parsed.header), json, parsed.data);
+    *file = new safetensors_file(safetensors::SafeOpen(
+        std::make_shared<const safetensors::MemorySource>(bytes_at(bytes, nbytes, "bytes"))));
   });
 }
 
@@ -255,14 +226,9 @@ std::int32_t safetensors_header_json(const safetensors_file* file, char* to, std
       fail(ErrorCode::kInvalidArgument, "the header has " + std::to_string(file->header_nbytes()) +
                                             " bytes, the destination " + std::to_string(room));
     }
-    if (file->on_disk()) {
-      const std::string json = file->on_disk()->header_json();
-      std::memcpy(to, json.data(), room);
-    } else if (!file->json().empty()) {
-      std::memcpy(to, file->json().data(), room);
-    } else {
-      fail(ErrorCode::kInvalidArgument, "a header alone keeps no JSON");
-    }
+    if (!file->open_file()) fail(ErrorCode::kInvalidArgument, "a header alone keeps no JSON");
+    const std::string json = file->open_file()->header_json();
+    std::memcpy(to, json.data(), room);
   });
 }
 
@@ -289,7 +255,7 @@ std::int32_t safetensors_find(const safetensors_file* file, const char* name, st
     const std::string_view text = text_of(name, name_size, "name");
     const TensorInfo* info = file->header().find(text);
     if (info == nullptr) {
-      if (file->on_disk()) (void)file->on_disk()->at(text);  // its error names the file
+      if (file->open_file()) (void)file->open_file()->at(text);  // its error names the file
       fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(text));
     }
     *tensor = tensor_of(*file, *info);
@@ -337,8 +303,7 @@ std::int32_t safetensors_read(const safetensors_file* file, const safetensors_te
     const TensorInfo info = safetensors::c::bytes_of(*file, tensor);
     check_pointer(to, room, "to");
     safetensors::detail::check_size(info, tensor->nbytes, room);
-    const std::span<std::byte> bytes(static_cast<std::byte*>(to), room);
-    read_all_of(*file, {&info, 1}, {&bytes, 1});
+    file->readable().read(info, {static_cast<std::byte*>(to), room});
   });
 }
 
@@ -349,15 +314,16 @@ std::int32_t safetensors_read_many(const safetensors_file* file, const safetenso
     check_pointer(tensors, count, "tensors");
     check_pointer(to, count, "to");
     std::vector<TensorInfo> infos;
-    std::vector<std::span<std::byte>> places;
+    std::vector<safetensors::TensorRead> reads;
     infos.reserve(count);
-    places.reserve(count);
+    reads.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       infos.push_back(safetensors::c::bytes_of(*file, &tensors[i]));
       check_pointer(to[i], tensors[i].nbytes, "an address in `to`");
-      places.emplace_back(static_cast<std::byte*>(to[i]),
-                          static_cast<std::size_t>(tensors[i].nbytes));
+      reads.push_back(
+          {&infos.back(),
+           {static_cast<std::byte*>(to[i]), static_cast<std::size_t>(tensors[i].nbytes)}});
     }
-    read_all_of(*file, infos, places);
+    if (count != 0) file->readable().read(reads);
   });
 }

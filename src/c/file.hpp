@@ -11,41 +11,36 @@
 #include "safetensors/safe_open.hpp"
 #include "safetensors/safetensors.h"
 
-/// A file on disk, a file in memory, or a header alone. Immutable.
+/// An open file, or a header alone. Immutable.
 struct safetensors_file {
  public:
   explicit safetensors_file(safetensors::SafeOpen open);
-  /// A file in memory: `json` and `data` are parts of it.
-  safetensors_file(safetensors::Header header, std::span<const std::byte> json,
-                   std::span<const std::byte> data);
-  /// A header alone.
+  /// A header alone: its tensors have no bytes.
   safetensors_file(safetensors::Header header, std::uint64_t header_nbytes);
   safetensors_file(const safetensors_file&) = delete;
   safetensors_file& operator=(const safetensors_file&) = delete;
   ~safetensors_file() = default;
 
   [[nodiscard]] const safetensors::Header& header() const noexcept { return *header_; }
-  /// Throws Error kInvalidArgument unless the data section has the bytes from `begin` to `end`.
+  /// Throws Error kInvalidArgument unless the data section has the bytes [begin, end).
   void check_range(std::uint64_t begin, std::uint64_t end) const;
-  /// These bytes when they are in memory, else null. Throws as check_range does.
+  /// Returns the bytes [begin, end) of the data section if the file is mapped or in memory, else
+  /// null. Throws as check_range does.
   [[nodiscard]] std::span<const std::byte> in_memory(std::uint64_t begin, std::uint64_t end) const;
-  /// The file on disk; nullptr when there is none.
-  [[nodiscard]] const safetensors::SafeOpen* on_disk() const noexcept {
+  /// The open file; nullptr for a header alone.
+  [[nodiscard]] const safetensors::SafeOpen* open_file() const noexcept {
     return open_ ? &*open_ : nullptr;
   }
-  /// Whether tensors have bytes at all.
-  [[nodiscard]] bool has_data() const noexcept { return open_ || data_.data() != nullptr; }
+  /// The open file, to read tensors from. Throws Error kInvalidArgument for a header alone.
+  [[nodiscard]] const safetensors::SafeOpen& readable() const;
   /// The length of the header in bytes.
   [[nodiscard]] std::uint64_t header_nbytes() const noexcept { return header_nbytes_; }
-  /// The header of a file in memory; null for others.
-  [[nodiscard]] std::span<const std::byte> json() const noexcept { return json_; }
 
  private:
   std::optional<safetensors::SafeOpen> open_;
-  std::optional<safetensors::Header> own_header_;  // without open_, which has its own
-  const safetensors::Header* header_;
-  std::span<const std::byte> json_;  // null unless the whole file is in memory
-  std::span<const std::byte> data_;  // null when it is not in memory
+  std::optional<safetensors::Header> own_header_;  // of a header alone
+  const safetensors::Header* header_;              // open_'s or own_header_
+  std::span<const std::byte> data_;                // the data section; null if not in memory
   std::uint64_t header_nbytes_;
   std::uint64_t data_nbytes_;
 };

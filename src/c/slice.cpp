@@ -9,7 +9,6 @@
 
 #include "c/file.hpp"
 #include "c/guard.hpp"
-#include "safetensors/tensor_view.hpp"
 
 using safetensors::ErrorCode;
 using safetensors::fail;
@@ -49,8 +48,8 @@ std::vector<Index> expression_of(const safetensors_index* indices, std::size_t c
 
 Part part_of(const safetensors_file& file, const TensorInfo& info,
              std::span<const Index> expression) {
-  return file.on_disk() ? file.on_disk()->select_part(info, expression)
-                        : safetensors::select_part(info, expression);
+  return file.open_file() ? file.open_file()->select_part(info, expression)
+                          : safetensors::select_part(info, expression);
 }
 
 }  // namespace
@@ -87,23 +86,9 @@ std::int32_t safetensors_read_slice(const safetensors_file* file, const safetens
   return guarded(error, [&] {
     check_pointer(file, 1, "file");
     const TensorInfo& info = safetensors::c::entry_of(*file, tensor);
-    const std::vector<Index> expression = expression_of(indices, index_count);
-    const Part taken = part_of(*file, info, expression);
+    const Part taken = part_of(*file, info, expression_of(indices, index_count));
     check_pointer(to, room, "to");
-    const std::span<std::byte> bytes(static_cast<std::byte*>(to), room);
     safetensors::detail::check_size(info, taken.runs.nbytes(), room);
-    if (file->on_disk()) {
-      file->on_disk()->read(info, taken.runs, bytes);
-      return;
-    }
-    if (!file->has_data()) {
-      fail(ErrorCode::kInvalidArgument, "a header alone has no tensor bytes to read");
-    }
-    const std::span<const std::byte> whole = file->in_memory(info.begin, info.end);
-    // A view can be written to; this one is read only.
-    const safetensors::TensorView view(info.name, info.dtype, info.shape,
-                                       {const_cast<std::byte*>(whole.data()), whole.size()},
-                                       nullptr, nullptr);
-    view.copy_slice_to(expression, bytes);
+    file->readable().read(info, taken.runs, {static_cast<std::byte*>(to), room});
   });
 }
