@@ -9,9 +9,9 @@
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
 #include "io/os_error.hpp"
-#include "io/process.hpp"
 #include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"
+#include "io/system.hpp"
 #include "strided_read.hpp"
 
 namespace safetensors {

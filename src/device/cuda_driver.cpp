@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "io/dynamic_library.hpp"
-#include "io/numa.hpp"
+#include "io/system.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
 #include "safetensors/error.hpp"
 

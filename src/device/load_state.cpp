@@ -7,9 +7,8 @@
 
 #include "base/per_process.hpp"
 #include "device/reader.hpp"
-#include "io/numa.hpp"
 #include "io/parallel.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 #include "io/thread_budget.hpp"
 #include "safetensors/error.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/per_process.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/process.hpp"
+#include "io/system.hpp"
 
 namespace safetensors::io {
 namespace {

@@ -8,8 +8,8 @@
 #include "fake_source.hpp"
 #include "io/io_policy.hpp"
 #include "io/parallel.hpp"
-#include "io/process.hpp"
 #include "io/read_ahead.hpp"
+#include "io/system.hpp"
 
 using safetensors::io::choose_io_policy;
 using safetensors::io::IoPolicy;

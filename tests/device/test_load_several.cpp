@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "io/process.hpp"
+#include "io/system.hpp"
 #include "load_support.hpp"
 
 using safetensors::wait_all;

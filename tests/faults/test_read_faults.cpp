@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "faults.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 #include "safetensors/safe_open.hpp"
 
 using faults::Call;

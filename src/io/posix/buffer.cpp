@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "io/process.hpp"
+#include "io/system.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {

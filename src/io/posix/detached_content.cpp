@@ -16,7 +16,7 @@
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/procfs.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 #include "safetensors/error.hpp"
 #else
 #include <cstring>

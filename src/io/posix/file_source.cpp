@@ -15,7 +15,7 @@
 #include "io/posix/direct_source.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/page_cache.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 
 namespace safetensors {
 namespace {

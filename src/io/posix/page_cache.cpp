@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "io/io_policy.hpp"
-#include "io/posix/procfs.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -60,30 +59,6 @@ std::optional<std::uint64_t> ask_mincore(int fd, std::uint64_t nbytes) {
   }
   return std::min(resident * page_size(), nbytes);
 }
-
-constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
-
-/// The number at the start of a file of the kernel's, or after `key` in it.
-std::uint64_t number_in(const char* path, std::string_view key = {}) {
-  const std::optional<std::string> text = read_kernel_file(path);
-  if (!text) return kUnknown;
-  std::string_view rest = *text;
-  while (!key.empty()) {
-    const std::string_view word = next_token(rest);
-    if (word.empty() || word == key) break;
-  }
-  return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max": no limit
-}
-
-std::uint64_t available_in_group(const char* limit_path, const char* used_path,
-                                 const char* stat_path, std::string_view cache_key) {
-  const std::uint64_t limit = number_in(limit_path);
-  const std::uint64_t used = number_in(used_path);
-  if (limit == kUnknown || used == kUnknown) return kUnknown;
-  std::uint64_t cache = number_in(stat_path, cache_key);  // given back when it is needed
-  if (cache == kUnknown) cache = 0;
-  return limit - std::min(limit, used - std::min(used, cache));
-}
 #endif
 
 }  // namespace
@@ -123,22 +98,6 @@ std::uint64_t cached_nbytes(int fd, std::uint64_t nbytes) noexcept {
   }
 #else
   return nbytes;
-#endif
-}
-
-std::uint64_t memory_available() {
-#if defined(__linux__)
-  const std::uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
-  return std::min({
-      kib == kUnknown ? kUnknown : kib * 1024,
-      available_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                         "/sys/fs/cgroup/memory.stat", "inactive_file"),
-      available_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                         "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"),
-  });
-#else
-  return std::numeric_limits<std::uint64_t>::max();
 #endif
 }
 

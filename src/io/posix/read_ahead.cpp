@@ -19,7 +19,7 @@
 
 #include "base/per_process.hpp"
 #include "io/posix/procfs.hpp"
-#include "io/process.hpp"
+#include "io/system.hpp"
 #endif
 
 namespace safetensors::io {

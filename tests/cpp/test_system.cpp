@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "io/numa.hpp"
+#include "io/system.hpp"
 #include "support.hpp"
 
 using safetensors::io::parse_processors;

@@ -1,0 +1,164 @@
+#include "io/system.hpp"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "io/posix/procfs.hpp"
+
+namespace safetensors::io {
+namespace {
+
+/// Processors' worth of time that the group may use, rounded up; none when there is no limit.
+std::optional<unsigned> quota() noexcept {
+#if defined(__linux__)
+  try {
+    const std::optional<std::string> text = read_kernel_file("/sys/fs/cgroup/cpu.max");
+    if (!text) return std::nullopt;
+    std::string_view rest = *text;
+    const auto time = parse_uint<std::uint64_t>(next_token(rest));  // "max" is no number
+    const auto period = parse_uint<std::uint64_t>(next_token(rest));
+    if (!time || !period || *period == 0) return std::nullopt;
+    return static_cast<unsigned>(std::max<std::uint64_t>(1, (*time + *period - 1) / *period));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+#else
+  return std::nullopt;
+#endif
+}
+
+#if defined(__linux__)
+constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+
+/// The number at the start of a file of the kernel's, or after `key` in it.
+std::uint64_t number_in(const char* path, std::string_view key = {}) {
+  const std::optional<std::string> text = read_kernel_file(path);
+  if (!text) return kUnknown;
+  std::string_view rest = *text;
+  while (!key.empty()) {
+    const std::string_view word = next_token(rest);
+    if (word.empty() || word == key) break;
+  }
+  return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max": no limit
+}
+
+std::uint64_t available_in_group(const char* limit_path, const char* used_path,
+                                 const char* stat_path, std::string_view cache_key) {
+  const std::uint64_t limit = number_in(limit_path);
+  const std::uint64_t used = number_in(used_path);
+  if (limit == kUnknown || used == kUnknown) return kUnknown;
+  std::uint64_t cache = number_in(stat_path, cache_key);  // given back when it is needed
+  if (cache == kUnknown) cache = 0;
+  return limit - std::min(limit, used - std::min(used, cache));
+}
+#endif
+
+constexpr unsigned kMaxProcessors = 1U << 16;  // no machine has more
+
+std::optional<std::string> first_token(const std::string& path) {
+  const std::optional<std::string> text = read_kernel_file(path.c_str());
+  if (!text) return std::nullopt;
+  std::string_view rest = *text;
+  return std::string(next_token(rest));
+}
+
+}  // namespace
+
+unsigned processor_count() noexcept {
+  // Not a local static with a lock: a fork could copy it locked.
+  static constinit std::atomic<unsigned> known{0};
+  unsigned count = known.load(std::memory_order_relaxed);
+  if (count == 0) {
+    const unsigned allowed = std::max(1U, std::thread::hardware_concurrency());
+    count = std::max(1U, std::min(allowed, quota().value_or(allowed)));
+    known.store(count, std::memory_order_relaxed);
+  }
+  return count;
+}
+
+std::size_t page_size() noexcept { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept {
+#if defined(MADV_DONTFORK)
+  return ::madvise(pages.data(), pages.size(), is_copied ? MADV_DOFORK : MADV_DONTFORK) == 0;
+#else
+  (void)pages;
+  return is_copied;
+#endif
+}
+
+std::uint64_t memory_available() {
+#if defined(__linux__)
+  const std::uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
+  return std::min({
+      kib == kUnknown ? kUnknown : kib * 1024,
+      available_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+                         "/sys/fs/cgroup/memory.stat", "inactive_file"),
+      available_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                         "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"),
+  });
+#else
+  return std::numeric_limits<std::uint64_t>::max();
+#endif
+}
+
+std::vector<unsigned> parse_processors(std::string_view list) {
+  std::vector<unsigned> processors;
+  while (!list.empty()) {
+    const std::string_view range = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), range.size() + 1));
+    const std::size_t dash = range.find('-');
+    const auto first = parse_uint<unsigned>(range.substr(0, dash));
+    const auto last =
+        dash == std::string_view::npos ? first : parse_uint<unsigned>(range.substr(dash + 1));
+    if (!first || !last || *first > *last || *last >= kMaxProcessors) return {};
+    for (unsigned i = *first; i <= *last; ++i) processors.push_back(i);
+  }
+  return processors;
+}
+
+int node_of_pci(std::string_view address) {
+  std::string folder(address);
+  for (char& c : folder) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  const auto word = first_token("/sys/bus/pci/devices/" + folder + "/numa_node");
+  const auto node = word ? parse_uint<unsigned>(*word) : std::nullopt;  // "-1": not known
+  return node ? static_cast<int>(*node) : -1;
+}
+
+bool stay_on_node(int node, unsigned min_processors, const std::string& root) {
+#if defined(__linux__)
+  if (node < 0) return false;
+  const auto nodes = first_token(root + "/online");
+  if (!nodes || parse_processors(*nodes).size() < 2) return false;
+  const auto list = first_token(root + "/node" + std::to_string(node) + "/cpulist");
+  if (!list) return false;
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  cpu_set_t wanted;
+  CPU_ZERO(&wanted);
+  for (const unsigned processor : parse_processors(*list)) {
+    if (processor < CPU_SETSIZE && CPU_ISSET(processor, &allowed)) CPU_SET(processor, &wanted);
+  }
+  if (static_cast<unsigned>(CPU_COUNT(&wanted)) < std::max(1U, min_processors)) return false;
+  return ::sched_setaffinity(0, sizeof wanted, &wanted) == 0;
+#else
+  (void)node;
+  (void)min_processors;
+  (void)root;
+  return false;
+#endif
+}
+
+}  // namespace safetensors::io

@@ -1,0 +1,41 @@
+// Processors and memory of this machine and process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace safetensors::io {
+
+/// Returns how many processors this process may use, by its affinity and its control group.
+[[nodiscard]] unsigned processor_count() noexcept;
+
+/// Returns the size of a page of memory, in bytes.
+[[nodiscard]] std::size_t page_size() noexcept;
+
+/// Returns how many bytes of memory can be allocated without swapping, within the limits set for
+/// this process; the largest number if the system does not say.
+[[nodiscard]] std::uint64_t memory_available();
+
+/// Sets whether a forked process gets a copy of these whole pages, as is the default, or no memory
+/// in their place. Returns false if the system cannot do so.
+[[nodiscard]] bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept;
+
+/// Returns the processors in a list as the kernel writes it, such as "0-3,8"; none if the text is
+/// not such a list.
+[[nodiscard]] std::vector<unsigned> parse_processors(std::string_view list);
+
+/// Returns the NUMA node of a PCI device with an address such as "0000:3b:00.0"; -1 if the system
+/// does not say.
+[[nodiscard]] int node_of_pci(std::string_view address);
+
+/// Restricts this thread to those processors of a NUMA node that it may use, if the machine has
+/// several nodes and at least `min_processors` of them are left. Returns whether it did. `root` is
+/// the directory in which the kernel shows its nodes.
+bool stay_on_node(int node, unsigned min_processors,
+                  const std::string& root = "/sys/devices/system/node");
+
+}  // namespace safetensors::io
