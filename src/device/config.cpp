@@ -1,10 +1,7 @@
 #include <atomic>
-#include <charconv>
-#include <cstdlib>
-#include <string>
-#include <string_view>
 
 #include "device/read_plan.hpp"
+#include "io/environment.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
 
@@ -22,18 +19,6 @@ constexpr unsigned kSlots = 2;
 constexpr std::size_t kMostChunk = std::size_t{1} << 30;
 constexpr unsigned kMostThreads = 256;
 constexpr unsigned kMostSlots = 64;
-
-/// A variable of the environment that is a number; 0 when it is none.
-std::size_t number_from(const char* variable) {
-  const char* const text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): once
-  if (text == nullptr) return 0;
-  const std::string_view digits = text;
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  const bool is_whole = error == std::errc() && end == digits.data() + digits.size();
-  constexpr std::size_t kMost = std::size_t{1} << 20;  // megabytes: a terabyte
-  return is_whole && number <= kMost ? number : 0;
-}
 
 void check(const LoadConfig& config) {
   const auto refuse = [](const char* what) { fail(ErrorCode::kInvalidArgument, what); };
@@ -53,16 +38,16 @@ LoadConfig filled(LoadConfig config) noexcept {
   return config;
 }
 
+/// Throws Error kInvalidArgument, naming the variable.
 LoadConfig from_environment() {
+  const auto number = [](const char* variable, std::size_t max) {
+    return static_cast<std::size_t>(io::env_uint(variable, max).value_or(0));
+  };
+  constexpr std::size_t kMaxStagingMb = std::size_t{1} << 20;  // a terabyte
   LoadConfig config;
-  config.threads = static_cast<unsigned>(number_from("SAFETENSORS_IO_THREADS"));
-  config.chunk_nbytes = number_from("SAFETENSORS_IO_CHUNK_MB") * kMiB;
-  config.staging_nbytes = number_from("SAFETENSORS_STAGING_MB") * kMiB;
-  try {
-    check(config);
-  } catch (const Error&) {  // a variable is no argument: nobody could catch what is wrong with it
-    return {};
-  }
+  config.threads = static_cast<unsigned>(number("SAFETENSORS_IO_THREADS", kMostThreads));
+  config.chunk_nbytes = number("SAFETENSORS_IO_CHUNK_MB", kMostChunk / kMiB) * kMiB;
+  config.staging_nbytes = number("SAFETENSORS_STAGING_MB", kMaxStagingMb) * kMiB;
   return config;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/per_process.hpp"
 #include "device/reader.hpp"
+#include "io/environment.hpp"
 #include "io/parallel.hpp"
 #include "io/system.hpp"
 #include "io/thread_budget.hpp"
@@ -205,6 +206,7 @@ void LoadState::read(unsigned number, const std::function<void()>& between) noex
 }
 
 bool LoadState::start_threads() {
+  const bool stays_on_node = context_ != nullptr && io::env_flag("SAFETENSORS_NUMA").value_or(true);
   const std::lock_guard join_lock(join_mutex_);
   unsigned wanted = 0;
   {
@@ -222,9 +224,9 @@ bool LoadState::start_threads() {
         const std::lock_guard lock(mutex_);
         ++readers_;
       }
-      threads_.emplace_back([this, started, count] {
+      threads_.emplace_back([this, started, count, stays_on_node] {
         // Memory is then near the processors and the device; not if that leaves them too few.
-        if (context_ != nullptr) {
+        if (stays_on_node) {
           (void)io::stay_on_node(context_->properties().numa_node, std::min(kFewestOnNode, count));
         }
         read(started, [] {});
