@@ -1,4 +1,4 @@
-// Memory for tensor data that the library allocates itself.
+// Memory that the library allocates for tensor data.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,19 @@
 
 namespace safetensors {
 
-/// Called now and then by long operations, on the thread that called them. To stop the operation,
-/// throw: it is undone, and the exception passes through. May be empty.
+/// A callback that long operations call about every 20 ms, on the thread that called them. To stop
+/// the operation, throw: the operation is undone and rethrows the exception. May be empty.
 using Interrupt = std::function<void()>;
 
-/// Uninitialised memory, aligned to 64 bytes. Above a few megabytes it is backed by huge pages
-/// where the system has them: filling it then costs half. Movable, frees its memory when destroyed.
+/// Uninitialised memory, aligned to 64 bytes. From 4 MiB on it is backed by huge pages where the
+/// system has them, which halves the time to fill it.
+///
+/// Lifetime: owns the memory and frees it when destroyed. Movable; a moved-from Buffer is empty.
 class SAFETENSORS_API Buffer {
  public:
+  /// Makes an empty buffer.
   Buffer() noexcept = default;
-  /// Throws Error kOutOfMemory.
+  /// Allocates `nbytes` bytes. Throws: Error kOutOfMemory.
   explicit Buffer(std::size_t nbytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -33,19 +36,21 @@ class SAFETENSORS_API Buffer {
   std::size_t size_ = 0;
 };
 
-/// Asks for huge pages behind memory that was not touched yet, its whole pages only. A hint: does
-/// nothing below a few megabytes or where the system has none.
+/// Asks the system to back the whole pages within `memory` by huge pages. A hint, for memory that
+/// has not been touched yet: does nothing below 4 MiB, or where the system has no huge pages.
 SAFETENSORS_API void advise_huge_pages(std::span<std::byte> memory) noexcept;
 
-/// One piece of a bulk copy. `to` and `from` must not overlap.
+/// One piece of a bulk copy.
 struct CopyPiece {
   std::byte* to;
   const std::byte* from;
   std::size_t nbytes;
 };
 
-/// Copies all pieces, by several threads when there is enough to copy. Throws what `interrupt`
-/// throws; then some pieces are copied and some are not.
+/// Copies all pieces, with several threads if they have 8 MiB or more in all.
+///
+/// Requires: no destination overlaps another destination or a source.
+/// Throws: what `interrupt` throws; then some pieces are copied and some are not.
 SAFETENSORS_API void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt = {});
 
 }  // namespace safetensors

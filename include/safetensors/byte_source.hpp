@@ -1,4 +1,4 @@
-// Positioned reading, the alternative to mapping a file.
+// Where the bytes of a file come from: read by position, or in memory.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,34 @@
 
 namespace safetensors {
 
-/// Bytes that can be read at any position. Implementations are immutable and thread safe.
+/// Bytes that can be read at any position. Derive from it to read files from elsewhere, such as an
+/// archive or a server, and pass the source to SafeOpen.
+///
+/// Requires: implementations return the same size and the same bytes for as long as they live, or
+///   throw.
+/// Thread safety: implementations may be called from several threads at once.
 class SAFETENSORS_API ByteSource {
  public:
   virtual ~ByteSource();
-  /// Size when it was opened, in bytes.
+  /// Returns the number of bytes.
   [[nodiscard]] virtual std::uint64_t size() const noexcept = 0;
-  /// Fills `to` from `offset` on, whole or not at all as far as the caller can tell.
-  /// Throws Error: kIo, or kFileChanged when the source ends before `to` is full.
+  /// Fills `to` with the bytes from `offset` on.
+  ///
+  /// Throws: Error kIo, or kFileChanged if the source ends before `to` is full, with a text that
+  ///   names the source. Then the contents of `to` are unspecified.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> to) const = 0;
-  /// How many reads at once serve it best; 0: as many as there are processors. Asked before each
-  /// bulk read: it may depend on what the system has in memory by then.
+  /// Returns how many concurrent reads give the best throughput; 0 for one for each processor.
+  /// Called before each bulk read, as the answer may change, for example with what is cached.
   [[nodiscard]] virtual unsigned concurrency() const noexcept;
-  /// All bytes, for a source that has them in memory: readers then use them in place, without
-  /// copies. Empty by default: readers call read_at().
-  /// Requires: size() bytes, valid and unchanged for as long as the source lives.
+  /// Returns all bytes, if they are in memory: readers then use them in place, without copies.
+  /// Returns an empty span by default: readers then call read_at().
+  ///
+  /// Requires: size() bytes, which stay valid and unchanged for as long as the source lives.
   [[nodiscard]] virtual std::span<const std::byte> memory() const noexcept;
-  /// For a source that opens its file for each read: the same bytes, with the file open for as long
-  /// as the result lives. nullptr for one whose file is open anyway, which is the default.
-  /// Throws Error: kIo, or kFileChanged.
+  /// Returns the same bytes with the file open for as long as the result lives. For sources that
+  /// open a file for each read; others return nullptr, which is the default.
+  ///
+  /// Throws: Error kIo or kFileChanged.
   [[nodiscard]] virtual std::shared_ptr<const ByteSource> keep_open() const;
 };
 
@@ -44,6 +53,7 @@ class SAFETENSORS_API MemorySource final : public ByteSource {
   ~MemorySource() override;
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return bytes_.size(); }
+  /// Throws: Error kInvalidArgument if the range reaches past the end.
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
   [[nodiscard]] std::span<const std::byte> memory() const noexcept override { return bytes_; }
 
@@ -55,11 +65,14 @@ class SAFETENSORS_API MemorySource final : public ByteSource {
 /// One piece of a bulk read.
 struct ReadPiece {
   std::uint64_t offset;     ///< in the source
-  std::span<std::byte> to;  ///< filled whole
+  std::span<std::byte> to;  ///< filled completely
 };
 
-/// Reads all pieces, by several threads when there is enough to read; neighbours in the source
-/// are read together. Throws what read_at throws: then the contents of `to` are unspecified.
+/// Reads all pieces, with several threads if they have 8 MiB or more in all. Small pieces that are
+/// adjacent in the source are read together.
+///
+/// Throws: what read_at and `interrupt` throw. Then the contents of the destinations are
+///   unspecified.
 SAFETENSORS_API void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
                               const Interrupt& interrupt = {});
 

@@ -11,8 +11,8 @@
 
 namespace safetensors {
 
-/// Element types, in the order in which a writer lays tensors out: all tensors of a type stand
-/// together, the first type first (docs/format.md, "Order of tensors").
+/// Element types, in the order in which files are written: all tensors of the first type, then all
+/// of the second, and so on (docs/format.md, "Order of tensors").
 enum class Dtype : std::uint8_t {
   kU64,
   kI64,
@@ -32,25 +32,26 @@ enum class Dtype : std::uint8_t {
   kF8E5M2,
   kI8,
   kU8,
-  kF6E3M2,  ///< 6 bits an element, packed
-  kF6E2M3,  ///< 6 bits an element, packed
-  kF4,      ///< 4 bits an element (E2M1), two to a byte, the first in the low half
-  kBool,    ///< one byte an element
+  kF6E3M2,  ///< 6 bits for each element, packed
+  kF6E2M3,  ///< 6 bits for each element, packed
+  kF4,      ///< 4 bits for each element (E2M1): two in a byte, the first in the low half
+  kBool,    ///< one byte for each element
 };
 
 inline constexpr std::size_t kDtypeCount = 22;
 
-/// All types, in layout order.
+/// Returns all types, in layout order.
 SAFETENSORS_API const std::array<Dtype, kDtypeCount>& all_dtypes() noexcept;
 
-/// Bits of one element: 4, 6, 8, 16, 32 or 64. 0 for a value that is none of Dtype's enumerators.
+/// Returns the bits of one element: 4, 6, 8, 16, 32 or 64; 0 if `dtype` is none of Dtype's
+/// enumerators.
 [[nodiscard]] SAFETENSORS_API unsigned bit_size(Dtype dtype) noexcept;
 
-/// The name in a file's header, as "F32" or "F8_E4M3". A NUL stands after it. Empty for a value
-/// that is none of Dtype's enumerators.
+/// Returns the name in a file's header, such as "F32" or "F8_E4M3", which a NUL follows in memory.
+/// Empty if `dtype` is none of Dtype's enumerators.
 [[nodiscard]] SAFETENSORS_API std::string_view name(Dtype dtype) noexcept;
 
-/// The type of a header name; nothing when there is none. Case matters.
+/// Returns the type with this name in a header; nothing if there is none. Case matters.
 [[nodiscard]] SAFETENSORS_API std::optional<Dtype> parse_dtype(std::string_view name) noexcept;
 
 }  // namespace safetensors

@@ -1,4 +1,4 @@
-// Elements of a tensor as values of a C++ type.
+// The elements of a tensor as values of a C++ type.
 #pragma once
 
 #include <algorithm>
@@ -22,23 +22,24 @@
 
 namespace safetensors {
 
-/// An unsigned integer of so many bytes. bool is none.
+/// Whether T is an unsigned integer of `nbytes` bytes, and not bool.
 template <typename T, std::size_t nbytes>
 inline constexpr bool kIsUnsigned = std::is_integral_v<T> && std::is_unsigned_v<T> &&
                                     !std::is_same_v<T, bool> && sizeof(T) == nbytes;
 
-/// A signed integer of so many bytes.
+/// Whether T is a signed integer of `nbytes` bytes.
 template <typename T, std::size_t nbytes>
 inline constexpr bool kIsSigned =
     std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == nbytes;
 
-/// Whether T is a type to see a tensor of this dtype as:
-/// - integers, float, double, bool: themselves; C64: std::complex<float>;
-/// - F16, BF16: their bits as std::uint16_t, or std::float16_t and std::bfloat16_t where the
-///   standard library has them (C++23);
-/// - the 8-bit floats: their bits as std::uint8_t;
-/// - every dtype: std::byte, which are the bytes as they are in the file. The only way to see
-///   F4, F6_E2M3 and F6_E3M2, whose elements share bytes.
+/// Returns whether elements of this dtype can be accessed as T:
+/// - integers, float, double, bool: as themselves; C64: as std::complex<float>;
+/// - F16, BF16: as their bits in a std::uint16_t, or as std::float16_t and std::bfloat16_t where
+/// the
+///   standard library has these (C++23);
+/// - the 8-bit floats: as their bits in a std::uint8_t;
+/// - every dtype: as std::byte, the bytes of the file. This is the only way for F4, F6_E2M3 and
+///   F6_E3M2, whose elements share bytes.
 template <typename T>
 [[nodiscard]] constexpr bool holds(Dtype dtype) noexcept {
   if (std::is_same_v<T, std::byte>) return true;
@@ -88,7 +89,8 @@ template <typename T>
   return false;
 }
 
-/// The dtype whose elements are values of T, not merely their bits; nothing when there is none.
+/// Returns the dtype whose elements are values of T, and not only their bits; nothing if there is
+/// none.
 template <typename T>
 [[nodiscard]] constexpr std::optional<Dtype> dtype_of() noexcept {
   if constexpr (std::is_same_v<T, std::byte>) return std::nullopt;
@@ -97,19 +99,19 @@ template <typename T>
         Dtype::kU64, Dtype::kU32, Dtype::kU16, Dtype::kU8, Dtype::kBool}) {
     if (holds<T>(dtype)) return dtype;
   }
-  // An unsigned integer was found above: what is left are C++23's own types.
+  // Unsigned integers were found above, so only C++23's own types are left.
   for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16}) {
     if (holds<T>(dtype)) return dtype;
   }
   return std::nullopt;
 }
 
-/// A type that some dtype can be seen as. Without const: spans of constants are what is given.
+/// A type that elements of some dtype can be accessed as. Not const-qualified.
 template <typename T>
 concept Element = std::is_same_v<T, std::byte> || dtype_of<T>().has_value();
 
-/// Memory to copy elements to: a vector, array or span of an Element, not constant and not a
-/// temporary of its own.
+/// Memory that elements are copied to: a vector, array or span of an Element. Not const, and not a
+/// temporary that owns its memory.
 template <typename Range>
 concept ElementRange = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
                        std::ranges::borrowed_range<Range> &&
@@ -117,11 +119,11 @@ concept ElementRange = std::ranges::contiguous_range<Range> && std::ranges::size
 
 namespace detail {
 
-// A file is little-endian; single bytes have no order.
+// Files are little-endian; single bytes have no order.
 template <typename T>
 inline constexpr bool kInFileOrder = sizeof(T) == 1 || std::endian::native == std::endian::little;
 
-/// The type's name for an error text, as a C++ programmer writes it.
+/// Returns the type's name for an error text.
 template <Element T>
 [[nodiscard]] constexpr std::string_view type_name() noexcept {
   if (std::is_same_v<T, float>) return "float";
@@ -143,7 +145,7 @@ template <Element T>
   }
 }
 
-/// Throws Error kInvalidArgument.
+// These throw Error kInvalidArgument.
 [[noreturn]] SAFETENSORS_API void fail_type(const TensorInfo& info, std::string_view type);
 template <Element T>
 void check_type(const TensorInfo& info) {
@@ -155,7 +157,7 @@ SAFETENSORS_API void check_bools(const TensorInfo& info, std::span<const std::by
 SAFETENSORS_API void check_size(const TensorInfo& info, std::uint64_t nbytes, std::uint64_t room);
 [[noreturn]] SAFETENSORS_API void fail_byte_order(const TensorInfo& info);
 
-/// Turns the file's bytes, which `elements` holds, into this machine's values, in place.
+/// Converts `elements`, which hold bytes of a file, to this machine's values, in place.
 template <Element T, std::size_t kExtent>
 void to_values(std::span<T, kExtent> elements) noexcept {
   if constexpr (std::is_same_v<T, bool>) {
@@ -174,11 +176,16 @@ void to_values(std::span<T, kExtent> elements) noexcept {
 
 }  // namespace detail
 
-/// The elements in `bytes`, which are those of the tensor `info`, without a copy. Valid as long as
-/// `bytes` are. Throws Error kInvalidArgument when T is not a type for the tensor's dtype, when the
-/// bytes are not aligned for it (writers need not align), when this machine is big-endian and T has
-/// several bytes, or when a byte of a BOOL tensor is neither 0 nor 1 (for a C++ bool that is
-/// undefined; all bytes are looked at). copy_elements works in all cases but the first.
+/// Returns the elements in `bytes`, which belong to the tensor `info`, without a copy.
+///
+/// Throws: Error kInvalidArgument if
+///   - T does not fit the tensor's dtype (see `holds`);
+///   - the bytes are not aligned for T, as files need not align tensors;
+///   - this machine is big-endian and T has several bytes;
+///   - a byte of a BOOL tensor is neither 0 nor 1, which is undefined for a C++ bool. All bytes are
+///     checked.
+///   copy_elements works in all cases but the first.
+/// Lifetime: the result is a view of `bytes`.
 template <Element T>
 [[nodiscard]] std::span<const T> elements(const TensorInfo& info,
                                           std::span<const std::byte> bytes) {
@@ -189,9 +196,11 @@ template <Element T>
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-/// Copies the elements in `bytes`, aligned or not, as this machine's values; every byte of a BOOL
-/// tensor that is not 0 is true. Throws Error kInvalidArgument when the elements of `to` are not of
-/// a type for the tensor's dtype or of another number.
+/// Copies the elements in `bytes`, aligned or not, in this machine's byte order. Every byte of a
+/// BOOL tensor that is not 0 is true.
+///
+/// Throws: Error kInvalidArgument if the element type of `to` does not fit the tensor's dtype, or
+///   the number of elements differs.
 template <ElementRange Range>
 void copy_elements(const TensorInfo& info, std::span<const std::byte> bytes, Range&& to) {
   const std::span values(to);

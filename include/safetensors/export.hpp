@@ -1,4 +1,4 @@
-// Symbol visibility: everything is hidden but what carries SAFETENSORS_API.
+// Symbol visibility: a shared library exports only what SAFETENSORS_API marks.
 #pragma once
 
 #if defined(SAFETENSORS_STATIC)

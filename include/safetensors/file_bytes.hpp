@@ -12,19 +12,30 @@
 
 namespace safetensors {
 
-/// An open file. Both members are of the same file, also when its path is given to another.
+/// An open file. Both members stay with the same file, even if another file takes its path.
 struct FileBytes {
-  std::shared_ptr<const ByteSource> source;   ///< to read from; never null
-  std::shared_ptr<const MappedFile> mapping;  ///< null: not asked for, refused, or of no bytes
+  std::shared_ptr<const ByteSource> source;   ///< never null
+  std::shared_ptr<const MappedFile> mapping;  ///< null if not requested, refused, or empty
 };
 
-/// Opens a regular file of any format, and maps it when asked to. Reads nothing.
-/// Throws Error: kIo, kNotRegularFile, kInvalidArgument (a NUL in the path).
+/// Opens a regular file of any format, and maps it if `map`. Reads nothing.
+///
+/// Throws: Error kIo, kNotRegularFile, or kInvalidArgument (the path contains a NUL).
 [[nodiscard]] SAFETENSORS_API FileBytes open_bytes(const std::filesystem::path& path,
                                                    bool map = true);
 
-/// Whether the last of these mapped bytes is on a page that its file lost after it was mapped:
-/// touching that would end the process. False also where the system cannot tell.
-[[nodiscard]] SAFETENSORS_API bool is_cut_short(std::span<const std::byte> mapped) noexcept;
+/// Returns whether the file has been truncated below the last of these mapped bytes, by whole
+/// pages: touching that page would end the process with SIGBUS. Returns false where the system
+/// cannot say: on Linux before 5.14 and on other systems.
+///
+/// Call it before reading mapped bytes of a file that another process may truncate. It is no
+/// guarantee: the file can be truncated between the call and the read.
+[[nodiscard]] SAFETENSORS_API bool is_truncated(std::span<const std::byte> mapped) noexcept;
+
+/// The old name of is_truncated(). Will be removed in the next version.
+[[deprecated("use is_truncated")]] [[nodiscard]] inline bool is_cut_short(
+    std::span<const std::byte> mapped) noexcept {
+  return is_truncated(mapped);
+}
 
 }  // namespace safetensors

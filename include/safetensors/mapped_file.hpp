@@ -1,4 +1,4 @@
-// A file in memory, without reading it.
+// A file mapped into memory.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,20 @@
 
 namespace safetensors {
 
-/// The pages of a file: private, copy on write. Writing to them changes this process's copy of the
-/// page and never the file. Nothing is read before it is touched.
+/// A private, copy-on-write mapping of a whole file. Pages are read when they are first touched.
+/// Writing to them changes this process's copy of the page and never the file.
 ///
-/// The mapping survives closing, renaming and unlinking the file. When another process shortens
-/// the file, touching a page past its new end raises SIGBUS; `Backend::kPread` is safe from that.
+/// The mapping survives closing, renaming and unlinking the file. If another process truncates the
+/// file, touching a page beyond its new end raises SIGBUS; `Backend::kPread` is safe from that.
+///
+/// Thread safety: that of memory. Concurrent reads are safe; the caller orders writes.
 class SAFETENSORS_API MappedFile {
  public:
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  /// All bytes of the file. Thread safe as memory is: concurrent reads are, writes are the
-  /// caller's to order.
+  /// Returns all bytes of the file.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
 
  private:

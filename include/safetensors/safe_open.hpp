@@ -22,141 +22,167 @@
 
 namespace safetensors {
 
-/// How tensor bytes come into memory.
+/// How tensor bytes are brought into memory.
 enum class Backend : std::uint8_t {
-  kMmap,    ///< the file's own pages, lazily: no copy, nothing read until touched
-  kPread,   ///< read into memory of the tensor's own, by several threads
+  kMmap,    ///< mapped: no copy, and each page is read when it is first touched
+  kPread,   ///< read into a buffer of each tensor, by several threads
   kAuto,    ///< kMmap on local file systems. On network file systems, where each page fault is a
-            ///< journey: kMmap, with the file brought into the page cache by get_tensors() and
-            ///< warm(), or kPread when it is too large for that
-  kDirect,  ///< as kPread, past the page cache: for files that are read once. Linux
-  kSource,  ///< from the ByteSource that the SafeOpen was made from; no option for files
+            ///< network round trip: kMmap after get_tensors() or warm() has filled the page cache,
+            ///< or kPread if the file takes more than 90 % of the available memory
+  kDirect,  ///< like kPread, but past the page cache: for files that are read once. Linux only
+  kSource,  ///< the ByteSource that the SafeOpen was made from. Not an option for files
 };
 
 struct OpenOptions {
   Backend backend = Backend::kMmap;
-  /// The tensors go to a device: the file is read once and never mapped. kMmap and kAuto then mean
-  /// kPread, or kDirect for a file that the page cache could not keep.
+  /// Set it if the tensors go to a device: the file is read once and never mapped. kMmap and kAuto
+  /// then mean kPread, or kDirect for a file that the page cache has no room to keep.
   bool is_for_device = false;
-  /// False, for programs with more files than descriptors: by kPread and kDirect each call that
-  /// reads opens the file again, by its path, and throws Error kFileChanged when that is another
-  /// file by now or the file was written to. A file opened by a descriptor is always kept open.
+  /// Unset it in programs that open more files than they may have descriptors. With kPread and
+  /// kDirect, each call that reads then opens the file again by its path, and throws Error
+  /// kFileChanged if the path names another file now or the file was written to. A file opened by a
+  /// descriptor is always kept open.
   bool keeps_file_open = true;
 };
 
-/// A tensor to be read, and the memory of the caller's that it goes to.
+/// A tensor to be read, and the caller's memory that receives it.
 struct TensorRead {
-  const TensorInfo* info;   ///< of the file that is asked
+  const TensorInfo* info;   ///< an entry of the file that is read
   std::span<std::byte> to;  ///< info->nbytes() bytes
 };
 
-/// A file open for reading. Immutable and cheap to copy: copies share the file. All members are
-/// thread safe. The TensorViews it hands out stay valid after it is gone; names, entries and
-/// metadata are valid while a copy of it lives. A function that takes an entry (TensorInfo) takes
-/// one of this file's, and throws Error kInvalidArgument for one whose bytes this file lacks.
-/// A SafeOpen that was moved from has no file: it may only be destroyed or assigned to.
+/// A file open for reading. Cheap to copy: copies share the file.
+///
+/// A function that takes a TensorInfo takes an entry of this file. It throws Error kInvalidArgument
+/// for an entry whose bytes lie outside this file.
+///
+/// Safe for untrusted input: opening checks all of the header, and no function reads outside the
+///   file, whatever the header says. A file that another process truncates needs Backend::kPread.
+/// Thread safety: immutable; all members may be called from many threads at once.
+/// Lifetime: TensorViews keep what they need and outlive the SafeOpen. Names, entries and metadata
+///   are valid while the SafeOpen or a copy of it lives. A moved-from SafeOpen may only be
+///   destroyed or assigned to.
 class SAFETENSORS_API SafeOpen {
  public:
-  /// Opens, maps and validates. Reads the header and no tensor data.
-  /// Throws Error: kIo (os_error() says why), kNotRegularFile, kInvalidArgument (a NUL in the
-  /// path), and whatever Header::parse throws with texts that begin "Error while deserializing
-  /// header: " and name the file.
+  /// Opens and validates a file, and maps it unless `options` say otherwise. Reads the header and
+  /// no tensor data.
+  ///
+  /// Throws: Error kIo (os_error() says why), kNotRegularFile, or kInvalidArgument (the path
+  ///   contains a NUL); and what Header::parse throws, with texts that begin "Error while
+  ///   deserializing header: " and name the file.
   explicit SafeOpen(const std::filesystem::path& path, OpenOptions options = {});
-  /// The same for an open descriptor (on Windows: a C run-time descriptor), which stays the
-  /// caller's. `label` names the file in errors.
+  /// Opens the file behind a descriptor (on Windows: a C run-time descriptor). `label` names the
+  /// file in errors.
+  ///
+  /// Throws: what the constructor for paths throws.
+  /// Lifetime: the caller keeps the descriptor and may close it after the call.
   SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options = {});
 
-  /// The same for a file that is no file of this system: in memory (MemorySource), or wherever
-  /// `source` reads it from. `label` names it in errors and is what path() returns. Without a label
-  /// errors name no file, and begin "Error while deserializing: ".
-  /// Tensors of a source in memory are read-only views of its bytes. From another source each
-  /// tensor is read when it is asked for, as by Backend::kPread.
-  /// Throws Error: what read_at and Header::parse throw, and kInvalidArgument if `source` is null.
-  /// Lifetime: this, its copies and its views of memory share `source`.
+  /// Opens a file that `source` reads, such as one in memory (MemorySource) or on a server. `label`
+  /// names it in errors, and is what path() returns. Without a label errors name no file, and their
+  /// texts begin "Error while deserializing: ".
+  ///
+  /// Tensors of a source in memory are read-only views of its bytes. From another source, each
+  /// tensor is read when it is asked for, as with Backend::kPread.
+  ///
+  /// Throws: Error kInvalidArgument if `source` is null; what read_at and Header::parse throw.
+  /// Lifetime: shares `source`, as do views of its memory.
   explicit SafeOpen(std::shared_ptr<const ByteSource> source,
                     const std::filesystem::path& label = {});
 
-  /// All entries: to go through them, `for (const TensorInfo& info : file.header().tensors())`.
+  /// Returns the header. To iterate over all entries:
+  /// `for (const TensorInfo& info : file.header().tensors())`.
   [[nodiscard]] const Header& header() const& noexcept;
   const Header& header() const&& = delete;
-  /// The metadata's key and value pairs, in the header's order; none when it has no metadata.
+  /// Returns the metadata's key and value pairs in the header's order; none if it has no metadata.
   [[nodiscard]] std::span<const Header::MetadataItem> metadata() const& noexcept {
     return header().metadata();
   }
   std::span<const Header::MetadataItem> metadata() const&& = delete;
-  /// What it was opened by.
+  /// Returns the path, or the label, that the file was opened with.
   [[nodiscard]] const std::filesystem::path& path() const& noexcept;
   const std::filesystem::path& path() const&& = delete;
-  /// The backend in use, never kAuto: kPread also when the system refused to map the file, or to
-  /// read it past its page cache.
+  /// Returns the backend in use, never kAuto. It is kPread also if the system refused to map the
+  /// file, or to read it past the page cache.
   [[nodiscard]] Backend backend() const noexcept;
-  /// The pages of the whole file, which the views share; nullptr unless by kMmap.
+  /// Returns the mapping of the whole file, which the views share; nullptr unless backend() is
+  /// kMmap.
   [[nodiscard]] std::shared_ptr<const MappedFile> mapping() const noexcept;
-  /// The whole file, to be read in bulk (`Load`, `read_all`); valid after this is gone. By kMmap
-  /// it is opened anew when it is read, or, where another has its name by then, copied out of the
+  /// Returns the whole file as a source for bulk reads (`Load`, `read_all`). With kMmap, reading it
+  /// opens the file again by its path; if the path names another file by then, it copies from the
   /// mapping.
+  ///
+  /// Lifetime: the source outlives the SafeOpen.
   [[nodiscard]] std::shared_ptr<const ByteSource> source() const;
-  /// Where the tensor's first byte lies in the file.
+  /// Returns the offset of the tensor's first byte in the file.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const;
 
-  /// The length of the header in bytes, without the kLengthSize bytes before it.
+  /// Returns the length of the header in bytes, without the kLengthSize bytes before it.
   [[nodiscard]] std::uint64_t header_nbytes() const noexcept;
-  /// Where the data section begins in the file, in bytes: after the header.
+  /// Returns the offset of the data section in the file: the end of the header.
   [[nodiscard]] std::uint64_t data_offset() const noexcept;
-  /// Returns the header's JSON as the file has it: header_nbytes() bytes, with the spaces that pad
-  /// it, and nothing decoded. It is not kept in memory: each call reads it from the file again.
+  /// Returns the header's JSON exactly as the file has it: header_nbytes() bytes, with padding
+  /// spaces, nothing decoded. It is not kept in memory: each call reads it from the file again.
   ///
-  /// header() is what was checked when the file was opened. If another process has overwritten the
-  /// file in place since, the text may say something else: treat it as untrusted.
+  /// The text is not checked: if another process has overwritten the file in place, it may differ
+  /// from header(), which was checked when the file was opened.
   ///
-  /// Throws: Error kIo, kFileChanged (the file was cut short, or its header has another length by
+  /// Throws: Error kIo, kFileChanged (the file has been truncated, or its header has another length
   ///   now), or std::bad_alloc.
-  /// Thread safety: may be called from many threads at once.
   [[nodiscard]] std::string header_json() const;
 
-  /// All names, sorted by bytes.
+  /// Returns all names, sorted by bytes.
   [[nodiscard]] std::vector<std::string_view> keys() const&;
   std::vector<std::string_view> keys() const&& = delete;
-  /// The entry of that name; nullptr when there is none.
+  /// Returns the entry with this name; nullptr if there is none.
   [[nodiscard]] const TensorInfo* find(std::string_view name) const& noexcept;
   const TensorInfo* find(std::string_view name) const&& = delete;
-  /// The entry of that name. Throws Error kTensorNotFound.
+  /// Returns the entry with this name. Throws: Error kTensorNotFound.
   [[nodiscard]] const TensorInfo& at(std::string_view name) const&;
   const TensorInfo& at(std::string_view name) const&& = delete;
 
-  /// The tensor of that name; by kMmap a view of the file's pages, by kPread read into memory of
-  /// its own. Throws Error: kTensorNotFound, kIo, kFileChanged, kOutOfMemory.
+  /// Returns a tensor. With kMmap it is a view of the mapped pages, with kPread it is read into a
+  /// buffer.
+  ///
+  /// Throws: Error kTensorNotFound, kIo, kFileChanged, or kOutOfMemory; what `interrupt` throws.
   [[nodiscard]] TensorView get_tensor(std::string_view name) const;
   [[nodiscard]] TensorView get_tensor(const TensorInfo& info,
                                       const Interrupt& interrupt = {}) const;
-  /// All tensors, by offset. By kPread they are read together, in parallel.
-  /// Throws Error: kIo, kFileChanged, kOutOfMemory.
+  /// Returns all tensors, sorted by offset. With kPread they are read together, in parallel.
+  ///
+  /// Throws: Error kIo, kFileChanged, or kOutOfMemory; what `interrupt` throws.
   [[nodiscard]] std::vector<TensorView> get_tensors(const Interrupt& interrupt = {}) const;
-  /// Brings a file that kAuto mapped on a network file system into the page cache, by several
-  /// threads, unless it is there. Else does nothing. Throws Error: kIo, kFileChanged.
+  /// Brings a file that kAuto mapped on a network file system into the page cache, with several
+  /// threads, unless 90 % of it are cached already. Does nothing for other files.
+  ///
+  /// Throws: Error kIo or kFileChanged; what `interrupt` throws.
   void warm(const Interrupt& interrupt = {}) const;
 
-  /// For a caller who is about to use most of a file that is not in the page cache: by kMmap on
-  /// Linux, a background thread reads ahead while the process touches pages, and stops when the
-  /// last view is gone. Before an eighth of the file is touched (4 to 256 MiB), and by other
-  /// backends, nothing is read. Never fails.
+  /// Announces that most of the file will be used soon. With kMmap on Linux, a background thread
+  /// then reads ahead of the pages that the process touches, until the last view is destroyed. It
+  /// starts once the process has touched an eighth of the file (at least 4, at most 256 MiB). Does
+  /// nothing with other backends. Never fails.
   void read_ahead() const noexcept;
 
-  /// A part of a tensor, as `{Index::slice(10, 20)}` for ten rows. By kMmap a view of the file's
-  /// pages where the part's bytes stand together; else a copy, in memory of its own, for which
-  /// nothing but the part is read (and gaps of up to 64 KiB within it).
-  /// Throws Error: what get_tensor and select_part throw; the texts name tensor and file.
+  /// Returns a part of a tensor; `{Index::slice(10, 20)}` selects ten rows. With kMmap, a part
+  /// whose bytes are contiguous is a view of the mapped pages. Any other part is a copy, for which
+  /// only the part is read, and gaps of up to 64 KiB within it.
+  ///
+  /// Throws: what get_tensor and select_part throw. The texts name the tensor and the file.
   [[nodiscard]] TensorView get_slice(std::string_view name, Indices indices) const;
   [[nodiscard]] TensorView get_slice(const TensorInfo& info, Indices indices,
                                      const Interrupt& interrupt = {}) const;
 
-  /// The part of the tensor that `indices` select, as the free function of this name finds it;
-  /// texts of errors name the file too. Reads nothing.
+  /// Returns which bytes of the tensor `indices` select. Reads nothing.
+  ///
+  /// Throws: what the free function select_part throws, with texts that also name the file.
   [[nodiscard]] Part select_part(const TensorInfo& info, Indices indices) const;
 
-  /// Copies a tensor's elements to a vector, array or span of the caller's, in parallel, as this
-  /// machine's values. Throws Error: kTensorNotFound, kIo, kFileChanged, and kInvalidArgument when
-  /// its elements are not of a type that fits (`holds`), or are more or fewer.
+  /// Copies a tensor's elements to a vector, array or span, in this machine's byte order, with
+  /// several threads if there is enough to copy.
+  ///
+  /// Throws: Error kTensorNotFound, kIo, or kFileChanged; kInvalidArgument if the element type of
+  ///   `to` does not fit the dtype (see `holds`), or the number of elements differs.
   template <ElementRange Range>
   void copy_to(std::string_view name, Range&& to, const Interrupt& interrupt = {}) const {
     const TensorInfo& info = at(name);
@@ -165,7 +191,7 @@ class SAFETENSORS_API SafeOpen {
     read(info, std::as_writable_bytes(values), interrupt);
     detail::to_values(values);
   }
-  /// The same for a part of it. Throws also what select_part throws.
+  /// Copies the elements of a part of a tensor. Throws: what copy_to and select_part throw.
   template <ElementRange Range>
   void copy_slice_to(std::string_view name, Indices indices, Range&& to,
                      const Interrupt& interrupt = {}) const {
@@ -176,15 +202,17 @@ class SAFETENSORS_API SafeOpen {
     detail::to_values(values);
   }
 
-  /// Copies the tensor's bytes to `to`, which has info.nbytes() bytes, by several threads when
-  /// there is enough to copy. Throws Error: kInvalidArgument (another size), kIo, kFileChanged
-  /// (by kMmap on Linux 5.14 or later, by whole pages); then the contents of `to` are unspecified.
+  /// Copies the tensor's bytes to `to`, with several threads if there is enough to copy.
+  ///
+  /// Throws: Error kInvalidArgument if `to` has not info.nbytes() bytes; kIo; kFileChanged if the
+  ///   file has been truncated (with kMmap, this is noticed on Linux 5.14 or later, by whole
+  ///   pages); what `interrupt` throws. Then the contents of `to` are unspecified.
   void read(const TensorInfo& info, std::span<std::byte> to, const Interrupt& interrupt = {}) const;
-  /// The same for many tensors at once, which is faster than one by one: neighbours in the file are
-  /// read together, and small tensors by several threads.
+  /// Copies many tensors. Faster than one by one: tensors that are adjacent in the file are read
+  /// together, and several threads share the work. Throws as read of one tensor does.
   void read(std::span<const TensorRead> reads, const Interrupt& interrupt = {}) const;
-  /// Copies the selected bytes to `to`, which has runs.nbytes() bytes. By kPread a run is read
-  /// alone when the gap to the next is over 64 KiB, else together with it. Throws as read does.
+  /// Copies the selected bytes of a tensor to `to`, which has runs.nbytes() bytes. With kPread,
+  /// runs at most 64 KiB apart are read together with the gaps. Throws as read of one tensor does.
   void read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
             const Interrupt& interrupt = {}) const;
 

@@ -1,4 +1,4 @@
-/* The C interface: C99, and the base of bindings from other languages.
+/* The C interface, in C99: for C programs, and for bindings from other languages.
  *
  *   safetensors_error error;
  *   safetensors_file *file;
@@ -8,20 +8,24 @@
  *   ... bias.shape[0], (const float *)bias.data ...
  *   safetensors_close(file);
  *
- * Results: functions that can fail return a code, 0 (SAFETENSORS_OK) for success, and take as
- * their last argument where the error goes, which may be NULL. What they give back by other
- * pointers is set on success only. No exception leaves them.
+ * Results: a function that can fail returns a code, 0 (SAFETENSORS_OK) on success. Its last
+ * argument receives the error, and may be NULL. Other output arguments are set on success only. No
+ * exception leaves a function.
  *
  * Codes: each function that can fail lists the codes that it returns. Any of them also returns
- * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is needed, SAFETENSORS_OUT_OF_MEMORY and
- * SAFETENSORS_INTERNAL. "1 to 11" are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to
+ * SAFETENSORS_INVALID_ARGUMENT for a NULL where a pointer is required, SAFETENSORS_OUT_OF_MEMORY
+ * and SAFETENSORS_INTERNAL. "1 to 11" are the codes from SAFETENSORS_INVALID_HEADER_UTF8 to
  * SAFETENSORS_MISALIGNED_SLICE: the file is not a valid safetensors file.
  *
- * Threads: an open file never changes. All functions may be called from many threads at once,
- * also on one file; only safetensors_close must be the last call on its file.
+ * Untrusted input: all functions that open or read are safe for untrusted files, except that a
+ * mapped file which another process truncates can end this process (see SAFETENSORS_PREAD).
  *
- * Texts: UTF-8. They come with their size, as JSON allows a NUL within them, and a NUL that is not
- * counted stands after them. Given to a function, a size of 0 means: up to the first NUL.
+ * Thread safety: an open file never changes. All functions may be called from many threads at once,
+ * also on one file, except that safetensors_close must be the last call on a file.
+ *
+ * Strings: UTF-8, with their size. JSON allows a NUL within a string, so use the size;
+ * strings of the library are also followed by a NUL, which the size does not include. In arguments,
+ * a size of 0 means "up to the first NUL".
  */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
@@ -36,52 +40,52 @@
 extern "C" {
 #endif
 
-/* SAFETENSORS_ABI_VERSION of the library that runs. A program that loads the library itself
- * compares it with the one it was compiled with. */
+/* Returns the SAFETENSORS_ABI_VERSION of the library at run time. A program that loads the library
+ * itself compares it with the one that it was compiled with. */
 SAFETENSORS_API uint32_t safetensors_abi_version(void);
-/* SAFETENSORS_VERSION of the library that runs. */
+/* Returns the SAFETENSORS_VERSION of the library at run time. */
 SAFETENSORS_API const char* safetensors_version(void);
 
-/* Codes. Their values are stable: new ones are added at the end. */
+/* Error codes. Their values are stable: new codes are added at the end. */
 enum {
   SAFETENSORS_OK = 0,
   SAFETENSORS_INVALID_HEADER_UTF8 = 1,   /* the header is not valid UTF-8 */
-  SAFETENSORS_INVALID_HEADER_JSON = 2,   /* it is not the JSON that the format prescribes */
-  SAFETENSORS_HEADER_TOO_LARGE = 3,      /* its length is above the limit */
-  SAFETENSORS_HEADER_TOO_SMALL = 4,      /* fewer than the 8 bytes of the header length */
-  SAFETENSORS_INVALID_HEADER_LENGTH = 5, /* it reaches past the end of the file */
-  SAFETENSORS_DUPLICATE_NAME = 6,        /* a key stands twice in one JSON object */
-  SAFETENSORS_INVALID_OFFSET = 7,        /* bytes leave a hole, overlap, or run backwards */
+  SAFETENSORS_INVALID_HEADER_JSON = 2,   /* the header is not the JSON that the format requires */
+  SAFETENSORS_HEADER_TOO_LARGE = 3,      /* the header is longer than 100 MB */
+  SAFETENSORS_HEADER_TOO_SMALL = 4,      /* the file has fewer than the 8 bytes of the length */
+  SAFETENSORS_INVALID_HEADER_LENGTH = 5, /* the header reaches past the end of the file */
+  SAFETENSORS_DUPLICATE_NAME = 6,        /* a key occurs twice in one JSON object */
+  SAFETENSORS_INVALID_OFFSET = 7,        /* byte ranges leave a gap, overlap, or are reversed */
   SAFETENSORS_INVALID_TENSOR_INFO = 8,   /* byte range, shape and dtype disagree */
-  SAFETENSORS_INCOMPLETE_DATA = 9,       /* the data is shorter or longer than the tensors */
-  SAFETENSORS_OVERFLOW = 10,             /* a size does not fit in 64 bits */
-  SAFETENSORS_MISALIGNED_SLICE = 11,     /* a sub-byte dtype does not end on a byte boundary */
-  SAFETENSORS_TENSOR_NOT_FOUND = 12,     /* no tensor of that name */
-  SAFETENSORS_TOO_MANY_INDICES = 13,     /* more indices than dimensions, or two ellipses */
-  SAFETENSORS_INDEX_OUT_OF_BOUNDS = 14,  /* an index outside its dimension, or past the count */
-  SAFETENSORS_INVALID_SLICE = 15,        /* a slice step below 1 */
-  SAFETENSORS_INVALID_ARGUMENT = 16,     /* an argument that the call cannot accept */
-  SAFETENSORS_UNSUPPORTED_DTYPE = 17,    /* a dtype that the call cannot handle */
-  SAFETENSORS_NOT_REGULAR_FILE = 18,     /* a directory (os_error is then EISDIR), pipe, socket or
-                                            device */
-  SAFETENSORS_IO = 19,                   /* the operating system refused: see os_error */
-  SAFETENSORS_FILE_CHANGED = 20,         /* the file is shorter than when it was opened */
-  SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be had */
-  SAFETENSORS_DEVICE = 22,               /* a device or its driver refused: no function here yet */
-  SAFETENSORS_INTERNAL = -1              /* a fault of the library */
+  SAFETENSORS_INCOMPLETE_DATA = 9,      /* the data section is shorter or longer than the tensors */
+  SAFETENSORS_OVERFLOW = 10,            /* a size does not fit in 64 bits */
+  SAFETENSORS_MISALIGNED_SLICE = 11,    /* a sub-byte dtype does not end on a byte boundary */
+  SAFETENSORS_TENSOR_NOT_FOUND = 12,    /* there is no tensor with this name */
+  SAFETENSORS_TOO_MANY_INDICES = 13,    /* more indices than dimensions, or two ellipses */
+  SAFETENSORS_INDEX_OUT_OF_BOUNDS = 14, /* an index is outside its dimension, or past the count */
+  SAFETENSORS_INVALID_SLICE = 15,       /* a slice has a step below 1 */
+  SAFETENSORS_INVALID_ARGUMENT = 16,    /* an argument is not allowed */
+  SAFETENSORS_UNSUPPORTED_DTYPE = 17,   /* the function does not support the dtype */
+  SAFETENSORS_NOT_REGULAR_FILE = 18,    /* a directory (os_error is EISDIR), pipe, socket or
+                                           device */
+  SAFETENSORS_IO = 19,                  /* the operating system reported an error: see os_error */
+  SAFETENSORS_FILE_CHANGED = 20,        /* the file was truncated or changed after it was opened */
+  SAFETENSORS_OUT_OF_MEMORY = 21,       /* memory could not be allocated */
+  SAFETENSORS_DEVICE = 22,              /* a device or its driver failed; not used in C yet */
+  SAFETENSORS_INTERNAL = -1             /* a bug in the library */
 };
-/* The code's name, as "INVALID_OFFSET"; NULL when there is no such code. */
+/* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */
 SAFETENSORS_API const char* safetensors_code_name(int32_t code);
 
-/* What went wrong. Yours: the library keeps no reference to it. */
+/* An error. The caller owns it; the library keeps no reference to it. */
 typedef struct safetensors_error {
   int32_t code;     /* what the function returned */
-  int32_t os_error; /* errno when the operating system refused, else 0 */
-  char text[1016];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8, cut
-                       short where it would not fit; empty on success */
+  int32_t os_error; /* errno of a refusing operating system, else 0 */
+  char text[1016];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8,
+                       truncated if it does not fit; empty on success */
 } safetensors_error;
 
-/* Element types. Their values are stable: new ones are added at the end. */
+/* Element types. Their values are stable: new types are added at the end. */
 enum {
   SAFETENSORS_U64 = 0,
   SAFETENSORS_I64 = 1,
@@ -101,42 +105,42 @@ enum {
   SAFETENSORS_F8_E5M2 = 15,
   SAFETENSORS_I8 = 16,
   SAFETENSORS_U8 = 17,
-  SAFETENSORS_F6_E3M2 = 18, /* 6 bits an element, packed */
-  SAFETENSORS_F6_E2M3 = 19, /* 6 bits an element, packed */
-  SAFETENSORS_F4 = 20,      /* 4 bits an element, two to a byte, the first in the low half */
-  SAFETENSORS_BOOL = 21     /* one byte an element; a file may hold other bytes than 0 and 1 */
+  SAFETENSORS_F6_E3M2 = 18, /* 6 bits for each element, packed */
+  SAFETENSORS_F6_E2M3 = 19, /* 6 bits for each element, packed */
+  SAFETENSORS_F4 = 20,      /* 4 bits for each element: two in a byte, the first in the low half */
+  SAFETENSORS_BOOL = 21     /* one byte for each element; files may hold bytes other than 0 and 1 */
 };
-/* The name in a file's header, as "F32"; NULL when there is no such dtype. */
+/* Returns the name in a file's header, such as "F32"; NULL if there is no such dtype. */
 SAFETENSORS_API const char* safetensors_dtype_name(int32_t dtype);
-/* The dtype of a header name, NUL-terminated; -1 when there is none. Case matters. */
+/* Returns the dtype with this NUL-terminated name; -1 if there is none. Case matters. */
 SAFETENSORS_API int32_t safetensors_dtype_from_name(const char* name);
-/* Bits of one element: 4, 6, 8, 16, 32 or 64; 0 when there is no such dtype. */
+/* Returns the bits of one element: 4, 6, 8, 16, 32 or 64; 0 if there is no such dtype. */
 SAFETENSORS_API uint32_t safetensors_dtype_bits(int32_t dtype);
 
-/* An open file, or a header without one. */
+/* An open file, or a header alone. */
 typedef struct safetensors_file safetensors_file;
 
-/* A tensor: of an open file, whose memory its pointers then lead to until the file is closed; or
- * one of yours to be written, of which only the call reads.
+/* A tensor. Functions that read fill it in: its pointers then point into the open file, and are
+ * valid until the file is closed. Functions that write take one that the caller fills in, and use
+ * it during the call only.
  *
- * Functions that take a file and a tensor follow none of the tensor's pointers. They compare its
- * numbers with the file's header, so that no change to the struct makes them touch other memory.
- * Functions that write take it as it is: `name`, `shape` and `data` must lead to what the sizes
- * say. */
+ * Functions that take a file and a tensor do not follow the tensor's pointers. They compare its
+ * numbers with the file's header, so that no change to the struct can make them access other
+ * memory. Functions that write do follow the pointers: `name`, `shape` and `data` must be as large
+ * as the sizes say. */
 typedef struct safetensors_tensor {
   const char* name;
   size_t name_size;
   const uint64_t* shape; /* `rank` sizes, one for each axis */
   size_t rank;           /* 0 for a scalar */
-  const void* data;      /* `nbytes` bytes: little-endian, C order, not aligned. NULL when they are
-                            not in memory (SAFETENSORS_PREAD, or a header alone): safetensors_read
-                            fetches them */
+  const void* data;      /* `nbytes` bytes: little-endian, C order, of any alignment. NULL if they
+                            are not in memory (SAFETENSORS_PREAD): use safetensors_read then */
   uint64_t nbytes;
-  uint64_t begin; /* first byte, counted from the start of the file's data; not used in writing */
+  uint64_t begin; /* offset of the first byte in the data section; not used when writing */
   int32_t dtype;
 } safetensors_tensor;
 
-/* A pair of texts in a file's metadata. */
+/* A key and its value in a file's metadata. */
 typedef struct safetensors_item {
   const char* key;
   size_t key_size;
@@ -144,150 +148,150 @@ typedef struct safetensors_item {
   size_t value_size;
 } safetensors_item;
 
-/* How tensor bytes come into memory. */
+/* How tensor bytes are brought into memory. */
 enum {
-  SAFETENSORS_MMAP = 0, /* the file's own pages: nothing is read until it is touched. Where the
-                           system refuses a mapping, as SAFETENSORS_PREAD */
-  SAFETENSORS_PREAD = 1 /* when safetensors_read asks for them. Safe from the SIGBUS that touching a
-                           page raises after another process cut the file short */
+  SAFETENSORS_MMAP = 0, /* mapped: each page is read when it is first touched. If the system refuses
+                           to map the file, the same as SAFETENSORS_PREAD */
+  SAFETENSORS_PREAD = 1 /* read by safetensors_read. Safe from the SIGBUS that touching a page
+                           raises after another process has truncated the file */
 };
 
-/* Opens and validates a file: reads its header and no tensor data. `path` is UTF-8 on Windows, the
- * system's bytes elsewhere. Close what it gives by safetensors_close.
+/* Opens and validates a file: reads its header and no tensor data. `path` is UTF-8 on Windows, and
+ * bytes as the system has them elsewhere. Close *file with safetensors_close.
  * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_ARGUMENT (no such backend). */
 SAFETENSORS_API int32_t safetensors_open(const char* path, int32_t backend, safetensors_file** file,
                                          safetensors_error* error);
-/* The same for an open descriptor (on Windows: a C run-time descriptor), which stays yours. `label`
- * names the file in errors.
+/* Opens the file behind a descriptor (on Windows: a C run-time descriptor), which the caller may
+ * close after the call. `label` names the file in errors.
  * Codes: those of safetensors_open. */
 SAFETENSORS_API int32_t safetensors_open_descriptor(int descriptor, const char* label,
                                                     int32_t backend, safetensors_file** file,
                                                     safetensors_error* error);
-/* The same for a whole file in memory, which must stay as it is until the file is closed.
- * Codes: 1 to 11. */
+/* Opens a whole file in memory, without a copy. The bytes must stay valid and unchanged until the
+ * file is closed. Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_memory(const void* bytes, size_t nbytes,
                                                 safetensors_file** file, safetensors_error* error);
-/* The length of the header that follows a file's first 8 bytes, for those who read it themselves.
- * `start` holds these bytes, or more if there are more.
- * Codes: HEADER_TOO_SMALL, HEADER_TOO_LARGE, INVALID_HEADER_LENGTH. */
+/* Sets *length to the length of the header that follows the first 8 bytes of a file, for programs
+ * that read the header themselves. `start` holds these bytes, or more if available. Codes:
+ * HEADER_TOO_SMALL, HEADER_TOO_LARGE, INVALID_HEADER_LENGTH. */
 SAFETENSORS_API int32_t safetensors_header_length(const void* start, size_t nbytes,
                                                   uint64_t file_nbytes, uint64_t* length,
                                                   safetensors_error* error);
-/* A header alone: `json` is what follows the 8 bytes, of a file with `data_nbytes` bytes of data.
- * Keeps no reference to it. The tensors have no bytes.
- * Codes: 1 to 11. */
+/* Opens a header alone: its tensors have no bytes. `json` is what follows the 8 bytes in a file
+ * with `data_nbytes` bytes of data. Keeps no reference to it. Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_header(const void* json, size_t nbytes,
                                                 uint64_t data_nbytes, safetensors_file** file,
                                                 safetensors_error* error);
-/* Frees a file, and all memory that its tensors and metadata point to. Does nothing for NULL. */
+/* Frees a file and all memory that its tensors and metadata point to. Does nothing for NULL. */
 SAFETENSORS_API void safetensors_close(safetensors_file* file);
 
-/* The length of the file's header in bytes, without the 8 bytes before it; 0 for NULL. */
+/* Returns the length of the file's header in bytes, without the 8 bytes before it; 0 for NULL. */
 SAFETENSORS_API uint64_t safetensors_header_nbytes(const safetensors_file* file);
-/* Where the data begins, in bytes from the start of the file; 0 for NULL. A tensor's first byte is
- * at safetensors_data_offset(file) + tensor.begin. */
+/* Returns the offset of the data section in the file; 0 for NULL. The offset of a tensor's first
+ * byte is safetensors_data_offset(file) + tensor.begin. */
 SAFETENSORS_API uint64_t safetensors_data_offset(const safetensors_file* file);
-/* Copies the header's JSON to your memory, as the file has it: with the spaces that pad it, nothing
- * decoded, no NUL after it. `room` is the size of that memory, which must be
- * safetensors_header_nbytes(file).
- * The library does not keep the text: a file on disk is read again. If another process has
- * overwritten it in place since it was opened, the text may differ from what was checked then.
- * After an error the contents of `to` are unspecified. Codes: IO, FILE_CHANGED (cut short, or a
- * header of another length by now), INVALID_ARGUMENT (another room, or a file of
- * safetensors_open_header, which keeps no text). */
+/* Copies the header's JSON to `to` exactly as the file has it: with padding spaces, nothing
+ * decoded, no NUL at the end. `room`, the size of that memory, must be
+ * safetensors_header_nbytes(file). The library does not keep the text: it reads it from the file
+ * again. If another process has overwritten the file in place, the text may differ from the header
+ * that was checked when the file was opened. After an error the contents of `to` are unspecified.
+ * Codes: IO, FILE_CHANGED (the file has been truncated, or its header has another length now),
+ * INVALID_ARGUMENT (another room, or a file of safetensors_open_header, which keeps no text). */
 SAFETENSORS_API int32_t safetensors_header_json(const safetensors_file* file, char* to, size_t room,
                                                 safetensors_error* error);
 
-/* How many tensors. */
+/* Returns the number of tensors; 0 for NULL. */
 SAFETENSORS_API size_t safetensors_count(const safetensors_file* file);
-/* Tensor number `index` of the file's order, which is that of its bytes: to go through all of them.
+/* Sets *tensor to tensor number `index`, in the order of their bytes in the file.
  * Codes: INDEX_OUT_OF_BOUNDS. */
 SAFETENSORS_API int32_t safetensors_at(const safetensors_file* file, size_t index,
                                        safetensors_tensor* tensor, safetensors_error* error);
-/* The tensor of that name. Codes: TENSOR_NOT_FOUND. */
+/* Sets *tensor to the tensor with this name.
+ * Codes: TENSOR_NOT_FOUND. */
 SAFETENSORS_API int32_t safetensors_find(const safetensors_file* file, const char* name,
                                          size_t name_size, safetensors_tensor* tensor,
                                          safetensors_error* error);
 
-/* How many pairs of metadata. */
+/* Returns the number of metadata items; 0 for NULL. */
 SAFETENSORS_API size_t safetensors_metadata_count(const safetensors_file* file);
-/* Pair number `index`, in the header's order. Codes: INDEX_OUT_OF_BOUNDS. */
+/* Sets *item to metadata item number `index`, in the header's order.
+ * Codes: INDEX_OUT_OF_BOUNDS. */
 SAFETENSORS_API int32_t safetensors_metadata_at(const safetensors_file* file, size_t index,
                                                 safetensors_item* item, safetensors_error* error);
-/* The value of a metadata key, NUL-terminated as the key is; NULL when there is none. A value that
- * contains a NUL seems to end there: safetensors_metadata_value tells its size. */
+/* Returns the NUL-terminated value of a NUL-terminated metadata key; NULL if there is none. A value
+ * may contain a NUL: safetensors_metadata_value gives its size. */
 SAFETENSORS_API const char* safetensors_metadata_find(const safetensors_file* file,
                                                       const char* key);
-/* The value of a metadata key, with a NUL after it; NULL when there is none. Sets *value_size,
+/* Returns the value of a metadata key, followed by a NUL; NULL if there is none. Sets *value_size,
  * unless value_size is NULL, to the value's size in bytes, without that NUL. The value belongs to
  * the file and is valid until the file is closed. */
 SAFETENSORS_API const char* safetensors_metadata_value(const safetensors_file* file,
                                                        const char* key, size_t key_size,
                                                        size_t* value_size);
 
-/* Copies a tensor's bytes to your memory, of tensor->nbytes bytes, by several threads when there is
- * enough to copy. `room` is the size of that memory, which must be the tensor's.
- * After an error the contents of `to` are unspecified.
+/* Copies a tensor's bytes to `to`, with several threads if there is enough to copy. `room`, the
+ * size of that memory, must be tensor->nbytes. After an error the contents of `to` are unspecified.
  * Codes: IO, FILE_CHANGED, UNSUPPORTED_DTYPE (no such dtype), INVALID_ARGUMENT (another room, a
  * tensor outside the file's data, a header alone). */
 SAFETENSORS_API int32_t safetensors_read(const safetensors_file* file,
                                          const safetensors_tensor* tensor, void* to, size_t room,
                                          safetensors_error* error);
-/* The same for `count` tensors at once, which is faster than one by one: tensors[i] goes to to[i],
- * which has tensors[i].nbytes bytes. Codes: those of safetensors_read. */
+/* Copies `count` tensors, which is faster than one by one: tensors[i] goes to to[i], which has
+ * tensors[i].nbytes bytes.
+ * Codes: those of safetensors_read. */
 SAFETENSORS_API int32_t safetensors_read_many(const safetensors_file* file,
                                               const safetensors_tensor* tensors, void* const* to,
                                               size_t count, safetensors_error* error);
 
-/* What is taken of an axis, or an entry between axes, as in NumPy's t[3, :, 1:9:2, ..., None]. An
- * expression is an array of them; axes without an entry are taken whole. */
+/* The kinds of index in an expression such as NumPy's t[3, :, 1:9:2, ..., None]. An expression is
+ * an array of safetensors_index; axes without an index are selected completely. */
 enum {
   SAFETENSORS_ALL = 0,      /* the whole axis */
-  SAFETENSORS_ONE = 1,      /* element `start`, which may be negative: counted from the end. The
-                               axis is dropped */
-  SAFETENSORS_RANGE = 2,    /* from `start` up to, but without, `stop`, as in Python: negative ones
-                               count from the end, and both are clipped to the axis */
-  SAFETENSORS_ELLIPSIS = 3, /* as many whole axes as are left */
-  SAFETENSORS_NEW_AXIS = 4  /* an axis of size 1 that the tensor does not have */
+  SAFETENSORS_ONE = 1,      /* element `start`; a negative one counts from the end. The result does
+                               not have this axis */
+  SAFETENSORS_RANGE = 2,    /* the elements from `start` to before `stop`, as in Python: negative
+                               numbers count from the end, and both are clipped to the axis */
+  SAFETENSORS_ELLIPSIS = 3, /* all axes that no other index selects */
+  SAFETENSORS_NEW_AXIS = 4  /* a new axis of size 1 in the result */
 };
-#define SAFETENSORS_END INT64_MAX /* as `stop`: to the end of the axis */
+#define SAFETENSORS_END INT64_MAX /* for `stop`: the end of the axis */
 typedef struct safetensors_index {
   int32_t kind;
   int64_t start;
   int64_t stop;
-  int64_t step; /* SAFETENSORS_RANGE: every step-th element; 0 is as 1, below that is an error */
+  int64_t step; /* SAFETENSORS_RANGE: every step-th element; 0 means 1, less is an error */
 } safetensors_index;
 
-/* A part of a whole tensor, as safetensors_at and safetensors_find give it. Sets *part: its shape,
- * which goes to `shape`, with room for tensor->rank + index_count sizes; its nbytes; and as data a
- * view of the file's memory when the part's bytes stand together there (rows do, columns and steps
- * do not), else NULL: then safetensors_read_slice copies them. A part whose bytes stand together
- * can be read and written as other tensors are; it has no parts of its own. Codes:
- * TOO_MANY_INDICES, INDEX_OUT_OF_BOUNDS, INVALID_SLICE, MISALIGNED_SLICE, UNSUPPORTED_DTYPE (no
- * such dtype), INVALID_TENSOR_INFO (a part of a tensor, or a tensor that was changed),
- * INVALID_ARGUMENT (a tensor outside the file's data, no such kind of index). */
+/* Sets *part to a part of a tensor. `tensor` is a whole tensor, as safetensors_at and
+ * safetensors_find return it. The part's shape goes to `shape`, with room for tensor->rank +
+ * index_count sizes. If the part's bytes are contiguous in the file, as those of rows are, `data`
+ * points to them (where the file is in memory) and the part can be read and written like other
+ * tensors. If they are not, as those of columns, `data` is NULL: use safetensors_read_slice. A part
+ * cannot be sliced again. Codes: TOO_MANY_INDICES, INDEX_OUT_OF_BOUNDS, INVALID_SLICE,
+ * MISALIGNED_SLICE, UNSUPPORTED_DTYPE (no such dtype), INVALID_TENSOR_INFO (a part of a tensor, or
+ * a tensor that was changed), INVALID_ARGUMENT (a tensor outside the file's data, no such kind of
+ * index). */
 SAFETENSORS_API int32_t safetensors_slice(const safetensors_file* file,
                                           const safetensors_tensor* tensor,
                                           const safetensors_index* indices, size_t index_count,
                                           uint64_t* shape, safetensors_tensor* part,
                                           safetensors_error* error);
-/* Copies a part of a tensor to your memory, in C order. `room` is the size of that memory, which
- * must be the part's nbytes. From a file that is not mapped only the part is read.
- * Codes: those of safetensors_slice, IO, FILE_CHANGED, INVALID_ARGUMENT (another room, a header
- * alone). */
+/* Copies a part of a tensor to `to`, in C order. `room`, the size of that memory, must be the
+ * part's nbytes. If the file is not in memory, only the part is read. Codes: those of
+ * safetensors_slice, IO, FILE_CHANGED, INVALID_ARGUMENT (another room, a header alone). */
 SAFETENSORS_API int32_t safetensors_read_slice(const safetensors_file* file,
                                                const safetensors_tensor* tensor,
                                                const safetensors_index* indices, size_t index_count,
                                                void* to, size_t room, safetensors_error* error);
 
-/* For safetensors_save. */
+/* Flags of safetensors_save. */
 enum {
-  SAFETENSORS_FSYNC = 1 /* flush the file, and the folder's entry for it, before returning */
+  SAFETENSORS_FSYNC = 1 /* flush the file and its directory entry to the disk before returning */
 };
-/* Writes a file, whole or not at all: a temporary file in the same folder is renamed over `path`.
- * The tensors go by dtype, then name, whatever order they are given in; the same input gives the
- * same bytes. `metadata` may be NULL: then there is none. `flags` is 0 or SAFETENSORS_FSYNC.
- * Tensors of an open file may be given as they are, if it is mapped or in memory.
+/* Writes a file atomically: a temporary file in the same directory is renamed over `path`. The
+ * tensors are sorted by dtype, then by name, so the order of `tensors` does not matter and the same
+ * input gives the same bytes. If `metadata` is NULL the file has none. `flags` is 0 or
+ * SAFETENSORS_FSYNC. Tensors of an open file can be passed on, if that file is mapped or in memory.
  * Codes: INVALID_TENSOR_INFO, OVERFLOW, MISALIGNED_SLICE, DUPLICATE_NAME (of a tensor or a metadata
  * key), UNSUPPORTED_DTYPE (no such dtype), HEADER_TOO_LARGE, IO, NOT_REGULAR_FILE (a directory, a
  * socket, a block device), INVALID_ARGUMENT (a text that is not UTF-8, unknown flags). */
@@ -295,10 +299,10 @@ SAFETENSORS_API int32_t safetensors_save(const char* path, const safetensors_ten
                                          size_t count, const safetensors_item* metadata,
                                          size_t metadata_count, uint32_t flags,
                                          safetensors_error* error);
-/* The same bytes to your memory. Sets *nbytes to how many they are; writes nothing more when `to`
- * is NULL.
- * Codes: those of safetensors_save but IO and NOT_REGULAR_FILE; INVALID_ARGUMENT also when `room`
- * is less. */
+/* Writes the bytes of a file to `to`, and sets *nbytes to their number. If `to` is NULL, only sets
+ * *nbytes.
+ * Codes: those of safetensors_save except IO and NOT_REGULAR_FILE; INVALID_ARGUMENT also if `room`
+ * is less than *nbytes. */
 SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors, size_t count,
                                               const safetensors_item* metadata,
                                               size_t metadata_count, void* to, size_t room,

@@ -8,9 +8,13 @@
 //     // t.dtype, t.shape, t.bytes(), t.data<float>()
 //   }
 //
-// What holds unless a declaration says otherwise: functions may be called from many threads at
-// once, and objects be read by many; arguments are only looked at during the call; what is thrown
-// is Error (or std::bad_alloc), and then nothing has happened.
+// Unless a declaration says otherwise:
+//   - Functions may be called from many threads at once, and many threads may read one object.
+//   - Arguments are used during the call only; the library keeps no reference to them.
+//   - Functions throw Error or std::bad_alloc, and have no effect if they throw.
+//
+// Functions marked "Safe for untrusted input" may be given any bytes: they end with a result or an
+// Error, in bounded memory.
 #pragma once
 
 #include "safetensors/buffer.hpp"

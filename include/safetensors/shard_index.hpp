@@ -1,4 +1,4 @@
-// The index of a model in several files: which of them has which tensor.
+// The index of a model that is split into several files: which file holds which tensor.
 #pragma once
 
 #include <cstddef>
@@ -17,33 +17,37 @@ namespace safetensors {
 inline constexpr std::uint64_t kMaxIndexSize = 100'000'000;
 inline constexpr std::size_t kMaxIndexFiles = 100'000;
 
-/// What a `*.safetensors.index.json` says. Immutable and thread safe.
+/// The content of a `*.safetensors.index.json`.
 ///
-/// Safe for untrusted input: reading takes at most 8 times the index's length in memory, and 64 MB;
-/// files are named relative to the index's directory and lie below it.
+/// Safe for untrusted input: parsing takes at most 8 times the index's length in memory, plus 64
+/// MB;
+///   file names are relative to the index's directory and cannot lead out of it.
+/// Thread safety: immutable, so any number of threads may use one.
 class SAFETENSORS_API ShardIndex {
  public:
   /// Reads the index from a file.
-  /// Throws Error: kIo, kNotRegularFile, kFileChanged, kHeaderTooLarge above kMaxIndexSize, and
-  /// what parse() throws, with a text that names the file.
+  ///
+  /// Throws: Error kIo, kNotRegularFile, kFileChanged, or kHeaderTooLarge (above kMaxIndexSize);
+  ///   what parse() throws, with a text that names the file.
   [[nodiscard]] static ShardIndex read(const std::filesystem::path& path);
-  /// Parses the text of an index. Values outside `weight_map` are ignored, but for `total_size`.
-  /// Throws Error: kInvalidHeaderJson, kDuplicateName for a tensor that stands twice in it.
+  /// Parses the text of an index. Ignores values outside `weight_map`, except `total_size`.
+  ///
+  /// Throws: Error kInvalidHeaderJson, or kDuplicateName (a tensor occurs twice).
   [[nodiscard]] static ShardIndex parse(std::string_view json);
 
-  /// The number of tensors, which are numbered in the order of their names.
+  /// Returns the number of tensors. They are numbered in the order of their names.
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
-  /// The name of a tensor. Valid while this object lives.
+  /// Returns the name of a tensor. Valid while the index lives.
   [[nodiscard]] std::string_view name(std::size_t tensor) const noexcept {
     return {text_.data() + entries_[tensor].begin, entries_[tensor].size};
   }
-  /// The position in files() of the file that has the tensor.
+  /// Returns the position in files() of the file that holds the tensor.
   [[nodiscard]] std::size_t file(std::size_t tensor) const noexcept {
     return entries_[tensor].file;
   }
-  /// The paths of the distinct files, sorted; UTF-8, relative to the index's directory.
+  /// Returns the paths of the distinct files, sorted; UTF-8, relative to the index's directory.
   [[nodiscard]] const std::vector<std::string>& files() const noexcept { return files_; }
-  /// `metadata.total_size`, if it is an unsigned integer.
+  /// Returns `metadata.total_size`, if it is an unsigned integer.
   [[nodiscard]] std::optional<std::uint64_t> total_size() const noexcept { return total_size_; }
 
  private:

@@ -1,4 +1,4 @@
-// Basic indexing, as NumPy defines it: integers, slices with a positive step, "..." and None.
+// Basic indexing as in NumPy: integers, slices with a positive step, "..." and None.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace safetensors {
 struct Index {
   enum class Kind : std::uint8_t { kInteger, kSlice, kEllipsis, kNewAxis };
   Kind kind = Kind::kSlice;
-  std::int64_t integer = 0;           ///< kInteger: may be negative, counted from the end
+  std::int64_t integer = 0;           ///< kInteger: a negative one counts from the end
   std::optional<std::int64_t> start;  ///< kSlice: as in Python, clipped to the axis
   std::optional<std::int64_t> stop;   ///< kSlice: as in Python, clipped to the axis
   std::int64_t step = 1;              ///< kSlice: at least 1
@@ -35,11 +35,12 @@ struct Index {
 };
 
 /// An index expression as an argument: `{Index::at(3), Index::slice(0, 8)}`, or an array, vector or
-/// span of them. A view, valid as long as what it was made from: a braced list lives until the end
-/// of the call.
+/// span of Index.
+///
+/// Lifetime: a view of what it was made from. A braced list lives until the end of the call.
 class Indices : public std::span<const Index> {
  public:
-  // NOLINTBEGIN(google-explicit-constructor): what it is there for
+  // NOLINTBEGIN(google-explicit-constructor): converting is its purpose
   Indices(std::initializer_list<Index> list) : std::span<const Index>(list.begin(), list.size()) {}
   template <typename Range>
     requires(std::is_constructible_v<std::span<const Index>, Range&&> &&
@@ -48,25 +49,34 @@ class Indices : public std::span<const Index> {
   // NOLINTEND(google-explicit-constructor)
 };
 
-/// An index expression applied to a shape: what is taken from each axis, and the result's shape.
+/// An index expression applied to a shape: which elements of each axis, and the result's shape.
 struct Selection {
   struct Axis {
     std::uint64_t start = 0;  ///< first element
-    std::uint64_t count = 0;  ///< how many elements
+    std::uint64_t count = 0;  ///< number of elements
     std::uint64_t step = 1;   ///< from one element to the next
   };
   std::vector<Axis> axes;            ///< one for each axis of the tensor
   std::vector<std::uint64_t> shape;  ///< of the result: integers dropped, new axes added
 };
 
-/// Resolves `indices` against `shape`. Axes without an index are taken whole.
-/// Throws Error: kTooManyIndices (of them, or of ellipses), kIndexOutOfBounds, kInvalidSlice (step
-/// below 1). The texts say the expression and the shape.
+/// Resolves `indices` against `shape`. Axes without an index are selected completely.
+///
+/// Throws: Error kTooManyIndices (of indices, or of ellipses), kIndexOutOfBounds, or kInvalidSlice
+///   (a step below 1). The texts contain the expression and the shape.
 [[nodiscard]] SAFETENSORS_API Selection resolve(std::span<const Index> indices,
                                                 std::span<const std::uint64_t> shape);
 
-/// A selection as bytes: runs of equal length, at positions given by nested loops.
-/// The runs in order, end to end, are the result in C order.
+/// A selection as bytes: runs of equal length, at positions given by nested loops. Concatenated in
+/// order, the runs are the result in C order.
+///
+/// `t[0:2, :, 1:3]` of a (4, 3, 8) tensor of bytes has run_nbytes = 2 and first = 1:
+///
+///     byte    0  1  2  3 ...   8  9 10 ...  16 17 18 ...  24 25 26 ...
+///                [--]             [--]         [--]          [--]       ...
+///     loops[1]:  3 times, stride 8     loops[0]: 2 times, stride 24
+///
+///     position of run (i, j) = first + i * loops[0].stride + j * loops[1].stride
 struct ByteRuns {
   struct Loop {
     std::uint64_t count = 0;   ///< iterations
@@ -74,19 +84,21 @@ struct ByteRuns {
   };
   std::uint64_t first = 0;       ///< position of the first run, from the tensor's first byte
   std::uint64_t run_nbytes = 0;  ///< length of each run
-  std::vector<Loop> loops;       ///< outermost first; none when one run is all
+  std::vector<Loop> loops;       ///< outermost first; none if there is one run
 
   [[nodiscard]] std::uint64_t run_count() const noexcept;
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return run_count() * run_nbytes; }
 };
 
-/// The bytes of `selection` in a C-ordered tensor of `shape` and `dtype`, with as few and as long
-/// runs as there can be. Throws Error: kMisalignedSlice when a run of a sub-byte dtype does not
-/// start and end on byte boundaries, kUnsupportedDtype when `dtype` is none of Dtype's enumerators.
+/// Returns the bytes of `selection` in a C-ordered tensor of `shape` and `dtype`, in the fewest and
+/// longest runs.
+///
+/// Throws: Error kMisalignedSlice if a run of a sub-byte dtype does not start and end on byte
+///   boundaries; kUnsupportedDtype if `dtype` is none of Dtype's enumerators.
 [[nodiscard]] SAFETENSORS_API ByteRuns byte_runs(const Selection& selection,
                                                  std::span<const std::uint64_t> shape, Dtype dtype);
 
-/// The part of a tensor that an index expression selects, as indices and as bytes.
+/// The part of a tensor that an index expression selects, as elements and as bytes.
 struct Part {
   Selection selection;
   ByteRuns runs;
@@ -94,8 +106,7 @@ struct Part {
 
 /// Returns the part of the tensor `info` that `indices` select.
 ///
-/// Throws: Error, what resolve and byte_runs throw; the texts name the tensor.
-/// Thread safety: may be called from many threads at once.
+/// Throws: what resolve and byte_runs throw. The texts name the tensor.
 [[nodiscard]] SAFETENSORS_API Part select_part(const TensorInfo& info,
                                                std::span<const Index> indices);
 

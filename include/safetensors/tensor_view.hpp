@@ -18,12 +18,15 @@
 
 namespace safetensors {
 
-/// A tensor: shape, dtype and bytes, and a share in the memory that holds them. Valid while any
-/// copy of it lives, also after its SafeOpen is gone. Copying is cheap and copies no data. A view
-/// that was moved from may only be destroyed or assigned to: it no longer keeps its memory.
-/// Thread safe as memory is: concurrent reads are.
+/// A tensor: its name, shape and dtype, and shared ownership of the memory that holds its bytes.
+/// Copying is cheap and copies no data.
+///
+/// Lifetime: valid while any copy of it lives, also after its SafeOpen is destroyed. A moved-from
+///   view may only be destroyed or assigned to.
+/// Thread safety: that of memory. Concurrent reads are safe; the caller orders writes.
 class SAFETENSORS_API TensorView {
  public:
+  /// Makes a view of `bytes`. `keeps_names` owns the name and the shape, `keeps_bytes` the bytes.
   TensorView(std::string_view tensor_name, Dtype tensor_dtype,
              std::span<const std::uint64_t> tensor_shape, std::span<std::byte> bytes,
              std::shared_ptr<const void> keeps_names, std::shared_ptr<const void> keeps_bytes)
@@ -38,30 +41,31 @@ class SAFETENSORS_API TensorView {
   std::span<const std::uint64_t> shape;  ///< elements along each axis; empty for a scalar
   Dtype dtype;
 
-  /// The tensor's bytes: little-endian, C order, not aligned.
+  /// Returns the tensor's bytes: little-endian, C order, of any alignment.
   [[nodiscard]] std::span<const std::byte> bytes() const& noexcept { return bytes_; }
   std::span<const std::byte> bytes() const&& = delete;  // would outlive its owner
-  /// The same bytes, for writing. Empty if the memory is read-only, as that of a MemorySource.
+  /// Returns the same bytes for writing; empty if they are read-only, as those of a MemorySource.
   /// Writing changes this process's private pages, never the file. Other views of the tensor see
   /// the change.
-  /// Thread safety: the caller orders writes with other accesses.
   [[nodiscard]] std::span<std::byte> writable_bytes() const& noexcept {
     return is_writable_ ? bytes_ : std::span<std::byte>();
   }
   std::span<std::byte> writable_bytes() const&& = delete;
-  /// Size in bytes.
+  /// Returns the size in bytes.
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return bytes_.size(); }
-  /// How many elements; 1 for a scalar, 0 when `dtype` is none of Dtype's enumerators.
+  /// Returns the number of elements: 1 for a scalar, 0 if `dtype` is none of Dtype's enumerators.
   [[nodiscard]] std::uint64_t element_count() const noexcept {
     const unsigned bits = bit_size(dtype);
     return bits == 0 ? 0 : std::uint64_t{bytes_.size()} * 8 / bits;
   }
-  /// The share in the memory behind bytes(), for those who hand the bytes on.
+  /// Returns the owner of the memory behind bytes(), for code that passes the bytes on.
   [[nodiscard]] const std::shared_ptr<const void>& owner() const noexcept { return keeps_bytes_; }
 
-  /// The elements, without a copy; `holds` says which types T fit. Valid as long as bytes().
-  /// Throws what elements() throws: Error kInvalidArgument for another type, or bytes that are not
-  /// aligned for it, which writers need not see to. Then use copy_to.
+  /// Returns the elements without a copy. `holds` says which types T fit which dtype.
+  ///
+  /// Throws: what elements() throws: Error kInvalidArgument for a type that does not fit, and for
+  ///   bytes that are not aligned for it. Files need not align tensors: use copy_to then.
+  /// Lifetime: valid as long as bytes().
   template <Element T>
   [[nodiscard]] std::span<const T> data() const& {
     return elements<T>(info(), bytes_);
@@ -69,21 +73,24 @@ class SAFETENSORS_API TensorView {
   template <Element T>
   std::span<const T> data() const&& = delete;
 
-  /// Copies the elements, aligned or not, to a vector, array or span, and gives them this machine's
-  /// byte order. Throws Error kInvalidArgument when its elements are not of a type that fits, or
-  /// are more or fewer.
+  /// Copies the elements, aligned or not, to a vector, array or span, in this machine's byte order.
+  ///
+  /// Throws: Error kInvalidArgument if the element type of `to` does not fit the dtype, or its size
+  ///   is not element_count().
   template <ElementRange Range>
   void copy_to(Range&& to) const {
     copy_elements(info(), bytes_, to);
   }
 
-  /// The part that `indices` select, as a view of the same memory; nothing when its bytes do not
-  /// stand together there (rows do, columns and steps do not): then use copy_slice_to.
-  /// Throws Error: what select_part throws.
+  /// Returns the part that `indices` select as a view of the same memory; nothing if its bytes are
+  /// not contiguous there: then use copy_slice_to. Rows are contiguous, columns are not.
+  ///
+  /// Throws: what select_part throws.
   [[nodiscard]] std::optional<TensorView> slice(Indices indices) const;
 
   /// Copies the part that `indices` select, in C order, as copy_to does.
-  /// Throws Error: what select_part throws, and what copy_to throws.
+  ///
+  /// Throws: what select_part and copy_to throw.
   template <ElementRange Range>
   void copy_slice_to(Indices indices, Range&& to) const {
     const std::span values(to);

@@ -1,9 +1,9 @@
-// Elements of 4, 8 and 16 bits as float.
+// Conversion of elements of 4, 8 and 16 bits to float.
 //
 // Every value of these formats is exactly a float, so no conversion rounds. Infinities and the
-// signs of zeros are kept. A NaN becomes a NaN with the same sign bit, quiet but for bf16_to_float,
-// which keeps all bits. The functions for one value are constexpr, branch-free and thread safe, so
-// that a loop over them becomes vector code; to_float converts whole tensors.
+// signs of zeros are kept. A NaN becomes a quiet NaN with the same sign bit, except that
+// bf16_to_float keeps all bits. The functions for one value are constexpr and branch-free, so that
+// compilers vectorise loops over them; to_float converts whole tensors.
 #pragma once
 
 #include <bit>
@@ -20,13 +20,17 @@ namespace detail {
 
 inline constexpr std::uint32_t kQuietNan = 0x7FC00000;
 
-/// The bits of the float that a magnitude without infinities and NaNs stands for: exponent bits,
-/// then kMantissa mantissa bits, as IEEE 754 arranges them.
+/// Returns the bits of the float with the same value as a `magnitude` that is neither infinite nor
+/// a NaN. A magnitude has exponent bits, then kMantissa mantissa bits, as in IEEE 754:
 ///
-/// Moved up so that the mantissa starts where a float's does, a normal number only needs the other
-/// bias. A subnormal number lacks the leading 1: it gets the exponent of the smallest normal
-/// number, and with it a leading 1, which is then subtracted. No operand is a subnormal float, so
-/// processor modes that flush those change nothing.
+///     exponent e > 0 (normal):     2^(e - kBias) * 1.mantissa
+///     exponent e = 0 (subnormal):  2^(1 - kBias) * 0.mantissa
+///
+/// Both cases first shift the mantissa to where a float has it:
+///   - A normal number then needs float's bias, 127, in the place of its own.
+///   - A subnormal number gets the exponent 1 - kBias, that of the smallest normal number. A float
+///     with this exponent has a leading 1, so that number, 2^(1 - kBias) * 1.0, is subtracted.
+/// No operand is a subnormal float, so processor modes that flush subnormals do not matter.
 template <unsigned kMantissa, unsigned kBias>
 [[nodiscard]] constexpr std::uint32_t widen(std::uint32_t magnitude) noexcept {
   constexpr std::uint32_t kSmallestNormal = (128 - kBias) << 23;
@@ -34,8 +38,8 @@ template <unsigned kMantissa, unsigned kBias>
   const std::uint32_t normal = moved + ((127 - kBias) << 23);
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(
       std::bit_cast<float>(moved | kSmallestNormal) - std::bit_cast<float>(kSmallestNormal));
-  // A mask instead of a condition: compilers would compute the float only where it is needed, by a
-  // branch, and then not make vector code of a loop.
+  // A mask instead of a condition: compilers would turn a condition into a branch, and then not
+  // vectorise the loop.
   const std::uint32_t mask = std::uint32_t{0} - std::uint32_t{moved < (std::uint32_t{1} << 23)};
   return (subnormal & mask) | (normal & ~mask);
 }
@@ -93,22 +97,20 @@ template <unsigned kMantissa, unsigned kBias>
   return std::bit_cast<float>(bits == 0xFF ? detail::kQuietNan : power);
 }
 
-/// Returns the value of an F4 element (E2M1), which is in the low four bits; the others are
-/// ignored. The first element of a byte is in its low half, the second in its high half (bits >>
-/// 4).
+/// Returns the value of an F4 element (E2M1) in the low four bits; the others are ignored. A byte
+/// of a file holds its first element in the low half and its second in the high half (bits >> 4).
 [[nodiscard]] constexpr float f4_to_float(std::uint8_t bits) noexcept {
   const std::uint32_t sign = std::uint32_t{bits & 8U} << 28;
   return std::bit_cast<float>(sign | detail::widen<1, 1>(bits & 7U));
 }
 
-/// Converts the elements of a tensor to float. `bytes` are the tensor's bytes as the file has them
-/// (`TensorView::bytes()`), of any alignment; `to` has as many floats as there are elements, and
-/// does not overlap `bytes`. Runs on the calling thread.
+/// Converts the elements of a tensor to float, on the calling thread. `bytes` are those of
+/// `TensorView::bytes()`, of any alignment. `dtype` is F32 (copied), BF16, F16, F8_E4M3, F8_E5M2,
+/// F8_E4M3FNUZ, F8_E5M2FNUZ, F8_E8M0 or F4.
 ///
-/// `dtype` is F32 (copied), BF16, F16, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, F8_E8M0 or F4.
-///
-/// Throws: Error kUnsupportedDtype for other dtypes, kInvalidArgument if `to` has another size.
-/// Thread safety: may be called from many threads at once.
+/// Requires: `to` does not overlap `bytes`.
+/// Throws: Error kUnsupportedDtype for other dtypes, kInvalidArgument if `to` has not one float for
+///   each element.
 SAFETENSORS_API void to_float(Dtype dtype, std::span<const std::byte> bytes, std::span<float> to);
 
 }  // namespace safetensors

@@ -1,4 +1,4 @@
-/* Version of the C++ and C interface. The Python package has one of its own. For C and C++. */
+/* The version of the C and C++ interface. The Python package has its own version. */
 #ifndef SAFETENSORS_VERSION_H
 #define SAFETENSORS_VERSION_H
 
@@ -7,8 +7,8 @@
 #define SAFETENSORS_VERSION_PATCH 0
 #define SAFETENSORS_VERSION "0.1.0"
 
-/* Of the C interface. It changes when a program that was compiled against an older safetensors.h
- * cannot run with the library; additions leave it as it is. */
+/* The version of the C ABI. It changes when programs compiled against an older safetensors.h can no
+ * longer run with the library. Additions do not change it. */
 #define SAFETENSORS_ABI_VERSION 1
 
 #endif
