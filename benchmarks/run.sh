@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Times this package against official safetensors, its peers and the machine, on files that it makes.
+# Compares this package with upstream, other peers and the limits of the machine, on generated files.
 #
 #   bash benchmarks/run.sh            everything: about 15 minutes, 20 GB of disk, 16 GB of memory
 #   bash benchmarks/run.sh --quick    small files, about a minute
 #   bash benchmarks/run.sh --help     what else can be chosen
 #
-# PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh. Everything it makes lies under
+# PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh. Everything it makes is under
 # build/bench.
 set -euo pipefail
 

@@ -217,7 +217,9 @@ def compare_speed(path: Path, upstream: Path, repeats: int) -> None:
 def main() -> None:
     """Run the tour."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--upstream", type=Path, help="folder with the upstream package, to time it")
+    parser.add_argument(
+        "--upstream", type=Path, help="folder with the upstream package, to time it"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="processes for each side")
     parser.add_argument("--all", action="store_true", help="list every tensor")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
@@ -246,7 +248,9 @@ def main() -> None:
         if arguments.upstream:
             compare_speed(copy, arguments.upstream.resolve(), arguments.repeats)
         else:
-            print("   not measured: pass --upstream FOLDER, a folder that holds the upstream package")
+            print(
+                "   not measured: pass --upstream FOLDER, a folder that holds the upstream package"
+            )
     print("\nAll done.")
 
 

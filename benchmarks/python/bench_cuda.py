@@ -5,7 +5,7 @@
 Files are made in the folder: a dense model's, and one of many small tensors. Printed are gigabytes
 a second: of a pinned copy; of this package by readers and chunks, at first and later,
 cold and warm; of other loaders that are installed here (fastsafetensors, InstantTensor,
-runai-model-streamer); and of official safetensors in the environment that --official names. Each
+runai-model-streamer); and of upstream in the environment that --upstream names. Each
 file is checked once. Without a device it says so.
 """
 
@@ -29,7 +29,7 @@ import torch
 
 DENSE = (4096 * 4096, 4096 * 1024, 4096, 11008 * 4096)
 MIXTURE = (2048 * 768,) * 8 + (2048, 16)
-OFFICIAL = """
+UPSTREAM = """
 import json, sys, time, torch
 from safetensors.torch import load_file
 path, backend, repeats = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -156,13 +156,13 @@ def measure_ours(report: Report, kind: str, path: pathlib.Path, nbytes: int, qui
         report.add(f"{kind}: ours, cold, {backend}", cold, nbytes)
 
 
-def measure_official(
+def measure_upstream(
     report: Report, kind: str, path: pathlib.Path, nbytes: int, python: str
 ) -> None:
     for backend in ("mmap", "pread"):
-        name = f"{kind}: official, {backend}"
+        name = f"{kind}: upstream, {backend}"
         done = subprocess.run(
-            [python, "-c", OFFICIAL, str(path), backend, "2"], capture_output=True, text=True
+            [python, "-c", UPSTREAM, str(path), backend, "2"], capture_output=True, text=True
         )
         if done.returncode == 0:
             report.add(name, json.loads(done.stdout), nbytes)
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=8)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm"))
     parser.add_argument("--quick", action="store_true", help="one setting of readers and chunks")
-    parser.add_argument("--official", help="the Python of an environment with official safetensors")
+    parser.add_argument("--upstream", help="the Python of an environment that has upstream")
     parser.add_argument("--out", type=pathlib.Path, help="where the figures go, as JSON")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -232,8 +232,8 @@ def main() -> None:
             nbytes = make_file(path, int(options.gb * 1e9), sizes)
             measure_ours(report, kind, path, nbytes, options.quick)
             measure_peers(report, kind, path, nbytes)
-            if options.official:
-                measure_official(report, kind, path, nbytes, options.official)
+            if options.upstream:
+                measure_upstream(report, kind, path, nbytes, options.upstream)
         finally:
             path.unlink(missing_ok=True)
     if options.out:

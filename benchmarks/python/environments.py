@@ -16,7 +16,7 @@ TORCH = os.environ.get("TORCH_SPEC", "torch==2.13.0")
 SHARED = ("numpy==2.4.6", "matplotlib==3.11.2")
 # What pip installs for each peer, and what must then be importable.
 PEERS = {
-    "official": ("safetensors==0.8.0", "safetensors"),
+    "upstream": ("safetensors==0.8.0", "safetensors"),
     "fastsafetensors": ("fastsafetensors==0.5.0", "fastsafetensors"),
     "runai": ("runai-model-streamer==0.17.0", "runai_model_streamer"),
     "tensorizer": ("tensorizer==2.12.1", "tensorizer"),

@@ -1,4 +1,4 @@
-"""How cost grows with the number of tensors and with their size, for this package and official."""
+"""How cost grows with the number of tensors and with their size, for this package and upstream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = 16
 GETS = 5000
 # A point is left out when the one before it says that it would take longer.
 LONGEST = 60.0
-COLORS = {"ours": "#2a6f97", "official": "#c8553d"}
+COLORS = {"ours": "#2a6f97", "upstream": "#c8553d"}
 OPERATIONS: dict[str, tuple[str, Answer]] = {
     "open": ("open_file", {}),
     "keys()": ("keys", {}),

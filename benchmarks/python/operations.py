@@ -1,4 +1,4 @@
-"""What is timed of a package named safetensors: this one and official alike."""
+"""What is timed of a package named safetensors: this one and upstream alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Args = dict[str, Any]
 
 
 def backend_of(args: Args) -> dict[str, str]:
-    """The keyword for a backend; official's default is left unsaid."""
+    """The keyword for a backend; upstream's default is left unsaid."""
     backend = args.get("backend", "mmap")
     if backend in ("mmap", "pread"):
         return {} if backend == "mmap" else {"backend": backend}

@@ -16,7 +16,7 @@ OURS, THEIRS, MACHINE = "#2a6f97", "#c8553d", "#8d99ae"
 
 
 def draw_ratios(rows: Answer, names: list[str], path: Path) -> None:
-    """How much faster than official, row by row."""
+    """How much faster than upstream, row by row."""
     pairs = [(name, ratio(rows[name])) for name in names]
     shown = [(name, value) for name, value in reversed(pairs) if value is not None]
     if not shown:
@@ -35,7 +35,7 @@ def draw_ratios(rows: Answer, names: list[str], path: Path) -> None:
         if isinstance(rows[name].get("wanted"), float | int):
             axes.plot(rows[name]["wanted"], position, "|", color="black", markersize=9)
     axes.margins(x=0.12, y=0.01)
-    axes.set_xlabel("official's time / ours (bars to the right: we are faster; |: what is wanted)")
+    axes.set_xlabel("upstream's time / ours (bars to the right: we are faster; |: what is wanted)")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -84,5 +84,5 @@ def draw(results: Answer, names: list[str], folder: Path) -> None:
     """All plots of the rows."""
     rows = results["rows"]
     present = [name for name in names if name in rows]
-    draw_ratios(rows, present, folder / "official.png")
+    draw_ratios(rows, present, folder / "upstream.png")
     draw_peers(rows, present, folder / "peers.png")

@@ -42,7 +42,7 @@ def commands(
 ) -> dict[str, list[str | Path] | str]:
     """For each implementation, the program to run, or why there is none."""
     found: dict[str, list[str | Path] | str] = {}
-    for name in ("ours", "official"):
+    for name in ("ours", "upstream"):
         environment = environments.get(name, "not asked for")
         found[name] = (
             environment

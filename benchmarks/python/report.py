@@ -53,12 +53,12 @@ def verdict(answer: Answer) -> str:
 
 
 def ratio(answer: Answer) -> float | None:
-    """How much faster than official this package is."""
+    """How much faster than upstream this package is."""
     figures = answer["figures"]
-    ours, official = figures.get(our_label(answer)), figures.get(answer["official"])
-    if not ours or not official or not ours["min"]:
+    ours, upstream = figures.get(our_label(answer)), figures.get(answer["upstream"])
+    if not ours or not upstream or not ours["min"]:
         return None
-    return float(official["min"] / ours["min"])
+    return float(upstream["min"] / ours["min"])
 
 
 def cell(answer: Answer, label: str) -> str:
@@ -78,14 +78,14 @@ def number(value: float | None) -> str:
 
 
 def row_line(name: str, answer: Answer) -> str:
-    """A row against official and the machine."""
+    """A row against upstream and the machine."""
     floor = floor_of(answer)
     ours = answer["figures"].get(our_label(answer))
     to_floor = ours["min"] / floor if floor and ours else None
     parts = (
         name,
         answer["unit"],
-        cell(answer, answer["official"]),
+        cell(answer, answer["upstream"]),
         cell(answer, our_label(answer)),
         number(ratio(answer)),
         verdict(answer),
@@ -132,7 +132,7 @@ def markdown(results: Answer, names: list[str]) -> str:
         f"at the start {machine.get('load', 'unknown')}.{sized} "
         "Times: minimum (median) of the repeats.",
         "",
-        "| row | unit | official | this package | ratio | wanted | limit | ours / limit |",
+        "| row | unit | upstream | this package | ratio | wanted | limit | ours / limit |",
         "|---|---|---|---|---|---|---|---|",
         *(row_line(name, rows[name]) for name in names),
         "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Args = dict[str, Any]
-PACKAGES = ("ours", "official")
+PACKAGES = ("ours", "upstream")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `ours` is the label whose ratio to official is wanted."""
+    """One line of the table. `ours` is the label whose ratio to upstream is wanted."""
 
     name: str
     file: str
@@ -32,9 +32,9 @@ class Row:
     cold: bool = False
     fresh: bool = False  # a new process for each run
     unit: str = "ms"
-    wanted: float | str | None = None  # ratio to official that it ought to have, or "fastest"
+    wanted: float | str | None = None  # ratio to upstream that it ought to have, or "fastest"
     ours: str = "ours"
-    official: str = "official"
+    upstream: str = "upstream"
 
 
 def limit(operation: str, **args: Any) -> Entry:
@@ -43,7 +43,7 @@ def limit(operation: str, **args: Any) -> Entry:
 
 
 def packages(operation: str, **args: Any) -> tuple[Entry, ...]:
-    """The same call on this package and on official."""
+    """The same call on this package and on upstream."""
     return tuple(Entry(name, name, f"operations.{operation}", args) for name in PACKAGES)
 
 
@@ -51,7 +51,7 @@ def peers(touch: bool) -> tuple[Entry, ...]:
     """All tensors of a file by the other packages."""
     names = ("fastsafetensors", "runai", "tensorizer", "mlx")
     found = [Entry(name, name, f"peers.{name}", {"touch": touch}) for name in names]
-    torch_mmap = Entry("torch.load(mmap=True)", "official", "peers.torch_mmap", {"touch": touch})
+    torch_mmap = Entry("torch.load(mmap=True)", "upstream", "peers.torch_mmap", {"touch": touch})
     return (*found, torch_mmap)
 
 
@@ -134,7 +134,7 @@ def save_rows() -> Iterator[Row]:
     """Saving to files."""
     floor = (limit("write"),)
     others = (
-        Entry("torch.save", "official", "peers.save_torch"),
+        Entry("torch.save", "upstream", "peers.save_torch"),
         Entry("tensorizer", "tensorizer", "peers.save_tensorizer"),
         Entry("mlx", "mlx", "peers.save_mlx"),
     )
@@ -166,7 +166,7 @@ def full_rows() -> Iterator[Row]:
             Entry(f"{package} {backend}", package, "operations.read_torch", {"backend": backend})
             for package, backends in (
                 ("ours", ("mmap", "pread", "auto", "direct")),
-                ("official", ("mmap", "pread")),
+                ("upstream", ("mmap", "pread")),
             )
             for backend in backends
         ]
@@ -178,7 +178,7 @@ def full_rows() -> Iterator[Row]:
             cold=cold,
             wanted="fastest" if cold else None,
             ours="ours auto" if cold else "ours mmap",
-            official="official mmap",
+            upstream="upstream mmap",
         )
 
 

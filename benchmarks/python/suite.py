@@ -146,7 +146,7 @@ def run_programs(
         repeats = 1 if options.quick else 3
         answer = programs.run_row(environments, folder, path, iterations, repeats)
         show(name, answer)
-        results.put(name, {**answer, "unit": "ms", "ours": "ours", "official": "official"})
+        results.put(name, {**answer, "unit": "ms", "ours": "ours", "upstream": "upstream"})
 
 
 def run_rows(
@@ -176,7 +176,7 @@ def run_rows(
             if row.parses:
                 answer["parse"] = results.all["headers"].get(row.file, {}).get("rapidjson", 0)
             answer |= {"unit": row.unit, "wanted": row.wanted, "nbytes": spec.nbytes}
-            answer |= {"ours": row.ours, "official": row.official, "cold": row.cold}
+            answer |= {"ours": row.ours, "upstream": row.upstream, "cold": row.cold}
             answer["limits"] = [entry.label for entry in row.limits]
             show(row.name, answer)
             results.put(row.name, answer)
