@@ -188,8 +188,11 @@ INDEX_FAULTS = {
         "tensor `mask` is not in a.safetensors",
     ),
     "a name too few": (drop_a_name, "tensor `mask` of b.safetensors is not in the index"),
-    "a wrong total": (edited(metadata={"total_size": 7}), "`total_size` is 7, the tensors have 75"),
-    "a lost shard": (lose_a_shard, "b.safetensors: missing: the index names it"),
+    "a wrong total": (
+        edited(metadata={"total_size": 7}),
+        "`total_size` is 7, but the tensors have 75",
+    ),
+    "a lost shard": (lose_a_shard, "b.safetensors: missing: the index names this file"),
     "a damaged shard": (cut_a_shard, "b.safetensors: truncated"),
     "a shard elsewhere": (
         edited(weight_map={"mask": "../b.safetensors"}),

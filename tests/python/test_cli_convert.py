@@ -138,7 +138,7 @@ def npy(descr="<f4", shape="(2,)", data=bytes(8), fortran="False"):
     [
         (
             {"a.npy": npy(shape="(1000000000000,)")},
-            "`a` has 8 bytes, its shape and type ask for 4,0",
+            "`a` has 8 bytes, but its shape and type require 4,0",
         ),
         ({"a.npy": npy(data=bytes(9))}, "`a` has 9 bytes"),
         ({"a.npy": npy(descr="|O")}, "`a` holds Python objects: refused"),
@@ -146,7 +146,7 @@ def npy(descr="<f4", shape="(2,)", data=bytes(8), fortran="False"):
         ({"a.npy": npy(descr="<c16", data=bytes(32))}, "complex128"),
         ({"a.npy": b"what"}, "EOF"),
         ({"a.npy": npy(shape="__import__('os')")}, ""),
-        ({"notes.txt": b"x"}, "`notes.txt` is no array"),
+        ({"notes.txt": b"x"}, "`notes.txt` is not an array"),
     ],
 )
 def test_npz_errors(tmp_path, members, said):
@@ -221,14 +221,14 @@ def test_targets(tmp_path):
     words = ["convert", source, out, "--max-shard-size"]
     cli.run(*words, "40B")
     before = sorted(os.listdir(out))
-    assert "is there already: --force replaces it" in cli.complaint(*words, "40B")
+    assert "exists; --force replaces it" in cli.complaint(*words, "40B")
     cli.run(*words, "40B", "--force")
     assert sorted(os.listdir(out)) == before
     for options in (["1GB"], ["1GB", "--force"]):
-        assert "two models in a folder get mixed up" in cli.complaint(*words, *options)
+        assert "two models in one folder get mixed up" in cli.complaint(*words, *options)
     target = cli.write(tmp_path / "old.safetensors", {"old": raw("U8", (1,))})
     old = target.read_bytes()
-    assert "is there already" in cli.complaint("convert", source, target)
+    assert "exists; --force" in cli.complaint("convert", source, target)
     assert target.read_bytes() == old
     cli.run("convert", source, target, "--force")
     assert "0 changed, 0 only in A" in cli.output("diff", source, target)
@@ -255,11 +255,11 @@ def test_a_failure_takes_the_shards_away(tmp_path):
         (["none", "x"], "none: No such file or directory"),
         (["m.safetensors", "x/y/z"], "x/y/z: No such file or directory"),
         (["m.safetensors", "x", "--max-shard-size", "much"], "not a size: much"),
-        (["m.safetensors", "x", "--max-shard-size", "0"], "a shard of no bytes"),
-        (["m.safetensors", "x", "--key", "k"], "--key and --skip-others are for PyTorch's"),
+        (["m.safetensors", "x", "--max-shard-size", "0"], "a shard size of 0"),
+        (["m.safetensors", "x", "--key", "k"], "--key and --skip-others apply to PyTorch files"),
         (["text", "x"], "header too large"),
         (["empty", "x"], "a folder without .safetensors files"),
-        (["m.safetensors", "pipe", "--force"], "not a file, and only files are written"),
+        (["m.safetensors", "pipe", "--force"], "not a regular file, so it cannot be replaced"),
     ],
 )
 def test_errors(tmp_path, words, said):

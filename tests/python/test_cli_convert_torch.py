@@ -78,7 +78,7 @@ def test_shared_weights_are_all_written(tmp_path):
     one = torch.ones(5)
     torch.save({"a": one, "b": one}, tmp_path / "m.pt")
     done = cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
-    assert done.stderr == "safetensors: `b` and `a` are one tensor: each is written\n"
+    assert done.stderr == "safetensors: `b` and `a` share memory: both are written\n"
     assert load_file(tmp_path / "m.safetensors").keys() == {"a", "b"}
 
 
@@ -146,10 +146,10 @@ def test_checkpoints_with_more(tmp_path):
     state = {"a": torch.ones(2)}
     torch.save({"state": {**state, "step": 3}, "epoch": 1}, tmp_path / "m.pt")
     words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
-    assert "no tensors at its top level: choose one with --key: state" in cli.complaint(*words)
+    assert "no tensors at the top level; choose a dict with --key: state" in cli.complaint(*words)
     assert "no entry none" in cli.complaint(*words, "--key", "none")
-    assert "not a dict of tensors but int" in cli.complaint(*words, "--key", "epoch")
-    assert "`step` is no tensor: --skip-others" in cli.complaint(*words, "--key", "state")
+    assert "expected a dict of tensors, found int" in cli.complaint(*words, "--key", "epoch")
+    assert "`step` is not a tensor; --skip-others" in cli.complaint(*words, "--key", "state")
     done = cli.run(*words, "--key", "state", "--skip-others")
     assert "left out: step" in done.stderr
     assert load_file(tmp_path / "m.safetensors").keys() == {"a"}
@@ -173,10 +173,13 @@ def test_a_sharded_checkpoint(tmp_path, how):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([torch.ones(1)], "not a dict of tensors but list"),
-        ({1: torch.ones(1)}, "the name 1 is no text"),
+        ([torch.ones(1)], "expected a dict of tensors, found list"),
+        ({1: torch.ones(1)}, "the name 1 is not a string"),
         ({"a": torch.ones(2, 2).to_sparse()}, "tensor `a` is sparse"),
-        ({"a": torch.ones(1, dtype=torch.complex128)}, "tensor `a`: files have no type complex128"),
+        (
+            {"a": torch.ones(1, dtype=torch.complex128)},
+            "tensor `a`: the format has no type complex128",
+        ),
     ],
 )
 def test_errors(tmp_path, value, said):

@@ -181,7 +181,7 @@ def test_an_empty_file_and_a_scalar(tmp_path):
         (["two"], "two has several models: name one of a.safetensors.index.json, b."),
         (["pipe"], "expected a regular file, found a named pipe: pipe"),
         (["pipe.json"], "expected a regular file, found a named pipe: pipe.json"),
-        (["m.safetensors", "--depth", "0"], "--depth is at least 1"),
+        (["m.safetensors", "--depth", "0"], "--depth must be at least 1"),
         (["html.safetensors"], "This is an HTML page"),
     ],
 )

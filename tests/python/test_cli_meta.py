@@ -222,8 +222,8 @@ def test_a_folder_without_rights(model):
         (["--set", "novalue"], "--set takes KEY=TEXT, not novalue"),
         (["--remove", "none"], "no key none to remove"),
         (["--set", "a=1", "--remove", "a"], "`a` is both set and removed"),
-        (["author", "--set", "a=1"], "reading and changing are two commands"),
-        (["--json", "--set", "a=1"], "reading and changing are two commands"),
+        (["author", "--set", "a=1"], "cannot print and change metadata"),
+        (["--json", "--set", "a=1"], "cannot print and change metadata"),
         (["--set", "a=\udcff"], "is not valid UTF-8"),
     ],
 )

@@ -188,7 +188,7 @@ def test_without_unicode(model):
 def test_errors(model):
     """A name that is not there, with the nearest; too many bars; no NumPy."""
     assert "no tensor `lines`; did you mean `line`?" in cli.complaint("show", model, "lines")
-    assert "--bins is from 0 to 1000" in cli.complaint("show", model, "line", "--bins", "1001")
+    assert "--bins must be from 0 to 1000" in cli.complaint("show", model, "line", "--bins", "1001")
     said = cli.complaint("show", model, "line", without=["numpy"])
     assert said == "show needs NumPy: pip install numpy"
 

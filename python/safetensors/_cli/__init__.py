@@ -1,5 +1,5 @@
 """The command line: ``safetensors`` and ``python -m safetensors``.
 
-A module for each command, over the package's own interface. Nothing here is imported by
-``import safetensors``.
+There is one module for each command; the commands use the public interface of the package.
+``import safetensors`` imports none of these modules.
 """

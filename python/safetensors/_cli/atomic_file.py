@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, as the core does: docs/format.md, "Saving"."""
+"""Replaces files atomically, by the rules of the core: docs/format.md, "Saving"."""
 
 import contextlib
 import errno
@@ -6,18 +6,17 @@ import os
 import stat
 
 from .errors import CliError
-from .text import shown_path
 
-_MOST_NAME_BYTES = 200  # of the usual 255, to leave room for the rest
+_MOST_NAME_BYTES = 200  # a temporary name adds to them, and the usual limit is 255
 _ACCESS_LIST = "system.posix_acl_access"
 
 
 class AtomicFile:
-    """A temporary file beside `path`, which replaces it on commit and else disappears.
+    """A temporary file beside `path` that replaces it on commit(), and is otherwise removed.
 
-    A symbolic link is followed. Of a file that is replaced, mode, owner, group and access list are
-    kept as far as the system allows, and nobody gets a right that they lacked. Unlike the core
-    this refuses where it cannot replace, rather than write in place.
+    Symbolic links are followed. If a file is replaced, its mode, owner, group and access list are
+    kept as far as the system allows, and no one else gains an access right. Unlike the core, this
+    class raises if the file cannot be replaced, instead of writing in place.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,14 +27,15 @@ class AtomicFile:
         with contextlib.suppress(FileNotFoundError):
             old = os.stat(path)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            raise CliError(f"{shown_path(path)}: not a file, and only files are written")
+            raise CliError(f"{path}: not a regular file, so it cannot be replaced")
         if old is not None and not self._is_target(old):
-            # As /proc/self/fd/3 of a file that was removed: to replace it means nothing.
-            raise CliError(f"{shown_path(path)}: an open file without a name cannot be replaced")
+            # For example /proc/self/fd/3, if the file of descriptor 3 was deleted.
+            raise CliError(f"{path}: an open file without a name cannot be replaced")
         folder, name = os.path.split(self.target)
         start = os.fsdecode(os.fsencode(name)[:_MOST_NAME_BYTES])
         try:
-            # Known before it is there, and removed even if Ctrl-C comes before open returns.
+            # The name is stored first, so that the file is removed even if Ctrl-C comes before
+            # os.open returns.
             self._temporary = os.path.join(folder, f".{start}.{os.urandom(8).hex()}.tmp")
             self._create(path, 0o666 if old is None else 0o600)
             if old is not None:
@@ -45,7 +45,7 @@ class AtomicFile:
             raise
 
     def __del__(self) -> None:
-        self.discard()  # Ctrl-C may come before the with statement has it
+        self.discard()  # Ctrl-C may come before the with statement is entered
 
     def _is_target(self, file: os.stat_result) -> bool:
         try:
@@ -54,18 +54,18 @@ class AtomicFile:
             return False
 
     def _create(self, path: str, mode: int) -> None:
-        """A replacement starts closed to others: the old file may have been private."""
+        """Creates the temporary file. A replacement starts private: the old file may be private."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         try:
             self._fd = os.open(self._temporary, flags, mode)
         except OSError as error:
-            # The user does not know of a temporary file.
+            # The message names the target: the user does not know the temporary file.
             raise OSError(error.errno, error.strerror, path) from None
 
     @property
     def temporary(self) -> str:
-        """Its name until it is committed."""
+        """The path of the temporary file; empty after commit()."""
         return self._temporary
 
     def fileno(self) -> int:
@@ -77,7 +77,7 @@ class AtomicFile:
             view = view[os.write(self._fd, view) :]
 
     def commit(self, fsync: bool) -> None:
-        """Gives the file its name; with `fsync` it survives a power failure from then on."""
+        """Renames the file to the target. With `fsync` it then survives a power failure."""
         if fsync:
             os.fsync(self._fd)
         fd, self._fd = self._fd, -1
@@ -86,13 +86,14 @@ class AtomicFile:
         self._temporary = ""
         if fsync and hasattr(os, "O_DIRECTORY"):
             folder = os.open(os.path.dirname(self.target), os.O_RDONLY | os.O_DIRECTORY)
-            # The file is whole and in place; some file systems cannot flush folders.
+            # Ignored, because the file is complete and in place; some file systems cannot flush
+            # folders.
             with contextlib.suppress(OSError):
                 os.fsync(folder)
             os.close(folder)
 
     def discard(self) -> None:
-        """Removes what is not committed."""
+        """Removes the temporary file if it was not committed."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -108,8 +109,10 @@ class AtomicFile:
         self.discard()
 
     def _take_over(self, old: os.stat_result) -> None:
-        """Carries over mode, owner, group and access list by the core's rule: nobody gets a right
-        that they lacked (src/io/posix/atomic_file.cpp says why it is so)."""
+        """Copies mode, owner, group and access list so that no one gains an access right.
+
+        The rules are those of the core; src/io/posix/atomic_file.cpp explains them.
+        """
         if not hasattr(os, "fchmod"):  # Windows
             return
         now = os.fstat(self._fd)
@@ -134,7 +137,7 @@ class AtomicFile:
         return True
 
     def _take_access_list(self, same_group: bool) -> bool:
-        """Whether the new file has the access list of the old one, or none if that has none."""
+        """Copies the access list, if any. Returns whether the new file now has the old one's."""
         if not hasattr(os, "getxattr"):
             return True
         without = (errno.ENODATA, errno.ENOTSUP)
@@ -149,7 +152,7 @@ class AtomicFile:
         try:
             if access_list:
                 os.setxattr(self._fd, _ACCESS_LIST, access_list)
-            else:  # the new file may have one: from the default list of the folder
+            else:  # the new file may have inherited one from the folder's default list
                 os.removexattr(self._fd, _ACCESS_LIST)
         except OSError as error:
             return not access_list and error.errno in without

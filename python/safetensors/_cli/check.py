@@ -1,6 +1,6 @@
-"""Check that files are whole and valid, and say what is wrong with those that are not.
+"""Check whether files are complete and valid, and say what is wrong with those that are not.
 
-Status 0 when all are, 1 when one is not, 2 when one could not be read.
+The status is 0 if all are valid, 1 if one is not, 2 if one could not be read.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _MOST_PROBLEMS = 10
 
 
 class _Verdict(NamedTuple):
-    """`kind` is "ok", "unreadable", or what is wrong in a word."""
+    """The result for one path. `kind` is "ok", "unreadable", or one word for the fault."""
 
     path: str
     kind: str
@@ -35,8 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="path", nargs="+", help="files, folders, indexes; - is standard input"
     )
-    parser.add_argument("--read", action="store_true", help="read all data too: finds bad disks")
-    parser.add_argument("--json", action="store_true", help="the verdicts as JSON")
+    parser.add_argument(
+        "--read", action="store_true", help="also read all data, which finds bad disks"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -82,11 +84,11 @@ def _check_file(
             if read:
                 _read_all(file, out)
         finally:
-            # Of an index the headers are needed later, not the files.
+            # The check of an index later needs the headers, but not the open files.
             file.close()
     except FileNotFoundError as error:
         if index is not None:
-            return _Verdict(path, "missing", "the index names it, and it is not there", [])
+            return _Verdict(path, "missing", "the index names this file, but it does not exist", [])
         return _Verdict(path, "unreadable", complaint(error, path), [])
     except (OSError, CliError) as error:
         return _Verdict(path, "unreadable", complaint(error, path), [])
@@ -115,7 +117,7 @@ def _read_all(file: File, out: Output) -> None:
 
 def _check_index(index: Index, files: list[File], complete: bool) -> _Verdict:
     if not complete:
-        return _Verdict(index.path, "index", "its shards are not all there and valid", [])
+        return _Verdict(index.path, "index", "some of its shards are missing or invalid", [])
     problems = index_problems(index, files)
     if not problems:
         shards = text.count(len(files), "shard")
@@ -132,6 +134,6 @@ def _show(verdict: _Verdict, out: Output) -> None:
     if is_ok and out.quiet:
         return
     kind: Any = (verdict.kind, "bold green" if is_ok else "bold red")
-    out.line(f"{text.shown_path(verdict.path)}: ", kind, f": {verdict.message}")
+    out.line(f"{verdict.path}: ", kind, f": {verdict.message}")
     for detail in verdict.details:
         out.line(f"  {detail}")

@@ -1,10 +1,13 @@
-"""Comparing bytes without a loop in Python."""
+"""Compares bytes without a loop over bytes in Python."""
 
 
 def first_difference(left: bytes, right: bytes) -> int:
-    """Where two of the same length first differ; there is such a place."""
+    """Returns the first position at which they differ.
+
+    Requires: the lengths are equal, and the contents are not.
+    """
     begin, end = 0, len(left)
-    # Halved and halved, as comparing is fast and looping is not.
+    # Bisection: comparing slices is fast, a loop over bytes is not.
     while end - begin > 1:
         middle = (begin + end) // 2
         if left[begin:middle] != right[begin:middle]:
@@ -15,7 +18,7 @@ def first_difference(left: bytes, right: bytes) -> int:
 
 
 def count_of_differences(left: bytes, right: bytes) -> int:
-    """How many bytes of two of the same length differ."""
-    # As one huge number each: the loop is then C's.
+    """Returns the number of bytes that differ. Requires: the lengths are equal."""
+    # Each becomes one large integer, so that the loop runs in C.
     both = int.from_bytes(left, "little") ^ int.from_bytes(right, "little")
     return len(left) - both.to_bytes(len(left), "little").count(0)

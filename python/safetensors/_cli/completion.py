@@ -14,7 +14,7 @@ safetensors completion fish > ~/.config/fish/completions/safetensors.fish
 
 _SHELLS = ("bash", "zsh", "fish")
 _PATHS = {"path", "paths", "a", "b", "source", "target"}
-"""Arguments of commands that are completed with the names of files."""
+"""Arguments that shells complete with file names."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

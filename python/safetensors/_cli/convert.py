@@ -1,7 +1,7 @@
-"""Convert to safetensors: PyTorch's .bin and .pt, NumPy's .npz; merge and split models.
+"""Convert PyTorch's .bin and .pt and NumPy's .npz to safetensors; merge and split models.
 
-The target is a file, or a folder: one that exists, ends with a slash, or is given with
---max-shard-size. Pickles are opened for their weights only: code in them does not run.
+The target is a file. It is a folder if it exists as one, ends with a slash, or --max-shard-size is
+given. Only weights are loaded from pickles: code in them does not run.
 """
 
 import argparse
@@ -37,11 +37,17 @@ _PICKLE = b"\x80"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a file, a folder or an index")
     parser.add_argument("target", help="a file, or a folder for shards")
-    parser.add_argument("--max-shard-size", metavar="SIZE", help="split: 5GB, 500MB, 2GiB")
-    parser.add_argument("--key", help="of a checkpoint with several dicts, the one to take")
-    parser.add_argument("--skip-others", action="store_true", help="leave out what is no tensor")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
-    parser.add_argument("--fsync", action="store_true", help="wait until all is on the disk")
+    parser.add_argument(
+        "--max-shard-size",
+        metavar="SIZE",
+        help="split into shards of at most this size: 5GB, 500MB, 2GiB",
+    )
+    parser.add_argument("--key", help="the dict to convert, if a checkpoint has several")
+    parser.add_argument(
+        "--skip-others", action="store_true", help="leave out entries that are not tensors"
+    )
+    parser.add_argument("--force", action="store_true", help="replace existing files")
+    parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -52,7 +58,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.max_shard_size is not None:
         most = text.parse_size(arguments.max_shard_size)
         if target.endswith(".safetensors"):
-            raise CliError("with --max-shard-size the target is a folder")
+            raise CliError("--max-shard-size needs a folder as target")
     to_folder = most is not None or os.path.isdir(target) or target.endswith(("/", os.sep))
     with contextlib.closing(_open_source(arguments)) as source:
         for note in source.notes:
@@ -76,7 +82,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             if len(shards) > 1:
                 _write_index(folder, names, shards, arguments.fsync)
         except BaseException:
-            # Shards without an index are no model.
+            # Shards without an index are not a model.
             for path in written:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -85,7 +91,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if len(shards) > 1:
         said += f", {text.count(len(shards), 'shard')}"
     if not out.quiet:
-        out.line(f"{text.shown_path(target)}: {said}")
+        out.line(f"{target}: {said}")
     return 0
 
 
@@ -96,7 +102,7 @@ def _open_source(arguments: argparse.Namespace) -> Source:
         indexes = [name for name in names if name.endswith(_TORCH_INDEX)]
         if len(indexes) == 1 and not any(name.endswith(".safetensors") for name in names):
             path = os.path.join(path, indexes[0])
-    # Imported when needed: the other commands start faster without.
+    # Imported only when needed, so that the other commands start faster.
     kind = _kind(path)
     if kind == "torch":
         from .source_torch import TorchSource
@@ -112,12 +118,12 @@ def _open_source(arguments: argparse.Namespace) -> Source:
         source = ModelSource(path)
     if arguments.key is not None or arguments.skip_others:
         source.close()
-        raise CliError("--key and --skip-others are for PyTorch's files")
+        raise CliError("--key and --skip-others apply to PyTorch files only")
     return source
 
 
 def _kind(path: str) -> str:
-    """By what a file holds, not by its name: .bin may be anything."""
+    """Returns the source's format by its content: a .bin file may be anything."""
     if os.path.isdir(path):
         return "safetensors"
     if path.endswith(".json"):
@@ -136,7 +142,7 @@ def _kind(path: str) -> str:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise CliError(f"{text.shown_path(path)}: a damaged zip archive: {error}") from None
+        raise CliError(f"{path}: a damaged zip archive: {error}") from None
     if any(name.endswith("/data.pkl") for name in names):
         return "torch"
     return "npz"
@@ -150,7 +156,10 @@ def _torch_files(path: str) -> list[str]:
 
 
 def _planned(entries: list[Entry], most: int | None) -> list[list[Entry]]:
-    """Neighbours together, as many as fit. A larger tensor is a shard of its own."""
+    """Assigns consecutive entries to shards of at most `most` bytes.
+
+    An entry that is larger than `most` gets its own shard.
+    """
     shards: list[list[Entry]] = [[]]
     room = most
     for entry in entries:
@@ -177,11 +186,13 @@ def _refuse_to_replace(folder: str, names: list[str], to_folder: bool, force: bo
         there = sorted(name for name in ours if os.path.lexists(os.path.join(folder, name)))
     others = [name for name in there if name not in ours]
     if others:
-        path = text.shown_path(os.path.join(folder, others[0]))
-        raise CliError(f"{path} is there: two models in a folder get mixed up, choose another")
+        path = os.path.join(folder, others[0])
+        raise CliError(
+            f"{path} exists: two models in one folder get mixed up, choose another folder"
+        )
     if there and not force:
-        path = text.shown_path(os.path.join(folder, there[0]))
-        raise CliError(f"{path} is there already: --force replaces it")
+        path = os.path.join(folder, there[0])
+        raise CliError(f"{path} exists; --force replaces it")
 
 
 def _write(
@@ -192,7 +203,7 @@ def _write(
         target.write(prologue(ordered, source.metadata))
         for entry in ordered:
             source.write(entry.name, target, advance)
-        File(target.temporary).close()  # the core's word that it is valid
+        File(target.temporary).close()  # raises if the core does not accept the file
         target.commit(fsync)
 
 

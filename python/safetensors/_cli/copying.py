@@ -1,4 +1,4 @@
-"""Copying parts of files: shared on disk where the file system can, else by the kernel."""
+"""Copies parts of files: by sharing blocks if the file system can, else in the kernel."""
 
 import errno
 import os
@@ -6,13 +6,12 @@ import os
 from .errors import CliError
 from .output import Advance
 from .reader import CHUNK_NBYTES, File
-from .text import shown_path
 
-_FICLONE = 0x40049409  # of linux/fs.h
+_FICLONE = 0x40049409  # from linux/fs.h
 _BLOCK_NBYTES = 4096
-_MOST_AT_ONCE = 64 << 20  # so that Ctrl-C and the progress bar get their turn
+_MOST_AT_ONCE = 64 << 20  # so that Ctrl-C and the progress bar are handled in between
 
-# Not supported for these two files, rather than failed.
+# The operation is not supported for these two files; it did not fail.
 _CANNOT = {
     errno.EXDEV,
     errno.EINVAL,
@@ -25,7 +24,10 @@ _CANNOT = {
 
 
 def clone(source: File, target: int) -> bool:
-    """Whether the empty file `target` now shares all blocks of `source`: btrfs, XFS and others."""
+    """Makes the empty file `target` share all blocks of `source` (btrfs, XFS and others).
+
+    Returns whether the file system did so.
+    """
     try:
         import fcntl
     except ImportError:
@@ -38,9 +40,10 @@ def clone(source: File, target: int) -> bool:
 
 
 def copy_range(source: File, begin: int, nbytes: int, target: int, advance: Advance) -> None:
-    """Appends a part of a file to `target`, at its position."""
+    """Copies a part of a file to the current position of `target`."""
     if hasattr(os, "copy_file_range"):
-        # Whole blocks are shared where the file system can and both lie alike.
+        # File systems can share whole blocks if source and target have the same offset in them,
+        # so the first, partial block is copied separately.
         head = min(nbytes, -begin % _BLOCK_NBYTES)
         done = _copy_by_kernel(source, begin, head, target, advance)
         if done == head:
@@ -55,7 +58,7 @@ def copy_range(source: File, begin: int, nbytes: int, target: int, advance: Adva
 
 
 def _copy_by_kernel(source: File, begin: int, nbytes: int, target: int, advance: Advance) -> int:
-    """How much was copied: all, or less where the system cannot."""
+    """Returns the number of bytes copied; fewer than `nbytes` if the kernel cannot copy them."""
     done = 0
     while done < nbytes:
         count = min(_MOST_AT_ONCE, nbytes - done)
@@ -67,7 +70,7 @@ def _copy_by_kernel(source: File, begin: int, nbytes: int, target: int, advance:
             raise
         if copied == 0:
             if os.fstat(source.fileno()).st_size < begin + nbytes:
-                raise CliError(f"{shown_path(source.path)}: it became shorter while it was read")
+                raise CliError(f"{source.path}: the file became shorter while it was read")
             break
         done += copied
         advance(copied)

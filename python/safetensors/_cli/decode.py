@@ -1,4 +1,4 @@
-"""Values of every type of the format as NumPy arrays. Needs NumPy and nothing else."""
+"""Decodes values of the format's types to NumPy arrays. Needs only NumPy."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def can_decode(dtype: str) -> bool:
-    """Not F6: the format does not say in which order its bits are packed."""
+    """Returns False for F6: the format does not say in which order its bits are packed."""
     return BITS[dtype] != 6
 
 
 def decoded(data: bytes, dtype: str) -> Array:
-    """The elements of whole bytes, flat."""
+    """Returns the elements as a flat array."""
     if dtype == "BOOL":
         truths: Array = np.frombuffer(data, np.uint8).astype(bool)
         return truths
     if DTYPES[dtype]["numpy"]:
         return np.frombuffer(data, DTYPES[dtype]["numpy"])
     floats: Array = np.frombuffer(_to_float(dtype, data), np.float32)
-    # Small floats have few digits, of which a float32 would print more than there are.
+    # As a float32, a small float would print more digits than it has.
     return floats if dtype == "BF16" else floats.astype(np.float64)

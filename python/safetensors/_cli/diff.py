@@ -1,6 +1,6 @@
 """Compare two files, folders or indexes: names, types, shapes, values and metadata.
 
-Status 0 when they hold the same, 1 when they differ.
+The status is 0 if they are equal, 1 if they differ.
 """
 
 import argparse
@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "a", help="a file, a folder, or a .safetensors.index.json; - is standard input"
     )
-    parser.add_argument("b", help="another")
+    parser.add_argument("b", help="the file, folder or index to compare it with")
     parser.add_argument("--no-data", action="store_true", help="compare headers only")
     parser.add_argument("--no-metadata", action="store_true", help="compare tensors only")
-    parser.add_argument("--json", action="store_true", help="the differences as JSON")
+    parser.add_argument("--json", action="store_true", help="print the differences as JSON")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:

@@ -1,4 +1,4 @@
-"""The types of the format; docs/format.md has the table."""
+"""The types of the format, as in docs/format.md."""
 
 from typing import Dict, Sequence
 
@@ -6,13 +6,13 @@ from .._core import _dtypes
 
 DTYPES = _dtypes()
 BITS: Dict[str, int] = {code: row["bits"] for code, row in DTYPES.items()}
-"""Bits of an element, in the order in which writers lay the types out."""
+"""Bits of an element. The order is the one in which writers group tensors."""
 
 ORDER = {dtype: place for place, dtype in enumerate(BITS)}
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """Elements of a tensor. A loop: an axis of 0 ends it before the product can grow."""
+    """Returns the number of elements. An axis of 0 is handled first, before the product grows."""
     if 0 in shape:
         return 0
     product = 1

@@ -1,10 +1,10 @@
-"""What a command ends with when it cannot go on."""
+"""Exit statuses, and the error that ends a command."""
 
 NEGATIVE = 1
-"""Status of an answer that is no: a damaged file, a difference."""
+"""Exit status if the answer is no: a file is damaged, or two models differ."""
 TROUBLE = 2
-"""Status of a command that could not do its work."""
+"""Exit status of a command that failed."""
 
 
 class CliError(Exception):
-    """One line for the user. It ends the command with status TROUBLE."""
+    """A one-line message for the user. It ends the command with status TROUBLE."""

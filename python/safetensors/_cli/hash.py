@@ -1,8 +1,8 @@
-"""Digests of tensors and of the whole, whatever the order in the file and the number of files.
+"""Print digests of tensors and of the whole, independent of tensor order and sharding.
 
-A tensor's is the SHA-256 of its type and shape, as "F32 [2,3]" and a newline, and then its bytes.
-The whole's is that of a line for each tensor, sorted by name: its name as JSON, a space, its
-digest. Metadata does not count.
+The digest of a tensor is the SHA-256 of its type and shape, as "F32 [2,3]" and a newline, followed
+by its bytes. The digest of the whole is the SHA-256 of one line for each tensor, sorted by name:
+its name as JSON, a space, its digest. Metadata is not part of a digest.
 """
 
 import argparse
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", help="a file, a folder, or a .safetensors.index.json; - is standard input"
     )
-    parser.add_argument("--whole", action="store_true", help="only the digest of the whole")
-    parser.add_argument("--json", action="store_true", help="the digests as JSON")
+    parser.add_argument("--whole", action="store_true", help="print only the digest of the whole")
+    parser.add_argument("--json", action="store_true", help="print the digests as JSON")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def digest(placed: Placed, advance: Advance) -> str:
-    """The digest of one tensor."""
+    """Returns the digest of one tensor."""
     import hashlib
 
     file, tensor = placed
@@ -61,7 +61,7 @@ def digest(placed: Placed, advance: Advance) -> str:
 
 
 def whole_digest(digests: dict[str, str]) -> str:
-    """The digest of tensors with these."""
+    """Returns the digest of a model whose tensors have these digests, by name."""
     import hashlib
 
     state = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Making a header, and changing the metadata of one that is there."""
+"""Builds headers, and changes the metadata of existing ones."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[\[\]{}]")
 
 
 class Entry(NamedTuple):
-    """A tensor that a file is to hold."""
+    """A tensor that will be written to a file."""
 
     name: str
     dtype: str
@@ -28,15 +28,15 @@ class Entry(NamedTuple):
 
 
 def file_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries as the format's writers order them."""
+    """Returns the entries in the order in which writers of the format store them."""
     for entry in entries:
         if entry.dtype not in ORDER:
-            raise CliError(f"tensor `{clipped(entry.name)}`: files have no type {entry.dtype}")
+            raise CliError(f"tensor `{clipped(entry.name)}`: the format has no type {entry.dtype}")
     return sorted(entries, key=lambda entry: (ORDER[entry.dtype], entry.name))
 
 
 def prologue(ordered: Sequence[Entry], metadata: dict[str, str] | None) -> bytes:
-    """The start of a file, up to its data: the bytes that `serialize` writes."""
+    """Returns the start of a file, up to its data: the same bytes that `serialize` writes."""
     members = [] if not metadata else [_member(metadata)]
     position = 0
     for name, dtype, shape, nbytes in ordered:
@@ -52,19 +52,18 @@ def prologue(ordered: Sequence[Entry], metadata: dict[str, str] | None) -> bytes
 
 
 def with_length(header: bytes) -> bytes:
-    """A header after its length."""
+    """Returns the header, preceded by its length."""
     if len(header) > MOST_NBYTES:
-        raise CliError(f"the header would have {len(header):,} bytes, at most {MOST_NBYTES:,}")
+        raise CliError(f"the header would have {len(header):,} bytes; the limit is {MOST_NBYTES:,}")
     return len(header).to_bytes(LENGTH_NBYTES, "little") + header
 
 
 def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
-    """A valid header with other metadata: of the same length when there is room, else longer.
+    """Returns a valid header with other metadata: of the same length if there is room, else longer.
 
-    Everything else stays byte by byte. White space around the old metadata and at the end is
-    room. A header that must grow does so by whole blocks, so that the data keeps its place in
-    blocks, and with room for the next change right after the metadata: that is then a change of
-    few bytes.
+    All other bytes stay the same. White space around the old metadata and at the end is used as
+    room. A header that must grow does so by whole blocks, so that the data keeps its alignment to
+    blocks. The added room follows the metadata, so that the next change touches few bytes.
     """
     begin, end, is_last = _span(header)
     new = _encoded(_member(metadata)) if metadata else b""
@@ -86,9 +85,12 @@ def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
 
 
 def _span(header: bytes) -> tuple[int, int, bool]:
-    """Where the metadata stands, with its comma and the white space after it, and whether nothing
-    follows. Without metadata: the white space after the opening brace."""
-    text = header.decode("latin-1")  # so that positions are those of bytes
+    """Finds the metadata member of a header that the core has checked.
+
+    Returns its begin and end, including the comma and white space after it, and whether it is the
+    last member. Without metadata, returns the white space after the opening brace.
+    """
+    text = header.decode("latin-1")  # so that character positions are byte positions
     first = at = _skip_space(text, 1)
     may_have = "metadata" in text or "\\" in text
     while may_have and text[at] == '"':
@@ -114,7 +116,7 @@ def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _after_value(text: str, at: int) -> int:
-    """Where an object, or a null, ends. Parsing it would take memory: it may have any content."""
+    """Returns the end of an object or null. It is not parsed, because it may be of any size."""
     if text[at] != "{":
         return _after(_WORD, text, at)
     depth = 0
@@ -146,4 +148,4 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise CliError("a name or a text of the metadata is not valid UTF-8") from None
+        raise CliError("a name or metadata text is not valid UTF-8") from None

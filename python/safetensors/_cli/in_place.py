@@ -1,4 +1,4 @@
-"""Changing a few bytes of a file where they are, when that is atomic."""
+"""Changes a few bytes of a file in place, if that is atomic."""
 
 import errno
 import os
@@ -11,14 +11,15 @@ _SECTOR_NBYTES = 512
 
 
 def change_in_place(path: str, old: bytes, new: bytes) -> bool:
-    """Changes a header to another of the same length, on the disk when this returns.
+    """Replaces a header by another of the same length, and flushes it to the disk.
 
-    Returns whether it did: only when nothing can tear the change. Three things could:
+    Returns whether it did so. It does only if no one can observe a partial change:
 
-    * a power failure: all bytes that change lie in one sector of 512, which disks write whole;
-    * a kill: one write within one page is not interrupted;
-    * readers: a write lease is held, which the system grants only while nobody else has the file
-      open or mapped, and which makes who opens it wait until it is given back.
+    * after a power failure, because all bytes that change lie in one 512-byte sector, which disks
+      write atomically;
+    * after a kill, because one write within one page is not interrupted;
+    * in a reader, because a write lease is held. The system grants it only while no other process
+      has the file open or mapped, and a process that opens the file waits until it is released.
     """
     place = _changed_in_one_sector(old, new)
     if place is None:
@@ -33,7 +34,8 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
-    # The system tells by this signal that somebody waits; by default it ends the process.
+    # The system sends this signal when another process waits for the lease. By default it would
+    # terminate this process.
     former = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
         try:
@@ -45,7 +47,7 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
                 return False
             begin, end = place
             if os.pwrite(fd, new[begin:end], LENGTH_NBYTES + begin) != end - begin:
-                raise OSError(errno.EIO, "the header was written in part only", path)
+                raise OSError(errno.EIO, "the header was written only in part", path)
             os.fsync(fd)
         finally:
             fcntl.fcntl(fd, set_lease, none)
@@ -56,7 +58,7 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
 
 
 def _changed_in_one_sector(old: bytes, new: bytes) -> tuple[int, int] | None:
-    """A range of the header that has all bytes that differ; None when not in one sector."""
+    """Returns a range with all bytes that differ, or None if they are not in one sector."""
     begin = first_difference(old, new)
     end = begin + _SECTOR_NBYTES - (LENGTH_NBYTES + begin) % _SECTOR_NBYTES
     if old[end:] != new[end:]:

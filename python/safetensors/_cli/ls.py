@@ -1,4 +1,4 @@
-"""List the tensors of a file, a folder or an index: names, types, shapes, sizes. GGUF too."""
+"""List names, types, shapes and sizes of the tensors of a file, folder, index or GGUF model."""
 
 import argparse
 import fnmatch
@@ -27,29 +27,39 @@ _SORT: dict[str, Callable[[Placed], Any]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
-        help="a file, a folder, a .safetensors.index.json, a GGUF model; - is standard input",
+        help="a file, a folder, a .safetensors.index.json or a GGUF model; - is standard input",
     )
     parser.add_argument(
         "--model",
         action="store_true",
-        help="as an inference engine sees it: canonical names, packed types, configuration",
+        help="show the model as an inference engine sees it: canonical names, packed types, "
+        "configuration",
     )
     parser.add_argument(
-        "--sort", choices=("name", "size", "file"), default="name", help="file: as the bytes lie"
+        "--sort",
+        choices=("name", "size", "file"),
+        default="name",
+        help="the order; file: by position in the file",
     )
     parser.add_argument(
-        "--match", metavar="GLOB", help="only names that match, as '*.bias'; status 1 if none does"
+        "--match",
+        metavar="GLOB",
+        help="list only names that match, such as '*.bias'; status 1 if none does",
     )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--tree", action="store_true", help="a tree by the names' dotted prefixes")
-    shape.add_argument("--totals", action="store_true", help="only the totals by type")
-    shape.add_argument("--json", action="store_true", help="everything, as JSON")
-    parser.add_argument("--depth", type=int, default=tree.MOST_DEPTH, help="levels of the tree")
+    shape.add_argument(
+        "--tree", action="store_true", help="draw a tree by the dotted prefixes of the names"
+    )
+    shape.add_argument("--totals", action="store_true", help="print only the totals by type")
+    shape.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument(
+        "--depth", type=int, default=tree.MOST_DEPTH, help="maximum number of levels of the tree"
+    )
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.depth < 1:
-        raise CliError("--depth is at least 1")
+        raise CliError("--depth must be at least 1")
     if arguments.model or ls_model.is_gguf(arguments.path):
         found = ls_model.run(arguments, _show_totals, out)
     else:
@@ -61,7 +71,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _list(arguments: argparse.Namespace, out: Output) -> int:
-    """How many tensors were listed."""
+    """Lists the tensors. Returns how many."""
     with Model(arguments.path) as model:
         placed = model.all()
         if arguments.match is not None:
@@ -99,7 +109,7 @@ def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> Non
 
 
 def _totals(tensors: Sequence[Tensor]) -> dict[str, list[int]]:
-    """Tensors, elements and bytes of each type, the largest first."""
+    """Returns the number of tensors, elements and bytes of each type, the largest type first."""
     totals: dict[str, list[int]] = {}
     for tensor in tensors:
         sums = totals.setdefault(tensor.dtype, [0, 0, 0])

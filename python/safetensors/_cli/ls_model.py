@@ -1,4 +1,4 @@
-"""A model by its canonical names, in GGUF or in safetensors with its configuration."""
+"""Lists a GGUF or safetensors model by its canonical names, with its configuration."""
 
 import argparse
 import fnmatch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_gguf(path: str) -> bool:
-    """Whether a path is for this list, not for that of safetensors files."""
+    """Returns whether `ls` lists this path as a GGUF model."""
     if path == STDIN:
         return False
     if os.path.isdir(path):
@@ -34,7 +34,7 @@ def run(
     show_totals: Callable[[Sequence[Tensor], Output], None],
     out: Output,
 ) -> int:
-    """How many tensors were listed."""
+    """Lists the model. Returns the number of tensors."""
     if arguments.path == STDIN:
         raise CliError("ls --model reads files, not standard input")
     try:
@@ -115,7 +115,7 @@ def _type(tensor: "WeightTensor") -> str:
 
 
 def _is_said(value: Any) -> bool:
-    """Whether a value is more than nothing, none or zero. False says something."""
+    """Returns whether a value is shown: not None, empty or zero. False is shown."""
     return value is False or bool(value)
 
 

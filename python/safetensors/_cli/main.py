@@ -1,4 +1,4 @@
-"""The parser, the commands, and how each of them ends."""
+"""The argument parser, and the exit status of each command."""
 
 import argparse
 import os
@@ -15,27 +15,28 @@ _COMMANDS = (ls, show, meta, check, diff, hash, convert, completion)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _STATUS = """status:
-  0    done, and the answer is yes
+  0    the command is done, and the answer is yes
   1    the answer is no: damaged, different, no such key, nothing matches
-  2    it could not be done; standard error says why
-  130  interrupted
-  141  the reader of a pipe went away
+  2    the command failed; standard error says why
+  130  Ctrl-C interrupted the command
+  141  the reader of a pipe closed it
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its errors are one line."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        # Shells put file names into the command line, which are a stranger's as well.
+        # Shells expand patterns to file names, which are untrusted text as well.
+        # Only this message is written without output.py.
         self.exit(TROUBLE, f"{self.prog}: {shown(message)} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Returns the parser of the whole command line."""
     top = _Parser(
         prog="safetensors",
-        description="Look into safetensors files, and change them.",
+        description="Inspect, check, compare and convert safetensors files.",
         epilog=_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -58,13 +59,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command."""
+    """Returns the parser of each command, by name."""
     (action,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
     return dict(action.choices)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its status: 0, 1 for an answer that is no, 2 for trouble."""
+    """Runs a command and returns its exit status (see _STATUS)."""
     try:
         arguments = parser().parse_args(argv)
         out = output.Output(arguments.color, arguments.quiet)
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", _INTERRUPTED)
     except BrokenPipeError:
-        # Who read the output has seen enough.
+        # The reader of the output, such as `head`, has ended.
         _drop_output()
         return _BROKEN_PIPE
     except Exception as error:
@@ -110,7 +111,7 @@ def _fail(message: str, status: int) -> int:
 
 
 def _drop_output() -> None:
-    """Python flushes at its end: let it write to nowhere."""
+    """Redirects standard output to nowhere: Python flushes it at exit, which would fail again."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,7 +1,7 @@
-"""Read a file's metadata, and set or remove keys of it.
+"""Print metadata, and set or remove keys.
 
-A change appears whole or not at all. Where the header has room the data is neither moved nor,
-if the system can help it, copied; docs/cli.md says how.
+A change appears completely or not at all. If the header has room, the data is not moved, and not
+copied either if the system can avoid it; docs/cli.md says how.
 """
 
 import argparse
@@ -25,23 +25,25 @@ safetensors meta model.safetensors --set author=me --remove format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a file; to read, a folder, an index or - too")
-    parser.add_argument("key", nargs="?", help="print this key's text only; status 1 without it")
+    parser.add_argument(
+        "path", help="a file; for reading also a folder, an index, or - for standard input"
+    )
+    parser.add_argument(
+        "key", nargs="?", help="print only the text of this key; status 1 if there is no such key"
+    )
     parser.add_argument(
         "--set", metavar="KEY=TEXT", action="append", default=[], help="add or replace a key"
     )
-    parser.add_argument(
-        "--remove", metavar="KEY", action="append", default=[], help="take a key out"
-    )
-    parser.add_argument("--fsync", action="store_true", help="wait until it is on the disk")
-    parser.add_argument("--json", action="store_true", help="the metadata as JSON")
+    parser.add_argument("--remove", metavar="KEY", action="append", default=[], help="remove a key")
+    parser.add_argument("--fsync", action="store_true", help="wait until the change is on the disk")
+    parser.add_argument("--json", action="store_true", help="print the metadata as JSON")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if not arguments.set and not arguments.remove:
         return _read(arguments, out)
     if arguments.key is not None or arguments.json:
-        raise CliError("meta: reading and changing are two commands")
+        raise CliError("meta: cannot print and change metadata in one command")
     if arguments.path == STDIN:
         raise CliError("meta: standard input cannot be changed: name a file")
     changes: dict[str, str | None] = {}
@@ -63,7 +65,7 @@ def _read(arguments: argparse.Namespace, out: Output) -> int:
         metadata = model.metadata()
     if arguments.key is not None:
         if arguments.key not in metadata:
-            out.note(f"{text.shown_path(arguments.path)}: no key {text.clipped(arguments.key)}")
+            out.note(f"{arguments.path}: no key {text.clipped(arguments.key)}")
             return NEGATIVE
         value = metadata[arguments.key]
         if arguments.json:
@@ -79,24 +81,24 @@ def _read(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) -> None:
-    """Sets keys to texts, and removes those set to None."""
+    """Sets keys to texts. A key with the value None is removed."""
     with File(path) as file:
         metadata = dict(file.metadata or {})
         for key, value in changes.items():
             if value is not None:
                 metadata[key] = value
             elif metadata.pop(key, None) is None:
-                raise CliError(f"{text.shown_path(path)}: no key {text.clipped(key)} to remove")
+                raise CliError(f"{path}: no key {text.clipped(key)} to remove")
         if metadata == (file.metadata or {}):
             return
         old = file.header()
     new = with_metadata(old, metadata)
-    # The file is closed: changing it in place takes that nobody has it open.
+    # The file is closed first: changing it in place requires that no one has it open.
     if len(new) == len(old) and change_in_place(path, old, new):
         return
     with File(path) as file:
         if file.header() != old:
-            raise CliError(f"{text.shown_path(path)}: someone else changes it at the same time")
+            raise CliError(f"{path}: another process changed the file at the same time")
         _replace(file, new, metadata, fsync, out)
 
 
@@ -113,9 +115,9 @@ def _replace(file: File, header: bytes, metadata: dict[str, str], fsync: bool, o
 
 
 def _verify(old: File, target: AtomicFile, metadata: dict[str, str]) -> None:
-    """That nothing but the metadata is another, before the old file is gone."""
+    """Raises if anything but the metadata differs in the new file. Called before the rename."""
     with File(target.temporary) as new:
         moved = new.data_begin - old.data_begin
         expected = [tensor._replace(begin=tensor.begin + moved) for tensor in old.tensors]
         if new.tensors != expected or (new.metadata or {}) != metadata:
-            raise CliError(f"{text.shown_path(old.path)}: changed while it was copied: left alone")
+            raise CliError(f"{old.path}: the file changed while it was copied; it was not replaced")

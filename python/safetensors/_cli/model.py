@@ -1,4 +1,4 @@
-"""What a path names: one file, the files of a folder, or the shards of an index."""
+"""Opens what a path names: a file, the files of a folder, or the shards of an index."""
 
 import os
 from typing import NamedTuple
@@ -7,27 +7,27 @@ from .. import SafetensorError, _core
 from .errors import CliError
 from .opening import STDIN
 from .reader import File, Tensor
-from .text import clipped, count, shown_path
+from .text import clipped, count
 
 INDEX_SUFFIX = ".safetensors.index.json"
 _DESCRIPTORS_TO_SPARE = 50
 
 
 class Placed(NamedTuple):
-    """A tensor and the file it lies in."""
+    """A tensor and its file."""
 
     file: File
     tensor: Tensor
 
 
 class Index(NamedTuple):
-    """A sharded model's table of contents."""
+    """The index of a sharded model."""
 
     path: str
     weight_map: dict[str, str]
-    """From a tensor's name to the file it lies in."""
+    """Maps each tensor name to the name of its file."""
     total_size: int | None
-    """Of all tensors, in bytes, as it says."""
+    """The bytes of all tensors, as the index says."""
 
     def folder(self) -> str:
         return os.path.dirname(self.path)
@@ -37,7 +37,7 @@ class Index(NamedTuple):
 
 
 class Model:
-    """Open files. `index` when they are the shards of one."""
+    """Open files. `index` is set if they are the shards of an index."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -63,26 +63,26 @@ class Model:
         self.close()
 
     def all(self) -> list[Placed]:
-        """Every tensor of every file, in the files' order."""
+        """Returns every tensor of every file, in the order of the files."""
         return [Placed(file, tensor) for file in self.files for tensor in file.tensors]
 
     def by_name(self) -> dict[str, Placed]:
-        """The same by name. Raises CliError when the files are not one model."""
+        """Returns the tensors by name. Raises CliError if the files are not one model."""
         placed: dict[str, Placed] = {}
         for each in self.all():
             other = placed.setdefault(each.tensor.name, each)
             if other is not each:
                 raise CliError(
-                    f"{shown_path(self.path)}: tensor `{clipped(each.tensor.name)}` is in both "
-                    f"{shown_path(other.file.path)} and {shown_path(each.file.path)}"
+                    f"{self.path}: tensor `{clipped(each.tensor.name)}` is in both "
+                    f"{other.file.path} and {each.file.path}"
                 )
         if self.index is not None:
             for problem in index_problems(self.index, self.files):
-                raise CliError(f"{shown_path(self.index.path)}: {problem}")
+                raise CliError(f"{self.index.path}: {problem}")
         return placed
 
     def metadata(self) -> dict[str, str]:
-        """That of all files together; of a key that they have different values for, the first."""
+        """Returns the metadata of all files. If files differ in a key, the first value wins."""
         together: dict[str, str] = {}
         for file in self.files:
             for key, value in (file.metadata or {}).items():
@@ -91,7 +91,7 @@ class Model:
 
 
 def files_of(path: str) -> tuple[list[str], Index | None]:
-    """The files to open for a path, and the index that names them."""
+    """Returns the files to open for a path, and the index that names them, if any."""
     if path == STDIN:
         return [path], None
     if not os.path.isdir(path):
@@ -102,17 +102,17 @@ def files_of(path: str) -> tuple[list[str], Index | None]:
     names = sorted(os.listdir(path))
     indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
     if len(indexes) > 1:
-        raise CliError(f"{shown_path(path)} has several models: name one of {', '.join(indexes)}")
+        raise CliError(f"{path} has several models: name one of {', '.join(indexes)}")
     if indexes:
         return files_of(os.path.join(path, indexes[0]))
     found = [os.path.join(path, name) for name in names if name.endswith(".safetensors")]
     if not found:
-        raise CliError(f"{shown_path(path)}: a folder without .safetensors files")
+        raise CliError(f"{path}: a folder without .safetensors files")
     return found, None
 
 
 def read_index(path: str) -> Index:
-    """An index, whose files all lie in its folder or below."""
+    """Reads an index. All its files are in its folder or below."""
     try:
         by_file, total_size = _core._read_index(path)
     except SafetensorError as error:
@@ -121,12 +121,12 @@ def read_index(path: str) -> Index:
         raise CliError(str(error)) from None
     weight_map = {name: file for file, names in by_file.items() for name in names}
     if not weight_map:
-        raise CliError(f"{shown_path(path)}: not an index of shards: it names no tensor")
+        raise CliError(f"{path}: not an index of shards: it names no tensor")
     return Index(path, weight_map, total_size)
 
 
 def index_problems(index: Index, files: list[File]) -> list[str]:
-    """Where an index and the shards that it names disagree."""
+    """Returns one line for each disagreement between an index and its shards."""
     problems = []
     found: dict[str, set[str]] = {}
     for file in files:
@@ -142,12 +142,13 @@ def index_problems(index: Index, files: list[File]) -> list[str]:
     total = index.total_size
     nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
     if total is not None and total != nbytes:
-        problems.append(f"`total_size` is {total:,}, the tensors have {count(nbytes, 'byte')}")
+        problems.append(f"`total_size` is {total:,}, but the tensors have {count(nbytes, 'byte')}")
     return problems
 
 
 def _allow_descriptors(count: int) -> None:
-    """Models have hundreds of shards, and the usual limit is 1,024 descriptors."""
+    """Raises the limit of open files: models may have hundreds of shards, and the usual limit
+    is 1,024 descriptors."""
     try:
         import resource
     except ImportError:  # Windows, whose limit is 8,192

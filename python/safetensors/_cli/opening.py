@@ -1,4 +1,4 @@
-"""Opening what a user names: regular files, and standard input."""
+"""Opens the files that a user names, and standard input."""
 
 import io
 import os
@@ -10,15 +10,15 @@ from typing import cast
 
 from .errors import CliError
 from .header_text import LENGTH_NBYTES, MOST_NBYTES
-from .text import shown_path
 
 STDIN = "-"
-"""Names standard input, as for other programs. A file of this name is `./-`."""
+"""The path that means standard input. A file of this name is `./-`."""
 CHUNK_NBYTES = 4 << 20
 
 
 def open_input(path: str) -> io.FileIO:
-    """A file or standard input, unbuffered. The caller has the core refuse what is not regular."""
+    """Opens a file or standard input, unbuffered. The core later refuses files that are not
+    regular."""
     if path == STDIN:
         file = _open_stdin()
         file.name = STDIN  # for errors
@@ -27,27 +27,27 @@ def open_input(path: str) -> io.FileIO:
 
 
 def open_regular(path: str) -> io.FileIO:
-    """A regular file. A pipe or a device is refused at once: reading one may never end."""
+    """Opens a regular file. Refuses pipes and devices, because reading one may never end."""
     file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
         file.close()
         found = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
-        raise CliError(f"{shown_path(path)}: expected a regular file, found {found}")
+        raise CliError(f"{path}: expected a regular file, found {found}")
     return file
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    # Opening a pipe would wait for its writer.
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
     try:
         return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     except BlockingIOError:
-        # Not a pipe: another program has a lease on the file, and gives it back soon.
+        # Not a pipe: another process holds a lease on the file and will release it soon.
         return os.open(path, flags)
 
 
 def _open_stdin() -> io.FileIO:
-    """Standard input: itself where it is a file, else a copy of it that vanishes when closed."""
+    """Opens standard input, or a temporary copy of it if it is not a regular file."""
     if sys.stdin is None:
         raise CliError("standard input is closed")
     fd = sys.stdin.fileno()
@@ -64,11 +64,11 @@ def _open_stdin() -> io.FileIO:
                 shutil.copyfileobj(stream, copy, CHUNK_NBYTES)
         return cast(io.FileIO, copy.detach())
     except OSError as error:
-        where = shown_path(tempfile.gettempdir())
+        where = tempfile.gettempdir()
         raise CliError(f"standard input: copying it to {where}: {error.strerror}") from None
 
 
 def _may_be_safetensors(start: bytes) -> bool:
-    """Whether it pays to read on. The core says of the start what is wrong with it."""
+    """Returns whether the stream is worth copying. If not, the core explains its first bytes."""
     length = int.from_bytes(start[:LENGTH_NBYTES], "little")
     return 0 < length <= MOST_NBYTES and start[LENGTH_NBYTES : LENGTH_NBYTES + 1] == b"{"

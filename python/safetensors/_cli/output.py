@@ -1,7 +1,7 @@
-"""What commands print: plain text, or with rich on a terminal.
+"""Writes the output of commands: plain text, or with rich on a terminal.
 
-Names, metadata and paths come from strangers. Everything that the command line writes goes through
-this module, which spells out what could steer a terminal: no other module needs to.
+Names, metadata and paths are untrusted text. All output of the command line goes through this
+module, which escapes characters that could control a terminal, so no other module needs to.
 """
 
 import argparse
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS_WITH_RICH = 5000
-"""Above, rich's layout takes many seconds."""
+"""With more rows, rich's layout takes many seconds."""
 _NARROW = 80
-"""Characters of a line. Below, a progress bar tells neither speed nor time."""
+"""On a narrower terminal, a progress bar shows neither speed nor time."""
 
 
 class Column(NamedTuple):
-    """A column of a table. `style` is rich's."""
+    """A column of a table. `style` is a style of rich."""
 
     title: str
     style: str = ""
@@ -34,14 +34,14 @@ class Column(NamedTuple):
 
 
 Piece = tuple[str, str]
-"""A stretch of a line and its style."""
+"""A part of a line, and its style."""
 
 Advance = Callable[[int], None]
-"""Tells a progress bar of bytes done."""
+"""Advances a progress bar by a number of bytes."""
 
 
 class Output:
-    """Writes to standard output; progress goes to standard error."""
+    """Writes results to standard output, and progress and notes to standard error."""
 
     def __init__(self, color: str, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -49,7 +49,7 @@ class Output:
         self._console: Console | None = None
         if color == "always" or (color == "auto" and _is_terminal(sys.stdout)):
             self._console = self._rich_console()
-        # What the terminal cannot show is spelled out, not an error.
+        # Characters that the encoding lacks are escaped instead of raising an error.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -65,13 +65,13 @@ class Output:
 
     @property
     def width(self) -> int:
-        """Characters in a line of the terminal; 80 where there is none."""
+        """The width of the terminal in characters; 80 if there is none."""
         if self._console is not None:
             return self._console.width
         return shutil.get_terminal_size().columns if _is_terminal(sys.stdout) else 80
 
     def can_show(self, text: str) -> bool:
-        """Whether standard output's encoding has the characters."""
+        """Returns whether the encoding of standard output has these characters."""
         try:
             text.encode(sys.stdout.encoding or "ascii")
         except UnicodeError:
@@ -79,7 +79,7 @@ class Output:
         return True
 
     def line(self, *pieces: "str | Piece") -> None:
-        """One line, of plain text and styled pieces."""
+        """Writes one line of plain text and styled pieces."""
         styled = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
         parts = [(shown(text), style) for text, style in styled]
         if self._console is None:
@@ -90,7 +90,7 @@ class Output:
         self._console.print(Text.assemble(*parts), soft_wrap=True)
 
     def table(self, columns: Sequence[Column], rows: "Sequence[Sequence[str]]") -> None:
-        """Rows under titles."""
+        """Writes a table: a row of titles, then the rows."""
         rows = [[shown(cell) for cell in row] for row in rows]
         if self._console is None or len(rows) > _MOST_ROWS_WITH_RICH:
             self._plain_table(columns, rows)
@@ -108,7 +108,7 @@ class Output:
 
     def _plain_table(self, columns: Sequence[Column], rows: "Sequence[Sequence[str]]") -> None:
         titles = [column.title for column in columns]
-        # A name of a megabyte must not widen every other row.
+        # One name of a megabyte must not widen all other rows.
         widths = [
             max(min(len(row[i]), 200) for row in (titles, *rows)) for i in range(len(columns))
         ]
@@ -120,25 +120,25 @@ class Output:
             sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
     def text(self, text: str) -> None:
-        """A text that was asked for by itself. To a pipe or a file it goes as it is."""
+        """Writes a text that is the whole output. A pipe or file receives it unescaped."""
         if _is_terminal(sys.stdout):
             self.line(text)
         else:
             sys.stdout.write(text + "\n")
 
     def json(self, value: object) -> None:
-        """The value as JSON, in printable ASCII."""
-        # Of ASCII's control characters, JSON leaves DEL as it is.
+        """Writes a value as JSON in printable ASCII."""
+        # DEL is the only ASCII control character that JSON does not escape.
         sys.stdout.write(json.dumps(value).replace("\x7f", "\\u007f") + "\n")
 
     def note(self, text: str) -> None:
-        """A line for standard error, that something was done otherwise than one may think."""
+        """Writes a line to standard error about something that the user may not expect."""
         if not self.quiet:
             complain(text)
 
     @contextlib.contextmanager
     def progress(self, what: str, total_nbytes: int) -> Iterator[Advance]:
-        """A bar on standard error; what it gives is called with bytes done."""
+        """Shows a progress bar on standard error. Yields a function that advances it."""
         bar = None
         if not self.quiet and self._color != "never" and _is_terminal(sys.stderr):
             bar = _progress_bar()
@@ -151,12 +151,12 @@ class Output:
 
 
 def complain(message: str) -> None:
-    """One line for standard error."""
+    """Writes one line to standard error."""
     sys.stderr.write(f"safetensors: {shown(message)}\n")
 
 
 def show_traceback(error: "BaseException | None") -> None:
-    """Where an error arose, and before it what it arose from."""
+    """Writes the traceback of an error, after those of the errors that caused it."""
     if error is None:
         return
     show_traceback(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
@@ -169,9 +169,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="colours and a progress bar: auto (on a terminal, with rich installed), always, never",
+        help="when to use colours and a progress bar; auto: on a terminal, if rich is installed",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no notes, no progress bar")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print no notes and no progress bar"
+    )
 
 
 def _is_terminal(stream: Any) -> bool:
@@ -198,7 +200,7 @@ def _progress_bar() -> Any:
     except ImportError:
         return None
     console = Console(stderr=True)
-    # What is too long for a terminal makes a bar of several lines.
+    # A description that is too long would break the bar into several lines.
     short = Cell(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
     columns: list[ProgressColumn] = [
         TextColumn("{task.description}", markup=False, table_column=short),

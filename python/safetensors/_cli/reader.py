@@ -1,4 +1,4 @@
-"""One file, open for reading: its header by the core, its bytes by position."""
+"""Reads one file: the core reads the header; bytes are read by position."""
 
 import os
 from typing import Iterator, NamedTuple
@@ -6,30 +6,29 @@ from typing import Iterator, NamedTuple
 from .._core import SafetensorError, _safe_open_handle, safe_open
 from .errors import CliError
 from .opening import CHUNK_NBYTES, open_input
-from .text import shown_path
 
 _LENGTH_NBYTES = 8
 
 
 class Tensor(NamedTuple):
-    """What a file's header says of a tensor."""
+    """The header's entry of a tensor."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     begin: int
-    """Where its bytes begin in the file."""
+    """The offset of its bytes in the file."""
     nbytes: int
 
 
 class File:
-    """Raises what safe_open does. Errors of the system name the file. `-` is standard input."""
+    """An open file; `-` is standard input. Raises the errors of safe_open, which name the file."""
 
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = os.fspath(path)
         self._file = open_input(self.path)
         try:
-            # "np" asks for NumPy with the first array only, and there is none here.
+            # "np" needs no NumPy here: safe_open imports it only for the first array.
             with _safe_open_handle(self._file, "np", backend="pread") as handle:
                 self.nbytes = os.fstat(self._file.fileno()).st_size
                 length = int.from_bytes(self.read(0, _LENGTH_NBYTES), "little")
@@ -58,22 +57,22 @@ class File:
         self.close()
 
     def header(self) -> bytes:
-        """The header's JSON, with its padding."""
+        """Returns the JSON of the header, with its padding."""
         return self.read(_LENGTH_NBYTES, self.data_begin - _LENGTH_NBYTES)
 
     def read(self, begin: int, nbytes: int) -> bytes:
-        """So many bytes from a position, all of them."""
+        """Reads exactly `nbytes` bytes from a position."""
         pieces = []
         while nbytes > 0:
             piece = self._read_some(begin, nbytes)
             if not piece:
-                raise CliError(f"{shown_path(self.path)}: it became shorter while it was read")
+                raise CliError(f"{self.path}: the file became shorter while it was read")
             pieces.append(piece)
             begin, nbytes = begin + len(piece), nbytes - len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def chunks(self, tensor: Tensor) -> Iterator[bytes]:
-        """A tensor's bytes, a few megabytes at a time."""
+        """Yields the bytes of a tensor, a few megabytes at a time."""
         end = tensor.begin + tensor.nbytes
         for begin in range(tensor.begin, end, CHUNK_NBYTES):
             yield self.read(begin, min(CHUNK_NBYTES, end - begin))
@@ -86,8 +85,7 @@ class File:
 
 
 def complaint(error: Exception, path: str) -> str:
-    """An error of the core or the system without what the caller says anyway: where it arose and
-    in which file."""
+    """Returns the message of an error without the parts that the caller adds, such as the path."""
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, SafetensorError) and error.strerror:
         text = error.strerror

@@ -1,4 +1,4 @@
-"""Show tensors: values, statistics and a picture of their distribution. Needs NumPy."""
+"""Show values, statistics and a histogram of tensors. Needs NumPy."""
 
 import argparse
 import fnmatch
@@ -20,7 +20,7 @@ safetensors show --json model.safetensors h.0.bias
 """
 
 _EDGE = 3
-"""So many values are shown at each end of an axis."""
+"""The number of values that are shown at each end of an axis."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -29,15 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path", help="a file, a folder, or a .safetensors.index.json; - is standard input"
     )
     parser.add_argument(
-        "names", metavar="name", nargs="+", help="names, or patterns such as '*.bias'"
+        "names", metavar="name", nargs="+", help="names of tensors, or patterns such as '*.bias'"
     )
-    parser.add_argument("--bins", type=int, default=16, help="bars of the picture (16); 0: none")
-    parser.add_argument("--json", action="store_true", help="statistics and histogram as JSON")
+    parser.add_argument(
+        "--bins", type=int, default=16, help="bars of the histogram (default 16); 0: none"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print statistics and histogram as JSON"
+    )
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if not 0 <= arguments.bins <= 1000:
-        raise CliError("--bins is from 0 to 1000")
+        raise CliError("--bins must be from 0 to 1000")
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -58,14 +62,14 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _chosen(arguments: argparse.Namespace, placed: dict[str, Placed]) -> list[str]:
-    """The tensors that are named, each once. Names may contain the characters of patterns."""
+    """Returns the named tensors, each once. An exact name is not taken as a pattern."""
     chosen: dict[str, None] = {}
     for name in arguments.names:
         found = [name]
         if name not in placed:
             found = [each for each in placed if fnmatch.fnmatchcase(each, name)]
         if not found:
-            path = text.shown_path(arguments.path)
+            path = arguments.path
             raise CliError(f"{path}: no tensor `{text.clipped(name)}`{_near(name, placed)}")
         chosen.update(dict.fromkeys(sorted(found, key=text.natural_key)))
     return list(chosen)
@@ -115,7 +119,7 @@ def _show(placed: Placed, bins: int, out: Output) -> None:
 
 
 def _show_values(placed: Placed, out: Output) -> None:
-    """The corners of the last two axes, at the start of all others."""
+    """Shows the corners of the last two axes, at index 0 of all other axes."""
     shape = placed.tensor.shape
     row_length = shape[-1] if shape else 1
     rows = shape[-2] if len(shape) > 1 else 1
@@ -136,7 +140,7 @@ def _show_values(placed: Placed, out: Output) -> None:
 
 
 def _ends(count: int) -> "list[int | None]":
-    """Places at both ends, and None for those between."""
+    """Returns the indices at both ends, and None for those between."""
     if count <= 2 * _EDGE + 1:
         return list(range(count))
     return [*range(_EDGE), None, *range(count - _EDGE, count)]
@@ -209,7 +213,7 @@ def _show_histogram(counts: "Histogram", out: Output) -> None:
 def _bar(count: int, most: int, width: int, unicode: bool) -> str:
     if not unicode:
         return "#" * -(-count * width // most)
-    # Rounded up: one value among millions still shows.
+    # Rounded up, so that one value among millions is still visible.
     eighths = -(-count * width * 8 // most)
     full, rest = divmod(eighths, 8)
     return _EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")

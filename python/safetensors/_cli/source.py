@@ -1,4 +1,4 @@
-"""What a file to be converted gives."""
+"""The interface of what `convert` reads."""
 
 from typing import Protocol
 
@@ -8,11 +8,11 @@ from .output import Advance
 
 
 class Source(Protocol):
-    """Tensors by name, each written when its turn comes."""
+    """Tensors by name, which are read when they are written."""
 
     @property
     def entries(self) -> list[Entry]:
-        """All tensors, in an order that keeps neighbours together."""
+        """All tensors, in an order that keeps related ones together."""
         ...
 
     @property
@@ -20,11 +20,11 @@ class Source(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of the conversion."""
+        """Lines that tell the user about surprising effects of the conversion."""
         ...
 
     def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
-        """Appends a tensor's bytes to a file."""
+        """Appends the bytes of a tensor to a file."""
         ...
 
     def close(self) -> None: ...

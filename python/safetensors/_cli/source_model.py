@@ -1,4 +1,4 @@
-"""Converting from safetensors files: merging, splitting."""
+"""Reads safetensors files, to merge or split them."""
 
 from . import text
 from .atomic_file import AtomicFile
@@ -26,8 +26,8 @@ class ModelSource:
         ]
         self.metadata = self._model.metadata()
         self.notes = [
-            f"metadata `{text.clipped(key)}` of {text.shown_path(file.path)} is left out: another "
-            "file has another text for it"
+            f"metadata `{text.clipped(key)}` of {file.path} is left out: another "
+            "file has a different value"
             for file in self._model.files
             for key, value in (file.metadata or {}).items()
             if self.metadata[key] != value

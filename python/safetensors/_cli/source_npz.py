@@ -1,4 +1,4 @@
-"""Converting from NumPy's .npz archives, a chunk at a time."""
+"""Reads NumPy's .npz archives, a chunk at a time."""
 
 import zipfile
 import zlib
@@ -20,11 +20,11 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 
 class _Member(NamedTuple):
-    """An array of the archive."""
+    """An array of an archive."""
 
     info: zipfile.ZipInfo
     begin: int
-    """Where its data begins in the member."""
+    """The offset of its data in the archive's member."""
     shape: tuple[int, ...]
     fortran: bool
     dtype: "np.dtype[Any]"
@@ -32,7 +32,7 @@ class _Member(NamedTuple):
 
 
 class NpzSource:
-    """An archive that numpy.savez wrote. Arrays of objects are pickles, and refused."""
+    """An archive of numpy.savez. Arrays of objects are refused, because they are pickles."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -67,14 +67,14 @@ class NpzSource:
         self._zip.close()
 
     def _error(self, message: str) -> CliError:
-        return CliError(f"{text.shown_path(self._path)}: {text.clipped(message, 300)}")
+        return CliError(f"{self._path}: {text.clipped(message, 300)}")
 
     def _add(self, info: zipfile.ZipInfo) -> None:
         name = info.filename.removesuffix(_SUFFIX)
         if not info.filename.endswith(_SUFFIX):
-            raise self._error(f"`{text.clipped(info.filename)}` is no array")
+            raise self._error(f"`{text.clipped(info.filename)}` is not an array")
         if name in self._members:
-            raise self._error(f"array `{text.clipped(name)}` stands twice")
+            raise self._error(f"array `{text.clipped(name)}` occurs twice")
         member = self._read_header(info, name)
         code = TensorSpec(dtype=member.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
         self._members[name] = member
@@ -93,17 +93,17 @@ class NpzSource:
         nbytes = dtype.itemsize
         for dim in shape:
             nbytes *= dim
-        # Before anything is set aside for it: the header may say whatever it likes.
+        # Checked before memory is allocated: the header may claim any size.
         if info.file_size != begin + nbytes:
             raise self._error(
                 f"array `{text.clipped(name)}` has "
-                f"{text.count(info.file_size - begin, 'byte')}, its shape and "
-                f"type ask for {nbytes:,}"
+                f"{text.count(info.file_size - begin, 'byte')}, but its "
+                f"shape and type require {nbytes:,}"
             )
         return _Member(info, begin, shape, fortran, dtype, nbytes)
 
     def _chunks(self, member: _Member) -> Iterator[bytes]:
-        """The array's bytes in C order, little-endian."""
+        """Yields the bytes of the array in C order, little-endian."""
         import numpy as np
 
         with self._zip.open(member.info) as stream:
@@ -113,7 +113,7 @@ class NpzSource:
                 array = flat.reshape(member.shape[::-1]).T
                 yield array.astype(member.dtype.newbyteorder("<"), order="C").tobytes()
                 return
-            # A multiple of every type's size.
+            # CHUNK_NBYTES is a multiple of the size of every type.
             for begin in range(0, member.nbytes, CHUNK_NBYTES):
                 data = _read_exactly(stream, min(CHUNK_NBYTES, member.nbytes - begin))
                 if member.dtype.newbyteorder("<") != member.dtype:

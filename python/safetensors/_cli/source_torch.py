@@ -1,4 +1,4 @@
-"""Converting from what torch.save writes. Only weights are unpickled, never code."""
+"""Reads checkpoints of torch.save. Only weights are unpickled, never code."""
 
 import pickle
 import zipfile
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import torch
 
 _MOST_REPEATED_NBYTES = 64_000_000
-"""expand() gives a tensor more bytes than it stores: a kilobyte could ask for any amount."""
+"""The limit for tensors that have more bytes than they store, as after expand(). Without it, a
+file of a kilobyte could take any amount of memory and disk."""
 
 
 class TorchSource:
-    """Checkpoints that hold a dict of tensors, or of dicts of which `key` names one."""
+    """Checkpoints that hold a dict of tensors, or a dict of dicts, of which `key` selects one."""
 
     def __init__(self, paths: list[str], key: str | None, skip_others: bool) -> None:
         try:
@@ -64,41 +65,43 @@ class TorchSource:
         import torch
 
         found = _load(path)
-        where = text.shown_path(path)
+        where = path
         if key is not None:
             if not isinstance(found, dict) or key not in found:
                 raise CliError(f"{where}: no entry {text.clipped(key)}")
             found = found[key]
         if not isinstance(found, dict):
-            raise CliError(f"{where}: not a dict of tensors but {type(found).__name__}")
+            raise CliError(f"{where}: expected a dict of tensors, found {type(found).__name__}")
         tensors = {n: t for n, t in found.items() if isinstance(t, torch.Tensor)}
         if not tensors:
             keys = [str(n) for n, value in found.items() if isinstance(value, dict)]
-            hint = f": choose one with --key: {', '.join(map(text.clipped, keys))}" if keys else ""
-            raise CliError(f"{where}: no tensors at its top level{hint}")
+            hint = (
+                f"; choose a dict with --key: {', '.join(map(text.clipped, keys))}" if keys else ""
+            )
+            raise CliError(f"{where}: no tensors at the top level{hint}")
         others = [str(n) for n in found if n not in tensors]
         if others and not skip_others:
             raise CliError(
-                f"{where}: `{text.clipped(others[0])}` is no tensor: --skip-others leaves out what "
-                "is none"
+                f"{where}: `{text.clipped(others[0])}` is not a tensor; --skip-others leaves out "
+                "such entries"
             )
         if others:
             self.notes.append(f"{where}: left out: {', '.join(map(text.clipped, others[:10]))}")
         for name, tensor in tensors.items():
             if not isinstance(name, str):
-                raise CliError(f"{where}: the name {text.clipped(repr(name))} is no text")
+                raise CliError(f"{where}: the name {text.clipped(repr(name))} is not a string")
             if name in self._tensors:
-                raise CliError(f"{where}: tensor `{text.clipped(name)}` is in another file too")
+                raise CliError(f"{where}: tensor `{text.clipped(name)}` is also in another file")
             self._tensors[name] = tensor
             self._where[name] = where
             self._refuse_a_blown_up_one(name, tensor)
 
     def _refuse_a_blown_up_one(self, name: str, tensor: "torch.Tensor") -> None:
-        """Refuses what has more bytes than its file, once it is much in all."""
+        """Limits the sum of tensors that have more bytes than the file stores for them."""
         import torch
 
         if tensor.layout != torch.strided:
-            return  # refused later, for that
+            return  # refused later, because it is sparse
         if tensor.device.type != "cpu":
             raise self._error(name, "the file has its shape only, not its values")
         stored = tensor.untyped_storage().nbytes()
@@ -108,17 +111,17 @@ class TorchSource:
         if self._repeated_nbytes > _MOST_REPEATED_NBYTES:
             raise self._error(
                 name,
-                f"it would take {text.size(tensor.nbytes)}, of which the file holds "
-                f"{text.size(stored)}: expand() was called before it was saved. Such tensors may "
-                f"take {text.size(_MOST_REPEATED_NBYTES)} in all: save clones of them, or only "
-                "what is not repeated",
+                f"it would take {text.size(tensor.nbytes)}, but the file stores only "
+                f"{text.size(stored)}: it was saved after expand(). Such tensors may take "
+                f"{text.size(_MOST_REPEATED_NBYTES)} together: save clones of them, or only the "
+                "values that are not repeated",
             )
 
     def _error(self, name: str, message: str) -> CliError:
         return CliError(f"{self._where[name]}: tensor `{text.clipped(name)}`: {message}")
 
     def _note_shared(self) -> None:
-        """Weights that are one in memory become two in the file: no name is lost."""
+        """Notes which tensors share memory. The file gets a copy for each name."""
         seen: dict[tuple[Any, ...], str] = {}
         for entry in self.entries:
             tensor = self._tensors[entry.name]
@@ -128,32 +131,32 @@ class TorchSource:
             other = seen.setdefault(place, entry.name)
             if other != entry.name:
                 self.notes.append(
-                    f"`{text.clipped(entry.name)}` and `{text.clipped(other)}` are one tensor: "
-                    "each is written"
+                    f"`{text.clipped(entry.name)}` and `{text.clipped(other)}` share memory: "
+                    "both are written"
                 )
 
 
 def _load(path: str) -> Any:
     import torch
 
-    open_regular(path).close()  # its errors are clearer than torch's, and it waits for nothing
+    open_regular(path).close()  # its errors are clearer than torch's, and it does not wait
     try:
-        # Pages of the file, so that memory holds one tensor at a time. torch before 1.6 wrote
-        # files that cannot be mapped.
+        # A mapped file takes memory for one tensor at a time. Files of torch before 1.6, which are
+        # not zip archives, cannot be mapped.
         mmap = zipfile.is_zipfile(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         reason = _refused(str(error))
-        raise CliError(f"{text.shown_path(path)}: refused: {reason}") from None
+        raise CliError(f"{path}: refused: {reason}") from None
     except OSError:
         raise
     except Exception as error:
-        # A damaged file may make torch raise anything.
-        raise CliError(f"{text.shown_path(path)}: torch cannot load it: {_reason(error)}") from None
+        # torch may raise any exception for a damaged file.
+        raise CliError(f"{path}: torch cannot load it: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:
-    """What torch says, in a line."""
+    """Returns the message of torch as one line."""
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or "can't allocate memory" in message:
         return "not enough memory"
@@ -161,7 +164,7 @@ def _reason(error: Exception) -> str:
 
 
 def _refused(message: str) -> str:
-    """Of torch's page of advice, which is about trusting the file, what it found."""
+    """Returns what torch found, without its page of advice about trusting the file."""
     begin = message.find("WeightsUnpickler error:")
     if begin < 0:
         return "it holds more than tensors, or is damaged"
@@ -173,10 +176,12 @@ def _entry(name: str, tensor: "torch.Tensor") -> Entry:
     import torch
 
     if tensor.layout != torch.strided:
-        raise CliError(f"tensor `{text.clipped(name)}` is sparse: files hold dense tensors only")
+        raise CliError(
+            f"tensor `{text.clipped(name)}` is sparse; the format holds dense tensors only"
+        )
     word = str(tensor.dtype).rpartition(".")[2]
     try:
         spec = TensorSpec(dtype=word, shape=tensor.shape, data_ptr=0, data_len=0)
     except SafetensorError:
-        raise CliError(f"tensor `{text.clipped(name)}`: files have no type {word}") from None
+        raise CliError(f"tensor `{text.clipped(name)}`: the format has no type {word}") from None
     return Entry(name, spec.dtype, spec.shape, tensor.nbytes)

@@ -1,4 +1,4 @@
-"""Statistics and a histogram of a tensor of any size, a chunk at a time. Needs NumPy."""
+"""Computes statistics and a histogram of a tensor, a chunk at a time. Needs NumPy."""
 
 from fractions import Fraction
 from typing import Any, Iterator, NamedTuple
@@ -11,7 +11,7 @@ from .reader import File, Tensor
 
 
 class Statistics(NamedTuple):
-    """Of the finite values; of complex ones their absolute values."""
+    """Statistics of the finite values; for complex values, of their absolute values."""
 
     elements: int
     finite: int
@@ -21,24 +21,26 @@ class Statistics(NamedTuple):
     least: float | int
     most: float | int
     mean: float | None
-    """None where it overflows, as of the largest floats."""
+    """None if it overflows, as it may for the largest floats."""
     deviation: float | None
 
 
 class Histogram(NamedTuple):
-    """Counts of finite values in ranges of equal width, and the ranges' edges, one more."""
+    """Counts of finite values in bins of equal width. There is one more edge than bins."""
 
     counts: list[int]
     edges: list[float]
 
 
 def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
-    """Reads the tensor once."""
+    """Computes the statistics. Reads the tensor once."""
     count = finite = nan = zero = 0
     least: Any = None
     most: Any = None
-    # Sums are kept as mean and squares about it, joined chunk by chunk: large means do not hurt.
-    # The mean of integers is exact, and rounded once at the end.
+    # Chan, Golub and LeVeque's pairwise update: for parts A and B with sizes a and b, means m and
+    # sums S of squared deviations, with d = mB - mA:
+    #   mean = mA + d * b / (a + b),  S = SA + SB + d^2 * a * b / (a + b).
+    # It stays accurate for large means. The mean of integers is exact, and rounded at the end.
     mean: float | Fraction = 0.0
     squares = 0.0
     with np.errstate(all="ignore"):
@@ -79,14 +81,14 @@ def statistics(file: File, tensor: Tensor, advance: Advance) -> Statistics:
 
 
 def _moments(values: Array, low: Any) -> "tuple[float | Fraction, float]":
-    """The mean, and the sum of the squares of what the values differ from it."""
+    """Returns the mean, and the sum of the squared deviations from it."""
     if values.dtype.kind == "f":
         wide = values.astype(np.float64)
         mean = float(wide.mean())
         return mean, float(np.square(wide - mean).sum())
     exact = Fraction(_exact_sum(values), values.size)
     if values.dtype.itemsize == 8:
-        # Modulo 2**64 no difference overflows.
+        # Computed modulo 2**64, so that no difference overflows.
         wide = (values.view("<u8") - np.uint64(low % (1 << 64))).astype(np.float64)
     else:
         wide = values.astype(np.float64) - low
@@ -94,7 +96,7 @@ def _moments(values: Array, low: Any) -> "tuple[float | Fraction, float]":
 
 
 def _exact_sum(values: Array) -> int:
-    """Of a chunk of integers. Halves of 32 bits: their sums do not overflow."""
+    """Sums a chunk of integers. 64-bit values are summed as two halves, which do not overflow."""
     if values.dtype.itemsize < 8:
         return int(values.sum(dtype=np.int64))
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
@@ -103,9 +105,9 @@ def _exact_sum(values: Array) -> int:
 def histogram(
     file: File, tensor: Tensor, known: Statistics, bins: int, advance: Advance
 ) -> Histogram:
-    """Reads the tensor once more."""
+    """Computes the histogram. Reads the tensor once more."""
     low, high = float(known.least), float(known.most)
-    # A quarter of the largest floats still has a difference that is a float.
+    # If high - low overflows, both are scaled by a quarter, so that it does not.
     scale = 1.0 if np.isfinite(high - low) else 0.25
     width = high * scale - low * scale
     if width == 0:

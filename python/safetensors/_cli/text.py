@@ -1,6 +1,5 @@
-"""Turning names, sizes and shapes into text, and sizes back."""
+"""Formats names, sizes and shapes as text, and parses sizes."""
 
-import os
 import re
 from typing import Sequence
 
@@ -12,7 +11,7 @@ _MOST_AXES = 12
 
 
 def shown(text: str) -> str:
-    """The text with what could steer a terminal spelled out: names come from strangers."""
+    """Returns the text with characters escaped that could control a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -21,16 +20,12 @@ def shown(text: str) -> str:
 
 
 def clipped(text: str, most: int = 100) -> str:
-    """The same, cut to fit in a sentence."""
-    return shown(text if len(text) <= most else f"{text[: most - 3]}...")
-
-
-def shown_path(path: "str | os.PathLike[str]") -> str:
-    return shown(os.fspath(path))
+    """Returns the text, shortened to `most` characters, to fit in a sentence."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def size(nbytes: int) -> str:
-    """ "548.1 MB": powers of ten, as disks and networks are sold."""
+    """Returns a size such as "548.1 MB". Units are powers of ten."""
     if nbytes < 1000:
         return f"{nbytes} B"
     units = ["kB", "MB", "GB", "TB", "PB"]
@@ -42,29 +37,32 @@ def size(nbytes: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "5GB", "500 MB", "2GiB" or "1000"."""
+    """Parses "5GB", "500 MB", "2GiB" or "1000" into bytes."""
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
     if match is None or match[2] not in _UNITS:
-        raise CliError(f"not a size: {clipped(text)} (5GB, 500MB, 2GiB)")
+        raise CliError(f"not a size: {clipped(text)} (examples: 5GB, 500MB, 2GiB)")
     nbytes = int(float(match[1]) * _UNITS[match[2]])
     if nbytes == 0:
-        raise CliError("a shard of no bytes holds nothing: give a larger size")
+        raise CliError("a shard size of 0 is too small")
     return nbytes
 
 
 def shape(dims: Sequence[int]) -> str:
-    """ "[2, 3]", of very many axes the first ones."""
+    """Returns a shape such as "[2, 3]"; of more than 12 axes it shows the first ones."""
     text = ", ".join(map(str, dims[:_MOST_AXES]))
     return f"[{text}]" if len(dims) <= _MOST_AXES else f"[{text}, ... {len(dims)} axes]"
 
 
 def count(number: int, what: str) -> str:
-    """ "1 tensor", "1,200 tensors". A number before a noun goes through here."""
+    """Returns a number and a noun, such as "1 tensor" or "1,200 tensors"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def natural_key(name: str) -> "list[str | tuple[int, str]]":
-    """Sorts layer 2 before layer 10. Numbers stay text: one may have thousands of digits."""
+    """Returns a sort key that places layer 2 before layer 10.
+
+    Numbers stay text, because one may have thousands of digits.
+    """
     parts: list[str | tuple[int, str]] = list(re.split(r"([0-9]+)", name))
     for i in range(1, len(parts), 2):
         digits = str(parts[i]).lstrip("0")

@@ -1,4 +1,4 @@
-"""Tensors as a tree by the dotted prefixes of their names."""
+"""Draws tensors as a tree of the dotted prefixes of their names."""
 
 from typing import Iterator, Sequence
 
@@ -7,11 +7,11 @@ from .output import Output, Piece
 from .reader import Tensor
 
 MOST_DEPTH = 32
-"""Names of a million dots must not make a million levels."""
+"""The limit of levels: a name may have a million dots."""
 
 
 class _Node:
-    """A prefix. `tensor` when it is a whole name too."""
+    """A prefix. `tensor` is set if it is also a complete name."""
 
     __slots__ = ("children", "count", "nbytes", "tensor")
 
@@ -23,7 +23,7 @@ class _Node:
 
 
 def show(tensors: Sequence[Tensor], depth: int, out: Output) -> None:
-    """Draws the tree. Deeper levels than `depth` are summed up in their prefix."""
+    """Draws the tree. Levels below `depth` are summed up in their prefix."""
     lines = list(_lines(_grown(tensors), "", min(depth, MOST_DEPTH), _strokes(out)))
     width = max((sum(len(piece) for piece, _ in line[:2]) for line in lines), default=0)
     for line in lines:
@@ -68,7 +68,7 @@ def _lines(
 
 
 def _joined(label: str, node: _Node) -> tuple[str, _Node]:
-    """Prefixes with one way on, as one."""
+    """Joins a prefix with its descendants as long as there is only one child."""
     while node.tensor is None and len(node.children) == 1:
         (part, node) = next(iter(node.children.items()))
         label += "." + part
