@@ -1,5 +1,5 @@
-/* Prints the floats of one tensor of GPT-2 with only the C standard library. It shows how simple the
- * format is, and why a library is needed: this program is for trusted files only. It checks no
+/* Prints the floats of one tensor of GPT-2 with only the C standard library. It shows how simple
+ * the format is, and why a library is needed: this program is for trusted files only. It checks no
  * number, takes the first text that looks like the name (perhaps in the metadata), and does not
  * decode escaped names. read_gpt2.c has none of these faults.
  *

@@ -1,5 +1,5 @@
-/* Writes a file with the names and shapes of GPT-2 and made-up values, for the other examples. WIDTH
- * is 768 in the real model; the default is smaller.
+/* Writes a file with the names and shapes of GPT-2 and made-up values, for the other examples.
+ * WIDTH is 768 in the real model; the default is smaller.
  *
  *   write_file FILE [WIDTH]
  */

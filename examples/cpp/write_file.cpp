@@ -1,5 +1,5 @@
-// Writes a file with the names and shapes of GPT-2 and made-up values. WIDTH is 768 in the real model;
-// the default is smaller. The file equals that of write_file.c byte for byte.
+// Writes a file with the names and shapes of GPT-2 and made-up values. WIDTH is 768 in the real
+// model; the default is smaller. The file equals that of write_file.c byte for byte.
 //
 //   write_file FILE [WIDTH]
 #include <cstdint>
