@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, TypedDict, 
 from ._typing import Buffer, Progress
 from ._typing import Path as _Path
 
-# A str as "cuda:0", an index, or a torch.device; None is the CPU.
+# A str such as "cuda:0", an index, or a torch.device; None is the CPU.
 _Device = Any
 
 PrefetchPlan = Dict[str, Optional[slice]]

@@ -1,16 +1,16 @@
-"""Models on disk as named weights, whichever way they came.
+"""Opens models of several formats as named weights.
 
-An MLX or Hugging Face safetensors directory, a single `.safetensors` file, and GGUF (split files
-too) have one interface: canonical names, one configuration table, packed buffers as compute kernels
-take them, and decoded arrays.
+MLX and Hugging Face directories of safetensors files, single `.safetensors` files, and GGUF files
+(also split ones) have one interface: canonical tensor names, one configuration table, packed
+buffers in the layout that kernels expect, and decoded arrays.
 
     from safetensors.weights import open_weights
 
     with open_weights("model_dir_or_file") as w:
         w.config.dim, w.format
-        t = w["layers.0.attention.q.weight"]       # nothing is read yet
+        t = w["layers.0.attention.q.weight"]       # reads no tensor data
         t.shape, t.type_name, t.quant
-        t.numpy(rows=slice(0, 8))                  # decoded
+        t.numpy(rows=slice(0, 8))                  # eight rows, decoded to float32
         t.packed()                                 # the bytes for a kernel
 """
 

@@ -1,4 +1,4 @@
-"""What a model says of itself."""
+"""The configuration table of a model."""
 
 import dataclasses
 from typing import Any, Dict, List, Optional
@@ -6,16 +6,16 @@ from typing import Any, Dict, List, Optional
 
 @dataclasses.dataclass(frozen=True)
 class QuantParams:
-    """Parameters of an MLX pack."""
+    """Quantisation parameters of an MLX pack."""
 
     mode: str  #: "affine", "mxfp4", "mxfp8" or "nvfp4"
-    bits: int  #: of one value
-    group_size: int  #: values along the last axis that share a scale
+    bits: int  #: bits of one value
+    group_size: int  #: consecutive values on the last axis that share a scale
 
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling:
-    """How rotary position embedding is stretched to longer texts, as the file says it."""
+    """Parameters that extend rotary position embedding to longer texts, as the file gives them."""
 
     type: str
     factor: Optional[float]
@@ -28,22 +28,25 @@ class RopeScaling:
     ext_factor: Optional[float]  #: GGUF only
     mscale: Optional[float]  #: config.json only
     mscale_all_dim: Optional[float]  #: config.json only
-    long_factor: List[float]  #: GGUF files hold the tensor rope_factors_long instead
-    short_factor: List[float]  #: the same, rope_factors_short
+    long_factor: List[float]  #: empty for GGUF, which has a tensor rope_factors_long
+    short_factor: List[float]  #: empty for GGUF, which has a tensor rope_factors_short
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """What a model says of itself: one table for all formats. None is what it does not say."""
+    """The configuration of a model, with the same fields for all formats.
+
+    A field is None if the model's files do not define it.
+    """
 
     architecture: Optional[str]
     dim: Optional[int]
     n_layers: Optional[int]
-    n_heads: Optional[int]  #: the most of all layers, where they differ
+    n_heads: Optional[int]  #: the maximum, if layers differ
     n_kv_heads: Optional[int]
     head_dim: Optional[int]
     ffn_dim: Optional[int]
-    n_heads_of_layers: List[int]  #: one a layer where they differ, else empty
+    n_heads_of_layers: List[int]  #: one for each layer if they differ, else empty
     n_kv_heads_of_layers: List[int]
     ffn_dim_of_layers: List[int]
     vocab_size: Optional[int]
@@ -51,8 +54,8 @@ class ModelConfig:
     norm_eps: Optional[float]
     rope_theta: float
     rope_scaling: Optional[RopeScaling]
-    rope_style: Optional[str]  #: "half", "interleaved", "mrope", "imrope", "none"; None: not known
-    #: to add to a stored norm weight before it is used; None: not known
+    rope_style: Optional[str]  #: "half", "interleaved", "mrope", "imrope" or "none"; None: unknown
+    #: added to a stored norm weight before it is used; None: unknown
     norm_weight_offset: Optional[float]
     sliding_window: int
     n_experts: int
@@ -61,42 +64,43 @@ class ModelConfig:
     attn_logit_softcap: Optional[float]
     final_logit_softcap: Optional[float]
     tie_word_embeddings: bool
-    quantization: Optional[QuantParams]  #: of packs that have no entry of their own
-    quantization_method: Optional[str]  #: of a scheme that is not decoded, as "gptq"
+    quantization: Optional[QuantParams]  #: default for packs without an entry of their own
+    quantization_method: Optional[str]  #: a scheme that is not decoded, such as "gptq"
     bos_token_id: Optional[int]
     eos_token_ids: List[int]
-    rope_dim: Optional[int]  #: elements of a head that rotary embedding turns
-    rope_theta_local: Optional[float]  #: of layers with a sliding window
-    rope_sections: List[int]  #: of mrope; GGUF files have a fourth, mostly 0
-    v_head_dim: Optional[int]  #: elements of a value's head
-    q_lora_rank: Optional[int]  #: of latent attention (MLA), as the next three
+    rope_dim: Optional[int]  #: elements of a head that rotary embedding rotates
+    rope_theta_local: Optional[float]  #: for layers with a sliding window
+    rope_sections: List[int]  #: sections of mrope; GGUF has a fourth, usually 0
+    v_head_dim: Optional[int]  #: elements of a head of v
+    q_lora_rank: Optional[int]  #: of latent attention (MLA), like the next three
     kv_lora_rank: Optional[int]
     qk_nope_head_dim: Optional[int]
     qk_rope_head_dim: Optional[int]
-    shared_ffn_dim: Optional[int]  #: of the shared experts
+    shared_ffn_dim: Optional[int]  #: ffn_dim of the shared experts
     n_shared_experts: Optional[int]
-    first_dense_layers: Optional[int]  #: layers before the first with experts
-    expert_weights_scale: Optional[float]  #: multiplies the weights of chosen experts
-    expert_gating: Optional[str]  #: as "softmax", "sigmoid"
-    activation: Optional[str]  #: of the feed-forward part, as "silu"
+    first_dense_layers: Optional[int]  #: number of layers before the first with experts
+    expert_weights_scale: Optional[float]  #: multiplies the weights of selected experts
+    expert_gating: Optional[str]  #: such as "softmax" or "sigmoid"
+    activation: Optional[str]  #: of the feed-forward part, such as "silu"
     query_scale: Optional[float]  #: multiplies attention scores, instead of 1 / sqrt(head_dim)
     embedding_scale: Optional[float]  #: multiplies embeddings
     residual_scale: Optional[float]  #: multiplies what a block adds to the residual
     logit_scale: Optional[float]  #: multiplies logits
-    #: one a layer: "full", "sliding", "linear", "conv", "recurrent", "other"
+    #: one for each layer: "full", "sliding", "linear", "conv", "recurrent", "other"
     layer_kinds: List[str]
-    sliding_window_pattern: Optional[int]  #: every n-th layer attends to all tokens
-    #: all of config.json; None for models without one
+    sliding_window_pattern: Optional[int]  #: every n-th layer attends to all tokens: n
+    #: the whole of config.json; None for models without one
     raw: Optional[Dict[str, Any]] = dataclasses.field(repr=False, compare=False)
 
     def as_dict(self) -> Dict[str, Any]:
-        """The table as plain values, without `raw`."""
+        """Returns the fields as plain values, without `raw`."""
         table = dataclasses.asdict(dataclasses.replace(self, raw=None))
         del table["raw"]
         return table
 
 
 def config_of(table: Dict[str, Any]) -> ModelConfig:
+    """Converts the compiled module's table."""
     if table["quantization"] is not None:
         table["quantization"] = QuantParams(*table["quantization"])
     if table["rope_scaling"] is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Metadata(Mapping[str, Any]):
-    """A file's metadata, read as it is asked for. Strings that are not UTF-8 come as bytes."""
+    """The metadata of a file, decoded on access. Strings that are not UTF-8 become bytes."""
 
     def __init__(self, model: _weights.Model) -> None:
         self._model = model
@@ -36,10 +36,10 @@ class Metadata(Mapping[str, Any]):
 
 
 class Weights(Mapping[str, WeightTensor]):
-    """A model, open for reading: canonical names to tensors.
+    """A model that is open for reading: a mapping of canonical names to tensors.
 
-    Thread safe. Arrays stay valid after it is closed; closing lets go of the files when the last of
-    them is gone. Compares and hashes by identity.
+    Thread safety: all methods may be called from any threads. Lifetime: arrays stay valid after
+    `close()`; the files are closed once the last array is gone. Compares and hashes by identity.
     """
 
     def __init__(self, model: _weights.Model) -> None:
@@ -65,7 +65,7 @@ class Weights(Mapping[str, WeightTensor]):
         self.close()
 
     def close(self) -> None:
-        """Lets go of the files and of kept buffers. May be called again."""
+        """Releases the files and the cached buffers. May be called more than once."""
         self._open = None
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Weights(Mapping[str, WeightTensor]):
 
     @property
     def files(self) -> List[str]:
-        """The files that hold the tensors."""
+        """The paths of the files that hold the tensors."""
         return self._model.files
 
     @property
@@ -98,19 +98,19 @@ class Weights(Mapping[str, WeightTensor]):
 
     @property
     def unmapped(self) -> List[str]:
-        """Names in the files that no rule maps. They are taken wherever a name is."""
+        """Names in the files that no rule maps. Every method accepts them as names."""
         return self._model.unmapped
 
     @property
     def warnings(self) -> List[str]:
-        """What is odd about the model, and no reason to refuse it."""
+        """Oddities of the model that are no reason to refuse it."""
         return self._model.warnings
 
     @property
     def output_name(self) -> Optional[str]:
-        """The tensor that serves as output: "output.weight", else "token_embedding.weight".
+        """The name of the output tensor: "output.weight", else "token_embedding.weight".
 
-        None when the model has neither.
+        None if the model has neither.
         """
         return self._model.output_name
 
@@ -126,7 +126,7 @@ class Weights(Mapping[str, WeightTensor]):
     def __len__(self) -> int:
         return len(self._model.names)
 
-    # Mapping's __eq__ would compare all tensors, and make models unhashable.
+    # Mapping.__eq__ would compare all tensors and make models unhashable.
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -134,66 +134,74 @@ class Weights(Mapping[str, WeightTensor]):
         return object.__hash__(self)
 
     def has_tensor(self, name: str) -> bool:
+        """Returns whether the model has a tensor with this name."""
         return self._model.has_tensor(name)
 
     def get_dtype(self, name: str) -> int:
-        """The effective type's code (docs/weights.md)."""
+        """Returns the code of the effective type (docs/weights.md)."""
         return self._model.get_dtype(name)
 
     def norm_weight_offset_of(self, name: str) -> Optional[float]:
-        """What to add to this stored norm weight before it is used, or None when it is not known.
+        """Returns the number to add to a stored norm weight before it is used; None if unknown.
 
-        It is `config.norm_weight_offset` but for two cases: 0.0 for tensors that are no norm
-        weights and for the norms of linear attention; None for names without a rule in models whose
-        offset is not 0, as those of a vision tower.
+        This is `config.norm_weight_offset`, with two exceptions: 0.0 for tensors that are not norm
+        weights and for the norms of linear attention; None for names without a rule, such as those
+        of a vision tower, in models whose offset is not 0.
         """
         return self._model.norm_weight_offset_of(name)
 
     def is_view(self, name: str) -> bool:
-        """Whether `get_tensor` gives the file's own pages. Builds the buffer if it has to be built.
+        """Returns whether `get_tensor` returns a view of the file. Builds the buffer if needed.
 
-        A view starts wherever the tensor starts in the file, so that a NumPy or torch array of its
-        values may be misaligned, and touching it ends the process if another process cut the file
-        short.
+        A view starts where the tensor starts in the file, so that an array of its values may be
+        misaligned. If another process truncates the file, access to the view ends this process
+        (SIGBUS).
         """
         return self._model.get_tensor(name).is_view
 
     def get_tensor(
         self, name: str, *, aligned: bool = False
     ) -> "numpy.typing.NDArray[numpy.uint8]":
-        """The bytes for a kernel, read-only.
+        """Returns the bytes of a tensor for a kernel, read-only.
 
-        Raw tensors and GGUF blocks are views of the file; packs are words, scales, biases, one
-        after another; BF16 comes as F16 unless the model was opened with `bf16="keep"`. Kept after
-        the first call. `aligned` copies a view that does not start at a multiple of 64 bytes; such
-        a copy is not kept.
+        Raw tensors and GGUF blocks are views of the file. The parts of a pack follow each other:
+
+            words | scales | biases
+
+        BF16 is converted to F16 unless the model was opened with `bf16="keep"`. The buffer is
+        cached. With `aligned`, a view that does not start at a multiple of 64 bytes is copied; the
+        copy is not cached.
         """
         return as_aligned(array_of(self._model.get_tensor(name)), aligned)
 
     def fuse_weights(self, *names: str) -> "numpy.typing.NDArray[numpy.uint8]":
-        """Several tensors as one, rows after rows: all words, all scales, all biases. Kept.
+        """Returns several tensors as one with the rows of all: such as q, k and v as qkv.
 
-        Raises WeightsError (`code` "mixed_types") when they differ in more than their rows.
+        In packs, all words come first, then all scales, then all biases. The buffer is cached.
+
+        Raises:
+            WeightsError: with `code` "mixed_types", if the tensors differ in more than the number
+                of rows.
         """
         return array_of(self._model.fuse_weights(names))
 
     def get_config(self) -> Dict[str, Any]:
-        """The configuration table as plain values."""
+        """Returns the configuration table as plain values."""
         return self.config.as_dict()
 
     def get_metadata_string(self, key: str) -> Optional[str]:
-        """A metadata value that is text, else None."""
+        """Returns a metadata value if it is a str, else None."""
         if key not in self.metadata:
             return None
         value = self.metadata[key]
         return value if isinstance(value, str) else None
 
     def clear_cache(self) -> None:
-        """Lets go of kept buffers."""
+        """Drops the cached buffers. Arrays over them stay valid."""
         self._model.clear_cache()
 
     def cache_stats(self) -> Dict[str, int]:
-        """entries, bytes, hits, misses, evictions."""
+        """Returns the cache's "entries", "bytes", "hits", "misses" and "evictions"."""
         return self._model.cache_stats()
 
 
@@ -210,24 +218,26 @@ def open_weights(
     cache_bytes: Optional[int] = None,
     quant: Optional[QuantParams] = None,
 ) -> Weights:
-    """Opens a model: a directory, a `.safetensors` or `.gguf` file, any part of a split GGUF.
+    """Opens a model. Reads and checks headers and configuration, and reads no tensor data.
 
     Args:
-        path: The directory or file. Headers and configuration are read and checked, no data.
-        layout: "native", or "hf": what the Hugging Face checkpoint held, with the rows of q and k
-            and the norms of GGUF files put back. Architectures it is not known of are refused.
-        bf16: "f16", or "keep": what `get_tensor` gives for BF16 tensors.
-        scales: "f16", or "keep": what `get_tensor` gives for scales and biases of packs.
-        allow_f16_overflow: Values too large for F16 become infinite instead of an error.
-        mmap: False reads what is asked for and maps nothing.
-        strict_index: False makes tensors that the index does not name a warning.
-        allow_gaps: GGUF data may have holes between tensors.
-        cache_bytes: Above it, the buffers used longest ago are let go. None: never.
-        quant: Parameters of packs, where neither the configuration nor the file tells them.
+        path: a directory, a `.safetensors` file, a `.gguf` file, or any part of a split GGUF file.
+        layout: "native", or "hf" for the layout of the Hugging Face checkpoint: the permuted rows
+            of q and k and the norms of GGUF files are restored. Refused for architectures whose
+            layout is not known.
+        bf16: what `get_tensor` returns for BF16 tensors: "f16", or "keep" for BF16.
+        scales: the dtype of scales and biases of packs: "f16", or "keep" for the stored one.
+        allow_f16_overflow: if true, values too large for F16 become infinite; else they raise.
+        mmap: if false, files are not mapped, and data is read on request.
+        strict_index: if false, a tensor that the index does not name is a warning; else an error.
+        allow_gaps: if true, the data of a GGUF file may have gaps between tensors.
+        cache_bytes: the limit of cached bytes; above it, the least recently used buffers are
+            dropped. None: no limit.
+        quant: parameters of packs, if neither the configuration nor the file defines them.
 
     Raises:
-        WeightsError: `code`, `path`, `subject` and `offset` say what is wrong and where. Of files
-            that the system refuses it is an OSError too, of names a KeyError.
+        WeightsError: with `code`, `path`, `subject` and `offset`. If an operating system call
+            failed, the error is an OSError too; for an unknown name, a KeyError.
     """
     return Weights(
         _weights.Model(

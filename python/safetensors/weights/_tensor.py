@@ -17,9 +17,10 @@ Rows = Optional[Union[slice, SupportsIndex]]
 
 
 class WeightTensor:
-    """One tensor of a model. Nothing is read before values or bytes are asked for.
+    """A tensor of a model. Its data is read when values or bytes are requested.
 
-    Two are equal when they are the same tensor of the same open model.
+    Two objects are equal if they are the same tensor of the same open model. The object keeps the
+    model's files open.
     """
 
     __slots__ = (
@@ -39,18 +40,18 @@ class WeightTensor:
     def __init__(self, model: _weights.Model, name: str) -> None:
         described = model.describe(name)
         self._model = model
-        self.name: str = described[0]  #: canonical, or the source's when no rule maps it
-        self.source: str = described[1]  #: in the file
-        self.shape: Tuple[int, ...] = described[2]  #: of the values, slowest axis first
+        self.name: str = described[0]  #: canonical, or the source's if no rule maps it
+        self.source: str = described[1]  #: the name in the file
+        self.shape: Tuple[int, ...] = described[2]  #: in values, not bytes; the slowest axis first
         self.storage: str = described[3]  #: "raw", "mlx_pack" or "ggml_block"
-        self.code: int = described[4]  #: effective type, see docs/weights.md
-        self.type_name: str = described[5]  #: as "mlx_q4", "Q4_K", "F16"
+        self.code: int = described[4]  #: effective type: docs/weights.md
+        self.type_name: str = described[5]  #: such as "mlx_q4", "Q4_K" or "F16"
         self.quant: Optional[QuantParams] = (
             None if described[6] is None else QuantParams(*described[6])
         )
-        self.nbytes: int = described[7]  #: in the file, with scales and biases
+        self.nbytes: int = described[7]  #: in the file, including scales and biases
         self._scales_code: int = described[8]
-        #: False: codes of a quantisation scheme that is not decoded
+        #: False for the codes of a quantisation scheme that is not decoded
         self.is_decoded: bool = described[9]
 
     def __eq__(self, other: object) -> bool:
@@ -65,16 +66,19 @@ class WeightTensor:
         return f"<WeightTensor {self.name} {self.type_name} {list(self.shape)}>"
 
     def packed(self, *, aligned: bool = False) -> "numpy.typing.NDArray[numpy.uint8]":
-        """The bytes for a kernel, read-only. See `Weights.get_tensor`."""
+        """Returns the bytes for a kernel, read-only; see `Weights.get_tensor`."""
         return as_aligned(array_of(self._model.get_tensor(self.name)), aligned)
 
     def sections(self, *, aligned: bool = False) -> Tuple["numpy.typing.NDArray[Any]", ...]:
-        """The parts of a pack, read-only views: words (uint32), scales, and biases or global scale.
+        """Returns the parts of an MLX pack as read-only views; for other tensors, their bytes.
 
-        Scales and biases are float16; with `scales="keep"` they are of the stored type, BF16 as its
-        bits in uint16. Scales of the fp modes are uint8, a global scale is float32. The third part
-        has no elements where a pack has none. Of a tensor that is no pack: its bytes alone.
-        `aligned` copies each part that does not start at a multiple of 64 bytes.
+            mode       words    scales               third part
+            "affine"   uint32   float16              biases, float16
+            others     uint32   uint8                global scale, float32 (empty if none)
+
+        In mode "affine" and with `scales="keep"`, scales and biases have the stored dtype instead;
+        BF16 is returned as its bits in uint16. With `aligned`, parts that do not start at a
+        multiple of 64 bytes are copied.
         """
         import numpy
 
@@ -97,7 +101,7 @@ class WeightTensor:
         return tuple(as_aligned(part, aligned) for part in parts)
 
     def _rows(self, rows: Rows) -> Tuple[int, int, Tuple[int, ...]]:
-        """First row, how many, and the shape of the result."""
+        """Returns the first row, the number of rows (-1: all), and the shape of the result."""
         if rows is None:
             return 0, -1, self.shape
         count = math.prod(self.shape[:-1])
@@ -116,7 +120,7 @@ class WeightTensor:
         return first, 1, self.shape[-1:]
 
     def _codes(self, stored: str) -> "numpy.typing.NDArray[Any]":
-        """What the file holds, a view of rows."""
+        """Returns a view of the stored integers as a matrix: the last axis is a row."""
         import numpy
 
         kind = numpy.dtype(stored).newbyteorder("<")
@@ -130,15 +134,23 @@ class WeightTensor:
         rows: Rows = None,
         out: Optional["numpy.typing.NDArray[Any]"] = None,
     ) -> "numpy.typing.NDArray[Any]":
-        """The values, decoded, as float32 (default), float16 or bfloat16 (needs `ml_dtypes`).
+        """Returns the decoded values.
 
-        Integers come as they are when `dtype` is the type that the file stores, and so do the words
-        of a pack ("uint32"). That is the default for integers of a quantisation scheme that is not
-        decoded (`is_decoded` is False): they are never taken for values.
+        Args:
+            dtype: "float32" (default), "float16", or "bfloat16" (needs the package ml_dtypes). If
+                it is the stored integer dtype, the integers are returned unchanged, and so are the
+                words of a pack with "uint32". This is the default where `is_decoded` is False:
+                codes of a scheme that is not decoded are never returned as values.
+            rows: a row or a slice of rows without a step; None for all. Rows are numbered over all
+                leading axes together, so that one expert or a part of a vocabulary can be decoded
+                alone.
+            out: an array to write to, in C order, with the dtype and shape of the result. Reusing
+                an array saves the page faults of new memory.
 
-        `rows` is a slice without a step, or an index, of the leading axes taken together, so that
-        one expert or a part of a vocabulary can be had alone. `out` is an array to write to, in C
-        order, of the result's type and size; a warm one saves the time that new memory takes.
+        Raises:
+            ValueError: `dtype`, the step of `rows`, or `out` does not fit.
+            IndexError, TypeError: `rows` is out of range, or neither an integer nor a slice.
+            WeightsError: the tensor cannot be read or decoded.
         """
         import numpy
 
@@ -170,7 +182,13 @@ class WeightTensor:
         rows: Rows = None,
         device: Any = None,
     ) -> "torch.Tensor":
-        """The values as a torch tensor of its own memory: float32 (default), float16, bfloat16."""
+        """Returns the decoded values as a torch tensor that owns its memory.
+
+        Args:
+            dtype: torch.float32 (default), torch.float16 or torch.bfloat16.
+            rows: as for `numpy`.
+            device: the device of the tensor; values are decoded on the CPU and copied there.
+        """
         import torch
 
         kind = torch.float32 if dtype is None else dtype
@@ -185,14 +203,14 @@ class WeightTensor:
 
 
 def array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
-    """The bytes, read-only. The array keeps the buffer alive."""
+    """Returns the bytes as a read-only array, which keeps the buffer alive."""
     import numpy
 
     return numpy.frombuffer(memoryview(buffer), dtype=numpy.uint8)
 
 
 def as_aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typing.NDArray[Any]":
-    """The array, or if that is wanted and it is not 64-byte aligned, a copy that is."""
+    """Returns the array, or a copy at a multiple of 64 bytes if `wanted` and it is not at one."""
     import numpy
 
     if not wanted or array.ctypes.data % 64 == 0:
@@ -205,9 +223,9 @@ def as_aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typin
     return copy
 
 
-# By the effective type's code: F32, F16, the bits of BF16, U8.
+# Dtypes of scales by the code of their effective type: F32, F16, BF16 (as its bits), U8.
 _SCALE_TYPES = {0: "float32", 1: "float16", 30: "uint16", 201: "uint8"}
-# Stored integers, by the effective type's name.
+# Dtypes of stored integers by the name of their effective type.
 _INTEGERS = {
     "I8": "int8",
     "I16": "int16",
@@ -241,7 +259,7 @@ def _numpy_dtype(dtype: Any) -> Any:
 
 
 def _room(array: "numpy.typing.NDArray[Any]") -> Any:
-    """The bytes of an array in C order: not every type of NumPy's has a buffer of its own."""
+    """Returns the bytes of an array in C order, because bfloat16 arrays export no buffer."""
     import numpy
 
     return array.reshape(-1).view(numpy.uint8)
