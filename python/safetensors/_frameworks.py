@@ -41,7 +41,7 @@ def is_from_ml_dtypes(array: np.ndarray) -> bool:
 def code_of(array: np.ndarray) -> str:
     """Returns the format's name of the array's dtype."""
     name = array.dtype.name
-    if name == _dtypes()["F4"]["ml_dtypes"]:
+    if name == _dtypes()["F4"]["ml_dtypes"]:  # one element; TensorSpec has the name of a pair
         return "F4"
     return TensorSpec(dtype=name, shape=(), data_ptr=0, data_len=0).dtype
 

@@ -76,6 +76,7 @@ def open_tensors(
     unwanted: List[str] = []
     for shard in shards:
         handle, names = _open_shard(shard, wanted, backend, stack)
+        # load_files returns one dict, in which the second tensor would replace the first.
         repeated = paths.keys() & names
         if repeated:
             name = min(repeated)
@@ -98,8 +99,10 @@ def _shards_of(path: str) -> List[Shard]:
 
 
 def _shards_in(directory: str) -> List[Shard]:
+    """Returns the files of a directory: those of its index, or all."""
     # Other programs leave hidden files behind: "._model.safetensors" is a file manager's.
     names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    # Several indexes describe variants of the model, such as fp16: none of them is the default.
     indexes = [name for name in names if name.endswith(_INDEX)]
     if "model" + _INDEX in indexes:
         indexes = ["model" + _INDEX]
@@ -131,7 +134,7 @@ def _open_shard(
         return None, names
     try:
         handle = stack.enter_context(_core._open_shard(shard.path, backend))
-    except FileNotFoundError as error:
+    except FileNotFoundError as error:  # names the index, which the system's error does not
         text = f"The index {shard.index_path} puts tensor {needed[0]!r} into a file that is missing"
         raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
     absent = next((name for name in names if name not in handle), None)

@@ -141,6 +141,7 @@ def load_model(
         SafetensorError, OSError: as `load_file`.
     """
     state_dict = load_file(filename, device=device, backend=backend)
+    # Which tensors of a group were saved is unknown: names in the file take precedence.
     to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
     incompatible = model.load_state_dict(state_dict, strict=False)
     missing, unexpected = set(incompatible.missing_keys), list(incompatible.unexpected_keys)
@@ -175,6 +176,7 @@ def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = 
         data = _core._save_torch(tensors, metadata)
         if data is not None:
             return data
+    # The compiled module declined: some tensor needs preparation, or is an error to be raised here.
     keep_alive: List[Any] = []
     return serialize(_flatten_as_ptr(tensors, keep_alive), metadata=metadata)
 

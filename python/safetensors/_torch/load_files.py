@@ -183,7 +183,7 @@ def _in_turn(
         batch, names = names[:count], names[count:]
         requests = [(handle, name, None, None) for name in batch]
         (tensors,) = _core._load_groups([(device, requests)])
-        pairs = list(zip(batch, tensors, strict=True))[::-1]
+        pairs = list(zip(batch, tensors, strict=True))[::-1]  # pop() takes from the end
         del tensors
         while pairs:  # keeps no reference to tensors that have been yielded
             yield pairs.pop()
@@ -244,6 +244,7 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
         SafetensorError: no file has a requested tensor, or torch cannot represent it.
         IndexError, TypeError, ValueError: torch refuses an index.
     """
+    # Checks all names first, so that nothing is loaded if one of them is wrong.
     absent = [name for name in parts or () if name not in handles]
     if absent:
         raise SafetensorError(f"The files do not contain tensor {absent[0]!r}")
@@ -268,6 +269,7 @@ def _nbytes(meta: TensorMeta, part: Any) -> int:
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
+    """Turns off the cyclic garbage collector, which new objects would trigger again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -285,6 +287,11 @@ def _named(error: Exception, name: str) -> Exception:
 def _by_device(
     wanted: Sequence[Wanted], device: Union[AnyDevice, Mapping[str, AnyDevice]]
 ) -> Dict[str, List[Wanted]]:
+    """Groups the tensors by the name of their device.
+
+    Raises:
+        SafetensorError: a device is invalid, or no entry of `device` matches a tensor.
+    """
     by_device: Dict[str, List[Wanted]] = {}
     if not isinstance(device, Mapping):
         name = device_of(device).name
@@ -296,6 +303,7 @@ def _by_device(
 
 
 def _place(name: str, devices: Mapping[str, str]) -> str:
+    """Returns the device of a tensor: by its exact name, else by the first pattern that matches."""
     if name in devices:
         return devices[name]
     for pattern, device in devices.items():
@@ -319,6 +327,7 @@ def _check_budget(by_device: Dict[str, List[Wanted]], budget_bytes: int) -> None
 def _load(
     by_device: Dict[str, List[Wanted]], backend: str, progress: Optional[Progress]
 ) -> Dict[str, torch.Tensor]:
+    """Loads the tensors of all devices: views at once, the others in one load of all devices."""
     loaded: Dict[str, torch.Tensor] = {}
     copied: List[Wanted] = []
     groups = []

@@ -63,6 +63,7 @@ def load_into(
 
 def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> List[str]:
     """Returns the names that were not found and share memory with none that was."""
+    # Addresses are needed only if a name is absent, which is rare.
     absent = [name for name in tensors if name not in found]
     filled = {_memory(tensors[name]) for name in found} if absent else set()
     return [name for name in absent if (_memory(tensors[name]) or name) not in filled]
@@ -149,6 +150,7 @@ def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
 def _write(
     wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], reporter: Reporter
 ) -> None:
+    """Fills the tensors from the files, all devices in one load."""
     by_device: Dict[str, List[Wanted]] = {}
     for item in wanted:
         by_device.setdefault(_device(tensors[item.name]), []).append(item)

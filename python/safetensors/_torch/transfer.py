@@ -165,6 +165,8 @@ def copy(to: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
 
 
 class _Job(NamedTuple):
+    """A request whose destination exists."""
+
     handle: safe_open
     name: str
     part: Any
@@ -189,6 +191,7 @@ class _Reporter:
 
 
 def _job(request: Request, device: Device) -> _Job:
+    """Allocates the destination of a request if it has none."""
     handle, name, part, tensor = request
     dtype, shape = form_of(handle.get_tensor_meta(name), part)
     if tensor is None:
@@ -196,6 +199,7 @@ def _job(request: Request, device: Device) -> _Job:
     return _Job(handle, name, part, tensor, nbytes_of((dtype, shape)))
 
 
+# The compiled module writes to this address, so that a tensor without memory must not get there.
 def _read(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -> None:
     if address == 0:
         raise SafetensorError(f"Error while loading tensor {name}: its memory has no address")
@@ -208,6 +212,10 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(jobs: Sequence[_Job], device: Device, reporter: _Reporter) -> None:
+    """Loads through two staging slots, or tensor by tensor if the device has no events.
+
+    Big-endian hosts swap the bytes of each tensor, for which it has to be on the CPU as a whole.
+    """
     events = [event(device) for _ in range(2)] if device.kind != "mps" else []
     ready = [made for made in events if made is not None]
     if len(ready) != 2 or sys.byteorder == "big":
@@ -228,6 +236,7 @@ def _copy(jobs: Sequence[_Job], device: Device, reporter: _Reporter) -> None:
 
 
 def _copy_at_once(job: _Job) -> None:
+    """Reads a whole tensor to the CPU and copies it, blocking until the copy is done."""
     source = torch.empty(job.tensor.shape, dtype=job.tensor.dtype, device="cpu")
     _read(job.handle, job.name, job.part, source.data_ptr(), job.nbytes)
     if sys.byteorder == "big":
@@ -263,6 +272,7 @@ def _fill_aliases(jobs: Sequence[_Job], reporter: _Reporter) -> None:
 
 
 def _aligned(nbytes: int) -> int:
+    """Rounds up to a multiple of _ALIGNMENT."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -311,6 +321,7 @@ class _Ring:
             at += nbytes
 
     def _load_piece(self, job: _Job, index: Any, to: torch.Tensor) -> None:
+        """Reads a piece into a slot and starts its copy to the device."""
         nbytes = to.numel()
         if nbytes > self._nbytes:  # a part that cannot be split
             source = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
@@ -319,6 +330,7 @@ class _Ring:
             self._reporter.add(nbytes)
             return
         slot = self._slot_with(nbytes)
+        # Pieces follow each other in a slot, each at a multiple of _ALIGNMENT bytes.
         source = slot.memory[slot.used : slot.used + nbytes]
         _read(job.handle, job.name, index, source.data_ptr(), nbytes)
         slot.used = _aligned(slot.used + nbytes)
