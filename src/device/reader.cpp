@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/staging.hpp"
+#include "device/staging_pool.hpp"
 #include "io/run_reader.hpp"
 #include "safetensors/error.hpp"
 
@@ -75,14 +75,15 @@ class DeviceReader {
     const std::size_t count = config.slots;
     const auto nbytes = static_cast<std::size_t>(config.chunk_nbytes);
     try {
-      arena_ = take_arena(*load_.context(), count * nbytes, config.staging_nbytes);
-      if (arena_.size() == 0) {
+      StagingPool& pool = StagingPool::get();
+      staging_ = pool.acquire(*load_.context(), count * nbytes, config.staging_nbytes);
+      if (staging_.is_empty()) {
         if (load_.may_retire(claim)) return false;
-        arena_ = Arena(*load_.context(), count * nbytes, false);
+        staging_ = pool.acquire_pageable(*load_.context(), count * nbytes);
       }
       slots_.resize(count);
       for (std::size_t i = 0; i < count; ++i) {
-        slots_[i].bytes = arena_.bytes().subspan(i * nbytes, nbytes);
+        slots_[i].bytes = staging_.bytes().subspan(i * nbytes, nbytes);
         slots_[i].event = driver_.make_event();
       }
     } catch (...) {
@@ -153,7 +154,7 @@ class DeviceReader {
   /// Nothing is under way after this, and nothing is held.
   void drain() noexcept {
     if (!load_.context()->is_own()) {  // the copies are the parent's, which waits for them
-      arena_.leak();
+      staging_.abandon();
       return;
     }
     bool is_drained = true;
@@ -173,12 +174,8 @@ class DeviceReader {
     }
     slots_.clear();
     next_ = 0;
-    if (is_drained) {
-      give_arena(std::move(arena_));
-    } else {
-      lose_arena(std::move(arena_));  // the device may still read from it
-    }
-    arena_ = Arena();
+    if (!is_drained) staging_.abandon();  // the device may still read from it
+    staging_ = {};
   }
 
   LoadState& load_;
@@ -186,7 +183,7 @@ class DeviceReader {
   const ScopedContext context_;
   const ScopedRelaxedCapture relaxed_;
   const Stream stream_;
-  Arena arena_;
+  StagingPool::Lease staging_;
   std::vector<Slot> slots_;
   std::size_t next_ = 0;
   std::uint64_t ordered_after_ = 0;  // of a batch; they count from 1
