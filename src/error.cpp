@@ -1,13 +1,18 @@
 #include "safetensors/error.hpp"
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
+#include <system_error>
+#include <type_traits>
+
+#include "base/display_path.hpp"
 
 namespace safetensors {
 namespace {
 
 // In the order of the enumeration, whose first value is 1.
-constexpr std::array<std::string_view, 22> kNames = {
+constexpr std::array<std::string_view, kErrorCodeCount> kNames = {
     "INVALID_HEADER_UTF8",
     "INVALID_HEADER_JSON",
     "HEADER_TOO_LARGE",
@@ -31,7 +36,33 @@ constexpr std::array<std::string_view, 22> kNames = {
     "OUT_OF_MEMORY",
     "DEVICE",
 };
-static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::kDevice));
+static_assert(!kNames.back().empty());
+static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kDevice));
+
+std::string describe(int os_error) {
+  return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";
+}
+
+/// The only place that writes a file's name into the text of an error. The texts of refused reads
+/// and writes are upstream's.
+std::string format_message(const std::string& message, const ErrorContext& context) {
+  if (context.path.empty()) return message;
+  const std::string path = display_path(context.path);
+  std::string text;
+  switch (context.operation) {
+    case ErrorContext::Operation::kNone:
+      return message + " (in " + path + ")";
+    case ErrorContext::Operation::kRead:
+      text =
+          (context.os_error == ENOENT ? "No such file or directory" : describe(context.os_error)) +
+          ": " + path;
+      break;
+    case ErrorContext::Operation::kWrite:
+      text = "I/O error: " + describe(context.os_error) + " at path \"" + path + "\"";
+      break;
+  }
+  return message.empty() ? text : text + ": " + message;
+}
 
 }  // namespace
 
@@ -40,10 +71,44 @@ std::string_view name(ErrorCode code) noexcept {
   return row < kNames.size() ? kNames[row] : "";
 }
 
+static_assert(std::is_nothrow_copy_constructible_v<Error>);
+
+Error::Error(ErrorCode code, const std::string& message, const ErrorContext& context)
+    : std::runtime_error(format_message(message, context)),
+      os_error_(context.os_error),
+      code_(code) {
+  if (context.path.empty() && context.subject.empty()) return;
+  names_ = std::make_shared<const Names>(Names{context.path, context.subject});
+}
+
 Error::~Error() = default;
+
+const std::filesystem::path& Error::path() const noexcept {
+  static const std::filesystem::path none;
+  return names_ ? names_->path : none;
+}
+
+const std::string& Error::subject() const noexcept {
+  static const std::string none;
+  return names_ ? names_->subject : none;
+}
+
+Error Error::with_context(const std::string& prefix, const std::filesystem::path& path,
+                          const std::string& subject) const {
+  const bool has_path = !this->path().empty();  // then what() names it
+  Error error(code_, prefix + what(),
+              {.path = has_path ? std::filesystem::path() : path, .os_error = os_error_});
+  error.names_ = std::make_shared<const Names>(
+      Names{has_path ? this->path() : path, this->subject().empty() ? subject : this->subject()});
+  return error;
+}
 
 void fail(ErrorCode code, const std::string& message, int os_error) {
   throw Error(code, message, os_error);
+}
+
+void fail(ErrorCode code, const std::string& message, const ErrorContext& context) {
+  throw Error(code, message, context);
 }
 
 }  // namespace safetensors

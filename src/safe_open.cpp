@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/text.hpp"
 #include "format/prologue.hpp"
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
-#include "io/os_error.hpp"
 #include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"
 #include "io/system.hpp"
@@ -67,11 +67,6 @@ Backend backend_for_device(const FileSource& source) {
   return io::should_bypass_page_cache(file) ? Backend::kDirect : Backend::kPread;
 }
 
-/// " (in PATH)" for the end of an error text; empty for a source without a label.
-std::string in_file(const std::filesystem::path& path) {
-  return path.empty() ? std::string() : " (in " + io::shown_path(path) + ")";
-}
-
 /// Adds upstream's first words and the file's name to errors in the file's content. Errors of the
 /// system pass as they are: they name the file already.
 ReadHeader read_header_named(const ByteSource& source, const std::filesystem::path& path) {
@@ -80,9 +75,8 @@ ReadHeader read_header_named(const ByteSource& source, const std::filesystem::pa
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kOutOfMemory) throw;
     // Upstream's two texts, for files and for bytes.
-    const char* const doing =
-        path.empty() ? "Error while deserializing: " : "Error while deserializing header: ";
-    fail(error.code(), doing + std::string(error.what()) + in_file(path));
+    throw error.with_context(
+        path.empty() ? "Error while deserializing: " : "Error while deserializing header: ", path);
   }
 }
 
@@ -163,8 +157,8 @@ class SafeOpen::File {
     const std::uint64_t nbytes = parsed_.data_begin - kLengthSize;
     for (std::size_t i = 0; i < kLengthSize; ++i) {
       if (length[i] == static_cast<std::byte>(nbytes >> (8 * i) & 0xFF)) continue;
-      fail(ErrorCode::kFileChanged,
-           "the header has another length than when the file was opened: " + io::shown_path(path_));
+      fail(ErrorCode::kFileChanged, "the header has another length than when the file was opened",
+           {.path = path_});
     }
     std::string json(static_cast<std::size_t>(nbytes), '\0');
     read_start(kLengthSize, std::as_writable_bytes(std::span(json)));
@@ -179,7 +173,8 @@ class SafeOpen::File {
     const std::uint64_t data_nbytes = all.empty() ? 0 : all.back().end;
     if (info.begin > info.end || info.end > data_nbytes) {
       fail(ErrorCode::kInvalidArgument,
-           "tensor `" + std::string(info.name) + "` is not one of this file" + in_file(path_));
+           "tensor `" + std::string(info.name) + "` is not one of this file",
+           {.path = path_, .subject = std::string(info.name)});
     }
     return parsed_.data_begin + info.begin;
   }
@@ -264,8 +259,8 @@ const TensorInfo* SafeOpen::find(std::string_view name) const& noexcept {
 
 const TensorInfo& SafeOpen::at(std::string_view name) const& {
   if (const TensorInfo* info = find(name)) return *info;
-  fail(ErrorCode::kTensorNotFound,
-       "File does not contain tensor " + std::string(name) + in_file(path()));
+  fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(name),
+       {.path = path(), .subject = std::string(name)});
 }
 
 TensorView SafeOpen::get_tensor(std::string_view name) const { return get_tensor(at(name)); }
@@ -343,7 +338,7 @@ Part SafeOpen::select_part(const TensorInfo& info, Indices indices) const {
   try {
     return safetensors::select_part(info, indices);
   } catch (const Error& error) {
-    fail(error.code(), error.what() + in_file(path()));
+    throw error.with_context({}, path());
   }
 }
 
@@ -356,10 +351,11 @@ void SafeOpen::read(const TensorInfo& info, std::span<std::byte> to,
 void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrupt) const {
   for (const TensorRead& each : reads) {
     if (each.to.size() != each.info->nbytes()) {
-      fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(each.info->name) + "` has " +
-                                            std::to_string(each.info->nbytes()) +
-                                            " bytes, the destination " +
-                                            std::to_string(each.to.size()));
+      fail(ErrorCode::kInvalidArgument,
+           "tensor `" + std::string(each.info->name) + "` has " +
+               counted(each.info->nbytes(), "byte") + ", the destination " +
+               grouped(each.to.size()),
+           {.path = path(), .subject = std::string(each.info->name)});
     }
   }
   if (file_->is_in_memory()) {
@@ -386,8 +382,10 @@ void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrup
 void SafeOpen::read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
                     const Interrupt& interrupt) const {
   if (to.size() != runs.nbytes()) {
-    fail(ErrorCode::kInvalidArgument, "the selection has " + std::to_string(runs.nbytes()) +
-                                          " bytes, the destination " + std::to_string(to.size()));
+    fail(ErrorCode::kInvalidArgument,
+         "the selection has " + counted(runs.nbytes(), "byte") + ", the destination " +
+             grouped(to.size()),
+         {.path = path(), .subject = std::string(info.name)});
   }
   check_runs(runs, info.nbytes());
   if (file_->is_in_memory()) {

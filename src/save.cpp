@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/text.hpp"
 #include "io/file_writer.hpp"
 #include "safetensors/error.hpp"
 
@@ -15,7 +16,7 @@ auto serializing(const Work& work) {
   try {
     return work();
   } catch (const Error& error) {
-    fail(error.code(), std::string("Error while serializing: ") + error.what(), error.os_error());
+    throw error.with_context("Error while serializing: ");
   }
 }
 
@@ -41,8 +42,8 @@ void save_file(std::span<const TensorData> tensors, const std::filesystem::path&
 void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,
                   std::span<std::byte> to, const Interrupt& interrupt) {
   if (to.size() != plan.total_nbytes) {
-    fail(ErrorCode::kInvalidArgument, "the file takes " + std::to_string(plan.total_nbytes) +
-                                          " bytes, room is for " + std::to_string(to.size()));
+    fail(ErrorCode::kInvalidArgument, "the file takes " + counted(plan.total_nbytes, "byte") +
+                                          ", room is for " + grouped(to.size()));
   }
   std::memcpy(to.data(), plan.prologue.data(), plan.prologue.size());
   std::byte* next = to.data() + plan.prologue.size();

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "io/file_source.hpp"
-#include "io/os_error.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
@@ -13,8 +13,8 @@ namespace {
 std::string read_text(const std::filesystem::path& path) {
   const std::unique_ptr<FileSource> source = FileSource::open(path);
   if (source->size() > kMaxIndexSize) {
-    fail(ErrorCode::kHeaderTooLarge, "The index " + io::shown_path(path) + " is larger than " +
-                                         std::to_string(kMaxIndexSize) + " bytes");
+    fail(ErrorCode::kHeaderTooLarge,
+         "the index is larger than " + std::to_string(kMaxIndexSize) + " bytes", {.path = path});
   }
   std::string text(static_cast<std::size_t>(source->size()), '\0');
   source->read_at(0, std::as_writable_bytes(std::span(text)));
@@ -28,7 +28,7 @@ ShardIndex ShardIndex::read(const std::filesystem::path& path) {
   try {
     return parse(text);
   } catch (const Error& error) {
-    fail(error.code(), "The index " + io::shown_path(path) + " " + error.what());
+    throw error.with_context({}, path);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -105,8 +106,8 @@ void to_float(Dtype dtype, std::span<const std::byte> bytes, std::span<float> to
   const std::uint64_t count = std::uint64_t{bytes.size()} * 8 / bit_size(dtype);
   if (count != to.size() || bytes.size() * std::uint64_t{8} % bit_size(dtype) != 0) {
     fail(ErrorCode::kInvalidArgument,
-         std::to_string(bytes.size()) + " bytes of " + std::string(name(dtype)) + " are " +
-             std::to_string(count) + " elements, the destination has " + std::to_string(to.size()));
+         counted(bytes.size(), "byte") + " of " + std::string(name(dtype)) + " are " +
+             counted(count, "element") + ", the destination has " + grouped(to.size()));
   }
   convert(bytes.data(), to);
 }

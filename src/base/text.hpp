@@ -45,6 +45,11 @@ namespace safetensors {
   return digits;
 }
 
+/// 1 and "byte" as "1 byte", 1234 as "1,234 bytes".
+[[nodiscard]] inline std::string counted(std::uint64_t count, std::string_view unit) {
+  return grouped(count) + " " + std::string(unit) + (count == 1 ? "" : "s");
+}
+
 /// A shape as "[2, 3]"; very long ones are cut.
 template <std::integral Size>
 [[nodiscard]] std::string shown(std::span<const Size> shape) {

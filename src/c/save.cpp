@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
 #include "c/path.hpp"
@@ -43,7 +44,8 @@ class Content {
       const std::string_view key = text_of(metadata[i].key, metadata[i].key_size, "key");
       const std::string_view value = text_of(metadata[i].value, metadata[i].value_size, "value");
       if (!metadata_.emplace(key, value).second) {
-        fail(ErrorCode::kDuplicateName, "metadata key `" + std::string(key) + "` stands twice");
+        fail(ErrorCode::kDuplicateName, "metadata key `" + std::string(key) + "` stands twice",
+             {.subject = std::string(key)});
       }
     }
   }
@@ -88,8 +90,9 @@ std::int32_t safetensors_serialize(const safetensors_tensor* tensors, std::size_
     *nbytes = plan.total_nbytes;
     if (to == nullptr) return;
     if (room < plan.total_nbytes) {
-      fail(ErrorCode::kInvalidArgument, "the file takes " + std::to_string(plan.total_nbytes) +
-                                            " bytes, room is for " + std::to_string(room));
+      fail(ErrorCode::kInvalidArgument, "the file takes " +
+                                            safetensors::counted(plan.total_nbytes, "byte") +
+                                            ", room is for " + safetensors::grouped(room));
     }
     const auto size = static_cast<std::size_t>(plan.total_nbytes);
     safetensors::serialize_to(plan, content.tensors(), {static_cast<std::byte*>(to), size});

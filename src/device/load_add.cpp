@@ -20,7 +20,8 @@ bool fits(std::uint64_t begin, std::uint64_t nbytes, std::uint64_t end) noexcept
 
 void LoadState::check(const LoadTensor& tensor) const {
   const auto refuse = [&](const std::string& why) {
-    fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(tensor.name) + "` " + why);
+    fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(tensor.name) + "` " + why,
+         {.subject = std::string(tensor.name)});
   };
   if (tensor.source >= sources_.size()) refuse("is of a source that the load has not");
   if (tensor.nbytes == 0) return;

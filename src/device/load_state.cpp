@@ -139,18 +139,20 @@ void LoadState::landed(const Claim& claim) {
   if (chunks_left_ == 0) end_.notify_all();
 }
 
-std::string LoadState::names_of(const Claim& claim) const {
+Error LoadState::named(const Error& error, const Claim& claim) const {
   std::optional<std::uint32_t> first;
   std::uint32_t last = 0;
   claim.for_each_part([&](const Part&, std::uint32_t tensor) {
     if (!first) first = tensor;
     last = tensor;
   });
-  if (!first) return {};
+  if (!first) return error;
   const std::lock_guard lock(mutex_);
-  std::string text = "tensor `" + std::string(names_[*first]) + "`";
-  if (last != *first) text += " or one of those up to `" + std::string(names_[last]) + "`";
-  return text;
+  const std::string name(names_[*first]);
+  if (last == *first)
+    return error.with_context("Error while loading tensor `" + name + "`: ", {}, name);
+  return error.with_context("Error while loading tensor `" + name + "` or one of those up to `" +
+                            std::string(names_[last]) + "`: ");
 }
 
 void LoadState::fail_with(std::exception_ptr error, const Claim* claim) noexcept {
@@ -159,9 +161,7 @@ void LoadState::fail_with(std::exception_ptr error, const Claim* claim) noexcept
       std::rethrow_exception(error);
     } catch (const Error& plain) {
       try {
-        error = std::make_exception_ptr(
-            Error(plain.code(), "Error while loading " + names_of(*claim) + ": " + plain.what(),
-                  plain.os_error()));
+        error = std::make_exception_ptr(named(plain, *claim));
       } catch (const std::bad_alloc&) {  // then without the name
         error = std::current_exception();
       }

@@ -146,7 +146,9 @@ class LoadState {
                                                         const Interrupt& interrupt);
   /// Whoever waits looks again.
   void notify_all() noexcept;
-  [[nodiscard]] std::string names_of(const Claim& claim) const;
+  /// Returns the error with the names of the claim's tensors; its subject is the tensor if there is
+  /// one only.
+  [[nodiscard]] Error named(const Error& error, const Claim& claim) const;
   [[nodiscard]] bool is_all_landed() const noexcept { return is_finished_ && chunks_left_ == 0; }
 
   Context* const context_;

@@ -80,7 +80,7 @@ std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t
   if (file_nbytes < kLengthSize) {
     fail(ErrorCode::kHeaderTooSmall,
          "header too small: a file begins with 8 bytes of header length, this one has " +
-             std::to_string(file_nbytes) + " bytes" + hint());
+             counted(file_nbytes, "byte") + hint());
   }
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthSize; ++i) {
@@ -121,7 +121,7 @@ ParsedBytes parse_bytes(std::span<const std::byte> file) {
     return {Header::parse(file.subspan(kLengthSize, static_cast<std::size_t>(length)), data.size()),
             data};
   } catch (const Error& error) {
-    fail(error.code(), std::string("Error while deserializing: ") + error.what());
+    throw error.with_context("Error while deserializing: ");
   }
 }
 

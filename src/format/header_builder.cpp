@@ -25,7 +25,8 @@ std::uint32_t tag_of(std::uint64_t hash) noexcept {
 
 [[noreturn]] void fail_tensor(ErrorCode code, std::string_view text, const TensorInfo& info,
                               const std::string& detail) {
-  fail(code, std::string(text) + " `" + clipped(info.name) + "`" + detail);
+  fail(code, std::string(text) + " `" + clipped(info.name) + "`" + detail,
+       {.subject = std::string(info.name)});
 }
 
 }  // namespace
@@ -87,7 +88,8 @@ void HeaderBuilder::end_metadata() const {
                                         [&](auto a, auto b) { return key(a) == key(b); });
   if (twice != order.end()) {
     fail(ErrorCode::kDuplicateName,
-         "invalid JSON in header: metadata key `" + clipped(key(*twice)) + "` stands twice");
+         "invalid JSON in header: metadata key `" + clipped(key(*twice)) + "` stands twice",
+         {.subject = std::string(key(*twice))});
   }
 }
 
@@ -147,25 +149,32 @@ void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) co
                   "byte boundary, this is invalid. Tensor",
                   info,
                   ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
-                      std::to_string(*nbits) + " bits");
+                      counted(*nbits, "bit"));
     }
     if (*nbits / 8 != info.nbytes()) {
-      fail_tensor(ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor",
-                  info,
-                  ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
-                      grouped(*nbits / 8) + " bytes, data_offsets [" + std::to_string(info.begin) +
-                      ", " + std::to_string(info.end) + "] give " + grouped(info.nbytes()));
+      fail_tensor(
+          ErrorCode::kInvalidTensorInfo, "invalid shape, data type, or offset for tensor", info,
+          ": " + std::string(name(info.dtype)) + " " + shown(info.shape) + " takes " +
+              counted(*nbits / 8, "byte") + ", data_offsets [" + std::to_string(info.begin) + ", " +
+              std::to_string(info.end) + "] give " + grouped(info.nbytes()));
     }
     position = info.end;
   }
   if (position != data_nbytes) {
     const std::uint64_t before = kLengthSize + json_nbytes_;
     const auto expected = checked_add(before, position);
-    fail(ErrorCode::kIncompleteData,
-         "incomplete metadata, file not fully covered: expects " +
-             (expected ? grouped(*expected) : "over 2^64") + " bytes, has " +
-             grouped(before + data_nbytes) +
-             (position > data_nbytes ? ": truncated?" : ": something follows the last tensor"));
+    // The subject tells a file that is too short, which lacks a tensor, from one that is too long.
+    const auto is_missing = [&](const TensorInfo& info) {
+      return info.end > data_nbytes && !info.name.empty();
+    };
+    const auto missing = std::ranges::find_if(header.tensors_, is_missing);
+    fail(
+        ErrorCode::kIncompleteData,
+        "incomplete metadata, file not fully covered: expects " +
+            (expected ? grouped(*expected) : "over 2^64") + " bytes, has " +
+            grouped(before + data_nbytes) +
+            (position > data_nbytes ? ": truncated?" : ": something follows the last tensor"),
+        {.subject = missing == header.tensors_.end() ? std::string() : std::string(missing->name)});
   }
 }
 
@@ -183,7 +192,8 @@ void HeaderBuilder::index_names(Header& header) {
       if ((slot & ~kIndexMask) == tag_of(hash) &&
           header.tensors_[(slot & kIndexMask) - 1].name == name) {
         fail(ErrorCode::kDuplicateName,
-             "invalid JSON in header: tensor `" + clipped(name) + "` stands twice");
+             "invalid JSON in header: tensor `" + clipped(name) + "` stands twice",
+             {.subject = std::string(name)});
       }
       at = (at + 1) & mask;
     }

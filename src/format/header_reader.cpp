@@ -67,6 +67,8 @@ class HeaderHandler {
       : builder_(builder), has_escapes_(has_escapes) {}
 
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
+  /// The tensor that error() is about; empty if there is none.
+  [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 
   bool Null() {
@@ -236,6 +238,7 @@ class HeaderHandler {
     return false;
   }
   bool stop_tensor(const std::string& text, ErrorCode code = ErrorCode::kInvalidHeaderJson) {
+    subject_ = builder_.tensor_name();
     return stop("tensor `" + clipped(builder_.tensor_name()) + "`: " + text, code);
   }
 
@@ -359,6 +362,7 @@ class HeaderHandler {
   bool has_unknown_fields_ = false;
   OpenKeys keys_;
   std::string error_;
+  std::string subject_;
   ErrorCode code_ = ErrorCode::kInvalidHeaderJson;
 };
 
@@ -374,7 +378,8 @@ void read_header(std::string_view json, HeaderBuilder& builder) {
                                  ? handler.error()
                                  : std::string(rapidjson::GetParseError_En(result.Code()));
     fail(handler.error().empty() ? ErrorCode::kInvalidHeaderJson : handler.code(),
-         "invalid JSON in header: " + text + " (at byte " + std::to_string(result.Offset()) + ")");
+         "invalid JSON in header: " + text + " (at byte " + std::to_string(result.Offset()) + ")",
+         {.subject = handler.subject()});
   }
   // The stream reports its end as a NUL, so a real one would pass for the end.
   if (stream.Tell() != json.size()) {

@@ -76,38 +76,41 @@ void append_metadata(std::string& json, const Metadata& metadata) {
 
 void check(const TensorData& tensor) {
   const auto named = [&] { return " `" + clipped(tensor.name) + "`"; };
+  const auto refuse = [&](ErrorCode code, const std::string& message) {
+    fail(code, message, {.subject = std::string(tensor.name)});
+  };
   if (tensor.name == kMetadataKey) {
-    fail(ErrorCode::kInvalidArgument,
-         "a tensor cannot be named `__metadata__`: the header keeps that key for metadata");
+    refuse(ErrorCode::kInvalidArgument,
+           "a tensor cannot be named `__metadata__`: the header keeps that key for metadata");
   }
   if (find_invalid_utf8(tensor.name)) {
-    fail(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8");
+    refuse(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8");
   }
   if (bit_size(tensor.dtype) == 0) {
-    fail(ErrorCode::kUnsupportedDtype, "tensor" + named() + ": no dtype has the value " +
-                                           std::to_string(static_cast<unsigned>(tensor.dtype)));
+    refuse(ErrorCode::kUnsupportedDtype, "tensor" + named() + ": no dtype has the value " +
+                                             std::to_string(static_cast<unsigned>(tensor.dtype)));
   }
   const auto nbits = checked_product(tensor.shape, bit_size(tensor.dtype));
   if (!nbits) {
-    fail(ErrorCode::kOverflow,
-         "overflow computing buffer size from shape and/or element type: tensor" + named() +
-             " has shape " + shown(tensor.shape));
+    refuse(ErrorCode::kOverflow,
+           "overflow computing buffer size from shape and/or element type: tensor" + named() +
+               " has shape " + shown(tensor.shape));
   }
   if (*nbits % 8 != 0) {
-    fail(ErrorCode::kMisalignedSlice,
-         "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
-         "boundary, this is invalid. Tensor" +
-             named() + ": " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) +
-             " takes " + std::to_string(*nbits) + " bits");
+    refuse(ErrorCode::kMisalignedSlice,
+           "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
+           "boundary, this is invalid. Tensor" +
+               named() + ": " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) +
+               " takes " + counted(*nbits, "bit"));
   }
   if (*nbits / 8 != tensor.bytes.size()) {
-    fail(ErrorCode::kInvalidTensorInfo,
-         "invalid shape, data type, or offset for tensor" + named() + ": " +
-             std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
-             grouped(*nbits / 8) + " bytes, " + grouped(tensor.bytes.size()) + " are given");
+    refuse(ErrorCode::kInvalidTensorInfo,
+           "invalid shape, data type, or offset for tensor" + named() + ": " +
+               std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
+               counted(*nbits / 8, "byte") + ", " + grouped(tensor.bytes.size()) + " are given");
   }
   if (tensor.bytes.data() == nullptr && !tensor.bytes.empty()) {
-    fail(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer");
+    refuse(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer");
   }
 }
 
@@ -131,7 +134,8 @@ void check_names_differ(std::span<const TensorData> tensors, std::span<const std
     return tensors[a].name == tensors[b].name;
   };
   const auto refuse = [&](std::size_t i) {
-    fail(ErrorCode::kDuplicateName, "tensor `" + clipped(tensors[i].name) + "` stands twice");
+    fail(ErrorCode::kDuplicateName, "tensor `" + clipped(tensors[i].name) + "` stands twice",
+         {.subject = std::string(tensors[i].name)});
   };
   const auto twice = std::adjacent_find(order.begin(), order.end(), same);
   if (twice != order.end()) refuse(*twice);

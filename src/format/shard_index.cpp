@@ -24,7 +24,7 @@ std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'";
 
 [[noreturn]] void fail_json(const std::string& why, std::size_t offset) {
   fail(ErrorCode::kInvalidHeaderJson,
-       "is no JSON: " + why + " (at byte " + std::to_string(offset) + ")");
+       "the index is no JSON: " + why + " (at byte " + std::to_string(offset) + ")");
 }
 
 /// Whether a path leads to a file below the directory it is relative to, on this system and others.
@@ -56,6 +56,8 @@ class ShardIndexHandler {
   }
 
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
+  /// The tensor that error() is about; empty if there is none.
+  [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
 
   bool Null() { return other_value("null"); }
   bool Bool(bool value) { return other_value(value ? "true" : "false"); }
@@ -99,7 +101,7 @@ class ShardIndexHandler {
 
   /// The index, checked as a whole. Throws Error.
   ShardIndex finish() && {
-    if (!has_map_) fail(ErrorCode::kInvalidHeaderJson, "has no object `weight_map`");
+    if (!has_map_) fail(ErrorCode::kInvalidHeaderJson, "the index has no object `weight_map`");
     number_files();
     check_files();
     sort_names();
@@ -118,8 +120,8 @@ class ShardIndexHandler {
   [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
 
   bool enter() {
-    return ++depth_ <= kMaxDepth ||
-           stop("is no JSON: nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    return ++depth_ <= kMaxDepth || stop("the index is no JSON: nested deeper than " +
+                                         std::to_string(kMaxDepth) + " levels");
   }
   bool leave() {
     --depth_;
@@ -130,14 +132,15 @@ class ShardIndexHandler {
     section_ = Section::kOther;
     if (key == "metadata") section_ = Section::kMetadata;
     if (key != "weight_map") return true;
-    if (has_map_) return stop("has two objects `weight_map`");
+    if (has_map_) return stop("the index has two objects `weight_map`");
     section_ = Section::kMap;
     return true;
   }
 
   // Escapes can spell what plain UTF-8 cannot: a lone half of a surrogate pair.
   bool check_text(std::string_view text) {
-    return !find_invalid_utf8(text) || stop("is no JSON: a string holds half of a surrogate pair");
+    return !find_invalid_utf8(text) ||
+           stop("the index is no JSON: a string holds half of a surrogate pair");
   }
 
   bool add_name(std::string_view name) {
@@ -153,7 +156,7 @@ class ShardIndexHandler {
     if (last_file_ != files_.end()) return true;
     if (!check_text(path)) return false;
     if (files_.size() == kMaxIndexFiles) {
-      return stop("names more than " + grouped(kMaxIndexFiles) + " files");
+      return stop("the index names more than " + grouped(kMaxIndexFiles) + " files");
     }
     last_file_ = files_.emplace(path, static_cast<std::uint32_t>(files_.size())).first;
     return true;
@@ -169,8 +172,9 @@ class ShardIndexHandler {
   }
   bool other_value(const char* what) { return !is_in_map() || wrong_value(what); }
   bool wrong_value(const std::string& what) {
-    return stop("names no file for tensor " + in_quotes(index_.name(index_.size() - 1)) + ", but " +
-                what);
+    subject_ = index_.name(index_.size() - 1);
+    return stop("the index names no file for tensor " + in_quotes(index_.name(index_.size() - 1)) +
+                ", but " + what);
   }
 
   /// Gives the files their numbers in the order of their names.
@@ -192,8 +196,10 @@ class ShardIndexHandler {
       const bool has_nul = path.find('\0') != std::string::npos;
       if (is_below(path) && !has_nul) continue;
       fail(ErrorCode::kInvalidHeaderJson,
-           "puts tensor " + in_quotes(index_.name(i)) + " into " + in_quotes(path) + ": " +
-               (has_nul ? "no file can have this name" : "not a file below the index's directory"));
+           "the index puts tensor " + in_quotes(index_.name(i)) + " into " + in_quotes(path) +
+               ": " +
+               (has_nul ? "no file can have this name" : "not a file below the index's directory"),
+           {.subject = std::string(index_.name(i))});
     }
   }
 
@@ -210,9 +216,11 @@ class ShardIndexHandler {
         std::adjacent_find(entries.begin(), entries.end(),
                            [&](const auto& a, const auto& b) { return name(a) == name(b); });
     if (twice == entries.end()) return;
-    fail(ErrorCode::kDuplicateName, "puts tensor " + in_quotes(name(*twice)) + " into two files: " +
-                                        in_quotes(index_.files_[twice->file]) + " and " +
-                                        in_quotes(index_.files_[std::next(twice)->file]));
+    fail(ErrorCode::kDuplicateName,
+         "the index puts tensor " + in_quotes(name(*twice)) +
+             " into two files: " + in_quotes(index_.files_[twice->file]) + " and " +
+             in_quotes(index_.files_[std::next(twice)->file]),
+         {.subject = std::string(name(*twice))});
   }
 
   ShardIndex index_;
@@ -223,6 +231,7 @@ class ShardIndexHandler {
   bool has_map_ = false;
   bool is_total_ = false;
   std::string error_;
+  std::string subject_;
 };
 
 ShardIndex ShardIndex::parse(std::string_view json) {
@@ -238,7 +247,8 @@ ShardIndex ShardIndex::parse(std::string_view json) {
   if (result.IsError()) {
     if (!handler.error().empty()) {
       fail(ErrorCode::kInvalidHeaderJson,
-           handler.error() + " (at byte " + std::to_string(result.Offset()) + ")");
+           handler.error() + " (at byte " + std::to_string(result.Offset()) + ")",
+           {.subject = handler.subject()});
     }
     fail_json(rapidjson::GetParseError_En(result.Code()), result.Offset());
   }

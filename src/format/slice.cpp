@@ -189,7 +189,8 @@ Part select_part(const TensorInfo& info, std::span<const Index> indices) {
     part.runs = byte_runs(part.selection, info.shape, info.dtype);
     return part;
   } catch (const Error& error) {
-    fail(error.code(), std::string(error.what()) + ": tensor `" + clipped(info.name) + "`");
+    fail(error.code(), std::string(error.what()) + ": tensor `" + clipped(info.name) + "`",
+         {.subject = std::string(info.name)});
   }
 }
 

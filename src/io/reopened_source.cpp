@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "io/os_error.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -18,7 +18,7 @@ class MappedSource final : public ByteSource {
   [[nodiscard]] std::uint64_t size() const noexcept override { return mapping_->bytes().size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
     if (offset > size() || to.size() > size() - offset) {
-      fail(ErrorCode::kInvalidArgument, "read past the end of " + shown_path(path_));
+      fail(ErrorCode::kInvalidArgument, "read past the end of the file", {.path = path_});
     }
     if (to.empty()) return;
     const std::span<const std::byte> from =
@@ -37,15 +37,16 @@ class MappedSource final : public ByteSource {
 void check_mapped(std::span<const std::byte> mapped, std::uint64_t nbytes,
                   const std::filesystem::path& path) {
   if (!is_cut_short(mapped)) return;
-  fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                    std::to_string(nbytes) + " bytes: " + shown_path(path));
+  fail(ErrorCode::kFileChanged,
+       "the file was cut short after it was opened, when its size was " + std::to_string(nbytes),
+       {.path = path});
 }
 
 std::unique_ptr<FileSource> reopen(const std::filesystem::path& path, const FileId& id) {
   std::unique_ptr<FileSource> file = FileSource::open(path);
   if (file->id() == id) return file;
-  fail(ErrorCode::kFileChanged,
-       "the file was replaced or written to while it was being loaded: " + shown_path(path));
+  fail(ErrorCode::kFileChanged, "the file was replaced or written to while it was being loaded",
+       {.path = path});
 }
 
 ReopenedSource::ReopenedSource(std::filesystem::path path, const FileId& id, bool is_direct,

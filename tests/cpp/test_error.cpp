@@ -1,11 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <set>
 #include <string>
 
 #include "safetensors/error.hpp"
 
+using safetensors::Error;
 using safetensors::ErrorCode;
+using Operation = safetensors::ErrorContext::Operation;
 
 TEST_CASE("every code has a name of its own, and nothing else has one") {
   std::set<std::string> names;
@@ -18,4 +21,56 @@ TEST_CASE("every code has a name of its own, and nothing else has one") {
   CHECK(safetensors::name(ErrorCode::kInvalidHeaderUtf8) == "INVALID_HEADER_UTF8");
   CHECK(safetensors::name(ErrorCode::kMisalignedSlice) == "MISALIGNED_SLICE");
   CHECK(safetensors::name(ErrorCode::kDevice) == "DEVICE");
+}
+
+TEST_CASE("an error has its fields, and its text names the file once") {
+  const Error error(ErrorCode::kInvalidOffset, "tensor `a` overlaps",
+                    {.path = "dir/f", .subject = "a"});
+  CHECK(error.code() == ErrorCode::kInvalidOffset);
+  CHECK(error.path() == "dir/f");
+  CHECK(error.subject() == "a");
+  CHECK(error.os_error() == 0);
+  CHECK(std::string(error.what()) == "tensor `a` overlaps (in dir/f)");
+
+  const Error bare(ErrorCode::kIo, "no thread can be started", EAGAIN);
+  CHECK(bare.path().empty());
+  CHECK(bare.subject().empty());
+  CHECK(bare.os_error() == EAGAIN);
+  CHECK(std::string(bare.what()) == "no thread can be started");
+}
+
+TEST_CASE("what the system refuses is told in upstream's words") {
+  const auto text = [](Operation operation, int os_error, const std::string& message = {}) {
+    return std::string(
+        Error(ErrorCode::kIo, message, {.path = "f", .os_error = os_error, .operation = operation})
+            .what());
+  };
+  const std::string denied = "Permission denied (os error " + std::to_string(EACCES) + ")";
+  CHECK(text(Operation::kRead, ENOENT) == "No such file or directory: f");
+  CHECK(text(Operation::kRead, EACCES) == denied + ": f");
+  CHECK(text(Operation::kWrite, EACCES) == "I/O error: " + denied + " at path \"f\"");
+  CHECK(text(Operation::kWrite, EACCES, "it is mapped") ==
+        "I/O error: " + denied + " at path \"f\": it is mapped");
+}
+
+TEST_CASE("context is added to an error, and never twice") {
+  const Error plain(ErrorCode::kInvalidOffset, "a hole");
+  const Error with_path = plain.with_context("Error while reading: ", "f", "a");
+  CHECK(with_path.code() == ErrorCode::kInvalidOffset);
+  CHECK(with_path.path() == "f");
+  CHECK(with_path.subject() == "a");
+  CHECK(std::string(with_path.what()) == "Error while reading: a hole (in f)");
+
+  const Error again = with_path.with_context("Error while loading: ", "other", "b");
+  CHECK(again.path() == "f");
+  CHECK(again.subject() == "a");
+  CHECK(std::string(again.what()) == "Error while loading: Error while reading: a hole (in f)");
+
+  const Error refused(ErrorCode::kIo, {},
+                      {.path = "f", .os_error = EIO, .operation = Operation::kRead});
+  const Error loading = refused.with_context("Error while loading: ", "other", "b");
+  CHECK(loading.os_error() == EIO);
+  CHECK(loading.path() == "f");
+  CHECK(loading.subject() == "b");
+  CHECK(std::string(loading.what()) == std::string("Error while loading: ") + refused.what());
 }

@@ -83,6 +83,7 @@ TEST_CASE("the system's refusals keep their number and name the file") {
   CHECK(missing.os_error() == ENOENT);
   CHECK(std::string(missing.what()) ==
         "No such file or directory: " + (folder / "missing").string());
+  CHECK(missing.path() == folder / "missing");
   test::write_text(folder / "f", "x");
   CHECK(open_error(folder / "f/below").os_error() == ENOTDIR);
   test::fs::create_symlink("loop", folder / "loop");
@@ -98,7 +99,8 @@ TEST_CASE("a path that contains a NUL is refused, not cut there") {
   const Error error = open_error(folder / name);
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(std::string(error.what()) ==
-        "the path contains a NUL: " + (folder / "model\\0.safetensors").string());
+        "the path contains a NUL (in " + (folder / "model\\0.safetensors").string() + ")");
+  CHECK(error.path() == folder / name);
 }
 
 #if defined(__linux__)
@@ -197,7 +199,8 @@ TEST_CASE("a file cut short after opening is noticed") {
   CHECK(test::text_of(bytes) == "0123");
   const Error error = test::error_of([&] { source->read_at(2, bytes); });
   CHECK(error.code() == ErrorCode::kFileChanged);
-  CHECK(std::string(error.what()).find("had 10 bytes, and ends at 4") != std::string::npos);
+  CHECK(std::string(error.what()).find("its size was 10: it ends at 4") != std::string::npos);
+  CHECK(error.path() == folder / "f");
 }
 
 TEST_CASE("a mapping is private and writable, and outlives file and source") {

@@ -29,10 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail_detach(int os_error, const fs::path& path, const char* why) {
-  fail(ErrorCode::kIo,
-       "I/O error: " + describe_os_error(os_error) + " at path \"" + shown_path(path) +
-           "\": " + why + ". Save to another file, or drop what is mapped from this one",
-       os_error);
+  fail_write(os_error, path,
+             std::string(why) + ". Save to another file, or drop what is mapped from this one");
 }
 
 /// Memory that is unmapped, unless it was given away.

@@ -30,8 +30,8 @@ void check_regular(const struct stat& status, const std::filesystem::path& path)
   const char* what = S_ISFIFO(status.st_mode)   ? "a named pipe"
                      : S_ISSOCK(status.st_mode) ? "a socket"
                                                 : "a device";
-  fail(ErrorCode::kNotRegularFile,
-       std::string("expected a regular file, found ") + what + ": " + io::shown_path(path));
+  fail(ErrorCode::kNotRegularFile, std::string("expected a regular file, found ") + what,
+       {.path = path});
 }
 
 FileId checked_id(int fd, const std::filesystem::path& path) {
@@ -101,7 +101,7 @@ std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
 
 void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   if (offset > size() || to.size() > size() - offset) {
-    fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
+    fail(ErrorCode::kInvalidArgument, "read past the end of the file", {.path = path_});
   }
   while (!to.empty()) {
     const ssize_t got = ::pread(handle_->get(), to.data(), std::min(to.size(), kMostPerRead),
@@ -111,9 +111,10 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
       io::fail_os(errno, path_);
     }
     if (got == 0) {
-      fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                        std::to_string(size()) + " bytes, and ends at " +
-                                        std::to_string(offset) + ": " + io::shown_path(path_));
+      fail(ErrorCode::kFileChanged,
+           "the file was cut short after it was opened, when its size was " +
+               std::to_string(size()) + ": it ends at " + std::to_string(offset),
+           {.path = path_});
     }
     to = to.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);

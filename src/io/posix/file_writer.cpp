@@ -182,7 +182,7 @@ void write_file(const fs::path& path, const FileContent& content, const WriteOpt
     return;
   }
   if (found && !S_ISREG(found->st_mode)) {
-    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
+    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
   }
   const auto [target, by_kernel_link] = follow_links(path);
   if (found && by_kernel_link && !is_file(*found, target)) {

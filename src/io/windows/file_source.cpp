@@ -32,9 +32,10 @@ constexpr DWORD kFlags = FILE_FLAG_OVERLAPPED;
 FileId checked_id(HANDLE handle, const std::filesystem::path& path) {
   const DWORD type = ::GetFileType(handle);
   if (type != FILE_TYPE_DISK) {
-    fail(ErrorCode::kNotRegularFile, std::string("expected a regular file, found ") +
-                                         (type == FILE_TYPE_PIPE ? "a named pipe" : "a device") +
-                                         ": " + io::shown_path(path));
+    fail(ErrorCode::kNotRegularFile,
+         std::string("expected a regular file, found ") +
+             (type == FILE_TYPE_PIPE ? "a named pipe" : "a device"),
+         {.path = path});
   }
   BY_HANDLE_FILE_INFORMATION info{};
   if (::GetFileInformationByHandle(handle, &info) == 0) io::fail_os(io::last_errno(), path);
@@ -131,7 +132,7 @@ std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
 
 void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   if (offset > size() || to.size() > size() - offset) {
-    fail(ErrorCode::kInvalidArgument, "read past the end of " + io::shown_path(path_));
+    fail(ErrorCode::kInvalidArgument, "read past the end of the file", {.path = path_});
   }
   if (to.empty()) return;
   const io::Handle done(::CreateEventW(nullptr, TRUE, FALSE, nullptr));
@@ -148,9 +149,10 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
                           ::GetOverlappedResult(handle_->get(), &at, &got, TRUE) != 0;
     if (!was_read && ::GetLastError() != ERROR_HANDLE_EOF) io::fail_os(io::last_errno(), path_);
     if (got == 0) {
-      fail(ErrorCode::kFileChanged, "the file was cut short after it was opened: it had " +
-                                        std::to_string(size()) + " bytes, and ends at " +
-                                        std::to_string(offset) + ": " + io::shown_path(path_));
+      fail(ErrorCode::kFileChanged,
+           "the file was cut short after it was opened, when its size was " +
+               std::to_string(size()) + ": it ends at " + std::to_string(offset),
+           {.path = path_});
     }
     to = to.subspan(got);
     offset += got;

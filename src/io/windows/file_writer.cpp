@@ -52,7 +52,7 @@ Handle open_for_writing(const fs::path& path, DWORD disposition) {
 void write_stream(const fs::path& path, const FileContent& content, const WriteOptions& options) {
   const Handle stream = open_for_writing(path, OPEN_EXISTING);
   if (::GetFileType(stream.get()) == FILE_TYPE_DISK) {  // such as the whole of a drive
-    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe: " + shown_path(path));
+    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
   }
   write_pieces(stream.get(), content, path, options);
 }
@@ -64,10 +64,7 @@ bool is_held(DWORD error) noexcept {
 /// Fails with what the system said about replacing or writing a file that is there.
 [[noreturn]] void fail_replace(DWORD error, const fs::path& path) {
   if (!is_held(error)) fail_write(errno_of(error), path);
-  fail(ErrorCode::kIo,
-       "I/O error: " + describe_os_error(EACCES) + " at path \"" + shown_path(path) +
-           "\": the file is open or mapped elsewhere",
-       EACCES);
+  fail_write(EACCES, path, "the file is open or mapped elsewhere");
 }
 
 /// Not atomic: for places where nothing can be created beside the file or renamed over it.
