@@ -1,6 +1,6 @@
 #include "safetensors/weights/error.hpp"
 
-#include <utility>
+#include <array>
 
 #include "base/text.hpp"
 #include "weights/fail.hpp"
@@ -8,165 +8,128 @@
 namespace safetensors::weights {
 namespace {
 
-/// What the base says of it.
-ErrorCode roughly(Errc code) noexcept {
-  switch (code) {
-    case Errc::io:
-    case Errc::missing_shard:
-      return ErrorCode::kIo;
-    case Errc::truncated:
-      return ErrorCode::kIncompleteData;
-    case Errc::overflow:
-      return ErrorCode::kOverflow;
-    case Errc::duplicate:
-      return ErrorCode::kDuplicateName;
-    case Errc::bad_offset:
-    case Errc::alignment:
-      return ErrorCode::kInvalidOffset;
-    case Errc::limit:
-      return ErrorCode::kHeaderTooLarge;
-    case Errc::json:
-    case Errc::config:
-    case Errc::bad_magic:
-    case Errc::version:
-      return ErrorCode::kInvalidHeaderJson;
-    case Errc::bad_name:
-    case Errc::bad_shape:
-    case Errc::quant_mismatch:
-      return ErrorCode::kInvalidTensorInfo;
-    case Errc::bad_type:
-    case Errc::unsupported:
-      return ErrorCode::kUnsupportedDtype;
-    case Errc::unknown_tensor:
-      return ErrorCode::kTensorNotFound;
-    case Errc::mixed_types:
-    case Errc::f16_overflow:
-      break;
+/// A code, its name, and the core's code that is nearest to it.
+struct Row {
+  Errc code;
+  std::string_view name;
+  ErrorCode core;
+};
+
+// In the order of the enumeration, whose first value is 1.
+constexpr std::array<Row, kErrcCount> kRows = {{
+    {Errc::io, "io", ErrorCode::kIo},
+    {Errc::bad_magic, "bad_magic", ErrorCode::kInvalidHeaderJson},
+    {Errc::version, "version", ErrorCode::kInvalidHeaderJson},
+    {Errc::truncated, "truncated", ErrorCode::kIncompleteData},
+    {Errc::overflow, "overflow", ErrorCode::kOverflow},
+    {Errc::limit, "limit", ErrorCode::kHeaderTooLarge},
+    {Errc::duplicate, "duplicate", ErrorCode::kDuplicateName},
+    {Errc::bad_name, "bad_name", ErrorCode::kInvalidTensorInfo},
+    {Errc::bad_type, "bad_type", ErrorCode::kUnsupportedDtype},
+    {Errc::bad_shape, "bad_shape", ErrorCode::kInvalidTensorInfo},
+    {Errc::bad_offset, "bad_offset", ErrorCode::kInvalidOffset},
+    {Errc::alignment, "alignment", ErrorCode::kInvalidOffset},
+    {Errc::json, "json", ErrorCode::kInvalidHeaderJson},
+    {Errc::config, "config", ErrorCode::kInvalidHeaderJson},
+    {Errc::missing_shard, "missing_shard", ErrorCode::kIo},
+    {Errc::quant_mismatch, "quant_mismatch", ErrorCode::kInvalidTensorInfo},
+    {Errc::mixed_types, "mixed_types", ErrorCode::kInvalidArgument},
+    {Errc::f16_overflow, "f16_overflow", ErrorCode::kInvalidArgument},
+    {Errc::unknown_tensor, "unknown_tensor", ErrorCode::kTensorNotFound},
+    {Errc::unsupported, "unsupported", ErrorCode::kUnsupportedDtype},
+}};
+
+/// A code of the core, and the code of this layer that is nearest to it.
+struct InverseRow {
+  ErrorCode core;
+  Errc code;
+};
+
+// In the order of the enumeration, whose first value is 1.
+constexpr std::array<InverseRow, kErrorCodeCount> kInverseRows = {{
+    {ErrorCode::kInvalidHeaderUtf8, Errc::json},
+    {ErrorCode::kInvalidHeaderJson, Errc::json},
+    {ErrorCode::kHeaderTooLarge, Errc::limit},
+    {ErrorCode::kHeaderTooSmall, Errc::truncated},
+    {ErrorCode::kInvalidHeaderLength, Errc::truncated},
+    {ErrorCode::kDuplicateName, Errc::duplicate},
+    {ErrorCode::kInvalidOffset, Errc::bad_offset},
+    {ErrorCode::kInvalidTensorInfo, Errc::bad_shape},
+    {ErrorCode::kIncompleteData, Errc::truncated},
+    {ErrorCode::kOverflow, Errc::overflow},
+    {ErrorCode::kMisalignedSlice, Errc::bad_shape},
+    {ErrorCode::kTensorNotFound, Errc::unknown_tensor},
+    {ErrorCode::kTooManyIndices, Errc::unsupported},
+    {ErrorCode::kIndexOutOfBounds, Errc::unsupported},
+    {ErrorCode::kInvalidSlice, Errc::unsupported},
+    {ErrorCode::kInvalidArgument, Errc::unsupported},
+    {ErrorCode::kUnsupportedDtype, Errc::bad_type},
+    {ErrorCode::kNotRegularFile, Errc::io},
+    {ErrorCode::kIo, Errc::io},
+    {ErrorCode::kFileChanged, Errc::io},
+    {ErrorCode::kOutOfMemory, Errc::io},
+    {ErrorCode::kDevice, Errc::io},
+}};
+
+/// Whether each row is at the index of its enumerator: a forgotten row is a zero, and fits nowhere.
+template <typename Rows, typename Code>
+constexpr bool are_in_order(const Rows& rows, Code member) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (static_cast<std::size_t>(rows[i].*member) != i + 1) return false;
   }
-  return ErrorCode::kInvalidArgument;
+  return true;
+}
+static_assert(are_in_order(kRows, &Row::code));
+static_assert(are_in_order(kInverseRows, &InverseRow::core));
+static_assert(kErrcCount == static_cast<std::size_t>(Errc::unsupported));
+
+const Row* find_row(Errc code) noexcept {
+  const std::size_t row = static_cast<std::size_t>(code) - 1;  // 0 wraps past the end
+  return row < kRows.size() ? &kRows[row] : nullptr;
 }
 
-/// What the weight layer says of the core's errors.
-Errc closely(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::kDuplicateName:
-      return Errc::duplicate;
-    case ErrorCode::kInvalidHeaderUtf8:
-    case ErrorCode::kInvalidHeaderJson:
-      return Errc::json;
-    case ErrorCode::kHeaderTooLarge:
-      return Errc::limit;
-    case ErrorCode::kHeaderTooSmall:
-    case ErrorCode::kInvalidHeaderLength:
-    case ErrorCode::kIncompleteData:
-      return Errc::truncated;
-    case ErrorCode::kInvalidOffset:
-      return Errc::bad_offset;
-    case ErrorCode::kInvalidTensorInfo:
-    case ErrorCode::kMisalignedSlice:
-      return Errc::bad_shape;
-    case ErrorCode::kOverflow:
-      return Errc::overflow;
-    case ErrorCode::kTensorNotFound:
-      return Errc::unknown_tensor;
-    case ErrorCode::kUnsupportedDtype:
-      return Errc::bad_type;
-    case ErrorCode::kIo:
-    case ErrorCode::kFileChanged:
-    case ErrorCode::kNotRegularFile:
-    case ErrorCode::kOutOfMemory:
-    case ErrorCode::kDevice:
-      return Errc::io;
-    case ErrorCode::kTooManyIndices:
-    case ErrorCode::kIndexOutOfBounds:
-    case ErrorCode::kInvalidSlice:
-    case ErrorCode::kInvalidArgument:
-      break;
-  }
-  return Errc::unsupported;
+ErrorCode to_error_code(Errc code) noexcept {
+  const Row* const row = find_row(code);
+  return row == nullptr ? ErrorCode::kInvalidArgument : row->core;
 }
 
-std::string line_of(const std::filesystem::path& path, std::string_view subject,
-                    std::uint64_t offset, const std::string& message) {
-  std::string line;
-  if (!path.empty()) line = shown(path) + ": ";
-  if (!subject.empty()) line += "`" + clipped(subject) + "`: ";
-  line += message;
-  if (offset != 0) line += " (at byte " + std::to_string(offset) + ")";
-  return line;
+Errc to_errc(ErrorCode code) noexcept {
+  const std::size_t row = static_cast<std::size_t>(code) - 1;
+  return row < kInverseRows.size() ? kInverseRows[row].code : Errc::unsupported;
+}
+
+/// The text but for the file's name, which the base adds.
+std::string line_of(const std::string& subject, std::uint64_t offset, const std::string& message) {
+  std::string where = subject.empty() ? std::string() : "`" + clipped(subject) + "`";
+  if (offset != 0) where += (where.empty() ? "at byte " : " at byte ") + std::to_string(offset);
+  return where.empty() ? message : where + ": " + message;
 }
 
 }  // namespace
 
 std::string_view name(Errc code) noexcept {
-  switch (code) {
-    case Errc::io:
-      return "io";
-    case Errc::bad_magic:
-      return "bad_magic";
-    case Errc::version:
-      return "version";
-    case Errc::truncated:
-      return "truncated";
-    case Errc::overflow:
-      return "overflow";
-    case Errc::limit:
-      return "limit";
-    case Errc::duplicate:
-      return "duplicate";
-    case Errc::bad_name:
-      return "bad_name";
-    case Errc::bad_type:
-      return "bad_type";
-    case Errc::bad_shape:
-      return "bad_shape";
-    case Errc::bad_offset:
-      return "bad_offset";
-    case Errc::alignment:
-      return "alignment";
-    case Errc::json:
-      return "json";
-    case Errc::config:
-      return "config";
-    case Errc::missing_shard:
-      return "missing_shard";
-    case Errc::quant_mismatch:
-      return "quant_mismatch";
-    case Errc::mixed_types:
-      return "mixed_types";
-    case Errc::f16_overflow:
-      return "f16_overflow";
-    case Errc::unknown_tensor:
-      return "unknown_tensor";
-    case Errc::unsupported:
-      return "unsupported";
-  }
-  return "unknown";
+  const Row* const row = find_row(code);
+  return row == nullptr ? "unknown" : row->name;
 }
 
-Error::Error(Errc code, std::filesystem::path path, std::string subject, std::uint64_t offset,
-             const std::string& message, int os_error)
-    : safetensors::Error(roughly(code), line_of(path, subject, offset, message), os_error),
-      code_(code),
-      path_(std::move(path)),
+Error::Error(Errc code, const std::filesystem::path& path, const std::string& subject,
+             std::uint64_t offset, const std::string& message, int os_error)
+    : safetensors::Error(to_error_code(code), line_of(subject, offset, message),
+                         {.path = path, .subject = subject, .os_error = os_error}),
       offset_(offset),
-      subject_(std::move(subject)) {}
+      code_(code) {}
 
 Error::~Error() = default;
-
-std::string shown(const std::filesystem::path& path) {
-  const std::u8string text = path.u8string();
-  return {text.begin(), text.end()};
-}
 
 void fail(Errc code, const std::filesystem::path& path, std::string_view subject,
           const std::string& message, std::uint64_t offset) {
   throw Error(code, path, std::string(subject), offset, message);
 }
 
-void fail_as_core(const safetensors::Error& error, const std::filesystem::path& path,
-                  std::string_view subject) {
-  throw Error(closely(error.code()), path, std::string(subject), 0, error.what(), error.os_error());
+void rethrow_core_error(const safetensors::Error& error, const std::filesystem::path& path,
+                        std::string_view subject) {
+  const std::string name(subject);
+  throw Error(to_errc(error.code()), error.with_context(line_of(name, 0, {}), path, name));
 }
 
 }  // namespace safetensors::weights

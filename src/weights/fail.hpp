@@ -10,27 +10,26 @@
 
 namespace safetensors::weights {
 
-/// A path for an error text, as UTF-8 wherever it is.
-[[nodiscard]] std::string shown(const std::filesystem::path& path);
-
 /// Throws weights::Error. `subject` is the tensor or key at fault, `offset` where it was seen.
 [[noreturn]] void fail(Errc code, const std::filesystem::path& path, std::string_view subject,
                        const std::string& message, std::uint64_t offset = 0);
 
-/// Throws the core's error as one of this layer's. `subject` as above.
-[[noreturn]] void fail_as_core(const safetensors::Error& error, const std::filesystem::path& path,
-                               std::string_view subject = {});
+/// Throws the core's error as one of this layer's. `path` and `subject` are those of the result
+/// where the error has none.
+[[noreturn]] void rethrow_core_error(const safetensors::Error& error,
+                                     const std::filesystem::path& path,
+                                     std::string_view subject = {});
 
-/// Calls `work`; errors of the core come out as this layer's.
+/// Calls `work`. Errors of the core come out as this layer's, with `path` and `subject` as above.
 template <typename Work>
-decltype(auto) with_errors_of(const std::filesystem::path& path, std::string_view subject,
-                              Work&& work) {
+decltype(auto) with_error_context(const std::filesystem::path& path, std::string_view subject,
+                                  Work&& work) {
   try {
     return work();
   } catch (const Error&) {
     throw;
   } catch (const safetensors::Error& error) {
-    fail_as_core(error, path, subject);
+    rethrow_core_error(error, path, subject);
   }
 }
 

@@ -26,11 +26,11 @@ struct Found {
 
 Kind kind_of_file(const fs::path& path) {
   std::array<std::byte, 64> start{};
-  const FileBytes file = with_errors_of(path, {}, [&] { return open_bytes(path, false); });
+  const FileBytes file = with_error_context(path, {}, [&] { return open_bytes(path, false); });
   const auto size =
       static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file.source->size()));
   const std::span<std::byte> read = std::span(start).first(size);
-  with_errors_of(path, {}, [&] { file.source->read_at(0, read); });
+  with_error_context(path, {}, [&] { file.source->read_at(0, read); });
   const std::string_view text(reinterpret_cast<const char*>(read.data()), size);
   if (text.starts_with("GGUF")) return Kind::gguf;
   if (size > 8 && text[8] == '{') return Kind::safetensors;

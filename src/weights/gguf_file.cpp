@@ -46,7 +46,7 @@ GgufHeader read_gguf_header(const ByteSource& source, const std::filesystem::pat
 }
 
 GgufFile::GgufFile(const std::filesystem::path& path, const GgufOptions& options) : path_(path) {
-  with_errors_of(path_, {}, [&] {
+  with_error_context(path_, {}, [&] {
     file_ = open_bytes(path_, options.mmap);
     header_ = read_gguf_header(*file_.source, path_, options);
   });
@@ -64,7 +64,7 @@ StoredBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::
     }
     return {bytes, file_.mapping, true};
   }
-  auto memory = with_errors_of(path_, tensor.name, [&] {
+  auto memory = with_error_context(path_, tensor.name, [&] {
     return std::make_shared<Buffer>(static_cast<std::size_t>(end - begin));
   });
   read(tensor, begin, memory->bytes(), interrupt);
@@ -75,7 +75,7 @@ StoredBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::
 void GgufFile::read(const GgufTensor& tensor, std::uint64_t begin, std::span<std::byte> to,
                     const Interrupt& interrupt) const {
   assert(begin <= tensor.nbytes && to.size() <= tensor.nbytes - begin);
-  with_errors_of(path_, tensor.name, [&] {
+  with_error_context(path_, tensor.name, [&] {
     const ReadPiece piece{tensor.offset + begin, to};
     read_all(*file_.source, {&piece, 1}, interrupt);
   });

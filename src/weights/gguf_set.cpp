@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "weights/fail.hpp"
 
@@ -158,7 +159,7 @@ GgufSet::GgufSet(const fs::path& path, const GgufOptions& options) {
   if (const auto twice = index_.build(tensors_.size(), name_of)) {
     fail(Errc::duplicate, tensors_[twice->first].file->path(), name_of(twice->first),
          "a tensor of that name stands in `" +
-             shown(tensors_[twice->second].file->path().filename()) + "` too");
+             display_path(tensors_[twice->second].file->path().filename()) + "` too");
   }
   if (count > 1) check_tensor_count(files_, tensors_.size());
 }
@@ -183,8 +184,8 @@ std::optional<fs::path> find_gguf(const fs::path& directory) {
       if (!entry.is_regular_file()) continue;
       if (found && model_of(*found) != model_of(path)) {
         fail(Errc::unsupported, directory, {},
-             "there are several GGUF models, among them `" + shown(found->filename()) + "` and `" +
-                 shown(path.filename()) + "`: name one of them");
+             "there are several GGUF models, among them `" + display_path(found->filename()) +
+                 "` and `" + display_path(path.filename()) + "`: name one of them");
       }
       if (!found || path < *found) found = path;
     }

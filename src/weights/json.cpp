@@ -208,7 +208,7 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
 }
 
 Json read_json(const std::filesystem::path& path, Duplicates duplicates, const Limits& limits) {
-  return with_errors_of(path, {}, [&] {
+  return with_error_context(path, {}, [&] {
     const FileBytes file = open_bytes(path, false);
     const std::uint64_t size = file.source->size();
     if (size > limits.json_nbytes) {

@@ -186,7 +186,7 @@ namespace {
 /// What looks for the model's files would cut the path at a NUL.
 void check_path(const std::filesystem::path& path) {
   if (path.native().find(std::filesystem::path::value_type{}) == std::string::npos) return;
-  fail(Errc::bad_name, {}, {}, "the path contains a NUL: " + clipped(shown(path)));
+  fail(Errc::bad_name, path, {}, "the path contains a NUL");
 }
 
 }  // namespace

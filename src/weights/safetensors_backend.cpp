@@ -392,7 +392,7 @@ Format safetensors_format(const fs::path& path) {
   const Limits limits;
   const Place place = find_place(path, limits);
   const HfConfig config = read_config(place, limits);
-  return with_errors_of(place.shards.files.front(), {}, [&] {
+  return with_error_context(place.shards.files.front(), {}, [&] {
     const SafeOpen first(place.shards.files.front());
     return is_mlx(first, config) ? Format::mlx_safetensors : Format::hf_safetensors;
   });

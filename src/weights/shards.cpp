@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "weights/fail.hpp"
 #include "weights/json.hpp"
@@ -20,7 +21,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-std::string name_of(const fs::path& path) { return shown(path.filename()); }
+std::string name_of(const fs::path& path) { return display_path(path.filename()); }
 
 /// A name that stays in its folder, whatever the system takes for a separator.
 void check_bare(const std::string& name, std::string_view tensor, const fs::path& index) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "weights/fail.hpp"
@@ -16,7 +17,7 @@ std::string_view name_of(const SourceTensor& tensor) noexcept { return tensor.in
 
 StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
                                 const Interrupt& interrupt) const {
-  return with_errors_of(file->path(), info->name, [&]() -> StoredBytes {
+  return with_error_context(file->path(), info->name, [&]() -> StoredBytes {
     if (file->mapping() != nullptr) {
       const TensorView view = file->get_tensor(*info);
       const std::span<const std::byte> bytes = view.bytes().subspan(
@@ -34,7 +35,7 @@ StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
 }
 
 void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) const {
-  with_errors_of(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
+  with_error_context(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
 }
 
 SourceTensors::SourceTensors(const ShardSet& shards, const OpenOptions& options,
@@ -43,7 +44,7 @@ SourceTensors::SourceTensors(const ShardSet& shards, const OpenOptions& options,
                                                   : safetensors::Backend::kPread};
   files_.reserve(shards.files.size());  // tensors point into it
   for (const std::filesystem::path& path : shards.files) {
-    with_errors_of(path, {}, [&] { files_.emplace_back(path, how); });
+    with_error_context(path, {}, [&] { files_.emplace_back(path, how); });
   }
   for (const SafeOpen& file : files_) {
     for (const safetensors::TensorInfo& info : file.header().tensors()) {
@@ -54,7 +55,7 @@ SourceTensors::SourceTensors(const ShardSet& shards, const OpenOptions& options,
   const auto twice = std::ranges::adjacent_find(tensors_, {}, name_of);
   if (twice != tensors_.end()) {
     fail(Errc::duplicate, twice->file->path(), twice->info->name,
-         "a tensor of that name stands in `" + shown((twice + 1)->file->path().filename()) +
+         "a tensor of that name stands in `" + display_path((twice + 1)->file->path().filename()) +
              "` too");
   }
   if (!shards.index.empty()) check_index(shards, options.strict_index, warnings);
@@ -71,7 +72,8 @@ void SourceTensors::check_index(const ShardSet& shards, bool strict,
     const SourceTensor* tensor = find(name);
     if (tensor == nullptr || tensor->file != &files_[number]) {
       fail(Errc::unknown_tensor, shards.index, name,
-           "`" + shown(shards.files[number].filename()) + "`, which should hold it, does not");
+           "`" + display_path(shards.files[number].filename()) +
+               "`, which should hold it, does not");
     }
   }
   std::size_t extra = 0;

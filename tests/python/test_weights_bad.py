@@ -33,7 +33,7 @@ def test_manifest(name):
         read_all(path)
     error = caught.value
     assert error.code == code
-    assert str(error).startswith(error.path)
+    assert str(error).endswith(f" (in {error.path})")
     assert path.name in error.path
     assert "\n" not in str(error)
 

@@ -1,6 +1,7 @@
 // Errors of the weight layer: one exception type with a code, beside the library's own.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -36,33 +37,37 @@ enum class Errc : std::uint8_t {
   unsupported,     ///< a format, type or scheme that is known and not read
 };
 
+inline constexpr std::size_t kErrcCount = 20;
+
 /// The name of a code, as "bad_magic".
 [[nodiscard]] SAFETENSORS_API std::string_view name(Errc code) noexcept;
 
-/// The only exception of the weight layer (beside std::bad_alloc). Its code() hides that of the
-/// base, which says the same more roughly. what() is one line: path, subject, what was found.
+/// The only exception of the weight layer (beside std::bad_alloc).
+///
+/// Its code() hides that of the base, which puts the same less precisely. path() is the file,
+/// subject() the tensor or key at fault. what() is one line:
+///
+///     `SUBJECT` at byte OFFSET: MESSAGE (in PATH)
 class SAFETENSORS_API Error : public safetensors::Error {
  public:
   /// `subject` is the tensor or key at fault, `offset` the byte of the file where it was seen;
-  /// empty and 0 when there is none. `message` says what was found, without naming path or subject
+  /// empty and 0 if there is none. `message` says what was found, without naming path or subject
   /// again.
-  Error(Errc code, std::filesystem::path path, std::string subject, std::uint64_t offset,
-        const std::string& message, int os_error = 0);
+  Error(Errc code, const std::filesystem::path& path, const std::string& subject,
+        std::uint64_t offset, const std::string& message, int os_error = 0);
+  /// An error of the core under a code of this layer, with its text, path and subject.
+  Error(Errc code, const safetensors::Error& error) : safetensors::Error(error), code_(code) {}
   Error(const Error&) = default;
   Error& operator=(const Error&) = default;
   ~Error() override;
 
-  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): it says the same, closer
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): the same, more precisely
   [[nodiscard]] Errc code() const noexcept { return code_; }
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-  [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
 
  private:
+  std::uint64_t offset_ = 0;
   Errc code_;
-  std::filesystem::path path_;
-  std::uint64_t offset_;
-  std::string subject_;
 };
 
 }  // namespace safetensors::weights

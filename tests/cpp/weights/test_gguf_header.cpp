@@ -243,7 +243,7 @@ TEST_CASE("an error names file, subject and place") {
   CHECK(error.path() == "file.gguf");
   CHECK(error.subject() == "some.key");
   CHECK(error.offset() == 24 + 8 + 8 + 4);
-  CHECK(std::string(error.what()) == "file.gguf: `some.key`: a bool has the value 2 (at byte 44)");
+  CHECK(std::string(error.what()) == "`some.key` at byte 44: a bool has the value 2 (in file.gguf)");
 }
 
 TEST_CASE("counts are limited, and by what the file can hold") {
