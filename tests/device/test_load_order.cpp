@@ -1,5 +1,5 @@
 // The order of copies, reads and releases. Each of these fails when its rule is broken: see the
-// builds with one line less in CMakeLists.txt.
+// changes that scripts/broken_engines.py makes.
 #include <doctest/doctest.h>
 
 #include <atomic>
