@@ -42,45 +42,45 @@ class Engine:
 ENGINES = [
     Engine(
         "no_slot_wait",
-        "src/device/reader.cpp",
+        "src/device/device_reader.cpp",
         "order: a slot is filled again*",
         "    driver_.wait_for_event(slot.event);\n",
         "",
     ),
     Engine(
         "no_drain",
-        "src/device/reader.cpp",
+        "src/device/device_reader.cpp",
         "order: when a load has ended*",
         "    if (!is_stream_busy_) return;\n",
         "    return;\n",
     ),
     Engine(
         "no_wait_for_the_caller",
-        "src/device/reader.cpp",
+        "src/device/device_reader.cpp",
         "order: copies come after*",
-        "      driver_.order_after(stream_, claim.batch().ready);\n",
+        "      driver_.order_after(stream_, task.batch().ready.get());\n",
         "",
     ),
     Engine(
         "wait_for_one_addition_only",
-        "src/device/reader.cpp",
+        "src/device/device_reader.cpp",
         "order: each addition waits*",
-        "claim.batch().number != ordered_after_",
+        "task.batch().number != ordered_after_",
         "ordered_after_ == 0",
     ),
     Engine(
         "ready_before_landing",
-        "src/device/reader.cpp",
+        "src/device/device_reader.cpp",
         "order: a tensor that is ready*",
         """\
     driver_.wait_for_event(slot.event);
-    const Claim claim = *slot.in_flight;
+    const ChunkTask task = *slot.in_flight;
     slot.in_flight.reset();
-    load_.landed(claim)""",
+    queue_.complete(task)""",
         """\
-    const Claim claim = *slot.in_flight;
+    const ChunkTask task = *slot.in_flight;
     slot.in_flight.reset();
-    load_.landed(claim);
+    queue_.complete(task);
     driver_.wait_for_event(slot.event)""",
     ),
     Engine(
@@ -106,7 +106,7 @@ ENGINES = [
     ),
     Engine(
         "staging_given_before_drain",
-        "src/device/reader.cpp",
+        "src/device/device_reader.cpp",
         "order: staging memory changes hands*",
         "    bool is_drained = true;\n",
         "    bool is_drained = true;\n    staging_ = {};\n",

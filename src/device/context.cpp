@@ -3,7 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <utility>
+#include <string>
 
 #include "base/per_process.hpp"
 #include "safetensors/error.hpp"
@@ -11,15 +11,16 @@
 namespace safetensors::device {
 namespace {
 
-struct All {
+struct Contexts {
   std::mutex mutex;
-  std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<Context>> contexts;
+  std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<Context>> by_device;
 };
 
-constinit PerProcess<All> contexts;
+constinit PerProcess<Contexts> contexts;
 
+// The fork generation in which the first device was used: CUDA cannot be used in later ones.
 constexpr std::uint64_t kNotUsed = UINT64_MAX;
-constinit std::atomic<std::uint64_t> first_use{kNotUsed};  // of any device: the generation
+constinit std::atomic<std::uint64_t> first_use{kNotUsed};
 
 void check_generation(std::uint64_t generation, int index) {
   if (generation == fork_generation()) return;
@@ -46,9 +47,9 @@ Context& Context::of(const CudaDriver& driver, int index) {
   if (!first_use.compare_exchange_strong(used_in, fork_generation())) {
     check_generation(used_in, index);
   }
-  All& all = contexts.get();
+  Contexts& all = contexts.get();
   const std::lock_guard lock(all.mutex);
-  std::unique_ptr<Context>& context = all.contexts[{&driver, index}];
+  std::unique_ptr<Context>& context = all.by_device[{&driver, index}];
   if (!context) context = std::make_unique<Context>(driver, index);
   return *context;
 }
@@ -58,6 +59,42 @@ Stream Context::stream(unsigned reader, unsigned count) {
   const unsigned wanted = reader % count;
   while (streams_.size() <= wanted) streams_.push_back(driver_.make_stream());
   return streams_[wanted];
+}
+
+RecordedEvent::RecordedEvent(Context& context, Stream stream) {
+  context.check_process();
+  const CudaDriver& driver = context.driver();
+  const ScopedContext current(driver, context.handle());
+  const ScopedRelaxedCapture relaxed(driver);
+  if (driver.is_capturing(stream)) {
+    fail(ErrorCode::kInvalidArgument,
+         "nothing can be loaded while the current stream is being captured into a graph");
+  }
+  const Event event = driver.make_event();
+  try {
+    driver.record(event, stream);
+  } catch (...) {
+    driver.destroy(event);
+    throw;
+  }
+  context_ = &context;
+  event_ = event;
+}
+
+RecordedEvent& RecordedEvent::operator=(RecordedEvent&& other) noexcept {
+  std::swap(context_, other.context_);
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+RecordedEvent::~RecordedEvent() {
+  if (context_ == nullptr) return;
+  try {
+    const ScopedContext current(context_->driver(), context_->handle());
+    context_->driver().destroy(event_);
+  } catch (const Error&) {  // a device that died has taken its events with it
+    return;
+  }
 }
 
 }  // namespace safetensors::device

@@ -1,0 +1,103 @@
+#include "device/reader_pool.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "io/parallel.hpp"
+#include "io/system.hpp"
+#include "io/thread_budget.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors::device {
+namespace {
+
+// More readers that copy from the page cache compete for memory bandwidth and processor caches.
+constexpr unsigned kMaxReaders = 12;
+// Readers that wait for I/O: enough for the queue of a disk, also on a machine with few processors.
+constexpr unsigned kMinIoBoundReaders = 8;
+constexpr unsigned kMaxIoBoundReaders = 16;
+// Readers are only bound to a NUMA node that has this many processors, or one for each.
+constexpr unsigned kMinProcessorsOnNode = 4;
+
+}  // namespace
+
+ReaderPool::ReaderPool(ChunkQueue& queue, Options options, Read read)
+    : queue_(queue), options_(options), read_(std::move(read)) {}
+
+unsigned ReaderPool::readers_wanted() const {
+  unsigned wanted = options_.threads;
+  if (wanted == 0) {
+    const unsigned processors = io::processor_count();
+    wanted = options_.is_io_bound ? std::clamp(processors, kMinIoBoundReaders, kMaxIoBoundReaders)
+                                  : std::min(processors, kMaxReaders);
+    wanted = (wanted + loads_at_once_ - 1) / loads_at_once_;
+  }
+  const std::optional<std::size_t> chunks = queue_.final_chunk_count();
+  if (!chunks) return wanted;  // more tensors may be added
+  return static_cast<unsigned>(std::clamp<std::size_t>(*chunks, 1, wanted));
+}
+
+void ReaderPool::start_thread(unsigned number, unsigned count) {
+  queue_.add_reader();
+  try {
+    threads_.emplace_back([this, number, count] {
+      // Staging memory that the thread touches first is then near the device.
+      (void)io::stay_on_node(options_.numa_node, std::min(kMinProcessorsOnNode, count));
+      read_(number, [] {});
+      io::release_threads(1);
+    });
+  } catch (...) {
+    queue_.remove_reader();
+    throw;
+  }
+  ++thread_count_;
+}
+
+bool ReaderPool::try_start() {
+  const std::lock_guard lock(mutex_);
+  if (is_started_ || queue_.is_stopping()) return true;
+  const unsigned count = io::acquire_threads(readers_wanted());
+  unsigned started = 0;
+  try {
+    threads_.reserve(count);
+    for (; started < count; ++started) start_thread(started, count);
+  } catch (...) {  // with fewer threads than wanted the load is slower, but complete
+    io::release_threads(count - started);
+  }
+  is_started_ = started != 0;
+  return is_started_;
+}
+
+void ReaderPool::ensure_threads() {
+  if (!try_start()) fail(ErrorCode::kIo, "no thread can be started", EAGAIN);
+}
+
+void ReaderPool::share(unsigned loads) {
+  const std::lock_guard lock(mutex_);
+  loads_at_once_ = loads;
+}
+
+bool ReaderPool::is_small() {
+  const std::lock_guard lock(mutex_);
+  return !is_started_ && queue_.final_chunk_count().has_value() && readers_wanted() == 1;
+}
+
+void ReaderPool::read_here(const std::function<void()>& between) {
+  {
+    const std::lock_guard lock(mutex_);
+    is_started_ = true;
+  }
+  queue_.add_reader();
+  read_(0, between);
+}
+
+void ReaderPool::join() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+}  // namespace safetensors::device
