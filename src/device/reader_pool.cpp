@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "io/parallel.hpp"
 #include "io/system.hpp"
 #include "io/thread_budget.hpp"
 #include "safetensors/error.hpp"
