@@ -96,7 +96,7 @@ std::vector<Subject> subjects(std::uint64_t rows, const std::byte* input) {
   all.push_back(pack_subject("mxfp4", {QuantMode::mxfp4, 4, 32}, 1, rows, input));
   all.push_back(pack_subject("mxfp8", {QuantMode::mxfp8, 8, 32}, 1, rows, input));
   all.push_back(pack_subject("nvfp4", {QuantMode::nvfp4, 4, 16}, 1, rows, input));
-  for (std::uint32_t id = 0; id < Kernels::kTypes; ++id) {
+  for (std::uint32_t id = 0; id < weights::ggml::kEnd; ++id) {
     const weights::GgmlType* type = weights::find_ggml_type(id);
     if (type != nullptr && weights::can_dequantize(id)) all.push_back(block_subject(*type, input));
   }

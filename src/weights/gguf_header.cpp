@@ -147,6 +147,16 @@ std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor
   return is_empty ? 0 : *nbytes;
 }
 
+[[noreturn]] void fail_unknown_type(const Cursor& cursor, std::uint64_t at, std::uint32_t type) {
+  const std::string_view withdrawn = withdrawn_ggml_type(type);
+  cursor.fail_at(
+      at, Errc::bad_type,
+      "its type " + std::to_string(type) +
+          (withdrawn.empty() ? " is unknown: the size of its data cannot be computed"
+                             : " (" + std::string(withdrawn) +
+                                   ") was withdrawn from GGUF: convert the model again"));
+}
+
 /// Reads one entry of the tensor list; its offset is still counted from the data's beginning.
 GgufTensor read_tensor(Cursor& cursor, std::uint32_t alignment, const Limits& limits) {
   GgufTensor tensor;
@@ -170,11 +180,7 @@ GgufTensor read_tensor(Cursor& cursor, std::uint32_t alignment, const Limits& li
   const std::uint64_t type_at = cursor.position();
   tensor.type = cursor.number<std::uint32_t>();
   const GgmlType* const type = find_ggml_type(tensor.type);
-  if (type == nullptr) {
-    cursor.fail_at(type_at, Errc::bad_type,
-                   "its type " + std::to_string(tensor.type) +
-                       " is unknown or was withdrawn: its size cannot be known");
-  }
+  if (type == nullptr) fail_unknown_type(cursor, type_at, tensor.type);
   tensor.nbytes = nbytes_of(cursor, at, tensor, *type);
   const std::uint64_t offset_at = cursor.position();
   tensor.offset = cursor.number<std::uint64_t>();

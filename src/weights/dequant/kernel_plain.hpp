@@ -13,6 +13,12 @@ void plain(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
   }
 }
 
+constexpr auto i8 = &plain<U8, std::int8_t>;
+constexpr auto i16 = &plain<U16, std::int16_t>;
+constexpr auto i32 = &plain<U32, std::int32_t>;
+constexpr auto i64 = &plain<U64, std::int64_t>;
+constexpr auto f64 = &plain<U64, double>;
+
 inline void f32(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
                 float* SAFETENSORS_RESTRICT y) noexcept {
   for (std::size_t i = 0; i < count; ++i) y[i] = bits_as<float>(load<U32>(x + i * 4));

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "weights/dequant/ggml_types.hpp"
+
 namespace safetensors::weights {
 
 /// One build of the inner loops. All builds give the same bits. `from` may be unaligned and is
@@ -21,14 +23,13 @@ struct Kernels {
   /// Rounds to 16-bit values, to nearest even; `to` may be unaligned.
   using Narrow = void (*)(const float* from, std::size_t count, std::uint8_t* to) noexcept;
 
-  static constexpr std::size_t kTypes = 43;
   static constexpr std::size_t kWidths = 9;
 
   const char* name;
-  Blocks blocks[kTypes];   ///< by ggml type; nullptr where there is none
-  Groups affine[kWidths];  ///< by bits; nullptr where there is none
-  Groups fp4;              ///< codes E2M1
-  Groups fp8;              ///< codes E4M3
+  Blocks blocks[ggml::kEnd];  ///< by number of the GGUF type; nullptr where none is decoded
+  Groups affine[kWidths];     ///< by bits; nullptr where there is none
+  Groups fp4;                 ///< codes E2M1
+  Groups fp8;                 ///< codes E4M3
   Narrow to_f16;
   Narrow to_bf16;
   /// How many finite values become infinite in F16.

@@ -1,6 +1,8 @@
 // One build of all kernels, in namespace SAFETENSORS_VARIANT.
 #pragma once
 
+#include <type_traits>
+
 #include "weights/dequant/ggml_types.hpp"
 #include "weights/dequant/kernel_blocks.hpp"
 #include "weights/dequant/kernel_iq.hpp"
@@ -11,42 +13,41 @@
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 
+/// The block that a kernel for single blocks takes.
+template <typename Kernel>
+struct BlockOf;
+template <typename Block>
+struct BlockOf<void (*)(const Block&, float*) noexcept> {
+  using Type = Block;
+};
+
+/// Decodes `count` blocks, of `values` values each, by a kernel for single blocks.
+template <auto kernel, std::size_t values>
+void each_block(const U8* SAFETENSORS_RESTRICT from, std::size_t count,
+                float* SAFETENSORS_RESTRICT to) noexcept {
+  const auto* block = reinterpret_cast<const typename BlockOf<decltype(kernel)>::Type*>(from);
+  for (; count != 0; --count, ++block, to += values) kernel(*block, to);
+}
+
+/// Returns what a row of SAFETENSORS_GGML_TYPES puts into Kernels::blocks.
+template <auto kernel, std::size_t values, std::size_t nbytes>
+consteval Kernels::Blocks kernel_of_row() noexcept {
+  if constexpr (std::is_convertible_v<decltype(kernel), Kernels::Blocks>) {
+    return kernel;  // of a plain type, or nullptr
+  } else {
+    using Block = typename BlockOf<decltype(kernel)>::Type;
+    static_assert(sizeof(Block) == nbytes && alignof(Block) == 1);
+    return &each_block<kernel, values>;
+  }
+}
+
 constexpr Kernels make_kernels(const char* name) noexcept {
   Kernels k{};
   k.name = name;
-  k.blocks[ggml::kF32] = &f32;
-  k.blocks[ggml::kF16] = &f16;
-  k.blocks[ggml::kBF16] = &bf16;
-  k.blocks[ggml::kF64] = &plain<U64, double>;
-  k.blocks[ggml::kI8] = &plain<U8, std::int8_t>;
-  k.blocks[ggml::kI16] = &plain<U16, std::int16_t>;
-  k.blocks[ggml::kI32] = &plain<U32, std::int32_t>;
-  k.blocks[ggml::kI64] = &plain<U64, std::int64_t>;
-  k.blocks[ggml::kQ4_0] = &q4_0;
-  k.blocks[ggml::kQ4_1] = &q4_1;
-  k.blocks[ggml::kQ5_0] = &q5_0;
-  k.blocks[ggml::kQ5_1] = &q5_1;
-  k.blocks[ggml::kQ8_0] = &q8_0;
-  k.blocks[ggml::kQ2_K] = &q2_k;
-  k.blocks[ggml::kQ3_K] = &q3_k;
-  k.blocks[ggml::kQ4_K] = &q4_k;
-  k.blocks[ggml::kQ5_K] = &q5_k;
-  k.blocks[ggml::kQ6_K] = &q6_k;
-  k.blocks[ggml::kIQ1_S] = &iq1_s;
-  k.blocks[ggml::kIQ1_M] = &iq1_m;
-  k.blocks[ggml::kIQ2_XXS] = &iq2_xxs;
-  k.blocks[ggml::kIQ2_XS] = &iq2_xs;
-  k.blocks[ggml::kIQ2_S] = &iq2_s;
-  k.blocks[ggml::kIQ3_XXS] = &iq3_xxs;
-  k.blocks[ggml::kIQ3_S] = &iq3_s;
-  k.blocks[ggml::kIQ4_NL] = &iq4_nl;
-  k.blocks[ggml::kIQ4_XS] = &iq4_xs;
-  k.blocks[ggml::kTQ1_0] = &tq1_0;
-  k.blocks[ggml::kTQ2_0] = &tq2_0;
-  k.blocks[ggml::kMXFP4] = &mxfp4;
-  k.blocks[ggml::kNVFP4] = &nvfp4;
-  k.blocks[ggml::kQ1_0] = &q1_0;
-  k.blocks[ggml::kQ2_0] = &q2_0;
+#define SAFETENSORS_ROW(id, name, elements, nbytes, kernel) \
+  k.blocks[id] = kernel_of_row<kernel, elements, nbytes>();
+  SAFETENSORS_GGML_TYPES(SAFETENSORS_ROW)
+#undef SAFETENSORS_ROW
   k.affine[1] = &affine<1>;
   k.affine[2] = &affine<2>;
   k.affine[3] = &affine<3>;

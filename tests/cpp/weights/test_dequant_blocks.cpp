@@ -122,7 +122,7 @@ weights::Errc code_of(const auto& work) {
 }  // namespace
 
 TEST_CASE("dequantising blocks: all builds agree, at any address and count") {
-  for (std::uint32_t type = 0; type < Kernels::kTypes; ++type) {
+  for (std::uint32_t type = 0; type < weights::ggml::kEnd; ++type) {
     if (!weights::can_dequantize(type)) continue;
     const weights::GgmlType& about = *weights::find_ggml_type(type);
     CAPTURE(about.name);

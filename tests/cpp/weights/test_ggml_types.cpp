@@ -10,21 +10,24 @@
 using safetensors::weights::can_dequantize;
 using safetensors::weights::find_ggml_type;
 using safetensors::weights::GgmlType;
+using safetensors::weights::withdrawn_ggml_type;
 
-TEST_CASE("ggml types: numbers that were types once, or never, have none") {
+TEST_CASE("ggml types: numbers of withdrawn types, and unknown numbers, are no types") {
   const std::set<std::uint32_t> removed = {4, 5, 31, 32, 33, 36, 37, 38};
   for (std::uint32_t id = 0; id < 100; ++id) {
     const bool exists = id <= 42 && removed.count(id) == 0;
     CAPTURE(id);
     CHECK((find_ggml_type(id) != nullptr) == exists);
-    // Q8_1 and Q8_K are of computations, not of files.
+    CHECK(withdrawn_ggml_type(id).empty() == (removed.count(id) == 0));
+    // ggml uses Q8_1 and Q8_K in computations and never stores them.
     CHECK(can_dequantize(id) == (exists && id != 9 && id != 15));
   }
+  CHECK(withdrawn_ggml_type(4) == "Q4_2");
   CHECK(find_ggml_type(0xFFFFFFFFU) == nullptr);
   CHECK_FALSE(can_dequantize(0xFFFFFFFFU));
 }
 
-TEST_CASE("ggml types: every row says what its number is, once") {
+TEST_CASE("ggml types: every row has its own number and name") {
   std::set<std::string_view> names;
   for (std::uint32_t id = 0; id <= 42; ++id) {
     const GgmlType* type = find_ggml_type(id);
