@@ -1,4 +1,8 @@
-// How decoding is cut into pieces.
+// How a decode is divided: into tasks for threads, and into pieces that fit the first-level cache.
+//
+//     all units  --in_chunks-->  tasks of kTaskValues values, run by several threads
+//     one task   --Sink------->  straight into the output, if that is aligned F32;
+//                                else pieces of kScratchValues values: decode, then round or copy
 #pragma once
 
 #include <algorithm>
@@ -11,12 +15,13 @@
 
 namespace safetensors::weights {
 
-/// Values that are decoded at a time when they need another step. They stay in the first cache.
+/// Values in the scratch buffer: 8 KiB, which stay in the first-level cache until they are rounded.
 inline constexpr std::size_t kScratchValues = 2048;
-/// Values of one task of a thread.
+/// Values of one task: 1 MiB of F32, long enough to make the cost of starting it negligible.
 inline constexpr std::uint64_t kTaskValues = std::uint64_t{1} << 18;
 
-/// Where values go: decodes into the output itself if it can be, else by way of a scratch.
+/// Writes decoded values to the output: directly if they are F32 and the output is aligned, else
+/// through a scratch buffer.
 class Sink {
  public:
   Sink(const Kernels& kernels, Output output, std::byte* to)
@@ -26,13 +31,14 @@ class Sink {
         direct_(output == Output::f32 &&
                 reinterpret_cast<std::uintptr_t>(to) % alignof(float) == 0) {}
 
-  /// `units` units of `unit_values` values (at most kScratchValues) go to the places from unit
-  /// `begin` on. decode(unit, count, to) writes `count` units as F32, counted from the first.
+  /// Writes `units` units of `unit_values` values each, from unit `begin` on. decode(unit, count,
+  /// to) decodes `count` units from number `unit` on, as F32. Requires: unit_values <=
+  /// kScratchValues.
   template <typename Decode>
   void put(std::uint64_t begin, std::uint64_t units, std::size_t unit_values,
            const Decode& decode) const {
     if (direct_) {
-      // float objects are what the caller's memory is for.
+      // The caller's memory is meant for float objects.
       float* values = reinterpret_cast<float*>(to_) + begin * unit_values;
       decode(begin, static_cast<std::size_t>(units), values);
       return;
@@ -70,7 +76,8 @@ class Sink {
   bool direct_;
 };
 
-/// work(begin, count) for stretches of `units` units, by several threads if there is enough to do.
+/// Calls work(begin, count) for consecutive ranges that cover all units; several threads share the
+/// ranges if there are enough values.
 template <typename Work>
 void in_chunks(std::uint64_t units, std::size_t unit_values, const Interrupt& interrupt,
                const Work& work) {
@@ -85,7 +92,7 @@ void in_chunks(std::uint64_t units, std::size_t unit_values, const Interrupt& in
       interrupt);
 }
 
-/// Decodes all of `units` units into `to`.
+/// Decodes `units` units into `to`.
 template <typename Decode>
 void decode_all(const Kernels& kernels, std::uint64_t units, std::size_t unit_values, Output output,
                 std::byte* to, const Interrupt& interrupt, const Decode& decode) {

@@ -1,8 +1,8 @@
-// Turns stored bytes into values: pure functions of memory.
+// Decodes stored bytes to values: functions of memory, without files.
 //
-// What is read is little-endian and may be unaligned; what is written has the byte order of the
-// machine and may be unaligned as well. `from` and `to` must not overlap. Much work is shared out
-// among threads. `interrupt` may throw: then part of the output is written.
+// Input is little-endian, output has the machine's byte order, and both may be unaligned. `from`
+// and `to` must not overlap. Large inputs are decoded by several threads. If `interrupt` throws, a
+// part of the output has been written.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,26 @@
 
 namespace safetensors::weights {
 
-/// Type of the values that are written. F16 and BF16 are the F32 value, rounded once to nearest
-/// even; values too large become infinite.
+/// Type of the output. F16 and BF16 are the F32 value, rounded once to nearest even; values that
+/// are too large become infinite.
 enum class Output : std::uint8_t { f32, f16, bf16 };
 
-/// Bytes of one value.
+/// Returns the size of one value in bytes.
 [[nodiscard]] constexpr std::size_t size_of(Output output) noexcept {
   return output == Output::f32 ? 4 : 2;
 }
 
-/// Decodes blocks of a type of GGUF. Throws Error `unsupported` for types that can_dequantize()
-/// does not know. F64 and integers become the nearest F32.
+/// Decodes blocks of a GGUF type. F64 and integers become the nearest F32.
+///
+/// Throws: unsupported if can_dequantize() is false for the type.
 void dequantize_blocks(std::uint32_t ggml_type, const std::byte* from, std::uint64_t blocks,
                        Output output, std::byte* to, const Interrupt& interrupt = {},
                        const Kernels& kernels = best_kernels());
 
-/// How a pack's scales and biases are stored.
+/// Type of a pack's scales and biases; u8 is E8M0 or, for nvfp4, E4M3.
 enum class ScaleType : std::uint8_t { f16, bf16, f32, u8 };
 
-/// Rows of an MLX pack; leading dimensions are rows.
+/// Consecutive rows of an MLX pack. All leading axes together count as rows.
 struct PackRows {
   QuantParams params;
   ScaleType scale_type = ScaleType::f16;
@@ -42,34 +43,39 @@ struct PackRows {
   const std::byte* words = nullptr;   ///< of the first of these rows
   const std::byte* scales = nullptr;  ///< likewise
   const std::byte* biases = nullptr;  ///< likewise; affine only, of the scales' type
-  /// nvfp4 only: F32, one for each `rows_per_global_scale` rows of the whole pack, from its start,
-  /// in which the first of these rows is `first_row`; nullptr when there are none.
+  /// nvfp4 only, else nullptr: F32 numbers, one for each `rows_per_global_scale` rows of the whole
+  /// pack. The first row here is row `first_row` of the whole pack.
   const std::byte* global_scales = nullptr;
   std::uint64_t rows_per_global_scale = 1;
   std::uint64_t first_row = 0;
 };
 
-/// Whether MLX has packs of these parameters.
+/// Returns whether MLX has packs with these parameters.
 [[nodiscard]] bool is_known(const QuantParams& params) noexcept;
 
-/// Decodes `rows` rows of a pack. Throws Error `quant_mismatch` for parameters that is_known() does
-/// not know, or that do not fit the scales and columns.
+/// Decodes `rows` rows of a pack.
+///
+/// Throws: quant_mismatch if is_known() is false for the parameters, or if they do not fit the type
+///   of the scales or the number of columns.
 void dequantize_pack(const PackRows& pack, std::uint64_t rows, Output output, std::byte* to,
                      const Interrupt& interrupt = {}, const Kernels& kernels = best_kernels());
 
-/// Whether convert_values() takes it: complex numbers have no one value, and floats of six bits no
-/// one packing.
+/// Returns whether convert_values() takes the type. It refuses complex numbers, which are not one
+/// value, and floats of six bits, for which writers use different packings.
 [[nodiscard]] bool can_convert(Dtype dtype) noexcept;
 
-/// Converts plain values. F64 and integers become the nearest F32, booleans 0 and 1. For F4 an odd
-/// `count` ends in the low half of the last byte. Throws Error `unsupported` for types that
-/// can_convert() does not take. Values of the type that is asked for are copied as they are.
+/// Converts plain values. F64 and integers become the nearest F32, booleans 0 and 1. Values that
+/// have the output type are copied unchanged. For F4, an odd `count` ends in the low nibble of a
+/// byte.
+///
+/// Throws: unsupported if can_convert() is false for the type.
 void convert_values(Dtype dtype, const std::byte* from, std::uint64_t count, Output output,
                     std::byte* to, const Interrupt& interrupt = {},
                     const Kernels& kernels = best_kernels());
 
-/// Rounds F32, BF16 or F64 values to F16, and returns how many finite ones became infinite. Throws
-/// as convert_values().
+/// Rounds values to F16 and returns how many finite ones became infinite.
+///
+/// Throws: as convert_values().
 std::uint64_t to_f16_values(Dtype dtype, const std::byte* from, std::uint64_t count, std::byte* to,
                             const Interrupt& interrupt = {},
                             const Kernels& kernels = best_kernels());

@@ -1,4 +1,4 @@
-// The grids of GGUF's IQ types: which values stand for a code.
+// The grids of GGUF's IQ types: tables of rows of values, which codes select by number.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 
 namespace safetensors::weights {
 
+/// Eight values in a row are loaded as one 64-bit number, four as one of 32 bits.
 template <std::size_t count, std::size_t width>
 struct Grid {
   std::int8_t rows[count][width];

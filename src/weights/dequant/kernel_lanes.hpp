@@ -1,6 +1,6 @@
-// Sixteen bytes, and the sixteen floats that are made of them: what most kernels work with. Three
-// ways: GCC's and clang's vectors, with x86's instructions where those have no name in the
-// language; and plain arrays for other compilers.
+// Vectors of sixteen bytes, and of the sixteen floats that are made of them: most kernels work with
+// these. Three implementations: the vector extensions of GCC and clang; x86 intrinsics for
+// operations that the extensions cannot express; plain arrays for other compilers.
 #pragma once
 
 #include "weights/dequant/kernel_base.hpp"
@@ -13,7 +13,7 @@
 #define SAFETENSORS_LANE_NBYTES 16
 #endif
 
-// Without, as for other compilers, by -DSAFETENSORS_NO_VECTORS.
+// SAFETENSORS_NO_VECTORS selects plain arrays, to test them.
 #if defined(__GNUC__) && !defined(SAFETENSORS_NO_VECTORS)
 #define SAFETENSORS_VECTORS 1
 #endif
@@ -26,14 +26,17 @@ using Bytes = U8 __attribute__((vector_size(16)));
 using Pairs = U16 __attribute__((vector_size(16)));
 using Lane = float __attribute__((vector_size(SAFETENSORS_LANE_NBYTES)));
 
+/// Sixteen times the same byte.
 SAFETENSORS_INLINE Bytes all(U8 byte) noexcept { return Bytes{} + byte; }
 
-/// Bytes shifted by less than 8. Their upper `count` bits come from a neighbour: mask them off.
+/// Shifts each byte right by less than 8. SSE2 and AVX2 shift 16-bit words at the least, so the
+/// upper `count` bits of a byte come from its neighbour: the caller masks them off.
 SAFETENSORS_INLINE Bytes down(Bytes bytes, Index count) noexcept {
   return reinterpret_cast<Bytes>(reinterpret_cast<Pairs>(bytes) >> static_cast<U16>(count));
 }
 
-/// The same the other way: the upper `count` bits must be clear.
+/// Shifts each byte left.
+/// Requires: the upper `count` bits are clear, so that none moves into the neighbour.
 SAFETENSORS_INLINE Bytes up(Bytes bytes, Index count) noexcept {
   return reinterpret_cast<Bytes>(reinterpret_cast<Pairs>(bytes) << static_cast<U16>(count));
 }
@@ -87,7 +90,7 @@ SAFETENSORS_INLINE Bytes load_bytes(const U8* from) noexcept {
   return bytes;
 }
 
-/// `low` are the first eight, from its low end.
+/// Sixteen bytes: those of `low` from its lowest on, then those of `high`.
 SAFETENSORS_INLINE Bytes join(U64 low, U64 high) noexcept {
 #if defined(__SSE2__) && defined(SAFETENSORS_VECTORS)
   return reinterpret_cast<Bytes>(
@@ -100,9 +103,11 @@ SAFETENSORS_INLINE Bytes join(U64 low, U64 high) noexcept {
 #endif
 }
 
-/// 0xFF where the byte's bit of the lowest 16 is set, else 0.
+/// Byte i is 0xFF if bit i of `bits` is set, else 0.
 SAFETENSORS_INLINE Bytes mask_of(U32 bits) noexcept {
 #if defined(__SSSE3__) && defined(SAFETENSORS_VECTORS)
+  // Bytes 0 to 7 get a copy of the lower byte of `bits`, bytes 8 to 15 of the upper one. Each keeps
+  // its own bit only, and is then compared with it.
   const Bytes own = join(0x8040201008040201U, 0x8040201008040201U);
   const Bytes places = join(0, 0x0101010101010101U);
   const auto copies = reinterpret_cast<Bytes>(_mm_shuffle_epi8(
@@ -113,18 +118,18 @@ SAFETENSORS_INLINE Bytes mask_of(U32 bits) noexcept {
 #endif
 }
 
-/// The bytes, negated where the mask is set.
+/// Negates the bytes whose mask is 0xFF: -x is ~x + 1, which is (x ^ 0xFF) - 0xFF modulo 256.
 SAFETENSORS_INLINE Bytes negated(const Bytes& bytes, const Bytes& mask) noexcept {
   return (bytes ^ mask) - mask;
 }
 
-/// Two sets of bytes: the first and the second half of what came out.
+/// 32 bytes: the first and the second half.
 struct BytePair {
   Bytes first;
   Bytes second;
 };
 
-/// x0 y0 x1 y1 ..., by `width` bytes at a time.
+/// Alternates `width` bytes of x and `width` bytes of y: x0 y0 x1 y1 ...
 template <int width>
 SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept {
 #if defined(__SSE2__) && defined(SAFETENSORS_VECTORS)
@@ -151,7 +156,8 @@ SAFETENSORS_INLINE BytePair interleave(const Bytes& x, const Bytes& y) noexcept 
 #endif
 }
 
-/// The table's values of codes below 16.
+/// Replaces each code by its value in the table.
+/// Requires: codes below 16.
 SAFETENSORS_INLINE Bytes look_up(const NibbleTable& table, const Bytes& codes) noexcept {
 #if defined(__SSSE3__) && defined(SAFETENSORS_VECTORS)
   return reinterpret_cast<Bytes>(
@@ -165,7 +171,7 @@ SAFETENSORS_INLINE Bytes look_up(const NibbleTable& table, const Bytes& codes) n
 #endif
 }
 
-/// Sixteen floats.
+/// Sixteen floats, in as many registers as they need.
 struct Values {
   static constexpr int kLanes = 64 / SAFETENSORS_LANE_NBYTES;
   Lane lanes[kLanes];
@@ -184,13 +190,13 @@ SAFETENSORS_INLINE Values operator+(const Values& x, float y) noexcept {
 }
 
 SAFETENSORS_INLINE void store(const Values& values, float* to) noexcept {
-  // One by one: copied as a whole they would go through memory.
+  // One lane at a time: GCC copies the whole structure through memory.
   for (Index i = 0; i < Values::kLanes; ++i) {
     std::memcpy(to + i * (16 / Values::kLanes), &values.lanes[i], sizeof values.lanes[i]);
   }
 }
 
-/// As floats; `Integer` says whether the bytes have signs.
+/// Converts bytes to floats. `Integer` is the type of the bytes: I8 or U8.
 template <typename Integer>
 SAFETENSORS_INLINE Values as_floats(const Bytes& bytes) noexcept {
   static_assert(sizeof(Integer) == 1);
@@ -205,7 +211,9 @@ SAFETENSORS_INLINE Values as_floats(const Bytes& bytes) noexcept {
   to.lanes[0] = _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(x) : _mm256_cvtepu8_epi32(x));
   to.lanes[1] = _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(y) : _mm256_cvtepu8_epi32(y));
 #elif defined(__SSE2__) && defined(SAFETENSORS_VECTORS)
-  // Signed ones go to the top of their lane and come down again with their sign.
+  // SSE2 has no instruction that widens bytes. Interleaving with zeros twice makes 32-bit lanes:
+  // unsigned bytes go to the bottom of their lane; signed ones to its top, and an arithmetic shift
+  // by 24 brings them down with their sign.
   const auto x = reinterpret_cast<__m128i>(bytes);
   const __m128i zero = _mm_setzero_si128();
   const __m128i low = kSigned ? _mm_unpacklo_epi8(zero, x) : _mm_unpacklo_epi8(x, zero);
@@ -241,7 +249,7 @@ SAFETENSORS_INLINE Values unsigned_floats(const Bytes& bytes) noexcept {
   return as_floats<U8>(bytes);
 }
 
-/// Both halves of bytes: of all the low ones, then of all the high ones.
+/// Splits sixteen bytes: all low nibbles, then all high nibbles.
 SAFETENSORS_INLINE BytePair nibbles(const Bytes& bytes) noexcept {
   return {bytes & all(15), down(bytes, 4) & all(15)};
 }

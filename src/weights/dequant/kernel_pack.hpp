@@ -1,17 +1,37 @@
-// MLX's packs: groups of values that share a scale.
+// Packs of MLX: groups of values that share a scale, as MLX's documentation of quantize() describes
+// them.
+//
+//   affine         value = scale * code + bias
+//   mxfp4, nvfp4   value = scale * E2M1(code)
+//   mxfp8          value = scale * E4M3(code)
+//
+// The codes of a row follow each other without gaps, the first in the lowest bits of the first byte
+// (MLX stores them in 32-bit words, which are little-endian). So a code of 3, 5 or 6 bits may lie
+// across two bytes. With 3 bits:
+//
+//     byte          0                  1                  2
+//     bits      0-2  3-5  6-7      0  1-3  4-6  7     0-1  2-4  5-7
+//     code       0    1    2 ----- 2   3    4   5 ----- 5   6    7
+//
+// `bits` bytes hold eight codes, and 4 * `bits` bytes hold the 32 codes that one step decodes.
 #pragma once
 
 #include "weights/dequant/kernel_blocks.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 
-/// Eight values of `bits` bits, the first from the low end, to a byte each: halves are moved apart,
-/// then quarters, then eighths.
+/// Spreads eight codes of `bits` bits to one byte each, in three steps. With n = bits:
+///
+///     start   | 8 codes, 8n bits                                        | upper 32-bit half first
+///     step 1  |     codes 4-7 at bit 32     |     codes 0-3 at bit 0    |
+///     step 2  |  6,7 at 48  |  4,5 at 32    |  2,3 at 16  |  0,1 at 0   |
+///     step 3  |  7   |  6   |  5   |  4     |  3   |  2   |  1  |  0    | one byte each
 template <int bits>
 SAFETENSORS_INLINE U64 eight_bytes(const U8* from) noexcept {
   U64 x = 0;
   for (Index i = 0; i < bits; ++i) x |= static_cast<U64>(from[i]) << (8 * i);
   if constexpr (bits < 8) {
+    // Masks of one, two and four codes; then of two codes in each half, and one in each quarter.
     constexpr U64 kOne = (U64{1} << bits) - 1;
     constexpr U64 kTwo = kOne | kOne << bits;
     constexpr U64 kFour = kTwo | kTwo << (2 * bits);
@@ -26,7 +46,8 @@ SAFETENSORS_INLINE U64 eight_bytes(const U8* from) noexcept {
 
 #if defined(__AVX2__)
 
-/// Where eight values of `bits` bits begin, in lanes of 32 bits.
+/// For the shuffle of eight_floats(): which bytes each 32-bit lane gets, and the shift that brings
+/// its code to the lowest bits.
 template <int bits>
 struct Places {
   I8 bytes[32];
@@ -39,7 +60,7 @@ constexpr Places<bits> make_places() {
   for (int j = 0; j < 8; ++j) {
     const int byte = j * bits / 8;
     places.shifts[j] = j * bits % 8;
-    // A value lies in two bytes at most; -1 stands for a byte of zeros.
+    // A code lies in two bytes at most; the shuffle makes a byte of zeros for -1.
     const int next = places.shifts[j] + bits > 8 ? byte + 1 : -1;
     places.bytes[4 * j] = static_cast<I8>(byte);
     places.bytes[4 * j + 1] = static_cast<I8>(next);
@@ -49,7 +70,8 @@ constexpr Places<bits> make_places() {
   return places;
 }
 
-/// Reads 16 bytes, however few of them count.
+/// Decodes eight codes.
+/// Requires: 16 bytes can be read, although only the first `bits` are used.
 template <int bits>
 SAFETENSORS_INLINE __m256 eight_floats(const U8* from) noexcept {
   static constexpr Places<bits> kPlaces = make_places<bits>();
@@ -63,7 +85,7 @@ SAFETENSORS_INLINE __m256 eight_floats(const U8* from) noexcept {
 
 #endif
 
-/// 32 values, which fill whole words whatever their width.
+/// Decodes 32 values: 4 * `bits` bytes of codes, a whole number of words for every width.
 template <int bits>
 SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* end, float s, float b,
                                   float* SAFETENSORS_RESTRICT y) noexcept {
@@ -77,7 +99,7 @@ SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* en
     store(unsigned_floats(q.second) * s + b, y + 16);
   } else {
 #if defined(__AVX2__)
-    if (end - codes >= 3 * bits + 16) {
+    if (end - codes >= 3 * bits + 16) {  // the last of the four loads stays before `end`
       for (Index k = 0; k < 4; ++k) {
         _mm256_storeu_ps(y + 8 * k, eight_floats<bits>(codes + k * bits) * s + b);
       }
@@ -105,7 +127,8 @@ void affine(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t gro
   }
 }
 
-/// Codes of groups of 16 or 32 values, the first of a byte in its low half.
+/// Codes of four bits in groups of 16 or 32 values; the first code of a byte is in its low nibble.
+/// A step decodes 32 values: one group of 32, or two of 16.
 inline void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::size_t groups,
                 std::size_t group_size, const float* scales, const float* /*biases*/,
                 float* SAFETENSORS_RESTRICT y) noexcept {
@@ -121,20 +144,24 @@ inline void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::si
     groups -= step + 1;
   }
   if (groups == 0) return;
+  // One group of 16 values remains.
   const BytePair halves = nibbles(join(load<U64>(codes), 0));
   store(e2m1_floats(interleave<1>(halves.first, halves.second).first) * scales[0], y);
 }
 
 #if defined(__AVX2__)
 
-/// Sixteen values of E4M3, by way of F16, which has the same layout but for its exponent's offset
-/// of 8 more, and does subnormal numbers in hardware.
+/// Decodes sixteen values of E4M3 by way of F16, whose conversion is an instruction that also
+/// handles subnormal numbers. With the magnitude moved up by 7 bits, E4M3's exponent lies in F16's.
+/// F16's bias is 15 instead of 7, so the result is 2^8 = 256 times too small.
+///
+///     E4M3   s eeee fff              moved up:   s 0eeee fff0000000   (F16: s eeeee ffffffffff)
 SAFETENSORS_INLINE Values e4m3_floats(const U8* from) noexcept {
   const __m256i codes =
       _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
   const __m256i mask = _mm256_set1_epi16(0x7F);
   const __m256i magnitudes = _mm256_and_si256(codes, mask);
-  // A code of NaN gets all bits, which is NaN in F16.
+  // For the code of NaN all bits below the sign are set, which is a NaN of F16.
   const __m256i halves =
       _mm256_or_si256(_mm256_or_si256(_mm256_slli_epi16(magnitudes, 7),
                                       _mm256_slli_epi16(_mm256_andnot_si256(mask, codes), 8)),

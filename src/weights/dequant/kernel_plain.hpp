@@ -1,10 +1,11 @@
-// Values that are stored one by one, and rounding to 16 bits.
+// Plain types, whose values are stored one by one, and rounding to 16 bits.
 #pragma once
 
 #include "weights/dequant/kernel_base.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
 
+/// Converts numbers of type `Value`, which are loaded as unsigned numbers of the same size.
 template <typename Stored, typename Value>
 void plain(const U8* SAFETENSORS_RESTRICT x, std::size_t count,
            float* SAFETENSORS_RESTRICT y) noexcept {
@@ -66,11 +67,12 @@ inline void to_bf16(const float* SAFETENSORS_RESTRICT x, std::size_t count,
   }
 }
 
-/// From 65520 on F16 rounds to infinity.
+/// Counts the finite values from 65520 (0x477FF000) on, which F16 rounds to infinity. Subtracting
+/// the lower end makes the test of a range one unsigned comparison.
 inline std::size_t count_f16_overflow(const float* x, std::size_t count) noexcept {
   std::size_t all = 0;
   while (count != 0) {
-    // Counted in 32 bits, which fill the vectors better.
+    // A 32-bit counter has the size of the floats, so that the loop vectorises without widening.
     const std::size_t part = count < 65536 ? count : 65536;
     U32 found = 0;
     for (std::size_t i = 0; i < part; ++i) {

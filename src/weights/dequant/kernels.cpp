@@ -14,7 +14,7 @@ Usable find_usable() noexcept {
   Usable usable;
   usable.list[usable.count++] = &kBaselineKernels;
 #if defined(SAFETENSORS_AVX2_KERNELS)
-  // The operating system has its say in this as well: it must save the wide registers.
+  // Also asks whether the operating system saves the wide registers.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
     usable.list[usable.count++] = &kAvx2Kernels;
   }

@@ -1,4 +1,4 @@
-// The inner loops of dequantising, once for each instruction set, and the choice among them.
+// The inner loops of dequantisation: one build for each instruction set, chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,19 @@
 
 namespace safetensors::weights {
 
-/// One build of the inner loops. All builds give the same bits. `from` may be unaligned and is
-/// little-endian; floats are aligned, as C++ wants them. None of them reads or writes anything
-/// beyond what its counts say.
+/// One build of the inner loops. All builds give the same bits: they use no fused multiply and add.
+///
+/// Requires: floats are aligned; `from` may be unaligned, and is little-endian. A kernel reads and
+/// writes nothing beyond what its counts say.
 struct Kernels {
   /// Decodes `count` blocks.
   using Blocks = void (*)(const std::uint8_t* from, std::size_t count, float* to) noexcept;
-  /// Decodes `groups` groups of values that share a scale; biases are for affine packs only.
-  /// Nothing at or after `end` is read.
+  /// Decodes `groups` groups of `group_size` values, each with its scale; biases are for affine
+  /// packs only. Reads nothing at or after `end`.
   using Groups = void (*)(const std::uint8_t* codes, const std::uint8_t* end, std::size_t groups,
                           std::size_t group_size, const float* scales, const float* biases,
                           float* to) noexcept;
-  /// Rounds to 16-bit values, to nearest even; `to` may be unaligned.
+  /// Rounds to 16-bit values, to nearest even. `to` may be unaligned.
   using Narrow = void (*)(const float* from, std::size_t count, std::uint8_t* to) noexcept;
 
   static constexpr std::size_t kWidths = 9;
@@ -32,18 +33,18 @@ struct Kernels {
   Groups fp8;                 ///< codes E4M3
   Narrow to_f16;
   Narrow to_bf16;
-  /// How many finite values become infinite in F16.
+  /// Returns how many finite values become infinite in F16.
   std::size_t (*count_f16_overflow)(const float* from, std::size_t count) noexcept;
 };
 
-/// The builds that this machine can run, plainest first.
+/// Returns the builds that this machine can run, the fastest last.
 [[nodiscard]] std::span<const Kernels* const> usable_kernels() noexcept;
 
-/// The fastest of them.
+/// Returns the fastest build that this machine can run.
 [[nodiscard]] const Kernels& best_kernels() noexcept;
 
-/// Defined by kernels_*.cpp; not all of them are part of every build. Do not use one that
-/// usable_kernels() does not list.
+// Defined by kernels_*.cpp. kAvx2Kernels exists on x86 only. Use no build that usable_kernels()
+// does not list.
 extern const Kernels kBaselineKernels;
 extern const Kernels kAvx2Kernels;
 

@@ -1,5 +1,5 @@
-// The kernels, for x86 processors with AVX2 and F16C. Compiled with both switched on, where the
-// compiler has them (kernels.cmake).
+// The kernels for x86 processors with AVX2 and F16C. kernels.cmake compiles this file with both
+// options if the compiler knows them.
 #if defined(__AVX2__) && defined(__F16C__)
 
 #define SAFETENSORS_VARIANT avx2_kernels

@@ -1,4 +1,4 @@
-// The kernels, for any processor that the rest of the library runs on.
+// The kernels for every processor that the rest of the library runs on.
 #define SAFETENSORS_VARIANT baseline_kernels
 #include "weights/dequant/kernels_all.hpp"
 

@@ -1,4 +1,4 @@
-// MLX's packs.
+// Decodes packs of MLX: loads the scales of groups and calls the kernels.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -12,9 +12,9 @@
 namespace safetensors::weights {
 namespace {
 
-// Of E2M1 times that of E4M3: what mlx divides a global scale by.
+// The largest E2M1 times the largest E4M3. MLX divides the global scale by it.
 constexpr float kNvfp4Largest = 6.0F * 448.0F;
-// No group is smaller than 16.
+// Groups of a piece: the smallest group has 16 values.
 constexpr std::size_t kMostGroups = kScratchValues / 16;
 
 std::size_t size_of(ScaleType type) noexcept {
@@ -30,6 +30,7 @@ std::size_t size_of(ScaleType type) noexcept {
   return 4;
 }
 
+/// The GGUF type whose kernel reads the scales.
 std::uint32_t plain_type(ScaleType type) noexcept {
   switch (type) {
     case ScaleType::f16:
@@ -61,7 +62,8 @@ void check(const PackRows& pack) {
   }
 }
 
-/// Decodes groups of a matrix, whose rows follow each other without a gap.
+/// Decodes groups of a matrix. Rows follow each other without gaps, so groups can be numbered
+/// across rows.
 class Decoder {
  public:
   Decoder(const PackRows& pack, const Kernels& kernels, std::uint64_t rows)
@@ -85,6 +87,8 @@ class Decoder {
     }
   }
 
+  /// Decodes `count` groups from number `begin` on, a scratch buffer's worth at a time, because the
+  /// arrays of scales have a fixed size.
   void operator()(std::uint64_t begin, std::size_t count, float* to) const {
     float scales[kMostGroups];
     float biases[kMostGroups];
@@ -105,7 +109,7 @@ class Decoder {
     return reinterpret_cast<const std::uint8_t*>(from) + offset;
   }
 
-  /// A multiple of 8 bits: groups are of 16 values at least.
+  /// Bytes of the codes of a group: whole, because groups have 16 values or more.
   static std::size_t code_bytes(const QuantParams& params) {
     return static_cast<std::size_t>(params.group_size) * static_cast<std::size_t>(params.bits) / 8;
   }
@@ -127,6 +131,7 @@ class Decoder {
     for (std::size_t i = 0; i < count; ++i) to[i] *= global_factor(group + i);
   }
 
+  /// nvfp4: value = E4M3(scale) * E2M1(code) * global scale / kNvfp4Largest.
   float global_factor(std::uint64_t group) const {
     const std::uint64_t index =
         (pack_.first_row + group / groups_per_row_) / pack_.rows_per_global_scale;

@@ -1,4 +1,4 @@
-// Plain values of the types of safetensors.
+// Converts plain values of safetensors' dtypes.
 #include <atomic>
 #include <bit>
 #include <string>
@@ -37,13 +37,13 @@ void bool_values(Bytes from, std::size_t count, float* to) noexcept {
   for (std::size_t i = 0; i < count; ++i) to[i] = from[i] != 0 ? 1.0F : 0.0F;
 }
 
-/// Signs are kept for zeros too, which the table of integers cannot say.
+/// Keeps the sign of a negative zero, which the table of integers does not have.
 float f4_value(unsigned code) noexcept {
   const float value = static_cast<float>(kTwiceE2M1.values[code & 7U]) * 0.5F;
   return (code & 8U) != 0 ? -value : value;
 }
 
-/// In whole bytes.
+/// Decodes whole bytes: two values each, the first in the low nibble.
 void f4_pairs(Bytes from, std::size_t pairs, float* to) noexcept {
   for (std::size_t i = 0; i < pairs; ++i) {
     to[2 * i] = f4_value(from[i] & 15U);
@@ -51,7 +51,7 @@ void f4_pairs(Bytes from, std::size_t pairs, float* to) noexcept {
   }
 }
 
-/// The decoder of a type; nullptr when there is none.
+/// Returns the decoder of a type, or nullptr.
 Kernels::Blocks decoder_of(Dtype dtype, const Kernels& kernels) noexcept {
   switch (dtype) {
     case Dtype::kF64:
@@ -144,6 +144,7 @@ void convert_values(Dtype dtype, const std::byte* from, std::uint64_t count, Out
                decode(bytes + begin * unit_bytes, some, values);
              });
   if (units * unit_values == count) return;
+  // An odd count of F4: the last value is half of a byte.
   Sink(kernels, output, to).put(count - 1, 1, 1, [&](std::uint64_t, std::size_t, float* value) {
     *value = f4_value(bytes[units] & 15U);
   });
@@ -152,7 +153,7 @@ void convert_values(Dtype dtype, const std::byte* from, std::uint64_t count, Out
 std::uint64_t to_f16_values(Dtype dtype, const std::byte* from, std::uint64_t count, std::byte* to,
                             const Interrupt& interrupt, const Kernels& kernels) {
   const Kernels::Blocks decode = need_decoder_of(dtype, kernels);
-  if (dtype == Dtype::kF4) {  // its values fit
+  if (dtype == Dtype::kF4) {  // at most 6: no value overflows
     convert_values(dtype, from, count, Output::f16, to, interrupt, kernels);
     return 0;
   }
