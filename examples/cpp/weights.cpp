@@ -15,7 +15,7 @@ namespace weights = safetensors::weights;
 namespace {
 
 void show(const weights::WeightProvider& model, std::string_view name) {
-  const weights::TensorInfo& info = model.info(name);
+  const weights::WeightInfo& info = model.info(name);
   std::cout << info.name << ' ' << info.type_name << " [";
   for (std::size_t axis = 0; axis < info.shape.size(); ++axis) {
     std::cout << (axis == 0 ? "" : ", ") << info.shape[axis];
@@ -33,7 +33,7 @@ void show(const char* path) {
   const weights::ModelConfig& config = model.config();
   std::cout << config.architecture.value_or("unknown architecture") << ", "
             << config.n_layers.value_or(0) << " layers\n";
-  for (const weights::TensorInfo& info : model.tensors()) show(model, info.name);
+  for (const weights::WeightInfo& info : model.tensors()) show(model, info.name);
   for (const std::string& name : model.unmapped()) show(model, name);
   for (const std::string& warning : model.warnings()) std::cerr << warning << '\n';
 }

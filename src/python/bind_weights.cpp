@@ -10,8 +10,8 @@
 namespace safetensors::python {
 namespace {
 
-using weights::OpenOptions;
-using weights::TensorInfo;
+using weights::ModelOptions;
+using weights::WeightInfo;
 using weights::WeightProvider;
 
 /// Python's own choice between two words.
@@ -29,9 +29,9 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
                                            bool allow_f16_overflow, bool mmap, bool strict_index,
                                            bool allow_gaps, py::handle cache_bytes,
                                            py::handle quant) {
-  OpenOptions options;
+  ModelOptions options;
   const bool native = is_first(layout, "layout", "native", "hf");
-  options.layout = native ? OpenOptions::native : OpenOptions::hf;
+  options.layout = native ? ModelOptions::native : ModelOptions::hf;
   options.bf16_to_f16 = is_first(bf16, "bf16", "f16", "keep");
   options.scales_to_f16 = is_first(scales, "scales", "f16", "keep");
   options.allow_f16_overflow = allow_f16_overflow;
@@ -47,7 +47,7 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
 
 /// name, source, shape, storage, code, type_name, quant, stored_bytes, scales_code, is_decoded
 py::tuple describe(const WeightProvider& model, std::string_view name) {
-  const TensorInfo& info = model.info(name);
+  const WeightInfo& info = model.info(name);
   py::tuple shape(info.shape.size());
   for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = py::int_(info.shape[i]);
   return py::make_tuple(to_unicode(info.name), to_unicode(info.source), shape,
@@ -65,17 +65,17 @@ py::object norm_weight_offset_of(const WeightProvider& model, std::string_view n
   return offset ? py::object(py::float_(*offset)) : py::object(py::none());
 }
 
-weights::Buffer get_tensor(const WeightProvider& model, std::string_view name) {
+weights::WeightBuffer get_tensor(const WeightProvider& model, std::string_view name) {
   const GilRelease release;
   return model.get_tensor(name, python_interrupt());
 }
 
-weights::Buffer get_stored(const WeightProvider& model, std::string_view name) {
+weights::WeightBuffer get_stored(const WeightProvider& model, std::string_view name) {
   const GilRelease release;
   return model.get_stored(name, python_interrupt());
 }
 
-weights::Buffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
+weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
   std::vector<std::string_view> views;
   for (const py::handle name : names) views.push_back(text_of(name, "names"));
   const GilRelease release;
@@ -142,7 +142,7 @@ py::list texts(const std::vector<std::string>& values) {
 
 py::list names(const WeightProvider& model) {
   py::list list;
-  for (const TensorInfo& info : model.tensors()) list.append(to_unicode(info.name));
+  for (const WeightInfo& info : model.tensors()) list.append(to_unicode(info.name));
   return list;
 }
 
@@ -173,15 +173,15 @@ py::dict cache_stats(const WeightProvider& model) {
 }  // namespace
 
 void register_weights(py::module_& module) {
-  Class<weights::Buffer>(module, "Buffer", py::buffer_protocol())
+  Class<weights::WeightBuffer>(module, "Buffer", py::buffer_protocol())
       .property("sections",
-                [](const weights::Buffer& buffer) {
+                [](const weights::WeightBuffer& buffer) {
                   const auto& s = buffer.sections();
                   return py::make_tuple(s[0], s[1], s[2]);
                 })
-      .property("is_view", &weights::Buffer::is_view)
-      .method("__len__", &weights::Buffer::nbytes)
-      .def_buffer([](const weights::Buffer& buffer) {
+      .property("is_view", &weights::WeightBuffer::is_view)
+      .method("__len__", &weights::WeightBuffer::nbytes)
+      .def_buffer([](const weights::WeightBuffer& buffer) {
         auto* const data = const_cast<std::byte*>(buffer.bytes().data());
         return py::buffer_info(reinterpret_cast<std::uint8_t*>(data),
                                static_cast<py::ssize_t>(buffer.nbytes()), true);

@@ -15,7 +15,7 @@ namespace {
 /// Warns of a number of layers that is not that of the tensors' names. Nothing relies on it.
 void check_layers(Model& model) {
   std::int64_t layers = 0;
-  for (const TensorInfo& info : model.tensors) {
+  for (const WeightInfo& info : model.tensors) {
     const std::string_view digits = split_layer(info.name).layer;
     std::int64_t layer = -1;
     std::from_chars(digits.data(), digits.data() + digits.size(), layer);  // six digits at most
@@ -28,8 +28,8 @@ void check_layers(Model& model) {
 
 }  // namespace
 
-void Model::add(TensorInfo info, bool is_mapped) {
-  std::vector<TensorInfo>& list = is_mapped ? tensors : others;
+void Model::add(WeightInfo info, bool is_mapped) {
+  std::vector<WeightInfo>& list = is_mapped ? tensors : others;
   if (is_mapped && !list.empty() && list.back().name == info.name) {
     fail(Errc::duplicate, path, info.name,
          "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both are it");
@@ -73,7 +73,7 @@ void finish_model(Model& model) {
     if (!config.norm_weight_offset) model.warnings.push_back("norm_weight_offset" + of);
   }
   const bool has_output =
-      std::ranges::find(model.tensors, "output.weight", &TensorInfo::name) != model.tensors.end();
+      std::ranges::find(model.tensors, "output.weight", &WeightInfo::name) != model.tensors.end();
   if (!config.tie_word_embeddings && !has_output) {
     model.warnings.emplace_back("tie_word_embeddings is false, but there is no output.weight");
   }

@@ -29,20 +29,20 @@ struct Model {
   std::filesystem::path path;
   std::vector<std::filesystem::path> files;
   ModelConfig config;
-  std::vector<TensorInfo> tensors;  ///< with canonical names, sorted by them
-  std::vector<TensorInfo> others;   ///< without, sorted
+  std::vector<WeightInfo> tensors;  ///< with canonical names, sorted by them
+  std::vector<WeightInfo> others;   ///< without, sorted
   std::vector<std::string> warnings;
-  Metadata metadata;
+  ModelMetadata metadata;
 
   /// A tensor by its index: those with canonical names first, then the others.
-  [[nodiscard]] const TensorInfo& tensor(std::size_t index) const {
+  [[nodiscard]] const WeightInfo& tensor(std::size_t index) const {
     return index < tensors.size() ? tensors[index] : others[index - tensors.size()];
   }
   /// Makes room for the tensors of order_of(), and no more: there may be a quarter of a million.
   void reserve(std::span<const Mapped> mapped);
   /// Appends a tensor; they come in the order of order_of(). Throws Error duplicate when the
   /// one before it has the same canonical name.
-  void add(TensorInfo info, bool is_mapped);
+  void add(WeightInfo info, bool is_mapped);
 };
 
 /// The order of a model's tensors: those with canonical names first, each by name; those that are
@@ -70,8 +70,8 @@ class Backend {
 
   [[nodiscard]] virtual const Model& model() const noexcept = 0;
 
-  /// Lengths of the parts of a tensor's buffer, as Buffer::sections says them.
-  [[nodiscard]] virtual Buffer::Sections sections(std::size_t tensor) const = 0;
+  /// Lengths of the parts of a tensor's buffer, as WeightBuffer::sections says them.
+  [[nodiscard]] virtual WeightBuffer::Sections sections(std::size_t tensor) const = 0;
   /// The bytes of the tensor as the file has them; of a pack those of its words.
   [[nodiscard]] virtual StoredBytes stored(std::size_t tensor,
                                            const Interrupt& interrupt) const = 0;

@@ -5,8 +5,8 @@
 
 namespace safetensors::weights {
 
-Buffer BufferCache::get(const Key& key, const std::function<Buffer()>& build) {
-  std::promise<Buffer> promise;
+WeightBuffer BufferCache::get(const Key& key, const std::function<WeightBuffer()>& build) {
+  std::promise<WeightBuffer> promise;
   State& state = state_.get();
   std::unique_lock lock(state.mutex);
   const auto [found, is_new] = state.entries.try_emplace(key);
@@ -16,7 +16,7 @@ Buffer BufferCache::get(const Key& key, const std::function<Buffer()>& build) {
     if (entry.used != state.used.end()) {
       state.used.splice(state.used.begin(), state.used, entry.used);
     }
-    const std::shared_future<Buffer> buffer = entry.buffer;
+    const std::shared_future<WeightBuffer> buffer = entry.buffer;
     lock.unlock();
     return buffer.get();
   }
@@ -25,7 +25,7 @@ Buffer BufferCache::get(const Key& key, const std::function<Buffer()>& build) {
   entry = {promise.get_future().share(), state.used.end(), 0, number};
   lock.unlock();
   try {
-    Buffer buffer = build();
+    WeightBuffer buffer = build();
     keep(state, key, number, buffer);
     promise.set_value(buffer);
     return buffer;
@@ -37,7 +37,7 @@ Buffer BufferCache::get(const Key& key, const std::function<Buffer()>& build) {
 }
 
 void BufferCache::keep(State& state, const Key& key, std::uint64_t build,
-                       const Buffer& buffer) const {
+                       const WeightBuffer& buffer) const {
   if (&state != state_.find()) return;
   const std::lock_guard lock(state.mutex);
   const auto found = state.entries.find(key);

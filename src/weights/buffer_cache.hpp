@@ -35,13 +35,13 @@ class BufferCache {
   /// for a buffer while another builds it wait for that build.
   ///
   /// Throws: what `build` throws, in every thread that waits for it. The next call builds again.
-  [[nodiscard]] Buffer get(const Key& key, const std::function<Buffer()>& build);
+  [[nodiscard]] WeightBuffer get(const Key& key, const std::function<WeightBuffer()>& build);
   void clear() noexcept;
   [[nodiscard]] CacheStats stats() const noexcept;
 
  private:
   struct Entry {
-    std::shared_future<Buffer> buffer;
+    std::shared_future<WeightBuffer> buffer;
     std::list<Key>::iterator used;  ///< end() until the buffer is built
     std::size_t nbytes = 0;
     std::uint64_t build = 0;  ///< number of the build: clear() may have removed an earlier one
@@ -65,7 +65,7 @@ class BufferCache {
 
   /// Both do nothing if the entry of that build is gone: clear() removed it, or the build forked
   /// and this is the child.
-  void keep(State& state, const Key& key, std::uint64_t build, const Buffer& buffer) const;
+  void keep(State& state, const Key& key, std::uint64_t build, const WeightBuffer& buffer) const;
   void drop(State& state, const Key& key, std::uint64_t build) const noexcept;
   void evict(State& state) const noexcept;
 

@@ -62,7 +62,7 @@ Found find(const fs::path& path) {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_backend(const fs::path& path, const OpenOptions& options) {
+std::unique_ptr<Backend> open_backend(const fs::path& path, const ModelOptions& options) {
   const Found found = find(path);
   return found.kind == Kind::gguf ? open_gguf(found.path, options)
                                   : open_safetensors(found.path, options);

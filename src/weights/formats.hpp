@@ -11,7 +11,7 @@ namespace safetensors::weights {
 /// Opens whatever is there. Throws Error: io, bad_magic, unsupported (several models), and what the
 /// backends throw.
 [[nodiscard]] std::unique_ptr<Backend> open_backend(const std::filesystem::path& path,
-                                                    const OpenOptions& options);
+                                                    const ModelOptions& options);
 /// What is there.
 [[nodiscard]] Format format_of(const std::filesystem::path& path);
 

@@ -27,10 +27,10 @@ struct Stored {
 
 class GgufBackend final : public Backend {
  public:
-  GgufBackend(const fs::path& path, const OpenOptions& options);
+  GgufBackend(const fs::path& path, const ModelOptions& options);
 
   const Model& model() const noexcept override { return model_; }
-  Buffer::Sections sections(std::size_t tensor) const override;
+  WeightBuffer::Sections sections(std::size_t tensor) const override;
   StoredBytes stored(std::size_t tensor, const Interrupt& interrupt) const override {
     return stored_[tensor].source->bytes(interrupt);
   }
@@ -56,11 +56,11 @@ class GgufBackend final : public Backend {
   std::vector<Stored> stored_;  ///< by tensor
 };
 
-GgufOptions options_of(const OpenOptions& options) {
+GgufOptions options_of(const ModelOptions& options) {
   return {options.mmap, options.allow_gaps, options.limits};
 }
 
-GgufBackend::GgufBackend(const fs::path& path, const OpenOptions& options)
+GgufBackend::GgufBackend(const fs::path& path, const ModelOptions& options)
     : set_(path, options_of(options)) {
   model_.format = Format::gguf;
   model_.path = path;
@@ -68,15 +68,15 @@ GgufBackend::GgufBackend(const fs::path& path, const OpenOptions& options)
   model_.metadata = set_.metadata();
   collect();
   read_config();
-  if (options.layout == OpenOptions::hf) {
+  if (options.layout == ModelOptions::hf) {
     check_layout_known(model_.config, path);
     undo_layout();
   }
   finish_model(model_);
 }
 
-TensorInfo info_of(const GgufTensor& tensor, const GgmlType& type, Mapped& mapped) {
-  TensorInfo info;
+WeightInfo info_of(const GgufTensor& tensor, const GgmlType& type, Mapped& mapped) {
+  WeightInfo info;
   info.source = tensor.name;
   info.name = mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : info.source;
   info.shape.assign(tensor.shape().begin(), tensor.shape().end());
@@ -87,7 +87,7 @@ TensorInfo info_of(const GgufTensor& tensor, const GgmlType& type, Mapped& mappe
   return info;
 }
 
-std::string_view architecture_of(const Metadata& metadata) noexcept {
+std::string_view architecture_of(const ModelMetadata& metadata) noexcept {
   const MetaValue* value = metadata.find("general.architecture");
   return value == nullptr ? std::string_view() : value->as_string().value_or("");
 }
@@ -111,7 +111,7 @@ void GgufBackend::collect() {
 void GgufBackend::read_config() {
   std::int64_t embedding_rows = 0;
   bool has_output = false;
-  for (const TensorInfo& info : model_.tensors) {
+  for (const WeightInfo& info : model_.tensors) {
     if (info.name == "token_embedding.weight" && info.shape.size() == 2) {
       embedding_rows = info.shape.front();
     }
@@ -123,7 +123,7 @@ void GgufBackend::read_config() {
 
 void GgufBackend::undo_layout() {
   for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
-    TensorInfo& info = model_.tensors[i];
+    WeightInfo& info = model_.tensors[i];
     Undo& undo = stored_[i].undo;
     undo = undo_of(info, model_.config, stored_[i].source->file->path());
     if (!undo.lower_by_one) continue;
@@ -138,8 +138,8 @@ std::uint64_t GgufBackend::values_of(std::size_t tensor, RowRange rows) const no
   return (rows.end - rows.begin) * row_length(model_.tensor(tensor).shape);
 }
 
-Buffer::Sections GgufBackend::sections(std::size_t tensor) const {
-  const TensorInfo& info = model_.tensor(tensor);
+WeightBuffer::Sections GgufBackend::sections(std::size_t tensor) const {
+  const WeightInfo& info = model_.tensor(tensor);
   if (stored_[tensor].undo.lower_by_one) {
     const std::uint64_t values = row_count(info.shape) * row_length(info.shape);
     return {static_cast<std::size_t>(values * sizeof(float)), 0, 0};
@@ -155,7 +155,7 @@ std::optional<StoredBytes> GgufBackend::view(std::size_t tensor, const Interrupt
 
 /// Bytes of what is reordered: a row, or of a vector an element.
 std::uint64_t GgufBackend::unit_nbytes(std::size_t tensor) const noexcept {
-  const TensorInfo& info = model_.tensor(tensor);
+  const WeightInfo& info = model_.tensor(tensor);
   return info.stored_bytes / static_cast<std::uint64_t>(info.shape.front());
 }
 
@@ -178,7 +178,7 @@ void GgufBackend::gather(std::size_t tensor, RowRange units, std::byte* to,
 StoredBytes GgufBackend::stored_rows(std::size_t tensor, RowRange rows,
                                      const Interrupt& interrupt) const {
   const Stored& stored = stored_[tensor];
-  const TensorInfo& info = model_.tensor(tensor);
+  const WeightInfo& info = model_.tensor(tensor);
   if (stored.undo.rows.head_rows != 0) {
     // A vector is one row, of as many units as it has elements.
     const auto units = static_cast<std::uint64_t>(info.shape.front());
@@ -196,7 +196,7 @@ StoredBytes GgufBackend::stored_rows(std::size_t tensor, RowRange rows,
 void GgufBackend::write(std::size_t tensor, std::size_t, std::span<std::byte> to,
                         const Interrupt& interrupt) const {
   const Stored& stored = stored_[tensor];
-  const TensorInfo& info = model_.tensor(tensor);
+  const WeightInfo& info = model_.tensor(tensor);
   if (stored.undo.lower_by_one) {
     dequantize(tensor, {0, row_count(info.shape)}, Output::f32, to.data(), interrupt);
   } else if (stored.undo.rows.head_rows != 0) {
@@ -237,7 +237,7 @@ bool GgufBackend::same_kind(std::size_t a, std::size_t b) const {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_gguf(const fs::path& path, const OpenOptions& options) {
+std::unique_ptr<Backend> open_gguf(const fs::path& path, const ModelOptions& options) {
   return std::make_unique<GgufBackend>(path, options);
 }
 

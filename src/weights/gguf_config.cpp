@@ -20,7 +20,7 @@ constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 /// Metadata with the errors that its values may raise. Keys are of the architecture.
 class Table {
  public:
-  Table(const Metadata& metadata, std::string architecture, const std::filesystem::path& path)
+  Table(const ModelMetadata& metadata, std::string architecture, const std::filesystem::path& path)
       : metadata_(&metadata), prefix_(std::move(architecture) + "."), path_(&path) {}
 
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const {
@@ -117,12 +117,12 @@ class Table {
          std::string(wanted) + " was expected, not " + std::string(name(found.type())));
   }
 
-  const Metadata* metadata_;
+  const ModelMetadata* metadata_;
   std::string prefix_;
   const std::filesystem::path* path_;
 };
 
-std::optional<std::string> architecture_of(const Metadata& metadata,
+std::optional<std::string> architecture_of(const ModelMetadata& metadata,
                                            const std::filesystem::path& path) {
   constexpr std::string_view kKey = "general.architecture";
   const MetaValue* value = metadata.find(kKey);
@@ -132,7 +132,7 @@ std::optional<std::string> architecture_of(const Metadata& metadata,
   return std::string(*text);
 }
 
-std::optional<std::int64_t> token_count(const Metadata& metadata) {
+std::optional<std::int64_t> token_count(const ModelMetadata& metadata) {
   const MetaValue* tokens = metadata.find(kTokens);
   const auto array = tokens == nullptr ? std::nullopt : tokens->as_array();
   if (!array || array->size() >= static_cast<std::uint64_t>(kIntegerEnd)) return std::nullopt;
@@ -242,8 +242,8 @@ std::optional<RopeStyle> rope_style(const Table& table, std::string_view archite
 
 }  // namespace
 
-ModelConfig read_gguf_config(const Metadata& metadata, std::int64_t embedding_rows, bool has_output,
-                             const std::filesystem::path& path) {
+ModelConfig read_gguf_config(const ModelMetadata& metadata, std::int64_t embedding_rows,
+                             bool has_output, const std::filesystem::path& path) {
   ModelConfig model;
   model.architecture = architecture_of(metadata, path);
   model.tie_word_embeddings = !has_output;

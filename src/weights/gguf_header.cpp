@@ -86,7 +86,7 @@ void check_count(const Cursor& cursor, std::uint64_t at, std::uint64_t count, st
   }
 }
 
-Metadata read_metadata(Cursor& cursor, std::uint64_t count, const GgufInput& input) {
+ModelMetadata read_metadata(Cursor& cursor, std::uint64_t count, const GgufInput& input) {
   auto [metadata, twice] =
       MetaAccess::table(input.owner, read_gguf_items(cursor, count, input.limits));
   if (twice) {
@@ -97,7 +97,7 @@ Metadata read_metadata(Cursor& cursor, std::uint64_t count, const GgufInput& inp
   return std::move(metadata);
 }
 
-std::uint32_t alignment_of(Cursor& cursor, const Metadata& metadata, const Limits& limits) {
+std::uint32_t alignment_of(Cursor& cursor, const ModelMetadata& metadata, const Limits& limits) {
   const MetaValue* const value = metadata.find(kAlignmentKey);
   if (value == nullptr) return kDefaultAlignment;
   cursor.set_subject(kAlignmentKey);

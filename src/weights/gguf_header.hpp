@@ -39,7 +39,7 @@ struct GgufHeader {
   std::uint32_t version = 0;
   std::uint32_t alignment = 0;
   std::uint64_t data_begin = 0;  ///< in the file; the header's bytes end before
-  Metadata metadata;
+  ModelMetadata metadata;
   std::vector<GgufTensor> tensors;    ///< in the header's order
   std::shared_ptr<const void> owner;  ///< of the bytes that names are views of; may be null
 };

@@ -47,7 +47,7 @@ void check_layout_known(const ModelConfig& config, const std::filesystem::path& 
        "layout \"hf\" of `" + clipped(name) + "`: " + std::string(reason));
 }
 
-Undo undo_of(const TensorInfo& info, const ModelConfig& config, const std::filesystem::path& path) {
+Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::filesystem::path& path) {
   Undo undo;
   const Change change = change_of(config);
   undo.lower_by_one = change == Change::raised_norms && info.name.ends_with("norm.weight");

@@ -36,7 +36,7 @@ void check_layout_known(const ModelConfig& config, const std::filesystem::path& 
 
 /// Of a tensor, by its canonical name and shape. Throws Error bad_shape when its rows do not divide
 /// into the heads that the configuration says.
-[[nodiscard]] Undo undo_of(const TensorInfo& info, const ModelConfig& config,
+[[nodiscard]] Undo undo_of(const WeightInfo& info, const ModelConfig& config,
                            const std::filesystem::path& path);
 
 /// The configuration of the checkpoint that the file was made of.

@@ -101,10 +101,10 @@ std::string_view read_gguf_name(Cursor& cursor, std::uint64_t most, std::string_
   return text;
 }
 
-std::vector<Metadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
-                                            const Limits& limits) {
+std::vector<ModelMetadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
+                                                 const Limits& limits) {
   const std::uint32_t most_depth = std::min(limits.array_depth, MetaAccess::kMostDepth);
-  std::vector<Metadata::Item> items;
+  std::vector<ModelMetadata::Item> items;
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.set_subject({});
     const std::string_view key = read_gguf_name(cursor, limits.key_nbytes, "a metadata key");

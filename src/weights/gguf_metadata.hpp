@@ -16,7 +16,7 @@ namespace safetensors::weights {
                                               std::string_view what);
 
 /// Reads `count` keys and their values, whose views point into the cursor's bytes.
-[[nodiscard]] std::vector<Metadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
-                                                          const Limits& limits);
+[[nodiscard]] std::vector<ModelMetadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
+                                                               const Limits& limits);
 
 }  // namespace safetensors::weights

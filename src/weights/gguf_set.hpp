@@ -47,7 +47,7 @@ class GgufSet {
   /// In the order of parts.
   [[nodiscard]] std::span<const GgufFile> files() const noexcept { return files_; }
   /// Of the first part.
-  [[nodiscard]] const Metadata& metadata() const noexcept {
+  [[nodiscard]] const ModelMetadata& metadata() const noexcept {
     return files_.front().header().metadata;
   }
   /// All tensors, part by part, in the files' order.

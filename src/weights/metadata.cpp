@@ -230,7 +230,7 @@ MetaValue MetaAccess::array(MetaType element_type, std::uint64_t count,
   return made;
 }
 
-struct Metadata::Table {
+struct ModelMetadata::Table {
   [[nodiscard]] auto keys() const noexcept {
     return [this](std::size_t i) { return items[i].key; };
   }
@@ -240,35 +240,36 @@ struct Metadata::Table {
   NameIndex index;
 };
 
-Metadata::Metadata() noexcept = default;
-Metadata::Metadata(std::shared_ptr<const Table> table) noexcept : table_(std::move(table)) {}
-Metadata::Metadata(const Metadata&) noexcept = default;
-Metadata::Metadata(Metadata&&) noexcept = default;
-Metadata& Metadata::operator=(const Metadata&) noexcept = default;
-Metadata& Metadata::operator=(Metadata&&) noexcept = default;
-Metadata::~Metadata() = default;
+ModelMetadata::ModelMetadata() noexcept = default;
+ModelMetadata::ModelMetadata(std::shared_ptr<const Table> table) noexcept
+    : table_(std::move(table)) {}
+ModelMetadata::ModelMetadata(const ModelMetadata&) noexcept = default;
+ModelMetadata::ModelMetadata(ModelMetadata&&) noexcept = default;
+ModelMetadata& ModelMetadata::operator=(const ModelMetadata&) noexcept = default;
+ModelMetadata& ModelMetadata::operator=(ModelMetadata&&) noexcept = default;
+ModelMetadata::~ModelMetadata() = default;
 
-std::span<const Metadata::Item> Metadata::items() const noexcept {
+std::span<const ModelMetadata::Item> ModelMetadata::items() const noexcept {
   if (!table_) return {};
   return table_->items;
 }
 
-const MetaValue* Metadata::find(std::string_view key) const noexcept {
+const MetaValue* ModelMetadata::find(std::string_view key) const noexcept {
   if (!table_) return nullptr;
   const auto at = table_->index.find(key, table_->keys());
   return at ? &table_->items[*at].value : nullptr;
 }
 
 MetaAccess::Made MetaAccess::table(std::shared_ptr<const void> owner,
-                                   std::vector<Metadata::Item> items) {
-  const auto table = std::make_shared<Metadata::Table>();
+                                   std::vector<ModelMetadata::Item> items) {
+  const auto table = std::make_shared<ModelMetadata::Table>();
   table->owner = std::move(owner);
   table->items = std::move(items);
   const auto twice = table->index.build(table->items.size(), table->keys());
-  return {Metadata(table), twice};
+  return {ModelMetadata(table), twice};
 }
 
-Metadata Metadata::of_strings(
+ModelMetadata ModelMetadata::of_strings(
     std::span<const std::pair<std::string_view, std::string_view>> items) {
   std::size_t nbytes = 0;
   for (const auto& [key, text] : items) nbytes += key.size() + text.size();

@@ -28,11 +28,11 @@ struct MetaAccess {
   static const std::byte* data(const MetaValue& value) noexcept { return value.data_; }
 
   struct Made {
-    Metadata metadata;
+    ModelMetadata metadata;
     std::optional<std::pair<std::size_t, std::size_t>> twice;  ///< places of two equal keys
   };
   /// A table of views into what `owner` keeps alive.
-  static Made table(std::shared_ptr<const void> owner, std::vector<Metadata::Item> items);
+  static Made table(std::shared_ptr<const void> owner, std::vector<ModelMetadata::Item> items);
 };
 
 }  // namespace safetensors::weights

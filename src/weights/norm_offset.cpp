@@ -8,9 +8,9 @@ namespace safetensors::weights {
 namespace {
 
 /// The first tensor whose name in the file has this text; null when there is none.
-const TensorInfo* find_source(const Model& model, std::string_view text) {
-  for (const std::vector<TensorInfo>* list : {&model.tensors, &model.others}) {
-    for (const TensorInfo& info : *list) {
+const WeightInfo* find_source(const Model& model, std::string_view text) {
+  for (const std::vector<WeightInfo>* list : {&model.tensors, &model.others}) {
+    for (const WeightInfo& info : *list) {
       if (info.source.find(text) != std::string::npos) return &info;
     }
   }
@@ -29,7 +29,7 @@ std::optional<double> find_norm_offset(const Model& model) {
       return 1.0;
     case NormRule::one_in_transformers: {
       // mlx-lm moves the last axis of the convolution, which has one channel, when it adds 1.
-      const TensorInfo* conv = find_source(model, ".conv1d.weight");
+      const WeightInfo* conv = find_source(model, ".conv1d.weight");
       if (conv == nullptr || conv->shape.empty()) return std::nullopt;
       return conv->shape.back() == 1 ? 0.0 : 1.0;
     }
@@ -41,7 +41,7 @@ std::optional<double> find_norm_offset(const Model& model) {
   return std::nullopt;
 }
 
-std::optional<double> norm_offset_of(const TensorInfo& info, bool is_mapped,
+std::optional<double> norm_offset_of(const WeightInfo& info, bool is_mapped,
                                      const std::optional<double>& of_model) {
   if (!of_model || *of_model == 0.0) return of_model;
   if (info.source.ends_with("linear_attn.norm.weight")) return 0.0;

@@ -13,7 +13,7 @@ namespace safetensors::weights {
 [[nodiscard]] std::optional<double> find_norm_offset(const Model& model);
 
 /// Returns the offset of one tensor, given the model's.
-[[nodiscard]] std::optional<double> norm_offset_of(const TensorInfo& info, bool is_mapped,
+[[nodiscard]] std::optional<double> norm_offset_of(const WeightInfo& info, bool is_mapped,
                                                    const std::optional<double>& of_model);
 
 }  // namespace safetensors::weights

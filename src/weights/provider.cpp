@@ -26,7 +26,7 @@ std::shared_ptr<std::byte> allocate(const Allocator& allocator, std::size_t nbyt
 }
 
 /// A buffer of one section.
-Buffer buffer_of(StoredBytes stored) {
+WeightBuffer buffer_of(StoredBytes stored) {
   return {stored.bytes, {stored.bytes.size(), 0, 0}, stored.is_view, std::move(stored.owner)};
 }
 
@@ -34,7 +34,7 @@ Buffer buffer_of(StoredBytes stored) {
 
 class WeightProvider::Impl {
  public:
-  Impl(const std::filesystem::path& path, const OpenOptions& options)
+  Impl(const std::filesystem::path& path, const ModelOptions& options)
       : backend_(open_backend(path, options)),
         allocator_(options.allocator),
         cache_(options.cache_bytes) {
@@ -47,7 +47,7 @@ class WeightProvider::Impl {
     std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
       return model.tensor(a).name < model.tensor(b).name;
     });
-    for (const TensorInfo& info : model.others) unmapped_.push_back(info.name);
+    for (const WeightInfo& info : model.others) unmapped_.push_back(info.name);
   }
 
   [[nodiscard]] const Model& model() const noexcept { return backend_->model(); }
@@ -72,11 +72,11 @@ class WeightProvider::Impl {
          "there is no such tensor" + near_names(name, names));
   }
 
-  [[nodiscard]] Buffer stored(std::size_t tensor, const Interrupt& interrupt) const {
+  [[nodiscard]] WeightBuffer stored(std::size_t tensor, const Interrupt& interrupt) const {
     return buffer_of(backend_->stored(tensor, interrupt));
   }
 
-  [[nodiscard]] Buffer build(std::size_t tensor, const Interrupt& interrupt) const {
+  [[nodiscard]] WeightBuffer build(std::size_t tensor, const Interrupt& interrupt) const {
     if (!allocator_) {
       if (std::optional<StoredBytes> stored = backend_->view(tensor, interrupt)) {
         return buffer_of(std::move(*stored));
@@ -86,10 +86,10 @@ class WeightProvider::Impl {
   }
 
   /// All first parts, then all second, then all third.
-  [[nodiscard]] Buffer build_fused(std::span<const std::size_t> tensors,
-                                   const Interrupt& interrupt) const {
-    std::vector<Buffer::Sections> each;
-    Buffer::Sections sums{};
+  [[nodiscard]] WeightBuffer build_fused(std::span<const std::size_t> tensors,
+                                         const Interrupt& interrupt) const {
+    std::vector<WeightBuffer::Sections> each;
+    WeightBuffer::Sections sums{};
     for (const std::size_t tensor : tensors) {
       each.push_back(backend_->sections(tensor));
       for (std::size_t s = 0; s < sums.size(); ++s) sums[s] += each.back()[s];
@@ -109,8 +109,8 @@ class WeightProvider::Impl {
     return {bytes, sums, false, std::move(memory)};
   }
 
-  [[nodiscard]] Buffer fuse(std::span<const std::string_view> names,
-                            const Interrupt& interrupt) const {
+  [[nodiscard]] WeightBuffer fuse(std::span<const std::string_view> names,
+                                  const Interrupt& interrupt) const {
     if (names.empty()) fail(Errc::mixed_types, model().path, {}, "there is nothing to fuse");
     BufferCache::Key key;
     for (const std::string_view name : names) key.push_back(at(name));
@@ -119,14 +119,14 @@ class WeightProvider::Impl {
     return cache_.get(key, [&] { return build_fused(key, interrupt); });
   }
 
-  [[nodiscard]] Buffer get(std::size_t tensor, const Interrupt& interrupt) const {
+  [[nodiscard]] WeightBuffer get(std::size_t tensor, const Interrupt& interrupt) const {
     return cache_.get({tensor}, [&] { return build(tensor, interrupt); });
   }
 
   void dequantize(std::string_view name, Output output, std::span<std::byte> out, std::int64_t row0,
                   std::int64_t rows, const Interrupt& interrupt) const {
     const std::size_t tensor = at(name);
-    const TensorInfo& info = model().tensor(tensor);
+    const WeightInfo& info = model().tensor(tensor);
     const std::uint64_t all = row_count(info.shape);
     const auto begin = static_cast<std::uint64_t>(row0);
     if (row0 < 0 || begin > all || rows < -1 ||
@@ -150,9 +150,9 @@ class WeightProvider::Impl {
 
  private:
   void check_fits(std::size_t first, std::size_t other) const {
-    const TensorInfo& a = model().tensor(first);
-    const TensorInfo& b = model().tensor(other);
-    const auto tail = [](const TensorInfo& info) {
+    const WeightInfo& a = model().tensor(first);
+    const WeightInfo& b = model().tensor(other);
+    const auto tail = [](const WeightInfo& info) {
       return std::span(info.shape).subspan(std::min<std::size_t>(1, info.shape.size()));
     };
     if (backend_->same_kind(first, other) && a.shape.size() == b.shape.size() && !a.shape.empty() &&
@@ -163,7 +163,7 @@ class WeightProvider::Impl {
          "it is " + described(b) + " and cannot be fused with `" + a.name + "`, which is " +
              described(a));
   }
-  static std::string described(const TensorInfo& info) {
+  static std::string described(const WeightInfo& info) {
     std::string text = info.type_name;
     if (info.quant) text += " in groups of " + std::to_string(info.quant->group_size);
     return text + " " + safetensors::shown(std::span(info.shape));
@@ -191,7 +191,8 @@ void check_path(const std::filesystem::path& path) {
 
 }  // namespace
 
-WeightProvider WeightProvider::open(const std::filesystem::path& path, const OpenOptions& options) {
+WeightProvider WeightProvider::open(const std::filesystem::path& path,
+                                    const ModelOptions& options) {
   check_path(path);
   return WeightProvider(std::make_unique<Impl>(path, options));
 }
@@ -207,7 +208,7 @@ const std::vector<std::filesystem::path>& WeightProvider::files() const noexcept
   return impl_->model().files;
 }
 const ModelConfig& WeightProvider::config() const noexcept { return impl_->model().config; }
-const std::vector<TensorInfo>& WeightProvider::tensors() const noexcept {
+const std::vector<WeightInfo>& WeightProvider::tensors() const noexcept {
   return impl_->model().tensors;
 }
 const std::vector<std::string>& WeightProvider::unmapped() const noexcept {
@@ -220,7 +221,7 @@ const std::vector<std::string>& WeightProvider::warnings() const noexcept {
 bool WeightProvider::has_tensor(std::string_view name) const noexcept {
   return impl_->find(name).has_value();
 }
-const TensorInfo& WeightProvider::info(std::string_view name) const {
+const WeightInfo& WeightProvider::info(std::string_view name) const {
   return impl_->model().tensor(impl_->at(name));
 }
 std::uint32_t WeightProvider::get_dtype(std::string_view name) const { return info(name).code; }
@@ -237,14 +238,14 @@ std::optional<double> WeightProvider::norm_weight_offset_of(std::string_view nam
   return norm_offset_of(impl_->model().tensor(tensor), is_mapped, config().norm_weight_offset);
 }
 
-Buffer WeightProvider::get_tensor(std::string_view name, const Interrupt& interrupt) const {
+WeightBuffer WeightProvider::get_tensor(std::string_view name, const Interrupt& interrupt) const {
   return impl_->get(impl_->at(name), interrupt);
 }
-Buffer WeightProvider::get_stored(std::string_view name, const Interrupt& interrupt) const {
+WeightBuffer WeightProvider::get_stored(std::string_view name, const Interrupt& interrupt) const {
   return impl_->stored(impl_->at(name), interrupt);
 }
-Buffer WeightProvider::fuse_weights(std::span<const std::string_view> names,
-                                    const Interrupt& interrupt) const {
+WeightBuffer WeightProvider::fuse_weights(std::span<const std::string_view> names,
+                                          const Interrupt& interrupt) const {
   return impl_->fuse(names, interrupt);
 }
 
@@ -263,7 +264,7 @@ void WeightProvider::dequantize_bf16(std::string_view name, std::span<std::uint1
   impl_->dequantize(name, Output::bf16, std::as_writable_bytes(out), row0, rows, interrupt);
 }
 
-const Metadata& WeightProvider::metadata() const noexcept { return impl_->model().metadata; }
+const ModelMetadata& WeightProvider::metadata() const noexcept { return impl_->model().metadata; }
 const MetaValue* WeightProvider::metadata(std::string_view key) const noexcept {
   return metadata().find(key);
 }

@@ -27,7 +27,7 @@ bool is_f8(std::uint32_t type) noexcept {
 
 }  // namespace
 
-void Remarks::note(const TensorInfo& info, const std::string& remark) {
+void Remarks::note(const WeightInfo& info, const std::string& remark) {
   if (!remark.empty()) {
     ++packs_[{kind_of(info.name), remark}];
   } else if (info.storage == Storage::mlx_pack) {

@@ -14,7 +14,7 @@ namespace safetensors::weights {
 class Remarks {
  public:
   /// Counts a tensor; `remark` is the QuantChoice's of a pack, else empty.
-  void note(const TensorInfo& info, const std::string& remark);
+  void note(const WeightInfo& info, const std::string& remark);
   /// Appends the warnings.
   void say(std::vector<std::string>& warnings) const;
 

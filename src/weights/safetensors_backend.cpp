@@ -90,11 +90,11 @@ constexpr std::string_view kMxfp4 = "mxfp4";
 
 class SafetensorsBackend final : public Backend {
  public:
-  SafetensorsBackend(const fs::path& path, const OpenOptions& options, ShardSet shards,
+  SafetensorsBackend(const fs::path& path, const ModelOptions& options, ShardSet shards,
                      HfConfig config);
 
   const Model& model() const noexcept override { return model_; }
-  Buffer::Sections sections(std::size_t tensor) const override;
+  WeightBuffer::Sections sections(std::size_t tensor) const override;
   StoredBytes stored(std::size_t tensor, const Interrupt& interrupt) const override {
     return packs_[tensor].words->bytes(interrupt);
   }
@@ -109,7 +109,7 @@ class SafetensorsBackend final : public Backend {
   void collect(const HfConfig& config);
   [[nodiscard]] std::vector<Pack> take_packs(std::vector<Mapped>& mapped,
                                              const HfConfig& config) const;
-  [[nodiscard]] TensorInfo info_of(const SourceTensor& tensor, Mapped& mapped) const;
+  [[nodiscard]] WeightInfo info_of(const SourceTensor& tensor, Mapped& mapped) const;
   [[nodiscard]] std::string_view scheme_name(const SourceTensor& tensor) const;
   void finish_config(const HfConfig& config);
   void check_quant(std::size_t tensor) const;
@@ -117,20 +117,20 @@ class SafetensorsBackend final : public Backend {
   void write_converted(const SourceTensor& tensor, std::span<std::byte> to, bool to_f16,
                        const Interrupt& interrupt) const;
 
-  OpenOptions options_;
+  ModelOptions options_;
   Model model_;
   SourceTensors sources_;
   std::vector<PackTensors> packs_;              ///< by tensor
   std::map<std::size_t, std::string> remarks_;  ///< of packs without parameters, by tensor
 };
 
-SafetensorsBackend::SafetensorsBackend(const fs::path& path, const OpenOptions& options,
+SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions& options,
                                        ShardSet shards, HfConfig config)
     : options_(options), sources_(shards, options, model_.warnings) {
   model_.path = path;
   model_.files = std::move(shards.files);
   shards = {};  // as large as the index, and not needed any more
-  model_.metadata = Metadata::of_strings(sources_.first_file().metadata());
+  model_.metadata = ModelMetadata::of_strings(sources_.first_file().metadata());
   model_.format =
       is_mlx(sources_.first_file(), config) ? Format::mlx_safetensors : Format::hf_safetensors;
   if (model_.format == Format::mlx_safetensors && config.model.quantization_method == kMxfp4) {
@@ -151,8 +151,8 @@ std::string_view SafetensorsBackend::scheme_name(const SourceTensor& tensor) con
 }
 
 /// What is known of a tensor by itself.
-TensorInfo SafetensorsBackend::info_of(const SourceTensor& tensor, Mapped& mapped) const {
-  TensorInfo info;
+WeightInfo SafetensorsBackend::info_of(const SourceTensor& tensor, Mapped& mapped) const {
+  WeightInfo info;
   info.source = tensor.info->name;
   info.name = mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : info.source;
   info.shape = signed_shape(tensor);
@@ -165,7 +165,7 @@ TensorInfo SafetensorsBackend::info_of(const SourceTensor& tensor, Mapped& mappe
 }
 
 /// Makes the tensor of the words that of the pack.
-void describe_pack(TensorInfo& info, const Pack& pack, bool scales_to_f16) {
+void describe_pack(WeightInfo& info, const Pack& pack, bool scales_to_f16) {
   const PackTensors& tensors = pack.tensors;
   info.storage = Storage::mlx_pack;
   info.quant = pack.quant.params;
@@ -222,7 +222,7 @@ void SafetensorsBackend::collect(const HfConfig& config) {
   Remarks remarks;
   for (const std::uint32_t i : order_of(names, mapped)) {
     const bool is_mapped = mapped[i].kind == Mapped::Kind::canonical;
-    TensorInfo info = info_of(all[i], mapped[i]);
+    WeightInfo info = info_of(all[i], mapped[i]);
     const auto pack =
         std::ranges::lower_bound(packs, &all[i], {}, [](const Pack& p) { return p.tensors.words; });
     const bool is_pack = pack != packs.end() && pack->tensors.words == &all[i];
@@ -243,14 +243,14 @@ void SafetensorsBackend::finish_config(const HfConfig& config) {
   const auto has = [&](std::string_view name) {
     return std::ranges::binary_search(
         model_.tensors, name, name_less,
-        [](const TensorInfo& info) -> std::string_view { return info.name; });
+        [](const WeightInfo& info) -> std::string_view { return info.name; });
   };
   if (!config.says_tied) model_.config.tie_word_embeddings = !has("output.weight");
   finish_model(model_);
 }
 
 void SafetensorsBackend::check_quant(std::size_t tensor) const {
-  const TensorInfo& info = model_.tensor(tensor);
+  const WeightInfo& info = model_.tensor(tensor);
   if (info.storage != Storage::mlx_pack || info.quant) return;
   const auto remark = remarks_.find(tensor);
   fail(Errc::quant_mismatch, packs_[tensor].words->file->path(), info.source,
@@ -264,7 +264,7 @@ bool SafetensorsBackend::is_converted(const SourceTensor& tensor, bool wanted) c
   return wanted && (tensor.info->dtype == Dtype::kBF16 || tensor.info->dtype == Dtype::kF32);
 }
 
-Buffer::Sections SafetensorsBackend::sections(std::size_t tensor) const {
+WeightBuffer::Sections SafetensorsBackend::sections(std::size_t tensor) const {
   check_quant(tensor);
   const PackTensors& pack = packs_[tensor];
   const auto size = [&](const SourceTensor* part, bool to_f16) -> std::size_t {
@@ -322,7 +322,7 @@ void SafetensorsBackend::write(std::size_t tensor, std::size_t section, std::spa
 void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
                                     const Interrupt& interrupt) const {
   check_quant(tensor);
-  const TensorInfo& info = model_.tensor(tensor);
+  const WeightInfo& info = model_.tensor(tensor);
   const PackTensors& pack = packs_[tensor];
   const SourceTensor& words = *pack.words;
   const std::uint64_t all = row_count(info.shape);
@@ -368,8 +368,8 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
 }
 
 bool SafetensorsBackend::same_kind(std::size_t a, std::size_t b) const {
-  const TensorInfo& x = model_.tensor(a);
-  const TensorInfo& y = model_.tensor(b);
+  const WeightInfo& x = model_.tensor(a);
+  const WeightInfo& y = model_.tensor(b);
   if (x.storage != y.storage || x.code != y.code || x.quant != y.quant) return false;
   const PackTensors& p = packs_[a];
   const PackTensors& q = packs_[b];
@@ -381,7 +381,7 @@ bool SafetensorsBackend::same_kind(std::size_t a, std::size_t b) const {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_safetensors(const fs::path& path, const OpenOptions& options) {
+std::unique_ptr<Backend> open_safetensors(const fs::path& path, const ModelOptions& options) {
   Place place = find_place(path, options.limits);
   HfConfig config = read_config(place, options.limits);
   return std::make_unique<SafetensorsBackend>(path, options, std::move(place.shards),

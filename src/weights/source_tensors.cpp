@@ -38,7 +38,7 @@ void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) con
   with_error_context(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
 }
 
-SourceTensors::SourceTensors(const ShardSet& shards, const OpenOptions& options,
+SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options,
                              std::vector<std::string>& warnings) {
   const safetensors::OpenOptions how{options.mmap ? safetensors::Backend::kMmap
                                                   : safetensors::Backend::kPread};

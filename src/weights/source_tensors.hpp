@@ -35,7 +35,7 @@ class SourceTensors {
  public:
   /// Opens the files, and checks them against each other and the index.
   /// Throws Error; tensors that the index does not name are `warnings` unless `strict_index`.
-  SourceTensors(const ShardSet& shards, const OpenOptions& options,
+  SourceTensors(const ShardSet& shards, const ModelOptions& options,
                 std::vector<std::string>& warnings);
 
   /// Sorted by name.

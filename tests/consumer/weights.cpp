@@ -4,9 +4,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace weights = safetensors::weights;
+
+// The former names.
+static_assert(std::is_same_v<weights::TensorInfo, weights::WeightInfo>);
+static_assert(std::is_same_v<weights::Buffer, weights::WeightBuffer>);
+static_assert(std::is_same_v<weights::Metadata, weights::ModelMetadata>);
+static_assert(std::is_same_v<weights::OpenOptions, weights::ModelOptions>);
 
 namespace {
 
@@ -23,8 +30,8 @@ int main(int argc, char** argv) {
   const auto model = weights::WeightProvider::open(argv[1]);
   require(model.format() == weights::Format::hf_safetensors, "the format");
   for (const std::string& name : model.unmapped()) {
-    const weights::TensorInfo& info = model.info(name);
-    const weights::Buffer buffer = model.get_tensor(name);
+    const weights::WeightInfo& info = model.info(name);
+    const weights::WeightBuffer buffer = model.get_tensor(name);
     std::printf("%s %s %zu\n", info.name.c_str(), info.type_name.c_str(), buffer.nbytes());
     std::size_t count = 1;
     for (const std::int64_t size : info.shape) count *= static_cast<std::size_t>(size);

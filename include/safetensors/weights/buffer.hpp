@@ -18,15 +18,15 @@ using Allocator = std::function<std::shared_ptr<std::byte>(std::size_t nbytes)>;
 
 /// Immutable bytes with an owner: a share in a file's mapping, or in memory of their own. Cheap to
 /// copy, thread safe, valid while any copy lives, also after its provider is gone.
-class Buffer {
+class WeightBuffer {
  public:
   /// Lengths in bytes of the parts, one after another. Of a pack: packed words, scales, and biases
   /// (of the nvfp4 mode: the global scale, if there is one). Of anything else: all, 0, 0.
   using Sections = std::array<std::size_t, 3>;
 
-  Buffer() = default;
-  Buffer(std::span<const std::byte> bytes, Sections sections, bool is_view,
-         std::shared_ptr<const void> owner)
+  WeightBuffer() = default;
+  WeightBuffer(std::span<const std::byte> bytes, Sections sections, bool is_view,
+               std::shared_ptr<const void> owner)
       : bytes_(bytes), sections_(sections), is_view_(is_view), owner_(std::move(owner)) {}
 
   /// Aligned to 64 bytes unless is_view().
@@ -51,6 +51,8 @@ class Buffer {
   bool is_view_ = false;
   std::shared_ptr<const void> owner_;
 };
+
+using Buffer = WeightBuffer;  ///< the former name, for one version
 
 /// What a provider's cache holds and did.
 struct CacheStats {

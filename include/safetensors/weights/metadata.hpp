@@ -40,8 +40,8 @@ enum class MetaType : std::uint8_t {
 class MetaArray;
 
 /// One value: a view of its bytes in the file. It and all views it gives are valid while a copy of
-/// the Metadata that it came from lives. Cheap to copy; safe to read from many threads. Each as_...
-/// gives nothing when the value is of another type.
+/// the ModelMetadata that it came from lives. Cheap to copy; safe to read from many threads. Each
+/// as_... gives nothing when the value is of another type.
 class SAFETENSORS_API MetaValue {
  public:
   [[nodiscard]] MetaType type() const noexcept { return type_; }
@@ -128,7 +128,7 @@ class SAFETENSORS_API MetaArray::iterator {
 
 /// All metadata of a model, in the file's order. A handle: copies share one immutable table, and
 /// with it the bytes that the values are views of.
-class SAFETENSORS_API Metadata {
+class SAFETENSORS_API ModelMetadata {
  public:
   struct Item {
     std::string_view key;  ///< UTF-8
@@ -136,17 +136,17 @@ class SAFETENSORS_API Metadata {
   };
 
   /// Without any.
-  Metadata() noexcept;
+  ModelMetadata() noexcept;
   /// A table of strings, as a safetensors file's `__metadata__`. Copies the text; of a key that
   /// stands twice the first counts.
-  [[nodiscard]] static Metadata of_strings(
+  [[nodiscard]] static ModelMetadata of_strings(
       std::span<const std::pair<std::string_view, std::string_view>> items);
 
-  Metadata(const Metadata&) noexcept;
-  Metadata(Metadata&&) noexcept;
-  Metadata& operator=(const Metadata&) noexcept;
-  Metadata& operator=(Metadata&&) noexcept;
-  ~Metadata();
+  ModelMetadata(const ModelMetadata&) noexcept;
+  ModelMetadata(ModelMetadata&&) noexcept;
+  ModelMetadata& operator=(const ModelMetadata&) noexcept;
+  ModelMetadata& operator=(ModelMetadata&&) noexcept;
+  ~ModelMetadata();
 
   [[nodiscard]] std::span<const Item> items() const noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return items().size(); }
@@ -159,9 +159,11 @@ class SAFETENSORS_API Metadata {
  private:
   friend struct MetaAccess;
   struct Table;
-  explicit Metadata(std::shared_ptr<const Table> table) noexcept;
+  explicit ModelMetadata(std::shared_ptr<const Table> table) noexcept;
 
   std::shared_ptr<const Table> table_;  // null: without any
 };
+
+using Metadata = ModelMetadata;  ///< the former name, for one version
 
 }  // namespace safetensors::weights

@@ -24,7 +24,7 @@
 
 namespace safetensors::weights {
 
-struct OpenOptions {
+struct ModelOptions {
   enum Layout : std::uint8_t {
     native,  ///< the numbers as stored
     hf,      ///< what the Hugging Face checkpoint held: GGUF's reordered rows of q and k are put
@@ -45,6 +45,8 @@ struct OpenOptions {
   Allocator allocator;  ///< where buffers live; when given, only get_stored gives views
 };
 
+using OpenOptions = ModelOptions;  ///< the former name, for one version
+
 /// A model, open for reading. Movable; const members are thread safe. Everything it hands out by
 /// reference is valid as long as it is; Buffers are valid on their own.
 ///
@@ -55,7 +57,7 @@ class SAFETENSORS_API WeightProvider {
   /// Opens a directory (MLX or Hugging Face safetensors with config.json, or GGUF), a single
   /// .safetensors or .gguf file, or any part of a split GGUF. Reads headers only. A path that
   /// contains a NUL is refused as bad_name, here and by detect_format.
-  static WeightProvider open(const std::filesystem::path& path, const OpenOptions& options = {});
+  static WeightProvider open(const std::filesystem::path& path, const ModelOptions& options = {});
   /// What `path` holds, by content. Throws Error: io, bad_magic (naming what was seen),
   /// missing_shard, unsupported.
   static Format detect_format(const std::filesystem::path& path);
@@ -72,14 +74,14 @@ class SAFETENSORS_API WeightProvider {
   /// All of config.json; nullptr for models without one, and for GGUF: there metadata() has it all.
   [[nodiscard]] const Json* raw_config() const noexcept { return config().raw.get(); }
   /// Those with a canonical name, sorted by it, layers by number.
-  [[nodiscard]] const std::vector<TensorInfo>& tensors() const noexcept;
+  [[nodiscard]] const std::vector<WeightInfo>& tensors() const noexcept;
   /// Source names that no rule maps, sorted. All members that take a name take these too.
   [[nodiscard]] const std::vector<std::string>& unmapped() const noexcept;
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept;
 
   [[nodiscard]] bool has_tensor(std::string_view name) const noexcept;
   /// Throws Error unknown_tensor, which lists names that are near.
-  [[nodiscard]] const TensorInfo& info(std::string_view name) const;
+  [[nodiscard]] const WeightInfo& info(std::string_view name) const;
   /// info(name).code
   [[nodiscard]] std::uint32_t get_dtype(std::string_view name) const;
   /// "output.weight" if there is that tensor, else "token_embedding.weight" if there is that one,
@@ -93,19 +95,21 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;
 
   /// The bytes for a kernel. Raw tensors and GGUF blocks are views of the file's pages; packs are
-  /// put together as words, scales, biases; BF16 becomes F16 (see OpenOptions). Kept after the
+  /// put together as words, scales, biases; BF16 becomes F16 (see ModelOptions). Kept after the
   /// first call; threads that ask at once share one build. Throws Error: unknown_tensor,
   /// f16_overflow, quant_mismatch (a pack of unknown parameters), io.
-  [[nodiscard]] Buffer get_tensor(std::string_view name, const Interrupt& interrupt = {}) const;
+  [[nodiscard]] WeightBuffer get_tensor(std::string_view name,
+                                        const Interrupt& interrupt = {}) const;
   /// The tensor's bytes as the file has them, without any conversion, whatever quantised it: a view
   /// of the file's pages, or read anew at each call. Of a pack only its words. Throws Error:
   /// unknown_tensor, io.
-  [[nodiscard]] Buffer get_stored(std::string_view name, const Interrupt& interrupt = {}) const;
+  [[nodiscard]] WeightBuffer get_stored(std::string_view name,
+                                        const Interrupt& interrupt = {}) const;
   /// Several as one, rows of the first axis after another: all words, then all scales, then all
   /// biases. Kept like get_tensor's. Throws Error mixed_types when they differ in anything but
   /// their number of rows: use them one by one then.
-  [[nodiscard]] Buffer fuse_weights(std::span<const std::string_view> names,
-                                    const Interrupt& interrupt = {}) const;
+  [[nodiscard]] WeightBuffer fuse_weights(std::span<const std::string_view> names,
+                                          const Interrupt& interrupt = {}) const;
 
   /// Values of `rows` rows from `row0` on; -1: all that follow. Rows are the leading axes taken
   /// together, so one expert or a part of a vocabulary can be had alone; a tensor of one axis or
@@ -122,7 +126,7 @@ class SAFETENSORS_API WeightProvider {
                        std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
 
   /// Metadata of the GGUF file, or of the first safetensors file.
-  [[nodiscard]] const Metadata& metadata() const noexcept;
+  [[nodiscard]] const ModelMetadata& metadata() const noexcept;
   /// One value of it; nullptr when there is none.
   [[nodiscard]] const MetaValue* metadata(std::string_view key) const noexcept;
   /// The value as text; nothing when there is none or it is no string.

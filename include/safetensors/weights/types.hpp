@@ -29,7 +29,7 @@ struct QuantParams {
 
 /// Effective type of a tensor, as get_dtype() gives it: ggml's type number where ggml has the type,
 /// else a number of our own that does not collide with those. MLX packs have one code for each
-/// width, whatever their group size; TensorInfo::quant has the rest.
+/// width, whatever their group size; WeightInfo::quant has the rest.
 namespace code {
 inline constexpr std::uint32_t kF32 = 0, kF16 = 1, kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27,
                                kF64 = 28, kBF16 = 30;
@@ -43,7 +43,7 @@ inline constexpr std::uint32_t kBool = 200, kU8 = 201, kU16 = 202, kU32 = 203, k
 }  // namespace code
 
 /// A tensor, without its data.
-struct TensorInfo {
+struct WeightInfo {
   std::string name;                 ///< canonical, or the source's when no rule maps it
   std::string source;               ///< in the file
   std::vector<std::int64_t> shape;  ///< of the values, slowest axis first; a pack's last axis
@@ -56,5 +56,7 @@ struct TensorInfo {
   std::uint32_t scales_code = 0;   ///< of a pack: type of scales and biases in get_tensor's buffer
   std::uint64_t stored_bytes = 0;  ///< in the file; for a pack with its scales and biases
 };
+
+using TensorInfo = WeightInfo;  ///< the former name, for one version
 
 }  // namespace safetensors::weights

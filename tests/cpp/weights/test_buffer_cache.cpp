@@ -10,12 +10,12 @@
 
 #include "weights/buffer_cache.hpp"
 
-using safetensors::weights::Buffer;
 using safetensors::weights::BufferCache;
+using safetensors::weights::WeightBuffer;
 
 namespace {
 
-Buffer buffer_of(std::size_t nbytes, bool is_view = false) {
+WeightBuffer buffer_of(std::size_t nbytes, bool is_view = false) {
   auto memory = std::make_shared<std::vector<std::byte>>(nbytes);
   const std::span<const std::byte> bytes(*memory);
   return {bytes, {nbytes, 0, 0}, is_view, std::move(memory)};
@@ -30,8 +30,8 @@ TEST_CASE("a buffer is built once") {
     ++builds;
     return buffer_of(10);
   };
-  const Buffer first = cache.get({1}, build);
-  const Buffer second = cache.get({1}, build);
+  const WeightBuffer first = cache.get({1}, build);
+  const WeightBuffer second = cache.get({1}, build);
   CHECK(builds == 1);
   CHECK(first.bytes().data() == second.bytes().data());
   CHECK(cache.get({1, 2}, build).bytes().data() != first.bytes().data());
@@ -73,7 +73,7 @@ TEST_CASE("what is larger than the cache is built each time") {
   BufferCache cache(5);
   int builds = 0;
   for (int i = 0; i < 3; ++i) {
-    const Buffer buffer = cache.get({1}, [&] {
+    const WeightBuffer buffer = cache.get({1}, [&] {
       ++builds;
       return buffer_of(10);
     });
@@ -85,7 +85,7 @@ TEST_CASE("what is larger than the cache is built each time") {
 
 TEST_CASE("a failure reaches who waits, and is not kept") {
   BufferCache cache(100);
-  const auto fails = []() -> Buffer { throw std::runtime_error("no"); };
+  const auto fails = []() -> WeightBuffer { throw std::runtime_error("no"); };
   CHECK_THROWS_AS((void)cache.get({1}, fails), std::runtime_error);
   CHECK(cache.get({1}, [] { return buffer_of(3); }).nbytes() == 3);
 }
@@ -101,7 +101,7 @@ TEST_CASE("threads that ask at once share one build") {
     for (std::size_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (std::size_t k = 0; k < kKeys; ++k) {
-          const Buffer buffer = cache.get({k}, [&] {
+          const WeightBuffer buffer = cache.get({k}, [&] {
             ++builds[k];
             std::this_thread::yield();
             return buffer_of(16);

@@ -11,15 +11,15 @@
 #include "posix_support.hpp"
 #include "weights/buffer_cache.hpp"
 
-using safetensors::weights::Buffer;
 using safetensors::weights::BufferCache;
+using safetensors::weights::WeightBuffer;
 
 namespace {
 
 /// A child that hangs ends by SIGALRM.
 constexpr unsigned kPatienceSeconds = 20;
 
-Buffer buffer_of(std::size_t nbytes) {
+WeightBuffer buffer_of(std::size_t nbytes) {
   auto memory = std::make_shared<std::vector<std::byte>>(nbytes);
   const std::span<const std::byte> bytes(*memory);
   return {bytes, {nbytes, 0, 0}, false, std::move(memory)};
@@ -69,7 +69,7 @@ TEST_CASE("a child does not wait for locks that its parent held") {
 TEST_CASE("a build that forks is finished by both processes") {
   BufferCache cache(1000);
   pid_t child = -1;
-  const Buffer buffer = cache.get({1}, [&] {
+  const WeightBuffer buffer = cache.get({1}, [&] {
     child = ::fork();
     if (child == 0) {
       ::alarm(kPatienceSeconds);

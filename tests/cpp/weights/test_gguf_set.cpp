@@ -209,7 +209,7 @@ TEST_CASE("a directory's only model is found") {
 TEST_CASE("what is read is valid without its set") {
   const fs::path path = test::weights_data() / "gguf/llama_q4_0.gguf";
   for (const bool mmap : {true, false}) {
-    safetensors::weights::Metadata metadata;
+    safetensors::weights::ModelMetadata metadata;
     StoredBytes bytes;
     std::string expected;
     {

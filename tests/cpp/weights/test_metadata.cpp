@@ -17,8 +17,8 @@
 using safetensors::weights::Json;
 using safetensors::weights::MetaAccess;
 using safetensors::weights::MetaArray;
-using safetensors::weights::Metadata;
 using safetensors::weights::MetaValue;
+using safetensors::weights::ModelMetadata;
 using test::gguf_array;
 using test::gguf_string;
 using test::le;
@@ -116,8 +116,8 @@ TEST_CASE("keys are found, and only these") {
   }
   CHECK(header.metadata.find("key.3000") == nullptr);
   CHECK(header.metadata.find("") == nullptr);
-  CHECK(Metadata().find("key.1") == nullptr);
-  CHECK(Metadata().empty());
+  CHECK(ModelMetadata().find("key.1") == nullptr);
+  CHECK(ModelMetadata().empty());
 }
 
 TEST_CASE("each getter minds the type") {
@@ -239,13 +239,13 @@ TEST_CASE("values are equal by type and bytes") {
 }
 
 TEST_CASE("a table of strings keeps its text") {
-  Metadata copy;
+  ModelMetadata copy;
   {
     std::string key = "format";
     std::string value = std::string("m\0lx", 4);
     const std::array<std::pair<std::string_view, std::string_view>, 3> items = {
         {{key, value}, {"empty", ""}, {"", "no key"}}};
-    const Metadata made = Metadata::of_strings(items);
+    const ModelMetadata made = ModelMetadata::of_strings(items);
     key = value = "??????";
     copy = made;
   }
@@ -256,7 +256,7 @@ TEST_CASE("a table of strings keeps its text") {
   CHECK(copy.find("empty")->as_string() == "");
   CHECK(copy.find("")->as_string() == "no key");
   CHECK(copy.find("Format") == nullptr);
-  CHECK(Metadata::of_strings({}).empty());
+  CHECK(ModelMetadata::of_strings({}).empty());
 }
 
 TEST_CASE("types have names and sizes") {

@@ -14,11 +14,11 @@
 #include "../support.hpp"
 #include "safetensors/weights/provider.hpp"
 
-using safetensors::weights::Buffer;
 using safetensors::weights::Errc;
-using safetensors::weights::OpenOptions;
+using safetensors::weights::ModelOptions;
 using safetensors::weights::Storage;
-using safetensors::weights::TensorInfo;
+using safetensors::weights::WeightBuffer;
+using safetensors::weights::WeightInfo;
 using safetensors::weights::WeightProvider;
 
 namespace {
@@ -47,11 +47,11 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 TEST_CASE("raw tensors and blocks are views, packs are built and aligned") {
   const auto gguf = WeightProvider::open(data("gguf/llama_q8_0.gguf"));
-  for (const TensorInfo& info : gguf.tensors()) CHECK(gguf.get_tensor(info.name).is_view());
+  for (const WeightInfo& info : gguf.tensors()) CHECK(gguf.get_tensor(info.name).is_view());
   CHECK(gguf.cache_stats().bytes == 0);
   const auto mlx = WeightProvider::open(data("mlx/llama_q4_g64_bf16"));
-  for (const TensorInfo& info : mlx.tensors()) {
-    const Buffer buffer = mlx.get_tensor(info.name);
+  for (const WeightInfo& info : mlx.tensors()) {
+    const WeightBuffer buffer = mlx.get_tensor(info.name);
     CAPTURE(info.name);
     CHECK_FALSE(buffer.is_view());
     CHECK(reinterpret_cast<std::uintptr_t>(buffer.bytes().data()) % 64 == 0);
@@ -75,12 +75,12 @@ TEST_CASE("mapping and reading give the same") {
                            "gguf/llama_split_q4_0-00002-of-00003.gguf"}) {
     CAPTURE(name);
     const auto mapped = WeightProvider::open(data(name));
-    OpenOptions options;
+    ModelOptions options;
     options.mmap = false;
     const auto read = WeightProvider::open(data(name), options);
     REQUIRE(mapped.tensors().size() == read.tensors().size());
-    for (const TensorInfo& info : mapped.tensors()) {
-      const Buffer buffer = read.get_tensor(info.name);
+    for (const WeightInfo& info : mapped.tensors()) {
+      const WeightBuffer buffer = read.get_tensor(info.name);
       CHECK_FALSE(buffer.is_view());
       CHECK(same(buffer.bytes(), mapped.get_tensor(info.name).bytes()));
     }
@@ -90,7 +90,7 @@ TEST_CASE("mapping and reading give the same") {
 TEST_CASE("an allocator owns every buffer") {
   std::atomic<int> live{0};
   std::atomic<std::size_t> asked{0};
-  OpenOptions options;
+  ModelOptions options;
   options.allocator = [&](std::size_t nbytes) {
     ++live;
     asked += nbytes;
@@ -104,15 +104,15 @@ TEST_CASE("an allocator owns every buffer") {
     auto model = WeightProvider::open(data("gguf/llama_q4_0.gguf"), options);
     const auto plain = WeightProvider::open(data("gguf/llama_q4_0.gguf"));
     std::size_t nbytes = 0;
-    for (const TensorInfo& info : model.tensors()) {
-      const Buffer buffer = model.get_tensor(info.name);
+    for (const WeightInfo& info : model.tensors()) {
+      const WeightBuffer buffer = model.get_tensor(info.name);
       CHECK_FALSE(buffer.is_view());
       CHECK(same(buffer.bytes(), plain.get_tensor(info.name).bytes()));
       nbytes += buffer.nbytes();
     }
     CHECK(asked == nbytes);
     CHECK(live == static_cast<int>(model.tensors().size()));
-    const Buffer kept = model.get_tensor("output.weight");
+    const WeightBuffer kept = model.get_tensor("output.weight");
     model.clear_cache();
     CHECK(live == 1);
   }
@@ -121,7 +121,7 @@ TEST_CASE("an allocator owns every buffer") {
 
 TEST_CASE("what an allocator throws passes through, and the next call works") {
   bool full = true;
-  OpenOptions options;
+  ModelOptions options;
   options.allocator = [&](std::size_t nbytes) -> std::shared_ptr<std::byte> {
     if (full) throw std::bad_alloc();
     return {new std::byte[nbytes], std::default_delete<std::byte[]>()};
@@ -143,7 +143,7 @@ TEST_CASE("threads that ask for the same tensors share one build of each") {
       threads.emplace_back([&, t] {
         std::vector<float> row;
         for (std::size_t i = 0; i < count; ++i) {
-          const TensorInfo& info = model.tensors()[i];
+          const WeightInfo& info = model.tensors()[i];
           seen[t].push_back(model.get_tensor(info.name).bytes().data());
           row.resize(static_cast<std::size_t>(info.shape.back()));
           model.dequantize(info.name, row, 0, 1);
@@ -205,10 +205,10 @@ TEST_CASE("names that are near are named") {
 }
 
 TEST_CASE("kept buffers give way") {
-  OpenOptions options;
+  ModelOptions options;
   options.cache_bytes = 10'000;
   const auto model = WeightProvider::open(data("mlx/llama_q4_g64_bf16"), options);
-  for (const TensorInfo& info : model.tensors()) (void)model.get_tensor(info.name);
+  for (const WeightInfo& info : model.tensors()) (void)model.get_tensor(info.name);
   CHECK(model.cache_stats().bytes <= 10'000);
   CHECK(model.cache_stats().evictions > 0);
 }
