@@ -15,7 +15,7 @@
 #include "safetensors/weights/buffer.hpp"
 #include "safetensors/weights/config.hpp"
 #include "safetensors/weights/metadata.hpp"
-#include "safetensors/weights/provider.hpp"
+#include "safetensors/weights/options.hpp"
 #include "safetensors/weights/types.hpp"
 #include "weights/dequant/dequant.hpp"
 #include "weights/names.hpp"

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,34 +17,11 @@
 #include "safetensors/weights/config.hpp"
 #include "safetensors/weights/error.hpp"
 #include "safetensors/weights/json.hpp"
-#include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/metadata.hpp"
+#include "safetensors/weights/options.hpp"
 #include "safetensors/weights/types.hpp"
 
 namespace safetensors::weights {
-
-struct ModelOptions {
-  enum Layout : std::uint8_t {
-    native,  ///< the numbers as stored
-    hf,      ///< what the Hugging Face checkpoint held: GGUF's reordered rows of q and k are put
-             ///< back, Gemma's norm weights are lowered by 1. Architectures whose conversion to
-             ///< GGUF changed more than that, or is not known, are refused
-  };
-  Layout layout = native;
-  bool bf16_to_f16 = true;          ///< get_tensor gives BF16 tensors as F16; else as stored
-  bool scales_to_f16 = true;        ///< get_tensor gives scales and biases of packs as F16
-  bool allow_f16_overflow = false;  ///< values too large for F16 become infinite; else an error
-  bool mmap = true;                 ///< false: read what is asked for, map nothing
-  bool strict_index = true;         ///< false: tensors that the index does not name are a warning
-  bool allow_gaps = false;          ///< GGUF data may have holes between tensors
-  std::size_t cache_bytes = std::numeric_limits<std::size_t>::max();  ///< above it, the buffers
-                                                                      ///< used longest ago go
-  std::optional<QuantParams> quant;  ///< of packs, where neither configuration nor file tells
-  Limits limits{};
-  Allocator allocator;  ///< where buffers live; when given, only get_stored gives views
-};
-
-using OpenOptions = ModelOptions;  ///< the former name, for one version
 
 /// A model, open for reading. Movable; const members are thread safe. Everything it hands out by
 /// reference is valid as long as it is; Buffers are valid on their own.

@@ -15,5 +15,6 @@
 #include "safetensors/weights/json.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/metadata.hpp"
+#include "safetensors/weights/options.hpp"
 #include "safetensors/weights/provider.hpp"
 #include "safetensors/weights/types.hpp"
