@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kStartNbytes = 64;  // what other formats are told by
-constexpr std::uint64_t kLeastItem = 13;    // length of a key, its type, one byte
-constexpr std::uint64_t kLeastTensor = 24;  // length of a name, rank, type, offset
+constexpr std::uint64_t kMinItem = 13;      // length of a key, its type, one byte
+constexpr std::uint64_t kMinTensor = 24;    // length of a name, rank, type, offset
 constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
@@ -119,14 +119,14 @@ std::uint32_t alignment_of(Cursor& cursor, const ModelMetadata& metadata, const 
 /// Bytes of a tensor. An axis of no length makes them 0, but excuses nothing else.
 std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor& tensor,
                         const GgmlType& type) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
   std::optional<std::uint64_t> elements = 1;
   bool is_empty = false;
   for (const std::int64_t dim : tensor.shape()) {
     if (dim == 0) is_empty = true;
     elements =
         checked_multiply(*elements, static_cast<std::uint64_t>(std::max<std::int64_t>(dim, 1)));
-    if (!elements || *elements > kMost) {
+    if (!elements || *elements > kMax) {
       cursor.fail_at(
           at, Errc::overflow,
           "its shape " + safetensors::shown(tensor.shape()) + " has 2^63 elements or more");
@@ -139,7 +139,7 @@ std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor
                        " needs a multiple of " + std::to_string(type.block_elements));
   }
   const auto nbytes = checked_multiply(*elements / type.block_elements, type.block_bytes);
-  if (!nbytes || *nbytes > kMost) {
+  if (!nbytes || *nbytes > kMax) {
     cursor.fail_at(at, Errc::overflow,
                    std::string(type.name) + " " + safetensors::shown(tensor.shape()) +
                        " takes 2^63 bytes or more");
@@ -165,7 +165,7 @@ GgufTensor read_tensor(Cursor& cursor, std::uint32_t alignment, const Limits& li
   cursor.set_subject(tensor.name);
   const std::uint64_t at = cursor.position();
   const auto rank = cursor.number<std::uint32_t>();
-  if (rank > GgufTensor::kMostDims) {
+  if (rank > GgufTensor::kMaxDims) {
     cursor.fail_at(at, Errc::bad_shape,
                    "it has " + std::to_string(rank) + " dimensions, at most 4 are allowed");
   }
@@ -261,8 +261,8 @@ GgufHeader parse(Cursor& cursor, const GgufInput& input) {
   const std::uint64_t counts_at = cursor.position();
   const auto tensors = cursor.number<std::uint64_t>();
   const auto items = cursor.number<std::uint64_t>();
-  check_count(cursor, counts_at, tensors, limits.gguf_tensors, kLeastTensor, "tensors");
-  check_count(cursor, counts_at + 8, items, limits.metadata_items, kLeastItem, "metadata keys");
+  check_count(cursor, counts_at, tensors, limits.gguf_tensors, kMinTensor, "tensors");
+  check_count(cursor, counts_at + 8, items, limits.metadata_items, kMinItem, "metadata keys");
   header.metadata = read_metadata(cursor, items, input);
   header.alignment = alignment_of(cursor, header.metadata, limits);
   for (std::uint64_t i = 0; i < tensors; ++i) {

@@ -19,10 +19,10 @@ namespace safetensors::weights {
 
 /// One tensor. The name is a view of the bytes that were parsed.
 struct GgufTensor {
-  static constexpr std::size_t kMostDims = 4;
+  static constexpr std::size_t kMaxDims = 4;
 
   std::string_view name;  ///< UTF-8, without NUL
-  std::array<std::int64_t, kMostDims> dims{};
+  std::array<std::int64_t, kMaxDims> dims{};
   std::uint32_t rank = 0;
   std::uint32_t type = 0;    ///< one that find_ggml_type() knows
   std::uint64_t offset = 0;  ///< of its first byte, in the file

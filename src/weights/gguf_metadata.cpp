@@ -11,13 +11,13 @@
 namespace safetensors::weights {
 namespace {
 
-constexpr std::uint64_t kLeastString = 8;     // its length
-constexpr std::uint64_t kLeastArray = 4 + 8;  // its type and count
+constexpr std::uint64_t kMinString = 8;     // its length
+constexpr std::uint64_t kMinArray = 4 + 8;  // its type and count
 
 /// Fewest bytes that one value takes.
 std::uint64_t least_size(MetaType type) noexcept {
   if (const auto size = byte_size(type)) return *size;
-  return type == MetaType::string ? kLeastString : kLeastArray;
+  return type == MetaType::string ? kMinString : kMinArray;
 }
 
 MetaType read_type(Cursor& cursor) {
@@ -103,7 +103,7 @@ std::string_view read_gguf_name(Cursor& cursor, std::uint64_t most, std::string_
 
 std::vector<ModelMetadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
                                                  const Limits& limits) {
-  const std::uint32_t most_depth = std::min(limits.array_depth, MetaAccess::kMostDepth);
+  const std::uint32_t most_depth = std::min(limits.array_depth, MetaAccess::kMaxDepth);
   std::vector<ModelMetadata::Item> items;
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.set_subject({});

@@ -16,7 +16,7 @@ namespace safetensors::weights {
 /// Makes values and tables of bytes that were checked: the classes themselves check nothing.
 struct MetaAccess {
   /// Deepest arrays that values can be made of: walking them recurses.
-  static constexpr std::uint32_t kMostDepth = 8;
+  static constexpr std::uint32_t kMaxDepth = 8;
 
   /// A number, bool or string of exactly these bytes.
   static MetaValue value(MetaType type, std::span<const std::byte> bytes) noexcept;

@@ -11,7 +11,7 @@
 #include "weights/buffer_cache.hpp"
 #include "weights/fail.hpp"
 #include "weights/formats.hpp"
-#include "weights/near_names.hpp"
+#include "weights/name_suggestions.hpp"
 #include "weights/norm_offset.hpp"
 
 namespace safetensors::weights {
@@ -69,7 +69,7 @@ class WeightProvider::Impl {
     names.reserve(by_name_.size());
     for (const std::size_t i : by_name_) names.emplace_back(model().tensor(i).name);
     fail(Errc::unknown_tensor, model().path, name,
-         "there is no such tensor" + near_names(name, names));
+         "there is no such tensor" + name_suggestions(name, names));
   }
 
   [[nodiscard]] WeightBuffer stored(std::size_t tensor, const Interrupt& interrupt) const {

@@ -15,7 +15,7 @@ namespace {
 // The largest E2M1 times the largest E4M3. MLX divides the global scale by it.
 constexpr float kNvfp4Largest = 6.0F * 448.0F;
 // Groups of a piece: the smallest group has 16 values.
-constexpr std::size_t kMostGroups = kScratchValues / 16;
+constexpr std::size_t kMaxGroups = kScratchValues / 16;
 
 std::size_t size_of(ScaleType type) noexcept {
   switch (type) {
@@ -90,8 +90,8 @@ class Decoder {
   /// Decodes `count` groups from number `begin` on, a scratch buffer's worth at a time, because the
   /// arrays of scales have a fixed size.
   void operator()(std::uint64_t begin, std::size_t count, float* to) const {
-    float scales[kMostGroups];
-    float biases[kMostGroups];
+    float scales[kMaxGroups];
+    float biases[kMaxGroups];
     const std::size_t most = kScratchValues / group_values_;
     while (count != 0) {
       const std::size_t part = std::min(most, count);
