@@ -1,4 +1,4 @@
-// Bytes of a weight as a compute kernel takes them.
+// The bytes of a weight, in the form that compute kernels read.
 #pragma once
 
 #include <array>
@@ -11,17 +11,26 @@
 
 namespace safetensors::weights {
 
-/// Gives memory of `nbytes` bytes (never 0), aligned to 64 bytes or more, that the processor can
-/// write to; the shared pointer's deleter frees it, on whatever thread lets go last. Called by
-/// several threads at once. What it throws passes through.
+/// Allocates `nbytes` bytes (never 0) that the processor can write to, aligned to 64 bytes or more.
+/// The pointer's deleter frees them, on the thread that releases the last reference. Exceptions
+/// propagate to the caller of the provider.
+///
+/// Thread safety: several threads call it at once.
 using Allocator = std::function<std::shared_ptr<std::byte>(std::size_t nbytes)>;
 
-/// Immutable bytes with an owner: a share in a file's mapping, or in memory of their own. Cheap to
-/// copy, thread safe, valid while any copy lives, also after its provider is gone.
+/// Immutable bytes that share ownership of their memory: the mapping of a file, or a block of its
+/// own.
+///
+///     bytes()   | section(0)   | section(1)   | section(2)   |
+///     a pack    | packed words | scales       | biases       |
+///     nvfp4     | packed words | scales       | global scale, if there is one
+///     others    | all bytes    | (empty)      | (empty)      |
+///
+/// Thread safety: immutable. Cheap to copy.
+/// Lifetime: the bytes are valid while any copy exists, also after the provider is destroyed.
 class WeightBuffer {
  public:
-  /// Lengths in bytes of the parts, one after another. Of a pack: packed words, scales, and biases
-  /// (of the nvfp4 mode: the global scale, if there is one). Of anything else: all, 0, 0.
+  /// Lengths of the three sections in bytes.
   using Sections = std::array<std::size_t, 3>;
 
   WeightBuffer() = default;
@@ -33,16 +42,17 @@ class WeightBuffer {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::size_t nbytes() const noexcept { return bytes_.size(); }
   [[nodiscard]] const Sections& sections() const noexcept { return sections_; }
-  /// The bytes of one part.
+  /// Returns the bytes of one section.
+  /// Requires: index < 3.
   [[nodiscard]] std::span<const std::byte> section(std::size_t index) const noexcept {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < index; ++i) begin += sections_[i];
     return bytes_.subspan(begin, sections_[index]);
   }
-  /// Whether the bytes are the file's own pages: then they start anywhere, and end the process when
-  /// touched after another process cut the file short.
+  /// Returns whether the bytes are pages of the mapped file. Such bytes may start at any address,
+  /// and reading them after another process truncated the file ends this process (SIGBUS).
   [[nodiscard]] bool is_view() const noexcept { return is_view_; }
-  /// For those who hand the bytes on.
+  /// Returns what keeps the bytes alive, for callers that pass the bytes on.
   [[nodiscard]] const std::shared_ptr<const void>& owner() const noexcept { return owner_; }
 
  private:
@@ -54,13 +64,14 @@ class WeightBuffer {
 
 using Buffer = WeightBuffer;  ///< the former name, for one version
 
-/// What a provider's cache holds and did.
+/// Statistics of a provider's cache.
 struct CacheStats {
-  std::size_t entries = 0;      ///< buffers held, views included
-  std::size_t bytes = 0;        ///< of buffers that are not views
-  std::uint64_t hits = 0;       ///< asked for and there, or being built by another thread
-  std::uint64_t misses = 0;     ///< asked for and built
-  std::uint64_t evictions = 0;  ///< dropped to make room
+  std::size_t entries = 0;  ///< buffers in the cache, views included
+  std::size_t bytes = 0;    ///< size of the buffers that are not views
+  std::uint64_t hits =
+      0;  ///< requests for a buffer that was cached, or that another thread was building
+  std::uint64_t misses = 0;     ///< requests that built a buffer
+  std::uint64_t evictions = 0;  ///< buffers removed because of cache_bytes
 };
 
 }  // namespace safetensors::weights

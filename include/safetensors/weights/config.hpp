@@ -1,4 +1,4 @@
-// What a model says of itself.
+// A model's configuration.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace safetensors::weights {
 
-/// Which elements of a query or key rotary position embedding turns together. d is the number of
-/// elements that turn: rope_dim, or all of a head.
+/// Which elements of a query or key form the pairs that rotary position embedding rotates. d is the
+/// number of rotated elements: rope_dim, or the whole head.
 enum class RopeStyle : std::uint8_t {
   half,         ///< element i with i + d/2
   interleaved,  ///< element 2i with 2i + 1
-  mrope,        ///< as half, with the angles of several positions: blocks of rope_sections
-  imrope,       ///< as mrope, but the sections take turns; for text both equal half
+  mrope,        ///< as half; blocks of rope_sections elements take the angles of several positions
+  imrope,       ///< as mrope, but the sections alternate; for plain text both equal half
   none,         ///< the model has no rotary embedding
 };
 
@@ -29,12 +29,12 @@ enum class LayerKind : std::uint8_t {
   linear,     ///< linear attention
   conv,       ///< a short convolution
   recurrent,  ///< a recurrent block or state space
-  other,      ///< anything else: the raw configuration has its name
+  other,      ///< anything else: see the name in the raw configuration
 };
 
-/// How rotary position embedding is stretched to longer texts. Values are as the file has them.
+/// How rotary position embedding is scaled to longer texts. Values are those of the file.
 struct RopeScaling {
-  std::string type;  ///< as "linear", "llama3", "yarn", "longrope"
+  std::string type;  ///< for example "linear", "llama3", "yarn", "longrope"
   std::optional<double> factor;
   std::optional<std::int64_t> original_max_position_embeddings;
   std::optional<double> low_freq_factor;
@@ -49,18 +49,21 @@ struct RopeScaling {
   std::vector<double> short_factor;      ///< the same, rope_factors_short
 };
 
-/// One table for all formats, out of config.json and generation_config.json, or of a GGUF file's
-/// metadata. Integers are within 0 and 2^31; they size nothing here, and should size nothing
-/// unchecked elsewhere. A field that the file does not say is empty.
+/// The configuration of a model, with the same fields for all formats. Read from config.json and
+/// generation_config.json, or from the metadata of a GGUF file. A field that the file does not
+/// state is empty.
+///
+/// Integers are in the range from 0 to 2^31 - 1. They come from the file: check them before they
+/// determine a size.
 struct ModelConfig {
   std::optional<std::string> architecture;  ///< as "llama"
   std::optional<std::int64_t> dim;
   std::optional<std::int64_t> n_layers;
-  std::optional<std::int64_t> n_heads;          ///< the most of all layers, where they differ
-  std::optional<std::int64_t> n_kv_heads;       ///< the same; n_heads when not said
-  std::optional<std::int64_t> head_dim;         ///< dim / n_heads when not said
-  std::optional<std::int64_t> ffn_dim;          ///< the most of all layers, where they differ
-  std::vector<std::int64_t> n_heads_of_layers;  ///< one a layer where they differ, else empty
+  std::optional<std::int64_t> n_heads;          ///< the maximum, if layers differ
+  std::optional<std::int64_t> n_kv_heads;       ///< likewise; n_heads if not stated
+  std::optional<std::int64_t> head_dim;         ///< dim / n_heads if not stated
+  std::optional<std::int64_t> ffn_dim;          ///< the maximum, if layers differ
+  std::vector<std::int64_t> n_heads_of_layers;  ///< one for each layer if they differ, else empty
   std::vector<std::int64_t> n_kv_heads_of_layers;
   std::vector<std::int64_t> ffn_dim_of_layers;
   std::optional<std::int64_t> vocab_size;
@@ -68,11 +71,11 @@ struct ModelConfig {
   std::optional<double> norm_eps;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
-  /// Empty when the architecture is not known; warnings() then says so.
+  /// Empty if the architecture is not known: warnings() then contains a warning.
   std::optional<RopeStyle> rope_style;
-  /// What to add to a stored norm weight before multiplying by it: 1 for Gemma's checkpoints. Empty
-  /// when it is not known; warnings() then says so. Some models have norms that differ: see
-  /// WeightProvider::norm_weight_offset_of().
+  /// The number to add to a stored norm weight before multiplying by it: 1 for Gemma's checkpoints.
+  /// Empty if it is not known: warnings() then contains a warning. In some models it differs
+  /// between norms: see WeightProvider::norm_weight_offset_of().
   std::optional<double> norm_weight_offset;
   std::int64_t sliding_window = 0;
   std::int64_t n_experts = 0;
@@ -80,33 +83,35 @@ struct ModelConfig {
   std::int64_t moe_ffn_dim = 0;
   std::optional<double> attn_logit_softcap;
   std::optional<double> final_logit_softcap;
-  bool tie_word_embeddings = false;  ///< when not said: whether the file has no output tensor
-  std::optional<QuantParams> quantization;         ///< of packs that have no entry of their own
-  std::optional<std::string> quantization_method;  ///< of another scheme, as "gptq": not decoded
+  bool tie_word_embeddings = false;         ///< if not stated: whether there is no output tensor
+  std::optional<QuantParams> quantization;  ///< of packs without an entry of their own
+  std::optional<std::string>
+      quantization_method;  ///< of another scheme, such as "gptq": not decoded
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
 
-  std::optional<std::int64_t> rope_dim;     ///< elements of a head that turn
-  std::optional<double> rope_theta_local;   ///< of layers with a sliding window
-  std::vector<std::int64_t> rope_sections;  ///< of mrope; GGUF files have a fourth, mostly 0
-  std::optional<std::int64_t> v_head_dim;   ///< elements of a value's head
-  std::optional<std::int64_t> q_lora_rank;  ///< of latent attention (MLA), as the next three
+  std::optional<std::int64_t> rope_dim;    ///< rotated elements of a head
+  std::optional<double> rope_theta_local;  ///< of layers with a sliding window
+  std::vector<std::int64_t>
+      rope_sections;                       ///< of mrope; GGUF files have a fourth section, mostly 0
+  std::optional<std::int64_t> v_head_dim;  ///< elements of a value's head
+  std::optional<std::int64_t> q_lora_rank;  ///< of latent attention (MLA), like the next three
   std::optional<std::int64_t> kv_lora_rank;
   std::optional<std::int64_t> qk_nope_head_dim;
   std::optional<std::int64_t> qk_rope_head_dim;
   std::optional<std::int64_t> shared_ffn_dim;  ///< of the shared experts
   std::optional<std::int64_t> n_shared_experts;
   std::optional<std::int64_t> first_dense_layers;  ///< layers before the first with experts
-  std::optional<double> expert_weights_scale;      ///< multiplies the weights of chosen experts
-  std::optional<std::string> expert_gating;        ///< as "softmax", "sigmoid"
-  std::optional<std::string> activation;           ///< of the feed-forward part, as "silu"
-  std::optional<double> query_scale;      ///< multiplies attention scores, for 1 / sqrt(head_dim)
-  std::optional<double> embedding_scale;  ///< multiplies embeddings
-  std::optional<double> residual_scale;   ///< multiplies what a block adds to the residual
-  std::optional<double> logit_scale;      ///< multiplies logits
-  std::vector<LayerKind> layer_kinds;     ///< one a layer
+  std::optional<double> expert_weights_scale;      ///< factor of the weights of selected experts
+  std::optional<std::string> expert_gating;        ///< for example "softmax", "sigmoid"
+  std::optional<std::string> activation;           ///< of the feed-forward part, for example "silu"
+  std::optional<double> query_scale;  ///< factor of attention scores, instead of 1 / sqrt(head_dim)
+  std::optional<double> embedding_scale;  ///< factor of embeddings
+  std::optional<double> residual_scale;   ///< factor of what a block adds to the residual
+  std::optional<double> logit_scale;      ///< factor of logits
+  std::vector<LayerKind> layer_kinds;     ///< one for each layer
   std::optional<std::int64_t> sliding_window_pattern;  ///< every n-th layer attends to all tokens
-  /// All of config.json; null for models without one.
+  /// The whole config.json; null for models without one.
   std::shared_ptr<const Json> raw;
 };
 

@@ -1,4 +1,4 @@
-// JSON values: a model's config.json.
+// JSON values, for a model's config.json.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,9 @@
 namespace safetensors::weights {
 
 /// A JSON value: null, boolean, number, string, array or object. A number without fraction or
-/// exponent is an integer where 64 bits hold it. Safe to read from many threads.
+/// exponent is an integer if it fits in 64 bits.
+///
+/// Thread safety: several threads may read a value at once.
 class SAFETENSORS_API Json {
  public:
   using Array = std::vector<Json>;
@@ -35,19 +37,19 @@ class SAFETENSORS_API Json {
   }
   [[nodiscard]] const Array* as_array() const noexcept { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* as_object() const noexcept { return std::get_if<Object>(&value_); }
-  /// An integer that was written as one.
+  /// Returns an integer that was written without fraction and exponent.
   [[nodiscard]] const std::int64_t* as_int64() const noexcept {
     return std::get_if<std::int64_t>(&value_);
   }
-  /// An integer, or a number without a fraction, as writers in other languages have it.
+  /// Returns an integer, or a number whose fraction is 0: some writers write 1.0 for 1.
   [[nodiscard]] std::optional<std::int64_t> as_integer() const noexcept;
-  /// Any number, or {"__float__": "Infinity"} (also "-Infinity", "NaN"), as transformers writes
-  /// what JSON lacks.
+  /// Returns any number. {"__float__": "Infinity"} is one too, also with "-Infinity" and "NaN": so
+  /// transformers writes numbers that JSON lacks.
   [[nodiscard]] std::optional<double> as_number() const noexcept;
-  /// The member of that name; nullptr when this is no object or has none. The last of several
-  /// counts, as in Python.
+  /// Returns the member of that name, the last one if there are several, as Python does. Returns
+  /// nullptr if this is not an object or has no such member.
   [[nodiscard]] const Json* find(std::string_view name) const noexcept;
-  /// What kind of value it is, as "null", "a boolean", "an integer", "a string", "an array".
+  /// Returns the kind of the value for messages: "null", "a boolean", "an integer", "a string" ...
   [[nodiscard]] std::string_view kind() const noexcept;
 
   Array& array() noexcept { return std::get<Array>(value_); }

@@ -1,12 +1,12 @@
-// What a model's files may claim before they are refused.
+// Limits on what a model's files may claim.
 #pragma once
 
 #include <cstdint>
 
 namespace safetensors::weights {
 
-/// Largest counts, lengths and depths that are accepted. Whatever these say, a count or length that
-/// the rest of the file cannot hold is refused, and nothing is allocated by what a file claims.
+/// The largest counts, lengths and depths that are accepted. Independently of them, a count or
+/// length that the rest of the file cannot hold is refused, and no memory is allocated for it.
 struct Limits {
   std::uint64_t gguf_tensors = 65'536;    ///< in one GGUF file; those of models stack their experts
   std::uint64_t metadata_items = 65'536;  ///< keys in one GGUF file

@@ -15,7 +15,7 @@
 
 namespace safetensors::weights {
 
-/// Types of metadata values, with the numbers that GGUF files have for them.
+/// Types of metadata values, with their numbers in GGUF files.
 enum class MetaType : std::uint8_t {
   u8 = 0,
   i8 = 1,
@@ -32,32 +32,37 @@ enum class MetaType : std::uint8_t {
   f64 = 12,
 };
 
-/// The name of a type, as "u8", "bool", "string".
+/// Returns the name of a type: "u8", "bool", "string" ...
 [[nodiscard]] SAFETENSORS_API std::string_view name(MetaType type) noexcept;
-/// Bytes of one value; nothing for strings and arrays, whose values differ in length.
+/// Returns the size of one value in bytes; nothing for strings and arrays, whose values differ in
+/// length.
 [[nodiscard]] SAFETENSORS_API std::optional<std::size_t> byte_size(MetaType type) noexcept;
 
 class MetaArray;
 
-/// One value: a view of its bytes in the file. It and all views it gives are valid while a copy of
-/// the ModelMetadata that it came from lives. Cheap to copy; safe to read from many threads. Each
-/// as_... gives nothing when the value is of another type.
+/// One value: a view of its bytes in the file. Each as_...() returns nothing if the value has
+/// another type.
+///
+/// Thread safety: immutable. Cheap to copy.
+/// Lifetime: the value, and every view it returns, is valid while a copy of the ModelMetadata that
+/// it
+///   came from exists.
 class SAFETENSORS_API MetaValue {
  public:
   [[nodiscard]] MetaType type() const noexcept { return type_; }
-  /// Any integer type, never a bool; nothing also when the value does not fit.
+  /// Returns a value of any integer type, not of bool; nothing if it does not fit.
   [[nodiscard]] std::optional<std::int64_t> as_int64() const noexcept;
   [[nodiscard]] std::optional<std::uint64_t> as_uint64() const noexcept;
-  /// F32 or F64; never an integer.
+  /// Returns an F32 or F64, not an integer.
   [[nodiscard]] std::optional<double> as_float() const noexcept;
   [[nodiscard]] std::optional<bool> as_bool() const noexcept;
-  /// The bytes of a string. They need not be UTF-8: see is_utf8().
+  /// Returns the bytes of a string, which need not be UTF-8: see is_utf8().
   [[nodiscard]] std::optional<std::string_view> as_string() const noexcept;
   [[nodiscard]] std::optional<MetaArray> as_array() const noexcept;
-  /// Whether this is a string of valid UTF-8. Reads all of it.
+  /// Returns whether this is a string of valid UTF-8. Reads the whole string.
   [[nodiscard]] bool is_utf8() const noexcept;
 
-  /// Same type and same bytes.
+  /// Values are equal if their types and bytes are.
   friend bool operator==(const MetaValue& a, const MetaValue& b) noexcept { return a.equals(b); }
 
  private:
@@ -72,8 +77,8 @@ class SAFETENSORS_API MetaValue {
   MetaType element_type_ = MetaType::u8;
 };
 
-/// An array: elements of one type, read from the file's bytes as they are asked for. Lifetime and
-/// threads as of MetaValue.
+/// An array: elements of one type, read from the file's bytes on access. Thread safety and lifetime
+/// are those of MetaValue.
 class SAFETENSORS_API MetaArray {
  public:
   class iterator;
@@ -82,8 +87,8 @@ class SAFETENSORS_API MetaArray {
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] iterator begin() const noexcept;
   [[nodiscard]] iterator end() const noexcept;
-  /// Elements of fixed size as the file has them: little-endian, packed, at any address. Nothing
-  /// for arrays of strings or arrays.
+  /// Returns the bytes of all elements as stored: little-endian, without gaps, at any address.
+  /// Returns nothing for arrays of strings and of arrays.
   [[nodiscard]] std::optional<std::span<const std::byte>> raw() const noexcept;
 
  private:
@@ -96,7 +101,7 @@ class SAFETENSORS_API MetaArray {
   MetaType element_type_ = MetaType::u8;
 };
 
-/// Over the elements of an array, forwards. Gives values, not references.
+/// Forward iterator over the elements of an array. Dereferencing returns a value, not a reference.
 class SAFETENSORS_API MetaArray::iterator {
  public:
   using iterator_concept = std::forward_iterator_tag;
@@ -122,12 +127,14 @@ class SAFETENSORS_API MetaArray::iterator {
   friend class MetaArray;
 
   const std::byte* at_ = nullptr;
-  std::uint64_t left_ = 0;  // elements from here on; elements of no bytes share an address
+  std::uint64_t left_ = 0;  // elements from here on; empty elements share an address
   MetaType type_ = MetaType::u8;
 };
 
-/// All metadata of a model, in the file's order. A handle: copies share one immutable table, and
-/// with it the bytes that the values are views of.
+/// The metadata of a model, in the file's order. A handle: copies share one immutable table and the
+/// bytes that its values view.
+///
+/// Thread safety: immutable.
 class SAFETENSORS_API ModelMetadata {
  public:
   struct Item {
@@ -135,10 +142,10 @@ class SAFETENSORS_API ModelMetadata {
     MetaValue value;
   };
 
-  /// Without any.
+  /// Makes an empty table.
   ModelMetadata() noexcept;
-  /// A table of strings, as a safetensors file's `__metadata__`. Copies the text; of a key that
-  /// stands twice the first counts.
+  /// Makes a table of strings, such as a safetensors file's `__metadata__`. Copies the text. The
+  /// first of several equal keys takes precedence.
   [[nodiscard]] static ModelMetadata of_strings(
       std::span<const std::pair<std::string_view, std::string_view>> items);
 
@@ -153,7 +160,7 @@ class SAFETENSORS_API ModelMetadata {
   [[nodiscard]] bool empty() const noexcept { return items().empty(); }
   [[nodiscard]] auto begin() const noexcept { return items().begin(); }
   [[nodiscard]] auto end() const noexcept { return items().end(); }
-  /// The value of that key; nullptr when there is none. Takes the same time however many keys.
+  /// Returns the value of that key, or nullptr. Takes constant time.
   [[nodiscard]] const MetaValue* find(std::string_view key) const noexcept;
 
  private:
@@ -161,7 +168,7 @@ class SAFETENSORS_API ModelMetadata {
   struct Table;
   explicit ModelMetadata(std::shared_ptr<const Table> table) noexcept;
 
-  std::shared_ptr<const Table> table_;  // null: without any
+  std::shared_ptr<const Table> table_;  // null: empty
 };
 
 using Metadata = ModelMetadata;  ///< the former name, for one version

@@ -1,4 +1,4 @@
-// A model on disk, whichever way it came, as named weights.
+// A model on disk, in any supported format, as named weights.
 #pragma once
 
 #include <cstddef>
@@ -23,19 +23,31 @@
 
 namespace safetensors::weights {
 
-/// A model, open for reading. Movable; const members are thread safe. Everything it hands out by
-/// reference is valid as long as it is; Buffers are valid on their own.
+/// A model that is open for reading: its configuration, and its tensors under canonical names.
 ///
-/// All errors are weights::Error (or std::bad_alloc, or what an allocator or Interrupt throws), and
-/// name file, tensor and what was found. Nothing is handed out before all headers are checked.
+/// Throws: weights::Error for every fault of a file or of an argument, naming the file, the tensor
+/// and
+///   what was found; std::bad_alloc; and what an allocator or Interrupt throws.
+/// Thread safety: several threads may call const members at once. A forked process may use a
+/// provider
+///   of its parent; its cache is empty.
+/// Lifetime: references and views are valid until the provider is destroyed. Buffers stay valid on
+///   their own.
+/// Safe for untrusted input: all headers are checked before open() returns, and memory is allocated
+///   for what a file contains, never for what it claims.
 class SAFETENSORS_API WeightProvider {
  public:
-  /// Opens a directory (MLX or Hugging Face safetensors with config.json, or GGUF), a single
-  /// .safetensors or .gguf file, or any part of a split GGUF. Reads headers only. A path that
-  /// contains a NUL is refused as bad_name, here and by detect_format.
+  /// Opens a directory (safetensors files of MLX or Hugging Face with config.json, or GGUF), a
+  /// single .safetensors or .gguf file, or any part of a split GGUF model. Reads headers only.
+  ///
+  /// Throws: bad_name if the path contains a NUL; what detect_format() throws; and the codes of a
+  ///   damaged or contradictory file (see Errc).
   static WeightProvider open(const std::filesystem::path& path, const ModelOptions& options = {});
-  /// What `path` holds, by content. Throws Error: io, bad_magic (naming what was seen),
-  /// missing_shard, unsupported.
+  /// Returns the format of the model at `path`, by its content.
+  ///
+  /// Throws: bad_name if the path contains a NUL; io; bad_magic, naming what was found;
+  /// missing_shard;
+  ///   unsupported.
   static Format detect_format(const std::filesystem::path& path);
 
   WeightProvider(WeightProvider&&) noexcept;
@@ -44,71 +56,83 @@ class SAFETENSORS_API WeightProvider {
 
   [[nodiscard]] Format format() const noexcept;
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
-  /// The files that hold the tensors.
+  /// Returns the files that contain the tensors.
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept;
   [[nodiscard]] const ModelConfig& config() const noexcept;
-  /// All of config.json; nullptr for models without one, and for GGUF: there metadata() has it all.
+  /// Returns the whole config.json, or nullptr for models without one, such as GGUF: see
+  /// metadata().
   [[nodiscard]] const Json* raw_config() const noexcept { return config().raw.get(); }
-  /// Those with a canonical name, sorted by it, layers by number.
+  /// Returns the tensors that have a canonical name, sorted by it; layers are sorted by number.
   [[nodiscard]] const std::vector<WeightInfo>& tensors() const noexcept;
-  /// Source names that no rule maps, sorted. All members that take a name take these too.
+  /// Returns the names in the file that no rule maps, sorted. Members that take a name accept them.
   [[nodiscard]] const std::vector<std::string>& unmapped() const noexcept;
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept;
 
   [[nodiscard]] bool has_tensor(std::string_view name) const noexcept;
-  /// Throws Error unknown_tensor, which lists names that are near.
+  /// Throws: unknown_tensor, which lists similar names.
   [[nodiscard]] const WeightInfo& info(std::string_view name) const;
-  /// info(name).code
+  /// Returns info(name).code.
   [[nodiscard]] std::uint32_t get_dtype(std::string_view name) const;
-  /// "output.weight" if there is that tensor, else "token_embedding.weight" if there is that one,
-  /// which then serves as output; else empty.
+  /// Returns the name of the tensor that computes the logits: "output.weight" if it exists, else
+  /// "token_embedding.weight" if that exists, else an empty name.
   [[nodiscard]] std::string_view output_name() const noexcept;
 
-  /// Returns what to add to this stored norm weight before multiplying by it, or nothing when that
-  /// is not known. It is config().norm_weight_offset but for two cases: 0 for tensors that are no
-  /// norm weights and for the norms of linear attention; nothing for names without a rule in models
-  /// whose offset is not 0, as those of a vision tower. Throws Error unknown_tensor.
+  /// Returns the number to add to this stored norm weight before multiplying by it, or nothing if
+  /// it is not known. It is config().norm_weight_offset with two exceptions. It is 0 for tensors
+  /// that are not norm weights and for the norms of linear attention. It is unknown for unmapped
+  /// names, such as those of a vision tower, in models whose offset is not 0.
+  ///
+  /// Throws: unknown_tensor.
   [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;
 
-  /// The bytes for a kernel. Raw tensors and GGUF blocks are views of the file's pages; packs are
-  /// put together as words, scales, biases; BF16 becomes F16 (see ModelOptions). Kept after the
-  /// first call; threads that ask at once share one build. Throws Error: unknown_tensor,
-  /// f16_overflow, quant_mismatch (a pack of unknown parameters), io.
+  /// Returns the bytes of a tensor for a compute kernel. Plain tensors and GGUF blocks are views of
+  /// the mapped file. Packs are assembled as words, scales and biases. BF16 becomes F16 unless
+  /// ModelOptions says otherwise. The buffer is cached; threads that ask for it at the same time
+  /// share one build.
+  ///
+  /// Throws: unknown_tensor; f16_overflow; quant_mismatch for a pack with unknown parameters; io.
   [[nodiscard]] WeightBuffer get_tensor(std::string_view name,
                                         const Interrupt& interrupt = {}) const;
-  /// The tensor's bytes as the file has them, without any conversion, whatever quantised it: a view
-  /// of the file's pages, or read anew at each call. Of a pack only its words. Throws Error:
-  /// unknown_tensor, io.
+  /// Returns the bytes of a tensor as stored, in any quantisation scheme: a view of the mapped
+  /// file, or newly read at each call. For a pack, returns its words only.
+  ///
+  /// Throws: unknown_tensor; io.
   [[nodiscard]] WeightBuffer get_stored(std::string_view name,
                                         const Interrupt& interrupt = {}) const;
-  /// Several as one, rows of the first axis after another: all words, then all scales, then all
-  /// biases. Kept like get_tensor's. Throws Error mixed_types when they differ in anything but
-  /// their number of rows: use them one by one then.
+  /// Returns several tensors as one, concatenated along the first axis: all words, then all scales,
+  /// then all biases. The buffer is cached like get_tensor's.
+  ///
+  /// Throws: mixed_types if they differ in more than their number of rows; and what get_tensor
+  /// throws.
   [[nodiscard]] WeightBuffer fuse_weights(std::span<const std::string_view> names,
                                           const Interrupt& interrupt = {}) const;
 
-  /// Values of `rows` rows from `row0` on; -1: all that follow. Rows are the leading axes taken
-  /// together, so one expert or a part of a vocabulary can be had alone; a tensor of one axis or
-  /// none is one row. `out` must hold exactly their values. By several threads when they are many;
-  /// not kept. Throws Error: unknown_tensor, bad_shape (rows or size of `out`), unsupported (a type
-  /// or scheme that is not decoded), quant_mismatch, io.
+  /// Decodes `rows` rows from row `row0` on to F32; -1 stands for all that follow. All axes but the
+  /// last together count as rows, so one expert, or a part of a vocabulary, can be decoded alone. A
+  /// tensor of one axis or none is one row. Large results are decoded by several threads. The
+  /// result is not cached.
+  ///
+  /// Requires: `out` has exactly the size of the values.
+  /// Throws: unknown_tensor; bad_shape for rows that do not exist or a wrong size of `out`;
+  /// unsupported
+  ///   for a type or scheme that is not decoded; quant_mismatch; io.
   void dequantize(std::string_view name, std::span<float> out, std::int64_t row0 = 0,
                   std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
-  /// The same in F16, as bits: the F32 value rounded once to nearest even.
+  /// Decodes to F16, as bits: the F32 value rounded once to nearest even.
   void dequantize_f16(std::string_view name, std::span<std::uint16_t> out, std::int64_t row0 = 0,
                       std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
-  /// The same in BF16.
+  /// Decodes to BF16, as bits, rounded likewise.
   void dequantize_bf16(std::string_view name, std::span<std::uint16_t> out, std::int64_t row0 = 0,
                        std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
 
-  /// Metadata of the GGUF file, or of the first safetensors file.
+  /// Returns the metadata of the GGUF file, or of the first safetensors file.
   [[nodiscard]] const ModelMetadata& metadata() const noexcept;
-  /// One value of it; nullptr when there is none.
+  /// Returns one value of the metadata, or nullptr.
   [[nodiscard]] const MetaValue* metadata(std::string_view key) const noexcept;
-  /// The value as text; nothing when there is none or it is no string.
+  /// Returns one value of the metadata if it is a string.
   [[nodiscard]] std::optional<std::string> get_metadata_string(std::string_view key) const;
 
-  /// Lets go of all kept buffers; those in use stay valid.
+  /// Releases all cached buffers. Buffers in use stay valid.
   void clear_cache() noexcept;
   [[nodiscard]] CacheStats cache_stats() const noexcept;
 

@@ -1,4 +1,4 @@
-// Element and storage types of weights, and what is known of a tensor without its data.
+// Element and storage types of weights, and the description of a tensor.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct QuantParams {
   friend bool operator==(const QuantParams&, const QuantParams&) = default;
 };
 
-/// Effective type of a tensor, as get_dtype() gives it: ggml's type number where ggml has the type,
-/// else a number of our own that does not collide with those. MLX packs have one code for each
-/// width, whatever their group size; WeightInfo::quant has the rest.
+/// Effective type of a tensor, as get_dtype() returns it: ggml's number if ggml has the type, else
+/// a number from 99 on that ggml does not use. MLX packs have one code for each mode and number of
+/// bits; WeightInfo::quant has the group size.
 namespace code {
 inline constexpr std::uint32_t kF32 = 0, kF16 = 1, kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27,
                                kF64 = 28, kBF16 = 30;
@@ -42,19 +42,19 @@ inline constexpr std::uint32_t kBool = 200, kU8 = 201, kU16 = 202, kU32 = 203, k
                                kF6E3M2 = 213;
 }  // namespace code
 
-/// A tensor, without its data.
+/// Describes a tensor without its data.
 struct WeightInfo {
-  std::string name;                 ///< canonical, or the source's when no rule maps it
-  std::string source;               ///< in the file
-  std::vector<std::int64_t> shape;  ///< of the values, slowest axis first; a pack's last axis
-                                    ///< counts values, not words
+  std::string name;                 ///< canonical name, or the source name if no rule maps it
+  std::string source;               ///< name in the file
+  std::vector<std::int64_t> shape;  ///< slowest axis first; the last axis of a pack is its
+                                    ///< number of values, not of words
   Storage storage = Storage::raw;
-  bool is_decoded = true;  ///< false: codes of a quantisation scheme that is not decoded, as stored
-  std::uint32_t code = 0;  ///< effective type, see `code`
-  std::string type_name;   ///< as "mlx_q4", "Q4_K", "F16"
+  bool is_decoded = true;            ///< false: codes of a scheme that is not decoded
+  std::uint32_t code = 0;            ///< effective type, see `code`
+  std::string type_name;             ///< for example "mlx_q4", "Q4_K", "F16"
   std::optional<QuantParams> quant;  ///< of a pack
-  std::uint32_t scales_code = 0;   ///< of a pack: type of scales and biases in get_tensor's buffer
-  std::uint64_t stored_bytes = 0;  ///< in the file; for a pack with its scales and biases
+  std::uint32_t scales_code = 0;     ///< of a pack: type of the scales in get_tensor's buffer
+  std::uint64_t stored_bytes = 0;    ///< in the file; of a pack with its scales and biases
 };
 
 using TensorInfo = WeightInfo;  ///< the former name, for one version

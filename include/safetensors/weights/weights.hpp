@@ -1,4 +1,4 @@
-// All of the weight layer: models of MLX, Hugging Face and GGUF behind one interface.
+// The whole weight layer: models of MLX, Hugging Face and GGUF behind one interface.
 //
 //   #include "safetensors/weights/weights.hpp"
 //
