@@ -133,7 +133,7 @@ def test_damaged_files(read):
     def check(seed):
         random = Random(seed)
         for _ in range(100):
-            content = corruption.damaged(random)
+            content = corruption.corrupted(random)
             seen[same_verdict(*read(content), content)] += 1
 
     check()

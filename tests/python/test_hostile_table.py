@@ -30,47 +30,45 @@ FIRST_WORDS = {
 }
 
 
-def check(outcome, recipe, begin, end=""):
+def check(outcome, case, begin, end=""):
     """The verdict is the table's; an error has the right class and words."""
-    if recipe.expect == "ok":
+    if case.expect == "ok":
         outcome.unwrap()
         return
-    assert not outcome.ok, f"{recipe.name}: accepted"
-    assert outcome.failure.kind == ERROR, recipe.name
+    assert not outcome.ok, f"{case.name}: accepted"
+    assert outcome.failure.kind == ERROR, case.name
     text = outcome.failure.text
-    assert text.startswith(begin + FIRST_WORDS[recipe.expect]), f"{recipe.name}: {text}"
-    assert (" stands twice" in text) == (recipe.expect == "kDuplicateName"), (
-        f"{recipe.name}: {text}"
-    )
-    assert text.endswith(end), f"{recipe.name}: {text}"
+    assert text.startswith(begin + FIRST_WORDS[case.expect]), f"{case.name}: {text}"
+    assert (" stands twice" in text) == (case.expect == "kDuplicateName"), f"{case.name}: {text}"
+    assert text.endswith(end), f"{case.name}: {text}"
 
 
 def test_every_class_of_error_is_in_the_table():
-    assert {recipe.expect for recipe in hostile_cases.ALL} == {"ok", *FIRST_WORDS}
-    assert len({recipe.name for recipe in hostile_cases.ALL}) == len(hostile_cases.ALL) > 3900
+    assert {case.expect for case in hostile_cases.ALL} == {"ok", *FIRST_WORDS}
+    assert len({case.name for case in hostile_cases.ALL}) == len(hostile_cases.ALL) > 3900
 
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_opening_a_file(scratch, backend):
     path = scratch / "hostile.safetensors"
-    for recipe in hostile_cases.LIGHT:
-        file_builder.write(path, recipe.file())
+    for case in hostile_cases.LIGHT:
+        file_builder.write(path, case.file())
         outcome = operations.run("look", str(path), "np", backend)
-        check(outcome, recipe, "Error while deserializing header: ", f" (in {path})")
-        assert "\n" not in str(outcome.failure), recipe.name
+        check(outcome, case, "Error while deserializing header: ", f" (in {path})")
+        assert "\n" not in str(outcome.failure), case.name
 
 
 def test_reading_bytes():
-    for recipe in hostile_cases.LIGHT:
-        outcome = operations.run("keys_by_bytes", recipe.file())
-        check(outcome, recipe, "Error while deserializing: ")
+    for case in hostile_cases.LIGHT:
+        outcome = operations.run("keys_by_bytes", case.file())
+        check(outcome, case, "Error while deserializing: ")
 
 
 def test_official_agrees(official, scratch):
     """But for the wanted differences, of which the judge knows the reason."""
     path = scratch / "hostile.safetensors"
-    for recipe in hostile_cases.LIGHT:
-        content = recipe.file()
+    for case in hostile_cases.LIGHT:
+        content = case.file()
         file_builder.write(path, content)
         ours = operations.run("keys_by_file", str(path))
         same_verdict(ours, official.run("keys_by_file", str(path)), content)
@@ -78,9 +76,9 @@ def test_official_agrees(official, scratch):
 
 def test_only_the_judge_sees_what_official_overlooks():
     """None of the files that we take is one that the judge would refuse."""
-    for recipe in hostile_cases.LIGHT:
-        if recipe.expect == "ok":
-            assert intentional_differences.why_refused(recipe.file()) is None, recipe.name
+    for case in hostile_cases.LIGHT:
+        if case.expect == "ok":
+            assert intentional_differences.why_refused(case.file()) is None, case.name
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures through /proc")
@@ -105,8 +103,8 @@ def test_memory_of_heavy_files(tmp_path):
     """
     path = tmp_path / "heavy.safetensors"
     # The C++ tests measure all of them each time.
-    for recipe in hostile_cases.HEAVY[:: 3 if strategies.MULTIPLIER <= 1 else 1]:
-        content = recipe.file()
+    for case in hostile_cases.HEAVY[:: 3 if strategies.MULTIPLIER <= 1 else 1]:
+        content = case.file()
         file_builder.write(path, content)
-        done = children.run_raw(script, path, recipe.expect, 8 * len(content) + (64 << 20))
-        assert done.returncode == 0, f"{recipe.name}: {done.stderr}"
+        done = children.run_raw(script, path, case.expect, 8 * len(content) + (64 << 20))
+        assert done.returncode == 0, f"{case.name}: {done.stderr}"

@@ -1,4 +1,4 @@
-"""Run a piece of Python in a fresh interpreter."""
+"""Runs Python code in a fresh interpreter."""
 
 import os
 import subprocess
@@ -7,14 +7,14 @@ import textwrap
 
 
 def run(script, *args, prefix=(), timeout=120, env=None):
-    """Return what the script printed; a non-zero exit fails the calling test."""
+    """Returns what the script printed. A non-zero exit status fails the calling test."""
     done = run_raw(script, *args, prefix=prefix, timeout=timeout, env=env)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def run_raw(script, *args, prefix=(), timeout=120, env=None):
-    """The same, for a caller that looks at the exit code and stderr itself."""
+    """Returns the finished process, for callers that check its exit status and stderr."""
     return subprocess.run(
         command(script, *args, prefix=prefix),
         cwd="/",  # "-c" puts the working directory in front of sys.path
@@ -27,7 +27,7 @@ def run_raw(script, *args, prefix=(), timeout=120, env=None):
 
 
 def command(script, *args, prefix=()):
-    """The words that start such an interpreter; it can import `support`."""
+    """Returns the command that starts the interpreter. The script can import `support`."""
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     script = f"import sys\nsys.path.insert(0, {tests!r})\n{textwrap.dedent(script)}"
     return [str(word) for word in (*prefix, sys.executable, "-c", script, *args)]

@@ -1,4 +1,4 @@
-"""Run the command line as a user would type it."""
+"""Runs the command line as a user would."""
 
 import json
 import os
@@ -24,14 +24,14 @@ sys.exit(main())
 
 
 def started(without=()):
-    """How the command line is started; `without` names modules that it cannot import."""
+    """Returns the command that starts it. Modules in `without` cannot be imported."""
     if without:
         return [sys.executable, "-c", BLOCKED.format(names=without)]
     return [sys.executable, "-m", "safetensors"]
 
 
 def run(*words, status=0, cwd=None, env=None, without=(), **more):
-    """The finished process, whose exit status was `status` and whose stderr has no traceback."""
+    """Returns the finished process. Checks its exit status, and that stderr has no traceback."""
     done = subprocess.run(
         [*started(without), *map(os.fspath, words)],
         cwd=cwd,
@@ -49,17 +49,17 @@ def run(*words, status=0, cwd=None, env=None, without=(), **more):
 
 
 def output(*words, **options):
-    """What it printed."""
+    """Returns its output."""
     return run(*words, **options).stdout
 
 
 def parsed(*words, **options):
-    """What it printed with --json."""
+    """Returns its output with --json, parsed."""
     return json.loads(output(*words, "--json", **options))
 
 
 def complaint(*words, status=2, **options):
-    """The one line it wrote to stderr, without its start."""
+    """Returns the only line on stderr, without its prefix."""
     done = run(*words, status=status, **options)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
@@ -67,12 +67,12 @@ def complaint(*words, status=2, **options):
 
 
 def on_terminal(*words, without=(), **options):
-    """What it wrote to a terminal, to stdout and stderr alike, escape sequences and all."""
+    """Returns its output to a terminal, from stdout and stderr, with escape sequences."""
     return in_terminal([*started(without), *map(os.fspath, words)], **options)
 
 
 def in_terminal(command, columns=100, status=0, env=None):
-    """What a program wrote to a terminal."""
+    """Returns the output of a program to a terminal."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **(env or {})}
     environment.pop("NO_COLOR", None)
@@ -97,7 +97,7 @@ def in_terminal(command, columns=100, status=0, env=None):
     return b"".join(pieces).decode()
 
 
-# A process of its own: what counts for a child includes the memory of whoever started it.
+# In a process between: the peak of a child includes the memory of the process that forked it.
 MEASURED = """
 import resource, subprocess, sys
 limit = int(sys.argv[1])
@@ -109,9 +109,10 @@ print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 
 
 def peak_memory(*words, limit_nbytes=0):
-    """Its exit status, and the most memory it held. `limit_nbytes`: of its address space.
+    """Returns its exit status and its peak memory; `limit_nbytes` limits its address space.
 
-    Skips the test under a sanitizer, which takes memory of its own."""
+    Skips the test under a sanitizer, which allocates memory too.
+    """
     if "asan" in safetensors.__version__:
         pytest.skip("a sanitizer takes memory of its own")
     command = [sys.executable, "-m", "safetensors", *map(os.fspath, words)]
@@ -126,14 +127,14 @@ def peak_memory(*words, limit_nbytes=0):
 
 
 def write(path, tensors, metadata=None, **options):
-    """A file of a dict of Raw, in the order given."""
+    """Writes a file with a dict of tensors, in this order, and returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(file_builder.to_bytes(tensors, metadata, **options))
     return path
 
 
 def write_index(folder, weight_map, total_size=None, name="model.safetensors.index.json"):
-    """An index of shards."""
+    """Writes an index of shards and returns its path."""
     metadata = {} if total_size is None else {"total_size": total_size}
     path = folder / name
     path.write_text(json.dumps({"metadata": metadata, "weight_map": weight_map}))
@@ -141,7 +142,7 @@ def write_index(folder, weight_map, total_size=None, name="model.safetensors.ind
 
 
 def small():
-    """A few tensors of several types."""
+    """Returns a few tensors of several dtypes."""
     return {
         "h.0.weight": raw("F32", (2, 3)),
         "h.2.weight": raw("F32", (2, 3)),
@@ -152,7 +153,7 @@ def small():
 
 
 def sharded(folder):
-    """The same in two shards with an index."""
+    """Writes small() to two shards and returns the path of their index."""
     tensors = small()
     names = list(tensors)
     halves = {"a.safetensors": names[:2], "b.safetensors": names[2:]}

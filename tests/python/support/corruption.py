@@ -1,7 +1,7 @@
-"""Damages good files: their bytes, the bytes of their header, or its JSON tree.
+"""Corrupts good files: their bytes, the bytes of their header, or its JSON tree.
 
-Driven by a `random.Random`, because drawing each edit through Hypothesis costs more
-than the thousands of reads it is for.
+Edits come from a `random.Random`: drawing each one through Hypothesis takes longer than the
+thousands of reads that it is for.
 """
 
 import json
@@ -27,29 +27,29 @@ class Pairs(list):
     """A JSON object as a list of (key, value), so that a key can come twice."""
 
 
-def damaged(random):
-    """One file with a fault or two, or now and then with none."""
+def corrupted(random):
+    """Returns a file with one or two faults, or sometimes with none."""
     content = random.choice(GOOD_FILES)
     kind = random.random()
     if kind < 0.2:
-        return damage_bytes(content, random)
+        return corrupt_bytes(content, random)
     header, data = file_builder.split(content)
     if kind < 0.5:
-        return file_builder.with_length(damage_bytes(header, random), data)
+        return file_builder.with_length(corrupt_bytes(header, random), data)
     tree = json.loads(header, object_pairs_hook=Pairs)
     for _ in range(random.choice([0, 1, 1, 1, 2])):
-        tree = damage_tree(tree, random)
+        tree = corrupt_tree(tree, random)
     text = to_text(tree, random, random.choice([0, 0, 0.02])).encode("utf-8", "surrogatepass")
     spaces = b" " * random.randrange(9)
     text += random.choice([b""] * 9 + [spaces] * 4 + [b"\n", b"\t \r", b"\0"])
     if random.random() < 0.1:
-        data = damage_bytes(data, random)
+        data = corrupt_bytes(data, random)
     in_front = random.choice([b""] * 60 + [b" ", b"\n", b"\t"])
     return file_builder.with_length(in_front + text, data)
 
 
-def damage_bytes(content, random):
-    """`content` with one to three places changed."""
+def corrupt_bytes(content, random):
+    """Returns `content` with one to three places changed."""
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         at = random.choice([0, len(content), *[random.randrange(len(content) + 1)] * 8])
         before, after = content[:at], content[at:]
@@ -74,26 +74,26 @@ def damage_bytes(content, random):
     return content
 
 
-def damage_tree(node, random):
-    """`node` with one of its descendants, or itself, changed."""
+def corrupt_tree(node, random):
+    """Returns `node` with itself or one of its descendants changed."""
     if not isinstance(node, list) or not node or random.random() < 0.15:
-        return damage_node(node, random)
+        return corrupt_node(node, random)
     at = random.randrange(len(node))
     copy = type(node)(node)
     if isinstance(node, Pairs):
         key, value = node[at]
-        copy[at] = (key, damage_tree(value, random))
+        copy[at] = (key, corrupt_tree(value, random))
     else:
-        copy[at] = damage_tree(node[at], random)
+        copy[at] = corrupt_tree(node[at], random)
     return copy
 
 
-def damage_node(node, random):
-    """Another value of the same kind, or of another."""
+def corrupt_node(node, random):
+    """Returns another value of the same kind, or of another kind."""
     if random.random() < 0.1:
         return random.choice([*SCALARS, [], Pairs(), Pairs([("F32", None)])])
     if isinstance(node, Pairs):
-        return damage_pairs(node, random)
+        return corrupt_pairs(node, random)
     if isinstance(node, list):
         extra = random.choice([0, 1, None, "x", [], -1])
         return random.choice([node[:-1], node[::-1], [*node, extra], node * 2])
@@ -102,8 +102,8 @@ def damage_node(node, random):
     return random.choice(SCALARS)
 
 
-def damage_pairs(node, random):
-    """An object with a pair more, less, twice, renamed, or in another order."""
+def corrupt_pairs(node, random):
+    """Returns an object with a pair added, removed, repeated or renamed, or in another order."""
     kind = random.randrange(6)
     if kind == 0 or not node:
         key = random.choice(["", "x", "shape", "__metadata__", "\ud800"])
@@ -125,7 +125,7 @@ def damage_pairs(node, random):
 
 
 def to_text(node, random, looseness):
-    """JSON text; the looser, the more white space and escapes."""
+    """Returns JSON text, with more white space and escapes the higher `looseness` is (0 to 1)."""
     space = random.choice([" ", "\n", "\t", "\r"]) if random.random() < looseness else ""
     if isinstance(node, Pairs):
         inner = (

@@ -14,7 +14,7 @@ class Dtype(NamedTuple):
     needs_ml_dtypes: bool = False
 
     def nbytes(self, shape):
-        """Bytes of a tensor of `shape`; None where it does not end at a byte."""
+        """Returns the bytes of a tensor of `shape`; None if it does not end at a byte."""
         whole, rest = divmod(self.bits * math.prod(shape), 8)
         return None if rest else whole
 
@@ -51,7 +51,7 @@ NUMPY_ML = [dtype.name for dtype in TABLE if dtype.needs_ml_dtypes]
 
 
 def numpy_dtype(name):
-    """The NumPy dtype object for a dtype of the format."""
+    """Returns the NumPy dtype of a dtype of the format."""
     import numpy
 
     row = BY_NAME[name]
@@ -63,13 +63,13 @@ def numpy_dtype(name):
 
 
 def torch_dtype(name):
-    """The PyTorch dtype for a dtype of the format."""
+    """Returns the torch dtype of a dtype of the format."""
     import torch
 
     return getattr(torch, BY_NAME[name].spec)
 
 
 def torch_shape(name, shape):
-    """The shape PyTorch gives a tensor: two F4 values are one element of its type."""
+    """Returns the shape of a tensor in torch, whose F4 element holds two values."""
     shape = tuple(shape)
     return (*shape[:-1], shape[-1] // 2) if name == "F4" else shape

@@ -1,5 +1,8 @@
-"""CUDA without a GPU: the engine loads a driver over this machine's memory, and torch makes its
-tensors on the CPU. All code between is the real one."""
+"""CUDA without a GPU.
+
+The compiled module loads a fake driver whose device memory is the host's, and torch's hooks
+allocate tensors on the CPU. Everything in between is real.
+"""
 
 import contextlib
 import ctypes
@@ -15,7 +18,7 @@ STATS = {"pageable": PAGEABLE_COPIES, "no context": CALLS_WITHOUT_CONTEXT, "copi
 
 
 def library():
-    """Where the driver is; None when it was not built (cmake --build --preset dev)."""
+    """Returns the fake driver's path; None if it is not built (cmake --build --preset dev)."""
     root = pathlib.Path(__file__).parents[3]
     built = root / "build" / "dev" / "tests" / "device" / "libfakecuda.so"
     found = pathlib.Path(os.environ.get("SAFETENSORS_FAKE_CUDA", built))
@@ -23,7 +26,7 @@ def library():
 
 
 class FakeCuda:
-    """The driver's controls, and what torch was asked for."""
+    """The controls of the fake driver, and a log of the calls to torch."""
 
     def __init__(self, path):
         self.driver = ctypes.CDLL(path)
@@ -50,7 +53,7 @@ class FakeCuda:
 
     @contextlib.contextmanager
     def context(self):
-        """The first device's context is the thread's meanwhile, for calls of the driver."""
+        """Makes the first device's context current, for calls of the driver."""
         context = ctypes.c_void_p()
         assert self.driver.cuInit(0) == 0
         assert self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
@@ -61,14 +64,14 @@ class FakeCuda:
             self.driver.cuCtxPopCurrent_v2(ctypes.byref(context))
 
     def make_stream(self):
-        """A stream of the first device, as the driver knows it."""
+        """Returns the driver's handle of a new stream on the first device."""
         stream = ctypes.c_void_p()
         with self.context():
             assert self.driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
         return stream.value
 
     def install(self):
-        """Take the driver's place and torch's. Returns what puts torch's back."""
+        """Replaces the driver and torch's hooks. Returns a function that restores them."""
         import torch
 
         from safetensors import _core
@@ -91,7 +94,7 @@ class FakeCuda:
         return put_back
 
     def empty(self, torch):
-        """As torch.empty, on the CPU, and filled with what nobody would take for data."""
+        """Returns torch.empty for the CPU, filled with bytes that are no test's data."""
         real = torch.empty
 
         def empty(shape, *, dtype, device):
@@ -106,33 +109,33 @@ class FakeCuda:
         return empty
 
     def mode(self, mode, delay_us=0):
-        """How the device works from now on."""
+        """Sets how the device runs its work from now on."""
         self.driver.fakecuda_mode(mode, delay_us)
 
     def fault(self, function, nth, code):
-        """The nth call of a function returns an error."""
+        """Makes the nth call of a function return an error."""
         self.driver.fakecuda_fault(function.encode(), nth, code)
 
     def stat(self, which):
-        """One of the driver's counts."""
+        """Returns one of the driver's counters."""
         return self.driver.fakecuda_stat(which)
 
     def calls(self, function):
-        """Calls of a function since the test began."""
+        """Returns the number of calls of a function since the test began."""
         return self.driver.fakecuda_calls(function.encode())
 
     def clear(self):
-        """As if nothing had happened."""
+        """Resets all counters and logs."""
         self.driver.fakecuda_clear()
         self.made.clear()
         self.warmed.clear()
 
 
 class Allocator:
-    """Gives memory out as torch does for CUDA.
+    """Allocates memory as torch does for CUDA.
 
-    A dropped tensor's memory is the next tensor's of that size on the stream that it was made on.
-    Only work of streams that were recorded for the tensor is waited for.
+    The memory of a freed tensor is reused by the next tensor of its size on the stream that it was
+    allocated on, once work on the streams that were recorded for it is done.
     """
 
     def __init__(self, cuda, monkeypatch):
@@ -145,7 +148,7 @@ class Allocator:
         monkeypatch.setattr(transfer, "record_stream", self.record_stream)
 
     def empty(self, shape, *, dtype, device):
-        """As torch.empty."""
+        """Does what torch.empty does."""
         import torch
 
         nbytes = torch.Size(shape).numel() * dtype.itemsize
@@ -161,7 +164,7 @@ class Allocator:
         return tensor
 
     def record_stream(self, tensor, index):
-        """As the tensor's method, with the current stream."""
+        """Does what the tensor's method does with the current stream."""
         self._blocks[tensor.data_ptr()]["recorded"].add(self._cuda.stream)
 
     def _drop(self, block):

@@ -1,4 +1,4 @@
-"""A device for tests of the generic copier: its memory is the CPU's, its work is done late."""
+"""A device for tests of the generic copier: its memory is the CPU's, and it works late."""
 
 import threading
 from contextlib import nullcontext
@@ -13,7 +13,7 @@ from support import sharded
 class FakeDevice:
     """Replaces the copier's hooks. A copy is done when an event recorded after it is waited for.
 
-    What is copied from memory that was filled anew before that is wrong, as on a real device.
+    If the source is overwritten before that, the copy is wrong, as on a real device.
     """
 
     def __init__(self, monkeypatch, has_events=True):
@@ -26,71 +26,71 @@ class FakeDevice:
 
     @property
     def queue(self):
-        """Copies of this thread that are not done."""
+        """This thread's copies that are not done."""
         if not hasattr(self._queues, "copies"):
             self._queues.copies = []
         return self._queues.copies
 
     def log_of(self, kind):
-        """What was done of one kind."""
+        """Returns the log's entries of one kind."""
         return [entry for entry in self.log if entry[0] == kind]
 
     def empty(self, shape, *, dtype, device):
-        """Memory with something in it."""
+        """Returns memory with arbitrary contents."""
         self.made.append(device)
         tensor = torch.empty(shape, dtype=dtype)
         tensor.view(-1).view(torch.uint8).fill_(0xAB)
         return tensor
 
     def staging(self, nbytes):
-        """Likewise."""
+        """Returns staging memory with arbitrary contents."""
         self.log.append(("staging", nbytes))
         return torch.full((nbytes,), 0xCD, dtype=torch.uint8)
 
     def copy(self, to, source, non_blocking):
-        """Done at once if it has to be, after what was begun before."""
+        """Queues a copy, or does it after all earlier ones if it is blocking."""
         self.log.append(("copy", source.nbytes))
         self.queue.append(lambda: to.copy_(source))
         if not non_blocking:
             self.run(len(self.queue))
 
     def run(self, count):
-        """Does the first of what is left to do."""
+        """Does the first `count` queued copies."""
         for copy in self.queue[:count]:
             copy()
         del self.queue[:count]
 
     def event(self, device):
-        """An event, or nothing."""
+        """Returns an event, or None if the device has none."""
         return FakeEvent(self) if self._has_events else None
 
     def current(self, device):
-        """Tells which device became the current one."""
+        """Logs the device that becomes current."""
         self.log.append(("current", device.name))
         return nullcontext()
 
 
 class FakeEvent:
-    """Remembers the last copy that was begun before it."""
+    """Remembers the last copy that was started before it."""
 
     def __init__(self, device):
         self._device = device
         self._last = None
 
     def record(self):
-        """Now."""
+        """Records the event."""
         self._device.log.append(("record",))
         self._last = self._device.queue[-1] if self._device.queue else None
 
     def synchronize(self):
-        """Does all up to the copy."""
+        """Does all copies up to the recorded one."""
         self._device.log.append(("synchronize",))
         if self._last in self._device.queue:
             self._device.run(self._device.queue.index(self._last) + 1)
 
 
 def make_tensors():
-    """Small ones, and some that no slot of 4096 bytes holds."""
+    """Returns small tensors, and some that exceed a slot of 4096 bytes."""
     large = {
         "rows": torch.arange(3000).reshape(300, 10),
         "wide": torch.arange(12_000.0).reshape(2, 2, 3000),
@@ -101,7 +101,7 @@ def make_tensors():
 
 
 def fail_reading(monkeypatch, after):
-    """Makes the read after so many fail."""
+    """Makes the read fail that follows `after` reads."""
     read, left = _core._read_request, iter(range(after))
 
     def failing(*args):
@@ -113,18 +113,18 @@ def fail_reading(monkeypatch, after):
 
 
 def requests_for(opened, parts=None):
-    """Requests for tensors that are to be made; all, or parts of some."""
+    """Returns requests without destinations: for all tensors, or for parts of some."""
     names = opened.offset_keys()
     parts = dict.fromkeys(names) if parts is None else parts
     return [(opened, name, part, None) for name, part in parts.items()]
 
 
 def load(requests, device, progress=None):
-    """Loads, by name."""
+    """Loads the requests and returns the tensors by name."""
     found = transfer.copy_requests(requests, device, progress)
     return {request[1]: tensor for request, tensor in zip(requests, found, strict=True)}
 
 
 def tensors_in_order(opened, tensors):
-    """As `load` gives them."""
+    """Returns the tensors in the order of `load`."""
     return {name: tensors[name] for name in opened.offset_keys()}

@@ -14,7 +14,7 @@ _NAME_OF_NUMPY = {row.numpy: row.name for row in TABLE if row.numpy}
 
 
 class Raw(NamedTuple):
-    """A tensor as a file holds it."""
+    """A tensor by the format's dtype name, shape and bytes."""
 
     dtype: str
     shape: tuple
@@ -22,7 +22,7 @@ class Raw(NamedTuple):
 
 
 def raw(dtype, shape, fill=None):
-    """A Raw whose bytes are `fill`, or count up from 1 where a bool allows it."""
+    """Returns a Raw with the bytes `fill`; by default 1, 2, 3, ..., and 1, 0, 1, ... for BOOL."""
     size = BY_NAME[dtype].nbytes(shape)
     if fill is None:
         period = 2 if dtype == "BOOL" else 251
@@ -31,31 +31,31 @@ def raw(dtype, shape, fill=None):
 
 
 def raw_of(value):
-    """A Raw as it is, or the Raw of a NumPy array in C order and little-endian."""
+    """Returns a Raw unchanged, and a little-endian NumPy array in C order as a Raw."""
     if isinstance(value, Raw):
         return value
     return Raw(_NAME_OF_NUMPY[value.dtype.name], value.shape, value.tobytes())
 
 
 def with_length(header, data=b"", length=None):
-    """A file from the bytes of its header, which need not be JSON."""
+    """Returns a file from the bytes of its header, which need not be JSON."""
     return struct.pack("<Q", len(header) if length is None else length) + header + data
 
 
 def entry(dtype, shape, begin, end):
-    """One tensor's entry."""
+    """Returns the header's entry of a tensor."""
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
 
 
 def from_entries(entries, data=b""):
-    """A file from a header given as JSON text, bytes or a dict."""
+    """Returns a file from a header: JSON text, bytes or a dict."""
     if not isinstance(entries, (str, bytes)):
         entries = json.dumps(entries)
     return with_length(entries.encode() if isinstance(entries, str) else entries, data)
 
 
 def header_dict(tensors, metadata=None):
-    """The header of `tensors`, a dict of tensors laid out in its own order."""
+    """Returns the header of `tensors`, whose data is in the order of the dict."""
     header = {} if metadata is None else {"__metadata__": metadata}
     begin = 0
     for name, value in tensors.items():
@@ -66,13 +66,13 @@ def header_dict(tensors, metadata=None):
 
 
 def padded_header(header, **json_options):
-    """The length and the JSON text of a header, with spaces up to a multiple of 8 bytes."""
+    """Returns the length and the JSON text of a header, padded with spaces to 8 bytes."""
     text = json.dumps(header, **json_options).encode()
     return with_length(text + b" " * (-len(text) % 8))
 
 
 def to_bytes(tensors, metadata=None, shuffled=None, **json_options):
-    """A file of `tensors`; `shuffled` reorders the header's keys, not the data."""
+    """Returns a file with `tensors`. `shuffled` reorders the header's keys, not the data."""
     header = header_dict(tensors, metadata)
     if shuffled is not None:
         header = {key: header[key] for key in shuffled(list(header))}
@@ -100,6 +100,6 @@ def write_sparse(path, shapes):
 
 
 def split(content):
-    """The header's bytes and the data of a file."""
+    """Returns the header's bytes and the data of a file."""
     (length,) = struct.unpack_from("<Q", content)
     return content[8 : 8 + length], content[8 + length :]

@@ -35,7 +35,7 @@ both_backends = pytest.mark.parametrize("backend", ["mmap", "pread"])
 
 
 class Kit(NamedTuple):
-    """What differs from framework to framework."""
+    """What differs between frameworks."""
 
     word: str  # safe_open's
     module: Any
@@ -46,14 +46,14 @@ class Kit(NamedTuple):
 
 
 def tensor_of(code):
-    """The tensor of a type that the tests read, of values that no type takes for NaN."""
+    """Returns the tensor of a dtype that the tests read; none of its values is NaN."""
     if code == "F4":
         return Raw("F4", SHAPE, bytes([0x21, 0x43, 0x65, 0xF7]))
     return raw(code, SHAPE)
 
 
 def array_of(tensor):
-    """A Raw as a NumPy array of its own type; F4 one element a byte."""
+    """Returns a Raw as a NumPy array of its dtype; an F4 element takes a byte."""
     data = tensor.data
     if tensor.dtype == "F4":
         data = bytes(half for byte in data for half in (byte & 15, byte >> 4))
@@ -62,7 +62,7 @@ def array_of(tensor):
 
 
 def read(kit, path, way, backend):
-    """The tensor `a` of a file by one of WAYS."""
+    """Returns the tensor `a` of a file, read in one of WAYS."""
     if way == "load":
         return kit.module.load(path.read_bytes())["a"]
     if way == "load_file":
@@ -76,12 +76,12 @@ def read(kit, path, way, backend):
 
 
 class Cases:
-    """The tests; `kit` is the deriving class's."""
+    """The tests. A deriving class sets `kit`."""
 
     kit: Kit
 
     def expected(self, code, array):
-        """What describe says of a tensor with an array's values."""
+        """Returns what `kit.describe` returns for a tensor with an array's values."""
         if code in self.kit.changed:
             other = np.dtype(self.kit.changed[code])
             # A type it lacks is handed out as its bytes, another is converted.
@@ -90,14 +90,14 @@ class Cases:
 
     @pytest.fixture
     def file_of(self, tmp_path):
-        """A function that writes a file with one tensor `a`."""
+        """Returns a function that writes a file with one tensor `a`."""
         return lambda tensor: file_builder.write(tmp_path / "one.safetensors", {"a": tensor})
 
     @both_backends
     @pytest.mark.parametrize("way", WAYS)
     @every_type
     def test_read(self, file_of, code, way, backend):
-        """Every type by every call that gives all of a tensor, or an error that says why not."""
+        """Every dtype, by every call that returns a whole tensor, or the error it raises."""
         kit, tensor = self.kit, tensor_of(code)
         path = file_of(tensor)
         if code not in kit.types:
@@ -109,7 +109,7 @@ class Cases:
 
     @every_type
     def test_save(self, file_of, tmp_path, code):
-        """What was read is saved as it was."""
+        """What was read is saved unchanged."""
         kit = self.kit
         if code not in kit.types or code in kit.changed:
             pytest.skip(f"{kit.label} has no {code}")
@@ -179,7 +179,7 @@ class Cases:
 
     @pytest.mark.parametrize("metadata", [None, {}, {"format": "x", "é": '"\\\n'}], ids=repr)
     def test_metadata(self, file_of, tmp_path, metadata):
-        """It is saved, by position and by name, and told by the handle."""
+        """It is saved, by position and by keyword, and the handle returns it."""
         kit, path = self.kit, tmp_path / "meta.safetensors"
         tensors = kit.module.load_file(file_of(tensor_of("F32")))
         kit.module.save_file(tensors, path, metadata)
@@ -260,7 +260,7 @@ class Cases:
         assert kit.describe(loaded["a"]) == kit.describe(again["a"]) == expected
 
     def test_errors(self, file_of, tmp_path):
-        """Those of safe_open pass through."""
+        """Errors of safe_open propagate."""
         kit, path = self.kit, file_of(tensor_of("F32"))
         with safe_open(path, kit.word) as handle, pytest.raises(SafetensorError, match="nope"):
             handle.get_tensor("nope")
@@ -292,7 +292,7 @@ class Cases:
         )  # fmt: skip
 
     def test_names_that_programs_import(self):
-        """Other modules of the package are seen through this one."""
+        """The module re-exports other modules of the package."""
         module = importlib.import_module(self.kit.module.__name__)
         assert module.safe_open is safe_open
         assert module.numpy is safetensors.numpy

@@ -1,4 +1,7 @@
-"""Reads tests/data/hostile.json, whose first lines say what a recipe is, as tests/cpp does."""
+"""Reads the table tests/data/hostile.json, which tests/cpp reads too.
+
+The first lines of the table describe its rows.
+"""
 
 import json
 import struct
@@ -8,8 +11,8 @@ from typing import NamedTuple
 TABLE = Path(__file__).resolve().parents[2] / "data" / "hostile.json"
 
 
-class Recipe(NamedTuple):
-    """One file and what reading it gives."""
+class HostileCase(NamedTuple):
+    """A file and the result of reading it: an ErrorCode, or "ok"."""
 
     name: str
     expect: str
@@ -18,11 +21,11 @@ class Recipe(NamedTuple):
 
     @property
     def heavy(self):
-        """Whether it has tens of megabytes."""
+        """Whether the file has tens of megabytes."""
         return "heavy" in self.row
 
     def file(self):
-        """The bytes of the file."""
+        """Returns the bytes of the file."""
         row = self.row
         if "file" in row:
             return _part(row["file"], self.i)
@@ -60,17 +63,17 @@ def _part(part, i):
 
 
 def read():
-    """The whole table. A row with `from` and `to` gives a recipe for each number between them."""
+    """Returns all cases. A row with `from` and `to` is a case for each number between them."""
     found = []
     for row in json.loads(TABLE.read_text())["rows"]:
         if "from" not in row:
-            found.append(Recipe(row["name"], row["expect"], row))
+            found.append(HostileCase(row["name"], row["expect"], row))
             continue
         for i in range(row["from"], row["to"] + 1):
-            found.append(Recipe(f"{row['name']}, {i}", row["expect"], row, i))
+            found.append(HostileCase(f"{row['name']}, {i}", row["expect"], row, i))
     return found
 
 
 ALL = read()
-LIGHT = [recipe for recipe in ALL if not recipe.heavy]
-HEAVY = [recipe for recipe in ALL if recipe.heavy]
+LIGHT = [case for case in ALL if not case.heavy]
+HEAVY = [case for case in ALL if case.heavy]

@@ -8,7 +8,7 @@ import struct
 
 
 class _Repeated(Exception):
-    """An object of the header has a key twice."""
+    """An object of the header repeats a key."""
 
 
 def _object(pairs):

@@ -46,7 +46,7 @@ class Array(NamedTuple):
 
 
 def run(name, /, *args, **kwargs):
-    """Run the function of this module called `name`."""
+    """Runs the function of this module with this name."""
     try:
         return Outcome(plain(globals()[name](*args, **kwargs)), None)
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def failure(error):
 
 
 def plain(value):
-    """`value` with arrays by value; what cannot be sent is sent as its repr."""
+    """Returns `value` with arrays by value. Objects that cannot be sent become their repr."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     if isinstance(value, (Array, Raw)):
@@ -121,7 +121,7 @@ def to_tensors(framework, tensors):
 
 
 def look(path, framework, backend):
-    """All a handle tells about a file, tensors left out."""
+    """Returns everything that a handle says about a file, except the tensors."""
     import safetensors
 
     with safetensors.safe_open(path, framework, backend=backend) as handle:

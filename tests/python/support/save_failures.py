@@ -1,4 +1,4 @@
-"""What a save that fails must raise."""
+"""The errors that a failed save must raise."""
 
 import os
 
@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 
 
 def refused(call, kind, number):
-    """Run the call: it raises a SafetensorError that is the right OSError too."""
+    """Checks that the call raises a SafetensorError that is also this OSError."""
     with pytest.raises(SafetensorError) as caught:
         call()
     error = caught.value

@@ -11,7 +11,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex6
 
 
 def make(count, seed=0):
-    """Tensors of several types and shapes, some without elements or axes."""
+    """Returns tensors of several dtypes and shapes, some without elements or axes."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for i in range(count):
@@ -33,7 +33,7 @@ def write(directory, tensors, shards=2, index="model.safetensors.index.json"):
 
 
 def write_index(path, weight_map):
-    """Writes an index of a dict, or of what else stands for `weight_map`."""
+    """Writes an index. `weight_map` may be wrong on purpose."""
     path.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
     return path
 
@@ -44,7 +44,7 @@ def shards_of(directory):
 
 
 def same(found, wanted):
-    """Whether two tensors are equal to the last bit."""
+    """Returns whether two tensors have the same dtype, shape and bytes."""
     return (
         found.dtype == wanted.dtype
         and found.shape == wanted.shape
@@ -53,11 +53,11 @@ def same(found, wanted):
 
 
 def bytes_of(tensor):
-    """The tensor's bytes."""
+    """Returns the tensor's bytes."""
     return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).tolist())
 
 
 def check(found, wanted):
-    """Both hold the same tensors by the same names."""
+    """Checks that both dicts hold the same tensors, bit for bit."""
     assert found.keys() == wanted.keys()
     assert [name for name in wanted if not same(found[name], wanted[name])] == []

@@ -12,7 +12,7 @@ MULTIPLIER = float(os.environ.get("SAFETENSORS_TEST_EXAMPLES", "1"))
 
 
 def examples(count):
-    """Settings for `count` examples, times SAFETENSORS_TEST_EXAMPLES."""
+    """Returns settings for `count` examples times SAFETENSORS_TEST_EXAMPLES."""
     return settings(max_examples=max(1, int(count * MULTIPLIER)))
 
 
@@ -30,7 +30,7 @@ shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
 @st.composite
 def raws(draw, dtypes):
-    """One tensor by value, of one of the named dtypes."""
+    """Draws a Raw of one of the named dtypes."""
     dtype = draw(st.sampled_from(dtypes))
     shape = draw(shapes)
     if BY_NAME[dtype].bits < 8:
@@ -45,7 +45,7 @@ def raws(draw, dtypes):
 
 
 def tensor_dicts(dtypes, max_size=6):
-    """A dict of tensors by value, in an order that is not that of their names."""
+    """Draws a dict of Raw; its order need not be that of the names."""
     return st.lists(
         st.tuples(names, raws(dtypes)), max_size=max_size, unique_by=lambda x: x[0]
     ).map(dict)
@@ -53,7 +53,7 @@ def tensor_dicts(dtypes, max_size=6):
 
 @st.composite
 def files(draw, dtypes):
-    """A good file in a layout, key order and JSON style that no writer of ours has."""
+    """Draws a good file whose key order and JSON style are those of no particular writer."""
     tensors = draw(tensor_dicts(dtypes))
     order = draw(st.randoms(use_true_random=False))
 
