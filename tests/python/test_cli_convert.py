@@ -92,13 +92,16 @@ def test_units_of_sizes():
 
 
 def test_merging_metadata(tmp_path):
-    """Keys of all files; of two texts for one the first, and that is said."""
+    """The keys of all files are kept. If two values differ, a note says that the first one wins."""
     for name, text in (("a", "1"), ("b", "2")):
         cli.write(
             tmp_path / "in" / f"{name}.safetensors", {name: raw("U8", (1,))}, {"k": text, name: ""}
         )
     done = cli.run("convert", tmp_path / "in", tmp_path / "m.safetensors")
-    assert "metadata `k` of" in done.stderr
+    notes = [line for line in done.stderr.splitlines() if "metadata" in line]
+    assert len(notes) == 1
+    assert "metadata `k` of" in notes[0]
+    assert "b.safetensors is left out" in notes[0]
     assert cli.parsed("meta", tmp_path / "m.safetensors") == {"a": "", "b": "", "k": "1"}
 
 

@@ -81,7 +81,7 @@ LONG = {
 @pytest.mark.parametrize("columns", [30, 50, 80, 120])
 @pytest.mark.parametrize("command", LONG)
 def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, columns):
-    """Of what takes long; one line on stderr, and gone when done."""
+    """Long commands show one line on stderr, and erase it when they are done."""
     pytest.importorskip("rich")
     monkeypatch.chdir(tmp_path)
     path = sparse(tmp_path / "m.safetensors", 1 << 24)
@@ -93,6 +93,7 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
         # What is done of it all: on the line of the bar, not below.
         assert "/16.8 MB" in frame
         assert len(frame) <= columns
+    assert "\x1b[1A\x1b[2K" in shown[shown.rindex("━") :]
     if columns == 50:
         assert "━" not in cli.on_terminal(*LONG[command], "--quiet")
         assert cli.run(*LONG[command]).stderr == ""
