@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "weights/effective_type.hpp"
 #include "weights/fail.hpp"
+#include "weights/hf_files.hpp"
 #include "weights/names.hpp"
 #include "weights/packs.hpp"
 #include "weights/quant_params.hpp"
@@ -19,37 +20,6 @@ namespace safetensors::weights {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Where a model's files and tables are.
-struct Place {
-  ShardSet shards;
-  fs::path config;      ///< empty without one
-  fs::path generation;  ///< the same
-};
-
-fs::path if_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) ? path : fs::path();
-}
-
-Place find_place(const fs::path& path, const Limits& limits) {
-  std::error_code ignored;
-  const bool is_directory = fs::is_directory(path, ignored);
-  const fs::path folder = is_directory ? path : path.parent_path();
-  Place place;
-  place.shards = is_directory ? find_shards(path, limits) : ShardSet{{path}, {}, {}};
-  place.config = if_file(folder / "config.json");
-  place.generation = if_file(folder / "generation_config.json");
-  return place;
-}
-
-HfConfig read_config(const Place& place, const Limits& limits) {
-  if (place.config.empty()) return {};
-  Json config = read_json(place.config, Duplicates::last_counts, limits);
-  if (place.generation.empty()) return read_hf_config(std::move(config), nullptr, place.config);
-  const Json generation = read_json(place.generation, Duplicates::last_counts, limits);
-  return read_hf_config(std::move(config), &generation, place.config);
-}
 
 bool is_mlx(const SafeOpen& first, const HfConfig& config) {
   if (config.model.quantization) return true;
@@ -382,18 +352,18 @@ bool SafetensorsBackend::same_kind(std::size_t a, std::size_t b) const {
 }  // namespace
 
 std::unique_ptr<Backend> open_safetensors(const fs::path& path, const ModelOptions& options) {
-  Place place = find_place(path, options.limits);
-  HfConfig config = read_config(place, options.limits);
-  return std::make_unique<SafetensorsBackend>(path, options, std::move(place.shards),
+  HfFiles files = find_hf_files(path, options.limits);
+  HfConfig config = read_hf_config(files, options.limits);
+  return std::make_unique<SafetensorsBackend>(path, options, std::move(files.shards),
                                               std::move(config));
 }
 
 Format safetensors_format(const fs::path& path) {
   const Limits limits;
-  const Place place = find_place(path, limits);
-  const HfConfig config = read_config(place, limits);
-  return with_error_context(place.shards.files.front(), {}, [&] {
-    const SafeOpen first(place.shards.files.front());
+  const HfFiles files = find_hf_files(path, limits);
+  const HfConfig config = read_hf_config(files, limits);
+  return with_error_context(files.shards.files.front(), {}, [&] {
+    const SafeOpen first(files.shards.files.front());
     return is_mlx(first, config) ? Format::mlx_safetensors : Format::hf_safetensors;
   });
 }

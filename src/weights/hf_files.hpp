@@ -1,0 +1,28 @@
+// The files of a Hugging Face or MLX model.
+#pragma once
+
+#include <filesystem>
+
+#include "safetensors/weights/limits.hpp"
+#include "weights/hf_config.hpp"
+#include "weights/shards.hpp"
+
+namespace safetensors::weights {
+
+struct HfFiles {
+  ShardSet shards;
+  std::filesystem::path config;      ///< config.json beside the shards; empty if there is none
+  std::filesystem::path generation;  ///< generation_config.json, likewise
+};
+
+/// Finds the files of a directory, or those that belong to a single safetensors file.
+///
+/// Throws: what find_shards() throws.
+[[nodiscard]] HfFiles find_hf_files(const std::filesystem::path& path, const Limits& limits);
+
+/// Reads the configuration, which is empty if there is no config.json.
+///
+/// Throws: what read_json() and read_hf_config() throw.
+[[nodiscard]] HfConfig read_hf_config(const HfFiles& files, const Limits& limits);
+
+}  // namespace safetensors::weights
