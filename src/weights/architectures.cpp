@@ -8,6 +8,8 @@ namespace {
 
 using Change = HfLayout::Change;
 
+// What the conversion scripts do, named for the effect. kLatent: DeepSeek's latent attention (MLA).
+// kDeltaNet: Qwen's gated delta networks. kStateSpace: Mamba and its relatives. kAltup: Gemma 3n.
 constexpr HfLayout kSame{Change::none, {}};
 constexpr HfLayout kReordered{Change::reordered_rows, {}};
 constexpr HfLayout kRaised{Change::raised_norms, {}};
@@ -27,10 +29,15 @@ constexpr HfLayout kHeadNorms{Change::other, "the norms of the heads are stacked
 constexpr HfLayout kUnrecorded{Change::other,
                                "what the conversion to GGUF changes is not recorded"};
 
-// RoPE: llama.cpp's llama_model_rope_type and LLM_ARCH_NAMES, as of llama-cpp-python 0.3.36, where
-// NORM is interleaved and NEOX is half; interleaved_or_none: the rope_finetuned of its granite
-// models. Layout: llama.cpp's conversion scripts (permute, "+ 1" of norm weights).
-// Sorted by name.
+// Architectures of GGUF files: name, rule for rotary embedding, change by the conversion.
+//
+// Sources. Names: LLM_ARCH_NAMES of llama.cpp, as of llama-cpp-python 0.3.36. Rotary embedding:
+// llama_model_rope_type there, whose NORM is interleaved and NEOX is half; interleaved_or_none for
+// its granite models, which read rope_finetuned. Changes: llama.cpp's conversion scripts, where
+// `permute` reorders rows and `+ 1` raises norm weights; kUnrecorded where nobody has compared
+// them.
+//
+// Sorted by name, for the binary search.
 constexpr GgufArchitecture kGguf[] = {
     // clang-format off
     {"afmoe", RopeRule::half, kUnrecorded},
@@ -188,9 +195,13 @@ constexpr GgufArchitecture kGguf[] = {
     // clang-format on
 };
 
-// RoPE: the rotary functions of transformers 5.23's modelling code, and the `traditional` flag of
-// mlx-lm 0.32.2; rope_interleave is read by the modelling code of the types that have it. Norms:
-// the forward functions of the same. Sorted by name.
+// Model types of config.json: name, rule for rotary embedding, offset of norm weights.
+//
+// Sources. Rotary embedding: the rotary functions in the modelling code of transformers 5.23, and
+// the `traditional` flag of mlx-lm 0.32.2; interleaved_or_half for types whose code reads
+// rope_interleave. Offsets: the forward functions of their norms.
+//
+// Sorted by name, for the binary search.
 constexpr HfModelType kHf[] = {
     // clang-format off
     {"afmoe", RopeRule::half, NormRule::zero},

@@ -12,7 +12,8 @@ namespace safetensors::weights {
 
 namespace {
 
-/// Warns of a number of layers that is not that of the tensors' names. Nothing relies on it.
+/// Warns if the configuration and the names of tensors disagree about the number of layers. No
+/// other code depends on that.
 void check_layers(Model& model) {
   std::int64_t layers = 0;
   for (const WeightInfo& info : model.tensors) {

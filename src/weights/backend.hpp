@@ -1,4 +1,4 @@
-// What a file format has to offer to become a model.
+// The interface between formats and the provider. Another format is another Backend.
 #pragma once
 
 #include <cstddef>
@@ -23,44 +23,49 @@
 
 namespace safetensors::weights {
 
-/// What a backend finds out when it opens a model.
+/// What a backend reads when it opens a model.
 struct Model {
   Format format = Format::hf_safetensors;
   std::filesystem::path path;
   std::vector<std::filesystem::path> files;
   ModelConfig config;
-  std::vector<WeightInfo> tensors;  ///< with canonical names, sorted by them
-  std::vector<WeightInfo> others;   ///< without, sorted
+  std::vector<WeightInfo> tensors;  ///< those with canonical names, sorted by them
+  std::vector<WeightInfo> others;   ///< those without, sorted by their names in the file
   std::vector<std::string> warnings;
   ModelMetadata metadata;
 
-  /// A tensor by its index: those with canonical names first, then the others.
+  /// Returns a tensor by its index: first the tensors with canonical names, then the others.
   [[nodiscard]] const WeightInfo& tensor(std::size_t index) const {
     return index < tensors.size() ? tensors[index] : others[index - tensors.size()];
   }
-  /// Makes room for the tensors of order_of(), and no more: there may be a quarter of a million.
+  /// Reserves memory for exactly the tensors of order_of(): there may be a quarter of a million.
   void reserve(std::span<const Mapped> mapped);
-  /// Appends a tensor; they come in the order of order_of(). Throws Error duplicate when the
-  /// one before it has the same canonical name.
+  /// Appends a tensor.
+  ///
+  /// Requires: tensors are added in the order of order_of().
+  /// Throws: duplicate if two tensors have the same canonical name.
   void add(WeightInfo info, bool is_mapped);
 };
 
-/// The order of a model's tensors: those with canonical names first, each by name; those that are
-/// ignored are left out. `mapped` are the canonical names of `names`.
+/// Returns the order of a model's tensors: first those with canonical names, then the others, each
+/// sorted by name, without those that are ignored. `mapped` are the canonical names of `names`.
 [[nodiscard]] std::vector<std::uint32_t> order_of(std::span<const std::string_view> names,
                                                   std::span<const Mapped> mapped);
 
-/// Completes the configuration with what only the tensors tell, and adds the warnings about it.
-/// Requires: all tensors are added.
+/// Completes the configuration from the tensors, and adds warnings about it.
+///
+/// Requires: all tensors have been added.
 void finish_model(Model& model);
 
-/// A range of rows of a tensor, within it.
+/// A range of rows of a tensor.
 struct RowRange {
   std::uint64_t begin;
   std::uint64_t end;
 };
 
-/// One format. Immutable once open; all members are thread safe. `tensor` is an index of model().
+/// An open model of one format. `tensor` is an index for Model::tensor().
+///
+/// Thread safety: immutable; several threads may call all members at once.
 class Backend {
  public:
   Backend() = default;
@@ -70,27 +75,28 @@ class Backend {
 
   [[nodiscard]] virtual const Model& model() const noexcept = 0;
 
-  /// Lengths of the parts of a tensor's buffer, as WeightBuffer::sections says them.
+  /// Returns the lengths of a tensor's sections (see WeightBuffer).
   [[nodiscard]] virtual WeightBuffer::Sections sections(std::size_t tensor) const = 0;
-  /// The bytes of the tensor as the file has them; of a pack those of its words.
+  /// Returns the bytes of the tensor as stored; of a pack those of its words.
   [[nodiscard]] virtual StoredBytes stored(std::size_t tensor,
                                            const Interrupt& interrupt) const = 0;
-  /// The buffer when it need not be built: the file's own bytes. Nothing otherwise.
+  /// Returns the file's bytes if they are the buffer as they are; nothing if it has to be built.
   [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor,
                                                         const Interrupt& interrupt) const = 0;
-  /// Writes one part of the buffer, as long as sections() says.
+  /// Writes one section of the buffer.
+  /// Requires: `to` has the length that sections() returns.
   virtual void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
                      const Interrupt& interrupt) const = 0;
-  /// Writes the values of some rows.
+  /// Decodes rows.
   virtual void dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
                           const Interrupt& interrupt) const = 0;
-  /// What must be equal, beside shapes, for two tensors to be fused.
+  /// Returns whether two tensors agree in all that must be equal for fusing, except for shapes.
   [[nodiscard]] virtual bool same_kind(std::size_t a, std::size_t b) const = 0;
 };
 
-/// Rows of a shape: its leading axes taken together. One for a vector or scalar.
+/// Returns the number of rows: the product of all axes but the last. 1 for a vector or scalar.
 [[nodiscard]] std::uint64_t row_count(std::span<const std::int64_t> shape) noexcept;
-/// Values of a row.
+/// Returns the number of values in a row.
 [[nodiscard]] std::uint64_t row_length(std::span<const std::int64_t> shape) noexcept;
 
 }  // namespace safetensors::weights

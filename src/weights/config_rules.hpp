@@ -1,4 +1,4 @@
-// What holds for a configuration, whichever file it came from.
+// Rules that hold for the configurations of all formats.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@
 
 namespace safetensors::weights {
 
-/// Integers of a configuration are below this.
+/// Upper bound, exclusive, of the integers of a configuration.
 inline constexpr std::int64_t kIntegerEnd = std::int64_t{1} << 31;
 
-/// What is not said about heads: as many for keys and values, and a row shared evenly.
+/// Fills in what a file leaves out about heads: as many for keys and values as for queries, and a
+/// head_dim that divides the width of the model evenly.
 inline void fill_heads(ModelConfig& model) noexcept {
   if (!model.n_kv_heads) model.n_kv_heads = model.n_heads;
   if (!model.head_dim && model.dim && model.n_heads && *model.n_heads != 0) {
@@ -20,7 +21,7 @@ inline void fill_heads(ModelConfig& model) noexcept {
   }
 }
 
-/// The style of a rule that holds for all models of an architecture; nothing for the other rules.
+/// Returns the style of a rule that needs no configuration; nothing for the other rules.
 inline std::optional<RopeStyle> fixed_style(RopeRule rule) noexcept {
   switch (rule) {
     case RopeRule::none:

@@ -1,4 +1,4 @@
-// Reading a header front to back, when its end is not known and perhaps not there.
+// A cursor for headers whose end is not known in advance.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,24 @@
 
 namespace safetensors::weights {
 
-/// The bytes so far are not enough to go on: at least so many, from the file's first, are needed.
-/// The file claims to have them. Cursor throws it; readers of headers catch it.
+/// Thrown when parsing needs the file's first `nbytes` bytes and fewer have been read. The file has
+/// that many. Cursor throws it; the parsers of headers catch it.
 struct NeedsMore : std::exception {
   explicit NeedsMore(std::uint64_t at_least) noexcept : nbytes(at_least) {}
   std::uint64_t nbytes;
 };
 
-/// A position in the first bytes of a file. Every step is checked against the bytes at hand, the
-/// file's size and the longest header allowed; what fails names the file and the current subject.
+/// A position in the first bytes of a file. Every step is checked against three ends:
+///
+///     0 ---- position_ ---- available ---- limit ---- file_nbytes
+///                          (read so far) (longest    (end of the
+///                                         header)     file)
+///
+/// Errors name the file and the current subject.
 class Cursor {
  public:
-  /// `available` are the file's first bytes, at most all of them. `path` and `available` must
-  /// outlive this.
+  /// `available` are the first bytes of the file.
+  /// Lifetime: `path` and `available` must outlive the cursor.
   Cursor(std::span<const std::byte> available, std::uint64_t file_nbytes,
          const std::filesystem::path& path, std::uint64_t limit) noexcept
       : available_(available),
@@ -38,11 +43,11 @@ class Cursor {
         path_(path) {}
 
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
-  /// Bytes of the file from here on, at hand or not.
+  /// Returns the number of bytes from here to the end of the file, read or not.
   [[nodiscard]] std::uint64_t remaining() const noexcept { return file_nbytes_ - position_; }
 
-  /// Asks for `n` more bytes. Fails when the file does not have them, throws NeedsMore when they
-  /// are not at hand.
+  /// Checks that `n` more bytes are available.
+  /// Throws: truncated if the file ends before them; limit; NeedsMore if they have not been read.
   void need(std::uint64_t n) const {
     if (n > end_ - position_) need_more(n);
   }
@@ -65,7 +70,7 @@ class Cursor {
     return load_little<T>(take(sizeof(T)).data());
   }
 
-  /// Skips strings: a length of 8 bytes each, and so many bytes.
+  /// Skips strings: each is a length of 8 bytes, then its bytes.
   void skip_strings(std::uint64_t count) {
     for (; count != 0; --count) {
       const auto nbytes = number<std::uint64_t>();
@@ -74,12 +79,13 @@ class Cursor {
     }
   }
 
-  /// Where these bytes, taken before, begin.
+  /// Returns the position of bytes that take() returned.
   [[nodiscard]] std::uint64_t position_of(const void* taken) const noexcept {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(taken) - available_.data());
   }
 
-  /// The key or tensor that is being read, valid UTF-8; errors name it. Must outlive its use.
+  /// Sets the key or tensor that errors name.
+  /// Requires: valid UTF-8 that outlives its use here.
   void set_subject(std::string_view subject) noexcept { subject_ = subject; }
 
   [[noreturn]] void fail_at(std::uint64_t offset, Errc code, const std::string& message) const {
@@ -104,7 +110,7 @@ class Cursor {
   std::span<const std::byte> available_;
   std::uint64_t file_nbytes_;
   std::uint64_t limit_;
-  std::uint64_t end_;  // of what may be taken now
+  std::uint64_t end_;  // of the bytes that may be taken now
   std::uint64_t position_ = 0;
   const std::filesystem::path& path_;
   std::string_view subject_;

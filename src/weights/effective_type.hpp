@@ -1,4 +1,4 @@
-// Effective types: one number and one name for what a tensor is, whatever format it came in.
+// Effective types: the number and name of a tensor's type, in the same numbering for all formats.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@ struct EffectiveType {
   std::string_view name;
 };
 
-/// Of a raw tensor in safetensors.
+/// Returns the type of a plain tensor in safetensors.
 [[nodiscard]] EffectiveType effective_type(Dtype dtype) noexcept;
-/// Of a pack.
+/// Returns the type of a pack.
+/// Requires: is_known(quant).
 [[nodiscard]] EffectiveType effective_type(const QuantParams& quant) noexcept;
 
 }  // namespace safetensors::weights

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 enum class Kind : std::uint8_t { safetensors, gguf };
 
-/// A model's kind, and the path that its backend opens.
+/// The kind of a model, and the path for its backend.
 struct Found {
   Kind kind;
   fs::path path;
@@ -34,7 +34,7 @@ Kind kind_of_file(const fs::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(read.data()), size);
   if (text.starts_with("GGUF")) return Kind::gguf;
   if (size > 8 && text[8] == '{') return Kind::safetensors;
-  // Broken, then: whoever should have opened it says best how.
+  // The file is damaged. The backend that its name suggests reports what is wrong with it.
   if (path.extension() == ".gguf") return Kind::gguf;
   if (path.extension() == ".safetensors") return Kind::safetensors;
   fail(Errc::bad_magic, path, {},

@@ -1,4 +1,4 @@
-// The formats a model comes in, and who opens each.
+// Recognises the format of a model and opens its backend.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,13 @@
 
 namespace safetensors::weights {
 
-/// Opens whatever is there. Throws Error: io, bad_magic, unsupported (several models), and what the
-/// backends throw.
+/// Opens the model at `path`.
+///
+/// Throws: io; bad_magic; unsupported if a directory has several models; and what the backends
+/// throw.
 [[nodiscard]] std::unique_ptr<Backend> open_backend(const std::filesystem::path& path,
                                                     const ModelOptions& options);
-/// What is there.
+/// Returns the format of the model at `path`. Throws as open_backend().
 [[nodiscard]] Format format_of(const std::filesystem::path& path);
 
 }  // namespace safetensors::weights

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a tensor is, and what is done to it.
+/// A tensor's source, type, and the change of its numbers to undo.
 struct Stored {
   const GgufSource* source;
   const GgmlType* type;
@@ -100,7 +100,7 @@ void GgufBackend::collect() {
   stored_.reserve(names.size());
   for (const std::uint32_t i : order_of(names, mapped)) {
     const GgufSource& source = set_.tensors()[i];
-    // The header was checked: there is such a type.
+    // Not nullptr: the header was validated.
     const GgmlType* const type = find_ggml_type(source.tensor->type);
     const bool is_mapped = mapped[i].kind == Mapped::Kind::canonical;
     model_.add(info_of(*source.tensor, *type, mapped[i]), is_mapped);
@@ -153,7 +153,7 @@ std::optional<StoredBytes> GgufBackend::view(std::size_t tensor, const Interrupt
   return stored.source->bytes(interrupt);
 }
 
-/// Bytes of what is reordered: a row, or of a vector an element.
+/// Size of the units that were reordered: rows of a matrix, elements of a vector.
 std::uint64_t GgufBackend::unit_nbytes(std::size_t tensor) const noexcept {
   const WeightInfo& info = model_.tensor(tensor);
   return info.stored_bytes / static_cast<std::uint64_t>(info.shape.front());
@@ -163,7 +163,7 @@ void GgufBackend::gather(std::size_t tensor, RowRange units, std::byte* to,
                          const Interrupt& interrupt) const {
   const Stored& stored = stored_[tensor];
   const std::uint64_t nbytes = unit_nbytes(tensor);
-  // Whole heads: what is asked for lies within them.
+  // Reads whole heads, because a row may come from anywhere in its head.
   const std::uint64_t head = stored.undo.rows.head_rows;
   const std::uint64_t begin = units.begin / head * head;
   const std::uint64_t end = (units.end + head - 1) / head * head;
@@ -180,7 +180,7 @@ StoredBytes GgufBackend::stored_rows(std::size_t tensor, RowRange rows,
   const Stored& stored = stored_[tensor];
   const WeightInfo& info = model_.tensor(tensor);
   if (stored.undo.rows.head_rows != 0) {
-    // A vector is one row, of as many units as it has elements.
+    // A vector is one row, and its elements are the units.
     const auto units = static_cast<std::uint64_t>(info.shape.front());
     const RowRange range = info.shape.size() == 1 ? RowRange{0, units} : rows;
     auto memory = std::make_shared<safetensors::Buffer>(

@@ -1,4 +1,4 @@
-// Models in GGUF.
+// The backend for GGUF models.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace safetensors::weights {
 
-/// Opens a file, or all of a split model when given any part of it.
+/// Opens a file, or a split model by any of its parts.
 [[nodiscard]] std::unique_ptr<Backend> open_gguf(const std::filesystem::path& path,
                                                  const ModelOptions& options);
 

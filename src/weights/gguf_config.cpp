@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
 
-/// Metadata with the errors that its values may raise. Keys are of the architecture.
+/// Metadata whose accessors check types and ranges. Keys are relative to the architecture:
+/// "rope.freq_base" stands for "llama.rope.freq_base".
 class Table {
  public:
   Table(const ModelMetadata& metadata, std::string architecture, const std::filesystem::path& path)
@@ -26,7 +27,7 @@ class Table {
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const {
     return integer_at(prefix_ + std::string(key));
   }
-  /// The key as it is, without the architecture.
+  /// Takes the whole key.
   [[nodiscard]] std::optional<std::int64_t> integer_at(const std::string& key) const {
     const MetaValue* value = metadata_->find(key);
     if (value == nullptr) return std::nullopt;
@@ -62,7 +63,7 @@ class Table {
     const MetaValue* value = metadata_->find(prefix_ + std::string(key));
     return value != nullptr && value->type() == MetaType::array;
   }
-  /// An array of bools, or of integers that stand for them; empty when it is not there.
+  /// Returns an array of bools, or of integers in their place; empty if there is none.
   [[nodiscard]] std::vector<bool> booleans(std::string_view key) const {
     const std::string whole = prefix_ + std::string(key);
     std::vector<bool> values;
@@ -75,7 +76,7 @@ class Table {
     }
     return values;
   }
-  /// An array of integers; empty when it is not there.
+  /// Returns an array of integers; empty if there is none.
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key) const {
     const std::string whole = prefix_ + std::string(key);
     std::vector<std::int64_t> values;
@@ -86,7 +87,7 @@ class Table {
     for (const MetaValue element : *array) values.push_back(integer_of(element, whole));
     return values;
   }
-  /// An integer, or one for each layer.
+  /// Reads an integer, or an array with one for each layer.
   void per_layer(std::string_view key, std::optional<std::int64_t>& most,
                  std::vector<std::int64_t>& layers) const {
     const std::string whole = prefix_ + std::string(key);
@@ -143,7 +144,7 @@ std::optional<RopeScaling> rope_scaling(const Table& table) {
   RopeScaling scaling;
   scaling.type = table.text("rope.scaling.type").value_or("");
   scaling.factor = table.number({"rope.scaling.factor", "rope.scale_linear"});
-  // llama.cpp takes a factor without a type as linear, and 0 as none.
+  // As in llama.cpp, a factor without a type means linear scaling, and a factor of 0 means none.
   if (scaling.type.empty() && scaling.factor.value_or(0.0) != 0.0) scaling.type = "linear";
   if (scaling.type.empty() || scaling.type == "none") return std::nullopt;
   scaling.original_max_position_embeddings = table.integer("rope.scaling.original_context_length");
@@ -163,8 +164,9 @@ void read_attention(const Table& table, ModelConfig& model) {
   model.rope_sections = table.integers("rope.dimension_sections");
   model.q_lora_rank = table.integer("attention.q_lora_rank");
   model.kv_lora_rank = table.integer("attention.kv_lora_rank");
-  // With latent attention, key_length and value_length may be those of the latent vectors; then the
-  // lengths of the heads have keys of their own.
+  // With latent attention (MLA), key_length and value_length may be the lengths of the latent
+  // vectors. The lengths of the heads then have keys that end in _mla. A key's head is the rotated
+  // part (rope_dim) and the rest (qk_nope_head_dim).
   model.v_head_dim = table.integer("attention.value_length_mla");
   if (!model.v_head_dim) model.v_head_dim = table.integer("attention.value_length");
   if (model.kv_lora_rank) {
@@ -185,7 +187,8 @@ void read_attention(const Table& table, ModelConfig& model) {
   }
 }
 
-/// The name of one of llama.cpp's gating functions.
+/// Returns the name of a gating function by its number in llama.cpp
+/// (llama_expert_gating_func_type).
 std::optional<std::string> gating_name(const std::optional<std::int64_t>& number) {
   constexpr std::string_view kNames[] = {"softmax", "sigmoid", "softmax_weight", "sqrtsoftplus"};
   if (!number || *number < 1 || *number > std::ssize(kNames)) return std::nullopt;
@@ -209,7 +212,7 @@ void read_scales(const Table& table, ModelConfig& model) {
   model.embedding_scale = table.number({"embedding_scale"});
   model.residual_scale = table.number({"residual_scale"});
   model.logit_scale = table.number({"logit_scale"});
-  // The graphs of these in llama.cpp divide by it.
+  // Architectures whose graph in llama.cpp divides the logits by this value.
   constexpr std::string_view kDividing[] = {"granite",     "granitehybrid", "granitemoe",
                                             "granite_swa", "graniteswitch", "minicpm"};
   const bool divides =

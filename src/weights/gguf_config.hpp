@@ -1,4 +1,4 @@
-// A model's configuration out of a GGUF file's metadata.
+// Reads a model's configuration from the metadata of a GGUF file.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@
 
 namespace safetensors::weights {
 
-/// Reads the table. `embedding_rows` are those of the embedding, for a vocabulary whose size is not
-/// said; `has_output` is whether there is a tensor for the output.
-/// Throws Error config: a value of the wrong type or outside its range, with its key as subject.
+/// Reads the configuration. `embedding_rows` is the number of rows of the embedding, the size of
+/// the vocabulary if no key states it. `has_output` says whether there is an output tensor.
+///
+/// Throws: config, with the key as subject, for a value of the wrong type or outside its range.
 [[nodiscard]] ModelConfig read_gguf_config(const ModelMetadata& metadata,
                                            std::int64_t embedding_rows, bool has_output,
                                            const std::filesystem::path& path);

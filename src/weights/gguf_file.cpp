@@ -11,10 +11,10 @@
 namespace safetensors::weights {
 namespace {
 
-// Holds most headers without a tokenizer, and costs as much to read as one page.
+// Enough for most headers without a tokenizer, and as fast to read as one page.
 constexpr std::uint64_t kFirstStep = 64 << 10;
 
-/// The first `nbytes` of the source, of which `known` are there.
+/// Returns the first `nbytes` of the source. `known` are those that were read before.
 std::shared_ptr<const Buffer> read_more(const ByteSource& source, std::uint64_t nbytes,
                                         std::span<const std::byte> known) {
   const auto more = std::make_shared<Buffer>(static_cast<std::size_t>(nbytes));
@@ -38,7 +38,7 @@ GgufHeader read_gguf_header(const ByteSource& source, const std::filesystem::pat
         read_more(source, std::min({nbytes, input.file_nbytes, options.limits.header_nbytes}),
                   input.available);
     input.available = bytes->bytes();
-    input.owner = bytes;  // lets go of what was read before
+    input.owner = bytes;  // releases the shorter read
     auto parsed = parse_gguf_header(input);
     if (auto* const header = std::get_if<GgufHeader>(&parsed)) return std::move(*header);
     assert(bytes->size() < input.file_nbytes);

@@ -21,28 +21,34 @@ struct GgufOptions {
   Limits limits{};
 };
 
-/// Reads and validates the header that the source begins with, by steps that grow with what the
-/// file holds, never with what it claims. Metadata and names share the memory read.
-/// Throws weights::Error, and what the source throws.
+/// Reads and validates the header at the start of the source, in steps that double from 64 KiB:
+/// memory grows with what the file contains, never with what it claims. Metadata and names are
+/// views of the memory that was read.
+///
+/// Throws: weights::Error, and what the source throws.
 [[nodiscard]] GgufHeader read_gguf_header(const ByteSource& source,
                                           const std::filesystem::path& path,
                                           const GgufOptions& options);
 
-/// Immutable but for moving; const members are thread safe. The header is read, not mapped: what
-/// was checked is what is used, whatever another process does to the file.
+/// One GGUF file. The header is read, not mapped: what was checked is what is used, even if another
+/// process writes to the file.
+///
+/// Thread safety: several threads may call const members at once.
 class GgufFile {
  public:
-  /// Throws Error.
+  /// Throws: weights::Error.
   GgufFile(const std::filesystem::path& path, const GgufOptions& options);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] const GgufHeader& header() const noexcept { return header_; }
 
-  /// Bytes `begin` to `end` of a tensor of this file: a view when it is mapped, else read.
-  /// Throws Error io, also when the file was cut short.
+  /// Returns bytes `begin` to `end` of a tensor of this file: a view if the file is mapped, else
+  /// read.
+  ///
+  /// Throws: io, also if the file has been truncated.
   [[nodiscard]] StoredBytes bytes(const GgufTensor& tensor, std::uint64_t begin, std::uint64_t end,
                                   const Interrupt& interrupt = {}) const;
-  /// Copies bytes of a tensor, from `begin` on as many as `to` has. Throws as bytes().
+  /// Copies `to.size()` bytes of a tensor from `begin` on. Throws as bytes().
   void read(const GgufTensor& tensor, std::uint64_t begin, std::span<std::byte> to,
             const Interrupt& interrupt = {}) const;
 

@@ -21,13 +21,13 @@ namespace safetensors::weights {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr std::uint64_t kStartNbytes = 64;  // what other formats are told by
+constexpr std::uint64_t kStartNbytes = 64;  // enough to recognise other formats
 constexpr std::uint64_t kMinItem = 13;      // length of a key, its type, one byte
 constexpr std::uint64_t kMinTensor = 24;    // length of a name, rank, type, offset
 constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
-/// A safetensors file: a length that fits, and a JSON object.
+/// Recognises a safetensors file: a header length that fits into the file, then a JSON object.
 bool looks_like_safetensors(std::span<const std::byte> start, std::uint64_t file_nbytes) {
   return start.size() > 8 && load_little<std::uint64_t>(start.data()) <= file_nbytes - 8 &&
          start[8] == std::byte{'{'};
@@ -116,7 +116,8 @@ std::uint32_t alignment_of(Cursor& cursor, const ModelMetadata& metadata, const 
   return static_cast<std::uint32_t>(alignment);
 }
 
-/// Bytes of a tensor. An axis of no length makes them 0, but excuses nothing else.
+/// Returns the size of a tensor in bytes. An axis of length 0 makes it 0; the other axes are
+/// checked all the same.
 std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor& tensor,
                         const GgmlType& type) {
   constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
@@ -157,7 +158,7 @@ std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor
                                    ") was withdrawn from GGUF: convert the model again"));
 }
 
-/// Reads one entry of the tensor list; its offset is still counted from the data's beginning.
+/// Reads one tensor entry. Its offset is relative to the data until the header's end is known.
 GgufTensor read_tensor(Cursor& cursor, std::uint32_t alignment, const Limits& limits) {
   GgufTensor tensor;
   cursor.set_subject({});
@@ -201,7 +202,7 @@ void check_names(Cursor& cursor, const std::vector<GgufTensor>& tensors) {
   cursor.fail_at(cursor.position_of(name.data()), Errc::duplicate, "a tensor's name stands twice");
 }
 
-/// The tensors as they lie in the data; nothing when they are listed like that.
+/// Returns the order of the tensors in the data; empty if it is the order of the list.
 std::vector<std::uint32_t> order_of(const std::vector<GgufTensor>& tensors) {
   const auto before = [](const GgufTensor& a, const GgufTensor& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.nbytes < b.nbytes;
@@ -216,7 +217,8 @@ std::vector<std::uint32_t> order_of(const std::vector<GgufTensor>& tensors) {
   return order;
 }
 
-/// No tensor lies over another or outside the data; between them is padding only.
+/// Checks that no tensor overlaps another or exceeds the data, and that only padding is between
+/// them.
 void check_layout(Cursor& cursor, const GgufHeader& header, std::uint64_t data_nbytes,
                   bool allow_gaps) {
   const std::vector<std::uint32_t> order = order_of(header.tensors);
@@ -238,7 +240,7 @@ void check_layout(Cursor& cursor, const GgufHeader& header, std::uint64_t data_n
       fail_tensor(Errc::bad_offset, "its data begins at " + grouped(tensor.offset) +
                                         ", after a hole: expected at " + grouped(expected));
     }
-    // Less padding than announced may follow the last byte of all.
+    // After the last byte of data, the file may end without padding.
     if (tensor.nbytes == 0 && tensor.offset == expected) continue;
     if (tensor.offset > data_nbytes || tensor.nbytes > data_nbytes - tensor.offset) {
       fail_tensor(Errc::truncated, "its data has " + grouped(tensor.nbytes) + " bytes from " +
@@ -252,7 +254,7 @@ void check_layout(Cursor& cursor, const GgufHeader& header, std::uint64_t data_n
 GgufHeader parse(Cursor& cursor, const GgufInput& input) {
   const Limits& limits = input.limits;
   const std::uint64_t start_nbytes = std::min(input.file_nbytes, kStartNbytes);
-  cursor.need(start_nbytes);  // so that what it says does not depend on how much was read
+  cursor.need(start_nbytes);  // so that error messages do not depend on how much has been read
   check_magic(cursor, input.available.first(static_cast<std::size_t>(start_nbytes)));
 
   GgufHeader header;
@@ -270,12 +272,12 @@ GgufHeader parse(Cursor& cursor, const GgufInput& input) {
   }
   check_names(cursor, header.tensors);
 
-  // A file without data may end without padding.
+  // The bytes up to the next multiple of the alignment. A file without data may end without them.
   const std::uint64_t padding = -cursor.position() & (header.alignment - 1);
   header.data_begin = cursor.position() + std::min(padding, cursor.remaining());
   check_layout(cursor, header, input.file_nbytes - header.data_begin, input.allow_gaps);
   for (GgufTensor& tensor : header.tensors) {
-    // One without bytes may be announced after padding that is not there.
+    // An empty tensor may have an offset behind padding that the file lacks.
     tensor.offset = std::min(header.data_begin + tensor.offset, input.file_nbytes);
   }
   return header;

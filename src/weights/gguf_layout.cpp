@@ -19,7 +19,8 @@ Change change_of(const ModelConfig& config) {
   return known == nullptr ? Change::other : known->layout.change;
 }
 
-/// A layer's number of heads, where they differ from layer to layer, else the model's.
+/// Returns the number of heads of a layer, from the list of layers if there is one, else the
+/// model's.
 std::optional<std::int64_t> heads_of(const std::vector<std::int64_t>& layers,
                                      const std::optional<std::int64_t>& all,
                                      std::string_view layer) {

@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t kMinString = 8;     // its length
 constexpr std::uint64_t kMinArray = 4 + 8;  // its type and count
 
-/// Fewest bytes that one value takes.
-std::uint64_t least_size(MetaType type) noexcept {
+/// Returns the least number of bytes that a value takes.
+std::uint64_t min_size(MetaType type) noexcept {
   if (const auto size = byte_size(type)) return *size;
   return type == MetaType::string ? kMinString : kMinArray;
 }
@@ -30,7 +30,7 @@ MetaType read_type(Cursor& cursor) {
 }
 
 void check_bools(const Cursor& cursor, std::span<const std::byte> bytes) {
-  // All at once first: vectorised.
+  // A bitwise or of all bytes vectorises; only a bad array is searched.
   std::byte any{0};
   for (const std::byte byte : bytes) any |= byte;
   if (any <= std::byte{1}) return;
@@ -39,16 +39,16 @@ void check_bools(const Cursor& cursor, std::span<const std::byte> bytes) {
                  "a bool has the value " + std::to_string(std::to_integer<int>(*bad)));
 }
 
-/// Walks an array to its end. Recurses as deep as the limit allows.
-MetaValue read_array(Cursor& cursor, std::uint32_t depth, std::uint32_t most_depth) {
+/// Reads an array by walking to its end. Recurses to `max_depth` at most.
+MetaValue read_array(Cursor& cursor, std::uint32_t depth, std::uint32_t max_depth) {
   const std::uint64_t at = cursor.position();
-  if (depth > most_depth) {
+  if (depth > max_depth) {
     cursor.fail_at(at, Errc::limit,
-                   "more than " + std::to_string(most_depth) + " arrays stand in one another");
+                   "more than " + std::to_string(max_depth) + " arrays stand in one another");
   }
   const MetaType type = read_type(cursor);
   const auto count = cursor.number<std::uint64_t>();
-  if (count > cursor.remaining() / least_size(type)) {
+  if (count > cursor.remaining() / min_size(type)) {
     cursor.fail_at(at, Errc::truncated,
                    "an array of " + grouped(count) + " elements of type " +
                        std::string(name(type)) + " cannot fit into the " +
@@ -63,17 +63,17 @@ MetaValue read_array(Cursor& cursor, std::uint32_t depth, std::uint32_t most_dep
   if (type == MetaType::string) {
     cursor.skip_strings(count);
   } else {
-    for (std::uint64_t i = 0; i < count; ++i) (void)read_array(cursor, depth + 1, most_depth);
+    for (std::uint64_t i = 0; i < count; ++i) (void)read_array(cursor, depth + 1, max_depth);
   }
   const std::uint64_t nbytes = cursor.position() - cursor.position_of(start.data());
   return MetaAccess::array(type, count, {start.data(), static_cast<std::size_t>(nbytes)});
 }
 
-MetaValue read_value(Cursor& cursor, std::uint32_t most_depth) {
+MetaValue read_value(Cursor& cursor, std::uint32_t max_depth) {
   const MetaType type = read_type(cursor);
-  if (type == MetaType::array) return read_array(cursor, 1, most_depth);
+  if (type == MetaType::array) return read_array(cursor, 1, max_depth);
   const std::uint64_t nbytes =
-      type == MetaType::string ? cursor.number<std::uint64_t>() : least_size(type);
+      type == MetaType::string ? cursor.number<std::uint64_t>() : min_size(type);
   const auto bytes = cursor.take(nbytes);
   if (type == MetaType::boolean) check_bools(cursor, bytes);
   return MetaAccess::value(type, bytes);
@@ -81,13 +81,13 @@ MetaValue read_value(Cursor& cursor, std::uint32_t most_depth) {
 
 }  // namespace
 
-std::string_view read_gguf_name(Cursor& cursor, std::uint64_t most, std::string_view what) {
+std::string_view read_gguf_name(Cursor& cursor, std::uint64_t max_nbytes, std::string_view what) {
   const std::uint64_t at = cursor.position();
   const auto nbytes = cursor.number<std::uint64_t>();
-  if (nbytes == 0 || nbytes > most) {
+  if (nbytes == 0 || nbytes > max_nbytes) {
     cursor.fail_at(at, Errc::bad_name,
                    std::string(what) + " has " + grouped(nbytes) + " bytes, it must have 1 to " +
-                       grouped(most));
+                       grouped(max_nbytes));
   }
   const std::string_view text = cursor.take_text(nbytes);
   if (text.find('\0') != std::string_view::npos) {
@@ -103,13 +103,13 @@ std::string_view read_gguf_name(Cursor& cursor, std::uint64_t most, std::string_
 
 std::vector<ModelMetadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
                                                  const Limits& limits) {
-  const std::uint32_t most_depth = std::min(limits.array_depth, MetaAccess::kMaxDepth);
+  const std::uint32_t max_depth = std::min(limits.array_depth, MetaAccess::kMaxDepth);
   std::vector<ModelMetadata::Item> items;
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.set_subject({});
     const std::string_view key = read_gguf_name(cursor, limits.key_nbytes, "a metadata key");
     cursor.set_subject(key);
-    items.push_back({key, read_value(cursor, most_depth)});
+    items.push_back({key, read_value(cursor, max_depth)});
   }
   cursor.set_subject({});
   return items;

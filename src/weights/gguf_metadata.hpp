@@ -1,4 +1,4 @@
-// From the bytes of a GGUF header to metadata values.
+// Reads the metadata items of a GGUF header.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace safetensors::weights {
 
-/// Reads a key or name: 1 to `most` bytes of UTF-8 without NUL. `what` is for error texts.
-[[nodiscard]] std::string_view read_gguf_name(Cursor& cursor, std::uint64_t most,
+/// Reads a key or name: 1 to `max_nbytes` bytes of UTF-8 without NUL. `what` is for error messages.
+[[nodiscard]] std::string_view read_gguf_name(Cursor& cursor, std::uint64_t max_nbytes,
                                               std::string_view what);
 
-/// Reads `count` keys and their values, whose views point into the cursor's bytes.
+/// Reads `count` items. Keys and values are views of the cursor's bytes.
 [[nodiscard]] std::vector<ModelMetadata::Item> read_gguf_items(Cursor& cursor, std::uint64_t count,
                                                                const Limits& limits);
 

@@ -20,7 +20,7 @@ constexpr std::string_view kNoKey = "split.no";
 constexpr std::string_view kCountKey = "split.count";
 constexpr std::string_view kTensorsKey = "split.tensors.count";
 
-/// STEM-00001-of-00003.gguf, taken apart; numbers from 1 on.
+/// The pieces of STEM-00001-of-00003.gguf. Numbers start at 1.
 struct PartName {
   std::u8string stem;
   std::uint32_t number = 0;
@@ -54,7 +54,7 @@ std::optional<PartName> part_name_of(const fs::path& path) {
   return PartName{name.substr(0, name.size() - kTail), *number, *count};
 }
 
-/// The path of part `number` beside `path`.
+/// Returns the path of part `number` in the directory of `path`.
 fs::path part_path(const fs::path& path, const PartName& name, std::uint32_t number) {
   std::array<char, 32> tail{};
   const int size =
@@ -62,7 +62,7 @@ fs::path part_path(const fs::path& path, const PartName& name, std::uint32_t num
   return path.parent_path() / fs::path(name.stem + std::u8string(tail.data(), tail.data() + size));
 }
 
-/// A number that a part says of its set.
+/// Reads a number that every part of a split model must have.
 std::uint64_t split_number(const GgufFile& file, std::string_view key) {
   const MetaValue* const value = file.header().metadata.find(key);
   if (value == nullptr) {
@@ -76,7 +76,7 @@ std::uint64_t split_number(const GgufFile& file, std::string_view key) {
   return *number;
 }
 
-/// How many parts the file's set has; 1 when it is not split.
+/// Returns the number of parts; 1 if the model is not split.
 std::uint64_t part_count(const GgufFile& file) {
   if (file.header().metadata.find(kCountKey) == nullptr) return 1;
   return std::max<std::uint64_t>(split_number(file, kCountKey), 1);
@@ -94,7 +94,7 @@ void check_part(const GgufFile& file, std::uint64_t index, std::uint64_t count) 
   check(kNoKey, index);
 }
 
-/// Opens the part of that path, or says which one is missing.
+/// Opens one part. `which` names it in the error if the file does not exist.
 GgufFile open_part(const fs::path& path, const GgufOptions& options, const std::string& which) {
   std::error_code error;
   if (fs::status(path, error).type() == fs::file_type::not_found) {
@@ -103,7 +103,7 @@ GgufFile open_part(const fs::path& path, const GgufOptions& options, const std::
   return {path, options};
 }
 
-/// All parts of the set that `opened` is of, in order.
+/// Opens the other parts and returns all of them in order.
 std::vector<GgufFile> open_parts(GgufFile opened, std::uint64_t count, const GgufOptions& options) {
   const fs::path path = opened.path();
   const std::string parts = std::to_string(count) + " parts";
@@ -170,7 +170,7 @@ const GgufSource* GgufSet::find(std::string_view name) const noexcept {
 }
 
 std::optional<fs::path> find_gguf(const fs::path& directory) {
-  // A model's name: the stem and count of a set, or the file's own.
+  // Parts of one model have the same name here: their stem and number of parts.
   const auto model_of = [](const fs::path& path) {
     const auto part = part_name_of(path);
     return part ? part_path({}, *part, 0).u8string() : path.filename().u8string();
@@ -179,7 +179,7 @@ std::optional<fs::path> find_gguf(const fs::path& directory) {
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
       const fs::path& path = entry.path();
-      // Hidden files: what macOS puts beside each file on foreign disks.
+      // macOS writes a hidden file `._NAME` beside each file on foreign file systems.
       if (path.extension() != ".gguf" || path.filename().u8string().starts_with(u8'.')) continue;
       if (!entry.is_regular_file()) continue;
       if (found && model_of(*found) != model_of(path)) {

@@ -1,4 +1,4 @@
-// A GGUF model: one file, or all parts of a split one.
+// A GGUF model: one file, or all parts of a split model.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace safetensors::weights {
 
-/// A tensor and the file it is in.
+/// A tensor and the file that contains it.
 struct GgufSource {
   const GgufFile* file;
   const GgufTensor* tensor;
 
-  /// See GgufFile.
+  /// See GgufFile::bytes().
   [[nodiscard]] StoredBytes bytes(std::uint64_t begin, std::uint64_t end,
                                   const Interrupt& interrupt = {}) const {
     return file->bytes(*tensor, begin, end, interrupt);
@@ -34,25 +34,28 @@ struct GgufSource {
   }
 };
 
-/// Open files and their tensors. The pointers stay valid when it is moved; const members are thread
-/// safe.
+/// Open files and their tensors.
+///
+/// Thread safety: several threads may call const members at once.
+/// Lifetime: pointers to files and tensors stay valid when the set is moved.
 class GgufSet {
  public:
-  /// Opens a file; when it is a part of a split model, all parts, which must lie beside it and be
-  /// named as llama.cpp names them: NAME-00001-of-00003.gguf. Checks the parts against each other.
-  /// Throws Error: missing_shard, config (parts that do not belong together), duplicate, and what
-  /// GgufFile throws.
+  /// Opens a file and, if it is a part of a split model, all other parts. They must be in the same
+  /// directory and have llama.cpp's names: NAME-00001-of-00003.gguf. Checks that the parts agree.
+  ///
+  /// Throws: missing_shard; config for parts of different models; duplicate; and what GgufFile
+  /// throws.
   GgufSet(const std::filesystem::path& path, const GgufOptions& options);
 
-  /// In the order of parts.
+  /// Returns the files in the order of parts.
   [[nodiscard]] std::span<const GgufFile> files() const noexcept { return files_; }
-  /// Of the first part.
+  /// Returns the metadata of the first part.
   [[nodiscard]] const ModelMetadata& metadata() const noexcept {
     return files_.front().header().metadata;
   }
-  /// All tensors, part by part, in the files' order.
+  /// Returns the tensors of all parts, in the order of parts and of their lists.
   [[nodiscard]] std::span<const GgufSource> tensors() const noexcept { return tensors_; }
-  /// The tensor of that name; nullptr when there is none.
+  /// Returns the tensor of that name, or nullptr.
   [[nodiscard]] const GgufSource* find(std::string_view name) const noexcept;
 
  private:
@@ -61,8 +64,10 @@ class GgufSet {
   NameIndex index_;
 };
 
-/// The GGUF model in a directory: its only *.gguf file, or a part of its only split model. Nothing
-/// when there is none. Throws Error: io; unsupported when there are several.
+/// Returns the GGUF model of a directory: its only *.gguf file, or a part of its only split model.
+/// Returns nothing if there is none.
+///
+/// Throws: io; unsupported if there are several models.
 [[nodiscard]] std::optional<std::filesystem::path> find_gguf(
     const std::filesystem::path& directory);
 

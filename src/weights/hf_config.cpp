@@ -16,7 +16,7 @@
 namespace safetensors::weights {
 namespace {
 
-/// The parameters of an object of `quantization`, the whole or one module's.
+/// Reads mode, bits and group size of `quantization`, or of one of its modules.
 QuantParams read_quant(const Json& json, std::string_view key, const std::filesystem::path& path) {
   const Section section(json, path);
   const std::optional<std::string> mode_name = section.text({"mode"});
@@ -38,6 +38,13 @@ bool is_module_entry(const Json::Member& member) {
   return member.second.as_object() != nullptr || member.second.as_bool() != nullptr;
 }
 
+/// Reads `quantization` (MLX) or `quantization_config` (Hugging Face, and newer MLX):
+///
+///     {"bits": 4, "group_size": 64, "mode": "affine",      the model's parameters
+///      "model.layers.0.mlp": {"bits": 8, ...},             a module's own
+///      "lm_head": false}                                   not quantised
+///
+/// A quantization_config with a `quant_method` is that of another scheme.
 void read_quantization(const Section& section, const std::filesystem::path& path,
                        HfConfig& config) {
   const auto [value, key] = section.find({"quantization", "quantization_config"});
@@ -66,7 +73,7 @@ LayerKind layer_kind(std::string_view name) noexcept {
     std::string_view text;
     LayerKind kind;
   };
-  // Names of layer_types in transformers 5.23; "attention" and "mamba" are those of older versions.
+  // Values of layer_types in transformers 5.23; "attention" and "mamba" are from older versions.
   constexpr Name kNames[] = {{"full_attention", LayerKind::full},
                              {"attention", LayerKind::full},
                              {"sliding_attention", LayerKind::sliding},
@@ -89,7 +96,7 @@ void read_attention(const Section& section, ModelConfig& model) {
     model.layer_kinds.push_back(layer_kind(*kind.as_string()));
   }
   const auto [pattern, key] = section.find({"sliding_window_pattern", "_sliding_window_pattern"});
-  // Some models spell the pattern out, as EXAONE 4 with "LLLG".
+  // Some models have text here, such as EXAONE 4 with "LLLG".
   const bool is_number = pattern != nullptr && pattern->as_number().has_value();
   if (is_number) model.sliding_window_pattern = section.integer_of(*pattern, key);
 }
@@ -104,19 +111,25 @@ void read_experts(const Section& section, ModelConfig& model) {
   model.expert_gating = section.text({"scoring_func"});
 }
 
+/// Factors that models apply, converted to one convention: multiply.
+///
+///     query_scale      Granite: attention_multiplier; Gemma: 1 / sqrt(query_pre_attn_scalar)
+///     embedding_scale  Granite: embedding_multiplier; MiniCPM: scale_emb
+///     residual_scale   Granite: residual_multiplier; MiniCPM: scale_depth / sqrt(n_layers)
+///     logit_scale      Cohere: logit_scale; Granite: 1 / logits_scaling;
+///                      MiniCPM: dim_model_base / dim
 void read_scales(const Section& section, ModelConfig& model) {
   model.activation = section.text({"hidden_activation", "hidden_act"});
-  model.query_scale = section.number({"attention_multiplier"});                    // Granite
-  const std::optional<double> scalar = section.number({"query_pre_attn_scalar"});  // Gemma
+  model.query_scale = section.number({"attention_multiplier"});
+  const std::optional<double> scalar = section.number({"query_pre_attn_scalar"});
   if (scalar && *scalar > 0.0) model.query_scale = 1.0 / std::sqrt(*scalar);
-  // Granite's names, then MiniCPM's.
   model.embedding_scale = section.number({"embedding_multiplier", "scale_emb"});
   model.residual_scale = section.number({"residual_multiplier"});
   const std::optional<double> depth = section.number({"scale_depth"});
   if (depth && model.n_layers && *model.n_layers > 0) {
     model.residual_scale = *depth / std::sqrt(static_cast<double>(*model.n_layers));
   }
-  model.logit_scale = section.number({"logit_scale"});  // Cohere
+  model.logit_scale = section.number({"logit_scale"});
   const std::optional<double> divisor = section.number({"logits_scaling"});
   if (divisor && *divisor != 0.0) model.logit_scale = 1.0 / *divisor;
   const std::optional<double> base = section.number({"dim_model_base"});
@@ -125,7 +138,7 @@ void read_scales(const Section& section, ModelConfig& model) {
   }
 }
 
-/// Token ids: one, or a list of them.
+/// Reads a token id, or a list of them.
 std::vector<std::int64_t> read_token_ids(const Section* generation, const Section& config,
                                          std::string_view key) {
   const Section* from = &config;
@@ -153,7 +166,7 @@ HfConfig read_hf_config(Json config, const Json* generation, const std::filesyst
     fail(Errc::config, path, {}, "an object was expected, not " + std::string(json.kind()));
   }
   const Section outer(json, path);
-  // Models of several kinds of input keep the language model's table in one of its own.
+  // Models of images and text have the language model's configuration in text_config.
   const Json* inner_json = json.find("text_config");
   const bool nested = outer.find({"hidden_size"}).value == nullptr && inner_json != nullptr &&
                       inner_json->as_object() != nullptr;

@@ -1,4 +1,4 @@
-// A model's configuration out of config.json.
+// Reads a model's configuration from config.json.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@
 
 namespace safetensors::weights {
 
-/// An entry of `quantization` for one module.
+/// The entry of one module in `quantization`: parameters, or `false` if it is not quantised.
 struct ModuleQuant {
-  bool is_pack = true;               ///< false: the entry says `false`
-  std::optional<QuantParams> quant;  ///< when the entry is an object
+  bool is_pack = true;               ///< false if the entry is `false`
+  std::optional<QuantParams> quant;  ///< if the entry is an object
 };
 
-/// config.json and what belongs to it.
+/// The configuration, and what only the backend needs.
 struct HfConfig {
   ModelConfig model;
-  bool says_tied = false;                      ///< tie_word_embeddings stands in the file
-  std::map<std::string, ModuleQuant> modules;  ///< by source module name
+  bool says_tied = false;                      ///< the file has tie_word_embeddings
+  std::map<std::string, ModuleQuant> modules;  ///< by the module's name in the file
 };
 
-/// Reads the table, and keeps `config` in it. `generation` is generation_config.json, if there is
-/// one: its token ids win. Throws Error config: a value of the wrong type or outside its range,
-/// with its key as subject.
+/// Reads the configuration, and keeps `config` in ModelConfig::raw. `generation` is
+/// generation_config.json, or nullptr; its token ids take precedence.
+///
+/// Throws: config, with the key as subject, for a value of the wrong type or outside its range.
 [[nodiscard]] HfConfig read_hf_config(Json config, const Json* generation,
                                       const std::filesystem::path& path);
 

@@ -10,11 +10,14 @@
 namespace safetensors::weights {
 namespace {
 
-// Transformers 5 writes rope_parameters, with all of rotary embedding, where older versions wrote
-// rope_scaling beside rope_theta and others. Models with two kinds of attention have an object for
-// each kind in it.
+// Where config.json has the parameters of rotary embedding:
+//
+//     transformers 4   "rope_theta": 1e6, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}
+//     transformers 5   "rope_parameters": {"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}
+//     two kinds of     "rope_parameters": {"full_attention": {"rope_theta": 1e6, ...},
+//     attention                            "sliding_attention": {"rope_theta": 1e4, ...}}
 
-/// The object that says how embedding is stretched in layers of full attention.
+/// Returns the object with the scaling of the layers with full attention.
 std::optional<Section> scaling_section(const Section& config) {
   std::optional<Section> rope = config.object("rope_scaling");
   if (!rope) rope = config.object("rope_parameters");
@@ -46,6 +49,7 @@ std::optional<RopeScaling> read_scaling(const Section& config) {
   return scaling;
 }
 
+/// The base of the angles: element pair i turns by position * theta^(-2i/d).
 std::optional<double> read_theta(const Section& config) {
   if (const auto theta = config.number({"rope_theta"})) return theta;
   const std::optional<Section> rope = config.object("rope_parameters");
@@ -55,6 +59,7 @@ std::optional<double> read_theta(const Section& config) {
   return full ? full->number({"rope_theta"}) : std::nullopt;
 }
 
+/// The base in layers with a sliding window; Gemma 3 names it rope_local_base_freq.
 std::optional<double> read_local_theta(const Section& config) {
   if (const auto theta = config.number({"rope_local_base_freq"})) return theta;
   const std::optional<Section> rope = config.object("rope_parameters");
@@ -62,6 +67,7 @@ std::optional<double> read_local_theta(const Section& config) {
   return sliding ? sliding->number({"rope_theta"}) : std::nullopt;
 }
 
+/// Rotated elements of a head: stated, or a fraction of the head.
 std::optional<std::int64_t> read_dim(const Section& config,
                                      const std::optional<std::int64_t>& head_dim) {
   if (const auto dim = config.integer({"qk_rope_head_dim", "rotary_dim"})) return dim;

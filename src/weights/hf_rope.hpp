@@ -1,4 +1,4 @@
-// Rotary position embedding out of config.json.
+// Reads the parameters of rotary position embedding from config.json.
 #pragma once
 
 #include "safetensors/weights/config.hpp"
@@ -6,9 +6,10 @@
 
 namespace safetensors::weights {
 
-/// Reads all fields of the table about rotary embedding.
-/// Requires: architecture, head_dim and max_seq_len are read.
-/// Throws Error config, as read_hf_config().
+/// Fills in the fields of `model` about rotary embedding.
+///
+/// Requires: architecture and head_dim are filled in.
+/// Throws: config, as read_hf_config().
 void read_rope(const Section& section, ModelConfig& model);
 
 }  // namespace safetensors::weights

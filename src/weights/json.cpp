@@ -24,10 +24,10 @@
 namespace safetensors::weights {
 namespace {
 
-// An index of a million tensors has two million; each takes some 50 bytes.
+// An index of a million tensors has two million values. A value takes about 50 bytes.
 constexpr std::size_t kMaxValues = 4'000'000;
 
-/// What JSON lacks, as Python writes it.
+/// Numbers that JSON lacks, as Python writes them.
 std::optional<double> special_number(std::string_view text) noexcept {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (text == "Infinity" || text == "Inf") return kInfinity;
@@ -36,7 +36,7 @@ std::optional<double> special_number(std::string_view text) noexcept {
   return std::nullopt;
 }
 
-/// A number's nearest double; nothing when there is none.
+/// Returns the double nearest to a number, or nothing if it is out of range.
 std::optional<double> double_of(std::string_view text) {
   double value = 0;
 #if defined(__cpp_lib_to_chars)
@@ -50,7 +50,8 @@ std::optional<double> double_of(std::string_view text) {
   return value;
 }
 
-/// RapidJSON's events. A method that returns false stops the reader; code() and error() say why.
+/// Handler of RapidJSON's events. A method that returns false stops the reader; code() and error()
+/// then describe the fault.
 class Builder {
  public:
   Builder(Duplicates duplicates, const Limits& limits)
@@ -65,7 +66,8 @@ class Builder {
   bool RawNumber(const char* text, rapidjson::SizeType size, bool) {
     return add_number({text, size});
   }
-  // Numbers come as text: the reader's own way to doubles counts the leading zeros of zero.
+  // Never called: numbers come as text. RapidJSON's own conversion to double counts leading zeros
+  // as digits.
   bool Int(int) { return false; }
   bool Uint(unsigned) { return false; }
   bool Int64(std::int64_t) { return false; }
@@ -136,7 +138,8 @@ class Builder {
     if (open_.size() >= max_depth_) {
       return stop(Errc::limit, "nested deeper than " + std::to_string(max_depth_) + " levels");
     }
-    // Growing a container moves closed values only: the open ones are its ancestors.
+    // The pointers stay valid: growing a container moves its finished elements only, and all open
+    // values are ancestors of the new one.
     open_.push_back(place(std::move(value)));
     return count();
   }
@@ -156,7 +159,7 @@ class Builder {
 std::optional<std::int64_t> Json::as_integer() const noexcept {
   if (const auto* whole = std::get_if<std::int64_t>(&value_)) return *whole;
   const auto* number = std::get_if<double>(&value_);
-  // Above 2^53 a double says nothing about the integer that was meant.
+  // Above 2^53 not every integer is a double, so the file may have meant another one.
   if (number == nullptr || std::abs(*number) > 9007199254740992.0) return std::nullopt;
   if (std::trunc(*number) != *number) return std::nullopt;
   return static_cast<std::int64_t>(*number);
@@ -192,7 +195,7 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
   rapidjson::MemoryStream stream(text.data(), text.size());
   Builder builder(duplicates, limits);
   rapidjson::Reader reader;
-  // Iterative: the document's depth is not the stack's.
+  // Iterative: a deep document must not overflow the stack.
   constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNanAndInfFlag |
                               rapidjson::kParseValidateEncodingFlag |
                               rapidjson::kParseNumbersAsStringsFlag;

@@ -1,4 +1,4 @@
-// Small JSON documents: configurations and shard indexes.
+// Parses small JSON documents: configurations and shard indexes.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,20 @@
 
 namespace safetensors::weights {
 
-/// Whether a name may stand twice in one object.
+/// What to do if a name occurs twice in one object.
 enum class Duplicates : std::uint8_t { last_counts, refused };
 
 /// Parses a document. `path` names it in errors.
-/// Throws Error: json (not JSON, not UTF-8), limit (too deep, too many values), duplicate.
+///
+/// Throws: json if it is not JSON or not UTF-8; limit if it is too deep or has too many values;
+///   duplicate.
+/// Safe for untrusted input.
 [[nodiscard]] Json parse_json(std::string_view text, const std::filesystem::path& path,
                               Duplicates duplicates, const Limits& limits);
 
-/// Reads and parses a file. Throws also Error io and limit (size).
+/// Reads and parses a file.
+///
+/// Throws: as parse_json(); io; limit for its size.
 [[nodiscard]] Json read_json(const std::filesystem::path& path, Duplicates duplicates,
                              const Limits& limits);
 

@@ -1,4 +1,4 @@
-// Reading config.json: values of the expected types, or an error that names the key.
+// Reads values of config.json and checks their types.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,13 @@
 
 namespace safetensors::weights {
 
-/// One of config.json's objects, with the errors that its values may raise.
+/// An object of config.json. Accessors return nothing, or an empty list, for keys that are absent
+/// or null. They throw Error config, with the key as subject, for values of the wrong type.
 class Section {
  public:
   Section(const Json& json, const std::filesystem::path& path) : json_(&json), path_(&path) {}
 
-  /// The first of the keys that is there and not null.
+  /// Returns the first of the keys that is present and not null.
   struct Found {
     const Json* value = nullptr;
     std::string_view key;
@@ -69,7 +70,7 @@ class Section {
     if (value->as_bool() == nullptr) refuse(key, "a boolean", value->kind());
     return *value->as_bool();
   }
-  /// An integer, or one for each layer.
+  /// Reads an integer, or a list with one for each layer.
   void per_layer(std::string_view key, std::optional<std::int64_t>& most,
                  std::vector<std::int64_t>& layers) const {
     const Json* value = find({key}).value;
@@ -82,13 +83,13 @@ class Section {
     for (const Json& element : *array) layers.push_back(integer_of(element, key));
     if (!layers.empty()) most = *std::ranges::max_element(layers);
   }
-  /// A list of integers; empty when it is not there.
+  /// Returns a list of integers.
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key) const {
     std::vector<std::int64_t> values;
     for (const Json& element : array(key)) values.push_back(integer_of(element, key));
     return values;
   }
-  /// A list of numbers; empty when it is not there.
+  /// Returns a list of numbers.
   [[nodiscard]] std::vector<double> numbers(std::string_view key) const {
     std::vector<double> values;
     for (const Json& element : array(key)) {
@@ -98,14 +99,14 @@ class Section {
     }
     return values;
   }
-  /// A list; empty when it is not there.
+  /// Returns a list.
   [[nodiscard]] std::span<const Json> array(std::string_view key) const {
     const Json* value = find({key}).value;
     if (value == nullptr) return {};
     if (value->as_array() == nullptr) refuse(key, "an array", value->kind());
     return *value->as_array();
   }
-  /// An object's own section; nothing when it is not there or no object.
+  /// Returns the section of an object; nothing if the value is absent or no object.
   [[nodiscard]] std::optional<Section> object(std::string_view key) const {
     const Json* value = find({key}).value;
     if (value == nullptr || value->as_object() == nullptr) return std::nullopt;

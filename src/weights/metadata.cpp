@@ -13,7 +13,7 @@
 namespace safetensors::weights {
 namespace {
 
-/// An integer of any type, as its 64 bits and whether these are of a negative number.
+/// An integer of any type: its 64 bits, and whether they stand for a negative number.
 struct Integer {
   std::uint64_t bits;
   bool is_negative;
@@ -60,7 +60,8 @@ std::string_view as_text(const std::byte* data, std::uint64_t nbytes) noexcept {
 constexpr std::size_t kLengthBytes = 8;     // before a string
 constexpr std::size_t kArrayStart = 4 + 8;  // element type and count, before an array
 
-/// Where `count` elements end that begin at `at`. Recurses as deep as arrays stand in arrays.
+/// Returns the end of `count` elements that begin at `at`. Recurses for arrays of arrays, whose
+/// depth was checked when the file was read (MetaAccess::kMaxDepth).
 const std::byte* after_elements(MetaType type, std::uint64_t count, const std::byte* at) noexcept {
   if (const auto size = byte_size(type)) return at + count * *size;
   for (; count != 0; --count) {
@@ -139,6 +140,7 @@ std::optional<std::size_t> byte_size(MetaType type) noexcept {
 std::optional<std::int64_t> MetaValue::as_int64() const noexcept {
   const auto integer = integer_of(type_, data_);
   if (!integer) return std::nullopt;
+  // Fits if the sign survives: a u64 from 2^63 on becomes negative here.
   const auto value = static_cast<std::int64_t>(integer->bits);
   if ((value < 0) != integer->is_negative) return std::nullopt;
   return value;
@@ -235,7 +237,7 @@ struct ModelMetadata::Table {
     return [this](std::size_t i) { return items[i].key; };
   }
 
-  std::shared_ptr<const void> owner;  // of what the items are views of
+  std::shared_ptr<const void> owner;  // of the bytes that the items view
   std::vector<Item> items;
   NameIndex index;
 };
@@ -274,7 +276,7 @@ ModelMetadata ModelMetadata::of_strings(
   std::size_t nbytes = 0;
   for (const auto& [key, text] : items) nbytes += key.size() + text.size();
   const auto block = std::make_shared<std::vector<char>>();
-  block->reserve(nbytes);  // the views point into it
+  block->reserve(nbytes);  // it must not grow: the views point into it
   const auto keep = [&](std::string_view text) {
     const std::size_t begin = block->size();
     block->insert(block->end(), text.begin(), text.end());

@@ -1,4 +1,4 @@
-// How readers make metadata.
+// Access to the private members of metadata, for the readers of files.
 #pragma once
 
 #include <cstddef>
@@ -13,25 +13,25 @@
 
 namespace safetensors::weights {
 
-/// Makes values and tables of bytes that were checked: the classes themselves check nothing.
+/// Makes values and tables from bytes that the caller has checked.
 struct MetaAccess {
-  /// Deepest arrays that values can be made of: walking them recurses.
+  /// Greatest depth of arrays in arrays, because walking them recurses.
   static constexpr std::uint32_t kMaxDepth = 8;
 
-  /// A number, bool or string of exactly these bytes.
+  /// Makes a number, bool or string from exactly these bytes.
   static MetaValue value(MetaType type, std::span<const std::byte> bytes) noexcept;
-  /// An array whose elements are these bytes.
+  /// Makes an array whose elements are these bytes.
   static MetaValue array(MetaType element_type, std::uint64_t count,
                          std::span<const std::byte> bytes) noexcept;
 
-  /// What the value is a view of.
+  /// Returns the bytes that the value views.
   static const std::byte* data(const MetaValue& value) noexcept { return value.data_; }
 
   struct Made {
     ModelMetadata metadata;
-    std::optional<std::pair<std::size_t, std::size_t>> twice;  ///< places of two equal keys
+    std::optional<std::pair<std::size_t, std::size_t>> twice;  ///< indices of two equal keys
   };
-  /// A table of views into what `owner` keeps alive.
+  /// Makes a table of views of bytes that `owner` keeps alive.
   static Made table(std::shared_ptr<const void> owner, std::vector<ModelMetadata::Item> items);
 };
 

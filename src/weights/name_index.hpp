@@ -1,4 +1,4 @@
-// Finding a name in a list that a file brought.
+// A hash table over the names of a file.
 #pragma once
 
 #include <bit>
@@ -13,12 +13,17 @@
 
 namespace safetensors::weights {
 
-/// Places of names in a list that lies elsewhere: `name_of(i)` gives name i of it, and must give
-/// the same at every call. Hashed under a secret seed: a file cannot be made to collide.
+/// Finds names in a list that is stored elsewhere: `name_of(i)` returns its name i, the same at
+/// every call. The hash has a secret seed, so that no file can be made to collide.
+///
+/// Open addressing with linear probing; a slot is 64 bits:
+///
+///     bits 63-32                 31-0
+///     upper bits of the hash     index + 1, or 0 in a free slot
 class NameIndex {
  public:
-  /// Indexes names 0 ... count - 1. Returns the places of two that are equal, when there are such:
-  /// the later one, and the earlier, which is the one that find() gives.
+  /// Indexes the names 0 to count - 1. If two are equal, returns the index of the second and that
+  /// of the first, which find() returns.
   template <typename NameOf>
   std::optional<std::pair<std::size_t, std::size_t>> build(std::size_t count,
                                                            const NameOf& name_of) {
@@ -38,7 +43,7 @@ class NameIndex {
     return twice;
   }
 
-  /// The place of `name`; nothing when it is not in the list.
+  /// Returns the index of `name`, or nothing.
   template <typename NameOf>
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name,
                                                 const NameOf& name_of) const noexcept {
@@ -49,8 +54,7 @@ class NameIndex {
   }
 
  private:
-  // A slot is 0, or holds index + 1 and, above it, bits of the hash: names that differ there need
-  // no look at the names themselves.
+  // Names whose upper bits of the hash differ need no comparison.
   static constexpr std::uint64_t kIndexMask = (std::uint64_t{1} << 32) - 1;
 
   static std::uint64_t tag_of(std::uint64_t hash) noexcept { return hash & ~kIndexMask; }
@@ -58,7 +62,8 @@ class NameIndex {
     return static_cast<std::size_t>((slot & kIndexMask) - 1);
   }
 
-  /// The slot that holds `name`, or the free one where it belongs. A quarter of all slots is free.
+  /// Returns the slot of `name`, or the free slot where it belongs. At least a quarter of the slots
+  /// is free, so the search ends.
   template <typename NameOf>
   [[nodiscard]] std::size_t place_of(std::string_view name, std::uint64_t hash,
                                      const NameOf& name_of) const noexcept {

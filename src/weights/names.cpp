@@ -10,6 +10,7 @@
 namespace safetensors::weights {
 namespace {
 
+/// A module's name in files, and its canonical name.
 struct Rule {
   std::string_view source;
   std::string_view canonical;
@@ -20,7 +21,8 @@ const Rule* find(std::span<const Rule> rules, std::string_view source) noexcept 
   return found == rules.end() ? nullptr : &*found;
 }
 
-// Hugging Face's module below "layers.n.". post_attention_layernorm has its meaning by its layer.
+// Modules of Hugging Face below "layers.n.", as transformers names them; a comment names the models
+// that introduced a spelling. What post_attention_layernorm means depends on its layer.
 constexpr Rule kHfLayer[] = {
     {"input_layernorm", "attention_norm"},
     {"self_attn.q_proj", "attention.q"},
@@ -74,15 +76,19 @@ constexpr Rule kHfLayer[] = {
     {"mlp.shared_experts.down_proj", "ffn.shared_expert.down"},
     {"mlp.shared_expert_gate", "ffn.shared_expert_gate"},
 };
+// Matrices of an expert; w1 to w3 are Mixtral's names.
 constexpr Rule kHfExpert[] = {{"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"},
                               {"w1", "gate"},        {"w3", "up"},      {"w2", "down"}};
 constexpr Rule kHfGlobal[] = {{"embed_tokens", "token_embedding"},
                               {"norm", "output_norm"},
                               {"final_layernorm", "output_norm"}};
+// What comes before the modules, most specific first: models of images and text have the language
+// model in a module of its own.
 constexpr std::string_view kHfPrefixes[] = {"model.language_model.", "language_model.model.",
                                             "model.", ""};
 
-// GGUF's module below "blk.n.". post_attention_norm and ffn_up have their meaning by their layer.
+// Modules of GGUF below "blk.n.", as llama.cpp's LLM_TENSOR_NAMES has them. What
+// post_attention_norm and ffn_up mean depends on their layer.
 constexpr Rule kGgufLayer[] = {
     {"attn_norm", "attention_norm"},
     {"attn_q", "attention.q"},
@@ -128,7 +134,8 @@ constexpr Rule kGgufGlobal[] = {{"token_embd", "token_embedding"},
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-/// A layer's or expert's number at the front: no leading zero, six digits at most, then a dot.
+/// Removes the number of a layer or expert from the front: at most six digits without a leading
+/// zero, then a dot. Returns an empty text if there is none.
 std::string_view take_number(std::string_view& text) noexcept {
   std::size_t digits = 0;
   while (digits < text.size() && is_digit(text[digits])) ++digits;
@@ -139,7 +146,7 @@ std::string_view take_number(std::string_view& text) noexcept {
   return number;
 }
 
-/// "layers.12.mlp.fc1" is {"12", "mlp.fc1"}; no number when it is not of a layer.
+/// Splits "layers.12.mlp.fc1" into {"12", "mlp.fc1"}. Both are empty outside the layers.
 struct InLayer {
   std::string_view number;
   std::string_view module;
@@ -151,7 +158,7 @@ InLayer in_layer(std::string_view module, std::string_view layers) noexcept {
   return number.empty() ? InLayer{} : InLayer{number, module};
 }
 
-/// The first prefix below which the embedding stands.
+/// Returns the prefix of the module that contains the embedding.
 std::string_view hf_prefix(std::span<const std::string_view> names) {
   for (const std::string_view prefix : kHfPrefixes) {
     if (std::ranges::find(names, std::string(prefix) + "embed_tokens.weight") != names.end()) {
@@ -161,7 +168,7 @@ std::string_view hf_prefix(std::span<const std::string_view> names) {
   return "model.";
 }
 
-/// "mlp.experts.7.gate_proj" as "ffn.experts.7.gate"; empty when it is not one.
+/// Maps "mlp.experts.7.gate_proj" to "ffn.experts.7.gate"; other modules to an empty name.
 std::string hf_expert(std::string_view module) {
   for (const std::string_view start : {"mlp.experts.", "block_sparse_moe.experts."}) {
     if (!module.starts_with(start)) continue;
@@ -174,7 +181,8 @@ std::string hf_expert(std::string_view module) {
   return {};
 }
 
-/// "ffn_gate.7" as "ffn.experts.7.gate", as older files have it; empty when it is not one.
+/// Maps "ffn_gate.7", the spelling of older files, to "ffn.experts.7.gate"; other modules to an
+/// empty name.
 std::string gguf_expert(std::string_view module) {
   for (const std::string_view part : {"gate", "up", "down"}) {
     const std::string start = "ffn_" + std::string(part) + ".";
@@ -217,9 +225,10 @@ LayerModule split_layer(std::string_view canonical_module) noexcept {
 std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
   const std::string_view prefix = hf_prefix(names);
   const std::string layers = std::string(prefix) + "layers.";
-  // Layers whose feed-forward part has a norm after it: there the norm after attention is just
-  // that.
-  std::set<std::string_view> sandwiched;  // trees: names from strangers cannot make them slow
+  // post_attention_layernorm has two meanings. In most models it is the norm before the
+  // feed-forward part. In layers that also have a norm after that part, it is a norm after
+  // attention.
+  std::set<std::string_view> sandwiched;  // a tree: untrusted names cannot make it slow
   for (const std::string_view name : names) {
     const InLayer in = in_layer(split_param(name).module, layers);
     if (in.module == "post_feedforward_layernorm") sandwiched.insert(in.number);
@@ -260,6 +269,7 @@ std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
 
 std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
                                    std::string_view architecture) {
+  // What the meaning of post_attention_norm and ffn_up depends on.
   struct Layer {
     bool has_gate = false;
     bool has_norm_around_ffn = false;
@@ -273,6 +283,7 @@ std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
     layer.has_gate |= in.module == "ffn_gate";
     layer.has_norm_around_ffn |= in.module == "ffn_norm" || in.module == "post_ffw_norm";
   }
+  // In these architectures a layer without ffn_gate has gate and up in one matrix, named ffn_up.
   const bool fuses_gate_and_up = architecture == "phi3" || architecture == "glm4";
 
   const auto map = [&](std::string_view name) -> Mapped {
@@ -318,6 +329,7 @@ bool name_less(std::string_view a, std::string_view b) noexcept {
     std::size_t b_end = j;
     while (a_end < a.size() && is_digit(a[a_end])) ++a_end;
     while (b_end < b.size() && is_digit(b[b_end])) ++b_end;
+    // Numbers have no leading zeros: the longer one is larger.
     const std::string_view x = a.substr(i, a_end - i);
     const std::string_view y = b.substr(j, b_end - j);
     if (x.size() != y.size()) return x.size() < y.size();

@@ -1,4 +1,4 @@
-// Canonical names: which tensor of a model a source's name stands for.
+// Maps the tensor names of files to canonical names.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,32 @@
 
 namespace safetensors::weights {
 
-/// A name taken apart: "model.norm.weight" is {"model.norm", "weight"}. The parameter is empty
-/// unless it is one of weight, bias, scales, biases, global_scale.
+/// Module and parameter of a name: "model.norm.weight" is {"model.norm", "weight"}. The parameter
+/// is empty unless it is weight, bias, scales, biases or global_scale.
 struct NameParts {
   std::string_view module;
   std::string_view param;
 };
 [[nodiscard]] NameParts split_param(std::string_view name) noexcept;
 
-/// What becomes of a source's name.
+/// The result for one name of a file.
 struct Mapped {
   enum class Kind : std::uint8_t { canonical, unmapped, ignored };
   Kind kind = Kind::unmapped;
-  std::string name;  ///< when canonical
+  std::string name;  ///< of Kind::canonical
 };
 
-/// The names of a Hugging Face or MLX checkpoint, in the order given.
+/// Maps the names of a Hugging Face or MLX checkpoint. Results are in the order of `names`.
 [[nodiscard]] std::vector<Mapped> map_hf_names(std::span<const std::string_view> names);
-/// The names of a GGUF file; `architecture` is its general.architecture.
+/// Maps the names of a GGUF file. `architecture` is its general.architecture.
 [[nodiscard]] std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
                                                  std::string_view architecture);
 
-/// The order of canonical names: by bytes, but runs of digits by their value.
+/// Orders canonical names by bytes, and runs of digits by their value: layer 2 is before layer 10.
 [[nodiscard]] bool name_less(std::string_view a, std::string_view b) noexcept;
 
-/// "layers.3.ffn.up" is {"ffn.up", true}; a name outside the layers is itself.
+/// Splits a canonical module: "layers.3.ffn.up" is {"ffn.up", "3"}. A module outside the layers
+/// stays whole.
 struct LayerModule {
   std::string_view module;
   std::string_view layer;  ///< digits; empty outside the layers

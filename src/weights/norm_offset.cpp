@@ -7,7 +7,7 @@
 namespace safetensors::weights {
 namespace {
 
-/// The first tensor whose name in the file has this text; null when there is none.
+/// Returns the first tensor whose name in the file contains `text`, or nullptr.
 const WeightInfo* find_source(const Model& model, std::string_view text) {
   for (const std::vector<WeightInfo>* list : {&model.tensors, &model.others}) {
     for (const WeightInfo& info : *list) {
@@ -28,12 +28,14 @@ std::optional<double> find_norm_offset(const Model& model) {
     case NormRule::one:
       return 1.0;
     case NormRule::one_in_transformers: {
-      // mlx-lm moves the last axis of the convolution, which has one channel, when it adds 1.
+      // When mlx-lm converts a checkpoint it adds 1 to the norms, and moves the axis of length 1 of
+      // the convolution to the end. So the last axis shows which of the two stored the model.
       const WeightInfo* conv = find_source(model, ".conv1d.weight");
       if (conv == nullptr || conv->shape.empty()) return std::nullopt;
       return conv->shape.back() == 1 ? 0.0 : 1.0;
     }
     case NormRule::one_in_step_names:
+      // mlx-lm renames the experts from `moe` to `switch_mlp`.
       if (find_source(model, ".switch_mlp.") != nullptr) return 0.0;
       if (find_source(model, ".moe.") != nullptr) return 1.0;
       return std::nullopt;

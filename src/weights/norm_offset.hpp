@@ -1,4 +1,4 @@
-// What a checkpoint's model adds to its norm weights.
+// The offset of norm weights: what a model adds to them before it multiplies by them.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,11 @@
 
 namespace safetensors::weights {
 
-/// Returns the offset of a Hugging Face or MLX model's norm weights by its model type, and where
-/// the two store them differently, by names and shapes of its tensors. Nothing when it is not
-/// known.
+/// Returns the offset of a Hugging Face or MLX model by its model type; nothing if it is not known.
+/// Where the two store norm weights differently, names and shapes of tensors decide.
 [[nodiscard]] std::optional<double> find_norm_offset(const Model& model);
 
-/// Returns the offset of one tensor, given the model's.
+/// Returns the offset of one tensor. `of_model` is the model's.
 [[nodiscard]] std::optional<double> norm_offset_of(const WeightInfo& info, bool is_mapped,
                                                    const std::optional<double>& of_model);
 

@@ -20,13 +20,13 @@ std::string described(const SourceTensor& tensor) {
          safetensors::shown(tensor.info->shape);
 }
 
-/// Raises, saying both shapes.
+/// Throws quant_mismatch with the shapes of all parts.
 [[noreturn]] void mismatch(const PackTensors& pack, const std::string& what) {
   fail(Errc::quant_mismatch, pack.words->file->path(), pack.words->info->name,
        what + ": " + described(pack));
 }
 
-/// All axes but the last.
+/// Returns all axes but the last.
 Shape leading(const SourceTensor& tensor) {
   return tensor.info->shape.first(tensor.info->shape.size() - 1);
 }
@@ -36,8 +36,8 @@ bool is_float_scale(Dtype dtype) noexcept {
   return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kF32;
 }
 
-/// The parameters of a pack: its own entry, or without a configuration the caller's, must fit. Else
-/// they are chosen by its shapes and what else is known.
+/// Chooses the parameters of a pack: those of its own entry; without a configuration the caller's;
+/// else by its shapes and other evidence.
 QuantChoice choose(const PackTensors& pack, std::string_view canonical, const ModuleQuant* entry,
                    const HfConfig& config, const RowLengths& lengths,
                    const std::optional<QuantParams>& given) {
@@ -120,7 +120,7 @@ std::optional<Pack> find_pack(const SourceTensors& tensors, const SourceTensor& 
     mismatch(pack, "the configuration says that it is not quantised");
   }
   const bool expected = entry != nullptr || config.model.quantization || given;
-  if (!expected && !has_words) return std::nullopt;  // scales of some other kind
+  if (!expected && !has_words) return std::nullopt;  // scales of another scheme
   check_shapes(pack);
   QuantChoice quant = choose(pack, canonical, entry, config, lengths, given);
   if (quant.params) check_params(pack, *quant.params);

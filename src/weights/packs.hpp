@@ -1,4 +1,4 @@
-// MLX packs: a weight of packed words with scales, and perhaps biases, beside it.
+// Finds MLX packs: a weight of packed words, with tensors of scales and perhaps biases.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,23 @@ struct PackTensors {
   const SourceTensor* global_scale = nullptr;  ///< of nvfp4, optional
 };
 
-/// A pack and how it is to be read.
+/// A pack and its parameters.
 struct Pack {
   PackTensors tensors;
-  QuantChoice quant;  ///< no parameters and no remark: the caller has to say them
+  QuantChoice quant;  ///< empty without a remark: the caller has to state them
 };
 
-/// The pack of which `weight` has the words; nothing when it is no pack. `canonical` is its
-/// canonical name, empty without one. Checks types, shapes and parameters against each other
-/// (docs/weights.md, "Packs"). Throws Error quant_mismatch, with both shapes.
+/// Returns the pack whose words are `weight`, or nothing if it is not a pack. `canonical` is its
+/// canonical name, or empty. Checks types, shapes and parameters against each other
+/// (docs/weights.md, "Packs").
+///
+/// Throws: quant_mismatch, with both shapes.
 [[nodiscard]] std::optional<Pack> find_pack(const SourceTensors& tensors,
                                             const SourceTensor& weight, std::string_view canonical,
                                             const HfConfig& config, const RowLengths& lengths,
                                             const std::optional<QuantParams>& given);
 
-/// The types and shapes of a pack's tensors, for an error.
+/// Returns the types and shapes of a pack's tensors for messages.
 [[nodiscard]] std::string described(const PackTensors& pack);
 
 }  // namespace safetensors::weights

@@ -17,7 +17,7 @@
 namespace safetensors::weights {
 namespace {
 
-/// Memory of the allocator's, or of the library's own.
+/// Allocates by the caller's allocator if there is one.
 std::shared_ptr<std::byte> allocate(const Allocator& allocator, std::size_t nbytes) {
   if (allocator) return allocator(nbytes);
   auto memory = std::make_shared<safetensors::Buffer>(nbytes);
@@ -25,7 +25,7 @@ std::shared_ptr<std::byte> allocate(const Allocator& allocator, std::size_t nbyt
   return {std::move(memory), data};
 }
 
-/// A buffer of one section.
+/// Makes a buffer with one section.
 WeightBuffer buffer_of(StoredBytes stored) {
   return {stored.bytes, {stored.bytes.size(), 0, 0}, stored.is_view, std::move(stored.owner)};
 }
@@ -43,7 +43,8 @@ class WeightProvider::Impl {
     for (std::size_t i = 0; i < model.tensors.size() + model.others.size(); ++i) {
       by_name_.push_back(i);
     }
-    // Where a canonical name is also some other tensor's name in the file, the canonical counts.
+    // A canonical name takes precedence over an equal name of another tensor in the file: it comes
+    // first, and the sort is stable.
     std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
       return model.tensor(a).name < model.tensor(b).name;
     });
@@ -54,7 +55,7 @@ class WeightProvider::Impl {
   [[nodiscard]] const std::vector<std::string>& unmapped() const noexcept { return unmapped_; }
   [[nodiscard]] BufferCache& cache() const noexcept { return cache_; }
 
-  /// The index of a name; nothing when there is none.
+  /// Returns the index of a name, or nothing.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept {
     const auto found = std::ranges::lower_bound(
         by_name_, name, {},
@@ -85,7 +86,9 @@ class WeightProvider::Impl {
     return build_fused(std::span(&tensor, 1), interrupt);
   }
 
-  /// All first parts, then all second, then all third.
+  /// Concatenates the tensors section by section:
+  ///
+  ///     words 0 | words 1 | ... | scales 0 | scales 1 | ... | biases 0 | biases 1 | ...
   [[nodiscard]] WeightBuffer build_fused(std::span<const std::size_t> tensors,
                                          const Interrupt& interrupt) const {
     std::vector<WeightBuffer::Sections> each;
@@ -137,7 +140,7 @@ class WeightProvider::Impl {
     }
     const std::uint64_t end = rows < 0 ? all : begin + static_cast<std::uint64_t>(rows);
     const std::size_t value_size = size_of(output);
-    // The values of a tensor are fewer than 2^64 bytes: they were checked against the file.
+    // No overflow: shapes were checked against the size of the file.
     const std::uint64_t values = (end - begin) * row_length(info.shape);
     if (values != out.size() / value_size) {
       fail(Errc::bad_shape, model().path, info.name,
@@ -183,7 +186,7 @@ WeightProvider::~WeightProvider() = default;
 
 namespace {
 
-/// What looks for the model's files would cut the path at a NUL.
+/// System calls would truncate the path at a NUL, and open another file.
 void check_path(const std::filesystem::path& path) {
   if (path.native().find(std::filesystem::path::value_type{}) == std::string::npos) return;
   fail(Errc::bad_name, path, {}, "the path contains a NUL");

@@ -10,8 +10,9 @@ namespace {
 
 struct Mode {
   std::string_view name;
-  QuantParams defaults;  // its mode is this one
+  QuantParams defaults;  // with this mode
 };
+// In the order of QuantMode. Defaults of MLX's quantize().
 constexpr Mode kModes[] = {
     {"affine", {QuantMode::affine, 4, 64}},
     {"mxfp4", {QuantMode::mxfp4, 4, 32}},
@@ -21,7 +22,7 @@ constexpr Mode kModes[] = {
 
 const Mode& of(QuantMode mode) noexcept { return kModes[static_cast<std::size_t>(mode)]; }
 
-/// What a row of the pack is long with these parameters. Fits: the candidates were checked.
+/// Returns the length of a row with these parameters. No overflow: candidates_of() checked it.
 std::uint64_t row_of(const QuantParams& params, std::uint64_t groups) noexcept {
   return groups * static_cast<std::uint64_t>(params.group_size);
 }

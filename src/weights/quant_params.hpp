@@ -1,4 +1,4 @@
-// Which parameters a pack has.
+// Determines the parameters of packs.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,41 @@
 
 namespace safetensors::weights {
 
-/// The parameters that a mode has when its entry names none.
+/// Returns the parameters of a mode whose entry states none.
 [[nodiscard]] QuantParams defaults_of(QuantMode mode) noexcept;
 [[nodiscard]] std::optional<QuantMode> parse_quant_mode(std::string_view name) noexcept;
 [[nodiscard]] std::string_view name(QuantMode mode) noexcept;
-/// As "affine, 4 bits, groups of 64".
+/// Returns text such as "affine, 4 bits, groups of 64".
 [[nodiscard]] std::string shown(const QuantParams& params);
 
-/// The parameters that a pack can have whose rows are `words` words and `groups` scales long: there
-/// are at most three. Words and scales fix bits * group, and the row length is groups * group, so
-/// no two of them have rows of the same length. Empty: such shapes are no pack.
+/// Returns the parameters that a pack can have whose rows have `words` words and `groups` scales:
+/// three at most; none if no pack has such shapes.
+///
+/// A row of n values satisfies n * bits = 32 * words and n = groups * group_size. So the shapes fix
+/// bits * group_size = 32 * words / groups, and the candidates differ in n.
 [[nodiscard]] std::vector<QuantParams> candidates_of(std::uint64_t words, std::uint64_t groups,
                                                      Dtype scales);
 
-/// How many values a row of a pack has, by other evidence than its own shapes.
+/// The number of values in a row of a pack, from sources other than its shapes.
 struct RowEvidence {
-  std::optional<std::uint64_t> known;   ///< other tensors of the file fix it
+  std::optional<std::uint64_t> known;   ///< other tensors of the file determine it
   std::optional<std::uint64_t> likely;  ///< other tensors of the file suggest it
   std::optional<std::uint64_t> config;  ///< config.json suggests it
 };
 
-/// The parameters that were chosen for a pack. Nothing: the candidates cannot be told apart, or
-/// there are none.
+/// The parameters of a pack; empty if there are no candidates, or nothing distinguishes them.
 struct QuantChoice {
   std::optional<QuantParams> params;
-  std::string remark;  ///< why the choice is not beyond doubt, or fails; empty: no doubt
+  std::string remark;  ///< why the choice is doubtful or failed; else empty
 };
 
-/// Chooses among `candidates` of a pack with `groups` scales in a row. `model` are the
-/// configuration's parameters for the whole model, `given` the caller's.
+/// Chooses among the candidates of a pack with `groups` scales in a row. `model` are the parameters
+/// in the configuration, `given` the caller's. In order of precedence:
+///   1. a single candidate;
+///   2. the row length that other tensors determine;
+///   3. the configuration's parameters, with a remark if likely row lengths differ;
+///   4. the row length that other tensors, then the configuration, suggest;
+///   5. the caller's parameters.
 [[nodiscard]] QuantChoice choose_quant(std::span<const QuantParams> candidates,
                                        std::uint64_t groups, const RowEvidence& evidence,
                                        const std::optional<QuantParams>& model,

@@ -8,7 +8,8 @@
 namespace safetensors::weights {
 namespace {
 
-/// "layers.7.attention.output.weight" is of the kind "attention.output", whatever its layer.
+/// Returns the kind of module: "attention.output" for "layers.7.attention.output.weight". The
+/// numbers of experts become N.
 std::string kind_of(std::string_view name) {
   std::string kind;
   for (const char c : split_layer(split_param(name).module).module) {
@@ -19,7 +20,7 @@ std::string kind_of(std::string_view name) {
   return kind;
 }
 
-/// F8 of which a plain number is a value: not E8M0, which is always a scale.
+/// Returns whether this is a type of values in 8 bits. E8M0 is not: it is a type of scales.
 bool is_f8(std::uint32_t type) noexcept {
   return type == code::kF8E4M3 || type == code::kF8E5M2 || type == code::kF8E4M3FNUZ ||
          type == code::kF8E5M2FNUZ;

@@ -11,7 +11,9 @@ namespace {
 
 using Length = std::optional<std::uint64_t>;
 
-/// Model types whose attention, router, gate and up matrices all read the hidden state.
+/// Model types in which the matrices kReadHidden, gate and up all read the normalised hidden state,
+/// by the modelling code of transformers and mlx-lm. So a norm's length is the length of their
+/// rows.
 constexpr std::string_view kNormsTell[] = {
     "arcee",
     "cohere",
@@ -73,10 +75,11 @@ constexpr std::string_view kNormsTell[] = {
     "starcoder2",
 };
 
-/// Model types whose q has as many rows again for the gate of attention.
+/// Model types whose q has twice the rows: the second half computes a gate of attention's output.
 constexpr std::string_view kGatedQ[] = {"qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
                                         "qwen3_5_text"};
 
+/// Modules that read the hidden state, besides gate and up.
 constexpr std::string_view kReadHidden[] = {
     "attention.q",   "attention.k",    "attention.v", "attention.qkv",
     "attention.q_a", "attention.kv_a", "ffn.router",  "ffn.shared_expert_gate",
@@ -91,7 +94,7 @@ Length product(const Length& a, const Length& b) {
   return a && b ? checked_multiply(*a, *b) : std::nullopt;
 }
 
-/// The quotient, where it leaves no rest.
+/// Returns a / b if that is exact.
 Length quotient(const Length& a, std::uint64_t b) {
   return a && b != 0 && *a % b == 0 ? Length(*a / b) : std::nullopt;
 }
@@ -100,7 +103,7 @@ Length length_of(const std::optional<std::int64_t>& value) {
   return value && *value > 0 ? Length(static_cast<std::uint64_t>(*value)) : std::nullopt;
 }
 
-/// A layer's value, where they differ from layer to layer, else the model's.
+/// Returns the value of a layer, from the list of layers if there is one, else the model's.
 Length of_layer(const std::vector<std::int64_t>& layers, const std::optional<std::int64_t>& all,
                 std::string_view layer) {
   if (layers.empty()) return length_of(all);
@@ -111,8 +114,8 @@ Length of_layer(const std::vector<std::int64_t>& layers, const std::optional<std
 
 }  // namespace
 
-/// A module's place: "layers.4.ffn.experts.2.down" is {"4", "ffn.experts.2.down",
-/// "ffn.experts.2", "down"}.
+/// The pieces of a module's name: for "layers.4.ffn.experts.2.down" they are layer "4", module
+/// "ffn.experts.2.down", block "ffn.experts.2" and leaf "down".
 struct RowLengths::Place {
   explicit Place(std::string_view canonical) {
     const LayerModule in = split_layer(split_param(canonical).module);
@@ -129,7 +132,7 @@ struct RowLengths::Place {
   [[nodiscard]] bool is_routed() const noexcept {
     return block == "ffn.experts" || block.starts_with("ffn.experts.");
   }
-  /// gate, up, or both in one, of any feed-forward block.
+  /// Returns whether this is gate, up, or both in one matrix, of any feed-forward block.
   [[nodiscard]] bool is_up() const noexcept {
     return is_ffn() && (leaf == "gate" || leaf == "up" || leaf == "gate_up");
   }
@@ -148,7 +151,7 @@ struct RowLengths::Place {
 RowLengths::RowLengths(std::span<const SourceTensor> tensors, std::span<const Mapped> names,
                        const ModelConfig& config)
     : tensors_(tensors), names_(names), config_(config) {
-  // Tensors without a canonical name are all the empty name here; nobody asks for it.
+  // Tensors without a canonical name share the empty name, which nothing looks up.
   (void)index_.build(names.size(),
                      [&](std::size_t i) -> std::string_view { return names[i].name; });
   norms_tell_ = config.architecture && is_in(kNormsTell, *config.architecture);
@@ -168,7 +171,7 @@ const safetensors::TensorInfo* RowLengths::find(const Place& place, std::string_
   return found ? tensors_[*found].info : nullptr;
 }
 
-/// The last axis but one: matrices may be stacked.
+/// Returns the number of rows: the last axis but one, because matrices may be stacked.
 Length RowLengths::rows(const Place& place, std::string_view module) const {
   const safetensors::TensorInfo* info = find(place, module);
   if (info == nullptr || info->shape.size() < 2) return std::nullopt;
@@ -180,7 +183,7 @@ Length RowLengths::norm_length(const Place& place, std::string_view module) cons
   return info != nullptr && info->shape.size() == 1 ? Length(info->shape[0]) : std::nullopt;
 }
 
-/// What a feed-forward block hands on to its down matrix.
+/// Returns the number of values that a feed-forward block passes to its down matrix.
 Length RowLengths::rows_of_up(const Place& place) const {
   const std::string block(place.block);
   if (const Length up = rows(place, block + ".up")) return up;
@@ -196,7 +199,7 @@ Length RowLengths::known(const Place& place) const {
     return norm_length(place, "attention.kv_a_norm");
   }
   if (place.module == "attention.output") {
-    // MLX's [heads, values of a head, rank]
+    // Shape in MLX: [heads, values of a head, rank]
     const safetensors::TensorInfo* values = find(place, "attention.v_b");
     if (values == nullptr || values->shape.size() != 3) return std::nullopt;
     return checked_multiply(values->shape[0], values->shape[1]);
@@ -207,14 +210,17 @@ Length RowLengths::known(const Place& place) const {
   return norm_length(Place("output_norm.weight"), "output_norm");
 }
 
-/// Of all heads together: the rows of v, as often as k's are fewer than q's.
+/// Returns the length of attention's output: all heads of q, each with as many values as a head of
+/// v. With grouped queries, k and v have fewer heads than q:
+///   rows of v / (heads of k) * (heads of q) = rows of v * rows of q / rows of k
 Length RowLengths::rows_of_values(const Place& place) const {
   Length q = rows(place, "attention.q");
   const bool gated = config_.architecture && is_in(kGatedQ, *config_.architecture);
   if (gated) q = quotient(q, 2);
   const Length k = rows(place, "attention.k");
   if (!k) {
-    // Keys and values of another layer; or of a low rank, which says nothing.
+    // Without k, the layer shares the keys and values of another one. With kv_a, they have a low
+    // rank, which implies nothing about the output.
     return find(place, "attention.kv_a") == nullptr ? q : std::nullopt;
   }
   const Length v = rows(place, "attention.v");

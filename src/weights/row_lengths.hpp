@@ -1,4 +1,4 @@
-// How long the rows of packs are, by the tensors around them and by the configuration.
+// Row lengths of packs, from other tensors and from the configuration.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,23 @@
 
 namespace safetensors::weights {
 
-/// Answers for the tensors of one model. Rows are never packed, so the number of rows of one matrix
-/// says how long the rows of the matrix behind it are; a norm is as long as what it normalises.
+/// Row lengths of one model's matrices.
+///
+/// A pack hides the length of its rows, but not their number, and norms are not packed. In
+///
+///     x --norm--> [up: f rows of d values] --> [down: d rows of f values] --> x
+///
+/// the length of the norm is d, the row length of `up`; the number of rows of `up` is f, the row
+/// length of `down`.
 class RowLengths {
  public:
-  /// `names` are the canonical names of `tensors`, in their order. All three must outlive this.
+  /// `names` are the canonical names of `tensors`, in the same order.
+  /// Lifetime: all three arguments must outlive this.
   RowLengths(std::span<const SourceTensor> tensors, std::span<const Mapped> names,
              const ModelConfig& config);
 
-  /// Of the matrix with this canonical name, as "layers.0.ffn.down.weight".
+  /// Returns the evidence for the matrix with this canonical name, such as
+  /// "layers.0.ffn.down.weight".
   [[nodiscard]] RowEvidence of(std::string_view canonical) const;
 
  private:
@@ -45,7 +53,7 @@ class RowLengths {
   std::span<const Mapped> names_;
   const ModelConfig& config_;
   NameIndex index_;          ///< of the canonical names
-  bool norms_tell_ = false;  ///< attention and feed-forward read what the layer's norm gives
+  bool norms_tell_ = false;  ///< attention and feed-forward read the output of the norms
 };
 
 }  // namespace safetensors::weights

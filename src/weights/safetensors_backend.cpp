@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// MLX's files state a quantization, or name the format in their metadata.
 bool is_mlx(const SafeOpen& first, const HfConfig& config) {
   if (config.model.quantization) return true;
   for (const auto& [key, value] : first.metadata()) {
@@ -54,8 +55,8 @@ std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
   return shape;
 }
 
-/// The name of transformers' scheme, which MLX's files may keep in config.json, over packs of the
-/// mode of that name.
+/// A scheme of transformers, and a mode of MLX. Models that were converted to MLX may keep the
+/// scheme in config.json although their tensors are packs of the mode.
 constexpr std::string_view kMxfp4 = "mxfp4";
 
 class SafetensorsBackend final : public Backend {
@@ -99,7 +100,7 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
     : options_(options), sources_(shards, options, model_.warnings) {
   model_.path = path;
   model_.files = std::move(shards.files);
-  shards = {};  // as large as the index, and not needed any more
+  shards = {};  // frees the index, which may be large
   model_.metadata = ModelMetadata::of_strings(sources_.first_file().metadata());
   model_.format =
       is_mlx(sources_.first_file(), config) ? Format::mlx_safetensors : Format::hf_safetensors;
@@ -113,14 +114,14 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
   finish_config(config);
 }
 
-/// The scheme that owns a tensor that is no pack; empty: none.
+/// Returns the scheme of a tensor that is not a pack; empty if there is none.
 std::string_view SafetensorsBackend::scheme_name(const SourceTensor& tensor) const {
   const auto& method = model_.config.quantization_method;
   if (method && !is_plain_float(tensor.info->dtype)) return *method;
   return scheme_of(sources_, tensor);
 }
 
-/// What is known of a tensor by itself.
+/// Describes a tensor as a plain one.
 WeightInfo SafetensorsBackend::info_of(const SourceTensor& tensor, Mapped& mapped) const {
   WeightInfo info;
   info.source = tensor.info->name;
@@ -134,7 +135,7 @@ WeightInfo SafetensorsBackend::info_of(const SourceTensor& tensor, Mapped& mappe
   return info;
 }
 
-/// Makes the tensor of the words that of the pack.
+/// Turns the description of the words into that of the pack.
 void describe_pack(WeightInfo& info, const Pack& pack, bool scales_to_f16) {
   const PackTensors& tensors = pack.tensors;
   info.storage = Storage::mlx_pack;
@@ -148,12 +149,12 @@ void describe_pack(WeightInfo& info, const Pack& pack, bool scales_to_f16) {
   const EffectiveType type = effective_type(*info.quant);
   info.code = type.code;
   info.type_name = type.name;
-  // Fits: checked with the parameters, against the number of groups.
+  // No overflow: checked when the parameters were chosen.
   info.shape.back() = signed_shape(*tensors.scales).back() * info.quant->group_size;
 }
 
-/// Finds the packs, in the order of their words. Parts of packs are no tensors by themselves, and
-/// parts whose weight is not there have no canonical name: `mapped` says so afterwards.
+/// Finds the packs, in the order of their words. Updates `mapped`: scales and biases of packs are
+/// ignored, and such parts without a weight have no canonical name.
 std::vector<Pack> SafetensorsBackend::take_packs(std::vector<Mapped>& mapped,
                                                  const HfConfig& config) const {
   const std::span<const SourceTensor> all = sources_.all();
@@ -229,7 +230,7 @@ void SafetensorsBackend::check_quant(std::size_t tensor) const {
            : "a pack whose mode, bits and group size are not known: say them in the options");
 }
 
-/// Whether it becomes F16 when that is wanted.
+/// Returns whether the tensor is converted to F16. `wanted` is the option for its kind.
 bool SafetensorsBackend::is_converted(const SourceTensor& tensor, bool wanted) const noexcept {
   return wanted && (tensor.info->dtype == Dtype::kBF16 || tensor.info->dtype == Dtype::kF32);
 }
@@ -296,7 +297,7 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
   const PackTensors& pack = packs_[tensor];
   const SourceTensor& words = *pack.words;
   const std::uint64_t all = row_count(info.shape);
-  // Bytes of the rows: each row of a part has the same.
+  // Reads the rows of a part, all of which have the same length.
   const auto part = [&](const SourceTensor& source) {
     const std::uint64_t row = source.info->nbytes() / all;
     return source.bytes(rows.begin * row, rows.end * row, interrupt);
@@ -322,14 +323,14 @@ void SafetensorsBackend::dequantize(std::size_t tensor, RowRange rows, Output ou
   const StoredBytes global =
       pack.global_scale != nullptr ? pack.global_scale->bytes(interrupt) : StoredBytes{};
   PackRows pack_rows;
-  pack_rows.params = info.quant.value_or(QuantParams{});  // there are some: checked above
+  pack_rows.params = info.quant.value_or(QuantParams{});  // not empty: checked above
   pack_rows.scale_type = scale_type(pack.scales->info->dtype);
   pack_rows.columns = row_length(info.shape);
   pack_rows.words = stored_words.bytes.data();
   pack_rows.scales = scales.bytes.data();
   pack_rows.biases = biases.bytes.data();
   if (pack.global_scale != nullptr) {
-    // One for all of it, or one for each matrix of a stack.
+    // One global scale for the whole pack, or one for each matrix of a stack.
     pack_rows.global_scales = global.bytes.data();
     pack_rows.rows_per_global_scale = all / (global.bytes.size() / sizeof(float));
     pack_rows.first_row = rows.begin;

@@ -1,4 +1,4 @@
-// Models in safetensors: Hugging Face's and MLX's directories, and files by themselves.
+// The backend for models in safetensors: directories of Hugging Face and MLX, and single files.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,10 @@
 
 namespace safetensors::weights {
 
-/// Opens a directory, or a single file with the config.json beside it, if there is one.
+/// Opens a directory, or a single file with the config.json beside it if there is one.
 [[nodiscard]] std::unique_ptr<Backend> open_safetensors(const std::filesystem::path& path,
                                                         const ModelOptions& options);
-/// Which of the two formats it is. Reads as little as open does.
+/// Returns which of the two formats it is. Reads headers only.
 [[nodiscard]] Format safetensors_format(const std::filesystem::path& path);
 
 }  // namespace safetensors::weights

@@ -5,12 +5,15 @@
 namespace safetensors::weights {
 namespace {
 
-/// A name with this end is the scheme's when another tensor has the name with the other end.
+/// A tensor whose name ends in `end` belongs to the scheme if there is another tensor with `beside`
+/// instead of `end`. Rules are tried in order.
 struct Rule {
   std::string_view end;
   std::string_view beside;
   std::string_view scheme;
 };
+// The endings are those of the libraries' own checkpoints: transformers (MXFP4), AutoGPTQ and
+// AutoAWQ, compressed-tensors, bitsandbytes, and the FP8 checkpoints of DeepSeek and others.
 constexpr Rule kRules[] = {
     {"_blocks", "_scales", "mxfp4"},  // gpt-oss by transformers
     {"_scales", "_blocks", "mxfp4"},

@@ -1,4 +1,4 @@
-// Quantisation schemes whose tensors are known by the tensors beside them.
+// Recognises quantisation schemes by the names of tensors.
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,11 @@
 
 namespace safetensors::weights {
 
-/// Whether the type holds numbers that stand for themselves, whatever quantised the model.
+/// Returns whether values of this type are plain numbers in every scheme.
 [[nodiscard]] bool is_plain_float(Dtype dtype) noexcept;
 
-/// The scheme that owns a tensor of codes, by the names of the tensors beside it; empty when there
-/// is none. MLX's packs are not asked about here.
+/// Returns the scheme that a tensor of codes belongs to, by the names of related tensors; empty if
+/// there is none. Does not recognise MLX's packs.
 [[nodiscard]] std::string_view scheme_of(const SourceTensors& tensors, const SourceTensor& tensor);
 
 }  // namespace safetensors::weights

@@ -23,7 +23,7 @@ bool is_file(const fs::path& path) {
 
 std::string name_of(const fs::path& path) { return display_path(path.filename()); }
 
-/// A name that stays in its folder, whatever the system takes for a separator.
+/// Checks that a name stays in its directory on every system: no separator, no drive.
 void check_bare(const std::string& name, std::string_view tensor, const fs::path& index) {
   const bool bare = !name.empty() && name != "." && name != ".." &&
                     name.find_first_of(std::string_view("/\\:\0", 4)) == std::string::npos;
@@ -51,7 +51,8 @@ ShardSet read_index(const fs::path& directory, const fs::path& path, const Limit
   return set;
 }
 
-/// The number in `text` between `start` and `end`, of so many digits (0: any number up to six).
+/// Returns the number between `start` and `end`, of exactly `digits` digits, or up to six if that
+/// is 0.
 std::optional<std::size_t> number_in(std::string_view text, std::string_view start,
                                      std::string_view end, std::size_t digits) {
   if (text.size() < start.size() + end.size() || !text.starts_with(start) || !text.ends_with(end)) {
@@ -66,7 +67,7 @@ std::optional<std::size_t> number_in(std::string_view text, std::string_view sta
   return number;
 }
 
-/// Files of a numbered set, which must be whole.
+/// Returns the files of a numbered set in order. Throws missing_shard if one is absent.
 std::vector<fs::path> whole_set(const fs::path& directory,
                                 const std::map<std::size_t, fs::path>& found, std::size_t first,
                                 std::size_t count) {
@@ -85,7 +86,7 @@ std::vector<fs::path> whole_set(const fs::path& directory,
   return files;
 }
 
-/// Sets without an index, or a file by itself.
+/// Finds a set without an index, or a single file.
 std::vector<fs::path> look_for_files(const fs::path& directory) {
   std::map<std::size_t, std::map<std::size_t, fs::path>> sets;  // by their total
   std::map<std::size_t, fs::path> weights;

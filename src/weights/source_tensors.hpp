@@ -1,4 +1,4 @@
-// The tensors of a model's safetensors files, all together.
+// The tensors of all safetensors files of a model.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,36 @@
 
 namespace safetensors::weights {
 
-/// A tensor as its file has it.
+/// A tensor as stored.
 struct SourceTensor {
   const SafeOpen* file;
   const safetensors::TensorInfo* info;
 
-  /// Its bytes from `begin` to `end`: a view of the file's pages, or read.
-  /// Throws Error io, also when the file was cut short.
+  /// Returns its bytes from `begin` to `end`: a view of the mapped file, or read.
+  ///
+  /// Throws: io, also if the file has been truncated.
   [[nodiscard]] StoredBytes bytes(std::uint64_t begin, std::uint64_t end,
                                   const Interrupt& interrupt) const;
   [[nodiscard]] StoredBytes bytes(const Interrupt& interrupt) const {
     return bytes(0, info->nbytes(), interrupt);
   }
-  /// Copies all of it. Throws Error io.
+  /// Copies all its bytes. Throws: io.
   void read(std::span<std::byte> to, const Interrupt& interrupt) const;
 };
 
-/// Open files and their tensors by name. The pointers stay valid when it is moved.
+/// Open files and their tensors by name.
+///
+/// Lifetime: pointers to tensors stay valid when this is moved.
 class SourceTensors {
  public:
-  /// Opens the files, and checks them against each other and the index.
-  /// Throws Error; tensors that the index does not name are `warnings` unless `strict_index`.
+  /// Opens the files and checks them against each other and the index. Without `strict_index`,
+  /// tensors that the index does not name only cause a warning.
+  ///
+  /// Throws: weights::Error.
   SourceTensors(const ShardSet& shards, const ModelOptions& options,
                 std::vector<std::string>& warnings);
 
-  /// Sorted by name.
+  /// Returns all tensors, sorted by name.
   [[nodiscard]] std::span<const SourceTensor> all() const noexcept { return tensors_; }
   [[nodiscard]] const SourceTensor* find(std::string_view name) const noexcept;
   [[nodiscard]] const SafeOpen& first_file() const noexcept { return files_.front(); }

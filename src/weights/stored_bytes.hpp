@@ -1,4 +1,4 @@
-// Bytes of a tensor as its file has them.
+// Bytes of a tensor as stored.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace safetensors::weights {
 
-/// Bytes, and a share in what holds them.
+/// Bytes, and a reference that keeps them alive.
 struct StoredBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
