@@ -9,22 +9,14 @@ import torch
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._torch.devices import AnyDevice
+from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE, _TYPES
-from ._torch.shared_memory import (  # noqa: F401  (programs import them from this module)
-    _end_ptr,
-    _filter_shared_not_shared,
-    _find_shared_tensors,
-    _is_complete,
-    _remove_duplicate_names,
-    storage_ptr,
-    storage_size,
-)
 from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
     from ._torch.load_into import load_into
+    from ._torch.shared_memory import storage_ptr, storage_size
 
 __all__ = [
     "TensorSpec",
@@ -55,12 +47,18 @@ _float8_e5m2fnuz = _TYPES.get("F8_E5M2FNUZ")
 _float8_e8m0 = _TYPES.get("F8_E8M0")
 _float4_e2m1_x2 = _TYPES.get("F4")
 
-# Functions and their modules, which are imported on first access: together they take as long to
-# import as the rest of this module.
+# Names and their modules in _torch, which are imported on first access to keep the import short.
 _LAZY = {
-    "load_files": "_torch.load_files",
-    "load_into": "_torch.load_into",
-    "stream_files": "_torch.load_files",
+    "load_files": "load_files",
+    "load_into": "load_into",
+    "stream_files": "load_files",
+    "storage_ptr": "shared_memory",
+    "storage_size": "shared_memory",
+    "_end_ptr": "shared_memory",
+    "_filter_shared_not_shared": "shared_memory",
+    "_find_shared_tensors": "shared_memory",
+    "_is_complete": "shared_memory",
+    "_remove_duplicate_names": "shared_memory",
 }
 
 
@@ -73,7 +71,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    found = getattr(importlib.import_module("." + _LAZY[name], __package__), name)
+    found = getattr(importlib.import_module("._torch." + _LAZY[name], __package__), name)
     globals()[name] = found
     return found
 
@@ -98,6 +96,8 @@ def save_model(
         RuntimeError: no tensor of a group covers the memory that the group shares.
         ValueError, SafetensorError: as `save_file`.
     """
+    from ._torch.shared_memory import _remove_duplicate_names
+
     state_dict = model.state_dict()
     notes = dict(metadata) if metadata is not None else {}
     for kept, removed in _remove_duplicate_names(state_dict).items():
@@ -140,6 +140,8 @@ def load_model(
         RuntimeError: names differ and `strict` is true, or a tensor does not fit.
         SafetensorError, OSError: as `load_file`.
     """
+    from ._torch.shared_memory import _remove_duplicate_names
+
     state_dict = load_file(filename, device=device, backend=backend)
     # Which tensors of a group were saved is unknown: names in the file take precedence.
     to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
@@ -283,11 +285,7 @@ def _swapped(data: Any, itemsize: int, is_complex: bool) -> bytearray:
 
 
 def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
-    """Returns the tensor's bytes as the file stores them, and the CPU tensor that owns them.
-
-    The bytes are a NumPy array of uint8 over that tensor's memory; on a big-endian machine they are
-    a copy.
-    """
+    """Returns the tensor's bytes, a NumPy array of uint8, and the CPU tensor that owns them."""
     dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
     # Not reshape(): a tensor of one element may keep a stride that view(torch.uint8) refuses.
     flat = dense.as_strided((dense.nelement(),), (1,))
@@ -364,6 +362,8 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
         )
     for name, tensor in tensors.items():
         _check_data(tensor, name)
+    from ._torch.shared_memory import _find_shared_tensors
+
     failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]
     if failing:
         # Programs compare this text, spaces included.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 import torch
 
 from .._core import SafetensorError
-
-AnyDevice = Union[str, int, torch.device, None]
-"""A device as callers name it. An int is the index of a CUDA device, or of torch's current
-accelerator; None is the CPU."""
 
 _WITHOUT_INDEX = ("cpu", "meta", "mps")
 

@@ -29,7 +29,8 @@ from .. import _core
 from .._core import SafetensorError, safe_open
 from .._shards import find_shards, open_tensors
 from .._typing import Paths, Progress
-from .devices import CPU, AnyDevice, device_of
+from . import AnyDevice
+from .devices import CPU, device_of
 from .dtypes import _TYPES, Form, form_of, nbytes_of
 
 if TYPE_CHECKING:
