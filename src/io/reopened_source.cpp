@@ -36,7 +36,7 @@ class MappedSource final : public ByteSource {
 
 void check_mapped(std::span<const std::byte> mapped, std::uint64_t nbytes,
                   const std::filesystem::path& path) {
-  if (!is_cut_short(mapped)) return;
+  if (!is_truncated(mapped)) return;
   fail(ErrorCode::kFileChanged,
        "the file was cut short after it was opened, when its size was " + std::to_string(nbytes),
        {.path = path});

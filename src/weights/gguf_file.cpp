@@ -58,7 +58,7 @@ StoredBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::
   if (file_.mapping != nullptr) {
     const std::span<const std::byte> bytes = file_.mapping->bytes().subspan(
         static_cast<std::size_t>(tensor.offset + begin), static_cast<std::size_t>(end - begin));
-    if (is_cut_short(bytes)) {
+    if (is_truncated(bytes)) {
       fail(Errc::io, path_, tensor.name, "the file is shorter than when it was opened",
            tensor.offset + begin);
     }

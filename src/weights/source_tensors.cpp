@@ -22,7 +22,7 @@ StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
       const TensorView view = file->get_tensor(*info);
       const std::span<const std::byte> bytes = view.bytes().subspan(
           static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-      if (is_cut_short(bytes)) {
+      if (is_truncated(bytes)) {
         fail(Errc::io, file->path(), info->name, "the file is shorter than when it was opened");
       }
       return {bytes, view.owner(), true};

@@ -24,7 +24,7 @@ TEST_CASE("any regular file is opened, read and mapped") {
     REQUIRE((file.mapping != nullptr) == map);
     if (map) {
       CHECK(static_cast<char>(file.mapping->bytes()[4]) == 'a');
-      CHECK_FALSE(safetensors::is_cut_short(file.mapping->bytes()));
+      CHECK_FALSE(safetensors::is_truncated(file.mapping->bytes()));
     }
   }
 }

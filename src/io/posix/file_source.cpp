@@ -167,7 +167,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
   return mapped;  // which unmaps, also when there is no memory to share it
 }
 
-bool is_cut_short(std::span<const std::byte> mapped) noexcept {
+bool is_truncated(std::span<const std::byte> mapped) noexcept {
 #if defined(__linux__)
   // MADV_POPULATE_READ (Linux 5.14) reads a page in and says EFAULT where touching it would raise
   // SIGBUS. Files are cut at their end, so the last page tells.

@@ -200,7 +200,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
 }
 
 // The system refuses to shorten a file that is mapped.
-bool is_cut_short(std::span<const std::byte>) noexcept { return false; }
+bool is_truncated(std::span<const std::byte>) noexcept { return false; }
 
 MappedFile::~MappedFile() {
   ::UnmapViewOfFile(data_);
