@@ -33,4 +33,18 @@ class SAFETENSORS_API MappedFile {
   std::size_t size_;
 };
 
+/// Returns whether the file has been truncated below the last of these mapped bytes, by whole
+/// pages: touching that page would end the process with SIGBUS. Returns false where the system
+/// cannot say: on Linux before 5.14 and on other systems.
+///
+/// Call it before reading mapped bytes of a file that another process may truncate. It is no
+/// guarantee: the file can be truncated between the call and the read.
+[[nodiscard]] SAFETENSORS_API bool is_truncated(std::span<const std::byte> mapped) noexcept;
+
+/// The old name of is_truncated(). Will be removed in the next version.
+[[deprecated("use is_truncated")]] [[nodiscard]] inline bool is_cut_short(
+    std::span<const std::byte> mapped) noexcept {
+  return is_truncated(mapped);
+}
+
 }  // namespace safetensors

@@ -23,9 +23,9 @@
  * Thread safety: an open file never changes. All functions may be called from many threads at once,
  * also on one file, except that safetensors_close must be the last call on a file.
  *
- * Strings: UTF-8, with their size. JSON allows a NUL within a string, so use the size;
- * strings of the library are also followed by a NUL, which the size does not include. In arguments,
- * a size of 0 means "up to the first NUL".
+ * Strings: UTF-8, with their size. JSON allows a NUL within a string, so use the size. Strings of
+ * the library are also followed by a NUL, which the size does not include. In arguments, a size of
+ * 0 means "up to the first NUL".
  */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
@@ -57,22 +57,22 @@ enum {
   SAFETENSORS_DUPLICATE_NAME = 6,        /* a key occurs twice in one JSON object */
   SAFETENSORS_INVALID_OFFSET = 7,        /* byte ranges leave a gap, overlap, or are reversed */
   SAFETENSORS_INVALID_TENSOR_INFO = 8,   /* byte range, shape and dtype disagree */
-  SAFETENSORS_INCOMPLETE_DATA = 9,      /* the data section is shorter or longer than the tensors */
-  SAFETENSORS_OVERFLOW = 10,            /* a size does not fit in 64 bits */
-  SAFETENSORS_MISALIGNED_SLICE = 11,    /* a sub-byte dtype does not end on a byte boundary */
-  SAFETENSORS_TENSOR_NOT_FOUND = 12,    /* there is no tensor with this name */
-  SAFETENSORS_TOO_MANY_INDICES = 13,    /* more indices than dimensions, or two ellipses */
-  SAFETENSORS_INDEX_OUT_OF_BOUNDS = 14, /* an index is outside its dimension, or past the count */
-  SAFETENSORS_INVALID_SLICE = 15,       /* a slice has a step below 1 */
-  SAFETENSORS_INVALID_ARGUMENT = 16,    /* an argument is not allowed */
-  SAFETENSORS_UNSUPPORTED_DTYPE = 17,   /* the function does not support the dtype */
-  SAFETENSORS_NOT_REGULAR_FILE = 18,    /* a directory (os_error is EISDIR), pipe, socket or
-                                           device */
-  SAFETENSORS_IO = 19,                  /* the operating system reported an error: see os_error */
-  SAFETENSORS_FILE_CHANGED = 20,        /* the file was truncated or changed after it was opened */
-  SAFETENSORS_OUT_OF_MEMORY = 21,       /* memory could not be allocated */
-  SAFETENSORS_DEVICE = 22,              /* a device or its driver failed; not used in C yet */
-  SAFETENSORS_INTERNAL = -1             /* a bug in the library */
+  SAFETENSORS_INCOMPLETE_DATA = 9,       /* the data is shorter or longer than the tensors */
+  SAFETENSORS_OVERFLOW = 10,             /* a size does not fit in 64 bits */
+  SAFETENSORS_MISALIGNED_SLICE = 11,     /* a sub-byte dtype does not end on a byte boundary */
+  SAFETENSORS_TENSOR_NOT_FOUND = 12,     /* there is no tensor with this name */
+  SAFETENSORS_TOO_MANY_INDICES = 13,     /* more indices than dimensions, or two ellipses */
+  SAFETENSORS_INDEX_OUT_OF_BOUNDS = 14,  /* an index is outside its dimension, or past the count */
+  SAFETENSORS_INVALID_SLICE = 15,        /* a slice has a step below 1 */
+  SAFETENSORS_INVALID_ARGUMENT = 16,     /* an argument is not allowed */
+  SAFETENSORS_UNSUPPORTED_DTYPE = 17,    /* the function does not support the dtype */
+  SAFETENSORS_NOT_REGULAR_FILE = 18,     /* a directory (os_error is EISDIR), pipe, socket or
+                                            device */
+  SAFETENSORS_IO = 19,                   /* the operating system reported an error: see os_error */
+  SAFETENSORS_FILE_CHANGED = 20,         /* the file was truncated or changed after it was opened */
+  SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be allocated */
+  SAFETENSORS_DEVICE = 22,               /* a device or its driver failed; not used in C yet */
+  SAFETENSORS_INTERNAL = -1              /* a bug in the library */
 };
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */
 SAFETENSORS_API const char* safetensors_code_name(int32_t code);

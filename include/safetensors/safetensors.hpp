@@ -26,6 +26,7 @@
 #include "safetensors/export.hpp"
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/header.hpp"
+#include "safetensors/layout.hpp"
 #include "safetensors/mapped_file.hpp"
 #include "safetensors/parallel.hpp"
 #include "safetensors/safe_open.hpp"

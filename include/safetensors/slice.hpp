@@ -70,11 +70,11 @@ struct Selection {
 /// A selection as bytes: runs of equal length, at positions given by nested loops. Concatenated in
 /// order, the runs are the result in C order.
 ///
-/// `t[0:2, :, 1:3]` of a (4, 3, 8) tensor of bytes has run_nbytes = 2 and first = 1:
+/// `t[0:4:2, :, 1:3]` of a (4, 3, 8) tensor of bytes has run_nbytes = 2 and first = 1:
 ///
-///     byte    0  1  2  3 ...   8  9 10 ...  16 17 18 ...  24 25 26 ...
+///     byte    0  1  2  3 ...   8  9 10 ...  16 17 18 ...  48 49 50 ...
 ///                [--]             [--]         [--]          [--]       ...
-///     loops[1]:  3 times, stride 8     loops[0]: 2 times, stride 24
+///     loops[1]:  3 times, stride 8     loops[0]: 2 times, stride 48
 ///
 ///     position of run (i, j) = first + i * loops[0].stride + j * loops[1].stride
 struct ByteRuns {

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <tuple>
 
+#include "io/run_reader.hpp"
+
 namespace safetensors::device {
 namespace {
 
-constexpr std::uint64_t kMostGap = std::uint64_t{64} << 10;
 // Of one source, before the next has its turn.
 constexpr std::uint64_t kTurn = std::uint64_t{64} << 20;
 // Longer runs are worth a copy of their own.
@@ -28,7 +29,7 @@ Chunk next_chunk(std::span<const Piece> pieces, std::size_t first, std::size_t l
   std::uint64_t end = begin;
   std::size_t i = first;
   for (; i < last && pieces[i].offset < limit; ++i) {
-    if (pieces[i].offset > end && pieces[i].offset - end > kMostGap) break;
+    if (pieces[i].offset > end && pieces[i].offset - end > io::kMaxGap) break;
     end = std::max(end, std::min(end_of(pieces[i]), limit));
   }
   // Whole blocks, as far as the file goes: a read past the page cache then needs no second one.

@@ -1,4 +1,5 @@
-// Plans a file to be written.
+#include "safetensors/layout.hpp"
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -9,15 +10,14 @@
 #include "base/utf8.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
-#include "safetensors/save.hpp"
 
 namespace safetensors {
 namespace {
 
-/// Appends a JSON string, escaping exactly what upstream's writer escapes: the same bytes.
+/// Appends a JSON string with the same escapes as upstream's writer, so that files are identical.
 void append_json(std::string& json, std::string_view text) {
   json += '"';
-  std::size_t plain = 0;  // start of the stretch that needs no escape
+  std::size_t plain = 0;  // start of the text that needs no escape
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c != '"' && c != '\\' && static_cast<unsigned char>(c) >= 0x20) continue;
@@ -129,7 +129,8 @@ std::vector<std::size_t> file_order(std::span<const TensorData> tensors) {
 }
 
 void check_names_differ(std::span<const TensorData> tensors, std::span<const std::size_t> order) {
-  // Sorted by type, then name: equal names of different types need a second look.
+  // `order` is sorted by type, then name, so equal names of one type are adjacent. Equal names of
+  // different types need another sort.
   const auto same = [&](std::size_t a, std::size_t b) {
     return tensors[a].name == tensors[b].name;
   };
@@ -172,6 +173,7 @@ LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* meta
   plan.order = file_order(tensors);
   check_names_differ(tensors, plan.order);
 
+  // The prologue: | length, filled in last | {"__metadata__":...,"name":...} | spaces to 8 bytes |
   std::string& json = plan.prologue;
   json.reserve(tensors.size() * 120 + 64);
   json.assign(kLengthSize, '\0');

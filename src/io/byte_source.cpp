@@ -1,4 +1,3 @@
-// Copies and reads of many pieces, shared out among threads.
 #include "safetensors/byte_source.hpp"
 
 #include <algorithm>
@@ -13,15 +12,19 @@
 namespace safetensors {
 namespace {
 
-// Smaller pieces are read together through a scratch buffer, which stays in the cache.
+// Smaller pieces are read together into a scratch buffer, which stays in the processor's cache.
 constexpr std::size_t kSmallPiece = std::size_t{256} << 10;
 constexpr std::size_t kScratchSize = std::size_t{1} << 20;
 
-/// A stretch of the source that one thread reads: part of a long piece, or several short pieces.
+/// A stretch of the source that one task reads: a part of a long piece, or several short pieces
+/// that are adjacent in the source.
+///
+///     pieces    [ long piece               ][ a ][b][  c  ]    [ d ]
+///     stretches [  4 MiB   ][  4 MiB  ][    ][ one read    ]    [   ]
 struct Stretch {
   std::size_t first_piece;
   std::size_t last_piece;  // inclusive
-  std::size_t skip;        // within the first piece
+  std::size_t skip;        // bytes of the first piece before the stretch
   std::size_t nbytes;
 };
 
@@ -101,30 +104,6 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
   parallel_for(
       stretches.size(), nbytes, [&](std::size_t i) { read_stretch(open, pieces, stretches[i]); },
       interrupt, io::readers_of(open, nbytes));
-}
-
-void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
-  // Where each piece begins in the row of all pieces: a task is a stretch of that row.
-  std::vector<std::uint64_t> begins;
-  begins.reserve(pieces.size());
-  std::uint64_t nbytes = 0;
-  for (const CopyPiece& piece : pieces) {
-    begins.push_back(nbytes);
-    nbytes += piece.nbytes;
-  }
-  const auto tasks = static_cast<std::size_t>((nbytes + io::kTaskSize - 1) / io::kTaskSize);
-  const auto copy_task = [&](std::size_t task) {
-    const std::uint64_t begin = std::uint64_t{task} * io::kTaskSize;
-    const std::uint64_t end = std::min<std::uint64_t>(begin + io::kTaskSize, nbytes);
-    auto i = static_cast<std::size_t>(std::upper_bound(begins.begin(), begins.end(), begin) -
-                                      begins.begin() - 1);
-    for (; i < pieces.size() && begins[i] < end; ++i) {
-      const std::uint64_t from = std::max(begin, begins[i]) - begins[i];
-      const std::uint64_t to = std::min<std::uint64_t>(end - begins[i], pieces[i].nbytes);
-      if (from < to) std::memcpy(pieces[i].to + from, pieces[i].from + from, to - from);
-    }
-  };
-  parallel_for(tasks, nbytes, copy_task, interrupt);
 }
 
 }  // namespace safetensors

@@ -1,17 +1,17 @@
-// A shared library that is found at run time.
+// A shared library that is loaded at run time.
 #pragma once
 
 #include <optional>
 
 namespace safetensors::io {
 
-/// Stays loaded until the process ends. Cheap to copy.
+/// A loaded library, which stays loaded until the process ends. Cheap to copy.
 class DynamicLibrary {
  public:
-  /// That of this name or path: the one in use if the process has one, else as the system finds it.
-  /// None when there is none, or it cannot be loaded.
+  /// Returns the library with this name or path: the process's copy if it has loaded one, else the
+  /// one that the system finds. Returns nothing if there is none, or it cannot be loaded.
   [[nodiscard]] static std::optional<DynamicLibrary> open(const char* name) noexcept;
-  /// Its symbol's address; nullptr when it has none of that name.
+  /// Returns the address of a symbol; nullptr if the library has no symbol with this name.
   [[nodiscard]] void* symbol(const char* name) const noexcept;
 
  private:

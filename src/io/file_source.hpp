@@ -1,4 +1,4 @@
-// A file open for reading. One declaration, one implementation for each system.
+// A file open for reading. Implemented in posix/ and windows/.
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,28 @@
 #include <span>
 
 #include "safetensors/byte_source.hpp"
-#include "safetensors/file_bytes.hpp"
 #include "safetensors/mapped_file.hpp"
 
 namespace safetensors {
 
-/// Tells a file from another, and from itself after it was written to.
+/// Identifies a file and its version: differs for another file, and after the file was written to.
 struct FileId {
   std::uint64_t device = 0;
   std::uint64_t file = 0;
   std::uint64_t nbytes = 0;
-  std::int64_t modified = 0;  ///< by the system's finest clock for it
+  std::int64_t modified = 0;  ///< time of the last change, in the system's finest unit
   bool operator==(const FileId&) const = default;
 };
 
-/// Owns a descriptor that is closed over exec. Immutable and thread safe.
+/// A regular file, by a descriptor that child processes do not inherit.
+/// Thread safety: immutable; all members may be called from many threads at once.
 class FileSource final : public ByteSource {
  public:
-  /// Throws Error: kIo, kNotRegularFile (never waits for the other end of a pipe), or
-  /// kInvalidArgument (a NUL in the path).
+  /// Opens a file by its path. Never blocks on the other end of a pipe.
+  /// Throws: Error kIo, kNotRegularFile, or kInvalidArgument (the path contains a NUL).
   [[nodiscard]] static std::unique_ptr<FileSource> open(const std::filesystem::path& path);
-  /// Of a descriptor that stays the caller's; `label` names it in errors.
+  /// Opens the file behind a descriptor, which the caller keeps. `label` names it in errors.
+  /// Throws: Error kIo or kNotRegularFile.
   [[nodiscard]] static std::unique_ptr<FileSource> duplicate(int descriptor,
                                                              const std::filesystem::path& label);
   FileSource(const FileSource&) = delete;
@@ -36,21 +37,21 @@ class FileSource final : public ByteSource {
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return id_.nbytes; }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
-  /// More than there are processors while most of the file has to be fetched: readers then wait.
+  /// More readers than processors while most of the file is not cached: they mostly wait then.
   [[nodiscard]] unsigned concurrency() const noexcept override;
 
-  /// As it was when it was opened.
+  /// Returns the file's identity at the time of opening.
   [[nodiscard]] const FileId& id() const noexcept { return id_; }
-  /// Whether the file lies behind a network, or on a file system in user space.
+  /// Returns whether the file is on a network file system, or on one in user space.
   [[nodiscard]] bool is_remote() const noexcept;
-  /// Bytes of it in the page cache; its size when the system does not tell.
+  /// Returns how many of its bytes are in the page cache; its size if the system does not say.
   [[nodiscard]] std::uint64_t cached_nbytes() const noexcept;
-  /// The same file, read past the page cache. nullptr where the system cannot: then `file` is as
-  /// it was.
+  /// Returns a source that reads the same file past the page cache, and takes `file`. Returns
+  /// nullptr if the system cannot do so, and leaves `file` unchanged.
   [[nodiscard]] static std::unique_ptr<ByteSource> make_direct(std::unique_ptr<FileSource>& file);
 
-  /// Maps the whole file. nullptr when the system has no room for the mapping; throws Error kIo
-  /// for other refusals.
+  /// Maps the whole file. Returns nullptr if the system has no room for the mapping.
+  /// Throws: Error kIo if the system refuses for another reason.
   [[nodiscard]] std::shared_ptr<const MappedFile> map() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kSmallPiece = std::size_t{64} << 10;
 constexpr std::size_t kGatherSize = std::size_t{1} << 20;
 // So much goes to the system between two looks at the interrupt.
-constexpr std::size_t kMostPerWrite = std::size_t{16} << 20;
+constexpr std::size_t kMaxPerWrite = std::size_t{16} << 20;
 
 class PieceWriter {
  public:
@@ -44,7 +44,7 @@ class PieceWriter {
   void write_now(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       timer_.poll();
-      const std::size_t wanted = std::min(bytes.size(), kMostPerWrite);
+      const std::size_t wanted = std::min(bytes.size(), kMaxPerWrite);
       const std::size_t done = write_some_(bytes.first(wanted));
       if (done < wanted) timer_.poll_now();  // a signal cut it short, most likely
       bytes = bytes.subspan(done);

@@ -14,10 +14,10 @@
 namespace safetensors::io {
 namespace {
 
-// Below this a thread costs more than it saves.
-constexpr std::uint64_t kParallelFrom = std::uint64_t{8} << 20;
-// Memory bandwidth is used up by then.
-constexpr unsigned kMostThreads = 8;
+// Below this, starting a thread takes longer than it saves.
+constexpr std::uint64_t kParallelThreshold = std::uint64_t{8} << 20;
+// More threads copy no faster: memory bandwidth is the limit.
+constexpr unsigned kMaxThreads = 8;
 constexpr std::int64_t kPollEveryNs = 20'000'000;
 
 std::int64_t now_ns() {
@@ -26,7 +26,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-/// Joins its threads whatever happens.
+/// Threads that are joined by the destructor, also if an exception passes.
 class Threads {
  public:
   ~Threads() {
@@ -38,7 +38,7 @@ class Threads {
     try {
       while (threads_.size() < count) threads_.emplace_back(work);
     } catch (const std::system_error&) {
-      return;  // no more threads to be had: go on with fewer
+      return;  // the system has no more threads: continue with fewer
     }
   }
 
@@ -62,7 +62,7 @@ void InterruptTimer::poll_now() {
 }
 
 unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept {
-  return nbytes < kParallelFrom ? 0 : source.concurrency();
+  return nbytes < kParallelThreshold ? 0 : source.concurrency();
 }
 
 }  // namespace safetensors::io
@@ -74,8 +74,9 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
                   unsigned threads_wanted) {
   io::InterruptTimer timer(interrupt);
   const unsigned most =
-      threads_wanted == 0 ? std::min(io::processor_count(), io::kMostThreads) : threads_wanted;
-  const std::size_t threads = nbytes < io::kParallelFrom ? 1 : std::min<std::size_t>(count, most);
+      threads_wanted == 0 ? std::min(io::processor_count(), io::kMaxThreads) : threads_wanted;
+  const std::size_t threads =
+      nbytes < io::kParallelThreshold ? 1 : std::min<std::size_t>(count, most);
   if (threads <= 1) {
     for (std::size_t i = 0; i < count; ++i) {
       timer.poll();
@@ -84,6 +85,8 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
     return;
   }
 
+  // Threads take the next task until none is left. A thread that fails moves `next` to the end, so
+  // that the others stop after their current task.
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr first_error;
@@ -100,7 +103,7 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
     }
   };
   {
-    io::Threads helpers;
+    io::Threads helpers;  // joined at the end of this block
     helpers.start(threads - 1, work);
     try {
       for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {

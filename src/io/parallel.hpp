@@ -1,4 +1,4 @@
-// What parallel_for is asked for, by those who read and copy.
+// Helpers for callers of parallel_for.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,21 @@
 
 namespace safetensors::io {
 
-/// Bytes that a task copies or reads: long enough to be worth handing out, short enough to stop
-/// soon and to share evenly.
+/// Bytes that a task copies or reads: large enough that the overhead of a task does not matter,
+/// small enough that threads finish at the same time and an interrupt is seen soon.
 inline constexpr std::size_t kTaskSize = std::size_t{4} << 20;
 
-/// parallel_for's `threads` for reading `nbytes` from a source, which is asked only when there are
-/// enough for several.
+/// Returns parallel_for's `threads` for reading `nbytes` from a source. Calls source.concurrency(),
+/// which may be a system call, only if there is enough to read for several threads.
 [[nodiscard]] unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept;
 
-/// Calls an Interrupt, but not more often than costs nothing.
+/// Calls an Interrupt at most every 20 ms, so that polling costs nothing.
 class InterruptTimer {
  public:
   explicit InterruptTimer(const Interrupt& interrupt);
+  /// Calls the interrupt if 20 ms have passed since the last call.
   void poll();
-  /// Without regard to time, for when a signal is likely the reason.
+  /// Calls the interrupt now, for example after a system call that a signal may have interrupted.
   void poll_now();
 
  private:

@@ -36,4 +36,8 @@ std::uint64_t read_ahead_limit(std::uint64_t touched, std::uint64_t nbytes,
   return touched + std::min(touched, kMaxAhead);
 }
 
+#if !defined(__linux__)  // posix/read_ahead.cpp has Linux's
+void read_ahead(const std::shared_ptr<const MappedFile>&, std::uint64_t) noexcept {}
+#endif
+
 }  // namespace safetensors::io

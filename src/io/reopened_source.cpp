@@ -10,7 +10,7 @@
 namespace safetensors::io {
 namespace {
 
-/// The file as its mapping has it.
+/// The file as it was when it was mapped.
 class MappedSource final : public ByteSource {
  public:
   MappedSource(std::shared_ptr<const MappedFile> mapping, std::filesystem::path path)
@@ -61,7 +61,7 @@ unsigned ReopenedSource::concurrency() const noexcept {
   try {
     return keep_open()->concurrency();
   } catch (const std::exception&) {
-    return 0;  // reading says what is wrong
+    return 0;  // reading will throw the same error
   }
 }
 

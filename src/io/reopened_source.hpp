@@ -1,4 +1,4 @@
-// A file that is opened for each read, so that a program may have more of them than descriptors.
+// A file that is opened for each read, so that a program can use more files than descriptors.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,29 @@
 
 namespace safetensors::io {
 
-/// Throws Error kFileChanged when a file of `nbytes` no longer has the last of these mapped bytes.
+/// Call before copying `mapped` bytes of a file that had `nbytes` when it was opened.
+/// Throws: Error kFileChanged if the file has been truncated below them (see is_truncated).
 void check_mapped(std::span<const std::byte> mapped, std::uint64_t nbytes,
                   const std::filesystem::path& path);
 
-/// Opens a file again. Throws Error: what FileSource::open throws, and kFileChanged when the path
-/// is another file's by now, or the file was written to.
+/// Opens a file again.
+/// Throws: what FileSource::open throws; Error kFileChanged if the path names another file now, or
+/// the
+///   file was written to.
 [[nodiscard]] std::unique_ptr<FileSource> reopen(const std::filesystem::path& path,
                                                  const FileId& id);
 
-/// A file by its path. Holds no descriptor; what keep_open() returns holds one.
+/// A file by its path. Holds no descriptor; the source that keep_open() returns holds one.
 class ReopenedSource final : public ByteSource {
  public:
-  /// `mapping`: what to copy from when the file cannot be reopened; may be nullptr.
+  /// If the file cannot be opened again, reads copy from `mapping`, unless it is null.
   ReopenedSource(std::filesystem::path path, const FileId& id, bool is_direct,
                  std::shared_ptr<const MappedFile> mapping);
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return id_.nbytes; }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
   [[nodiscard]] unsigned concurrency() const noexcept override;
-  /// Throws what reopen() throws, unless there is a mapping.
+  /// Throws: what reopen() throws, unless there is a mapping.
   [[nodiscard]] std::shared_ptr<const ByteSource> keep_open() const override;
 
  private:

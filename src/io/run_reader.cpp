@@ -8,10 +8,15 @@
 namespace safetensors::io {
 namespace {
 
-constexpr std::uint64_t kMostGap = std::uint64_t{64} << 10;
 constexpr std::uint64_t kScratchSize = std::uint64_t{1} << 20;
 
-/// A stretch of the source at a time, from which the runs are picked.
+/// Reads stretches of the source, each with as many runs as fit in the scratch buffer, and copies
+/// the runs out of them:
+///
+///     source   ..[run]..gap..[run]..gap..[run]............[run]..
+///     reads      [ one stretch, at most 1 MiB ]            [ next
+///
+/// `ahead` finds the end of the next stretch, `behind` the runs in the one that was read.
 void read_with_gaps(const ByteSource& source, std::uint64_t position, const ByteRuns& runs,
                     std::uint64_t first_run, std::uint64_t count, std::byte* next) {
   const Buffer scratch(static_cast<std::size_t>(kScratchSize));
@@ -25,7 +30,7 @@ void read_with_gaps(const ByteSource& source, std::uint64_t position, const Byte
     while (done + taken < count) {
       const std::uint64_t run = ahead.position();
       const bool fits =
-          run >= end && run - end <= kMostGap && run + runs.run_nbytes - begin <= scratch.size();
+          run >= end && run - end <= kMaxGap && run + runs.run_nbytes - begin <= scratch.size();
       if (!fits) break;
       end = run + runs.run_nbytes;
       ahead.next();
@@ -46,6 +51,7 @@ void read_with_gaps(const ByteSource& source, std::uint64_t position, const Byte
 
 RunCursor::RunCursor(const ByteRuns& runs, std::uint64_t run)
     : runs_(runs), at_(runs.loops.size(), 0), position_(runs.first) {
+  // The number of a run in mixed radix: its digits, the last one first, are the loops' counters.
   for (std::size_t i = runs.loops.size(); i-- > 0;) {
     at_[i] = run % runs.loops[i].count;
     run /= runs.loops[i].count;
@@ -64,9 +70,9 @@ void RunCursor::next() noexcept {
 
 bool are_read_together(const ByteRuns& runs) noexcept {
   if (runs.loops.empty()) return false;
-  // The innermost loop decides: its stride is the distance of most neighbours.
+  // The innermost loop decides: its stride is the distance between most neighbouring runs.
   const std::uint64_t stride = runs.loops.back().stride;
-  return stride - runs.run_nbytes <= kMostGap && runs.run_nbytes <= kScratchSize / 2;
+  return stride - runs.run_nbytes <= kMaxGap && runs.run_nbytes <= kScratchSize / 2;
 }
 
 void read_run_block(const ByteSource& source, std::uint64_t position, const ByteRuns& runs,

@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostNameUnits = 200;  // of the usual 255, to leave room for the rest
+constexpr std::size_t kMaxNameUnits = 200;  // of the usual 255, to leave room for the rest
 
 }  // namespace
 
@@ -22,7 +22,7 @@ fs::path temporary_name(const fs::path& target) {
   std::array<char, 17> digits{};
   (void)std::snprintf(digits.data(), digits.size(), "%08x%08x", device(), device());
   fs::path name = ".";
-  name += target.filename().native().substr(0, kMostNameUnits);
+  name += target.filename().native().substr(0, kMaxNameUnits);
   name += ".";
   name += digits.data();
   name += ".tmp";

@@ -8,28 +8,28 @@
 namespace safetensors::io {
 namespace {
 
-struct Tokens {
+struct Budget {
   std::mutex mutex;
-  unsigned taken = 0;
+  unsigned used = 0;
 };
 
-constinit PerProcess<Tokens> tokens;  // a forked process has none of its parent's threads
+constinit PerProcess<Budget> budget;  // a forked process has none of its parent's threads
 
 }  // namespace
 
 unsigned acquire_threads(unsigned wanted) {
-  Tokens& all = tokens.get();
+  Budget& all = budget.get();
   const std::lock_guard lock(all.mutex);
-  const unsigned left = kMaxLoadThreads - std::min(kMaxLoadThreads, all.taken);
+  const unsigned left = kMaxLoadThreads - std::min(kMaxLoadThreads, all.used);
   const unsigned count = std::max(1U, std::min(wanted, left));
-  all.taken += count;
+  all.used += count;
   return count;
 }
 
 void release_threads(unsigned count) {
-  Tokens& all = tokens.get();
+  Budget& all = budget.get();
   const std::lock_guard lock(all.mutex);
-  all.taken -= std::min(all.taken, count);
+  all.used -= std::min(all.used, count);
 }
 
 }  // namespace safetensors::io

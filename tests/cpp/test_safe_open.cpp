@@ -41,7 +41,8 @@ bool same(const TensorView& view, const OwnTensor& tensor) {
          std::ranges::equal(view.bytes(), tensor.bytes);
 }
 
-/// Bytes that this process has read by system calls; nothing where that is not told.
+/// Returns how many bytes this process has read by system calls; nothing if the system does not
+/// say.
 std::optional<std::uint64_t> bytes_read() {
   std::ifstream io("/proc/self/io");
   std::string field;
@@ -50,7 +51,7 @@ std::optional<std::uint64_t> bytes_read() {
   return value;
 }
 
-/// Bytes that `work` reads from files.
+/// Returns how many bytes `work` reads from files.
 template <typename Work>
 std::optional<std::uint64_t> bytes_read_by(const Work& work) {
   const auto start = bytes_read();
@@ -260,7 +261,7 @@ TEST_CASE(
             std::vector<std::byte> to(runs.nbytes());
             return test::outcome_of([&] { file.read(file.at("a"), runs, to); });
           };
-          if (outcome({0, 40'000, {}}) != "ok") return 1;  // what is still there can be read
+          if (outcome({0, 40'000, {}}) != "ok") return 1;  // the remaining bytes can be read
           if (outcome({60'000, 10, {}}) != "kFileChanged") return 2;
           if (outcome({0, 10, {{100, 1000}}}) != "kFileChanged") return 3;
           if (outcome({60'000, 0, {}}) != "ok") return 4;

@@ -6,7 +6,6 @@
 #include <limits>
 #include <new>
 #include <string>
-#include <utility>
 
 #include "io/system.hpp"
 #include "safetensors/error.hpp"
@@ -17,14 +16,19 @@ namespace {
 using io::page_size;
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-// Below this the rounding wastes more than the pages save.
-constexpr std::size_t kMappedFrom = 2 * kHugePage;
+// Below this, rounding up to huge pages wastes more than they save.
+constexpr std::size_t kMappedThreshold = 2 * kHugePage;
 constexpr std::align_val_t kAlignment{64};
 
 [[noreturn]] void fail_memory(std::size_t nbytes) {
   fail(ErrorCode::kOutOfMemory, "no memory for " + std::to_string(nbytes) + " bytes of data");
 }
 
+/// Maps pages that begin at a multiple of the huge page size: maps one huge page more than needed,
+/// and unmaps what is before and after.
+///
+///     mapped   |   before   |  used, in whole pages  |  after  |
+///                           ^ multiple of 2 MiB
 std::byte* map_memory(std::size_t nbytes) {
   if (nbytes > std::numeric_limits<std::size_t>::max() - kHugePage) fail_memory(nbytes);
   const std::size_t room = nbytes + kHugePage;
@@ -45,7 +49,7 @@ std::byte* map_memory(std::size_t nbytes) {
 
 Buffer::Buffer(std::size_t nbytes) : size_(nbytes) {
   if (nbytes == 0) return;
-  if (nbytes >= kMappedFrom) {
+  if (nbytes >= kMappedThreshold) {
     data_ = map_memory(nbytes);
     advise_huge_pages(bytes());
     return;
@@ -54,19 +58,9 @@ Buffer::Buffer(std::size_t nbytes) : size_(nbytes) {
   if (data_ == nullptr) fail_memory(nbytes);
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  Buffer taken(std::move(other));
-  std::swap(data_, taken.data_);
-  std::swap(size_, taken.size_);
-  return *this;
-}
-
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
-  if (size_ >= kMappedFrom) {
+  if (size_ >= kMappedThreshold) {
     ::munmap(data_, size_);
   } else {
     ::operator delete(data_, kAlignment);
@@ -75,7 +69,7 @@ Buffer::~Buffer() {
 
 void advise_huge_pages(std::span<std::byte> memory) noexcept {
 #if defined(MADV_HUGEPAGE)
-  if (memory.size() < kMappedFrom) return;
+  if (memory.size() < kMappedThreshold) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::uintptr_t first = (begin + page_size() - 1) / page_size() * page_size();
   const std::uintptr_t last = (begin + memory.size()) / page_size() * page_size();

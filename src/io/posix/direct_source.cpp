@@ -11,13 +11,12 @@
 namespace safetensors::io {
 namespace {
 
-// Of positions, sizes and memory: what the strictest devices in use ask for.
+// For positions, sizes and memory: the strictest requirement of current devices.
 constexpr std::uint64_t kAlignment = 4096;
-// The kernel splits a request of this size into as many as the device takes at once.
+// The kernel splits a request of this size into as many as the device accepts at once.
 constexpr std::size_t kSlotSize = std::size_t{4} << 20;
-// Below this a reader gains more from the page cache's reading ahead.
-constexpr std::size_t kDirectFrom = std::size_t{128} << 10;
-constexpr std::size_t kMostPerRead = std::size_t{1} << 30;
+// Below this, a reader gains more from the page cache and its read-ahead.
+constexpr std::size_t kDirectThreshold = std::size_t{128} << 10;
 
 bool is_aligned(const std::byte* memory) noexcept {
   return reinterpret_cast<std::uintptr_t>(memory) % kAlignment == 0;
@@ -25,7 +24,7 @@ bool is_aligned(const std::byte* memory) noexcept {
 
 }  // namespace
 
-/// Borrowed for one read. Buffers of this size are aligned to huge pages.
+/// A buffer borrowed for one read. Buffers of this size are aligned to huge pages, hence to 4096.
 class DirectSource::Slot {
  public:
   explicit Slot(const DirectSource& source) : source_(source) {
@@ -69,7 +68,7 @@ std::size_t DirectSource::read_block(std::uint64_t offset, std::span<std::byte> 
 
 void DirectSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   const bool is_inside = offset <= size() && to.size() <= size() - offset;
-  if (!is_inside || to.size() < kDirectFrom || is_refused_.load(std::memory_order_relaxed)) {
+  if (!is_inside || to.size() < kDirectThreshold || is_refused_.load(std::memory_order_relaxed)) {
     buffered_->read_at(offset, to);
     return;
   }
@@ -79,7 +78,7 @@ void DirectSource::read_at(std::uint64_t offset, std::span<std::byte> to) const 
     const auto before = static_cast<std::size_t>(offset - begin);
     std::size_t taken = 0;
     if (before == 0 && is_aligned(to.data()) && to.size() >= kAlignment) {
-      const std::size_t wanted = std::min(to.size(), kMostPerRead) / kAlignment * kAlignment;
+      const std::size_t wanted = std::min(to.size(), kMaxPerRead) / kAlignment * kAlignment;
       taken = read_block(begin, to.first(wanted));
     } else {
       if (!slot) slot.emplace(*this);

@@ -1,4 +1,4 @@
-// Reading past the page cache.
+// Reading past the page cache (O_DIRECT).
 #pragma once
 
 #include <array>
@@ -10,12 +10,17 @@
 
 namespace safetensors::io {
 
-/// A file read by O_DIRECT: the device fills the caller's memory where that is aligned, else slots
-/// that are, from which the bytes are copied on. Short reads, and what the system refuses to read
-/// so, go through the page cache.
+/// A file read with O_DIRECT, which requires positions, sizes and memory aligned to 4096 bytes:
+///
+///     file      |    4096    |    4096    |    4096    |
+///     wanted            [..........................]       unaligned: read as three blocks
+///     read      [......................................]   into a slot, then copied
+///
+/// The device fills the caller's memory directly where that is aligned. Short reads, and reads that
+/// the system refuses to do directly, go through the page cache.
 class DirectSource final : public ByteSource {
  public:
-  /// `buffered` is the same file; `direct` its second descriptor, open with O_DIRECT.
+  /// Takes the file `buffered` and a second descriptor of it, open with O_DIRECT.
   DirectSource(std::unique_ptr<FileSource> buffered, Fd direct);
   DirectSource(const DirectSource&) = delete;
   DirectSource& operator=(const DirectSource&) = delete;
@@ -26,14 +31,14 @@ class DirectSource final : public ByteSource {
 
  private:
   class Slot;
-  /// Bytes that came, which may be fewer than asked for; 0 when the system refuses.
+  /// Returns how many bytes were read, which may be fewer than requested; 0 if the system refuses.
   [[nodiscard]] std::size_t read_block(std::uint64_t offset, std::span<std::byte> to) const;
 
   std::unique_ptr<FileSource> buffered_;
   Fd direct_;
   mutable std::atomic<bool> is_refused_{false};
-  // Memory of slots that no reader holds: as many as read at once, and a few more for other
-  // callers. Not behind a lock, which a fork could copy locked.
+  // Buffers of slots that no reader uses now. Atomic pointers, not a list with a lock, which a fork
+  // could copy locked.
   mutable std::array<std::atomic<Buffer*>, 16> idle_{};
 };
 

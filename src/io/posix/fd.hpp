@@ -1,12 +1,17 @@
-// Ownership of a descriptor.
+// Ownership of a file descriptor.
 #pragma once
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <utility>
 
 namespace safetensors::io {
 
+/// Bytes to request by one system call: Linux reads and writes at most 2 GiB, macOS refuses more.
+inline constexpr std::size_t kMaxPerRead = std::size_t{1} << 30;
+
+/// Owns a file descriptor and closes it. Holds -1 if it is not open.
 class Fd {
  public:
   Fd() noexcept = default;
@@ -22,7 +27,7 @@ class Fd {
 
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
-  /// Gives the descriptor up.
+  /// Returns the descriptor, which the caller then owns.
   [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
   void swap(Fd& other) noexcept { std::swap(fd_, other.fd_); }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -20,8 +19,6 @@
 namespace safetensors {
 namespace {
 
-// Linux moves at most 2 GiB a call, macOS refuses more.
-constexpr std::size_t kMostPerRead = std::size_t{1} << 30;
 constexpr unsigned kReadersOfSlowFile = 8;
 
 void check_regular(const struct stat& status, const std::filesystem::path& path) {
@@ -69,17 +66,17 @@ FileSource::~FileSource() = default;
 
 std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) {
   io::check_path(path);
-  // Before opening: merely to open a device can have effects, and a socket cannot be opened.
+  // Checked before opening: opening a device can have side effects, and a socket cannot be opened.
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) io::fail_os(errno, path);
   check_regular(status, path);
-  // Should a pipe have taken its place since, O_NONBLOCK keeps from waiting for its writer.
+  // If a pipe has taken its place since, O_NONBLOCK avoids waiting for its writer.
   int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   int fd = -1;
   while ((fd = ::open(path.c_str(), flags)) < 0) {
     if (errno == EWOULDBLOCK && (flags & O_NONBLOCK) != 0) {
-      // Not a pipe: another program has a lease on the file, as servers of files take. The system
-      // asks for it back meanwhile, and it comes soon.
+      // Not a pipe: another program, such as a file server, has a lease on the file. The system has
+      // asked it to release the lease, so waiting now ends soon.
       flags &= ~O_NONBLOCK;
     } else if (errno != EINTR) {
       io::fail_os(errno, path);
@@ -104,7 +101,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     fail(ErrorCode::kInvalidArgument, "read past the end of the file", {.path = path_});
   }
   while (!to.empty()) {
-    const ssize_t got = ::pread(handle_->get(), to.data(), std::min(to.size(), kMostPerRead),
+    const ssize_t got = ::pread(handle_->get(), to.data(), std::min(to.size(), io::kMaxPerRead),
                                 static_cast<off_t>(offset));
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -134,7 +131,7 @@ unsigned FileSource::concurrency() const noexcept {
 
 std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>& file) {
 #if defined(__linux__)
-  // By the descriptor, not by the name, which may be another file's by now.
+  // By the descriptor, not by the path, which may name another file now.
   const std::string self = "/proc/self/fd/" + std::to_string(file->handle_->get());
   io::Fd direct(::open(self.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT));
   if (!direct.is_open()) return nullptr;
@@ -150,7 +147,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
   const auto nbytes = static_cast<std::size_t>(size());
   int flags = MAP_PRIVATE;
 #if defined(MAP_NORESERVE)
-  flags |= MAP_NORESERVE;  // a file larger than memory must open: few of its pages are written
+  flags |= MAP_NORESERVE;  // files larger than memory must open: few of their pages are written
 #endif
   void* const data = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, flags, handle_->get(), 0);
   if (data == MAP_FAILED) {
@@ -164,25 +161,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
     ::munmap(data, nbytes);
     throw;
   }
-  return mapped;  // which unmaps, also when there is no memory to share it
+  return mapped;  // if making the shared_ptr throws, the MappedFile unmaps
 }
-
-bool is_truncated(std::span<const std::byte> mapped) noexcept {
-#if defined(__linux__)
-  // MADV_POPULATE_READ (Linux 5.14) reads a page in and says EFAULT where touching it would raise
-  // SIGBUS. Files are cut at their end, so the last page tells.
-  constexpr int kPopulateRead = 22;
-  if (mapped.empty()) return false;
-  const std::size_t page_size = io::page_size();
-  const std::byte* const last = &mapped.back();
-  const std::byte* const page = last - reinterpret_cast<std::uintptr_t>(last) % page_size;
-  return ::madvise(const_cast<std::byte*>(page), page_size, kPopulateRead) != 0 && errno == EFAULT;
-#else
-  (void)mapped;
-  return false;
-#endif
-}
-
-MappedFile::~MappedFile() { ::munmap(data_, size_); }
 
 }  // namespace safetensors

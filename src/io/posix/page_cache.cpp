@@ -27,9 +27,9 @@ namespace safetensors::io {
 namespace {
 
 #if defined(__linux__)
-/// By cachestat, which Linux has from 6.5 on: one call, whatever the size.
+/// Uses cachestat (Linux 6.5), one call for any size.
 std::optional<std::uint64_t> ask_cachestat(int fd, std::uint64_t nbytes) noexcept {
-  constexpr long kCachestat = 451;  // the same on all machines
+  constexpr long kCachestat = 451;  // on all architectures
   struct Range {
     std::uint64_t offset;
     std::uint64_t length;
@@ -41,7 +41,7 @@ std::optional<std::uint64_t> ask_cachestat(int fd, std::uint64_t nbytes) noexcep
   return std::min(pages.cached * page_size(), nbytes);
 }
 
-/// By mincore over a mapping made for it, a window at a time: 6 ms a gigabyte.
+/// Uses mincore on temporary mappings of 256 MiB each: 6 ms for each gigabyte.
 std::optional<std::uint64_t> ask_mincore(int fd, std::uint64_t nbytes) {
   constexpr std::uint64_t kWindow = std::uint64_t{256} << 20;
   std::vector<unsigned char> pages(kWindow / page_size());
@@ -66,7 +66,7 @@ std::optional<std::uint64_t> ask_mincore(int fd, std::uint64_t nbytes) {
 bool is_remote(int fd) noexcept {
 #if defined(__linux__)
   struct statfs status{};
-  // A field of 32 bits on some machines, with a sign.
+  // On some architectures f_type is a signed field of 32 bits.
   return ::fstatfs(fd, &status) == 0 &&
          is_remote_type(static_cast<std::uint64_t>(status.f_type) & 0xFFFF'FFFFU);
 #elif defined(__APPLE__)
@@ -80,7 +80,7 @@ bool is_remote(int fd) noexcept {
 
 std::optional<std::uint64_t> cached_nbytes_at_once(int fd, std::uint64_t nbytes) noexcept {
 #if defined(__linux__)
-  return nbytes == 0 ? 0 : ask_cachestat(fd, nbytes);  // to cachestat a length of 0 means the end
+  return nbytes == 0 ? 0 : ask_cachestat(fd, nbytes);  // for cachestat, length 0 is the whole file
 #else
   (void)fd;
   (void)nbytes;

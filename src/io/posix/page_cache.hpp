@@ -1,4 +1,4 @@
-// What Linux and its kin tell about an open file.
+// Where an open file is: on a network, in the page cache.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace safetensors::io {
 
-/// Whether the file lies behind a network, or on a file system in user space. False when the
-/// system does not tell.
+/// Returns whether the file is on a network file system, or on one in user space. Returns false if
+/// the system does not say.
 [[nodiscard]] bool is_remote(int fd) noexcept;
 
-/// Bytes of the file's first `nbytes` that are in the page cache, where one call of the system says
-/// so, whatever the size.
+/// Returns how many of the file's first `nbytes` bytes are in the page cache, if one system call
+/// can say so for any size (Linux 6.5).
 [[nodiscard]] std::optional<std::uint64_t> cached_nbytes_at_once(int fd,
                                                                  std::uint64_t nbytes) noexcept;
 
-/// The same, by a slower way where there is no such call; all of them when the system does not
-/// tell.
+/// Returns the same, using a slower method where there is no such call; `nbytes` if the system does
+/// not say.
 [[nodiscard]] std::uint64_t cached_nbytes(int fd, std::uint64_t nbytes) noexcept;
 
 }  // namespace safetensors::io

@@ -16,6 +16,7 @@ std::optional<std::string> read_kernel_file(const char* path) {
     fd = Fd(::open(path, O_RDONLY | O_CLOEXEC));
     if (!fd.is_open() && errno != EINTR) return std::nullopt;
   }
+  // In steps: the kernel reports a size of 0.
   constexpr std::size_t kStep = std::size_t{64} << 10;
   std::string text;
   std::size_t used = 0;

@@ -20,21 +20,19 @@
 #include "base/per_process.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/system.hpp"
-#endif
 
 namespace safetensors::io {
-
-#if defined(__linux__)
 namespace {
 
-// What is asked for at a time. A mapping that was let go of stays for as long as this takes.
+// Bytes requested at a time. A mapping that is released meanwhile lives until the request ends.
 constexpr std::uint64_t kWindow = std::uint64_t{8} << 20;
 constexpr std::chrono::milliseconds kShortestSleep{1};
 constexpr std::chrono::milliseconds kLongestSleep{50};
-// Without a page touched meanwhile, nobody is waiting for the rest.
+// If no page is touched for so long, the program does not need the rest.
 constexpr std::chrono::seconds kPatience{30};
 
-/// Bytes of files that the process has mapped and touched. Reading ahead does not count as such.
+/// Returns the bytes of mapped files that the process has touched. Pages that were only read ahead
+/// are not included. The third number of statm is shared resident pages.
 std::uint64_t touched_nbytes() {
   const std::optional<std::string> text = read_kernel_file("/proc/self/statm");
   if (!text) return 0;
@@ -44,8 +42,8 @@ std::uint64_t touched_nbytes() {
   return parse_uint<std::uint64_t>(next_token(rest)).value_or(0) * page_size();
 }
 
-/// Whether a few pages, evenly apart, are all in the page cache. Of a file that is another user's
-/// the system says so in any case. Not the first page: the header was read.
+/// Returns whether four sampled pages are all in the page cache. The first page is not sampled, as
+/// the header was read already. For a file of another user the system always says so.
 bool is_cached(std::span<std::byte> mapped) noexcept {
   constexpr std::size_t kSamples = 4;
   const std::size_t pages = mapped.size() / page_size();
@@ -59,14 +57,14 @@ bool is_cached(std::span<std::byte> mapped) noexcept {
   return true;
 }
 
-/// The thread and the files that it has yet to read, in the order in which they were loaded.
+/// The background thread, and the files that it has yet to read, in the order of their loading.
 class Reader {
  public:
   void add(const std::shared_ptr<const MappedFile>& file, std::uint64_t begin) {
     const std::lock_guard lock(mutex_);
     forget_unmapped();
     files_.push_back({file, file->bytes().size(), begin / kWindow * kWindow});
-    // Counted from here: by the time that the thread sees the file, much may be touched.
+    // Measured here: much may be touched by the time the thread sees the file.
     start_ = touched_nbytes();
     last_sign_ = std::chrono::steady_clock::now();
     if (is_running_) return;
@@ -84,13 +82,15 @@ class Reader {
   void run() noexcept {
     try {
       follow();
-    } catch (const std::exception&) {  // no memory: pages are read when they are touched
+    } catch (const std::exception&) {  // out of memory: pages are read when they are touched
       const std::lock_guard lock(mutex_);
       end();
     }
   }
 
-  /// Reads ahead of the process until there is nothing to read, or nobody who waits for it.
+  /// Reads ahead of the process until there is nothing left to read, or the process stops touching
+  /// pages. `touched` counts bytes touched since the last file was added, `asked` bytes requested
+  /// since then. The loop keeps asked <= read_ahead_limit(touched).
   void follow() {
     std::uint64_t last = 0;
     std::uint64_t touched = 0;  // since the last file was added
@@ -108,7 +108,7 @@ class Reader {
         const std::lock_guard lock(mutex_);
         last_sign_ = std::chrono::steady_clock::now();
       }
-      last = now;  // less than before when other files were unmapped
+      last = now;  // decreases if other files are unmapped
       if (may_ask(asked + kWindow, touched)) {
         ask();
         asked += kWindow;
@@ -119,7 +119,8 @@ class Reader {
     }
   }
 
-  /// What the process had touched when a file was added, if that was since the last call.
+  /// Returns what the process had touched when a file was added, if one was added since the last
+  /// call.
   std::optional<std::uint64_t> take_start() {
     const std::lock_guard lock(mutex_);
     return std::exchange(start_, std::nullopt);
@@ -136,12 +137,12 @@ class Reader {
       const std::lock_guard lock(mutex_);
       for (const File& file : files_) nbytes += file.nbytes;
     }
-    // Of memory the system tells slowly.
+    // Checked in this order as memory_available() is slow.
     return wanted <= read_ahead_limit(touched, nbytes, kAnyMemory) &&
            wanted <= read_ahead_limit(touched, nbytes, memory_available());
   }
 
-  /// Whether the thread is to end; if so, it is no longer the reader's.
+  /// Returns whether the thread must end; if so, the next add() starts another.
   bool is_over() {
     const std::lock_guard lock(mutex_);
     forget_unmapped();
@@ -156,7 +157,7 @@ class Reader {
     is_running_ = false;
   }
 
-  /// Asks for the next window of the first file.
+  /// Requests the next window of the first file.
   void ask() {
     std::shared_ptr<const MappedFile> mapping;
     std::uint64_t begin = 0;
@@ -177,7 +178,7 @@ class Reader {
   std::mutex mutex_;
   std::deque<File> files_;
   std::optional<std::uint64_t> start_;
-  std::chrono::steady_clock::time_point last_sign_;  // of somebody who uses a file
+  std::chrono::steady_clock::time_point last_sign_;  // when a page was last touched
   bool is_running_ = false;
 };
 
@@ -190,11 +191,10 @@ void read_ahead(const std::shared_ptr<const MappedFile>& file, std::uint64_t beg
     if (is_cached(file->bytes())) return;
     own_reader.get().add(file, begin);
   } catch (const std::exception&) {
-    return;  // no thread, no memory: pages are read when they are touched
+    return;  // no thread or no memory: pages are read when they are touched
   }
 }
-#else
-void read_ahead(const std::shared_ptr<const MappedFile>&, std::uint64_t) noexcept {}
-#endif
 
 }  // namespace safetensors::io
+
+#endif

@@ -17,14 +17,15 @@
 namespace safetensors::io {
 namespace {
 
-/// Processors' worth of time that the group may use, rounded up; none when there is no limit.
+/// Returns the control group's limit of processor time, in processors and rounded up; nothing if
+/// there is no limit. cpu.max is "QUOTA PERIOD" in microseconds, or "max PERIOD".
 std::optional<unsigned> quota() noexcept {
 #if defined(__linux__)
   try {
     const std::optional<std::string> text = read_kernel_file("/sys/fs/cgroup/cpu.max");
     if (!text) return std::nullopt;
     std::string_view rest = *text;
-    const auto time = parse_uint<std::uint64_t>(next_token(rest));  // "max" is no number
+    const auto time = parse_uint<std::uint64_t>(next_token(rest));  // nothing for "max"
     const auto period = parse_uint<std::uint64_t>(next_token(rest));
     if (!time || !period || *period == 0) return std::nullopt;
     return static_cast<unsigned>(std::max<std::uint64_t>(1, (*time + *period - 1) / *period));
@@ -39,7 +40,7 @@ std::optional<unsigned> quota() noexcept {
 #if defined(__linux__)
 constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
 
-/// The number at the start of a file of the kernel's, or after `key` in it.
+/// Returns the number at the start of a kernel file, or the one after `key` in it.
 std::uint64_t number_in(const char* path, std::string_view key = {}) {
   const std::optional<std::string> text = read_kernel_file(path);
   if (!text) return kUnknown;
@@ -48,15 +49,16 @@ std::uint64_t number_in(const char* path, std::string_view key = {}) {
     const std::string_view word = next_token(rest);
     if (word.empty() || word == key) break;
   }
-  return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max": no limit
+  return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max" is no limit
 }
 
+/// Returns limit - (used - cache) of a control group: memory that holds file pages can be freed.
 std::uint64_t available_in_group(const char* limit_path, const char* used_path,
                                  const char* stat_path, std::string_view cache_key) {
   const std::uint64_t limit = number_in(limit_path);
   const std::uint64_t used = number_in(used_path);
   if (limit == kUnknown || used == kUnknown) return kUnknown;
-  std::uint64_t cache = number_in(stat_path, cache_key);  // given back when it is needed
+  std::uint64_t cache = number_in(stat_path, cache_key);
   if (cache == kUnknown) cache = 0;
   return limit - std::min(limit, used - std::min(used, cache));
 }
@@ -64,6 +66,7 @@ std::uint64_t available_in_group(const char* limit_path, const char* used_path,
 
 constexpr unsigned kMaxProcessors = 1U << 16;  // no machine has more
 
+/// Returns the first token of a kernel file.
 std::optional<std::string> first_token(const std::string& path) {
   const std::optional<std::string> text = read_kernel_file(path.c_str());
   if (!text) return std::nullopt;
@@ -74,7 +77,7 @@ std::optional<std::string> first_token(const std::string& path) {
 }  // namespace
 
 unsigned processor_count() noexcept {
-  // Not a local static with a lock: a fork could copy it locked.
+  // Not a local static, whose lock a fork could copy locked.
   static constinit std::atomic<unsigned> known{0};
   unsigned count = known.load(std::memory_order_relaxed);
   if (count == 0) {
@@ -99,6 +102,7 @@ bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept {
 std::uint64_t memory_available() {
 #if defined(__linux__)
   const std::uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
+  // The machine, control groups v2, control groups v1.
   return std::min({
       kib == kUnknown ? kUnknown : kib * 1024,
       available_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
@@ -129,11 +133,11 @@ std::vector<unsigned> parse_processors(std::string_view list) {
 
 int node_of_pci(std::string_view address) {
   std::string folder(address);
-  for (char& c : folder) {
+  for (char& c : folder) {  // the kernel's names are in lower case
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   const auto word = first_token("/sys/bus/pci/devices/" + folder + "/numa_node");
-  const auto node = word ? parse_uint<unsigned>(*word) : std::nullopt;  // "-1": not known
+  const auto node = word ? parse_uint<unsigned>(*word) : std::nullopt;  // "-1" is unknown
   return node ? static_cast<int>(*node) : -1;
 }
 

@@ -8,8 +8,8 @@
 #include "io/os_error.hpp"
 #include "io/temporary_name.hpp"
 #include "io/windows/last_error.hpp"
-#include "io/windows/leftovers.hpp"
 #include "io/windows/open_file.hpp"
+#include "io/windows/pending_deletes.hpp"
 #include "io/windows/stream_writer.hpp"
 #include "safetensors/buffer.hpp"
 
@@ -80,7 +80,7 @@ AtomicFile::AtomicFile(const fs::path& target, bool replaces)
   handle_ = open_file(temporary_, kAccess, kShareAll, OPEN_EXISTING);
   if (handle_.is_open()) return;
   const int os_error = last_errno();
-  remove_or_remember(temporary_);
+  delete_or_defer(temporary_);
   fail_write(os_error, target_);
 }
 
@@ -140,7 +140,7 @@ DWORD AtomicFile::rename_past() {
   const DWORD error = move_file(temporary_, target_, MOVEFILE_REPLACE_EXISTING);
   if (refused != ERROR_SUCCESS) return error;  // another writer had moved the old file away
   if (error != ERROR_SUCCESS && move_file(aside, target_, 0) == ERROR_SUCCESS) return error;
-  remove_or_remember(aside);
+  delete_or_defer(aside);
   return error;
 }
 

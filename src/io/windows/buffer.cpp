@@ -2,7 +2,6 @@
 
 #include <new>
 #include <string>
-#include <utility>
 
 #include "io/windows/handle.hpp"
 #include "safetensors/error.hpp"
@@ -11,11 +10,11 @@ namespace safetensors {
 namespace {
 
 // From here on the heap asks the system for pages anyway, and keeps them longer.
-constexpr std::size_t kPagesFrom = std::size_t{4} << 20;
+constexpr std::size_t kPagesThreshold = std::size_t{4} << 20;
 constexpr std::align_val_t kAlignment{64};
 
 void* allocate(std::size_t nbytes) noexcept {
-  return nbytes >= kPagesFrom
+  return nbytes >= kPagesThreshold
              ? ::VirtualAlloc(nullptr, nbytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE)
              : ::operator new(nbytes, kAlignment, std::nothrow);
 }
@@ -30,19 +29,9 @@ Buffer::Buffer(std::size_t nbytes) : size_(nbytes) {
   }
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  Buffer taken(std::move(other));
-  std::swap(data_, taken.data_);
-  std::swap(size_, taken.size_);
-  return *this;
-}
-
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
-  if (size_ >= kPagesFrom) {
+  if (size_ >= kPagesThreshold) {
     ::VirtualFree(data_, 0, MEM_RELEASE);
   } else {
     ::operator delete(data_, kAlignment);

@@ -12,7 +12,6 @@
 #include "io/os_error.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/last_error.hpp"
-#include "io/windows/leftovers.hpp"
 #include "io/windows/open_file.hpp"
 
 #if defined(_UCRT) && !defined(_MSC_VER)
@@ -25,7 +24,7 @@ namespace safetensors {
 namespace {
 
 // Some network file systems refuse requests much longer than this.
-constexpr std::size_t kMostPerRead = std::size_t{16} << 20;
+constexpr std::size_t kMaxPerRead = std::size_t{16} << 20;
 // Reads by several threads wait for each other on a handle that was opened without it.
 constexpr DWORD kFlags = FILE_FLAG_OVERLAPPED;
 
@@ -142,7 +141,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     at.Offset = static_cast<DWORD>(offset & 0xffff'ffff);
     at.OffsetHigh = static_cast<DWORD>(offset >> 32);
     at.hEvent = done.get();
-    const auto most = static_cast<DWORD>(std::min(to.size(), kMostPerRead));
+    const auto most = static_cast<DWORD>(std::min(to.size(), kMaxPerRead));
     DWORD got = 0;
     const bool was_read = (::ReadFile(handle_->get(), to.data(), most, nullptr, &at) != 0 ||
                            ::GetLastError() == ERROR_IO_PENDING) &&
@@ -197,14 +196,6 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
     throw;
   }
   return mapped;  // which unmaps, also when there is no memory to share it
-}
-
-// The system refuses to shorten a file that is mapped.
-bool is_truncated(std::span<const std::byte>) noexcept { return false; }
-
-MappedFile::~MappedFile() {
-  ::UnmapViewOfFile(data_);
-  io::remove_leftovers();
 }
 
 }  // namespace safetensors

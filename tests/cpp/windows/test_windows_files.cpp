@@ -1,4 +1,4 @@
-// What is different on Windows: paths, sharing, error numbers, replacing a file that is in use.
+// Differences of Windows: paths, sharing, error numbers, replacing a file that is in use.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <io.h>
@@ -21,7 +21,7 @@
 #include "io/os_error.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/last_error.hpp"
-#include "io/windows/leftovers.hpp"
+#include "io/windows/pending_deletes.hpp"
 #include "io/windows/open_file.hpp"
 #include "safetensors/error.hpp"
 
@@ -34,7 +34,7 @@ using safetensors::FileSource;
 using safetensors::Interrupt;
 namespace io = safetensors::io;
 
-/// A folder of the test's own.
+/// A directory of this test.
 class Folder {
  public:
   Folder() : path_(fs::temp_directory_path() / ("safetensors_" + std::to_string(++count_))) {
@@ -317,10 +317,10 @@ TEST_CASE("what cannot be removed now is removed later") {
   write(folder / "file", "text");
   {
     const io::Handle held = hold(folder / "file", FILE_SHARE_READ);
-    io::remove_or_remember(folder / "file");
-    io::remove_leftovers();
+    io::delete_or_defer(folder / "file");
+    io::delete_pending();
     CHECK(fs::exists(folder / "file"));
   }
-  io::remove_leftovers();
+  io::delete_pending();
   CHECK_FALSE(fs::exists(folder / "file"));
 }

@@ -1,4 +1,4 @@
-#include "io/windows/leftovers.hpp"
+#include "io/windows/pending_deletes.hpp"
 
 #include <atomic>
 #include <mutex>
@@ -11,16 +11,16 @@
 namespace safetensors::io {
 namespace {
 
-struct Leftovers {
+struct Pending {
   std::mutex mutex;
   std::vector<std::wstring> paths;
 };
 
-std::atomic<bool> has_leftovers{false};
+std::atomic<bool> has_pending{false};
 
-Leftovers& leftovers() {
-  // Never destroyed: a mapping in a static object may go after everything here.
-  static auto* const all = new Leftovers;
+Pending& pending() {
+  // Never destroyed: a mapping in a static object may be released after all statics here.
+  static auto* const all = new Pending;
   return *all;
 }
 
@@ -30,21 +30,21 @@ bool remove(const std::wstring& path) {
 
 }  // namespace
 
-void remove_or_remember(const std::filesystem::path& path) {
+void delete_or_defer(const std::filesystem::path& path) {
   std::wstring absolute = system_path(path);
   if (remove(absolute)) return;
-  Leftovers& all = leftovers();
+  Pending& all = pending();
   const std::lock_guard lock(all.mutex);
   all.paths.push_back(std::move(absolute));
-  has_leftovers.store(true);
+  has_pending.store(true);
 }
 
-void remove_leftovers() noexcept {
-  if (!has_leftovers.load()) return;
-  Leftovers& all = leftovers();
+void delete_pending() noexcept {
+  if (!has_pending.load()) return;
+  Pending& all = pending();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.paths, remove);
-  has_leftovers.store(!all.paths.empty());
+  has_pending.store(!all.paths.empty());
 }
 
 }  // namespace safetensors::io

@@ -1,0 +1,69 @@
+// What a file to be written holds, and where. Pure functions of tensors: no file is opened.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "safetensors/dtype.hpp"
+#include "safetensors/element.hpp"
+#include "safetensors/error.hpp"
+#include "safetensors/export.hpp"
+
+namespace safetensors {
+
+/// A tensor to be written.
+///
+/// Lifetime: views of memory that the caller keeps valid and unchanged during the call.
+struct TensorData {
+  std::string_view name;                 ///< UTF-8
+  std::span<const std::uint64_t> shape;  ///< elements along each axis
+  std::span<const std::byte> bytes;      ///< little-endian, C order
+  Dtype dtype = Dtype::kU8;
+};
+
+/// Returns a tensor for save_file whose elements are `values`, a vector, array or span. Their type
+/// determines the dtype: F32 for float, BOOL for bool, and so on (see dtype_of). For dtypes without
+/// a C++ type, make a TensorData of the bytes.
+///
+/// Throws: Error kInvalidArgument on big-endian machines, unless the elements are single bytes.
+/// Lifetime: the result views all arguments.
+template <std::ranges::contiguous_range Range>
+  requires(std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range> &&
+           dtype_of<std::ranges::range_value_t<Range>>().has_value())
+[[nodiscard]] TensorData tensor_data(std::string_view name, std::span<const std::uint64_t> shape,
+                                     Range&& values) {
+  using Value = std::ranges::range_value_t<Range>;
+  if constexpr (!detail::kInFileOrder<Value>) {
+    fail(ErrorCode::kInvalidArgument, "files are little-endian, this machine is not");
+  }
+  return {name, shape, std::as_bytes(std::span(values)), *dtype_of<Value>()};
+}
+
+/// Metadata to be written. Sorted, so that the same input gives the same bytes.
+using Metadata = std::map<std::string, std::string, std::less<>>;
+
+/// The layout of a file to be written.
+struct LayoutPlan {
+  std::string prologue;            ///< 8 length bytes and the header, padded with spaces to 8
+  std::vector<std::size_t> order;  ///< indices of the tensors, in file order
+  std::uint64_t total_nbytes = 0;  ///< of the file
+};
+
+/// Plans a file: tensors sorted by dtype (in the order of Dtype), then by name. A pure function of
+/// its input. If `metadata` is nullptr the header has no metadata; an empty map is written as an
+/// empty object.
+///
+/// Throws: Error kInvalidTensorInfo, kOverflow, kMisalignedSlice, kDuplicateName, kHeaderTooLarge,
+///   kInvalidArgument (a name is kMetadataKey, or not UTF-8), or kUnsupportedDtype (a dtype is none
+///   of Dtype's enumerators). The texts name the tensor.
+[[nodiscard]] SAFETENSORS_API LayoutPlan plan_layout(std::span<const TensorData> tensors,
+                                                     const Metadata* metadata = nullptr);
+
+}  // namespace safetensors
