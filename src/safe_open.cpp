@@ -17,11 +17,11 @@
 namespace safetensors {
 namespace {
 
-// One read brings most headers whole.
+// One read of this size contains most headers completely.
 constexpr std::size_t kFirstRead = std::size_t{64} << 10;
 
-/// The start of a file: up to the end of the header. Read, not mapped: what was checked is then
-/// what is used, whoever else writes to the file.
+/// Reads the start of a file, up to the end of the header. Read, not mapped, so that another
+/// process cannot change the header between its check and its use.
 Buffer read_prologue(const ByteSource& source) {
   Buffer start(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kFirstRead)));
   source.read_at(0, start.bytes());
@@ -143,7 +143,7 @@ class SafeOpen::File {
     return source_;
   }
   void warm(const Interrupt& interrupt) const {
-    constexpr std::uint64_t kTenths = 9;  // cached to this share, the rest is cheaper by faults
+    constexpr std::uint64_t kTenths = 9;  // if as much is cached, faults for the rest are cheaper
     if (!is_warmed_) return;
     const std::unique_ptr<const FileSource> anew = cold_ ? nullptr : io::reopen(path_, id_);
     const FileSource& file = cold_ ? *cold_ : *anew;
@@ -167,7 +167,7 @@ class SafeOpen::File {
   void read_ahead() const noexcept {
     if (mapping_ && !is_warmed_) io::read_ahead(mapping_, parsed_.data_begin);
   }
-  /// Throws Error kInvalidArgument for an entry of another file, whose bytes this one lacks.
+  /// Throws: Error kInvalidArgument if the bytes are outside this file, as of another file's entry.
   [[nodiscard]] std::uint64_t position(const TensorInfo& info) const {
     const std::span<const TensorInfo> all = header().tensors();
     const std::uint64_t data_nbytes = all.empty() ? 0 : all.back().end;
@@ -310,7 +310,7 @@ TensorView SafeOpen::get_slice(std::string_view name, Indices indices) const {
 TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
                                const Interrupt& interrupt) const {
   Part part = select_part(info, indices);
-  // The view's own: what it shows is the file's names, another shape, and perhaps its own bytes.
+  // The view shows the file's names, and a shape and perhaps bytes of its own.
   struct Kept {
     std::shared_ptr<const File> names;
     std::vector<std::uint64_t> shape;

@@ -10,7 +10,7 @@
 namespace safetensors {
 namespace {
 
-/// Runs `work`; its errors begin as upstream's do.
+/// Runs `work` and adds upstream's first words to its errors.
 template <typename Work>
 auto serializing(const Work& work) {
   try {

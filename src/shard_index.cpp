@@ -1,4 +1,4 @@
-// Reading the index of a model from its file.
+// Reading an index from a file. format/shard_index.cpp parses it.
 #include "safetensors/shard_index.hpp"
 
 #include <span>
@@ -9,7 +9,7 @@
 namespace safetensors {
 namespace {
 
-/// The content of an index. Throws Error: kHeaderTooLarge, and what reading throws.
+/// Returns the text of an index. Throws: Error kHeaderTooLarge; what reading throws.
 std::string read_text(const std::filesystem::path& path) {
   const std::unique_ptr<FileSource> source = FileSource::open(path);
   if (source->size() > kMaxIndexSize) {

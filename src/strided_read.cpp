@@ -12,8 +12,8 @@
 namespace safetensors {
 namespace {
 
-/// Runs `work(first_run, run_count)` over all runs, some of them at a time. `source`: what it
-/// reads.
+/// Calls `work(first_run, run_count)` for blocks of runs, in parallel. `source` is what `work`
+/// reads from, if anything.
 template <typename Work>
 void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Work& work,
                     const Interrupt& interrupt, const ByteSource* source = nullptr) {
@@ -34,7 +34,7 @@ void for_run_blocks(const ByteRuns& runs, std::uint64_t bytes_per_run, const Wor
 void check_runs(const ByteRuns& runs, std::uint64_t nbytes) {
   const auto is_empty = [](const ByteRuns::Loop& loop) { return loop.count == 0; };
   if (runs.run_nbytes == 0 || std::any_of(runs.loops.begin(), runs.loops.end(), is_empty)) return;
-  // Loops that a caller made himself may wrap: then their sums are no measure.
+  // Callers can make loops whose sums wrap.
   std::optional<std::uint64_t> end = checked_add(runs.first, runs.run_nbytes);
   std::optional<std::uint64_t> total = runs.run_nbytes;
   for (const ByteRuns::Loop& loop : runs.loops) {

@@ -7,7 +7,7 @@
 namespace safetensors {
 
 std::optional<TensorView> TensorView::slice(Indices indices) const {
-  // The shape is the view's own: it lives as long as the names that it stands beside.
+  // The new view owns its shape, and shares the owner of the name.
   struct Kept {
     std::vector<std::uint64_t> shape;
     std::shared_ptr<const void> names;

@@ -1,4 +1,4 @@
-// Arithmetic on sizes from untrusted files: every result fits or there is none.
+// Arithmetic on sizes from untrusted files. A result that does not fit in 64 bits is nothing.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ namespace safetensors {
 #endif
 }
 
-/// factor times all of `values`. Overflow counts even when a later value is 0, as upstream has it.
+/// Returns factor times all `values`. If an intermediate product overflows there is no result, even
+/// if a later value is 0, as in upstream.
 [[nodiscard]] inline std::optional<std::uint64_t> checked_product(
     std::span<const std::uint64_t> values, std::uint64_t factor) noexcept {
   std::optional<std::uint64_t> product = 1;

@@ -1,4 +1,4 @@
-// What a file is when it is not of the format that was asked for.
+// Recognising files of other formats, for error texts.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline constexpr std::array kKinds = {
          "This is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"},
     Kind{"PK\x03\x04", "This is a zip archive, as torch.save writes (.pt, .bin) or NumPy (.npz)"},
     Kind{"GGUF", "This is a GGUF file"},
-    // Words of the machine that wrote them: "ggml" and so on, backwards.
+    // "ggml" and so on, reversed: they are written as little-endian 32-bit numbers.
     Kind{"lmgg", "This is a GGML file, older than GGUF: convert the model again"},
     Kind{"fmgg", "This is a GGML file (ggmf), older than GGUF: convert the model again"},
     Kind{"tjgg", "This is a GGML file (ggjt), older than GGUF: convert the model again"},
@@ -47,8 +47,8 @@ inline bool is_html(std::string_view text) {
 
 }  // namespace detail
 
-/// A sentence for an error text, beginning with ". ", when `start`, a file's first bytes, is that
-/// of another well-known format; else nothing.
+/// Returns a sentence for an error text, beginning with ". ", if `start`, the first bytes of a
+/// file, belong to another well-known format; else an empty string.
 [[nodiscard]] inline std::string hint_for_foreign_file(std::span<const std::byte> start) {
   const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
   for (const detail::Kind& kind : detail::kKinds) {

@@ -1,4 +1,4 @@
-// Hash of names from files, keyed so that a file cannot be made to collide.
+// A keyed hash of names, so that a file cannot contain names chosen to collide.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace safetensors {
 
-/// High and low half of a 128-bit product, folded.
+/// Returns the high half of a 128-bit product XOR the low half.
 [[nodiscard]] inline std::uint64_t multiply_fold(std::uint64_t a, std::uint64_t b) noexcept {
 #if defined(__SIZEOF_INT128__)
   __extension__ using Wide = unsigned __int128;
@@ -26,9 +26,9 @@ namespace safetensors {
 #endif
 }
 
-/// A number that a file's author cannot know; the same for the whole life of the process.
+/// Returns a random number that is the same for the life of the process.
 [[nodiscard]] inline std::uint64_t secret_seed() {
-  static constinit std::atomic<std::uint64_t> known{0};  // no lock, as a fork copies those
+  static constinit std::atomic<std::uint64_t> known{0};  // no lock, which a fork could copy locked
   std::uint64_t seed = known.load(std::memory_order_relaxed);
   if (seed != 0) return seed;
   std::uint64_t made = 0;
@@ -38,11 +38,14 @@ namespace safetensors {
   } catch (const std::exception&) {  // no entropy source: the clock is better than a constant
     made = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
-  made |= 1;                                                       // 0 is none
-  return known.compare_exchange_strong(seed, made) ? made : seed;  // of several, the first counts
+  made |= 1;  // 0 means not set
+  return known.compare_exchange_strong(seed, made)
+             ? made
+             : seed;  // of several threads, the first one wins
 }
 
-/// Hash of `text` under `seed`. The seed must be secret to those who choose the names.
+/// Returns a hash of `text`, in the manner of wyhash: words are combined by 128-bit products.
+/// Requires: whoever chooses the names does not know `seed`.
 [[nodiscard]] inline std::uint64_t hash_name(std::string_view text, std::uint64_t seed) noexcept {
   constexpr std::uint64_t kA = 0xA0761D6478BD642FU;
   constexpr std::uint64_t kB = 0xE7037ED1A0B428DBU;

@@ -1,4 +1,4 @@
-// Strict UTF-8, as the Unicode standard's table 3-7 has it.
+// Validation of UTF-8, after table 3-7 of the Unicode standard.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace safetensors {
 
-/// Where text stops being UTF-8.
+/// The first error in a text.
 struct InvalidUtf8 {
   std::size_t offset;  ///< of the first byte that fits no sequence
   std::size_t nbytes;  ///< bytes of the broken sequence; 0 when the text ends inside it
@@ -19,7 +19,7 @@ namespace detail {
 
 inline constexpr std::uint64_t kHighBits = 0x8080808080808080U;
 
-/// Bytes of ASCII from `p` on, counted in blocks.
+/// Returns how many bytes from `p` on are ASCII, in whole blocks of 32.
 inline std::size_t skip_ascii(const char* p, std::size_t size) noexcept {
   std::size_t i = 0;
   while (size - i >= 32) {
@@ -31,8 +31,8 @@ inline std::size_t skip_ascii(const char* p, std::size_t size) noexcept {
   return i;
 }
 
-/// The second byte narrows what a lead byte allows: no overlong forms, no surrogates, nothing
-/// above U+10FFFF.
+/// A row of the table: the length of the sequence that a lead byte begins, and the range of the
+/// second byte. The range excludes overlong forms, surrogates and code points above U+10FFFF.
 struct Lead {
   std::size_t length;
   unsigned char low;
@@ -52,7 +52,7 @@ inline Lead lead_of(unsigned char c) noexcept {
 
 }  // namespace detail
 
-/// The first place at which `text` is not UTF-8; nothing when all of it is.
+/// Returns the first place at which `text` is not UTF-8; nothing if all of it is.
 [[nodiscard]] inline std::optional<InvalidUtf8> find_invalid_utf8(std::string_view text) noexcept {
   const std::size_t size = text.size();
   std::size_t i = 0;

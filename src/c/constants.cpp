@@ -1,4 +1,4 @@
-// The numbers of the C interface, and their names.
+// The constants of the C interface, held to those of C++, and their names.
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -12,7 +12,7 @@ namespace {
 using safetensors::Dtype;
 using safetensors::ErrorCode;
 
-// CMake's version is the one that find_package compares.
+// find_package compares CMake's version, programs that of version.h.
 static_assert(std::string_view(SAFETENSORS_VERSION) == SAFETENSORS_PROJECT_VERSION);
 
 constexpr bool is(ErrorCode code, int number) { return static_cast<int>(code) == number; }
@@ -39,7 +39,7 @@ static_assert(is(ErrorCode::kFileChanged, SAFETENSORS_FILE_CHANGED));
 static_assert(is(ErrorCode::kOutOfMemory, SAFETENSORS_OUT_OF_MEMORY));
 static_assert(is(ErrorCode::kDevice, SAFETENSORS_DEVICE));
 
-// Dtype is in layout order, so a new type would shift numbers: then a table has to translate.
+// Dtype is in layout order, so a new type could change numbers: a table must translate them then.
 constexpr bool is(Dtype dtype, int number) { return static_cast<int>(dtype) == number; }
 static_assert(safetensors::kDtypeCount == 22);
 static_assert(is(Dtype::kU64, SAFETENSORS_U64) && is(Dtype::kI64, SAFETENSORS_I64));
@@ -72,12 +72,12 @@ const char* safetensors_code_name(std::int32_t code) {
   if (code == SAFETENSORS_INTERNAL) return "INTERNAL";
   if (code == SAFETENSORS_OK) return "OK";
   if (code < 0 || code > SAFETENSORS_DEVICE) return nullptr;
-  // The names are literals, so a NUL stands after each.
+  // The names are literals, which end with a NUL.
   return safetensors::name(static_cast<ErrorCode>(code)).data();
 }
 
 const char* safetensors_dtype_name(std::int32_t dtype) {
-  // The names are literals, so a NUL stands after each.
+  // The names are literals, which end with a NUL.
   return is_dtype(dtype) ? safetensors::name(static_cast<Dtype>(dtype)).data() : nullptr;
 }
 

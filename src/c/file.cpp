@@ -22,7 +22,7 @@ using safetensors::c::text_of;
 namespace {
 
 std::uint64_t data_nbytes_of(const Header& header) noexcept {
-  // Tensors tile the data and stand in its order.
+  // Tensors tile the data section and are sorted by offset.
   return header.tensors().empty() ? 0 : header.tensors().back().end;
 }
 
@@ -65,12 +65,12 @@ void check_tensor(const safetensors_tensor* tensor) {
   }
 }
 
-/// The header's entry that the tensor was made from, if it is unchanged but for its name and data;
-/// else nullptr. Looks at no memory but the struct's own.
+/// Returns the header's entry that the tensor was made from; nullptr if the struct was changed
+/// since, other than its name and data. Follows none of the struct's pointers.
 const TensorInfo* find_entry(const safetensors_file& file, const safetensors_tensor& tensor) {
   const std::span<const TensorInfo> all = file.header().tensors();
   const auto is_before = [&](const TensorInfo& each) { return each.begin < tensor.begin; };
-  // Tensors of no bytes share their begin with others.
+  // Empty tensors have the same begin as the tensor after them.
   for (auto at = std::ranges::partition_point(all, is_before);
        at != all.end() && at->begin == tensor.begin; ++at) {
     if (at->nbytes() == tensor.nbytes && at->shape.data() == tensor.shape &&
@@ -124,7 +124,7 @@ TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
     fail(ErrorCode::kInvalidArgument,
          "the bytes of this part do not stand together: safetensors_read_slice copies them");
   }
-  // A sum that wraps gives an end before the begin.
+  // A sum that wraps is less than begin, which check_range refuses.
   const std::uint64_t end = tensor->begin + tensor->nbytes;
   file.check_range(tensor->begin, end);
   TensorInfo info{.name = {}, .shape = {}, .begin = tensor->begin, .end = end};
@@ -206,7 +206,7 @@ std::int32_t safetensors_open_header(const void* json, std::size_t nbytes,
   });
 }
 
-// NOLINTNEXTLINE(misc-const-correctness): who closes a file must own it
+// NOLINTNEXTLINE(misc-const-correctness): frees it
 void safetensors_close(safetensors_file* file) { delete file; }
 
 std::uint64_t safetensors_header_nbytes(const safetensors_file* file) {

@@ -47,25 +47,27 @@ struct safetensors_file {
 
 namespace safetensors::c {
 
-/// As `begin` of a part whose bytes do not stand together in the file.
+/// `begin` of a part whose bytes are not contiguous in the file.
 inline constexpr std::uint64_t kScattered = UINT64_MAX;
 
-// A caller hands back tensors that the file gave him, and may have changed any of their members. To
-// read, the library takes the numbers alone and holds them against the file's header: it follows
-// none of the pointers.
+// A caller passes tensors back that a file returned, and may have changed any of their members. The
+// functions that read therefore use the numbers only, and compare them with the file's header. They
+// follow none of the pointers.
 
-/// Where the bytes of `tensor` are in `file`, which may be a part of a tensor; with the name and
-/// dtype of the header's entry, and no shape. Throws Error: kInvalidArgument (not within the file,
-/// or NULL), kUnsupportedDtype.
+/// Returns where the bytes of `tensor`, or of a part of a tensor, are in `file`, with the name and
+/// dtype of the header's entry and without a shape. Throws: Error kInvalidArgument (NULL, or not
+/// within the file) or kUnsupportedDtype.
 [[nodiscard]] TensorInfo bytes_of(const safetensors_file& file, const safetensors_tensor* tensor);
 
-/// The header's entry of a whole tensor of `file`. Throws as bytes_of does, and Error
-/// kInvalidTensorInfo for a part of a tensor, or a tensor that was changed.
+/// Returns the header's entry of a whole tensor of `file`.
+/// Throws: what bytes_of throws; Error kInvalidTensorInfo for a part of a tensor, or a changed
+/// tensor.
 [[nodiscard]] const TensorInfo& entry_of(const safetensors_file& file,
                                          const safetensors_tensor* tensor);
 
-/// A tensor of the caller's own, to be written. Requires: its pointers lead to what its sizes say.
-/// Throws Error: kInvalidArgument (NULL), kUnsupportedDtype.
+/// Returns a tensor of the caller, to be written.
+/// Requires: its pointers point to as much memory as its sizes say.
+/// Throws: Error kInvalidArgument (NULL) or kUnsupportedDtype.
 [[nodiscard]] TensorInfo info_of(const safetensors_tensor* tensor);
 
 }  // namespace safetensors::c

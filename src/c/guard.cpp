@@ -11,7 +11,7 @@ std::int32_t report(safetensors_error* error, std::int32_t code, int os_error,
   error->code = code;
   error->os_error = os_error;
   std::size_t size = std::min(text.size(), sizeof error->text - 1);
-  if (size < text.size()) {  // not in the middle of a character
+  if (size < text.size()) {  // truncate between characters: 10xxxxxx continues one
     while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
   }
   std::memcpy(error->text, text.data(), size);

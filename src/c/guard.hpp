@@ -1,4 +1,4 @@
-// What stands between the library's exceptions and C.
+// Conversion of exceptions to error codes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace safetensors::c {
 std::int32_t report(safetensors_error* error, std::int32_t code, int os_error,
                     std::string_view text) noexcept;
 
-/// Runs `work`; returns SAFETENSORS_OK, or the code of what it threw.
+/// Runs `work`. Returns SAFETENSORS_OK, or the code of the exception that it threw.
 template <typename Work>
 std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
   try {
@@ -28,7 +28,7 @@ std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
                   thrown.what());
   } catch (const std::bad_alloc&) {
     return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
-  } catch (const std::length_error&) {  // of a container: more than memory can be
+  } catch (const std::length_error&) {  // a container of more bytes than there are addresses
     return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
   } catch (const std::exception& thrown) {
     return report(error, SAFETENSORS_INTERNAL, 0, thrown.what());
@@ -37,7 +37,7 @@ std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
   }
 }
 
-/// Throws Error kInvalidArgument when `pointer` is NULL and `count` is not 0.
+/// Throws: Error kInvalidArgument if `pointer` is NULL and `count` is not 0.
 template <typename T>
 void check_pointer(const T* pointer, std::uint64_t count, const char* what) {
   if (pointer == nullptr && count != 0) {
@@ -45,7 +45,8 @@ void check_pointer(const T* pointer, std::uint64_t count, const char* what) {
   }
 }
 
-/// The text of a pointer and a size, where 0 means: up to the NUL. Throws as check_pointer does.
+/// Returns a string argument: a pointer and a size, where 0 means "up to the NUL".
+/// Throws: what check_pointer throws.
 inline std::string_view text_of(const char* text, std::size_t size, const char* what) {
   check_pointer(text, 1, what);
   return size == 0 ? std::string_view(text) : std::string_view(text, size);

@@ -1,4 +1,4 @@
-// Paths of the C interface.
+// Path arguments of the C interface.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,11 @@
 
 namespace safetensors::c {
 
-/// Throws Error kInvalidArgument for NULL.
+/// Returns a path argument. Throws: Error kInvalidArgument if it is NULL.
 inline std::filesystem::path path_of(const char* path, const char* what) {
   check_pointer(path, 1, what);
 #if defined(_WIN32)
-  // By default a narrow path would be in the system's code page.
+  // UTF-8. A path made from char would be in the system's code page.
   return reinterpret_cast<const char8_t*>(path);
 #else
   return path;

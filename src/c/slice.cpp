@@ -73,7 +73,7 @@ std::int32_t safetensors_slice(const safetensors_file* file, const safetensors_t
     result.nbytes = taken.runs.nbytes();
     const bool together = taken.runs.loops.empty();
     result.data = together && whole.data() != nullptr ? whole.data() + taken.runs.first : nullptr;
-    // Scattered bytes have no place of their own: safetensors_read then refuses the part.
+    // kScattered makes safetensors_read refuse a part whose bytes are not contiguous.
     result.begin = together ? info.begin + taken.runs.first : safetensors::c::kScattered;
     std::copy(taken.selection.shape.begin(), taken.selection.shape.end(), shape);
     *part = result;

@@ -12,11 +12,14 @@
 namespace safetensors {
 namespace {
 
-// A slot holds index + 1 and, above it, bits of the hash: most unequal names differ there and
-// need no look at the name itself.
+// A slot of the hash table (Header::slots_) has 32 bits:
+//
+//     | tag: 10 bits of the name's hash | index of the tensor + 1: 22 bits |     0: free
+//
+// Unequal names mostly have unequal tags, so that the name itself is rarely compared in vain.
 constexpr unsigned kIndexBits = 22;
 constexpr std::uint32_t kIndexMask = (1U << kIndexBits) - 1;
-// A tensor's entry takes 50 bytes of JSON, so a header of legal size stays far below this.
+// The JSON of a tensor has more than 45 bytes, so the index of any header's tensor fits.
 static_assert(kMaxHeaderSize / 45 < kIndexMask);
 
 std::uint32_t tag_of(std::uint64_t hash) noexcept {
@@ -32,7 +35,7 @@ std::uint32_t tag_of(std::uint64_t hash) noexcept {
 }  // namespace
 
 HeaderBuilder::HeaderBuilder(std::size_t json_nbytes) : json_nbytes_(json_nbytes) {
-  // About what real headers need. Untouched room costs no memory.
+  // What real headers need, about. Reserved memory that is not touched costs nothing.
   text_.reserve(json_nbytes / 2 + 16);
   tensors_.reserve(json_nbytes / 100 + 4);
   dims_.reserve(json_nbytes / 32 + 8);
@@ -42,7 +45,7 @@ HeaderBuilder::Text HeaderBuilder::keep(std::string_view text) {
   const Text kept{static_cast<std::uint32_t>(text_.size()),
                   static_cast<std::uint32_t>(text.size())};
   text_.insert(text_.end(), text.begin(), text.end());
-  text_.push_back('\0');  // for C; the quotes that go leave the room
+  text_.push_back('\0');  // for C. The JSON's quotes are not kept, so this fits in json_nbytes
   return kept;
 }
 
@@ -52,8 +55,8 @@ void HeaderBuilder::begin_tensor(std::string_view name) {
 }
 
 void HeaderBuilder::add_dim(std::uint64_t dim) {
-  // A header of nothing but shapes: jump to the most there can be (two bytes each), untouched,
-  // rather than double, which holds the old and the new array at once.
+  // For headers of little but shapes: reserve the maximum, as each size has two bytes of JSON.
+  // Doubling would hold the old and the new array at once.
   if (dims_.size() == dims_.capacity()) dims_.reserve(json_nbytes_ / 2 + 1);
   dims_.push_back(dim);
 }
@@ -69,7 +72,8 @@ std::string_view HeaderBuilder::tensor_name() const noexcept { return view(tenso
 
 void HeaderBuilder::add_metadata_key(std::string_view key) {
   if (metadata_.size() == metadata_.capacity() && metadata_.size() > 4096) {
-    metadata_.reserve(json_nbytes_ / 6 + 1);  // as in add_dim: a pair takes six bytes at least
+    metadata_.reserve(json_nbytes_ / 6 +
+                      1);  // as in add_dim: a pair has at least six bytes of JSON
   }
   metadata_.emplace_back();
   metadata_.back().key = keep(key);
@@ -122,7 +126,7 @@ Header HeaderBuilder::finish(std::uint64_t data_nbytes) && {
     header.metadata_.emplace_back(kept(item.key), kept(item.value));
   }
   header.has_metadata_ = has_metadata_;
-  index_names(header);  // first: a name that stands twice is the clearer complaint
+  index_names(header);  // before validate(): a duplicate name is the clearer error
   validate(header, data_nbytes);
   return header;
 }
@@ -130,7 +134,7 @@ Header HeaderBuilder::finish(std::uint64_t data_nbytes) && {
 void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) const {
   std::uint64_t position = 0;
   for (const TensorInfo& info : header.tensors_) {
-    // Sorted by begin: a gap or overlap is then one compare.
+    // The tensors are sorted by begin, so that one comparison finds gaps and overlaps.
     if (info.begin != position || info.end < info.begin) {
       fail_tensor(ErrorCode::kInvalidOffset, "invalid offset for tensor", info,
                   ": data_offsets are [" + std::to_string(info.begin) + ", " +
@@ -181,6 +185,8 @@ void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) co
 void HeaderBuilder::index_names(Header& header) {
   const std::size_t count = header.tensors_.size();
   if (count >= kIndexMask) fail(ErrorCode::kOverflow, "too many tensors");
+  // Open addressing with linear probing, at most three quarters full. The seed is secret, so that a
+  // file cannot contain names chosen to collide.
   header.seed_ = secret_seed();
   header.slots_.assign(std::bit_ceil(count + count / 3 + 1), 0);
   const std::size_t mask = header.slots_.size() - 1;

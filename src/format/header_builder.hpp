@@ -1,4 +1,4 @@
-// Collects what the JSON reader finds, then checks it as a whole and makes the Header.
+// Collects the contents of a header from a JSON reader, checks them, and makes the Header.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,11 @@
 
 namespace safetensors {
 
+/// A reader calls begin_tensor() for each tensor, then the other functions for its fields in any
+/// order, and finish() at the end.
 class HeaderBuilder {
  public:
-  /// `json_nbytes`: of the header, to bound what is set aside.
+  /// `json_nbytes`, the size of the header, bounds the memory that is reserved.
   explicit HeaderBuilder(std::size_t json_nbytes);
 
   void begin_tensor(std::string_view name);
@@ -21,20 +23,21 @@ class HeaderBuilder {
   void add_dim(std::uint64_t dim);
   void end_shape() { tensors_.back().rank = dims_.size() - tensors_.back().dims_begin; }
   void set_offsets(std::uint64_t begin, std::uint64_t end);
-  /// The name given to the last begin_tensor. Valid until the next call.
+  /// Returns the name given to the last begin_tensor(). Valid until the next call.
   [[nodiscard]] std::string_view tensor_name() const noexcept;
 
   void begin_metadata() { has_metadata_ = true; }
   void add_metadata_key(std::string_view key);
   void add_metadata_value(std::string_view value);
-  /// Throws Error kDuplicateName.
+  /// Throws: Error kDuplicateName if a key occurs twice.
   void end_metadata() const;
 
-  /// Checks that the tensors tile `data_nbytes` bytes and that no name stands twice.
+  /// Checks that the tensors tile `data_nbytes` bytes and that no name occurs twice.
+  /// Throws: Error, see Header::parse.
   [[nodiscard]] Header finish(std::uint64_t data_nbytes) &&;
 
  private:
-  // Positions, not views: the text may still move while it grows.
+  // A position in text_. Not a view, as text_ moves while it grows.
   struct Text {
     std::uint32_t begin = 0;
     std::uint32_t size = 0;

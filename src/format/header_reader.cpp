@@ -17,11 +17,13 @@
 namespace safetensors {
 namespace {
 
-// Upstream's parser stops here too. Bounds the recursion of RapidJSON's reader.
+// The limit of upstream's parser. Bounds the recursion of RapidJSON's reader.
 constexpr unsigned kMaxDepth = 127;
 
-/// Keys of the objects that are open right now, to find one that stands twice. Objects nest, so
-/// their keys stack.
+/// The keys of unfinished objects, to find duplicates. Objects nest, so their keys form a stack:
+///
+///     keys_     a  b | c  d  e | f        of three nested objects
+///     frames_   0      2         5        where each object's keys begin
 class OpenKeys {
  public:
   void open() { frames_.push_back({keys_.size(), text_.size()}); }
@@ -30,7 +32,7 @@ class OpenKeys {
         {static_cast<std::uint32_t>(text_.size()), static_cast<std::uint32_t>(key.size())});
     text_.insert(text_.end(), key.begin(), key.end());
   }
-  /// Closes the innermost object; a key that stands twice in it, if any.
+  /// Ends the innermost object. Returns a key that occurs twice in it, if any.
   std::optional<std::string> close() {
     const Frame frame = frames_.back();
     frames_.pop_back();
@@ -60,7 +62,16 @@ class OpenKeys {
   std::vector<Frame> frames_;
 };
 
-/// RapidJSON's events. A method that returns false stops the reader; error() then says why.
+/// Handles RapidJSON's events as a state machine:
+///
+///     kStart --{--> kTop --"__metadata__"--> kMetadataStart --{--> kMetadata <--> kMetadataValue
+///                   kTop --name--> kEntryStart --{--> kEntry
+///                                  kEntry --"dtype"--> kDtype
+///                                  kEntry --"shape"--> kShapeStart --[--> kShape
+///                                  kEntry --"data_offsets"--> kOffsetsStart --[--> kOffsets
+///                                  kEntry --any other key--> kSkip, until its value ends
+///
+/// A method that returns false stops the reader; error() then says why.
 class HeaderHandler {
  public:
   HeaderHandler(HeaderBuilder& builder, bool has_escapes)
@@ -72,7 +83,7 @@ class HeaderHandler {
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 
   bool Null() {
-    // mlx writes "__metadata__": null
+    // MLX writes "__metadata__": null.
     if (state_ == State::kMetadataStart) {
       state_ = State::kTop;
       return true;
@@ -80,7 +91,7 @@ class HeaderHandler {
     return other_value("null");
   }
   bool Bool(bool value) { return other_value(value ? "true" : "false"); }
-  // Signed means below zero, "-0" included: a size is never written so.
+  // RapidJSON calls these for numbers with a minus sign, "-0" included. No size is negative.
   bool Int(int value) { return Int64(value); }
   bool Int64(std::int64_t value) {
     if (state_ == State::kSkip) return end_skipped();
@@ -134,7 +145,7 @@ class HeaderHandler {
         return true;
       default:
         keys_.add(key);
-        return true;  // inside an unknown field
+        return true;  // in the value of an unknown field
     }
   }
 
@@ -247,7 +258,7 @@ class HeaderHandler {
            stop("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
 
-  // Escapes can spell what plain UTF-8 cannot: a lone half of a surrogate pair.
+  // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
   bool check_text(std::string_view text) {
     return !has_escapes_ || !find_invalid_utf8(text) ||
            stop("a string holds half of a surrogate pair");
@@ -293,7 +304,7 @@ class HeaderHandler {
   }
 
   bool read_dtype(std::string_view text) {
-    // Neighbours mostly have the same type.
+    // Adjacent tensors mostly have the same type.
     if (text != name(dtype_)) {
       const std::optional<Dtype> dtype = parse_dtype(text);
       if (!dtype) return stop_tensor("unknown dtype `" + clipped(text) + "`");
@@ -318,7 +329,7 @@ class HeaderHandler {
     return !twice || stop_tensor("field `" + *twice + "` stands twice", ErrorCode::kDuplicateName);
   }
 
-  /// After any value inside an unknown field: was it the field's own?
+  /// Called after each value within an unknown field. Leaves kSkip if it was the field's own value.
   bool end_skipped() {
     if (depth_ == skip_base_) state_ = State::kEntry;
     return true;
@@ -381,7 +392,7 @@ void read_header(std::string_view json, HeaderBuilder& builder) {
          "invalid JSON in header: " + text + " (at byte " + std::to_string(result.Offset()) + ")",
          {.subject = handler.subject()});
   }
-  // The stream reports its end as a NUL, so a real one would pass for the end.
+  // The stream reports its end as a NUL, so a NUL in the JSON looks like the end.
   if (stream.Tell() != json.size()) {
     fail(ErrorCode::kInvalidHeaderJson,
          "invalid JSON in header: something follows the object (at "

@@ -1,4 +1,4 @@
-// From JSON text to a HeaderBuilder.
+// The complete reader of headers: accepts every header that the format allows.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,9 @@
 
 namespace safetensors {
 
-/// Reads the header's JSON, which must be valid UTF-8 and end with its last `}`.
-/// Throws Error kInvalidHeaderJson or kDuplicateName.
+/// Reads a header's JSON into `builder`.
+/// Requires: `json` is valid UTF-8 and ends with `}`.
+/// Throws: Error kInvalidHeaderJson or kDuplicateName.
 void read_header(std::string_view json, HeaderBuilder& builder);
 
 }  // namespace safetensors

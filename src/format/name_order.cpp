@@ -1,3 +1,5 @@
+// A radix sort on keys of 7 bytes. For each group of names that are equal so far: skip the prefix
+// that they all share, sort by the next 7 bytes, and make groups of those whose key is equal.
 #include "format/name_order.hpp"
 
 #include <algorithm>
@@ -10,30 +12,34 @@ namespace safetensors::format {
 namespace {
 
 constexpr std::size_t kKeyLength = 7;
-// So few are sorted by comparing them.
+// Groups up to this size are sorted by comparing names.
 constexpr std::size_t kFew = 8;
-// More are sorted anew.
-constexpr std::size_t kMostRuns = 64;
+// More ascending runs than this are not merged but sorted.
+constexpr std::size_t kMaxRuns = 64;
 
 struct Entry {
   std::uint64_t key;
   const TensorInfo* info;
 };
 
-/// Entries whose names are the same before `depth`.
+/// Entries [begin, end), whose names have the same first `depth` bytes.
 struct Group {
   std::size_t begin;
   std::size_t end;
   std::size_t depth;
 };
 
-/// The next bytes, as a number that sorts as they do; the last byte counts them, so that a name
-/// comes before those that go on with a NUL. More than the key holds counts as one more.
+/// Returns the 7 bytes after `depth` as a number that sorts as they do, and in its lowest byte how
+/// many of them the name has (8 if it has more). So "a" sorts before "a\0":
+///
+///     | 'a' |  0  |  0  |  0  |  0  |  0  |  0  |  1  |     "a"
+///     | 'a' |  0  |  0  |  0  |  0  |  0  |  0  |  2  |     "a\0"
 std::uint64_t key_at(std::string_view name, std::size_t depth) noexcept {
   const std::size_t left = name.size() - depth;
   std::uint64_t key = 0;
   if (left > kKeyLength) {
-    for (std::size_t i = 0; i < kKeyLength; ++i) {  // of known length: one load and a swap
+    // A fixed length: compiles to one load and a byte swap.
+    for (std::size_t i = 0; i < kKeyLength; ++i) {
       key = key << 8 | static_cast<unsigned char>(name[depth + i]);
     }
     return key << 8 | (kKeyLength + 1);
@@ -44,7 +50,7 @@ std::uint64_t key_at(std::string_view name, std::size_t depth) noexcept {
   return key << 8 * (kKeyLength - left) << 8 | left;
 }
 
-/// How long all names of the group are the same.
+/// Returns the length of the prefix that all names of the group share; at least `depth`.
 std::size_t common_length(std::span<const Entry> group, std::size_t depth) noexcept {
   const std::string_view first = group.front().info->name;
   std::size_t length = first.size();
@@ -69,7 +75,7 @@ class Sorter {
   }
 
   [[nodiscard]] std::span<const Entry> sorted() {
-    // A list, not recursion: names can be made that divide a million times.
+    // A list instead of recursion: crafted names can nest groups a million deep.
     while (!groups_.empty()) {
       const Group group = groups_.back();
       groups_.pop_back();
@@ -98,14 +104,14 @@ class Sorter {
     }
   }
 
-  /// Numbered names ascend but where a number gets a digit more: a few runs, which are merged.
+  /// Sorts by key. Numbered names (layer.9, layer.10) are a few ascending runs, which are merged.
   void sort_by_key(std::span<Entry> names) {
     const auto by_key = [](const Entry& a, const Entry& b) { return a.key < b.key; };
     runs_.clear();
-    for (std::size_t i = 0; i < names.size() && runs_.size() <= kMostRuns; ++i) {
+    for (std::size_t i = 0; i < names.size() && runs_.size() <= kMaxRuns; ++i) {
       if (i == 0 || names[i].key < names[i - 1].key) runs_.push_back(i);
     }
-    if (runs_.size() > kMostRuns) {
+    if (runs_.size() > kMaxRuns) {
       std::sort(names.begin(), names.end(), by_key);
       return;
     }
@@ -128,7 +134,7 @@ class Sorter {
 
   std::vector<Entry> entries_;
   std::vector<Group> groups_;
-  std::vector<std::size_t> runs_;  // where they begin
+  std::vector<std::size_t> runs_;  // where each ascending run begins
 };
 
 }  // namespace

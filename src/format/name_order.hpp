@@ -1,4 +1,4 @@
-// Names in the order of their bytes.
+// Sorting tensors by name.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace safetensors::format {
 
-/// Sorts by name. Names of a file have long beginnings in common, which are passed over once for
-/// many names instead of at every comparison.
+/// Sorts by name, in byte order. The names of a file share long prefixes; this skips a prefix once
+/// for many names, where a comparison sort would compare it again and again.
 void sort_by_name(std::span<const TensorInfo*> tensors);
 
 }  // namespace safetensors::format

@@ -8,13 +8,16 @@
 namespace safetensors::format {
 namespace {
 
-/// The first byte in [p, end) that is a quote, a backslash or a control character; else `end`.
+/// Returns the first byte in [p, end) that is a quote, a backslash or a control character; `end` if
+/// there is none.
 const char* find_run_end(const char* p, const char* end) noexcept {
   constexpr std::uint64_t kOnes = 0x0101010101010101U;
   constexpr std::uint64_t kHigh = 0x8080808080808080U;
   if constexpr (std::endian::native == std::endian::little) {
-    // Eight at a time. A hit sets the high bit of its byte; above the lowest hit there may be
-    // false ones, from the borrow.
+    // Eight bytes at a time. (x - 1) & ~x has the high bit set in a byte x that is 0, and so finds
+    // the byte c as the zero of w ^ c; (x - 0x20) & ~x likewise finds bytes below 0x20. The borrow
+    // of a subtraction can set bits above the lowest hit, which therefore is the only one used.
+    // https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord
     for (; end - p >= 8; p += 8) {
       std::uint64_t w = 0;
       std::memcpy(&w, p, sizeof w);
@@ -30,6 +33,7 @@ const char* find_run_end(const char* p, const char* end) noexcept {
   return p;
 }
 
+/// A recursive descent parser. Its functions return false for text of another form.
 class PlainReader {
  public:
   PlainReader(std::string_view json, HeaderBuilder& builder)
@@ -65,7 +69,7 @@ class PlainReader {
   bool take_comma() { return take(',') && (take(' '), true); }
   bool take_colon() { return take(':') && (take(' '), true); }
 
-  /// A string; `text` gets what stands between the quotes.
+  /// Reads a string and sets `text` to what is between the quotes.
   bool take_text(std::string_view& text) {
     if (!take('"')) return false;
     const char* const begin = p_;
@@ -75,7 +79,7 @@ class PlainReader {
   }
 
   bool take_number(std::uint64_t& number) {
-    constexpr std::ptrdiff_t kSafeDigits = 19;  // fewer than 2^64 needs
+    constexpr std::ptrdiff_t kSafeDigits = 19;  // a number of 19 digits is below 2^64
     const char* const begin = p_;
     number = 0;
     for (; p_ != end_ && *p_ >= '0' && *p_ <= '9'; ++p_) {
@@ -115,7 +119,7 @@ class PlainReader {
     return fields == kAll && take('}');
   }
 
-  /// The field that was read; 0 for what is not plain.
+  /// Returns the field that was read; 0 for text of another form.
   unsigned read_field() {
     if (take("\"dtype\":")) return take(' '), read_dtype() ? kDtype : 0U;
     if (take("\"shape\":")) return take(' '), read_shape() ? kShape : 0U;
@@ -126,7 +130,7 @@ class PlainReader {
   bool read_dtype() {
     std::string_view text;
     if (!take_text(text)) return false;
-    if (text != safetensors::name(dtype_)) {  // neighbours mostly have the same
+    if (text != safetensors::name(dtype_)) {  // adjacent tensors mostly have the same
       const std::optional<Dtype> dtype = parse_dtype(text);
       if (!dtype) return false;
       dtype_ = *dtype;

@@ -1,4 +1,4 @@
-// The 8 bytes before the header.
+// The length field: the 8 bytes before the header.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace safetensors::format {
 
-/// So much of a file's start tells what kind of file it is.
+/// How many of a file's first bytes are needed to recognise its format.
 inline constexpr std::size_t kStartSize = 64;
 
-/// The header's length, checked against the limit and the file's size. `start` holds the file's
-/// first bytes, kStartSize or all there are. Throws Error; the text says so when the file is
-/// recognisably of another format.
+/// Returns the header's length, checked against the limit and the file's size. `start` holds the
+/// first kStartSize bytes of the file, or all if it has fewer. Throws: Error kHeaderTooSmall,
+/// kHeaderTooLarge, or kInvalidHeaderLength. The text names the format
+///   of a file of another well-known format.
 [[nodiscard]] std::uint64_t read_header_length(std::span<const std::byte> start,
                                                std::uint64_t file_nbytes);
 

@@ -16,7 +16,7 @@
 namespace safetensors {
 namespace {
 
-// As in a file's header. Bounds the recursion of RapidJSON's reader.
+// The limit for headers. Bounds the recursion of RapidJSON's reader.
 constexpr unsigned kMaxDepth = 127;
 constexpr std::size_t kShortestEntry = 7;  // "a":"",
 
@@ -27,7 +27,8 @@ std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'";
        "the index is no JSON: " + why + " (at byte " + std::to_string(offset) + ")");
 }
 
-/// Whether a path leads to a file below the directory it is relative to, on this system and others.
+/// Returns whether a relative path stays below the directory that it is relative to. The rules of
+/// all systems apply at once: backslashes separate, and drives such as `C:` are refused.
 bool is_below(std::string_view path) {
   const auto is_separator = [](char c) { return c == '/' || c == '\\'; };
   const bool has_drive = path.size() >= 2 && path[1] == ':';
@@ -46,11 +47,16 @@ bool is_below(std::string_view path) {
 
 }  // namespace
 
-/// RapidJSON's events. A method that returns false stops the reader; error() then says why.
+/// Handles RapidJSON's events:
+///
+///     {"metadata": {"total_size": N, ...}, "weight_map": {"tensor": "file", ...}, ...}
+///     depth 1       depth 2                               depth 2
+///
+/// A method that returns false stops the reader; error() then says why.
 class ShardIndexHandler {
  public:
   explicit ShardIndexHandler(std::size_t json_nbytes) {
-    // The most that there can be: what is not touched takes no memory, and growing would copy.
+    // The maximum: reserved memory that is not touched costs nothing, and growing would copy.
     index_.text_.reserve(json_nbytes);
     index_.entries_.reserve(json_nbytes / kShortestEntry + 1);
   }
@@ -62,7 +68,7 @@ class ShardIndexHandler {
   bool Null() { return other_value("null"); }
   bool Bool(bool value) { return other_value(value ? "true" : "false"); }
   bool RawNumber(const char* text, rapidjson::SizeType size, bool) { return number({text, size}); }
-  // Numbers come as text.
+  // kParseNumbersAsStringsFlag reports numbers by RawNumber only.
   bool Int(int) { return false; }
   bool Uint(unsigned) { return false; }
   bool Int64(std::int64_t) { return false; }
@@ -99,7 +105,7 @@ class ShardIndexHandler {
   bool EndObject(rapidjson::SizeType) { return leave(); }
   bool EndArray(rapidjson::SizeType) { return leave(); }
 
-  /// The index, checked as a whole. Throws Error.
+  /// Checks the index and returns it. Throws: Error kInvalidHeaderJson or kDuplicateName.
   ShardIndex finish() && {
     if (!has_map_) fail(ErrorCode::kInvalidHeaderJson, "the index has no object `weight_map`");
     number_files();
@@ -137,7 +143,7 @@ class ShardIndexHandler {
     return true;
   }
 
-  // Escapes can spell what plain UTF-8 cannot: a lone half of a surrogate pair.
+  // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
   bool check_text(std::string_view text) {
     return !find_invalid_utf8(text) ||
            stop("the index is no JSON: a string holds half of a surrogate pair");
@@ -177,7 +183,7 @@ class ShardIndexHandler {
                 ", but " + what);
   }
 
-  /// Gives the files their numbers in the order of their names.
+  /// Numbers the files in the order of their names.
   void number_files() {
     std::vector<std::uint32_t> numbers(files_.size());
     for (auto& [path, number] : files_) {
@@ -203,7 +209,7 @@ class ShardIndexHandler {
     }
   }
 
-  /// Throws Error kDuplicateName for a name that stands twice.
+  /// Throws: Error kDuplicateName if a name occurs twice.
   void sort_names() {
     auto& entries = index_.entries_;
     const auto name = [this](const ShardIndex::Entry& entry) {
@@ -225,8 +231,8 @@ class ShardIndexHandler {
 
   ShardIndex index_;
   Files files_;
-  Files::const_iterator last_file_ = files_.end();  // neighbours mostly have the same
-  Section section_ = Section::kOther;               // of the outer object
+  Files::const_iterator last_file_ = files_.end();  // adjacent tensors mostly have the same
+  Section section_ = Section::kOther;               // the current key of the outer object
   unsigned depth_ = 0;
   bool has_map_ = false;
   bool is_total_ = false;
@@ -252,7 +258,7 @@ ShardIndex ShardIndex::parse(std::string_view json) {
     }
     fail_json(rapidjson::GetParseError_En(result.Code()), result.Offset());
   }
-  // The stream reports its end as a NUL, so a real one would pass for the end.
+  // The stream reports its end as a NUL, so a NUL in the JSON looks like the end.
   if (stream.Tell() != json.size()) fail_json("something follows the object", stream.Tell());
   return std::move(handler).finish();
 }

@@ -11,7 +11,7 @@
 namespace safetensors {
 namespace {
 
-/// As upstream shows it: `whole` colons for the ellipsis.
+/// Returns an expression in upstream's notation, with `whole` colons for the ellipsis.
 std::string shown(std::span<const Index> indices, std::size_t whole) {
   std::string text = "[";
   for (const Index& index : indices) {
@@ -39,7 +39,8 @@ std::string shown(std::span<const Index> indices, std::size_t whole) {
   return text + "]";
 }
 
-/// A bound of a slice on an axis of `size`, as Python's slice.indices has it.
+/// Returns a bound of a slice on an axis of `size`, as Python's slice.indices does: negative bounds
+/// count from the end, and both kinds are clipped to [0, size].
 std::uint64_t clip(std::int64_t bound, std::uint64_t size) noexcept {
   if (bound >= 0) return std::min(static_cast<std::uint64_t>(bound), size);
   const std::uint64_t back = std::uint64_t{0} - static_cast<std::uint64_t>(bound);
@@ -57,7 +58,7 @@ Selection::Axis select_slice(const Index& index, std::uint64_t size) noexcept {
 }  // namespace
 
 Selection resolve(std::span<const Index> indices, std::span<const std::uint64_t> shape) {
-  std::size_t used = 0;  // axes that an index takes up
+  std::size_t used = 0;  // axes that have an index
   std::size_t ellipses = 0;
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     const std::size_t whole = shape.size() - std::min(used, shape.size());
@@ -142,12 +143,16 @@ ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> sh
   const auto is_empty = [](const Selection::Axis& axis) { return axis.count == 0; };
   if (std::any_of(selection.axes.begin(), selection.axes.end(), is_empty)) return runs;
 
-  // Counted in bits, for the dtypes that share bytes. The shape was validated against the file,
-  // so no product here overflows.
+  // In bits, as elements of some dtypes share bytes. The shape was validated against the file, so
+  // no product overflows.
+  //
+  // From the innermost axis outwards: as long as everything further in is selected completely and
+  // is one run, a contiguous range of the axis extends the run. The first other axis, and all
+  // outside it, become loops.
   std::uint64_t first = 0;
   std::uint64_t run = bits;
-  std::uint64_t stride = bits;  // of one element along the axis at hand
-  bool whole = true;            // the axes further in are one run
+  std::uint64_t stride = bits;  // from one element to the next along this axis
+  bool whole = true;            // the axes further in are selected completely, as one run
   std::vector<ByteRuns::Loop> loops;
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     const Selection::Axis& taken = selection.axes[axis];
@@ -156,7 +161,7 @@ ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> sh
       run *= taken.count;
     } else if (taken.count > 1) {
       const std::uint64_t step = taken.step * stride;
-      // A loop whose next iteration begins where the inner loop would go on is one with it.
+      // If this loop continues where the inner loop ends, both are one loop.
       if (!loops.empty() && loops.back().count * loops.back().stride == step) {
         loops.back().count *= taken.count;
       } else {
