@@ -1,4 +1,4 @@
-// What the tests of the C interface share.
+// Helpers of the tests of the C interface.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ struct Close {
 };
 using File = std::unique_ptr<safetensors_file, Close>;
 
-/// The name of the code as name_of has it, or "ok".
+/// Returns the name of the code, as name_of() does, or "ok".
 inline std::string named(std::int32_t code) {
   return code == SAFETENSORS_OK ? "ok"
                                 : std::string(name_of(static_cast<safetensors::ErrorCode>(code)));
@@ -38,7 +38,7 @@ inline File open_memory(std::string_view bytes) {
 
 inline safetensors_tensor find(const File& file, std::string_view name) {
   safetensors_tensor tensor{};
-  // A size of 0 would ask for the NUL, which stands at the start of an empty name as well.
+  // A size of 0 means "up to the NUL", which gives an empty name too.
   REQUIRE(safetensors_find(file.get(), std::string(name).c_str(), name.size(), &tensor, nullptr) ==
           SAFETENSORS_OK);
   return tensor;

@@ -1,4 +1,4 @@
-// A source of bytes in memory that counts what is read, and fails or waits when told to.
+// A ByteSource that records all reads, and can be set to fail or to wait.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,12 @@ class FakeSource final : public safetensors::ByteSource {
  public:
   explicit FakeSource(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
 
-  std::uint64_t ends_at = UINT64_MAX;    ///< the file was cut short to this
+  std::uint64_t ends_at = UINT64_MAX;    ///< the file was truncated to this
   std::uint64_t breaks_at = UINT64_MAX;  ///< reading this byte throws std::runtime_error
   std::chrono::milliseconds delay{0};
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
-  /// Positions and sizes of all reads, sorted.
+  /// Returns positions and sizes of all reads, sorted.
   [[nodiscard]] std::vector<std::pair<std::uint64_t, std::size_t>> reads() const {
     const std::lock_guard lock(mutex_);
     auto sorted = reads_;
@@ -43,7 +43,7 @@ class FakeSource final : public safetensors::ByteSource {
     ++times_asked;
     return 0;
   }
-  mutable std::atomic<int> times_asked{0};  ///< how many readers serve it best
+  mutable std::atomic<int> times_asked{0};  ///< calls of concurrency()
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
     if (delay.count() != 0) std::this_thread::sleep_for(delay);
     if (offset > bytes_.size() || to.size() > bytes_.size() - offset) {

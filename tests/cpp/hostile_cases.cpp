@@ -84,7 +84,7 @@ class TreeMaker : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, TreeMak
   std::vector<Node> open_;
 };
 
-/// What the numbers of a row stand for.
+/// The values of numbers in a row: `i` for "i"; large ones are divided by `shrink`.
 struct Numbers {
   std::uint64_t i;       // for "i"
   std::uint64_t shrink;  // divides the large ones

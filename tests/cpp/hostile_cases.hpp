@@ -17,7 +17,7 @@ struct HostileCase {
   std::string expect;  ///< name of an ErrorCode, or "ok"
   bool heavy = false;  ///< tens of megabytes
   std::shared_ptr<const Node> row;
-  std::uint64_t i = 0;  ///< what the row's "i" stands for
+  std::uint64_t i = 0;  ///< the value of the row's "i"
 
   /// Returns the bytes of the file. For a heavy row, `shrink` divides how often its parts are
   /// repeated: the outcome is the same.

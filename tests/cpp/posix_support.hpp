@@ -1,4 +1,4 @@
-// What tests of files need from a POSIX system.
+// Helpers of tests that use POSIX calls.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 namespace test {
 
-/// Descriptors that are open.
+/// Returns the number of open descriptors.
 inline std::size_t open_descriptors() {
   std::size_t count = 0;
   for (int fd = 0; fd < 1024; ++fd) count += ::fcntl(fd, F_GETFD) != -1 ? 1U : 0U;
@@ -60,7 +60,7 @@ inline double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-/// The processor's time that `work` takes; the shortest of a few runs.
+/// Returns the processor time of `work`, the shortest of a few runs.
 template <typename Work>
 double least_cpu_seconds(const Work& work) {
   double best = 1e9;
@@ -72,7 +72,7 @@ double least_cpu_seconds(const Work& work) {
   return best;
 }
 
-/// Sets the umask while it lives.
+/// Sets the umask; the destructor restores it.
 class Umask {
  public:
   explicit Umask(mode_t mask) : old_(::umask(mask)) {}

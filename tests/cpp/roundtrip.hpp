@@ -1,4 +1,5 @@
-// The property that every accepted file has: written again, it is the same tensors.
+// The property that every accepted file has: writing its tensors gives a file with the same
+// tensors.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 namespace test {
 
-/// What is different in `parsed` after it was written and read again; empty when nothing is.
+/// Writes and reads the tensors of `parsed` again. Returns what differs; empty if nothing does.
 inline std::string roundtrip_difference(const safetensors::ParsedBytes& parsed) {
   const safetensors::Header& header = parsed.header;
   std::vector<safetensors::TensorData> tensors;

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), to compare with digests that were stored beside the test data.
+// SHA-256 (FIPS 180-4), to check the digests that are stored with the test data.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace test {
 
 namespace sha256_detail {
 
-/// The first 32 bits of the fractions of a root of the first primes, which is where the standard
-/// has its constants from: found by bisection in integers.
+/// Returns the standard's constants: the first 32 bits of the fractional parts of a root of the
+/// first primes, found by bisection in integers.
 inline std::uint32_t root_fraction(std::uint32_t prime, int degree) {
   // The greatest x with x^degree <= prime * 2^(32 * degree): 32 bits after the point. Powers are
   // of at most 128 bits here, kept in 16-bit digits.
@@ -99,7 +99,7 @@ inline void mix(std::array<std::uint32_t, 8>& state, const std::byte* block) {
 
 }  // namespace sha256_detail
 
-/// The digest, in hexadecimal digits.
+/// Returns the digest, in hexadecimal digits.
 inline std::string sha256(std::span<const std::byte> bytes) {
   std::array<std::uint32_t, 8> state = sha256_detail::constants().start;
   std::size_t done = 0;

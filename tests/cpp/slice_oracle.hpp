@@ -1,4 +1,4 @@
-// Indexing done element by element, to compare the library's with.
+// Indexing element by element, as a reference for the library's.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using safetensors::Dtype;
 using safetensors::Index;
 using safetensors::Selection;
 
-/// The positions a slice takes of an axis, as Python's range(*slice.indices(size)).
+/// Returns the positions that a slice selects on an axis, as Python's range(*slice.indices(size)).
 inline std::vector<std::uint64_t> positions_of(const Index& slice, std::int64_t size) {
   const auto bound = [&](std::optional<std::int64_t> given, std::int64_t otherwise) {
     if (!given) return otherwise;
@@ -34,7 +34,7 @@ inline std::vector<std::uint64_t> positions_of(const Index& slice, std::int64_t 
   return positions;
 }
 
-/// What indexing should give: an error's name, or elements and shape.
+/// The expected result of indexing: an error's name, or elements and shape.
 struct Expected {
   std::string error;
   std::vector<std::uint64_t> shape;
@@ -89,14 +89,14 @@ inline Expected expect_elements(std::span<const Index> indices,
   return expected;
 }
 
-/// A stretch of a tensor, in bits.
+/// A contiguous range of a tensor, in bits.
 struct Stretch {
   std::uint64_t begin;
   std::uint64_t end;
   bool operator==(const Stretch&) const = default;
 };
 
-/// Adds a stretch; one that begins where the last ends is one with it.
+/// Adds a range, and joins it with the last one if it begins where that ends.
 inline void append(std::vector<Stretch>& stretches, Stretch more) {
   if (!stretches.empty() && stretches.back().end == more.begin) {
     stretches.back().end = more.end;
@@ -105,7 +105,7 @@ inline void append(std::vector<Stretch>& stretches, Stretch more) {
   }
 }
 
-/// The elements in bits, as stretches without a gap.
+/// Returns the elements as joined ranges of bits.
 inline std::vector<Stretch> stretches_of(std::span<const std::uint64_t> elements, unsigned bits) {
   std::vector<Stretch> stretches;
   for (const std::uint64_t element : elements) {
@@ -114,7 +114,7 @@ inline std::vector<Stretch> stretches_of(std::span<const std::uint64_t> elements
   return stretches;
 }
 
-/// Where the runs begin, one by one, in bytes.
+/// Returns where each run begins, in bytes.
 inline std::vector<std::uint64_t> begins_of(const ByteRuns& runs) {
   std::vector<std::uint64_t> begins = {runs.first};
   for (const ByteRuns::Loop& loop : runs.loops) {
@@ -127,7 +127,7 @@ inline std::vector<std::uint64_t> begins_of(const ByteRuns& runs) {
   return begins;
 }
 
-/// The runs in bits, as stretches without a gap.
+/// Returns the runs as joined ranges of bits.
 inline std::vector<Stretch> stretches_of(const ByteRuns& runs) {
   std::vector<Stretch> stretches;
   for (const std::uint64_t begin : begins_of(runs)) {
@@ -136,7 +136,7 @@ inline std::vector<Stretch> stretches_of(const ByteRuns& runs) {
   return stretches;
 }
 
-/// How resolve and byte_runs differ from the plain way; empty when they do not.
+/// Returns how resolve and byte_runs differ from the reference; empty if they do not.
 template <typename OutcomeOf>
 std::string slice_difference(std::span<const Index> indices, std::span<const std::uint64_t> shape,
                              Dtype dtype, const OutcomeOf& outcome_of) {

@@ -1,4 +1,4 @@
-// What many tests need.
+// Helpers of many tests.
 #pragma once
 
 #include <array>
@@ -84,8 +84,8 @@ inline std::string_view name_of(ErrorCode code) {
   }
 }
 
-/// "ok", or the name of the code of the Error that `work` threw. Text, so that a failed check
-/// shows it.
+/// Returns "ok", or the name of the code of the Error that `work` threw. A text, so that failed
+/// checks print it.
 template <typename Work>
 std::string outcome_of(const Work& work) {
   try {
@@ -96,7 +96,7 @@ std::string outcome_of(const Work& work) {
   }
 }
 
-/// The Error that `work` throws.
+/// Returns the Error that `work` throws.
 template <typename Work>
 safetensors::Error error_of(const Work& work) {
   try {
@@ -107,7 +107,7 @@ safetensors::Error error_of(const Work& work) {
   throw std::logic_error("no Error was thrown");
 }
 
-/// A copy in memory of exactly its size, so that a sanitizer sees a read past its end.
+/// A copy in memory of exactly this size, so that a sanitizer detects reads past its end.
 class ExactBytes {
  public:
   explicit ExactBytes(std::string_view bytes)
@@ -135,12 +135,12 @@ inline std::string length_bytes(std::uint64_t length) {
   return bytes;
 }
 
-/// A file of `header` and so many bytes of data.
+/// Returns a file with this header and `data_nbytes` zero bytes of data.
 inline std::string file_of(std::string_view header, std::size_t data_nbytes = 0) {
   return length_bytes(header.size()) + std::string(header) + std::string(data_nbytes, '\0');
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that differ between positions and between seeds.
 inline std::vector<std::byte> pattern(std::size_t nbytes, std::uint32_t seed = 1) {
   std::vector<std::byte> bytes(nbytes);
   std::uint32_t state = seed * 2654435761U + 1;
@@ -151,7 +151,7 @@ inline std::vector<std::byte> pattern(std::size_t nbytes, std::uint32_t seed = 1
   return bytes;
 }
 
-/// A tensor that owns what it is made of.
+/// A tensor that owns its name, shape and bytes.
 struct OwnTensor {
   std::string name;
   Dtype dtype = Dtype::kU8;
@@ -167,7 +167,8 @@ inline std::vector<safetensors::TensorData> views_of(std::span<const OwnTensor> 
   return views;
 }
 
-/// A tensor with bytes of pattern(); its number of bits must be a multiple of 8.
+/// Returns a tensor with bytes of pattern().
+/// Requires: its number of bits is a multiple of 8.
 inline OwnTensor tensor_of(std::string name, Dtype dtype, std::vector<std::uint64_t> shape,
                            std::uint32_t seed = 1) {
   std::uint64_t nbits = safetensors::bit_size(dtype);
@@ -175,7 +176,7 @@ inline OwnTensor tensor_of(std::string name, Dtype dtype, std::vector<std::uint6
   return {std::move(name), dtype, std::move(shape), pattern(nbits / 8, seed)};
 }
 
-/// Tensors of several types, names and sizes, not in file order.
+/// Returns tensors of several types, names and sizes, not in the order of a file.
 inline std::vector<OwnTensor> some_tensors() {
   return {
       tensor_of("b", Dtype::kF32, {3, 5}, 1),        tensor_of("a", Dtype::kF32, {7}, 2),
@@ -184,7 +185,7 @@ inline std::vector<OwnTensor> some_tensors() {
       tensor_of("\xC3\xA9\n\"", Dtype::kU8, {9}, 7), tensor_of("", Dtype::kBool, {2, 2}, 8)};
 }
 
-/// A folder that is removed with all that is in it.
+/// A temporary directory, which the destructor removes with its contents.
 class TempDir {
  public:
   TempDir() {
@@ -201,7 +202,7 @@ class TempDir {
   }
   [[nodiscard]] const fs::path& path() const { return path_; }
   [[nodiscard]] fs::path operator/(std::string_view name) const { return path_ / name; }
-  /// How many things are in it.
+  /// Returns the number of its entries.
   [[nodiscard]] std::size_t count() const {
     return static_cast<std::size_t>(
         std::distance(fs::directory_iterator(path_), fs::directory_iterator()));

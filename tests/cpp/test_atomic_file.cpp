@@ -1,4 +1,4 @@
-// Who may do what with a file after another user replaced it.
+// Permissions of a file after another user has replaced it.
 #include <doctest/doctest.h>
 #include <grp.h>
 #if defined(__linux__)
@@ -14,7 +14,7 @@
 
 namespace {
 
-/// Who somebody is to the system.
+/// A user and its groups.
 struct User {
   uid_t uid;
   gid_t gid;
@@ -61,7 +61,7 @@ void save_as(const User& user, const test::fs::path& path) {
   REQUIRE(test::read_text(path) == "new");
 }
 
-/// What that user may do with the file, as the bits of one digit of a mode.
+/// Returns the rights of that user on the file, as the bits of one digit of a mode.
 int rights_of(const User& user, const test::fs::path& path) {
   return as_user(user, [&] {
     int rights = 0;
@@ -78,12 +78,12 @@ std::vector<int> rights_of_others(const test::fs::path& path) {
   return rights;
 }
 
-/// A folder in which everybody may replace files.
+/// A directory in which every user may replace files.
 class OpenFolder : public test::TempDir {
  public:
   OpenFolder() { REQUIRE(::chmod(path().c_str(), 0777) == 0); }
 
-  /// A file of kOwner's.
+  /// Makes a file that belongs to kOwner.
   [[nodiscard]] test::fs::path file(mode_t mode) const {
     const test::fs::path path = *this / "f";
     test::fs::remove(path);
@@ -137,7 +137,7 @@ namespace {
 constexpr const char* kAccess = "system.posix_acl_access";
 constexpr const char* kDefault = "system.posix_acl_default";
 
-/// An entry of an access list as the kernel takes it: acl(5), little-endian.
+/// An entry of an access list in the kernel's format: acl(5), little-endian.
 struct Entry {
   std::uint16_t tag;
   std::uint16_t rights;
@@ -167,7 +167,7 @@ std::string list_of(const std::vector<Entry>& entries) {
   return list;
 }
 
-/// A list with one entry that names somebody.
+/// Returns a list with one entry for a named user.
 std::string list_of(mode_t mode, const Entry& named) {
   const auto digit = [&](int place) { return static_cast<std::uint16_t>(mode >> place & 7U); };
   std::vector<Entry> entries = {
@@ -183,7 +183,7 @@ bool set_list(const test::fs::path& path, const char* name, const std::string& l
   return false;
 }
 
-/// The access list, or nothing.
+/// Returns the access list; nothing if there is none.
 std::string list_at(const test::fs::path& path) {
   char list[256];
   const ssize_t size = ::getxattr(path.c_str(), kAccess, list, sizeof list);

@@ -1,4 +1,4 @@
-// C: what stands at its border, and its numbers.
+// C: conversion of exceptions to codes, and the constants.
 #include <doctest/doctest.h>
 
 #include <new>

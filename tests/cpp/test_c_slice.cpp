@@ -1,4 +1,4 @@
-// C: parts of tensors, and tensors that a caller made up.
+// C: parts of tensors, and tensors that a caller has changed.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ TEST_CASE("C: slices are those of C++") {
       CHECK(safetensors_read_slice(file.get(), &tensor, each.c.data(), each.c.size(), copy.data(),
                                    copy.size(), nullptr) == SAFETENSORS_OK);
       CHECK(std::ranges::equal(copy, view.bytes()));
-      // A part whose bytes stand together is a tensor like others.
+      // A part whose bytes are contiguous can be used like a whole tensor.
       std::ranges::fill(copy, std::byte{0});
       const std::int32_t code =
           safetensors_read(file.get(), &part, copy.data(), copy.size(), nullptr);

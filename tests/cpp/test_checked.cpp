@@ -11,33 +11,33 @@ using safetensors::checked_multiply;
 using safetensors::checked_product;
 
 namespace {
-constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kRoot = std::uint64_t{1} << 32;
 }  // namespace
 
 TEST_CASE("sums") {
   CHECK(checked_add(0, 0) == 0U);
-  CHECK(checked_add(kMost, 0) == kMost);
-  CHECK(checked_add(0, kMost) == kMost);
-  CHECK(checked_add(kMost - 5, 5) == kMost);
-  CHECK_FALSE(checked_add(kMost - 5, 6));
-  CHECK_FALSE(checked_add(kMost, kMost));
+  CHECK(checked_add(kMax, 0) == kMax);
+  CHECK(checked_add(0, kMax) == kMax);
+  CHECK(checked_add(kMax - 5, 5) == kMax);
+  CHECK_FALSE(checked_add(kMax - 5, 6));
+  CHECK_FALSE(checked_add(kMax, kMax));
 }
 
 TEST_CASE("products") {
-  CHECK(checked_multiply(0, kMost) == 0U);
-  CHECK(checked_multiply(kMost, 1) == kMost);
+  CHECK(checked_multiply(0, kMax) == 0U);
+  CHECK(checked_multiply(kMax, 1) == kMax);
   CHECK(checked_multiply(kRoot, kRoot - 1) == kRoot * (kRoot - 1));
   CHECK_FALSE(checked_multiply(kRoot, kRoot));
-  CHECK_FALSE(checked_multiply(kMost, 2));
+  CHECK_FALSE(checked_multiply(kMax, 2));
 }
 
 TEST_CASE("products of many") {
   using Values = std::vector<std::uint64_t>;
   CHECK(checked_product(Values{}, 4) == 4U);
   CHECK(checked_product(Values{2, 3, 5}, 8) == 240U);
-  CHECK(checked_product(Values{0, kMost, kMost}, 64) == 0U);
-  CHECK_FALSE(checked_product(Values{kMost, kMost, 0}, 64));
-  CHECK_FALSE(checked_product(Values{kMost / 8 + 1}, 8));
-  CHECK(checked_product(Values{kMost / 8}, 8) == kMost - 7);
+  CHECK(checked_product(Values{0, kMax, kMax}, 64) == 0U);
+  CHECK_FALSE(checked_product(Values{kMax, kMax, 0}, 64));
+  CHECK_FALSE(checked_product(Values{kMax / 8 + 1}, 8));
+  CHECK(checked_product(Values{kMax / 8}, 8) == kMax - 7);
 }

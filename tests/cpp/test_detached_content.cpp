@@ -1,4 +1,4 @@
-// Overwriting a file in place that this very process has mapped.
+// Overwriting a file in place while this process has it mapped.
 #include <doctest/doctest.h>
 #if defined(__linux__)
 #include <sched.h>
@@ -28,7 +28,7 @@ using safetensors::io::FileContent;
 
 namespace {
 
-/// A file that can only be overwritten in place: it has no name any more.
+/// A file that can only be overwritten in place: it has been unlinked.
 class NamelessFile {
  public:
   explicit NamelessFile(std::string_view text) : NamelessFile(test::TempDir() / "f", text) {}
@@ -57,7 +57,7 @@ class NamelessFile {
 
 constexpr std::size_t kSize = 1'000'003;
 
-/// What /proc/self/maps says of the mappings that this memory lies in: the rights of each.
+/// Returns the rights of each mapping that overlaps this memory, from /proc/self/maps.
 std::vector<std::string> rights_of(const void* memory, std::size_t nbytes) {
   using safetensors::io::parse_uint;
   const auto first = reinterpret_cast<std::uintptr_t>(memory);
@@ -170,7 +170,7 @@ TEST_CASE("pages that were gone before are no obstacle") {
   CHECK(test::text_of(mapping->bytes().first(100'000)) == old.substr(0, 100'000));
 }
 
-#if !defined(TEST_SANITIZED)  // which need address space of their own
+#if !defined(TEST_SANITIZED)  // sanitizers need the address space
 TEST_CASE("without memory for the tensors that are mapped the file is left alone") {
   constexpr std::size_t kLong = std::size_t{1} << 30;
   const NamelessFile file("");

@@ -1,4 +1,4 @@
-// Reading past the page cache, and what is read instead where the system refuses that.
+// Reading past the page cache, and the fallback if the system refuses.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kSlot = std::size_t{4} << 20;
 
-/// The number of the byte in the file decides what it is.
+/// Returns bytes that depend on their position.
 std::string numbered(std::size_t nbytes) {
   std::string bytes(nbytes, '\0');
   for (std::size_t i = 0; i < nbytes; ++i) bytes[i] = static_cast<char>(i * 7 + i / 4096);

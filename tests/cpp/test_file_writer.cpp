@@ -24,7 +24,7 @@ namespace {
 
 constexpr uid_t kNobody = 65534;
 
-/// Views of `texts`.
+/// Returns views of `texts`.
 FileContent content_of(const std::vector<std::string>& texts) {
   FileContent content;
   for (const std::string& text : texts) {
@@ -44,7 +44,7 @@ Error write_error(const test::fs::path& path, const std::string& text) {
   return test::error_of([&] { write(path, text); });
 }
 
-/// Writes as a user who owns nothing here; "ok", or the error's number.
+/// Writes as a user that owns nothing here. Returns "ok", or the error's number.
 std::string write_as_nobody(const test::fs::path& path, const FileContent& content) {
   const int status = test::in_child([&] {
     if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) return 253;

@@ -29,7 +29,7 @@ const std::vector<test::HostileCase>& hostile_cases() {
   return all;
 }
 
-/// What the text of each error in a file begins with.
+/// Returns the first words of each error in a file's content.
 std::string first_words(test::ErrorCode code) {
   using test::ErrorCode;
   switch (code) {
@@ -60,7 +60,8 @@ std::string first_words(test::ErrorCode code) {
   }
 }
 
-/// What opening gives; an error must begin with upstream's words for it and name the file.
+/// Returns the outcome of opening. Checks that an error begins with upstream's words and names the
+/// file.
 std::string outcome_on_disk(const test::fs::path& path, safetensors::Backend backend) {
   try {
     const safetensors::SafeOpen file(path, {backend});
@@ -78,7 +79,7 @@ std::string outcome_on_disk(const test::fs::path& path, safetensors::Backend bac
 #if defined(__linux__) && !defined(TEST_SANITIZED)
 constexpr std::uint64_t kSpareMemory = std::uint64_t{64} << 20;
 
-/// A line of /proc/self/status, in bytes; 0 when it is not there.
+/// Returns a line of /proc/self/status, in bytes; 0 if there is no such line.
 std::uint64_t status_bytes(std::string_view field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -87,8 +88,8 @@ std::uint64_t status_bytes(std::string_view field) {
   return 0;
 }
 
-/// Parses a heavy file, in a process of its own: 1 when that took more memory than it may, 2 when
-/// the outcome is not the table's, 3 when the memory cannot be measured here.
+/// Parses a heavy file in a child process. Returns 1 if that took too much memory, 2 if the outcome
+/// is not the table's, 3 if memory cannot be measured here.
 int heavy_verdict(const test::HostileCase& hostile) {
   const test::ExactBytes file(hostile.file());
   std::ofstream("/proc/self/clear_refs") << "5";  // forgets the peak of making the file
@@ -101,7 +102,7 @@ int heavy_verdict(const test::HostileCase& hostile) {
   return taken > 7 * file.span().size() + kSpareMemory ? 1 : 0;
 }
 
-/// Time to parse `json`, of the processor.
+/// Returns the processor time to parse `json`.
 double parse_seconds(const std::string& json) {
   return test::least_cpu_seconds([&] {
     (void)test::outcome_of([&] { (void)safetensors::Header::parse(test::bytes_of(json), 0); });
@@ -203,7 +204,7 @@ TEST_CASE("time is linear in the header") {
   }
 }
 #else
-// A sanitizer makes a megabyte take seconds.
+// With a sanitizer a megabyte takes seconds.
 #if defined(TEST_SANITIZED)
 constexpr std::uint64_t kShrink = 20;
 #else

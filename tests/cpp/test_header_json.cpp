@@ -1,4 +1,4 @@
-// Where a file's header and data are, and the header's text.
+// The positions of a file's header and data, and the header's text.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -32,9 +32,9 @@ TEST_CASE("a remote file is warmed when the page cache can keep it, else read") 
   CHECK(choose_io_policy({true, 9 * kGiB, 10 * kGiB}) == IoPolicy::kWarmAndMap);
   CHECK(choose_io_policy({true, 9 * kGiB + 1, 10 * kGiB}) == IoPolicy::kRead);
   CHECK(choose_io_policy({true, 1, 0}) == IoPolicy::kRead);
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-  CHECK(choose_io_policy({true, kMost / 2, kMost}) == IoPolicy::kWarmAndMap);
-  CHECK(choose_io_policy({true, kMost, kMost}) == IoPolicy::kRead);
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  CHECK(choose_io_policy({true, kMax / 2, kMax}) == IoPolicy::kWarmAndMap);
+  CHECK(choose_io_policy({true, kMax, kMax}) == IoPolicy::kRead);
 }
 
 TEST_CASE("file systems behind a network or in user space are told from local ones") {

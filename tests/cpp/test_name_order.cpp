@@ -1,4 +1,4 @@
-// Sorting by name: as comparing whole names would, whatever they begin with.
+// Sorting by name gives the same order as comparing whole names, for any prefixes.
 #include <doctest/doctest.h>
 
 #include <algorithm>

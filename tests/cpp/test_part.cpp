@@ -1,4 +1,4 @@
-// Parts of tensors: their errors name the tensor and, where there is one, the file.
+// Parts of tensors: errors name the tensor and, if there is one, the file.
 #include <doctest/doctest.h>
 
 #include <string>

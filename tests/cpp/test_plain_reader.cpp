@@ -1,4 +1,4 @@
-// The short way through a header agrees with the long one, wherever it is taken.
+// The fast reader of headers agrees with the complete one wherever it accepts.
 #include <doctest/doctest.h>
 
 #include <string>

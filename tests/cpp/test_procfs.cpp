@@ -1,4 +1,4 @@
-// Text of the kernel's files: whole, word by word, number by number.
+// Reading files of the kernel, and parsing their tokens and numbers.
 #include <doctest/doctest.h>
 
 #include <cstdint>

@@ -42,7 +42,8 @@ namespace {
 
 constexpr std::uint64_t kNbytes = 512 * kMb;
 
-/// A sparse file of which no page is in the page cache. Empty where all files are in memory.
+/// Makes a sparse file of which no page is cached. Returns an empty path if all files are in
+/// memory.
 std::unique_ptr<safetensors::FileSource> make_cold(const test::fs::path& path) {
   test::write_text(path, "");
   test::fs::resize_file(path, kNbytes);

@@ -16,7 +16,7 @@ using safetensors::device::plan_chunks;
 
 constexpr std::uint64_t kBlock = safetensors::device::kReadAlignment;
 
-/// What holds of every plan, checked byte by byte where pieces are few, else by sums.
+/// Checks the properties of every plan: byte by byte if there are few pieces, else by sums.
 void check_plan(const std::vector<Piece>& pieces, const std::vector<Chunk>& chunks,
                 std::span<const std::uint64_t> sizes, std::uint64_t chunk_nbytes) {
   std::vector<std::vector<std::pair<std::uint64_t, std::uint64_t>>> parts(pieces.size());

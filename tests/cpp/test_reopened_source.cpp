@@ -22,7 +22,7 @@ std::string read_from(const safetensors::ByteSource& source, std::uint64_t at, s
   return test::text_of(bytes);
 }
 
-/// Puts another file in the place of one.
+/// Replaces a file by another.
 void replace(const test::fs::path& path, const std::string& text) {
   test::write_text(path.string() + ".new", text);
   test::fs::rename(path.string() + ".new", path);

@@ -34,7 +34,7 @@ std::string repeated(std::string_view text, std::size_t count) {
   return out;
 }
 
-/// `count` tensors, each of its own name; `file` makes the text of the value.
+/// Returns an index of `count` tensors with different names. `file` makes the text of each value.
 std::string map_of(std::size_t count, const std::function<std::string(std::size_t)>& file) {
   std::string out = R"({"weight_map":{)";
   for (std::size_t i = 0; i < count; ++i) {

@@ -20,8 +20,8 @@ using Shape = std::vector<std::uint64_t>;
 
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
 
 void check_one(const std::vector<Index>& indices, const Shape& shape, Dtype dtype) {
   const std::string difference = test::slice_difference(
@@ -125,21 +125,21 @@ TEST_CASE("fewer indices, ellipses and new axes at every place") {
 }
 
 TEST_CASE("bounds and steps at the ends of 64 bits") {
-  for (const std::int64_t bound : {kLeast, kLeast + 1, kMost, kMost - 1}) {
+  for (const std::int64_t bound : {kMin, kMin + 1, kMax, kMax - 1}) {
     for (std::uint64_t size = 0; size <= 4; ++size) {
       check_one({Index::at(bound)}, {size}, Dtype::kU8);
-      for (const std::int64_t step : {std::int64_t{1}, std::int64_t{2}, kMost - 1, kMost}) {
+      for (const std::int64_t step : {std::int64_t{1}, std::int64_t{2}, kMax - 1, kMax}) {
         check_one({Index::slice(bound, {}, step)}, {size}, Dtype::kU8);
         check_one({Index::slice({}, bound, step)}, {size, 3}, Dtype::kI16);
         check_one({Index::slice(1, bound, step)}, {size, 3}, Dtype::kI16);
-        check_one({Index::slice(bound, kMost, step)}, {size}, Dtype::kF4);
+        check_one({Index::slice(bound, kMax, step)}, {size}, Dtype::kF4);
       }
     }
   }
 }
 
 TEST_CASE("steps below 1 are refused") {
-  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{-1}, kLeast}) {
+  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{-1}, kMin}) {
     check_one({Index::slice({}, {}, step)}, {3}, Dtype::kU8);
     check_one({Index::at(9), Index::slice({}, {}, step)}, {3}, Dtype::kU8);
   }
@@ -161,7 +161,7 @@ TEST_CASE("shapes as large as there can be") {
   };
   CHECK(runs_of({Index::at(-1)}, line, Dtype::kU8).first == kBytes - 1);
   CHECK(runs_of({}, line, Dtype::kU8).run_nbytes == kBytes);
-  CHECK(runs_of({Index::slice(kLeast, kMost)}, line, Dtype::kU8).run_nbytes == kBytes);
+  CHECK(runs_of({Index::slice(kMin, kMax)}, line, Dtype::kU8).run_nbytes == kBytes);
   const ByteRuns ends =
       runs_of({Index::slice({}, {}, static_cast<std::int64_t>(kBytes - 1))}, line, Dtype::kU8);
   CHECK(ends.run_count() == 2);
@@ -179,7 +179,7 @@ TEST_CASE("shapes as large as there can be") {
   const Shape largest = {std::numeric_limits<std::uint64_t>::max(), 0};
   CHECK(resolve(std::vector{Index::at(-1)}, largest).axes.at(0).start ==
         std::numeric_limits<std::uint64_t>::max() - 1);
-  CHECK(resolve(std::vector{Index::slice(-2, kMost)}, largest).shape.at(0) == 0);
+  CHECK(resolve(std::vector{Index::slice(-2, kMax)}, largest).shape.at(0) == 0);
 }
 
 TEST_CASE("neighbouring loops become one, and whole rows one run") {

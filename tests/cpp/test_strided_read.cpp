@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kGap = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPosition = 1000;  // of the tensor in the source
 
-/// The runs, one after the other, copied in the plainest way.
+/// Copies the runs one after the other, in the simplest way.
 std::vector<std::byte> gathered(const std::vector<std::byte>& tensor, const ByteRuns& runs) {
   std::vector<std::byte> out;
   for (const std::uint64_t begin : test::begins_of(runs)) {

@@ -26,7 +26,7 @@ TEST_CASE("no such device, no node") {
 #if defined(__linux__)
 namespace {
 
-/// The processors this thread may use.
+/// Returns the processors that this thread may use.
 cpu_set_t allowed() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -34,7 +34,7 @@ cpu_set_t allowed() {
   return set;
 }
 
-/// What stay_on_node does to a thread of its own.
+/// Calls stay_on_node in a new thread and returns its effect.
 struct Moved {
   bool is_moved;
   cpu_set_t set;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr bool kIsLittleEndian = std::endian::native == std::endian::little;
 
-/// A view of `bytes` from `skip` on.
+/// Returns a view of `bytes` from `skip` on.
 TensorView view_of(Dtype dtype, std::span<std::byte> bytes, std::size_t skip = 0) {
   return {"t", dtype, {}, bytes.subspan(skip), nullptr, nullptr};
 }
@@ -122,7 +122,7 @@ TEST_CASE("a slice is a view where its bytes stand together, else it can be copi
   const TensorView view = make();
   CHECK(view.element_count() == 24);
 
-  const auto rows = make().slice({Index::slice(1, 3)});  // of a temporary: it owns what it shows
+  const auto rows = make().slice({Index::slice(1, 3)});  // of a temporary, which it outlives
   REQUIRE(rows.has_value());
   CHECK(std::vector<std::uint64_t>(rows->shape.begin(), rows->shape.end()) ==
         std::vector<std::uint64_t>{2, 6});

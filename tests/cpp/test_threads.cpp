@@ -1,4 +1,4 @@
-// For a thread sanitizer: everything at once.
+// All operations at the same time, for the thread sanitizer.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kThreads = 16;
 
-/// Runs `work(i)` on many threads at once; how many of them did not return true.
+/// Runs `work(i)` on many threads at once. Returns how many calls did not return true.
 template <typename Work>
 int failures_of(const Work& work) {
   std::atomic<int> failures{0};

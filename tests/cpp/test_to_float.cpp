@@ -15,7 +15,7 @@ namespace {
 
 enum class Specials : std::uint8_t { kIeee, kOnlyNan, kFnuz, kNone };
 
-/// A format as its definition has it: sign, exponent, mantissa; no arithmetic on bits of floats.
+/// A format by its definition: sign, exponent and mantissa, without arithmetic on bits of floats.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
@@ -53,7 +53,7 @@ double e8m0(unsigned code) {
   return code == 255 ? std::nan("") : std::ldexp(1.0, static_cast<int>(code) - 127);
 }
 
-/// Equal as bits; any NaN of the same sign for a NaN.
+/// Returns whether the bits are equal, or both are NaNs with the same sign.
 bool same(float got, double wanted) {
   if (std::isnan(wanted)) return std::isnan(got) && std::signbit(got) == std::signbit(wanted);
   return std::bit_cast<std::uint32_t>(got) ==
@@ -64,7 +64,8 @@ bool is_quiet(float value) {
   return !std::isnan(value) || (std::bit_cast<std::uint32_t>(value) & 0x00400000U) != 0;
 }
 
-/// Every code of `count`, alone and in bulk from an odd address: how many are wrong.
+/// Converts each of `count` codes, alone and in bulk from an odd address. Returns how many are
+/// wrong.
 template <typename Code, typename Scalar, typename Wanted>
 int wrong_codes(unsigned count, Dtype dtype, const Scalar& scalar, const Wanted& wanted) {
   std::vector<std::byte> bytes(count * sizeof(Code) + 1);

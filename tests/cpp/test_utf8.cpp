@@ -16,7 +16,7 @@ namespace {
 
 using Triple = std::array<std::uint32_t, 3>;  // lowest and highest value, bytes
 
-/// Plain decoding: the value must be one that needs so many bytes, and no surrogate.
+/// Decodes in the simplest way: the value must need this many bytes, and be no surrogate.
 bool is_utf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {

@@ -1,4 +1,4 @@
-// The two ways through a header, to be compared.
+// The two readers of headers, to compare them.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ inline std::string shown(const safetensors::Header& header) {
   return text;
 }
 
-/// What comes of reading by one way or the other: the header, or the error.
+/// The result of one reader: the header, or the error.
 template <typename Read>
 std::string outcome_of(std::string_view json, std::uint64_t data_nbytes, const Read& read) {
   try {
@@ -36,14 +36,14 @@ std::string outcome_of(std::string_view json, std::uint64_t data_nbytes, const R
   }
 }
 
-/// What the short way makes of a header.
+/// Returns the result of the fast reader.
 inline std::string plain(std::string_view json, std::uint64_t data_nbytes) {
   const test::ExactBytes exact(json);
   const std::string_view text(reinterpret_cast<const char*>(exact.span().data()), json.size());
   return outcome_of(text, data_nbytes, safetensors::format::read_plain_header);
 }
 
-/// What the JSON reader makes of it.
+/// Returns the result of the complete reader.
 inline std::string by_the_reader(std::string_view json, std::uint64_t data_nbytes) {
   return outcome_of(json, data_nbytes,
                     [](std::string_view text, safetensors::HeaderBuilder& builder) {

@@ -1,4 +1,4 @@
-// operator new that fails when told to. The sized, array and nothrow forms come down to these.
+// An operator new that can be set to fail. The sized, array and nothrow forms call these.
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>

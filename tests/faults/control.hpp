@@ -1,4 +1,4 @@
-// What the fault-injecting library and the tests that steer it share.
+// The interface between the fault-injecting library and the tests that control it.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +26,16 @@ enum class Kind : std::uint8_t {
 };
 
 enum class Effect : std::uint8_t {
-  kNone,        ///< only counts
+  kNone,        ///< no fault
   kError,       ///< fails with `error`
-  kHalf,        ///< reads or writes half of what is asked for
+  kHalf,        ///< reads or writes half of the requested bytes
   kOneByte,     ///< reads or writes one byte
   kNothing,     ///< reads or writes no byte, without an error
   kKillBefore,  ///< the process dies before the call
   kKillAfter,   ///< the process dies after the call
 };
 
-/// What to do with which call.
+/// Which call fails, and how.
 struct Plan {
   Effect effect = Effect::kNone;
   int error = 0;
@@ -44,7 +44,7 @@ struct Plan {
   bool no_rename = false;  ///< besides, every rename fails with EXDEV: not its file system's way
 };
 
-/// A call that was made.
+/// A recorded call.
 struct Call {
   Kind kind = Kind::kOpen;
   int fd = -1;          ///< that it was made on, or that opening gave
@@ -52,16 +52,16 @@ struct Call {
   char path[256] = {};  ///< of open, rename (from), unlink, stat
 };
 
-constexpr std::size_t kMostCalls = 4096;
+constexpr std::size_t kMaxCalls = 4096;
 
 }  // namespace faults
 
-// Weak: without the library the tests start too, and say that it is missing.
+// Weak, so that the tests start without the library and report that it is missing.
 extern "C" {
-/// From now on calls count. Not thread safe itself; the calls counted may come from any thread.
+/// Starts recording calls, of all threads. Not thread safe itself.
 __attribute__((weak)) void faults_begin(const faults::Plan* plan);
-/// Stops counting; how many calls there were.
+/// Stops recording. Returns the number of calls.
 __attribute__((weak)) std::size_t faults_end();
-/// The calls since faults_begin.
+/// Returns the calls since faults_begin.
 __attribute__((weak)) const faults::Call* faults_calls();
 }

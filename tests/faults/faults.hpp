@@ -1,4 +1,4 @@
-// Runs a piece of work under one fault after another.
+// Runs a piece of work with each of its system calls failing in turn.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +16,7 @@
 
 namespace faults {
 
-/// How a piece of work ended.
+/// The outcome of a piece of work.
 struct Outcome {
   std::string verdict;  ///< "ok", the name of an ErrorCode, or "bad_alloc"
   int os_error = 0;
@@ -34,17 +34,17 @@ inline Outcome outcome_of(const std::function<std::string()>& work) {
   }
 }
 
-/// The calls that `work` makes, and how it ends, under a plan.
+/// Runs `work` under a plan. Returns its calls and its outcome.
 inline std::pair<std::vector<Call>, Outcome> run(const Plan& plan,
                                                  const std::function<std::string()>& work) {
   faults_begin(&plan);
   const Outcome outcome = outcome_of(work);
   const std::size_t count = faults_end();
   const Call* const calls = faults_calls();
-  return {{calls, calls + std::min(count, kMostCalls)}, outcome};
+  return {{calls, calls + std::min(count, kMaxCalls)}, outcome};
 }
 
-/// Effects to try on a call of this kind.
+/// Returns the effects to try on a call of this kind.
 inline std::vector<Plan> plans_for(Kind kind) {
   std::vector<Plan> plans;
   const auto errors = [&](std::initializer_list<int> numbers) {
@@ -112,7 +112,7 @@ inline std::vector<Plan> plans_for(Kind kind) {
   return plans;
 }
 
-/// Words for a failed check.
+/// Describes a call and its fault, for failed checks.
 inline std::string shown(const Plan& plan, const Call& call) {
   return "call " + std::to_string(plan.nth) + " of kind " +
          std::to_string(static_cast<int>(call.kind)) + " (" + call.path + "), effect " +
@@ -120,9 +120,9 @@ inline std::string shown(const Plan& plan, const Call& call) {
          (plan.onward ? ", and onward" : "");
 }
 
-/// Memory that fails: operator new throws at its `nth` call from here (see allocations.cpp).
+/// Makes operator new throw at its `nth` call from here (see allocations.cpp).
 void begin_allocations(std::size_t nth);
-/// Stops that; how many calls there were.
+/// Stops that. Returns the number of calls.
 std::size_t end_allocations();
 
 }  // namespace faults

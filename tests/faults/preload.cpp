@@ -1,5 +1,5 @@
-// A library to be preloaded: counts the system calls that touch files and memory, and makes one of
-// them fail, come short, or be the process's last.
+// A library for LD_PRELOAD. Records the system calls for files and memory, and makes one of them
+// fail, transfer less, or kill the process.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -28,26 +28,26 @@ std::atomic<std::size_t> count{0};
 faults::Plan plan;
 std::atomic<bool> began_failing{false};
 Kind failing_kind;
-faults::Call calls[faults::kMostCalls];
+faults::Call calls[faults::kMaxCalls];
 
 [[noreturn]] void die() {
   ::raise(SIGKILL);
   ::_exit(1);
 }
 
-/// The next definition of a function: the C library's.
+/// Returns the next definition of a function: the C library's.
 template <typename Function>
 Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
-/// One call: whether and how it is to fail.
+/// One call, and whether and how it must fail.
 class Turn {
  public:
   Turn(Kind kind, int fd, const char* path, int flags = 0) {
     if (!counting.load()) return;
     const std::size_t number = count.fetch_add(1);
-    if (number < faults::kMostCalls) {
+    if (number < faults::kMaxCalls) {
       call_ = &calls[number];
       call_->kind = kind;
       call_->fd = fd;
@@ -68,7 +68,7 @@ class Turn {
     error_ = plan.error;
   }
 
-  /// Makes the call, or not. `call` takes how many of `size` bytes to move.
+  /// Makes the call unless it must fail. `call` takes how many of the `size` bytes to transfer.
   template <typename Call>
   auto run(std::size_t size, const Call& call) -> decltype(call(size)) {
     switch (effect_) {
@@ -126,7 +126,7 @@ int open_file_at(const char* name, int folder, const char* path, int flags, mode
 
 }  // namespace
 
-// Both names of each: a program built for large files calls those that end in 64.
+// Both names of each function: programs built for large files call those that end in 64.
 #define INTERPOSE __attribute__((visibility("default")))
 #define OPEN(NAME)                                                    \
   INTERPOSE int NAME(const char* path, int flags, ...) {              \
@@ -202,7 +202,7 @@ int open_file_at(const char* name, int folder, const char* path, int flags, mode
 
 namespace {
 
-/// What mmap gives: a failure is MAP_FAILED, which is -1.
+/// The result of mmap; MAP_FAILED, which is -1, on failure.
 struct MapResult {
   MapResult(void* given) : address(given) {}  // NOLINT: converts on purpose
   explicit MapResult(long number) : address(reinterpret_cast<void*>(number)) {}

@@ -1,4 +1,4 @@
-// What is saved in these tests, and where.
+// The file that these tests save.
 #pragma once
 
 #include <set>
@@ -11,10 +11,10 @@
 
 namespace faults {
 
-/// A folder with a target that is to be saved, over an old file or not.
+/// A directory with a target to save to, with or without an old file.
 class Target {
  public:
-  /// With `by_link` it is saved through a symbolic link in another folder.
+  /// With `by_link` the target is saved through a symbolic link in another directory.
   explicit Target(bool has_old, bool by_link = false)
       : real_(folder_ / "model.safetensors"), path_(real_) {
     if (by_link) {
@@ -27,7 +27,7 @@ class Target {
   [[nodiscard]] const test::fs::path& path() const { return path_; }
   [[nodiscard]] const test::fs::path& real() const { return real_; }
   [[nodiscard]] test::fs::path folder() const { return folder_.path(); }
-  /// All that lies in the folder, and beside the link.
+  /// Returns all entries of the directory, and those beside the link.
   [[nodiscard]] std::set<std::string> names() const {
     std::set<std::string> names;
     for (const auto& entry : test::fs::directory_iterator(links_.path())) {
@@ -44,14 +44,14 @@ class Target {
                            {.fsync = fsync, .interrupt = {}});
   }
   void write_old() const { test::write_text(real_, old_); }
-  /// As another program would: a file beside it, renamed over it.
+  /// Replaces the target as another program would: by renaming another file over it.
   void replace_with_old() const {
     const test::fs::path beside = links_ / "beside";
     test::write_text(beside, old_);
     test::fs::rename(beside, real_);
   }
   void remove() const { test::fs::remove(real_); }
-  /// "old", "new", "none", or "damaged".
+  /// Returns "old", "new", "none", or "damaged".
   [[nodiscard]] std::string found() const {
     if (!test::fs::exists(real_)) return "none";
     const std::string text = test::read_text(real_);

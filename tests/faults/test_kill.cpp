@@ -1,6 +1,6 @@
-// A process that is killed while it saves: the target is the old file or the new one, whole.
+// Kills a process while it saves: the target must be the whole old file or the whole new one.
 //
-// SAFETENSORS_TEST_KILLS sets how many are killed at a random moment (default 40).
+// SAFETENSORS_TEST_KILLS sets how many processes are killed at a random moment (default 40).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using faults::Plan;
 
 namespace {
 
-/// The folder holds the target and at most one file that the dead process left, of the name that
-/// docs/format.md says. Removes it.
+/// Checks that the directory holds the target and at most one file left by the killed process, with
+/// a name as docs/format.md says. Removes that file.
 bool only_leftovers(const faults::Target& target) {
   std::size_t left = 0;
   for (const std::string& name : target.names()) {

@@ -1,4 +1,4 @@
-// Reading, with each system call failing in turn.
+// Reading while each system call fails in turn.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -21,8 +21,8 @@ using safetensors::SafeOpen;
 
 namespace {
 
-/// A file with small tensors, one above the size where memory is mapped, and a long header, so
-/// that the header takes two reads.
+/// Makes a file with small tensors, one for which memory is mapped, and a header that takes two
+/// reads.
 test::fs::path good_file(const test::TempDir& folder) {
   std::vector<test::OwnTensor> tensors = test::some_tensors();
   tensors.push_back(test::tensor_of("large", safetensors::Dtype::kU8, {5U << 20}, 9));
@@ -50,7 +50,7 @@ std::string all_of(const SafeOpen& file) {
   return found + rows + std::to_string(file.header().metadata()[0].second.size());
 }
 
-/// How often `name` is in this process's memory map.
+/// Returns how often `name` is in this process's memory map.
 std::size_t mappings_of(const test::fs::path& name) {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -60,7 +60,7 @@ std::size_t mappings_of(const test::fs::path& name) {
   return count;
 }
 
-/// The one right way to end.
+/// Returns the only correct outcome.
 std::string expected_verdict(const Plan& plan, const Call& call) {
   switch (call.kind) {
     case Kind::kOpen:
@@ -80,7 +80,7 @@ std::string expected_verdict(const Plan& plan, const Call& call) {
   }
 }
 
-/// Runs `work` with each of its calls failing in each way.
+/// Runs `work` once for each of its calls and each way in which that can fail.
 void check_all(const test::fs::path& path, const std::function<std::string()>& work) {
   const std::size_t descriptors = test::open_descriptors();
   (void)safetensors::io::processor_count();  // asks the system once, and does without an answer
@@ -113,7 +113,7 @@ void check_all(const test::fs::path& path, const std::function<std::string()>& w
   for (std::size_t count = 1; nth < count; ++nth) {
     faults::begin_allocations(nth);
     const Outcome outcome = faults::outcome_of(work);
-    // Fewer may come after one that failed, so only a run without a failure tells the end.
+    // After a failure there may be fewer calls, so a run without one determines the end.
     count = std::max(faults::end_allocations(), outcome.verdict == "ok" ? 0 : nth + 2);
     CAPTURE(nth);
     if (outcome.verdict == "ok") CHECK((outcome.result == clean.result));

@@ -1,4 +1,4 @@
-// Saving, with each system call failing in turn.
+// Saving while each system call fails in turn.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,14 +26,14 @@ struct Scenario {
   bool by_link = false;   ///< saved through a symbolic link
 };
 
-/// Whether an error says that files cannot be made or renamed there: then the old one is
-/// overwritten.
+/// Returns whether the error means that files cannot be created or renamed there. The old file is
+/// overwritten then.
 bool is_no_place(int error) {
   const std::vector<int> such = {EACCES, EPERM, EROFS, EBUSY, EXDEV};
   return std::ranges::find(such, error) != such.end();
 }
 
-/// The opening of what call `i` was made on. Numbers of descriptors are used again.
+/// Returns the call that opened the descriptor of call `i`. Numbers of descriptors are reused.
 const Call* opening_of(const std::vector<Call>& calls, std::size_t i) {
   for (std::size_t k = i; k-- > 0;) {
     if (calls[k].kind == Kind::kOpen && calls[k].fd == calls[i].fd) return &calls[k];
@@ -45,7 +45,7 @@ bool is_folder(const Call* opening) {
   return opening != nullptr && (opening->flags & O_DIRECTORY) != 0;
 }
 
-/// Whether call `i` closes a file that was written.
+/// Returns whether call `i` closes a file that was written.
 bool ends_writing(const std::vector<Call>& calls, std::size_t i) {
   if (calls[i].kind != Kind::kClose) return false;
   for (std::size_t k = i; k-- > 0 && &calls[k] != opening_of(calls, i);) {
@@ -54,7 +54,7 @@ bool ends_writing(const std::vector<Call>& calls, std::size_t i) {
   return false;
 }
 
-/// Whether the fault meets a call of which `counts` says that its failure counts.
+/// Returns whether a call that `counts` selects has failed.
 template <typename Counts>
 bool meets(const Plan& plan, const std::vector<Call>& calls, const Counts& counts) {
   for (std::size_t i = plan.nth; i < (plan.onward ? calls.size() : plan.nth + 1); ++i) {
@@ -63,7 +63,7 @@ bool meets(const Plan& plan, const std::vector<Call>& calls, const Counts& count
   return false;
 }
 
-/// The one right way to end.
+/// Returns the only correct outcome.
 std::string expected_verdict(const Scenario& scenario, const Plan& plan,
                              const std::vector<Call>& calls) {
   const Call& call = calls[plan.nth];
@@ -72,7 +72,7 @@ std::string expected_verdict(const Scenario& scenario, const Plan& plan,
   const auto failed_if = [](bool failed) { return std::string(failed ? "kIo" : "ok"); };
   switch (call.kind) {
     case Kind::kOpen: {
-      // An old file is opened to ask what is mapped of it: nothing if it may not be read.
+      // An old file is opened to find its mappings; it has none if it may not be read.
       const bool is_question = (call.flags & (O_ACCMODE | O_DIRECTORY)) == O_RDONLY &&
                                !std::string_view(call.path).starts_with("/proc/");
       if (is_question && plan.error == EACCES) return "ok";
@@ -84,11 +84,11 @@ std::string expected_verdict(const Scenario& scenario, const Plan& plan,
     }
     case Kind::kWrite:
       return failed_if(is_error || plan.effect == Effect::kNothing);
-    case Kind::kRead:  // what is mapped; an early end may come after what matters
+    case Kind::kRead:  // of the mappings; the end may come after the relevant lines
       return plan.effect == Effect::kNothing ? "either" : failed_if(is_error);
     case Kind::kMapFile:  // likewise: nothing where files cannot be mapped
       return failed_if(plan.error != ENODEV);
-    case Kind::kReserve:  // only a lack of space counts
+    case Kind::kReserve:  // only a lack of space is an error
       return failed_if(plan.error == ENOSPC || plan.error == EDQUOT || plan.error == EFBIG);
     case Kind::kSync:  // not all file systems can flush folders
       return failed_if(meets(plan, calls, [&](std::size_t i) {
@@ -108,7 +108,7 @@ std::string expected_verdict(const Scenario& scenario, const Plan& plan,
   }
 }
 
-/// What may be there after an error.
+/// Returns what the target may be after an error.
 std::vector<std::string> may_be_found(const Scenario& scenario, const Plan& plan,
                                       const std::vector<Call>& calls) {
   const std::string before = scenario.has_old ? "old" : "none";
@@ -123,7 +123,7 @@ std::vector<std::string> may_be_found(const Scenario& scenario, const Plan& plan
   });
   if (plan.nth >= flush) return {"new"};
   if (!scenario.in_place || !scenario.has_old) return {before};
-  // Once it is being overwritten the old content cannot be had back.
+  // Once overwriting has begun, the old content is lost.
   const std::size_t overwritten = first([&](std::size_t i) {
     const Call* const opening = opening_of(calls, i);
     return calls[i].kind == Kind::kWrite && opening != nullptr && (opening->flags & O_EXCL) == 0;
@@ -240,7 +240,7 @@ TEST_CASE("saving, with no memory at each allocation") {
         bench.target().save(scenario.fsync);
         return std::string();
       });
-      // Fewer may come after one that failed, so only a run without a failure tells the end.
+      // After a failure there may be fewer calls, so a run without one determines the end.
       count = std::max(faults::end_allocations(), outcome.verdict == "ok" ? 0 : nth + 2);
       CAPTURE(nth);
       CAPTURE(outcome.verdict);
@@ -262,7 +262,7 @@ TEST_CASE("flushed: the data before the name, the name before the return") {
     return std::string();
   });
   REQUIRE(outcome.verdict == "ok");
-  // Descriptors are used again, so what one stands for is looked up as the calls go by.
+  // Descriptors are reused, so follow the calls to find what a descriptor refers to.
   std::vector<std::string> steps;
   std::map<int, std::string> opened;
   for (const Call& call : calls) {

@@ -1,5 +1,5 @@
-// The text files of a model: config.json and the index of shards. What is accepted is within its
-// bounds, and an index names nothing but files beside it.
+// The text files of a model: config.json and the index of shards. Accepted values are within their
+// bounds, and an index names only files below its directory.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -75,7 +75,7 @@ void check_index(const Json& json) {
   }
 }
 
-/// The core's own reader of an index.
+/// Checks the core's reader of an index.
 void check_shard_index(std::string_view text) {
   const auto index = safetensors::ShardIndex::parse(text);
   for (const std::string& file : index.files()) {
@@ -90,7 +90,7 @@ void check_shard_index(std::string_view text) {
   }
 }
 
-/// Runs a check; refusals are fine.
+/// Runs a check, which may refuse its input.
 template <typename Check>
 void refused_or(const Check& check) {
   try {

@@ -1,4 +1,4 @@
-// A GGUF header is refused with an Error, or all that it says holds; and it says the same however
+// A GGUF header is refused with an Error or is consistent, and the result does not depend on how
 // its bytes arrive.
 #include <algorithm>
 #include <memory>
@@ -26,7 +26,7 @@ using safetensors::weights::MetaValue;
 using safetensors::weights::NeedsMore;
 using safetensors::weights::parse_gguf_header;
 
-/// A header, or the text of the Error.
+/// The header, or the text of the Error.
 struct Outcome {
   std::optional<GgufHeader> header;
   std::string error;
@@ -105,8 +105,8 @@ void check_accepted(const GgufHeader& header, std::uint64_t file_nbytes) {
   check_tensors(header, file_nbytes);
 }
 
-/// Parses a file of which so many bytes are at hand at first; the rest comes as it is asked for, or
-/// all at once.
+/// Parses a file of which `at_hand` bytes are available at first. The rest arrives as it is
+/// requested, or all at once.
 Outcome parse(std::span<const std::byte> file, std::size_t at_hand, bool by_need) {
   GgufInput input{.available = {},
                   .file_nbytes = file.size(),
@@ -115,7 +115,7 @@ Outcome parse(std::span<const std::byte> file, std::size_t at_hand, bool by_need
                   .allow_gaps = false,
                   .owner = nullptr};
   for (;;) {
-    // Of exactly its size, so that a sanitizer sees a read past what is at hand.
+    // Of exactly this size, so that a sanitizer detects reads past the available bytes.
     const auto exact = std::make_shared<std::vector<std::byte>>(
         file.begin(), file.begin() + static_cast<std::ptrdiff_t>(at_hand));
     exact->shrink_to_fit();
@@ -148,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto file = std::as_bytes(std::span(data, size));
   const Outcome whole = parse(file, size, false);
   if (whole.header) check_accepted(*whole.header, size);
-  // How much is at hand at first is up to some byte of the file.
+  // A byte of the file decides how much is available at first.
   const std::size_t any = size == 0 ? 0 : data[size / 2];
   check_same(whole, parse(file, any * (size + 1) / 256, false));
   // Each step parses again from the beginning, so that long files would take all of the time.

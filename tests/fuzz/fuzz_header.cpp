@@ -1,5 +1,5 @@
-// A file is refused with an Error, or is the same tensors when written again; the short way
-// through plain headers and the C interface say the same.
+// A file is refused with an Error, or has the same tensors when written again. The fast reader of
+// headers and the C interface give the same result.
 #include "base/utf8.hpp"
 #include "format/header_reader.hpp"
 #include "fuzz_input.hpp"
@@ -13,7 +13,7 @@ using safetensors::Header;
 using safetensors::ParsedBytes;
 using safetensors::TensorInfo;
 
-/// How two headers differ; empty when they do not.
+/// Returns how two headers differ; empty if they do not.
 std::string header_difference(const Header& a, const Header& b) {
   if (a.size() != b.size()) return "the number of tensors";
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -28,7 +28,7 @@ std::string header_difference(const Header& a, const Header& b) {
   return std::ranges::equal(a.metadata(), b.metadata()) ? "" : "metadata";
 }
 
-/// The JSON reader alone: what it says must be what was said, whichever reader said it.
+/// Checks that the complete reader gives the same result as Header::parse.
 void check_readers(std::string_view json, std::uint64_t data_nbytes, const Header* parsed,
                    int code) {
   if (safetensors::find_invalid_utf8(json) || !json.starts_with('{')) return;
@@ -47,7 +47,7 @@ void check_readers(std::string_view json, std::uint64_t data_nbytes, const Heade
   }
 }
 
-/// The C interface says what the C++ one does.
+/// Checks that the C interface gives the same result as the C++ interface.
 void check_c(std::span<const std::byte> file, const ParsedBytes* parsed, int code) {
   safetensors_file* opened = nullptr;
   safetensors_error error{};

@@ -1,4 +1,4 @@
-// What is saved is read again, and two ways of saving give the same bytes.
+// Saved tensors are read back unchanged, and both ways of saving give the same bytes.
 #include <algorithm>
 #include <set>
 
@@ -29,7 +29,7 @@ test::OwnTensor tensor_of(fuzz::Input& input) {
   return tensor;
 }
 
-/// Whether the format can hold these.
+/// Returns whether the format can hold these tensors.
 bool is_good(const std::vector<test::OwnTensor>& tensors, const safetensors::Metadata& metadata) {
   std::set<std::string> names;
   for (const test::OwnTensor& tensor : tensors) {

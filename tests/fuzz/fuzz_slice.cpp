@@ -1,4 +1,4 @@
-// Indexing gives what indexing element by element gives.
+// Indexing gives the same result as indexing element by element.
 #include "fuzz_input.hpp"
 #include "safetensors/error.hpp"
 #include "slice_oracle.hpp"

@@ -2,7 +2,7 @@
 //
 //   replay FILE_OR_FOLDER...           runs the target over each file
 //   replay --seeds TABLE FOLDER        writes a file for each light row of the table, and some of
-//                                      plain noise, for a fuzzer to start from
+//                                      random bytes, as seeds for a fuzzer
 #include <algorithm>
 #include <cstdio>
 #include <exception>
