@@ -1,7 +1,7 @@
-// Loading into the memory of GPUs, and bulk loads in the background.
+// Loads of tensors to the memory of GPUs and to host memory, in the foreground or the background.
 //
-// The driver is found at run time: a program that uses this runs on machines without one, and is
-// built without its headers.
+// The CUDA driver is found at run time. Programs that include this header need no CUDA headers to
+// build, and no driver to run.
 #pragma once
 
 #include <cstddef>
@@ -25,137 +25,190 @@ class Context;
 class LoadState;
 }  // namespace device
 
-/// How loads share the machine. Zero: as the library thinks best.
+// Settings ---------------------------------------------------------------------------------------
+
+/// Limits on the threads and pinned memory of loads. A zero selects the default given here.
 struct LoadConfig {
-  unsigned threads = 0;            ///< readers of one load; 0: by the processors and the files
-  std::size_t chunk_nbytes = 0;    ///< bytes that one read brings; 0: 4 MiB
-  std::size_t staging_nbytes = 0;  ///< pinned memory that the process keeps; 0: 128 MiB
-  unsigned streams = 0;            ///< of each device, for copies; 0: 2
+  /// Readers of one load. 0: one for each processor, at most 12; from 8 to 16 if a source is not in
+  /// the page cache. All loads of the process together use at most 32, but each at least one.
+  unsigned threads = 0;
+  std::size_t chunk_nbytes = 0;    ///< bytes of one read; 0: 4 MiB
+  std::size_t staging_nbytes = 0;  ///< pinned memory of the process; 0: 128 MiB
+  unsigned streams = 0;            ///< CUDA streams of each device; 0: 2
   unsigned slots = 0;              ///< chunks that one reader has in flight; 0: 2
 
   friend bool operator==(const LoadConfig&, const LoadConfig&) = default;
 };
 
-/// The process's settings, at first those of the environment: SAFETENSORS_IO_THREADS,
-/// SAFETENSORS_IO_CHUNK_MB, SAFETENSORS_STAGING_MB. Zeros are filled in.
+/// Returns the process's settings, with zeros replaced by the defaults; `threads` stays 0. Before
+/// the first set_load_config(), they are those of the environment variables SAFETENSORS_IO_THREADS,
+/// SAFETENSORS_IO_CHUNK_MB and SAFETENSORS_STAGING_MB.
+///
+/// Throws: Error kInvalidArgument, naming the variable, if one has a value that is not allowed.
+/// Thread safety: may be called at any time, also in a forked process. So may set_load_config().
 [[nodiscard]] SAFETENSORS_API LoadConfig load_config();
-/// Changes them, for loads that begin later. Throws Error kInvalidArgument for sizes that are no
-/// multiples of 4096 or beyond all reason.
+
+/// Changes the settings for loads that are made later.
+///
+/// Throws: Error kInvalidArgument if `chunk_nbytes` is not a multiple of 4096 or is above 1 GiB, or
+///   if there are more than 256 threads, 64 streams or 64 slots.
 SAFETENSORS_API void set_load_config(const LoadConfig& config);
 
-/// Unpins the memory that is kept for loads and that no load uses, and frees it. Returns the number
-/// of bytes that were freed: memory that the driver fails to unpin stays allocated for ever. May be
-/// called while a graph is being captured, which goes on.
+/// Unpins and frees the staging memory that no load is using, and returns its size in bytes. Memory
+/// that the driver fails to unpin stays allocated and is not counted. A graph that is being
+/// captured on another stream is not disturbed.
+///
+/// Thread safety: may be called at any time.
 SAFETENSORS_API std::size_t release_staging();
 
-/// Where a load puts bytes: a CUDA device, or this machine's memory. Cheap to copy, thread safe.
+// Devices ----------------------------------------------------------------------------------------
+
+/// The destination of a load: a CUDA device or host memory. Cheap to copy.
+///
+/// Thread safety: may be used from several threads at once.
 class SAFETENSORS_API Device {
  public:
-  /// This machine's memory: addresses are pointers.
+  /// Host memory: the addresses in LoadTensor::to are pointers.
   Device() noexcept = default;
-  /// A CUDA device by its index among those the process sees: its primary context, which the
-  /// runtime API and torch share. Initialises the driver, so that who relies on another to do so
-  /// (torch after a fork) lets it go first. Throws Error kDevice: no driver, too old a driver, no
-  /// such device, or a process that forked after it had used the device.
+
+  /// Returns the CUDA device with this index among the devices visible to the process.
+  ///
+  /// Uses the device's primary context, the one that the CUDA runtime and torch use, and
+  /// initialises the driver if nobody has. If another library must initialise it first (torch,
+  /// after a fork), call that library before this function.
+  ///
+  /// Throws: Error kDevice if there is no driver, the driver is too old, the device does not exist,
+  ///   or the process was forked from one that had used a device.
   [[nodiscard]] static Device cuda(int index);
-  /// Whether there is a driver with all that is needed. Initialises nothing.
+  /// Returns whether there is a CUDA driver with all functions that loads need. Does not initialise
+  /// the driver.
   [[nodiscard]] static bool has_cuda() noexcept;
 
   [[nodiscard]] bool is_host() const noexcept { return context_ == nullptr; }
-  /// Whether work on `stream` is being captured into a graph: then nothing may be loaded. Throws
-  /// Error kDevice. False for the host.
+  /// Returns whether `stream` is being captured into a graph, during which nothing can be loaded;
+  /// false for the host.
+  ///
+  /// Throws: Error kDevice.
   [[nodiscard]] bool is_capturing(void* stream) const;
-  /// Whether the device's memory is this machine's, as with Jetson.
+  /// Returns whether the device uses host memory, as on Jetson; true for the host.
   [[nodiscard]] bool is_integrated() const noexcept;
 
  private:
-  friend class device::LoadState;
   friend class Load;
   explicit Device(device::Context* context) noexcept : context_(context) {}
-  device::Context* context_ = nullptr;  // lives for ever
+  device::Context* context_ = nullptr;  // never destroyed
 };
 
-/// One tensor to load, or a part of one.
+// Loads ------------------------------------------------------------------------------------------
+
+/// A tensor to load, or a part of one.
 struct LoadTensor {
-  std::string_view name;     ///< for errors; the caller's, valid until the load is gone
-  std::uint32_t source = 0;  ///< which of the load's sources
-  std::uint64_t offset = 0;  ///< of the tensor's first byte, in the source
-  std::uint64_t nbytes = 0;  ///< that are written: the tensor's, or those of `runs`
-  std::uint64_t to = 0;      ///< where: an address of the device's memory, or a pointer
-  /// The part of the tensor that is wanted, if not all of it; gathered on the way. Runs lie within
-  /// the tensor (the caller has checked that), and nbytes is theirs.
+  std::string_view name;     ///< for error messages
+  std::uint32_t source = 0;  ///< index into the load's sources
+  std::uint64_t offset = 0;  ///< of the tensor's first byte in the source
+  std::uint64_t nbytes = 0;  ///< bytes to load: the tensor's, or the sum of `runs`
+  std::uint64_t to = 0;      ///< destination: a device address, or a pointer for the host
+  /// The bytes of the tensor to load, concatenated at the destination; all bytes if absent.
+  ///
+  /// Requires: the runs lie within the tensor.
   std::optional<ByteRuns> runs = std::nullopt;
 };
 
 struct LoadOptions {
-  unsigned threads = 0;  ///< readers; 0: LoadConfig's
+  unsigned threads = 0;  ///< readers of this load; 0: LoadConfig::threads
 };
 
-/// Moves bytes of files to memory of a device, by several threads that each read into pinned memory
-/// of their own and copy from there while they read on.
+/// Copies tensors from files to device memory with several reader threads. Each reader fills pinned
+/// buffers and starts asynchronous copies from them while it reads the next chunk.
+///
+///     file --read--> pinned slot --async copy--> device memory
+///                    (2 per reader)
+///
+/// For the host, readers read to the destination itself.
 ///
 ///     Load load(Device::cuda(0), {source});
 ///     load.add(tensors, stream);
 ///     load.finish();
 ///     load.wait();
 ///
-/// add() may be called again while the load runs. All members are thread safe but for wait(), which
-/// one thread calls. The memory belongs to the caller, who keeps it until the load is done, stopped
-/// or destroyed: then no copy is under way. Bytes are there, for every stream, when the load says
-/// that a tensor is ready.
+/// Tensors may be added while the load runs. Once a tensor is reported ready, its bytes are visible
+/// to work on every stream.
+///
+/// Thread safety: all members may be called by several threads at once, but only one thread may
+///   call wait().
+/// Lifetime: the caller owns the destination memory and must keep it allocated until the load has
+///   finished, stopped or been destroyed; after that no copy is in flight. Names in LoadTensor must
+///   stay valid as long as the load exists.
 class SAFETENSORS_API Load {
  public:
   using Index = std::uint32_t;
-  /// Called by wait() now and then, with bytes that have landed and bytes that were added.
+  /// Receives the number of bytes loaded so far and the number of bytes added.
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
+  /// Uses the settings of load_config() as they are now.
   Load(Device device, std::vector<std::shared_ptr<const ByteSource>> sources,
        LoadOptions options = {});
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
-  /// Stops it, and waits for its threads. In a process forked from the load's own it does nothing.
+  /// Stops the load and joins its threads. Does nothing in a process that was forked from the
+  /// load's own.
   ~Load();
 
-  /// Adds tensors, in the order of their bytes as far as may be, and returns the index of the
-  /// first; the others follow. Copies begin after the work that is on `stream` (of CUDA; the
-  /// caller's) by now: memory that was allocated on it may still be in use by that work.
-  /// `is_first`: before what waits to be read. Throws Error kInvalidArgument: a destination or a
-  /// range that cannot be, or a stream that is being captured; kDevice.
+  /// Adds tensors and returns the index of the first; the others follow. Reads go through the files
+  /// in ascending order as far as possible. Tensors added with `is_first` are read before all that
+  /// no reader has started to read.
+  ///
+  /// Copies start after the work that is on `stream`, a CUDA stream, at the time of the call: the
+  /// allocator of the destination memory may have taken it from that work. nullptr is the default
+  /// stream.
+  ///
+  /// Throws: Error kInvalidArgument if a destination is null, a tensor lies outside its source, the
+  ///   stream is being captured, or finish() was called; kDevice.
   Index add(std::span<const LoadTensor> tensors, void* stream = nullptr, bool is_first = false);
-  /// Nothing is added any more.
+  /// Declares that no more tensors will be added.
   void finish();
 
-  /// Starts the threads and returns. Else wait() starts them, or does a small load itself, and one
-  /// for which the system has no thread.
+  /// Starts the threads and returns. Optional: the functions that wait start them. A small load
+  /// that was not started, or one for which the system starts no thread, is done by wait() on the
+  /// calling thread.
   void start();
-  /// Until all that was added has landed, or another thread stopped the load, as is_stopped()
-  /// tells; finish() was called before. Throws what the sources and the device throw, with the
-  /// tensor's name, and what `interrupt` and `progress` throw: nothing is under way any more then.
+  /// Blocks until every added tensor is loaded, or another thread calls stop() (see is_stopped()).
+  /// Calls `interrupt` and `progress` from time to time on the calling thread; the last call of
+  /// `progress` has done == total unless the load was stopped.
+  ///
+  /// Requires: finish() has been called; only one thread waits.
+  /// Throws: errors of the sources and the device, naming the tensor, and whatever `interrupt` or
+  ///   `progress` throws. When it throws, no copy is in flight.
   void wait(const Interrupt& interrupt = {}, const Progress& progress = {});
-  /// Until one tensor has landed. False when the load was stopped before. Throws what the sources
-  /// and the device throw, what `interrupt` throws (then the load goes on), and Error:
-  /// kInvalidArgument for a tensor that was not added, kIo when no thread can be started.
+  /// Blocks until one tensor is loaded. Returns false if the load was stopped before that.
+  ///
+  /// Throws: errors of the sources and the device, naming the tensor; Error kInvalidArgument if no
+  ///   such tensor was added; kIo if no thread can be started; whatever `interrupt` throws, after
+  ///   which the load goes on.
   [[nodiscard]] bool wait_for(Index tensor, const Interrupt& interrupt = {});
-  /// A tensor that has landed and was not handed out by this function, in the order of landing;
-  /// waits for one. None when all that was added was handed out, or the load was stopped. Throws as
-  /// wait_for().
+  /// Returns a loaded tensor that this function has not returned before, in the order in which they
+  /// became ready; blocks until there is one. Returns nothing when all added tensors have been
+  /// returned, or the load was stopped.
+  ///
+  /// Throws: as wait_for().
   [[nodiscard]] std::optional<Index> next_ready(const Interrupt& interrupt = {});
 
-  /// Whether it was stopped, by stop() or an error.
+  /// Returns whether stop() or an error stopped the load.
   [[nodiscard]] bool is_stopped() const noexcept;
-  /// No byte lands after this: asks the threads to stop, and waits for them. Tensors that are ready
-  /// stay so.
+  /// Stops the load and joins its threads. No byte is written afterwards. Tensors that are ready
+  /// stay ready.
   void stop() noexcept;
 
-  /// Whether this process began it, and not one that it was forked from. A forked process may
-  /// destroy it, which does nothing, and no more. In one that a callback of the load forked, the
-  /// function that called it throws Error kInvalidArgument.
+  /// Returns whether this process made the load. A process forked from it may only destroy its
+  /// copy. If a callback forks, the function that called it throws Error kInvalidArgument in the
+  /// child.
   [[nodiscard]] bool is_own() const noexcept;
 
-  /// Bytes that have landed, and bytes that were added.
+  /// Returns the number of bytes loaded.
   [[nodiscard]] std::uint64_t done_nbytes() const noexcept;
+  /// Returns the number of bytes added.
   [[nodiscard]] std::uint64_t total_nbytes() const noexcept;
-  /// Threads that were started.
+  /// Returns the number of threads that were started.
   [[nodiscard]] unsigned thread_count() const noexcept;
 
  private:
@@ -164,9 +217,13 @@ class SAFETENSORS_API Load {
   device::LoadState* state_;
 };
 
-/// wait() for several loads at once, as of several devices: they run side by side, and those that
-/// were not started share the readers that one would have. The first that fails or is stopped stops
-/// the others. Progress is that of all together.
+/// Waits for several loads, for example to several devices, as Load::wait() does for one. They run
+/// at the same time; those that were not started share the default number of readers of one load.
+/// `progress` receives the sums over all loads. The first load that fails or is stopped stops the
+/// others.
+///
+/// Requires: as Load::wait(), for each load.
+/// Throws: as Load::wait(). When it throws, no copy of any of the loads is in flight.
 SAFETENSORS_API void wait_all(std::span<Load* const> loads, const Interrupt& interrupt = {},
                               const Load::Progress& progress = {});
 

@@ -75,7 +75,7 @@ std::unique_ptr<Batch> plan_batch(std::span<const LoadTensor> tensors,
   batch->parts_per_tensor.resize(tensors.size());
   for (std::size_t i = 0; i < batch->chunk_count(); ++i) {
     ChunkTask(*batch, i).for_each_part(
-        [&](const Part&, std::uint32_t tensor) { ++batch->parts_per_tensor[tensor]; });
+        [&](const ChunkPart&, std::uint32_t tensor) { ++batch->parts_per_tensor[tensor]; });
   }
   return batch;
 }

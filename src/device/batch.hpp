@@ -74,14 +74,14 @@ class ChunkTask {
   void for_each_part(const Work& work) const {
     if (const Chunk* const dense = chunk()) {
       for (std::size_t i = dense->first_piece; i < dense->last_piece; ++i) {
-        const Part part = part_of(batch_->pieces[i], *dense);
+        const ChunkPart part = part_of(batch_->pieces[i], *dense);
         if (part.nbytes != 0) work(part, batch_->first + batch_->pieces[i].tensor);
       }
       return;
     }
     const RunPiece& piece = run_piece();
     const std::uint64_t to = piece.to + run_chunk().first_run * piece.runs.run_nbytes;
-    work(Part{0, nbytes(), to}, batch_->first + piece.tensor);
+    work(ChunkPart{0, nbytes(), to}, batch_->first + piece.tensor);
   }
 
  private:

@@ -156,7 +156,7 @@ bool ChunkQueue::wait_for_work() {
 void ChunkQueue::complete(const ChunkTask& task) {
   std::uint64_t nbytes = 0;
   const std::lock_guard lock(mutex_);
-  task.for_each_part([&](const Part& part, std::uint32_t tensor) {
+  task.for_each_part([&](const ChunkPart& part, std::uint32_t tensor) {
     nbytes += part.nbytes;
     if (--parts_left_[tensor] == 0) ready_.push_back(tensor);
   });
@@ -201,7 +201,7 @@ std::exception_ptr ChunkQueue::with_names(const std::exception_ptr& error,
 Error ChunkQueue::named(const Error& error, const ChunkTask& task) const {
   std::optional<std::uint32_t> first;
   std::uint32_t last = 0;
-  task.for_each_part([&](const Part&, std::uint32_t tensor) {
+  task.for_each_part([&](const ChunkPart&, std::uint32_t tensor) {
     if (!first) first = tensor;
     last = tensor;
   });

@@ -1,4 +1,6 @@
+// LoadConfig of the public header: defaults, limits, and the process's current settings.
 #include <atomic>
+#include <cstddef>
 
 #include "device/read_plan.hpp"
 #include "io/environment.hpp"
@@ -9,59 +11,62 @@ namespace safetensors {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-// Large enough for a link at full speed, small enough for two of each reader in the processor's
-// cache.
-constexpr std::size_t kChunk = 4 * kMiB;
-constexpr std::size_t kStaging = 128 * kMiB;
-constexpr unsigned kStreams = 2;
-constexpr unsigned kSlots = 2;
+// A copy of this size uses the full bandwidth of PCIe, and the two slots of a reader still fit into
+// a processor's cache.
+constexpr std::size_t kDefaultChunk = 4 * kMiB;
+constexpr std::size_t kDefaultStaging = 128 * kMiB;
+constexpr unsigned kDefaultStreams = 2;
+constexpr unsigned kDefaultSlots = 2;
 
-constexpr std::size_t kMostChunk = std::size_t{1} << 30;
-constexpr unsigned kMostThreads = 256;
-constexpr unsigned kMostSlots = 64;
+constexpr std::size_t kMaxChunk = std::size_t{1} << 30;
+constexpr std::size_t kMaxStagingMb = std::size_t{1} << 20;  // one TiB
+constexpr unsigned kMaxThreads = 256;
+constexpr unsigned kMaxStreams = 64;
+constexpr unsigned kMaxSlots = 64;
 
 void check(const LoadConfig& config) {
   const auto refuse = [](const char* what) { fail(ErrorCode::kInvalidArgument, what); };
-  if (config.chunk_nbytes % device::kReadAlignment != 0 || config.chunk_nbytes > kMostChunk) {
+  if (config.chunk_nbytes % device::kReadAlignment != 0 || config.chunk_nbytes > kMaxChunk) {
     refuse("the chunk size must be a multiple of 4096 bytes, at most 1 GiB");
   }
-  if (config.threads > kMostThreads) refuse("threads must be at most 256");
-  if (config.streams > kMostSlots) refuse("streams must be at most 64");
-  if (config.slots > kMostSlots) refuse("slots must be at most 64");
+  if (config.threads > kMaxThreads) refuse("threads must be at most 256");
+  if (config.streams > kMaxStreams) refuse("streams must be at most 64");
+  if (config.slots > kMaxSlots) refuse("slots must be at most 64");
 }
 
-LoadConfig filled(LoadConfig config) noexcept {
-  if (config.chunk_nbytes == 0) config.chunk_nbytes = kChunk;
-  if (config.staging_nbytes == 0) config.staging_nbytes = kStaging;
-  if (config.streams == 0) config.streams = kStreams;
-  if (config.slots == 0) config.slots = kSlots;
+LoadConfig with_defaults(LoadConfig config) noexcept {
+  if (config.chunk_nbytes == 0) config.chunk_nbytes = kDefaultChunk;
+  if (config.staging_nbytes == 0) config.staging_nbytes = kDefaultStaging;
+  if (config.streams == 0) config.streams = kDefaultStreams;
+  if (config.slots == 0) config.slots = kDefaultSlots;
   return config;
 }
 
-/// Throws Error kInvalidArgument, naming the variable.
+/// Throws: Error kInvalidArgument, naming the variable.
 LoadConfig from_environment() {
   const auto number = [](const char* variable, std::size_t max) {
     return static_cast<std::size_t>(io::env_uint(variable, max).value_or(0));
   };
-  constexpr std::size_t kMaxStagingMb = std::size_t{1} << 20;  // a terabyte
   LoadConfig config;
-  config.threads = static_cast<unsigned>(number("SAFETENSORS_IO_THREADS", kMostThreads));
-  config.chunk_nbytes = number("SAFETENSORS_IO_CHUNK_MB", kMostChunk / kMiB) * kMiB;
+  config.threads = static_cast<unsigned>(number("SAFETENSORS_IO_THREADS", kMaxThreads));
+  config.chunk_nbytes = number("SAFETENSORS_IO_CHUNK_MB", kMaxChunk / kMiB) * kMiB;
   config.staging_nbytes = number("SAFETENSORS_STAGING_MB", kMaxStagingMb) * kMiB;
   return config;
 }
 
-/// Settings that hold or held. Never changed and never freed: a load may be reading them.
+/// Settings that are or were in use. Never changed and never freed, as another thread may be
+/// reading them.
 struct Setting {
   LoadConfig config;
   const Setting* before;
 };
 
-// No lock and no local static: a fork could copy them locked.
-constinit std::atomic<const Setting*> all{nullptr};  // a list that is only added to
+// Atomic pointers instead of a mutex or a local static: a fork could copy those while locked.
+constinit std::atomic<const Setting*> all{nullptr};  // a list that only grows
 constinit std::atomic<const Setting*> current{nullptr};
 
-/// The setting with these values: there are as many as differ, however often they change.
+/// Returns the setting with these values. Equal values share one, so that a program that changes
+/// its settings back and forth does not leak memory.
 const Setting* setting_of(const LoadConfig& config) {
   const Setting* const last = all.load(std::memory_order_acquire);
   for (const Setting* each = last; each != nullptr; each = each->before) {
@@ -78,7 +83,8 @@ const Setting* setting_of(const LoadConfig& config) {
 LoadConfig load_config() {
   const Setting* found = current.load(std::memory_order_acquire);
   if (found == nullptr) {
-    const Setting* const first = setting_of(filled(from_environment()));
+    // Several threads may come here; all use the result of the first that stores one.
+    const Setting* const first = setting_of(with_defaults(from_environment()));
     if (current.compare_exchange_strong(found, first)) found = first;
   }
   return found->config;
@@ -86,7 +92,7 @@ LoadConfig load_config() {
 
 void set_load_config(const LoadConfig& config) {
   check(config);
-  current.store(setting_of(filled(config)), std::memory_order_release);
+  current.store(setting_of(with_defaults(config)), std::memory_order_release);
 }
 
 }  // namespace safetensors

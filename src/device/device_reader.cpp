@@ -102,7 +102,7 @@ class DeviceReader {
       ordered_after_ = task.batch().number;
     }
     is_stream_busy_ = true;
-    task.for_each_part([&](const Part& part, std::uint32_t) {
+    task.for_each_part([&](const ChunkPart& part, std::uint32_t) {
       driver_.copy_to_device(part.to, slot.bytes.data() + part.from,
                              static_cast<std::size_t>(part.nbytes), stream_);
     });

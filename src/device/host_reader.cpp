@@ -18,7 +18,7 @@ namespace {
 // memory and copied from there: one system call costs more than such a copy.
 constexpr std::uint64_t kMinDirectPart = std::uint64_t{256} << 10;
 
-std::span<std::byte> destination_of(const Part& part) noexcept {
+std::span<std::byte> destination_of(const ChunkPart& part) noexcept {
   return {static_cast<std::byte*>(pointer_of(part.to)), static_cast<std::size_t>(part.nbytes)};
 }
 
@@ -30,16 +30,16 @@ class HostReader {
     const Chunk* const chunk = task.chunk();
     if (chunk == nullptr) {
       task.for_each_part(
-          [&](const Part& part, std::uint32_t) { sources_.read(task, destination_of(part)); });
+          [&](const ChunkPart& part, std::uint32_t) { sources_.read(task, destination_of(part)); });
       return;
     }
     const std::shared_ptr<const ByteSource> source = sources_.open(chunk->source);
     bool has_short = false;
     task.for_each_part(
-        [&](const Part& part, std::uint32_t) { has_short |= part.nbytes < kMinDirectPart; });
+        [&](const ChunkPart& part, std::uint32_t) { has_short |= part.nbytes < kMinDirectPart; });
     // If reads wait for I/O, one for the whole chunk takes less time than several.
     const bool is_whole = has_short && sources_.is_io_bound(chunk->source);
-    task.for_each_part([&](const Part& part, std::uint32_t) {
+    task.for_each_part([&](const ChunkPart& part, std::uint32_t) {
       if (part.nbytes >= kMinDirectPart && !is_whole) {
         read_short_parts(*source, *chunk, is_whole);
         source->read_at(chunk->offset + part.from, destination_of(part));
@@ -53,7 +53,7 @@ class HostReader {
  private:
   /// Reads the parts that were put aside by one read, of the whole chunk or of what they span.
   void read_short_parts(const ByteSource& source, const Chunk& chunk, bool is_whole) {
-    const std::vector<Part> parts = std::exchange(short_parts_, {});
+    const std::vector<ChunkPart> parts = std::exchange(short_parts_, {});
     if (parts.empty()) return;
     if (parts.size() == 1) {
       source.read_at(chunk.offset + parts[0].from, destination_of(parts[0]));
@@ -64,12 +64,12 @@ class HostReader {
     if (!is_whole) {
       begin = parts.front().from;
       end = 0;
-      for (const Part& part : parts) end = std::max(end, part.from + part.nbytes);
+      for (const ChunkPart& part : parts) end = std::max(end, part.from + part.nbytes);
     }
     const auto nbytes = static_cast<std::size_t>(end - begin);
     if (scratch_.size() < nbytes) scratch_ = Buffer(nbytes);
     source.read_at(chunk.offset + begin, scratch_.bytes().first(nbytes));
-    for (const Part& part : parts) {
+    for (const ChunkPart& part : parts) {
       const std::span<std::byte> to = destination_of(part);
       std::memcpy(to.data(), scratch_.data() + (part.from - begin), to.size());
     }
@@ -77,7 +77,7 @@ class HostReader {
 
   const Sources& sources_;
   Buffer scratch_;
-  std::vector<Part> short_parts_;  // of the current chunk, not yet read
+  std::vector<ChunkPart> short_parts_;  // of the current chunk, not yet read
 };
 
 }  // namespace

@@ -8,10 +8,10 @@
 namespace safetensors::device {
 namespace {
 
-// Of one source, before the next has its turn.
+// Bytes of one source before the next has its turn: long enough for a disk to read ahead.
 constexpr std::uint64_t kTurn = std::uint64_t{64} << 20;
-// Longer runs are worth a copy of their own.
-constexpr std::uint64_t kLongRun = std::uint64_t{256} << 10;
+// A run of this size is worth a copy to the device of its own.
+constexpr std::uint64_t kMinPieceRun = std::uint64_t{256} << 10;
 
 std::uint64_t end_of(const Piece& piece) noexcept { return piece.offset + piece.nbytes; }
 
@@ -19,8 +19,8 @@ std::uint64_t align_down(std::uint64_t value) noexcept {
   return value / kReadAlignment * kReadAlignment;
 }
 
-/// The next chunk of the source whose pieces are [first, last); `done` is where the one before it
-/// ended.
+/// Returns the next chunk of a source, whose pieces are [first, last). `done` is the end of the
+/// chunk before it.
 Chunk next_chunk(std::span<const Piece> pieces, std::size_t first, std::size_t last,
                  std::uint64_t done, std::uint64_t source_nbytes, std::uint64_t chunk_nbytes) {
   const std::uint64_t begin = std::max(done, pieces[first].offset);
@@ -32,14 +32,14 @@ Chunk next_chunk(std::span<const Piece> pieces, std::size_t first, std::size_t l
     if (pieces[i].offset > end && pieces[i].offset - end > io::kMaxGap) break;
     end = std::max(end, std::min(end_of(pieces[i]), limit));
   }
-  // Whole blocks, as far as the file goes: a read past the page cache then needs no second one.
+  // Direct I/O needs whole blocks, except at the end of the file; other reads are not slower.
   const std::uint64_t rounded = align_down(end + kReadAlignment - 1);
   return {pieces[first].source, offset, std::min(rounded, limit) - offset, begin, first, i};
 }
 
 }  // namespace
 
-Part part_of(const Piece& piece, const Chunk& chunk) noexcept {
+ChunkPart part_of(const Piece& piece, const Chunk& chunk) noexcept {
   const std::uint64_t begin = std::max(piece.offset, chunk.begin);
   const std::uint64_t end = std::min(end_of(piece), chunk.offset + chunk.nbytes);
   if (begin >= end) return {0, 0, 0};
@@ -54,6 +54,7 @@ std::vector<Chunk> plan_chunks(std::vector<Piece>& pieces,
   if (!std::is_sorted(pieces.begin(), pieces.end(), before)) {
     std::stable_sort(pieces.begin(), pieces.end(), before);
   }
+  // Chunks of one turn, of all sources, come before those of the next turn.
   struct Keyed {
     std::uint64_t turn;
     Chunk chunk;
@@ -95,7 +96,7 @@ void plan_run_chunks(const RunPiece& piece, std::size_t index, std::uint64_t chu
 }
 
 bool are_pieces(const ByteRuns& runs, std::uint64_t chunk_nbytes) noexcept {
-  return runs.loops.empty() || runs.run_nbytes >= std::min(kLongRun, chunk_nbytes);
+  return runs.loops.empty() || runs.run_nbytes >= std::min(kMinPieceRun, chunk_nbytes);
 }
 
 }  // namespace safetensors::device

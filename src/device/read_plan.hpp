@@ -1,25 +1,27 @@
 // Which ranges of which files to read, so that every wanted byte is read once.
 //
-// Four offset systems meet here. For a dense tensor, of which all bytes are wanted:
+// A byte has an offset in its file, in the chunk that is read, in the slot that the chunk is read to,
+// and at its destination. For example a tensor of 10,000 bytes at offset 6,000 of a file, with the
+// destination D, in chunks of 8 KiB:
 //
-//   in the source   0 ....... piece.offset ................ piece.offset + piece.nbytes .......
-//                             |<------------- piece ------------->|
-//                     |<--- chunk --->|<--- chunk --->|<--- chunk --->|
-//                     chunk.offset (a multiple of 4096)
+//   file           4096     6000                12288             16000  16384
+//                  |        [============= tensor ===============]      |    Piece {offset 6000}
+//                  [-------- chunk 0 ----------][------- chunk 1 -------]    Chunk {offset 4096},
+//                                                                            Chunk {offset 12288}
+//   chunk or slot  0        1904             8192
+//                           [====== part ======]        ChunkPart {from 1904, nbytes 6288, to D}
+//                                               0                3712
+//                                               [===== part =====]
+//                                                  ChunkPart {from 0, nbytes 3712, to D + 6288}
+//   destination             D                   D + 6288         D + 10000
 //
-//   in the chunk      0 ... part.from ................ chunk.nbytes
-//                           |<- part ->|   the bytes that a piece and a chunk have in common
+// If only many short runs of a tensor are wanted, a chunk holds runs without the bytes between them.
+// For a ByteRuns of runs 0, 1, 2, ... of R bytes each:
 //
-//   in the slot       as in the chunk: a chunk is read to the begin of a slot of staging memory, or
-//                     of scratch memory if the destination is host memory
-//
-//   at the destination   piece.to + (part's first byte - piece.offset)
-//
-// For a part of a tensor that consists of many short runs, a chunk holds the runs end to end:
-//
-//   in the tensor   ..[run 0]......[run 1]......[run 2]......[run 3]..      ByteRuns
-//   in the chunk      [run 0][run 1][run 2]      RunChunk {first_run 0, count 3}
-//   destination       piece.to + first_run * run_nbytes
+//   tensor         ...[run 0]........[run 1]........[run 2]........[run 3]...
+//   chunk or slot  [run 0][run 1]   and   [run 2][run 3]    RunChunk {first_run 0, count 2},
+//                                                           RunChunk {first_run 2, count 2}
+//   destination    D                      D + 2 * R
 #pragma once
 
 #include <cstddef>
@@ -58,8 +60,8 @@ struct Chunk {
   /// The range of the source that is read. Some of its bytes may belong to no piece.
   std::uint64_t offset;
   std::uint64_t nbytes;
-  /// Offset in the source of the first wanted byte. The chunk before brings the bytes below it, of
-  /// which alignment makes this chunk read some again.
+  /// Offset in the source of the first wanted byte. A piece may begin before it: its bytes below
+  /// `begin` are in chunks before this one.
   std::uint64_t begin;
   /// Pieces with bytes in this chunk are within [first_piece, last_piece).
   std::size_t first_piece;
@@ -74,12 +76,12 @@ struct RunChunk {
 };
 
 /// The bytes that a piece and a chunk have in common; none if nbytes is 0.
-struct Part {
+struct ChunkPart {
   std::uint64_t from;  ///< offset in the chunk
   std::uint64_t nbytes;
   std::uint64_t to;  ///< address of the destination
 };
-[[nodiscard]] Part part_of(const Piece& piece, const Chunk& chunk) noexcept;
+[[nodiscard]] ChunkPart part_of(const Piece& piece, const Chunk& chunk) noexcept;
 
 /// Sorts the pieces by source and offset and returns chunks of at most `chunk_nbytes` for them. A
 /// gap of more than 64 KiB between pieces is not read. Chunks ascend within a source; the sources
