@@ -31,7 +31,7 @@ py::object class_of_both(py::handle base) {
   return combined_class(error_class, base, "Weights", "safetensors.weights");
 }
 
-void set_error(const weights::Error& error) {
+void set_error(const weights::WeightsError& error) {
   py::object type = py::reinterpret_borrow<py::object>(error_class);
   if (error.code() == weights::Errc::unknown_tensor) {
     type = py::reinterpret_borrow<py::object>(unknown_class);
@@ -52,10 +52,10 @@ void translate(std::exception_ptr pending) {
   if (!pending) return;
   try {
     std::rethrow_exception(pending);
-  } catch (const weights::Error& error) {
+  } catch (const weights::WeightsError& error) {
     set_error(error);
   } catch (const Error& error) {
-    set_error(weights::Error(weights::Errc::io, {}, {}, 0, error.what(), error.os_error()));
+    set_error(weights::WeightsError(weights::Errc::io, {}, {}, 0, error.what(), error.os_error()));
   }
 }
 

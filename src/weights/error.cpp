@@ -112,24 +112,24 @@ std::string_view name(Errc code) noexcept {
   return row == nullptr ? "unknown" : row->name;
 }
 
-Error::Error(Errc code, const std::filesystem::path& path, const std::string& subject,
-             std::uint64_t offset, const std::string& message, int os_error)
+WeightsError::WeightsError(Errc code, const std::filesystem::path& path, const std::string& subject,
+                           std::uint64_t offset, const std::string& message, int os_error)
     : safetensors::Error(to_error_code(code), line_of(subject, offset, message),
                          {.path = path, .subject = subject, .os_error = os_error}),
       offset_(offset),
       code_(code) {}
 
-Error::~Error() = default;
+WeightsError::~WeightsError() = default;
 
 void fail(Errc code, const std::filesystem::path& path, std::string_view subject,
           const std::string& message, std::uint64_t offset) {
-  throw Error(code, path, std::string(subject), offset, message);
+  throw WeightsError(code, path, std::string(subject), offset, message);
 }
 
 void rethrow_core_error(const safetensors::Error& error, const std::filesystem::path& path,
                         std::string_view subject) {
   const std::string name(subject);
-  throw Error(to_errc(error.code()), error.with_context(line_of(name, 0, {}), path, name));
+  throw WeightsError(to_errc(error.code()), error.with_context(line_of(name, 0, {}), path, name));
 }
 
 }  // namespace safetensors::weights

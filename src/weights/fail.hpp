@@ -10,7 +10,8 @@
 
 namespace safetensors::weights {
 
-/// Throws weights::Error. `subject` is the tensor or key at fault, `offset` where it was seen.
+/// Throws WeightsError. `subject` is the tensor or key at fault, `offset` where it was
+/// seen.
 [[noreturn]] void fail(Errc code, const std::filesystem::path& path, std::string_view subject,
                        const std::string& message, std::uint64_t offset = 0);
 
@@ -26,7 +27,7 @@ decltype(auto) with_error_context(const std::filesystem::path& path, std::string
                                   Work&& work) {
   try {
     return work();
-  } catch (const Error&) {
+  } catch (const WeightsError&) {
     throw;
   } catch (const safetensors::Error& error) {
     rethrow_core_error(error, path, subject);

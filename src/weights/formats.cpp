@@ -56,7 +56,7 @@ Found find(const fs::path& path) {
     }
     return {Kind::safetensors, path};
   } catch (const fs::filesystem_error& error) {
-    throw Error(Errc::io, path, {}, 0, error.code().message(), error.code().value());
+    throw WeightsError(Errc::io, path, {}, 0, error.code().message(), error.code().value());
   }
 }
 

@@ -25,7 +25,7 @@ struct GgufOptions {
 /// memory grows with what the file contains, never with what it claims. Metadata and names are
 /// views of the memory that was read.
 ///
-/// Throws: weights::Error, and what the source throws.
+/// Throws: WeightsError, and what the source throws.
 [[nodiscard]] GgufHeader read_gguf_header(const ByteSource& source,
                                           const std::filesystem::path& path,
                                           const GgufOptions& options);
@@ -36,7 +36,7 @@ struct GgufOptions {
 /// Thread safety: several threads may call const members at once.
 class GgufFile {
  public:
-  /// Throws: weights::Error.
+  /// Throws: WeightsError.
   GgufFile(const std::filesystem::path& path, const GgufOptions& options);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }

@@ -75,7 +75,7 @@ struct GgufInput {
 /// on how many bytes earlier calls had. Time and memory are linear in `available`, except for a
 /// sort.
 ///
-/// Throws: weights::Error for every fault of the header.
+/// Throws: WeightsError for every fault of the header.
 /// Safe for untrusted input.
 [[nodiscard]] std::variant<GgufHeader, NeedsMore> parse_gguf_header(const GgufInput& input);
 

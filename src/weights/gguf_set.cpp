@@ -190,7 +190,7 @@ std::optional<fs::path> find_gguf(const fs::path& directory) {
       if (!found || path < *found) found = path;
     }
   } catch (const fs::filesystem_error& error) {
-    throw Error(Errc::io, directory, {}, 0, error.code().message(), error.code().value());
+    throw WeightsError(Errc::io, directory, {}, 0, error.code().message(), error.code().value());
   }
   return found;
 }

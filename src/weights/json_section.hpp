@@ -18,7 +18,7 @@
 namespace safetensors::weights {
 
 /// An object of config.json. Accessors return nothing, or an empty list, for keys that are absent
-/// or null. They throw Error config, with the key as subject, for values of the wrong type.
+/// or null. They throw WeightsError config, with the key as subject, for values of the wrong type.
 class Section {
  public:
   Section(const Json& json, const std::filesystem::path& path) : json_(&json), path_(&path) {}

@@ -165,7 +165,7 @@ ShardSet find_shards(const fs::path& directory, const Limits& limits) {
   try {
     return {look_for_files(directory), {}, {}};
   } catch (const fs::filesystem_error& error) {
-    throw Error(Errc::io, directory, {}, 0, error.code().message(), error.code().value());
+    throw WeightsError(Errc::io, directory, {}, 0, error.code().message(), error.code().value());
   }
 }
 

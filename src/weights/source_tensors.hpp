@@ -39,7 +39,7 @@ class SourceTensors {
   /// Opens the files and checks them against each other and the index. Without `strict_index`,
   /// tensors that the index does not name only cause a warning.
   ///
-  /// Throws: weights::Error.
+  /// Throws: WeightsError.
   SourceTensors(const ShardSet& shards, const ModelOptions& options,
                 std::vector<std::string>& warnings);
 

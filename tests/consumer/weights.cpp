@@ -13,6 +13,7 @@ namespace weights = safetensors::weights;
 static_assert(std::is_same_v<weights::TensorInfo, weights::WeightInfo>);
 static_assert(std::is_same_v<weights::Buffer, weights::WeightBuffer>);
 static_assert(std::is_same_v<weights::Metadata, weights::ModelMetadata>);
+static_assert(std::is_same_v<weights::Error, weights::WeightsError>);
 static_assert(std::is_same_v<weights::OpenOptions, weights::ModelOptions>);
 
 namespace {
@@ -41,7 +42,7 @@ int main(int argc, char** argv) {
   try {
     (void)model.info("absent");
     require(false, "an absent tensor was found");
-  } catch (const weights::Error& error) {
+  } catch (const weights::WeightsError& error) {
     require(error.code() == weights::Errc::unknown_tensor, "the code");
   }
   try {

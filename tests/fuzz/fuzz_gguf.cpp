@@ -127,7 +127,7 @@ Outcome parse(std::span<const std::byte> file, std::size_t at_hand, bool by_need
       const std::uint64_t needed = std::get<NeedsMore>(parsed).nbytes;
       fuzz::require(needed > at_hand && needed <= file.size(), "it wants more, and what there is");
       at_hand = by_need ? static_cast<std::size_t>(needed) : file.size();
-    } catch (const safetensors::weights::Error& error) {
+    } catch (const safetensors::weights::WeightsError& error) {
       const std::string text = error.what();
       fuzz::require(!safetensors::find_invalid_utf8(text), "errors are text");
       return {std::nullopt, text};

@@ -1,4 +1,4 @@
-// Errors of the weight layer: one exception type with a code, beside the library's own.
+// The exception of the weight layer.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace safetensors::weights {
 
-/// What went wrong. Values are stable: new ones are added at the end. The enumerators are spelled
-/// as Python spells them.
+/// The kind of fault. Values are stable: new ones are added at the end. The enumerators are spelled
+/// as in Python.
 enum class Errc : std::uint8_t {
   io = 1,          ///< the operating system refused, or the file is no longer as it was opened
   bad_magic,       ///< neither GGUF nor safetensors
@@ -21,13 +21,13 @@ enum class Errc : std::uint8_t {
   truncated,       ///< the file ends before what it claims to hold
   overflow,        ///< a size does not fit in 64 bits
   limit,           ///< a count, length or depth above what is allowed
-  duplicate,       ///< a name or key stands twice, or two tensors have one canonical name
+  duplicate,       ///< a name or key occurs twice, or two tensors have one canonical name
   bad_name,        ///< a name or key is empty, too long, not UTF-8, or has a NUL
   bad_type,        ///< a type that does not exist or does not fit
   bad_shape,       ///< dimensions that no tensor of its type can have
-  bad_offset,      ///< a tensor outside the data, over another one, or after a hole
-  alignment,       ///< an alignment that is none, or an offset that is not aligned
-  json,            ///< text that is not the JSON it should be
+  bad_offset,      ///< a tensor outside the data, overlapping another one, or after a gap
+  alignment,       ///< an invalid alignment, or an offset that is not aligned
+  json,            ///< text that is not JSON, or not the expected JSON
   config,          ///< a configuration value of the wrong type or outside its range
   missing_shard,   ///< a file of a set is absent
   quant_mismatch,  ///< quantisation parameters and shapes disagree
@@ -39,7 +39,7 @@ enum class Errc : std::uint8_t {
 
 inline constexpr std::size_t kErrcCount = 20;
 
-/// The name of a code, as "bad_magic".
+/// Returns the name of a code, such as "bad_magic".
 [[nodiscard]] SAFETENSORS_API std::string_view name(Errc code) noexcept;
 
 /// The only exception of the weight layer (beside std::bad_alloc).
@@ -48,18 +48,19 @@ inline constexpr std::size_t kErrcCount = 20;
 /// subject() the tensor or key at fault. what() is one line:
 ///
 ///     `SUBJECT` at byte OFFSET: MESSAGE (in PATH)
-class SAFETENSORS_API Error : public safetensors::Error {
+class SAFETENSORS_API WeightsError : public safetensors::Error {
  public:
   /// `subject` is the tensor or key at fault, `offset` the byte of the file where it was seen;
   /// empty and 0 if there is none. `message` says what was found, without naming path or subject
   /// again.
-  Error(Errc code, const std::filesystem::path& path, const std::string& subject,
-        std::uint64_t offset, const std::string& message, int os_error = 0);
+  WeightsError(Errc code, const std::filesystem::path& path, const std::string& subject,
+               std::uint64_t offset, const std::string& message, int os_error = 0);
   /// An error of the core under a code of this layer, with its text, path and subject.
-  Error(Errc code, const safetensors::Error& error) : safetensors::Error(error), code_(code) {}
-  Error(const Error&) = default;
-  Error& operator=(const Error&) = default;
-  ~Error() override;
+  WeightsError(Errc code, const safetensors::Error& error)
+      : safetensors::Error(error), code_(code) {}
+  WeightsError(const WeightsError&) = default;
+  WeightsError& operator=(const WeightsError&) = default;
+  ~WeightsError() override;
 
   // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): the same, more precisely
   [[nodiscard]] Errc code() const noexcept { return code_; }
@@ -69,5 +70,7 @@ class SAFETENSORS_API Error : public safetensors::Error {
   std::uint64_t offset_ = 0;
   Errc code_;
 };
+
+using Error = WeightsError;  ///< the former name, for one version
 
 }  // namespace safetensors::weights

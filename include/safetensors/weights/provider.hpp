@@ -25,8 +25,8 @@ namespace safetensors::weights {
 
 /// A model that is open for reading: its configuration, and its tensors under canonical names.
 ///
-/// Throws: weights::Error for every fault of a file or of an argument, naming the file, the tensor
-/// and
+/// Throws: WeightsError for every fault of a file or of an argument, naming the file, the
+/// tensor and
 ///   what was found; std::bad_alloc; and what an allocator or Interrupt throws.
 /// Thread safety: several threads may call const members at once. A forked process may use a
 /// provider

@@ -22,13 +22,13 @@ using weights::MetaType;
 
 inline fs::path weights_data() { return fs::path(SAFETENSORS_SOURCE_DIR) / "tests/data/weights"; }
 
-/// "ok", or the name of the code of the weights::Error that `work` threw.
+/// "ok", or the name of the code of the weights::WeightsError that `work` threw.
 template <typename Work>
 std::string code_of(const Work& work) {
   try {
     work();
     return "ok";
-  } catch (const weights::Error& error) {
+  } catch (const weights::WeightsError& error) {
     return std::string(weights::name(error.code()));
   }
 }
@@ -130,11 +130,11 @@ inline std::string gguf_outcome(std::string_view file, const weights::Limits& li
 }
 
 /// The Error that parsing gives.
-inline weights::Error gguf_error(std::string_view file, const weights::Limits& limits = {}) {
+inline weights::WeightsError gguf_error(std::string_view file, const weights::Limits& limits = {}) {
   const ExactBytes exact(file);
   try {
     (void)parse_gguf(exact.span(), limits);
-  } catch (const weights::Error& error) {
+  } catch (const weights::WeightsError& error) {
     return error;
   }
   throw std::logic_error("no Error was thrown");

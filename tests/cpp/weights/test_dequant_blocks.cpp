@@ -113,7 +113,7 @@ struct RandomPack {
 weights::Errc code_of(const auto& work) {
   try {
     work();
-  } catch (const weights::Error& error) {
+  } catch (const weights::WeightsError& error) {
     return error.code();
   }
   throw std::logic_error("no Error was thrown");

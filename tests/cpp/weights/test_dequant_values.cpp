@@ -147,7 +147,7 @@ TEST_CASE("converting values: every type, in all builds, at any address") {
       try {
         weights::convert_values(dtype, bytes, 1, Output::f32, bytes + 8);
         FAIL("it was converted");
-      } catch (const weights::Error& error) {
+      } catch (const weights::WeightsError& error) {
         CHECK(error.code() == weights::Errc::unsupported);
       }
       continue;

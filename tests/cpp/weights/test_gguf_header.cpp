@@ -94,7 +94,7 @@ std::string stepped_outcome(std::string_view file, std::size_t step, const GgufH
       REQUIRE(expected != nullptr);
       CHECK(test::gguf_difference(std::get<GgufHeader>(parsed), *expected) == "");
       return "ok";
-    } catch (const safetensors::weights::Error& error) {
+    } catch (const safetensors::weights::WeightsError& error) {
       return error.what();
     }
   }
@@ -182,7 +182,7 @@ TEST_CASE("every byte of a header may be anything") {
         std::string text;
         try {
           (void)test::parse_gguf(whole.span());
-        } catch (const safetensors::weights::Error& error) {
+        } catch (const safetensors::weights::WeightsError& error) {
           text = error.what();
         }
         CHECK(stepped_outcome(changed, 7, nullptr) == text);
@@ -243,7 +243,8 @@ TEST_CASE("an error names file, subject and place") {
   CHECK(error.path() == "file.gguf");
   CHECK(error.subject() == "some.key");
   CHECK(error.offset() == 24 + 8 + 8 + 4);
-  CHECK(std::string(error.what()) == "`some.key` at byte 44: a bool has the value 2 (in file.gguf)");
+  CHECK(std::string(error.what()) ==
+        "`some.key` at byte 44: a bool has the value 2 (in file.gguf)");
 }
 
 TEST_CASE("counts are limited, and by what the file can hold") {

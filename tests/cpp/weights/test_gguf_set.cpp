@@ -141,7 +141,7 @@ TEST_CASE("a part that is missing is named") {
   CHECK(set.outcome(3) == "missing_shard");
   try {
     (void)GgufSet(set.folder / part_name(1, 3), {});
-  } catch (const safetensors::weights::Error& error) {
+  } catch (const safetensors::weights::WeightsError& error) {
     CHECK(error.path() == set.folder / part_name(2, 3));
     CHECK(std::string(error.what()).find("part 2 of 3") != std::string::npos);
   }

@@ -24,7 +24,7 @@ Errc code_of(std::string_view text, Duplicates duplicates = Duplicates::last_cou
              const Limits& limits = {}) {
   try {
     (void)parse_json(text, "f.json", duplicates, limits);
-  } catch (const safetensors::weights::Error& error) {
+  } catch (const safetensors::weights::WeightsError& error) {
     return error.code();
   }
   return {};
@@ -114,7 +114,7 @@ TEST_CASE("a file too large is not read") {
     (void)safetensors::weights::read_json(folder / "f.json", Duplicates::refused,
                                           Limits{.json_nbytes = 8});
     FAIL("it was read");
-  } catch (const safetensors::weights::Error& error) {
+  } catch (const safetensors::weights::WeightsError& error) {
     CHECK(error.code() == Errc::limit);
     CHECK(error.path() == folder / "f.json");
   }

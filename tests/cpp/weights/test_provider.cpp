@@ -33,7 +33,7 @@ template <typename Call>
 Errc code_of(const Call& call) {
   try {
     call();
-  } catch (const safetensors::weights::Error& error) {
+  } catch (const safetensors::weights::WeightsError& error) {
     return error.code();
   }
   return {};
@@ -195,7 +195,7 @@ TEST_CASE("names that are near are named") {
   try {
     (void)model.info("layers.0.ffn.upp.weight");
     FAIL("found");
-  } catch (const safetensors::weights::Error& error) {
+  } catch (const safetensors::weights::WeightsError& error) {
     CHECK(error.code() == Errc::unknown_tensor);
     CHECK(std::string(error.what()).find("`layers.0.ffn.up.weight`") != std::string::npos);
     CHECK(error.subject() == "layers.0.ffn.upp.weight");
