@@ -16,8 +16,8 @@ bool fits(std::uint64_t begin, std::uint64_t nbytes, std::uint64_t end) noexcept
 
 void check_tensor(const LoadTensor& tensor, std::span<const std::uint64_t> source_nbytes) {
   const auto refuse = [&](const std::string& why) {
-    fail(ErrorCode::kInvalidArgument, "tensor `" + std::string(tensor.name) + "` " + why,
-         {.subject = std::string(tensor.name)});
+    const std::string name(tensor.name);
+    fail(ErrorCode::kInvalidArgument, "tensor `" + name + "` " + why, {.subject = name});
   };
   if (tensor.source >= source_nbytes.size()) refuse("is of a source that the load has not");
   if (tensor.nbytes == 0) return;

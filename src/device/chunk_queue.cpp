@@ -189,7 +189,7 @@ std::exception_ptr ChunkQueue::with_names(const std::exception_ptr& error,
     std::rethrow_exception(error);
   } catch (const Error& plain) {
     try {
-      return std::make_exception_ptr(named(plain, task));
+      return std::make_exception_ptr(with_names(plain, task));
     } catch (const std::bad_alloc&) {  // better the error without the names than none
       return error;
     }
@@ -198,7 +198,7 @@ std::exception_ptr ChunkQueue::with_names(const std::exception_ptr& error,
   }
 }
 
-Error ChunkQueue::named(const Error& error, const ChunkTask& task) const {
+Error ChunkQueue::with_names(const Error& error, const ChunkTask& task) const {
   std::optional<std::uint32_t> first;
   std::uint32_t last = 0;
   task.for_each_part([&](const ChunkPart&, std::uint32_t tensor) {
@@ -208,10 +208,9 @@ Error ChunkQueue::named(const Error& error, const ChunkTask& task) const {
   if (!first) return error;
   const std::lock_guard lock(mutex_);
   const std::string name(names_[*first]);
-  const std::string prefix = "Error while loading tensor `" + name + "`";
-  if (last == *first) return error.with_context(prefix + ": ", {}, name);
-  return error.with_context(prefix + " or one of those up to `" + std::string(names_[last]) +
-                            "`: ");
+  const std::string text = "Error while loading tensor `" + name + "`";
+  if (last == *first) return error.with_context(text + ": ", {}, name);
+  return error.with_context(text + " or one of those up to `" + std::string(names_[last]) + "`: ");
 }
 
 }  // namespace safetensors::device

@@ -18,6 +18,7 @@
 
 #include "device/batch.hpp"
 #include "safetensors/device.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 
@@ -92,11 +93,9 @@ class ChunkQueue {
   [[nodiscard]] std::unique_lock<std::mutex> wait_until(std::condition_variable& change,
                                                         const std::function<bool()>& predicate,
                                                         const Interrupt& poll);
-  /// Returns the error with the names of the task's tensors. Its subject is the tensor if there is
-  /// only one.
-  [[nodiscard]] Error named(const Error& error, const ChunkTask& task) const;
   [[nodiscard]] std::exception_ptr with_names(const std::exception_ptr& error,
                                               const ChunkTask& task) const noexcept;
+  [[nodiscard]] Error with_names(const Error& error, const ChunkTask& task) const;
   void notify_all() noexcept;
 
   mutable std::mutex mutex_;

@@ -12,8 +12,8 @@
 namespace safetensors::device {
 namespace {
 
-/// Returns the NUMA node on which readers should run; -1: anywhere.
-int numa_node_for(const Context* context) {
+/// Returns the NUMA node for a load's readers; -1 if they may run anywhere.
+int numa_node_of(const Context* context) {
   if (context == nullptr || !io::env_flag("SAFETENSORS_NUMA").value_or(true)) return -1;
   return context->properties().numa_node;
 }
@@ -29,7 +29,7 @@ LoadState::LoadState(Context* context, std::vector<std::shared_ptr<const ByteSou
       readers_(queue_,
                {.threads = options.threads != 0 ? options.threads : config_.threads,
                 .is_io_bound = sources_.is_any_io_bound(),
-                .numa_node = numa_node_for(context)},
+                .numa_node = numa_node_of(context)},
                [this](unsigned number, const auto& between) { read(number, between); }) {}
 
 void LoadState::stop() noexcept {
