@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint64_t kFirstStep = 64 << 10;
 
 /// Returns the first `nbytes` of the source. `known` are those that were read before.
-std::shared_ptr<const Buffer> read_more(const ByteSource& source, std::uint64_t nbytes,
-                                        std::span<const std::byte> known) {
-  const auto more = std::make_shared<Buffer>(static_cast<std::size_t>(nbytes));
+std::shared_ptr<const safetensors::Buffer> read_more(const ByteSource& source, std::uint64_t nbytes,
+                                                     std::span<const std::byte> known) {
+  const auto more = std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(nbytes));
   if (!known.empty()) std::memcpy(more->data(), known.data(), known.size());
   source.read_at(known.size(), more->bytes().subspan(known.size()));
   return more;
@@ -65,7 +65,7 @@ StoredBytes GgufFile::bytes(const GgufTensor& tensor, std::uint64_t begin, std::
     return {bytes, file_.mapping, true};
   }
   auto memory = with_error_context(path_, tensor.name, [&] {
-    return std::make_shared<Buffer>(static_cast<std::size_t>(end - begin));
+    return std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(end - begin));
   });
   read(tensor, begin, memory->bytes(), interrupt);
   const std::span<const std::byte> bytes = memory->bytes();

@@ -11,7 +11,7 @@
 namespace safetensors::weights {
 namespace {
 
-std::string_view name_of(const SourceTensor& tensor) noexcept { return tensor.info->name; }
+std::string_view tensor_name(const SourceTensor& tensor) noexcept { return tensor.info->name; }
 
 }  // namespace
 
@@ -51,8 +51,8 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
       tensors_.push_back({&file, &info});
     }
   }
-  std::ranges::sort(tensors_, {}, name_of);
-  const auto twice = std::ranges::adjacent_find(tensors_, {}, name_of);
+  std::ranges::sort(tensors_, {}, tensor_name);
+  const auto twice = std::ranges::adjacent_find(tensors_, {}, tensor_name);
   if (twice != tensors_.end()) {
     fail(Errc::duplicate, twice->file->path(), twice->info->name,
          "a tensor of that name stands in `" + display_path((twice + 1)->file->path().filename()) +
@@ -62,8 +62,8 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
 }
 
 const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
-  const auto found = std::ranges::lower_bound(tensors_, name, {}, name_of);
-  return found != tensors_.end() && name_of(*found) == name ? &*found : nullptr;
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, tensor_name);
+  return found != tensors_.end() && tensor_name(*found) == name ? &*found : nullptr;
 }
 
 void SourceTensors::check_index(const ShardSet& shards, bool strict,
