@@ -25,6 +25,7 @@
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/file_bytes.hpp"
+#include "safetensors/file_kind.hpp"
 #include "safetensors/header.hpp"
 #include "safetensors/layout.hpp"
 #include "safetensors/mapped_file.hpp"

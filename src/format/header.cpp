@@ -4,7 +4,6 @@
 #include <cstring>
 #include <string>
 
-#include "base/file_kind.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/header_builder.hpp"
@@ -12,6 +11,8 @@
 #include "format/name_order.hpp"
 #include "format/plain_reader.hpp"
 #include "format/prologue.hpp"
+#include "safetensors/error.hpp"
+#include "safetensors/file_kind.hpp"
 
 namespace safetensors {
 namespace {
@@ -76,7 +77,7 @@ std::optional<std::string_view> Header::find_metadata(std::string_view key) cons
 namespace format {
 
 std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t file_nbytes) {
-  const auto hint = [&] { return hint_for_foreign_file(start); };
+  const auto hint = [&] { return foreign_file_hint(start); };
   if (file_nbytes < kLengthSize) {
     fail(ErrorCode::kHeaderTooSmall,
          "header too small: a file begins with 8 bytes of header length, this one has " +

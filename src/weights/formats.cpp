@@ -4,8 +4,8 @@
 #include <array>
 #include <string_view>
 
-#include "base/file_kind.hpp"
 #include "safetensors/file_bytes.hpp"
+#include "safetensors/file_kind.hpp"
 #include "weights/fail.hpp"
 #include "weights/gguf_backend.hpp"
 #include "weights/gguf_set.hpp"
@@ -38,7 +38,7 @@ Kind kind_of_file(const fs::path& path) {
   if (path.extension() == ".gguf") return Kind::gguf;
   if (path.extension() == ".safetensors") return Kind::safetensors;
   fail(Errc::bad_magic, path, {},
-       "neither GGUF nor safetensors begins like this" + hint_for_foreign_file(read));
+       "neither GGUF nor safetensors begins like this" + foreign_file_hint(read));
 }
 
 bool has_safetensors(const fs::path& directory) {

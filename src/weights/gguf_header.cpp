@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/checked.hpp"
-#include "base/file_kind.hpp"
 #include "base/utf8.hpp"
+#include "safetensors/file_kind.hpp"
 #include "weights/dequant/ggml_types.hpp"
 #include "weights/gguf_metadata.hpp"
 #include "weights/metadata_access.hpp"
@@ -44,7 +44,7 @@ void check_magic(Cursor& cursor, std::span<const std::byte> start) {
                    text.empty() ? "the file is empty"
                                 : "the file ends after " + std::to_string(text.size()) + " bytes");
   }
-  std::string hint = hint_for_foreign_file(start);
+  std::string hint = foreign_file_hint(start);
   if (hint.empty() && looks_like_safetensors(start, text.size() + cursor.remaining())) {
     hint = ". This is a safetensors file";
   }

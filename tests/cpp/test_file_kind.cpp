@@ -2,10 +2,11 @@
 
 #include <string>
 
-#include "base/file_kind.hpp"
+#include "safetensors/file_kind.hpp"
 #include "support.hpp"
 
-using safetensors::hint_for_foreign_file;
+using safetensors::foreign_file_hint;
+using safetensors::foreign_file_kind;
 
 TEST_CASE("well-known files are told by their first bytes") {
   using namespace std::string_literals;
@@ -29,13 +30,13 @@ TEST_CASE("well-known files are told by their first bytes") {
       {"{\"weight_map\": {}}", "JSON"}};
   for (const auto& [start, word] : kinds) {
     const test::ExactBytes exact(start);
-    const std::string hint = hint_for_foreign_file(exact.span());
+    const std::string hint = foreign_file_hint(exact.span());
     CAPTURE(hint);
-    CHECK(hint.starts_with(". "));
+    CHECK(hint.starts_with(". This is "));
     CHECK(hint.find(word) != std::string::npos);
     for (std::size_t size = 0; size < start.size(); ++size) {
       const test::ExactBytes prefix(std::string_view(start).substr(0, size));
-      (void)hint_for_foreign_file(prefix.span());
+      (void)foreign_file_hint(prefix.span());
     }
   }
 }
@@ -45,6 +46,20 @@ TEST_CASE("and other files are not") {
        {std::string(), std::string(64, '\0'), std::string(64, ' '), test::file_of("{}"),
         test::file_of(std::string(64, '{')), std::string("PK"), std::string("<svg>")}) {
     const test::ExactBytes exact(start);
-    CHECK(hint_for_foreign_file(exact.span()).empty());
+    CHECK(foreign_file_hint(exact.span()).empty());
+    CHECK_FALSE(foreign_file_kind(exact.span()));
   }
+}
+
+TEST_CASE("a kind has a name for programs") {
+  const auto name = [](std::string_view start) {
+    return foreign_file_kind(test::bytes_of(start)).value().name;
+  };
+  CHECK(name("version https://git-lfs.github.com/spec/v1") == "git-lfs-pointer");
+  CHECK(name("PK\x03\x04") == "zip");
+  CHECK(name("tjgg") == "ggml");
+  CHECK(name("\x1F\x8B") == name("\x28\xB5\x2F\xFD"));
+  CHECK(name("\x80\x02") == "pickle");
+  CHECK(name("<html>") == "html");
+  CHECK(name("{") == "json");
 }
