@@ -23,7 +23,10 @@ class _Entry(TypedDict):
 __version__: str
 __build__: Dict[str, Any]
 
-class SafetensorError(Exception): ...
+class SafetensorError(Exception):
+    code: Optional[str]
+    path: Optional[str]
+    subject: Optional[str]
 
 def _error_class(base: Type[Exception]) -> Type[SafetensorError]: ...
 def _os_error_class(base: Type[OSError]) -> Type[OSError]: ...

@@ -34,14 +34,14 @@ void log_fallback(const SafeOpen& file, Backend wanted) {
 }
 
 template <typename Open>
-std::shared_ptr<const OpenFile> open(const std::filesystem::path& path, py::handle framework,
-                                     py::handle device, py::handle backend, const Open& open_with) {
+std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py::handle backend,
+                                     const Open& open_with) {
   const Framework framework_wanted = framework_of(framework);
   Device device_wanted = device_of(device);
   OpenOptions options{.backend = backend_of(backend)};
   options.is_for_device =
       framework_wanted == Framework::kTorch && device_wanted.kind == Device::Kind::kCuda;
-  SafeOpen file = naming(path, [&] { return open_with(options); });
+  SafeOpen file = open_with(options);
   if (!options.is_for_device) log_fallback(file, options.backend);
   return std::make_shared<const OpenFile>(std::move(file), framework_wanted,
                                           std::move(device_wanted));
@@ -50,7 +50,7 @@ std::shared_ptr<const OpenFile> open(const std::filesystem::path& path, py::hand
 std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py::handle device,
                                   py::handle backend) {
   const std::filesystem::path path = path_of(filename, "filename");
-  return std::make_unique<Handle>(open(path, framework, device, backend, [&](OpenOptions options) {
+  return std::make_unique<Handle>(open(framework, device, backend, [&](OpenOptions options) {
     const GilRelease release;
     return SafeOpen(path, options);
   }));
@@ -60,14 +60,13 @@ std::unique_ptr<FileHandle> open_file_object(py::handle file, py::handle framewo
                                              py::handle device, py::handle backend) {
   const py::object fileno = file.attr("fileno");
   const std::filesystem::path path = path_of(file.attr("name"), "f");
-  return std::make_unique<FileHandle>(
-      open(path, framework, device, backend, [&](OpenOptions options) {
-        // A closed file object still tells its name.
-        if (py::cast<bool>(py::getattr(file, "closed", py::bool_(false)))) {
-          return SafeOpen(path, options);
-        }
-        return SafeOpen(py::cast<int>(fileno()), path, options);
-      }));
+  return std::make_unique<FileHandle>(open(framework, device, backend, [&](OpenOptions options) {
+    // A closed file object still tells its name.
+    if (py::cast<bool>(py::getattr(file, "closed", py::bool_(false)))) {
+      return SafeOpen(path, options);
+    }
+    return SafeOpen(py::cast<int>(fileno()), path, options);
+  }));
 }
 
 py::list names_of(std::span<const TensorInfo> tensors) {
@@ -123,7 +122,7 @@ py::object get_item(const Handle& handle, py::handle name) {
     try {
       return open_file->file().at(text_of(name, "name"));
     } catch (const Error& error) {
-      raise_both(PyExc_KeyError, error.what());
+      raise_both(PyExc_KeyError, error);
     }
   };
   return get_tensor_of(open_file, found());

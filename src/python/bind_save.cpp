@@ -22,7 +22,7 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
   try {
     plan = plan_layout(tensors, pointer_to(metadata));
   } catch (const Error& error) {
-    fail(error.code(), std::string("Error while serializing: ") + error.what());
+    throw error.with_context("Error while serializing: ");
   }
   auto bytes = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(plan.total_nbytes)));

@@ -54,21 +54,23 @@ py::object SliceHandle::index_whole(py::handle index) const {
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_IndexError)) throw;
     // With upstream's text, where the expression is one that upstream knows.
-    if (const auto basic = basic_index(index, info_->shape, true)) {
-      (void)resolve(basic->indices, info_->shape);
-    }
+    (void)select_part(file_->file(), *info_, index, true);
+    const std::string tensor(info_->name);
     raise_both(PyExc_IndexError,
-               "Error during slicing: " + py::cast<std::string>(py::str(error.value())));
+               Error(ErrorCode::kInvalidArgument,
+                     "Error during slicing: " + py::cast<std::string>(py::str(error.value())) +
+                         ": tensor `" + tensor + "`",
+                     {.path = file_->file().path(), .subject = tensor}));
   }
 }
 
-py::object SliceHandle::read_selection(const Selection& selection) const {
-  const ByteRuns runs = byte_runs(selection, info_->shape, info_->dtype);
+py::object SliceHandle::read_part(const Part& part) const {
+  const auto& [selection, runs] = part;
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(runs.nbytes()));
-  naming(file_->file().path(), [&] {
+  {
     const GilRelease release;
     file_->file().read(*info_, runs, buffer->bytes(), python_interrupt());
-  });
+  }
   const std::span<std::byte> bytes = buffer->bytes();
   return file_->to_array(
       TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));
@@ -83,11 +85,10 @@ std::optional<py::object> SliceHandle::load_part(py::handle index) const {
   }
   const Target target = target_of(file_->device());
   if (target.way != Way::kCuda) return std::nullopt;
-  const std::optional<PythonIndex> basic = basic_index(index, info_->shape, false);
-  if (!basic) return std::nullopt;
-  const Selection selection = resolve(basic->indices, info_->shape);
-  Request request = make_request(file_, *info_, byte_runs(selection, info_->shape, info_->dtype),
-                                 selection.shape);
+  std::optional<SelectedPart> selected = select_part(file_->file(), *info_, index, false);
+  if (!selected) return std::nullopt;
+  auto& [selection, runs] = selected->part;
+  Request request = make_request(file_, *info_, std::move(runs), selection.shape);
   load_requests({&request, 1}, target);
   return std::move(request.tensor);
 }
@@ -99,11 +100,11 @@ py::object SliceHandle::get_item(py::handle index) const {
     return file_->finish(index_whole(index), info_->dtype);
   }
   const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
-  const std::optional<PythonIndex> basic = basic_index(index, info_->shape, may_reverse);
-  if (!basic) return file_->finish(index_whole(index), info_->dtype);
-  const Selection selection = resolve(basic->indices, info_->shape);
-  if (!basic->any_reversed) return file_->finish(read_selection(selection), info_->dtype);
-  return file_->finish(reverse_axes(read_selection(selection), basic->reversed), info_->dtype);
+  const auto selected = select_part(file_->file(), *info_, index, may_reverse);
+  if (!selected) return file_->finish(index_whole(index), info_->dtype);
+  py::object array = read_part(selected->part);
+  if (selected->any_reversed) array = reverse_axes(array, selected->reversed);
+  return file_->finish(std::move(array), info_->dtype);
 }
 
 namespace {

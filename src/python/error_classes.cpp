@@ -24,6 +24,12 @@ void add_os_error(const py::object& error, int os_error, const std::filesystem::
   if (!path.empty()) error.attr("filename") = to_object(path);
 }
 
+py::dict error_fields() {
+  py::dict fields;
+  for (const char* const field : {"code", "path", "subject"}) fields[field] = py::none();
+  return fields;
+}
+
 py::object combined_class(py::handle error, py::handle base, std::string_view prefix,
                           const char* module) {
   py::dict& classes = known_classes();
@@ -32,7 +38,7 @@ py::object combined_class(py::handle error, py::handle base, std::string_view pr
     return py::reinterpret_borrow<py::object>(found);
   }
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-  py::dict body;
+  py::dict body = error ? py::dict() : error_fields();  // or those of `error`
   body["__module__"] = module;
   body["__doc__"] =
       error ? py::str("A {}Error that is a {} too.").format(prefix, base.attr("__name__"))

@@ -11,6 +11,9 @@ namespace safetensors::python {
 /// Sets errno, strerror and, of a path that is not empty, filename of an instance of such a class.
 void add_os_error(const py::object& error, int os_error, const std::filesystem::path& path);
 
+/// The class attributes `code`, `path` and `subject`, all None: what an error without them has.
+[[nodiscard]] py::dict error_fields();
+
 /// The class that is both `error`, named "<prefix>Error", and `base`: "<prefix>IndexError" for
 /// IndexError. Without `error`, a class derived from `base`. Its str() is the text it was made
 /// with. Made once for each base and prefix. pickle looks it up by that name in `module`, which has

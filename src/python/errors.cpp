@@ -1,5 +1,6 @@
 #include "errors.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "define.hpp"
@@ -11,6 +12,13 @@ namespace {
 // Where upstream's class says it lives: pickles and tracebacks name it.
 constexpr const char* kErrorName = "safetensors._safetensors_rust.SafetensorError";
 
+constexpr const char* kErrorDoc =
+    "What is wrong with a file, a tensor or an argument.\n\n"
+    "code: the kind of error, such as \"invalid_offset\": the C interface's names in lower case.\n"
+    "path: the file at fault.\n"
+    "subject: the tensor or key at fault.\n\n"
+    "Each is None where it does not apply; code is None for errors without a code in C.";
+
 PyObject* error_class = nullptr;  // set once while the module is made, never freed
 
 /// The class that is both SafetensorError and `base`.
@@ -18,43 +26,61 @@ py::object class_of_both(py::handle base) {
   return combined_class(error_class, base, "Safetensor", "safetensors");
 }
 
-/// OSError, or a class of Python's derived from it, with upstream's text.
-py::object told_class(py::handle base) {
+/// The class that is `base`, OSError or one of its subclasses, and whose str() is upstream's text.
+py::object class_with_text(py::handle base) {
   return combined_class({}, base, "", "safetensors._errors");
 }
 
-void set_error(py::handle type, std::string_view message, int os_error = 0,
-               const std::filesystem::path& path = {}) {
-  const py::object error = type(to_str(message));
-  if (os_error != 0) add_os_error(error, os_error, path);
-  PyErr_SetObject(type.ptr(), error.ptr());
+/// Returns the code's name in lower case: "invalid_offset".
+py::str code_name(ErrorCode code) {
+  std::string text(name(code));
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return text;
 }
 
-void set_error(const Error& error, const std::filesystem::path& path = {}) {
+/// Makes a Python exception with the fields of the error, and sets it. `os_error` and `filename`,
+/// if not 0 and not empty, are for an OSError.
+void set_error(py::handle type, const Error& error, int os_error,
+               const std::filesystem::path& filename) {
+  const py::object raised = type(to_str(error.what()));
+  raised.attr("code") = code_name(error.code());
+  raised.attr("path") = error.path().empty() ? py::none() : to_object(error.path());
+  raised.attr("subject") =
+      error.subject().empty() ? py::object(py::none()) : to_str(error.subject());
+  if (os_error != 0) add_os_error(raised, os_error, filename);
+  PyErr_SetObject(type.ptr(), raised.ptr());
+}
+
+void set_error(py::handle type, const Error& error) {
+  set_error(type, error, error.os_error(), error.path());
+}
+
+void set_error(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kIo:
-      set_error(told_class(os_error_class(error.os_error())), error.what(), error.os_error(), path);
+      set_error(class_with_text(os_error_class(error.os_error())), error);
       return;
     case ErrorCode::kNotRegularFile:
       if (error.os_error() != 0) {
-        set_error(told_class(os_error_class(error.os_error())), error.what(), error.os_error(),
-                  path);
+        set_error(class_with_text(os_error_class(error.os_error())), error);
       } else {
-        set_error(class_of_both(PyExc_OSError), error.what(), ENODEV, path);
+        set_error(class_of_both(PyExc_OSError), error, ENODEV, error.path());
       }
       return;
     case ErrorCode::kOutOfMemory:
-      set_error(PyExc_MemoryError, error.what());
+      set_error(PyExc_MemoryError, error);
       return;
     case ErrorCode::kIndexOutOfBounds:
     case ErrorCode::kTooManyIndices:
-      set_error(class_of_both(PyExc_IndexError), error.what());
+      set_error(class_of_both(PyExc_IndexError), error);
       return;
     case ErrorCode::kInvalidSlice:
-      set_error(class_of_both(PyExc_ValueError), error.what());
+      set_error(class_of_both(PyExc_ValueError), error);
       return;
     default:
-      set_error(error_class, error.what());
+      set_error(error_class, error, 0, {});
   }
 }
 
@@ -70,29 +96,24 @@ void translate(std::exception_ptr thrown) {
 }  // namespace
 
 void raise_safetensor_error(std::string_view message) {
-  set_error(error_class, message);
+  PyErr_SetObject(error_class, to_str(message).ptr());
   throw py::error_already_set();
 }
 
-void raise_both(PyObject* base, std::string_view message) {
-  set_error(class_of_both(base), message);
-  throw py::error_already_set();
-}
-
-void raise_at(const Error& error, const std::filesystem::path& path) {
-  set_error(error, path);
+void raise_both(PyObject* base, const Error& error) {
+  set_error(class_of_both(base), error, 0, {});
   throw py::error_already_set();
 }
 
 void raise_unsaved(const Error& error, const std::filesystem::path& path) {
-  if (error.os_error() == 0) raise_at(error, path);
-  set_error(class_of_both(os_error_class(error.os_error())), error.what(), error.os_error(), path);
+  if (error.os_error() == 0) throw error;
+  set_error(class_of_both(os_error_class(error.os_error())), error, error.os_error(), path);
   throw py::error_already_set();
 }
 
 void register_errors(py::module_& module) {
-  error_class = PyErr_NewExceptionWithDoc(
-      kErrorName, "What is wrong with a file, a tensor or an argument.", PyExc_Exception, nullptr);
+  error_class =
+      PyErr_NewExceptionWithDoc(kErrorName, kErrorDoc, PyExc_Exception, error_fields().ptr());
   if (error_class == nullptr) throw py::error_already_set();
   module.add_object("SafetensorError", py::handle(error_class));
   py::register_local_exception_translator(&translate);
@@ -102,7 +123,8 @@ void register_error_class(py::module_& module) {
   define(
       module, "_error_class", [](py::handle base) { return class_of_both(base); }, py::arg("base"));
   define(
-      module, "_os_error_class", [](py::handle base) { return told_class(base); }, py::arg("base"));
+      module, "_os_error_class", [](py::handle base) { return class_with_text(base); },
+      py::arg("base"));
 }
 
 }  // namespace safetensors::python

@@ -8,26 +8,13 @@ namespace safetensors::python {
 /// Raises SafetensorError.
 [[noreturn]] void raise_safetensor_error(std::string_view message);
 
-/// Raises `message` as SafetensorError and as `base` at once: upstream raises the one, Python's
-/// own rules and other frameworks the other, and programs catch either.
-[[noreturn]] void raise_both(PyObject* base, std::string_view message);
-
-/// Raises an error with the path as the filename of the OSError that it is.
-[[noreturn]] void raise_at(const Error& error, const std::filesystem::path& path);
+/// Raises the error as SafetensorError and as `base` at once: upstream raises the one, Python's own
+/// rules and other frameworks the other, and programs catch either.
+[[noreturn]] void raise_both(PyObject* base, const Error& error);
 
 /// Raises a refusal to save by the system as SafetensorError, as upstream does, and as the right
 /// OSError.
 [[noreturn]] void raise_unsaved(const Error& error, const std::filesystem::path& path);
-
-/// Runs `call` on the file at `path`, which errors of the system then name.
-template <typename Call>
-auto naming(const std::filesystem::path& path, const Call& call) {
-  try {
-    return call();
-  } catch (const Error& error) {
-    raise_at(error, path);
-  }
-}
 
 /// What `make` returns, for a function that Python calls without pybind11; null, with the error
 /// set, when it throws.

@@ -158,20 +158,19 @@ Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name
                      py::handle index) {
   const TensorInfo& info = file->file().at(name);
   if (index.is_none()) return make_request(std::move(file), info);
-  const std::optional<PythonIndex> basic = basic_index(index, info.shape, false);
-  if (!basic) {
+  std::optional<SelectedPart> selected = select_part(file->file(), info, index, false);
+  if (!selected) {
     raise_safetensor_error("tensor `" + std::string(name) +
                            "`: a part is told by integers and slices, not by " + type_name(index));
   }
-  const Selection selection = resolve(basic->indices, info.shape);
+  auto& [selection, runs] = selected->part;
   // Their elements share bytes, and torch counts pairs of them.
   if (info.dtype == Dtype::kF4 &&
       (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
     raise_safetensor_error("tensor `" + std::string(name) +
                            "`: of F4 only parts with whole last axes can be loaded");
   }
-  return make_request(std::move(file), info, byte_runs(selection, info.shape, info.dtype),
-                      selection.shape);
+  return make_request(std::move(file), info, std::move(runs), selection.shape);
 }
 
 py::module_ torch_hooks() {

@@ -164,19 +164,15 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
 }
 
 TensorView OpenFile::view(const TensorInfo& info) const {
-  return naming(file_.path(), [&] {
-    if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
-    const GilRelease release;
-    return file_.get_tensor(info, python_interrupt());
-  });
+  if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
+  const GilRelease release;
+  return file_.get_tensor(info, python_interrupt());
 }
 
 std::vector<TensorView> OpenFile::views() const {
   if (is_mapped()) return file_.get_tensors();
-  return naming(file_.path(), [&] {
-    const GilRelease release;
-    return file_.get_tensors(python_interrupt());
-  });
+  const GilRelease release;
+  return file_.get_tensors(python_interrupt());
 }
 
 py::object OpenFile::to_array(const TensorView& view) const {

@@ -1,6 +1,6 @@
 #include "python_index.hpp"
 
-#include "errors.hpp"
+#include <utility>
 
 namespace safetensors::python {
 namespace {
@@ -18,14 +18,17 @@ bool is_integer(py::handle item) {
          py::cast<std::string>(py::str(dtype)).find("bool") == std::string::npos;
 }
 
-std::int64_t integer_of(py::handle item, std::size_t position) {
+std::int64_t integer_of(py::handle item, std::size_t position, const TensorInfo& info) {
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
   if (!number) throw py::error_already_set();
   const long long value = PyLong_AsLongLong(number.ptr());
   if (value == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise_both(PyExc_IndexError, "Unsupported slice index at position " + std::to_string(position) +
-                                     ": expected slice, int, or ellipsis: the int is too large");
+    const std::string tensor(info.name);
+    fail(ErrorCode::kIndexOutOfBounds,
+         "Unsupported slice index at position " + std::to_string(position) +
+             ": expected slice, int, or ellipsis: the int is too large: tensor `" + tensor + "`",
+         {.subject = tensor});
   }
   return value;
 }
@@ -42,7 +45,7 @@ SliceBounds slice_of(py::handle item, std::uint64_t size, bool may_reverse) {
   if (PySlice_Unpack(item.ptr(), &start, &stop, &step) != 0) {
     if (!PyErr_ExceptionMatches(PyExc_ValueError)) throw py::error_already_set();
     PyErr_Clear();
-    fail(ErrorCode::kInvalidSlice, "Slice step must be a positive integer, got 0");
+    return {Index::slice(0, 0, 0), false};  // which the core refuses, and names the tensor
   }
   if (step > 0 || !may_reverse) {
     // Large bounds are clipped to the axis anyway, so those clipped to 64 bits serve.
@@ -58,10 +61,14 @@ SliceBounds slice_of(py::handle item, std::uint64_t size, bool may_reverse) {
   return {Index::slice(start + (count - 1) * step, start + 1, -step), true};
 }
 
-}  // namespace
+struct PythonIndex {
+  std::vector<Index> indices;
+  std::vector<bool> reversed;
+  bool any_reversed = false;
+};
 
-std::optional<PythonIndex> basic_index(py::handle index, std::span<const std::uint64_t> shape,
-                                       bool may_reverse) {
+std::optional<PythonIndex> basic_index(py::handle index, const TensorInfo& info, bool may_reverse) {
+  const std::span<const std::uint64_t> shape = info.shape;
   const py::tuple items = py::isinstance<py::tuple>(index)
                               ? py::reinterpret_borrow<py::tuple>(index)
                               : py::make_tuple(index);
@@ -92,11 +99,25 @@ std::optional<PythonIndex> basic_index(py::handle index, std::span<const std::ui
       result.any_reversed = result.any_reversed || bounds.reversed;
       ++axis;
     } else {
-      result.indices.push_back(Index::at(integer_of(item, result.indices.size())));
+      result.indices.push_back(Index::at(integer_of(item, result.indices.size(), info)));
       ++axis;
     }
   }
   return result;
+}
+
+}  // namespace
+
+std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& info,
+                                        py::handle index, bool may_reverse) {
+  try {
+    std::optional<PythonIndex> basic = basic_index(index, info, may_reverse);
+    if (!basic) return std::nullopt;
+    return SelectedPart{file.select_part(info, basic->indices), std::move(basic->reversed),
+                        basic->any_reversed};
+  } catch (const Error& error) {
+    throw error.with_context({}, file.path());
+  }
 }
 
 }  // namespace safetensors::python

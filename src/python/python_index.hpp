@@ -8,18 +8,21 @@
 
 namespace safetensors::python {
 
-struct PythonIndex {
-  std::vector<Index> indices;
+/// The part of a tensor that an index expression selects.
+struct SelectedPart {
+  Part part;
   std::vector<bool> reversed;  ///< for each axis of the result: taken backwards
   bool any_reversed = false;
 };
 
-/// The expression when it is made of integers, slices, "..." and None only; nothing when it holds
-/// what a framework has rules of its own for: masks, lists, arrays. With `may_reverse` a slice with
-/// a negative step comes as the same elements forwards, and is marked as reversed.
-/// Raises IndexError for an integer beyond 64 bits, and what Python raises for a bad slice.
-[[nodiscard]] std::optional<PythonIndex> basic_index(py::handle index,
-                                                     std::span<const std::uint64_t> shape,
-                                                     bool may_reverse);
+/// Returns what the expression selects if it consists of integers, slices, "..." and None only;
+/// nothing if it holds what frameworks have their own rules for: masks, lists, arrays. With
+/// `may_reverse`, a slice with a negative step selects the same elements forwards, and is marked as
+/// reversed.
+///
+/// Throws: Error with the names of the tensor and its file: an integer beyond 64 bits or out of
+///   bounds, too many indices, a step that is not positive.
+[[nodiscard]] std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& info,
+                                                      py::handle index, bool may_reverse);
 
 }  // namespace safetensors::python

@@ -22,7 +22,7 @@ class SliceHandle {
  private:
   [[nodiscard]] py::object whole() const;
   [[nodiscard]] py::object index_whole(py::handle index) const;
-  [[nodiscard]] py::object read_selection(const Selection& selection) const;
+  [[nodiscard]] py::object read_part(const Part& part) const;
   [[nodiscard]] std::optional<py::object> load_part(py::handle index) const;
 
   const TensorInfo* info_;

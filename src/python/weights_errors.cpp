@@ -40,8 +40,7 @@ void set_error(const weights::WeightsError& error) {
   }
   const py::object raised = type(to_str(error.what()));
   raised.attr("code") = to_str(name(error.code()));
-  const std::u8string path = error.path().u8string();
-  raised.attr("path") = to_str({reinterpret_cast<const char*>(path.data()), path.size()});
+  raised.attr("path") = to_object(error.path());
   raised.attr("subject") = to_str(error.subject());
   raised.attr("offset") = error.offset();
   if (error.os_error() != 0) add_os_error(raised, error.os_error(), error.path());
@@ -55,7 +54,7 @@ void translate(std::exception_ptr pending) {
   } catch (const weights::WeightsError& error) {
     set_error(error);
   } catch (const Error& error) {
-    set_error(weights::WeightsError(weights::Errc::io, {}, {}, 0, error.what(), error.os_error()));
+    set_error(weights::WeightsError(weights::Errc::io, error));
   }
 }
 

@@ -14,7 +14,7 @@ from support import (
     strategies,
 )
 
-# What the text of each error begins with: Python has no codes.
+# What the text of each error begins with.
 FIRST_WORDS = {
     "kInvalidHeaderUtf8": "invalid UTF-8 in header: ",
     "kInvalidHeaderJson": "invalid JSON in header: ",
