@@ -43,6 +43,13 @@ py::list deserialize(py::handle bytes) {
   return list;
 }
 
+py::object file_kind(py::handle start) {
+  const BufferView bytes(start, "start");
+  const std::optional<FileKind> kind = foreign_file_kind(bytes.bytes());
+  if (!kind) return py::none();
+  return py::make_tuple(to_str(kind->name), to_str(kind->description));
+}
+
 /// The tensors of a file in memory, each copied to memory of its own: freed with the tensor.
 std::vector<TensorView> copy_tensors(const ParsedBytes& parsed) {
   std::vector<TensorView> views;
@@ -117,6 +124,9 @@ void register_bytes(py::module_& module) {
          "bytes: the file, as bytes or any object with a contiguous buffer.\n\n"
          "Returns a list of (name, {\"dtype\": str, \"shape\": list of int, \"data\": "
          "bytearray}),\nin the order of the file. Raises SafetensorError for a damaged file.");
+  define(module, "_file_kind", &file_kind, py::arg("start"),
+         "_file_kind(start)\n--\n\n"
+         "Which other format a file's first bytes belong to: (name, description), or None.");
   define(module, "_load_torch", &load_torch, py::arg("data"), py::arg("types"),
          "_load_torch(data, types)\n--\n\n"
          "The tensors of a file in memory; `types` maps the file's types to torch's.");

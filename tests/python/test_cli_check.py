@@ -89,6 +89,11 @@ DAMAGED = {
         ["tensor `a` takes 12 bytes by its shape and type, 8 by its offsets"],
     ),
     "header": (file_builder.with_length(b'{"a":'), ["invalid JSON"]),
+    "layout: a name that says other things": (
+        from_entries({"GGUF file. This is a zip": entry("U8", (4,), 1, 5)}, bytes(5)),
+        ["`GGUF file. This is a zip`"],
+    ),
+    "no-safetensors": (b"lmgg" + bytes(40), ["this is a GGML file, older than GGUF"]),
     "truncated at once": (b"\x10\x00", ["has 2 bytes"]),
 }
 

@@ -4,12 +4,14 @@ The status is 0 if all are valid, 1 if one is not, 2 if one could not be read.
 """
 
 import argparse
+import io
 import os
 from typing import Any, NamedTuple
 
 from . import diagnose, text
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
+from .opening import open_input
 from .output import Output
 from .reader import File, SafetensorError, complaint
 
@@ -78,28 +80,33 @@ def _check_file(
     path: str, index: Index | None, read: bool, files: list[File], out: Output
 ) -> _Verdict:
     try:
-        file = File(path)
-        try:
+        # The check of an index later needs the headers, but not the open files.
+        with open_input(path) as opened:
+            try:
+                file = File(path, opened)
+            except SafetensorError as error:
+                if isinstance(error, OSError):
+                    raise
+                return _damaged(path, error, opened)
             message = _summary(file)
             if read:
                 _read_all(file, out)
-        finally:
-            # The check of an index later needs the headers, but not the open files.
-            file.close()
     except FileNotFoundError as error:
         if index is not None:
             return _Verdict(path, "missing", "the index names this file, but it does not exist", [])
         return _Verdict(path, "unreadable", complaint(error, path), [])
     except (OSError, CliError) as error:
         return _Verdict(path, "unreadable", complaint(error, path), [])
-    except SafetensorError as error:
-        message = complaint(error, path)
-        return _Verdict(
-            path, diagnose.kind_of(message), diagnose.explained(message), diagnose.details(path)
-        )
     if index is not None:
         files.append(file)
     return _Verdict(path, "ok", message, [])
+
+
+def _damaged(path: str, error: SafetensorError, file: io.FileIO) -> _Verdict:
+    file.seek(0)
+    start = file.read(diagnose.START_NBYTES) or b""
+    kind, message = diagnose.verdict_on(error, start, complaint(error, path))
+    return _Verdict(path, kind, message, diagnose.details(path))
 
 
 def _summary(file: File) -> str:

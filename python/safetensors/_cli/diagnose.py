@@ -3,34 +3,33 @@
 import json
 from typing import Any, NamedTuple
 
+from .._core import SafetensorError, _file_kind
 from . import text
 from .dtypes import BITS, element_count
 from .opening import STDIN
 
-# From the core's own words to a kind, the first that fits.
-_KINDS = (
-    ("Git LFS pointer", "git-lfs-pointer"),
-    ("zip archive", "zip"),
-    ("Python pickle", "pickle"),
-    ("GGUF file", "gguf"),
-    ("NumPy .npy", "npy"),
-    ("HDF5 file", "hdf5"),
-    ("gzip-compressed", "compressed"),
-    ("zstd-compressed", "compressed"),
-    ("HTML page", "html"),
-    ("JSON text", "json"),
-    ("truncated?", "truncated"),
-    ("something follows the last tensor", "trailing-data"),
-    ("stands twice", "duplicate"),
-    ("header too small", "truncated"),
-    ("a hole, an overlap", "layout"),
-    ("header too large", "no-safetensors"),
-    ("invalid shape, data type, or offset", "tensor"),
-    ("overflow computing", "tensor"),
-    ("byte boundary", "tensor"),
-    ("invalid UTF-8", "header"),
-    ("invalid JSON", "header"),
-)
+# From the code of the core's error to a kind.
+_KINDS = {
+    "header_too_small": "truncated",
+    "invalid_header_length": "truncated",
+    "header_too_large": "no-safetensors",
+    "invalid_header_utf8": "header",
+    "invalid_header_json": "header",
+    "duplicate_name": "duplicate",
+    "invalid_offset": "layout",
+    "invalid_tensor_info": "tensor",
+    "overflow": "tensor",
+    "misaligned_slice": "tensor",
+}
+# A file of another format has no header length that fits.
+_CODES_OF_LENGTH = ("header_too_small", "invalid_header_length", "header_too_large")
+# Other formats that are a kind of their own.
+_FORMATS = (
+    "git-lfs-pointer", "zip", "pickle", "gguf", "npy", "hdf5", "compressed", "html", "json",
+)  # fmt: skip
+
+START_NBYTES = 64
+"""So many bytes tell the format of a file."""
 
 _LENGTH_NBYTES = 8
 _MOST_HEADER_NBYTES = 8_000_000
@@ -48,15 +47,25 @@ class _Entry(NamedTuple):
     """Bytes by its shape and type, if these can be read."""
 
 
-def kind_of(complaint: str) -> str:
-    """The kind of what the core complains of."""
-    return next((kind for words, kind in _KINDS if words in complaint), "invalid")
+def verdict_on(error: SafetensorError, start: bytes, complaint: str) -> tuple[str, str]:
+    """Returns the kind of damage and a message about it, given the file's first bytes.
+
+    The message is the complaint, but for a file of another format: that its first bytes are no
+    header length is then no news.
+    """
+    found = _file_kind(start) if error.code in _CODES_OF_LENGTH else None
+    kind = _kind_of(error)
+    if found is None:
+        return kind, complaint
+    name, description = found
+    return name if name in _FORMATS else kind, f"this is {description}"
 
 
-def explained(complaint: str) -> str:
-    """Of a file of another format, what it is: that its first bytes are no length is no news."""
-    _, found, kind = complaint.partition(". This is ")
-    return f"this is {kind}" if found else complaint
+def _kind_of(error: SafetensorError) -> str:
+    if error.code == "incomplete_data":
+        # The subject is a tensor whose bytes are missing.
+        return "trailing-data" if error.subject is None else "truncated"
+    return _KINDS.get(error.code or "", "invalid")
 
 
 def details(path: str) -> list[str]:

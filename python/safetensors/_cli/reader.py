@@ -1,7 +1,8 @@
 """Reads one file: the core reads the header; bytes are read by position."""
 
+import io
 import os
-from typing import Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Optional
 
 from .._core import SafetensorError, _safe_open_handle, safe_open
 from .errors import CliError
@@ -22,11 +23,14 @@ class Tensor(NamedTuple):
 
 
 class File:
-    """An open file; `-` is standard input. Raises the errors of safe_open, which name the file."""
+    """An open file; `-` is standard input. Raises the errors of safe_open, which name the file.
 
-    def __init__(self, path: "str | os.PathLike[str]") -> None:
+    `opened` is the file that open_input returned for the path; its caller closes it.
+    """
+
+    def __init__(self, path: "str | os.PathLike[str]", opened: Optional[io.FileIO] = None) -> None:
         self.path = os.fspath(path)
-        self._file = open_input(self.path)
+        self._file = open_input(self.path) if opened is None else opened
         try:
             # "np" needs no NumPy here: safe_open imports it only for the first array.
             with _safe_open_handle(self._file, "np", backend="pread") as handle:
@@ -36,7 +40,8 @@ class File:
                 self.metadata = handle.metadata()
                 self.tensors = [self._tensor(handle, name) for name in handle.offset_keys()]
         except BaseException:
-            self.close()
+            if opened is None:
+                self.close()
             raise
 
     def _tensor(self, handle: safe_open, name: str) -> Tensor:
