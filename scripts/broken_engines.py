@@ -93,7 +93,7 @@ ENGINES = [
     Engine(
         "unpinned_in_strict_capture",
         "src/device/arena.cpp",
-        "order: staging memory is given back while*",
+        "order: staging memory is released while*",
         "    const ScopedRelaxedCapture relaxed(driver);\n",
         "",
     ),

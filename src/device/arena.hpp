@@ -47,7 +47,7 @@ class Arena {
   /// Unpins and frees the memory, also while a graph is being captured. Returns false if the memory
   /// may still be pinned and was leaked instead.
   bool free() noexcept;
-  /// Leaves the memory allocated for ever, as a device may still read from it.
+  /// Leaves the memory allocated, as a device may still read from it.
   void leak() noexcept;
 
  private:

@@ -19,18 +19,18 @@ void check_tensor(const LoadTensor& tensor, std::span<const std::uint64_t> sourc
     const std::string name(tensor.name);
     fail(ErrorCode::kInvalidArgument, "tensor `" + name + "` " + why, {.subject = name});
   };
-  if (tensor.source >= source_nbytes.size()) refuse("is of a source that the load has not");
+  if (tensor.source >= source_nbytes.size()) refuse("names a source that the load does not have");
   if (tensor.nbytes == 0) return;
   const std::uint64_t end = source_nbytes[tensor.source];
   if (!tensor.runs && !fits(tensor.offset, tensor.nbytes, end)) {
     refuse("reaches past the end of its source");
   }
   if (tensor.runs && (tensor.offset > end || tensor.runs->nbytes() != tensor.nbytes)) {
-    refuse("has another size than its runs");
+    refuse("has a size that differs from that of its runs");
   }
   if (tensor.to == 0) refuse("has no destination");
   if (!fits(tensor.to, tensor.nbytes, std::numeric_limits<std::uint64_t>::max())) {
-    refuse("has a destination that cannot be");
+    refuse("has a destination beyond the address space");
   }
 }
 

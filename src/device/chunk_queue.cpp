@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kPollInterval{50};
 Load::Index ChunkQueue::add(std::unique_ptr<Batch> batch, std::span<const LoadTensor> tensors,
                             bool is_first) {
   const std::lock_guard lock(mutex_);
-  if (is_finished_) fail(ErrorCode::kInvalidArgument, "the load was said to be finished");
+  if (is_finished_) fail(ErrorCode::kInvalidArgument, "tensors cannot be added after finish()");
   batch->first = static_cast<Load::Index>(names_.size());
   batch->number = batches_.size() + 1;
   for (std::size_t i = 0; i < tensors.size(); ++i) {

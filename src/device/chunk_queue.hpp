@@ -23,7 +23,7 @@
 namespace safetensors::device {
 
 /// Connects the threads that add tensors and wait for them with the readers that load them. The
-/// first error of a reader stops the load; those who wait rethrow it.
+/// first error of a reader stops the load; the functions that wait rethrow it.
 ///
 /// Functions that take `poll` call it about every 50 ms while they wait, without the lock; what it
 /// throws propagates.

@@ -1,7 +1,7 @@
 // NVIDIA's driver, reduced to the functions that loads call.
 //
 // Declarations follow the CUDA Driver API reference
-// (https://docs.nvidia.com/cuda/cuda-driver-api/). A symbol keeps its ABI for ever: a changed
+// (https://docs.nvidia.com/cuda/cuda-driver-api/). The ABI of a symbol never changes: a changed
 // function gets a new suffix, such as _v2. tests/device/test_sigcheck.cpp compares the declarations
 // with cuda.h where that is installed.
 #pragma once

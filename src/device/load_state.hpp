@@ -31,7 +31,7 @@ class LoadState {
   /// Stops the queue and joins the readers.
   void stop() noexcept;
   /// Returns whether this process made the load. A forked child has a copy without its threads, and
-  /// with mutexes that may be locked for ever.
+  /// with mutexes that may be locked.
   [[nodiscard]] bool is_own() const noexcept;
   /// Call after user code, which may have forked.
   ///

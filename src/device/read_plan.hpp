@@ -1,8 +1,8 @@
 // Which ranges of which files to read, so that every wanted byte is read once.
 //
-// A byte has an offset in its file, in the chunk that is read, in the slot that the chunk is read to,
-// and at its destination. For example a tensor of 10,000 bytes at offset 6,000 of a file, with the
-// destination D, in chunks of 8 KiB:
+// A byte has an offset in its file, in the chunk that is read, in the slot that the chunk is read
+// to, and at its destination. For example a tensor of 10,000 bytes at offset 6,000 of a file, with
+// the destination D, in chunks of 8 KiB:
 //
 //   file           4096     6000                12288             16000  16384
 //                  |        [============= tensor ===============]      |    Piece {offset 6000}
@@ -15,8 +15,8 @@
 //                                                  ChunkPart {from 0, nbytes 3712, to D + 6288}
 //   destination             D                   D + 6288         D + 10000
 //
-// If only many short runs of a tensor are wanted, a chunk holds runs without the bytes between them.
-// For a ByteRuns of runs 0, 1, 2, ... of R bytes each:
+// If only many short runs of a tensor are wanted, a chunk holds runs without the bytes between
+// them. For a ByteRuns of runs 0, 1, 2, ... of R bytes each:
 //
 //   tensor         ...[run 0]........[run 1]........[run 2]........[run 3]...
 //   chunk or slot  [run 0][run 1]   and   [run 2][run 3]    RunChunk {first_run 0, count 2},

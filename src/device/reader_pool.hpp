@@ -53,7 +53,7 @@ class ReaderPool {
   ChunkQueue& queue_;
   const Options options_;
   const Read read_;
-  std::mutex mutex_;  // also held while threads are joined, so that all who join wait for them
+  std::mutex mutex_;  // also held while threads are joined, so that every join() waits for them
   std::vector<std::thread> threads_;
   bool is_started_ = false;
   unsigned loads_at_once_ = 1;

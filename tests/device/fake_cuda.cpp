@@ -1,4 +1,4 @@
-// The entry points, by the driver's own names and types, and the controls.
+// The entry points of contexts and memory, with the CUDA driver's names and types.
 #include "fake_cuda.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 #include "fake_driver.hpp"
 
-// Handles are void*, and all enumerations int, as in a C caller that knows no cuda.h.
+// Handles are void* and enumerations int, which have the same ABI as the types of cuda.h.
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -40,7 +40,7 @@ void* allocate(std::size_t alignment, std::size_t nbytes) {
   return ::posix_memalign(&memory, alignment, nbytes) == 0 ? memory : nullptr;
 }
 
-/// Forgets pinned memory that a caller unpins or frees.
+/// Removes pinned memory that a caller unpins or frees.
 void unpin(Driver& driver, std::uintptr_t begin) {
   const auto range = driver.pinned.find(begin);
   const auto* memory = reinterpret_cast<const std::byte*>(begin);
@@ -48,7 +48,7 @@ void unpin(Driver& driver, std::uintptr_t begin) {
   driver.pinned.erase(range);
 }
 
-/// Queues work on a stream given by its handle.
+/// Queues work on the stream of a handle.
 int queue(Driver& driver, Lock& lock, void* handle, Op op) {
   fake::Stream* stream = driver.stream_of(handle);
   if (stream == nullptr) return fake::kInvalidHandle;
@@ -101,7 +101,7 @@ FAKE int cuDeviceGetAttribute(int* value, int id, int device) {
     } else if (id == kHostRegisterSupported || id == kReadOnlyRegisterSupported) {
       *value = 1;
     } else {
-      *value = id == kHostNumaId ? -1 : 0;  // 18, integrated, among those that are 0
+      *value = id == kHostNumaId ? -1 : 0;  // also 18, CU_DEVICE_ATTRIBUTE_INTEGRATED
     }
     return fake::kSuccess;
   });
@@ -111,7 +111,7 @@ FAKE int cuDeviceGetPCIBusId(char* id, int nbytes, int device) {
   return enter(__func__, Needs::kInit, [&](const Driver& driver, Lock&) {
     if (!is_device(driver, device)) return fake::kInvalidDevice;
     if (nbytes < 13) return fake::kInvalidValue;
-    // A bus that no machine has: its folder in /sys is not there.
+    // No machine has this bus, so that /sys has no entry for it.
     std::snprintf(id, static_cast<std::size_t>(nbytes), "FFFF:%02X:00.0", device & 0xFF);
     return fake::kSuccess;
   });
@@ -139,7 +139,7 @@ FAKE int cuCtxPushCurrent_v2(void* context) {
 }
 
 FAKE int cuCtxPopCurrent_v2(void** context) {
-  // Whatever went wrong before: who pops must get rid of it.
+  // Also after errors: a caller must be able to restore its context.
   Driver& driver = Driver::get();
   if (driver.is_forked()) return fake::kNotInitialised;
   Lock lock(driver.mutex);
@@ -238,7 +238,7 @@ FAKE int cuMemFree_v2(Address memory) {
     if (driver.allocated.erase(static_cast<std::uintptr_t>(memory)) == 0) {
       return fake::kInvalidValue;
     }
-    driver.run_all(lock, current());  // as the driver does
+    driver.run_all(lock, current());  // as cuMemFree does
     std::free(pointer(memory));
     return fake::kSuccess;
   });
@@ -254,7 +254,7 @@ FAKE int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
 FAKE int cuPointerGetAttribute(void* value, int id, Address memory) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
     if (id != kPointerDevice) return fake::kInvalidValue;
-    // Tests take any memory for a device's.
+    // Tests use any host memory as device memory.
     const auto owned = driver.allocated.find(static_cast<std::uintptr_t>(memory));
     *static_cast<int*>(value) = owned == driver.allocated.end() ? current()->device : owned->second;
     return fake::kSuccess;
@@ -270,7 +270,7 @@ FAKE int cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t nbytes, 
     op.from = driver.seen_by_device(memory, nbytes);
     op.nbytes = nbytes;
     if (op.from == nullptr) {
-      // The driver takes a copy before it returns; that lands in the stream's order.
+      // CUDA copies pageable memory before it returns; the copy reaches the device in stream order.
       ++driver.stats[fake::kPageableCopies];
       op.staged.assign(memory, memory + nbytes);
       op.from = op.staged.data();
@@ -310,7 +310,7 @@ FAKE int cuGetErrorName(int code, const char** name) {
       *name = "CUDA_ERROR_LAUNCH_FAILED";
       break;
     default:
-      *name = nullptr;  // as the driver does for codes that it does not know
+      *name = nullptr;  // as cuGetErrorName() does for an unknown code
       return fake::kInvalidValue;
   }
   return fake::kSuccess;

@@ -1,5 +1,5 @@
-// A CUDA driver for tests, over this machine's memory: what the tests that steer it need. "Device
-// memory" is memory, and streams run their work when the mode says so.
+// The controls of a fake CUDA driver. Its device memory is host memory, and its streams run their
+// work when the mode says so.
 #pragma once
 
 #include <cstddef>
@@ -7,60 +7,62 @@
 namespace fake {
 
 enum Mode : int {
-  kEager = 0,  ///< work runs in the call that asks for it
+  kEager = 0,  ///< work runs in the call that queues it
   kAsync = 1,  ///< each stream has a thread
-  kLazy = 2,   ///< work runs only when something waits for it: nothing happens that was not ordered
+  kLazy = 2,   ///< work runs only when something waits for it, as late as CUDA permits
   kGone = 3,   ///< the driver was shut down: every call returns 4
 };
 
-/// What fakecuda_stat() counts. The first ones since fakecuda_clear().
+/// What fakecuda_stat() counts: since fakecuda_clear(), but for those named ...Now.
 enum Stat : int {
-  kPageableCopies = 0,     ///< copies from memory that is not pinned
-  kCallsWithoutContext,    ///< refused with 201
-  kCopiedBytes,            ///< by copies that ran
-  kDeadUses,               ///< calls with a stream or event that is destroyed, or never was one
-  kForeignUses,            ///< calls with a stream or event of another context
-  kUnpinnedInUse,          ///< memory unpinned or freed while a copy from it had not run
-  kBlockingStreams,        ///< streams made without CU_STREAM_NON_BLOCKING
-  kMostCopiesFromAddress,  ///< the most copies from one address that were under way at once
-  kCapturesBroken,         ///< calls that a capture forbids, and that ended it
-  kRangesNow,              ///< ranges of pinned memory
-  kRangesNbytesNow,        ///< and their bytes
-  kContextDepthNow,        ///< contexts pushed and not popped, by all threads
-  kEventsNow,              ///< events created and not destroyed
-  kUnmappedRangesNow,      ///< registered ranges whose memory is no longer mapped
+  kPageableCopies = 0,    ///< copies from memory that is not pinned
+  kCallsWithoutContext,   ///< refused with 201
+  kCopiedBytes,           ///< by copies that ran
+  kDeadUses,              ///< calls with a handle that was destroyed or is invalid
+  kForeignUses,           ///< calls with a handle of another context
+  kUnpinnedInUse,         ///< memory unpinned or freed before a copy from it ran
+  kBlockingStreams,       ///< streams made without CU_STREAM_NON_BLOCKING
+  kMaxCopiesFromAddress,  ///< the most copies in flight from one address at once
+  kCapturesBroken,        ///< calls that invalidated a capture
+  kRangesNow,             ///< ranges of pinned memory
+  kRangesNbytesNow,       ///< and their bytes
+  kContextDepthNow,       ///< contexts pushed and not popped, on all threads
+  kEventsNow,             ///< events created and not destroyed
+  kUnmappedRangesNow,     ///< registered ranges whose memory is no longer mapped
 };
 
 }  // namespace fake
 
 extern "C" {
 
-/// How work runs from now on, each piece after a random while of at most `delay_us` unless eager.
-/// Work that waits stays: kAsync takes it up, other modes run it when something waits for it.
+/// Sets how work runs from now on. Unless eager, each piece is delayed by a random time of at most
+/// `delay_us`. Queued work stays queued: kAsync starts it, other modes run it when something waits
+/// for it.
 void fakecuda_mode(int mode, int delay_us);
-/// Lets the nth call of a function from now on return `code` and do nothing; all calls when nth is
-/// 0. Code 0 takes that back. Codes that end a context (700, 719) are returned by all later calls,
-/// and what was queued is dropped.
+/// Makes the nth call of a function from now on return `code` and do nothing; all calls if nth is
+/// 0. Code 0 removes the fault. Codes that end a context (700, 719) are returned by all later
+/// calls, and queued work is dropped.
 void fakecuda_fault(const char* function, long nth, int code);
-/// Lets a function return success and do nothing.
+/// Makes a function return success and do nothing.
 void fakecuda_ignore(const char* function, int on);
-/// Forgets faults, what is ignored, errors, counts, captures, attributes, kGone, and queued work.
+/// Resets faults, ignored functions, errors, counts, captures, attributes and kGone, and drops
+/// queued work.
 void fakecuda_clear();
-/// Calls since fakecuda_clear(), also those that failed.
+/// Returns the number of calls since fakecuda_clear(), including those that failed.
 long fakecuda_calls(const char* function);
 long fakecuda_stat(int stat);
-/// Whether the default stream of a device is being captured.
+/// Sets whether the default stream of a device is being captured.
 void fakecuda_capturing(int device, int on);
-/// The same for a stream that cuStreamCreate() made.
+/// Sets the same for a stream made by cuStreamCreate().
 void fakecuda_capturing_stream(void* stream, int on);
 void fakecuda_devices(int count);
 void fakecuda_attribute(int id, int value);
-/// Work of a device's streams that did not run.
+/// Returns how many pieces of work on a device's streams have not run.
 long fakecuda_pending(int device);
-/// Runs all of it, whatever the mode.
+/// Runs all queued work, in any mode.
 void fakecuda_run();
 
-// The driver's own functions, by which tests use the device as its other users do.
+// The driver's functions, with which tests use the device as other libraries would.
 int cuInit(unsigned flags);
 int cuDeviceGet(int* device, int ordinal);
 int cuDeviceGetAttribute(int* value, int id, int device);

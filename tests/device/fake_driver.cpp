@@ -20,7 +20,7 @@ namespace {
 constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr std::chrono::milliseconds kIdleTime{10};
 
-/// The process that initialised the driver, to be read without the lock.
+/// Id of the process that initialised the driver; readable without the lock.
 std::atomic<int> owner{0};
 
 bool ends_context(int code) {
@@ -34,7 +34,8 @@ bool overlap(const std::byte* a, std::size_t a_nbytes, const std::byte* b, std::
   return a_begin < b_begin + b_nbytes && b_begin < a_begin + a_nbytes;
 }
 
-/// Whether a forked process gets a copy of some of this memory: by the flags of the mappings.
+/// Returns whether a forked process gets a copy of any of this memory, by the flags of its
+/// mappings.
 bool is_copied_by_fork(std::uintptr_t begin, std::size_t nbytes) {
   std::ifstream maps("/proc/self/smaps");
   bool is_within = false;
@@ -50,7 +51,7 @@ bool is_copied_by_fork(std::uintptr_t begin, std::size_t nbytes) {
   return false;
 }
 
-/// The object of a handle, or nullptr with the reason counted.
+/// Returns the object of a handle, or nullptr and counts the reason.
 template <typename Object>
 Object* usable(Driver& driver, const std::map<const void*, std::unique_ptr<Object>>& all,
                const void* handle) {
@@ -74,7 +75,7 @@ ThreadState& this_thread() {
 }
 
 Driver::Driver() {
-  for (int i = 0; i < kMostDevices; ++i) contexts[i].device = i;
+  for (int i = 0; i < kMaxDevices; ++i) contexts[i].device = i;
 }
 
 Driver& Driver::get() {
@@ -125,7 +126,7 @@ std::optional<int> Driver::refuse(Lock& lock, const char* name, Needs needs) {
 void Driver::end_contexts(Lock& lock, int code) {
   sticky = code;
   drop_queued();
-  // A device that died copies nothing any more.
+  // A dead device copies nothing.
   changed.wait(lock, [&] {
     return std::ranges::none_of(streams,
                                 [](const auto& entry) { return entry.second->running != nullptr; });
@@ -135,7 +136,7 @@ void Driver::end_contexts(Lock& lock, int code) {
 void Driver::drop_queued() {
   for (const auto& [handle, stream] : streams) {
     for (const Op& op : stream->ops) {
-      if (op.kind == Op::Kind::kMark) op.mark->is_done = true;  // someone may wait for it
+      if (op.kind == Op::Kind::kMark) op.mark->is_done = true;  // a thread may be waiting for it
     }
     stream->ops.clear();
   }
@@ -174,7 +175,8 @@ void Driver::wake(Stream& stream) {
 void Driver::serve(Stream& stream) {
   Lock lock(mutex);
   const auto may_run = [&] { return mode == kAsync && can_run(stream); };
-  // Not for ever: tests make many streams. With work that waits for another stream, it stays.
+  // The thread ends when the stream is idle, as tests make many streams; it stays while work waits
+  // for another stream.
   while (changed.wait_for(lock, kIdleTime, may_run) || !stream.ops.empty()) {
     if (may_run()) run_front(lock, stream);
     if (mode != kAsync) break;
@@ -190,7 +192,7 @@ void Driver::run_front(Lock& lock, Stream& stream) {
   const std::chrono::microseconds delay(stream.random() % (most + 1));
   lock.unlock();
   if (delay.count() != 0) std::this_thread::sleep_for(delay);
-  // Without the lock, so that a thread sanitizer sees who else touches the memory.
+  // Without the lock, so that ThreadSanitizer reports other accesses to the memory as races.
   if (op.kind == Op::Kind::kCopy && op.nbytes != 0) std::memcpy(op.to, op.from, op.nbytes);
   if (op.kind == Op::Kind::kFill && op.nbytes != 0) std::memset(op.to, op.value, op.nbytes);
   lock.lock();
@@ -207,7 +209,7 @@ void Driver::run_front(Lock& lock, Stream& stream) {
 void Driver::push(Lock& lock, Stream& stream, Op op) {
   if (op.kind == Op::Kind::kCopy) {
     const long now = ++copies_from[op.from];
-    stats[kMostCopiesFromAddress] = std::max(stats[kMostCopiesFromAddress], now);
+    stats[kMaxCopiesFromAddress] = std::max(stats[kMaxCopiesFromAddress], now);
   }
   stream.ops.push_back(std::move(op));
   wake(stream);
@@ -245,7 +247,7 @@ bool Driver::advance(Lock& lock, Stream& stream) {
 }
 
 void Driver::run_all(Lock& lock, const Context* context) {
-  std::vector<Stream*> all;  // a stream may be made while the lock is let go
+  std::vector<Stream*> all;  // streams may be made while the lock is released
   all.reserve(streams.size());
   for (const auto& [handle, stream] : streams) all.push_back(stream.get());
   for (Stream* stream : all) {

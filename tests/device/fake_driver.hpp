@@ -33,13 +33,13 @@ enum Code : int {
   kCaptureUnsupported = 900,
 };
 
-inline constexpr int kMostDevices = 16;
+inline constexpr int kMaxDevices = 16;
 using Lock = std::unique_lock<std::mutex>;
 
 struct Stream;
 
-/// One recording of an event. Waits are for a recording, not for its event, which may be recorded
-/// anew.
+/// One recording of an event. Waits are for a recording, not for the event, which may be recorded
+/// again.
 struct Mark {
   Stream* stream = nullptr;
   bool is_done = false;
@@ -69,7 +69,7 @@ struct Stream {
   Context* context;
   std::deque<Op> ops;
   std::minstd_rand random;      ///< of the delays
-  const Op* running = nullptr;  ///< that some thread took from ops
+  const Op* running = nullptr;  ///< taken from ops by a thread
   bool is_capturing = false;
   bool is_dead = false;
   bool has_thread = false;
@@ -77,14 +77,14 @@ struct Stream {
 
 struct Event {
   Context* context = nullptr;
-  std::shared_ptr<Mark> last;  ///< its last recording; none: it counts as reached
+  std::shared_ptr<Mark> last;  ///< its last recording; an event without one is done
   bool is_dead = false;
 };
 
-/// What is known of one entry point.
+/// The counts and faults of one entry point.
 struct Function {
   long calls = 0;
-  std::optional<long> fails_at;  ///< this call fails; 0: all do
+  std::optional<long> fails_at;  ///< number of the call that fails; 0: all
   int code = 0;
   bool is_ignored = false;
 };
@@ -92,53 +92,54 @@ struct Function {
 struct Pinned {
   std::size_t nbytes = 0;
   bool is_allocated = false;  ///< by cuMemHostAlloc()
-  /// Pages that a fork moved away from under the device, as they are for it.
+  /// What the device sees of pages that copy-on-write replaced after a fork.
   std::vector<std::byte> moved;
 };
 
-/// What an entry point asks for before it does anything.
+/// What an entry point requires before it does anything.
 enum class Needs : std::uint8_t { kNothing, kInit, kContext };
 
-/// All of the driver. Everything is guarded by `mutex`, which is let go while an op runs and while
-/// a thread waits. Lives for ever: its threads may wait when the process ends.
+/// The state of the driver, guarded by `mutex`, which is unlocked while an op runs and while a
+/// thread waits. Never destroyed: its threads may be waiting when the process ends.
 class Driver {
  public:
   static Driver& get();
 
-  /// Counts a call. Its result, if it is not to be made.
+  /// Counts a call. Returns its result if it must do nothing.
   std::optional<int> refuse(Lock& lock, const char* name, Needs needs);
-  /// Whether this process was forked from the one that initialised the driver.
+  /// Returns whether this process was forked from the one that initialised the driver.
   [[nodiscard]] bool is_forked() const;
   void initialise();
   Context* retain(int device);
 
   Stream* make_stream(Context* context);
-  /// The stream or event of a handle, if it can be used in the current context, else nullptr.
+  /// Returns the stream or event of a handle; nullptr if the current context cannot use it.
   Stream* stream_of(void* handle);
   Event* event_of(void* handle);
 
-  /// Queues an op, and runs it if the mode is eager.
+  /// Queues an op, and runs it in eager mode.
   void push(Lock& lock, Stream& stream, Op op);
   std::shared_ptr<Mark> push_mark(Lock& lock, Stream& stream);
-  /// Returns when the mark is reached, or with an error that ended the context.
+  /// Blocks until the mark is reached, or returns the error that ended the context.
   int wait_for(Lock& lock, const std::shared_ptr<Mark>& mark);
-  /// Runs one op that brings the stream on, its own or one that it waits for. False when there is
-  /// none, or another thread has it.
+  /// Runs one op of the stream, or one that it waits for. Returns false if there is none, or
+  /// another thread is running it.
   bool advance(Lock& lock, Stream& stream);
   void run_all(Lock& lock, const Context* context);
   long pending(const Context& context) const;
-  /// After a change of the stream's work, or of the mode: someone may have to go on.
+  /// Wakes waiting threads after a change of the stream's work or of the mode.
   void wake(Stream& stream);
 
-  /// Where the device finds pinned memory; nullptr when it is not pinned.
+  /// Returns where the device reads pinned memory; nullptr if it is not pinned.
   [[nodiscard]] const std::byte* seen_by_device(const std::byte* memory, std::size_t nbytes) const;
-  /// A process was forked. Memory that it has a copy of is not the device's any more: what this
-  /// process writes next goes to other pages. So it is at worst with copying on write.
+  /// Call after a fork. Gives the device its own copy of pinned pages that the child shares: this
+  /// process's next write goes to a new page, which the device does not see. That is the worst that
+  /// copy-on-write may do.
   void move_shared_pages();
-  /// Whether an op that did not run reads from this memory.
+  /// Returns whether a queued op reads from this memory.
   [[nodiscard]] bool is_read_later(const std::byte* memory, std::size_t nbytes) const;
-  /// Whether a capture forbids this thread to allocate, pin, free or wait. If so, the capture is
-  /// ended by the attempt.
+  /// Returns whether a capture forbids this thread to allocate, pin, free or wait, and invalidates
+  /// that capture.
   [[nodiscard]] bool breaks_capture();
   void end_contexts(Lock& lock, int code);
   void drop_queued();
@@ -148,40 +149,40 @@ class Driver {
   int mode = kEager;
   int delay_us = 0;
   bool is_initialised = false;
-  int initialised_in = 0;  ///< process
+  int initialised_in = 0;  ///< a process id
   int sticky = 0;          ///< the error that ended all contexts
   int device_count = 2;
-  Context contexts[kMostDevices];
+  Context contexts[kMaxDevices];
   std::map<const void*, std::unique_ptr<Stream>> streams;
   std::map<const void*, std::unique_ptr<Event>> events;
   std::map<std::uintptr_t, Pinned> pinned;
-  std::map<std::uintptr_t, int> allocated;  ///< device memory, and whose
+  std::map<std::uintptr_t, int> allocated;  ///< device memory: address to device
   std::map<int, int> attributes;
   std::map<std::string, Function, std::less<>> functions;
-  std::map<const std::byte*, long> copies_from;  ///< under way
+  std::map<const std::byte*, long> copies_from;  ///< in flight
   long stats[kEventsNow + 1] = {};
 
  private:
   Driver();
-  /// What a stream's thread does, while there is work.
+  /// Runs a stream's work on its own thread.
   void serve(Stream& stream);
   void run_front(Lock& lock, Stream& stream);
   [[nodiscard]] static bool can_run(const Stream& stream);
 };
 
-/// The contexts that a thread pushed, and its capture mode.
+/// A thread's stack of contexts and its capture mode.
 struct ThreadState {
   std::vector<Context*> contexts;
-  int capture_mode = 0;  ///< global, as in the driver
+  int capture_mode = 0;  ///< CU_STREAM_CAPTURE_MODE_GLOBAL
   [[nodiscard]] Context* current() const { return contexts.empty() ? nullptr : contexts.back(); }
 };
 ThreadState& this_thread();
 
-/// Does an entry point's work, if it is to be done.
+/// Runs an entry point's work with the lock held, unless the call is refused.
 template <typename Work>
 int enter(const char* name, Needs needs, const Work& work) {
   Driver& driver = Driver::get();
-  if (driver.is_forked()) return kNotInitialised;  // before the lock: its holder may not exist here
+  if (driver.is_forked()) return kNotInitialised;  // before the lock: in a child it may stay locked
   Lock lock(driver.mutex);
   if (const std::optional<int> result = driver.refuse(lock, name, needs)) return *result;
   return work(driver, lock);

@@ -1,4 +1,4 @@
-// The entry points of streams and events, and the controls.
+// The entry points of streams and events, and the controls of the fake driver.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ bool is_mapped(std::uintptr_t begin, std::size_t nbytes) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t first = begin / page * page;
   const std::size_t length = begin + nbytes - first;
-  // MS_ASYNC writes nothing; it looks whether all of the pages are mapped.
+  // MS_ASYNC writes nothing, but fails if a page is not mapped.
   return ::msync(reinterpret_cast<void*>(first), length, MS_ASYNC) == 0;
 }
 
@@ -45,7 +45,7 @@ FAKE int cuStreamDestroy_v2(void* handle) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
     fake::Stream* stream = handle == nullptr ? nullptr : driver.stream_of(handle);
     if (stream == nullptr) return fake::kInvalidHandle;
-    stream->is_dead = true;  // its work still runs, as in the driver
+    stream->is_dead = true;  // its work still runs, as in CUDA
     return fake::kSuccess;
   });
 }
@@ -101,7 +101,7 @@ FAKE int cuEventDestroy_v2(void* handle) {
   return enter(__func__, Needs::kContext, [&](Driver& driver, Lock&) {
     fake::Event* event = driver.event_of(handle);
     if (event == nullptr) return fake::kInvalidHandle;
-    event->is_dead = true;  // kept, so that later uses are known for what they are
+    event->is_dead = true;  // kept, so that later uses are counted as kDeadUses
     --driver.stats[fake::kEventsNow];
     return fake::kSuccess;
   });
@@ -125,7 +125,7 @@ FAKE int cuEventQuery(void* handle) {
     if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     const std::shared_ptr<fake::Mark> mark = event->last;
     if (mark == nullptr || mark->is_done) return fake::kSuccess;
-    // A device gets on by itself: who asks again and again must see an end of it.
+    // A device makes progress by itself: repeated queries must see the event done at last.
     if (driver.mode != fake::kAsync && ++mark->times_asked > kQueriesUntilProgress) {
       driver.advance(lock, *mark->stream);
     }
@@ -219,7 +219,7 @@ FAKE void fakecuda_capturing_stream(void* stream, int on) {
 FAKE void fakecuda_devices(int count) {
   Driver& driver = Driver::get();
   const Lock lock(driver.mutex);
-  driver.device_count = std::min(count, fake::kMostDevices);
+  driver.device_count = std::min(count, fake::kMaxDevices);
 }
 
 FAKE void fakecuda_attribute(int id, int value) {

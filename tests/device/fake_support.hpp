@@ -1,4 +1,4 @@
-// What tests with the fake driver need.
+// Helpers for tests with the fake driver.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -17,7 +17,8 @@ inline void succeed(int code) {
   if (code != 0) throw std::runtime_error("the driver returned " + std::to_string(code));
 }
 
-/// The fake driver, as new, for one test; checks at its end that it was called as the rules ask.
+/// Resets the fake driver for one test. The destructor checks that the test and the library called
+/// it without misuse.
 class FakeDriver {
  public:
   explicit FakeDriver(fake::Mode mode, int delay_us = 0) {
@@ -40,7 +41,7 @@ class FakeDriver {
     CHECK(fakecuda_stat(fake::kContextDepthNow) == depth_);
     reset();
   }
-  /// Events that were created meanwhile, and not destroyed.
+  /// Returns the number of events created since then and not destroyed.
   [[nodiscard]] long events_left() const { return fakecuda_stat(fake::kEventsNow) - events_; }
 
  private:
@@ -57,7 +58,7 @@ class FakeDriver {
   long unmapped_ = 0;
 };
 
-/// Makes a device's primary context the thread's, as a program that uses the device has it.
+/// Makes a device's primary context current on this thread, as programs that use the device do.
 class Current {
  public:
   explicit Current(int device) {
@@ -71,7 +72,7 @@ class Current {
   ~Current() { cuCtxPopCurrent_v2(nullptr); }
 };
 
-/// A stream as callers have them, in the thread's context.
+/// A caller's stream, in the current context.
 class OwnStream {
  public:
   OwnStream() { succeed(cuStreamCreate(&handle_, 1)); }

@@ -1,4 +1,4 @@
-// Loads through the fake driver, and what they must leave behind.
+// Helpers for tests of loads: devices of the fake driver, sources, and expected results.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -34,7 +34,7 @@ using safetensors::Load;
 using safetensors::LoadConfig;
 using safetensors::LoadTensor;
 
-/// A device of the fake driver, which the library takes for the machine's from the first call on.
+/// Returns a device of the fake driver, which the library uses from the first call on.
 inline Device fake_device(int index = 0) {
   static const bool is_used = [] {
     safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
@@ -44,7 +44,8 @@ inline Device fake_device(int index = 0) {
   return Device::cuda(index);
 }
 
-/// The process's settings while it lives. Small chunks by default, so that few bytes are many.
+/// Sets the process's settings while it lives. Tests use small chunks, so that few bytes make many
+/// chunks.
 class Config {
  public:
   explicit Config(LoadConfig config) { safetensors::set_load_config(config); }
@@ -56,7 +57,7 @@ class Config {
   }
 };
 
-/// A source in memory, which can be slow, end early, break, or let a test look on.
+/// A source in memory that can be slow, end early, fail, or call the test at each read.
 class MemorySource final : public safetensors::ByteSource {
  public:
   explicit MemorySource(std::size_t nbytes, std::uint32_t seed = 1)
@@ -65,7 +66,7 @@ class MemorySource final : public safetensors::ByteSource {
   std::chrono::microseconds delay{0};
   std::uint64_t ends_at = UINT64_MAX;  ///< reading further throws kFileChanged
   std::function<void()> on_read;       ///< called by each read
-  unsigned readers_wanted = 0;         ///< not 0: as a source that is slow
+  unsigned readers_wanted = 0;         ///< what concurrency() returns; not 0: I/O-bound
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
   [[nodiscard]] int most_readers() const { return most_readers_; }
@@ -97,7 +98,7 @@ class MemorySource final : public safetensors::ByteSource {
   mutable std::atomic<std::uint64_t> nbytes_read_{0};
 };
 
-/// Tensors of some sources, with room for them that is filled with one value before they land.
+/// Tensors of some sources and their destinations, which hold kPoison before a load.
 class Wanted {
  public:
   static constexpr std::byte kPoison{0xEE};
@@ -111,7 +112,7 @@ class Wanted {
     sources_.push_back(std::move(source));
     return static_cast<std::uint32_t>(sources_.size() - 1);
   }
-  /// `misaligned`: how far the destination is from a good address.
+  /// `misaligned`: offset of the destination from an aligned address.
   void add(std::uint64_t offset, std::uint64_t nbytes, std::uint32_t source = 0,
            std::size_t misaligned = 0) {
     items_.push_back({"t" + std::to_string(items_.size()),
@@ -122,12 +123,12 @@ class Wanted {
                       misaligned,
                       std::vector<std::byte>(nbytes + misaligned + kMargin, kPoison)});
   }
-  /// A part of the tensor at `offset`.
+  /// Adds a part of the tensor at `offset`.
   void add_runs(std::uint64_t offset, const ByteRuns& runs, std::uint32_t source = 0) {
     add(offset, runs.nbytes(), source);
     items_.back().runs = runs;
   }
-  /// As many neighbours of one size as there are.
+  /// Adds adjacent tensors of one size that cover the first source.
   void add_all(std::uint64_t nbytes) {
     for (std::uint64_t at = 0; at < sources_[0]->size(); at += nbytes) {
       add(at, std::min(nbytes, sources_[0]->size() - at));
@@ -154,7 +155,7 @@ class Wanted {
   [[nodiscard]] std::byte* memory_of(std::size_t tensor) { return items_[tensor].begin(); }
   [[nodiscard]] const std::string& name(std::size_t tensor) const { return items_[tensor].name; }
 
-  /// Whether a tensor's bytes are there, and nothing beside them was written.
+  /// Returns whether a tensor has its bytes and nothing around its destination was written.
   [[nodiscard]] bool is_right(std::size_t tensor) const {
     const Item& item = items_[tensor];
     const std::vector<std::byte>& source = sources_[item.source]->bytes();
@@ -182,7 +183,7 @@ class Wanted {
     });
   }
 
-  /// Loads all of it.
+  /// Loads all tensors.
   void load(const Device& device, unsigned threads = 0, void* stream = nullptr) {
     Load load(device, sources(), {.threads = threads});
     load.add(tensors(), stream);
@@ -203,7 +204,7 @@ class Wanted {
     [[nodiscard]] std::byte* begin() { return memory.data() + misaligned; }
   };
 
-  /// The plainest way to follow nested loops. Returns where the next run goes.
+  /// Copies the runs of nested loops by recursion. Returns where the next run goes.
   static std::byte* gather(const std::byte* tensor, const ByteRuns& runs, std::size_t depth,
                            std::uint64_t position, std::byte* to) {
     if (depth == runs.loops.size()) {
@@ -217,10 +218,10 @@ class Wanted {
   }
 
   std::vector<std::shared_ptr<const MemorySource>> sources_;
-  std::deque<Item> items_;  // names stay where they are
+  std::deque<Item> items_;  // a deque, as LoadTensor refers to the names
 };
 
-/// An interrupt that ends a test which waits for ever.
+/// Returns an interrupt that throws when the time is over, so that a test that hangs fails.
 inline safetensors::Interrupt deadline(std::chrono::seconds after = std::chrono::seconds(60)) {
   const auto end = std::chrono::steady_clock::now() + after;
   return [end] {

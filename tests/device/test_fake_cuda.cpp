@@ -1,4 +1,4 @@
-// The fake driver itself: what other tests take from it must be so.
+// The fake driver itself: the behaviour that the other tests rely on.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ using test::Current;
 using test::FakeDriver;
 using test::OwnStream;
 
-/// Pinned memory of one value.
+/// Pinned memory filled with one value.
 class Pinned {
  public:
   explicit Pinned(std::size_t nbytes, unsigned char value = 7) : bytes_(nbytes, value) {
@@ -48,7 +48,7 @@ int copy(unsigned char* to, const unsigned char* from, std::size_t nbytes, void*
   return cuMemcpyHtoDAsync_v2(address_of(to), from, nbytes, stream);
 }
 
-// The types by which the library calls it, which test_sigcheck.cpp compares with cuda.h.
+// The types with which the library calls it. test_sigcheck.cpp compares these with cuda.h.
 #define FAKE_HAS_TYPE_OF_TABLE(NAME) \
   static_assert(                     \
       std::is_same_v<decltype(&::NAME), decltype(safetensors::device::cuda::Functions::NAME)>)
@@ -79,7 +79,7 @@ FAKE_HAS_TYPE_OF_TABLE(cuThreadExchangeStreamCaptureMode);
 
 }  // namespace
 
-TEST_CASE("an eager copy is there at once, a lazy one when its stream is waited for") {
+TEST_CASE("an eager copy runs at once, a lazy one when its stream is waited for") {
   for (const fake::Mode mode : {fake::kEager, fake::kLazy}) {
     const FakeDriver driver(mode);
     const Current current(0);
@@ -117,7 +117,7 @@ TEST_CASE("lazy: waiting for one stream runs no other, unless it waits for that 
   CHECK(to_a == 7);
 }
 
-TEST_CASE("a wait is for the recording that was the event's last when it was asked for") {
+TEST_CASE("a wait is for the last recording of the event at the time of the call") {
   const FakeDriver driver(fake::kLazy);
   const Current current(0);
   const OwnStream a;
@@ -141,7 +141,7 @@ TEST_CASE("a wait is for the recording that was the event's last when it was ask
   CHECK(cuEventQuery(event.handle) == 0);
 }
 
-TEST_CASE("asking an event again and again sees it reached") {
+TEST_CASE("repeated queries of an event see it done") {
   const FakeDriver driver(fake::kLazy);
   const Current current(0);
   const OwnStream stream;
@@ -157,7 +157,7 @@ TEST_CASE("asking an event again and again sees it reached") {
   CHECK(to == 7);
 }
 
-TEST_CASE("async: streams run by themselves, each in its order") {
+TEST_CASE("async: streams run on their own, each in order") {
   const FakeDriver driver(fake::kAsync, 50);
   const Current current(1);
   const OwnStream a;
@@ -179,7 +179,7 @@ TEST_CASE("async: streams run by themselves, each in its order") {
   CHECK(cuStreamSynchronize(a.handle()) == 0);
 }
 
-TEST_CASE("memory that is not pinned is read at once, and lands in the stream's order") {
+TEST_CASE("pageable memory is read at once, and copied in stream order") {
   const FakeDriver driver(fake::kLazy);
   const Current current(0);
   const OwnStream stream;
@@ -193,7 +193,7 @@ TEST_CASE("memory that is not pinned is read at once, and lands in the stream's 
   CHECK(to == 5);
 }
 
-TEST_CASE("pinned memory: whole ranges, once") {
+TEST_CASE("pinned memory: whole ranges, each once") {
   const FakeDriver driver(fake::kEager);
   const Current current(0);
   const long before = fakecuda_stat(fake::kRangesNow);
@@ -206,7 +206,7 @@ TEST_CASE("pinned memory: whole ranges, once") {
   CHECK(cuMemHostRegister_v2(memory.data() + 200, 100, 1) == 0);
   CHECK(fakecuda_stat(fake::kRangesNow) == before + 2);
   unsigned char to[100];
-  CHECK(copy(to, memory.data() + 150, 100, nullptr) == 0);  // over the edge of both
+  CHECK(copy(to, memory.data() + 150, 100, nullptr) == 0);  // across the border of both ranges
   CHECK(fakecuda_stat(fake::kPageableCopies) == 1);
   CHECK(cuMemHostUnregister(memory.data() + 100) == 0);
   CHECK(cuMemHostUnregister(memory.data() + 200) == 0);
@@ -218,7 +218,7 @@ TEST_CASE("pinned memory: whole ranges, once") {
   CHECK(fakecuda_stat(fake::kRangesNow) == before);
 }
 
-TEST_CASE("the device loses pinned pages to a forked process, unless that has no copy of them") {
+TEST_CASE("after a fork the device sees old pages, unless the child has no copy of them") {
   const FakeDriver driver(fake::kEager);
   const Current current(0);
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -279,7 +279,7 @@ TEST_CASE("misuse is refused and counted") {
     Pinned from(1);
     REQUIRE(copy(&byte, from.data(), 1, nullptr) == 0);
     REQUIRE(copy(&byte, from.data(), 1, nullptr) == 0);
-    CHECK(fakecuda_stat(fake::kMostCopiesFromAddress) == 2);
+    CHECK(fakecuda_stat(fake::kMaxCopiesFromAddress) == 2);
     CHECK(cuMemHostUnregister(from.data()) == 0);
     CHECK(fakecuda_stat(fake::kUnpinnedInUse) == 1);
     fakecuda_run();
@@ -290,7 +290,7 @@ TEST_CASE("misuse is refused and counted") {
   const FakeDriver leave_as_new(fake::kEager);
 }
 
-TEST_CASE("faults strike the call they are meant for") {
+TEST_CASE("faults hit the chosen call") {
   const FakeDriver driver(fake::kEager);
   const Current current(0);
   void* event = nullptr;
@@ -311,7 +311,7 @@ TEST_CASE("faults strike the call they are meant for") {
   CHECK(event == nullptr);
 }
 
-TEST_CASE("an error that ends the context stays, and what was queued never runs") {
+TEST_CASE("an error that ends the context is sticky, and queued work never runs") {
   const FakeDriver driver(fake::kLazy);
   const Current current(0);
   const OwnStream stream;
@@ -331,7 +331,7 @@ TEST_CASE("an error that ends the context stays, and what was queued never runs"
   fakecuda_clear();
 }
 
-TEST_CASE("while a stream is captured, only threads that said so may pin memory or wait") {
+TEST_CASE("during a capture, only threads in relaxed mode may pin memory or wait") {
   const FakeDriver driver(fake::kEager);
   const Current current(0);
   const OwnStream stream;
@@ -365,7 +365,7 @@ TEST_CASE("while a stream is captured, only threads that said so may pin memory 
   fakecuda_clear();
 }
 
-TEST_CASE("contexts are each thread's own") {
+TEST_CASE("each thread has its own current context") {
   const FakeDriver driver(fake::kEager);
   const Current outer(0);
   void* mine = nullptr;

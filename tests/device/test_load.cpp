@@ -1,4 +1,4 @@
-// What a load leaves in a device's memory, whatever the sizes, settings and order of work.
+// The bytes that loads write, for many sizes, settings and orders of work.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using test::Wanted;
 
 constexpr fake::Mode kModes[] = {fake::kEager, fake::kAsync, fake::kLazy};
 
-/// Tensors of awkward sizes, one after the other from an odd offset.
+/// Adjacent tensors of unaligned sizes, from an odd offset.
 void add_awkward(Wanted& wanted) {
   std::uint64_t at = 13;
   for (const std::uint64_t nbytes :
@@ -35,7 +35,7 @@ void add_awkward(Wanted& wanted) {
 
 }  // namespace
 
-TEST_CASE("every byte lands, by all modes, chunks, readers, slots and streams") {
+TEST_CASE("every byte is loaded, for all modes, chunk sizes, readers, slots and streams") {
   const auto source = std::make_shared<MemorySource>(1'700'000);
   for (const fake::Mode mode : kModes) {
     for (const std::size_t chunk : {4096, 12'288, 65'536, 8 << 20}) {
@@ -52,7 +52,7 @@ TEST_CASE("every byte lands, by all modes, chunks, readers, slots and streams") 
         CHECK(wanted.is_all_right());
         CHECK(fakecuda_stat(fake::kCopiedBytes) == static_cast<long>(wanted.nbytes()));
         CHECK(fakecuda_stat(fake::kPageableCopies) == 0);
-        CHECK(fakecuda_stat(fake::kMostCopiesFromAddress) == 1);
+        CHECK(fakecuda_stat(fake::kMaxCopiesFromAddress) == 1);
         CHECK(driver.events_left() == 0);
         CHECK(fakecuda_pending(0) == 0);
       }
@@ -60,7 +60,7 @@ TEST_CASE("every byte lands, by all modes, chunks, readers, slots and streams") 
   }
 }
 
-TEST_CASE("to this machine's memory the same, without a driver's help") {
+TEST_CASE("host: every byte is loaded, without calls of the driver") {
   const FakeDriver driver(fake::kLazy);
   const auto source = std::make_shared<MemorySource>(1'700'000);
   for (const unsigned threads : {1U, 5U}) {
@@ -75,7 +75,7 @@ TEST_CASE("to this machine's memory the same, without a driver's help") {
   CHECK(fakecuda_calls("cuMemcpyHtoDAsync_v2") == 0);
 }
 
-TEST_CASE("to this machine's memory, short tensors among long ones") {
+TEST_CASE("host: short tensors among long ones") {
   constexpr std::uint64_t kLong = 300'000;
   for (const unsigned readers : {0U, 8U}) {
     CAPTURE(readers);
@@ -91,10 +91,11 @@ TEST_CASE("to this machine's memory, short tensors among long ones") {
       at += nbytes;
     }
     wanted.add(3'000'000, 7);
-    wanted.add(3'000'100, kLong);  // behind a gap
+    wanted.add(3'000'100, kLong);  // after a gap
     wanted.load(safetensors::Device(), 1);
     CHECK(wanted.is_all_right());
-    // One for each chunk; else long ones straight to their places, and short neighbours by one.
+    // I/O-bound: one read for each chunk. Else long tensors are read to their destinations, and
+    // adjacent short ones together.
     CHECK(reads == (readers == 0 ? 8 : 2));
     if (readers == 0) CHECK(source->nbytes_read() == wanted.nbytes());
   }
@@ -126,7 +127,7 @@ TEST_CASE("random loads") {
   }
 }
 
-TEST_CASE("parts of tensors are gathered on the way") {
+TEST_CASE("runs of tensors are gathered") {
   using Loop = safetensors::ByteRuns::Loop;
   const auto source = std::make_shared<MemorySource>(2'000'000);
   const std::vector<safetensors::ByteRuns> parts = {
@@ -148,7 +149,7 @@ TEST_CASE("parts of tensors are gathered on the way") {
         Wanted wanted(source);
         for (const auto& runs : parts) {
           wanted.add_runs(31, runs);
-          wanted.add(100, 5000);  // whole ones between them
+          wanted.add(100, 5000);  // whole tensors between the parts
         }
         wanted.load(fake_device(), threads);
         for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -164,7 +165,7 @@ TEST_CASE("parts of tensors are gathered on the way") {
   }
 }
 
-TEST_CASE("many small tensors, and bytes that several want") {
+TEST_CASE("many small tensors, and bytes that several tensors share") {
   const auto source = std::make_shared<MemorySource>(300'000);
   for (const fake::Mode mode : kModes) {
     const FakeDriver driver(mode);
@@ -176,7 +177,7 @@ TEST_CASE("many small tensors, and bytes that several want") {
   }
 }
 
-TEST_CASE("what nobody wants is not read") {
+TEST_CASE("unwanted bytes are not read") {
   const FakeDriver driver(fake::kEager);
   const auto source = std::make_shared<MemorySource>(4 << 20);
   Wanted wanted(source);
@@ -187,7 +188,7 @@ TEST_CASE("what nobody wants is not read") {
   CHECK(source->nbytes_read() <= 4 * 4096);
 }
 
-TEST_CASE("a load of nothing, and one of empty tensors") {
+TEST_CASE("a load without tensors, and one of empty tensors") {
   const FakeDriver driver(fake::kLazy);
   Wanted wanted(std::make_shared<MemorySource>(10));
   wanted.load(fake_device());
@@ -198,7 +199,7 @@ TEST_CASE("a load of nothing, and one of empty tensors") {
   CHECK(fakecuda_calls("cuMemcpyHtoDAsync_v2") == 0);
 }
 
-TEST_CASE("progress grows and ends with everything") {
+TEST_CASE("progress grows and ends with the total") {
   const FakeDriver driver(fake::kAsync);
   for (const unsigned threads : {1U, 3U}) {
     for (const bool is_host : {false, true}) {
@@ -225,7 +226,7 @@ TEST_CASE("progress grows and ends with everything") {
   }
 }
 
-TEST_CASE("arguments that cannot be") {
+TEST_CASE("invalid arguments are refused") {
   const FakeDriver driver(fake::kEager);
   Wanted wanted(std::make_shared<MemorySource>(1000));
   wanted.add(0, 100);
@@ -235,7 +236,7 @@ TEST_CASE("arguments that cannot be") {
     change(tensors[0]);
     std::string said = outcome_of([&] { load.add(tensors); });
     load.finish();
-    load.wait(test::deadline());  // nothing of it was taken on
+    load.wait(test::deadline());  // the refused tensors were not added
     return said;
   };
   CHECK(outcome([](LoadTensor&) {}) == "ok");

@@ -1,4 +1,4 @@
-// Loads that run while the caller does something else, and hand out tensors as they land.
+// Loads that run in the background, and report tensors as they become ready.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using test::Wanted;
 
 constexpr fake::Mode kModes[] = {fake::kEager, fake::kAsync, fake::kLazy};
 
-/// Tensors as next_ready() hands them out, until there is none. Each must have landed.
+/// Returns the tensors that next_ready() returns, and checks that each is loaded.
 std::vector<Load::Index> hand_out(Load& load, const Wanted& wanted,
                                   std::chrono::microseconds pause = 0us) {
   std::vector<Load::Index> order;
@@ -50,7 +50,7 @@ bool is_each_once(const std::vector<Load::Index>& order, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("background: each tensor is handed out once, by a slow and by a quick consumer") {
+TEST_CASE("background: next_ready() returns each tensor once, to slow and fast consumers") {
   for (const fake::Mode mode : kModes) {
     for (const std::chrono::microseconds pause : {0us, 500us}) {
       for (const bool is_host : {false, true}) {
@@ -86,7 +86,7 @@ TEST_CASE("background: an empty tensor is ready at once") {
   CHECK(outcome_of([&] { (void)load.wait_for(1, deadline()); }) == "kInvalidArgument");
 }
 
-TEST_CASE("background: waiting for one tensor after the other, in any order") {
+TEST_CASE("background: tensors are waited for one by one, in any order") {
   for (const fake::Mode mode : kModes) {
     const FakeDriver driver(mode, 20);
     const Config config({.chunk_nbytes = 4096});
@@ -104,7 +104,7 @@ TEST_CASE("background: waiting for one tensor after the other, in any order") {
   }
 }
 
-TEST_CASE("background: many wait at once, for one and for any") {
+TEST_CASE("background: many threads wait at once, for one tensor and for any") {
   const FakeDriver driver(fake::kAsync, 50);
   for (int round = 0; round < 10; ++round) {
     const Config config({.chunk_nbytes = 4096});
@@ -139,7 +139,7 @@ TEST_CASE("background: many wait at once, for one and for any") {
   }
 }
 
-TEST_CASE("background: more is added while it runs") {
+TEST_CASE("background: tensors are added while it runs") {
   for (const fake::Mode mode : kModes) {
     const FakeDriver driver(mode, 10);
     const Config config({.chunk_nbytes = 4096});
@@ -153,7 +153,7 @@ TEST_CASE("background: more is added while it runs") {
       const std::size_t count = std::min<std::size_t>(4, tensors.size() - i);
       CHECK(load.add(std::span(tensors).subspan(i, count)) == i);
       if (i % 8 == 0) continue;
-      // With nothing more to come for now, what was added must land all the same.
+      // Readers must not hold copies back while they wait for more tensors.
       for (const Load::Index tensor : hand_out(load, wanted)) order.push_back(tensor);
       CHECK(order.size() == i + count);
     }
@@ -164,7 +164,7 @@ TEST_CASE("background: more is added while it runs") {
   }
 }
 
-TEST_CASE("background: what is wanted first is read before what waits") {
+TEST_CASE("background: tensors added first are read before those that wait") {
   const FakeDriver driver(fake::kEager);
   const Config config({.chunk_nbytes = 4096, .slots = 1});
   const auto source = std::make_shared<MemorySource>(100 * 4096);
@@ -212,7 +212,7 @@ TEST_CASE("background: an addition that is refused leaves nothing behind") {
   CHECK(load.done_nbytes() == 10'000);
 }
 
-TEST_CASE("background: stopped from another thread, nothing lands any more") {
+TEST_CASE("background: stopped from another thread, it writes nothing any more") {
   for (const fake::Mode mode : kModes) {
     const FakeDriver driver(mode, 200);
     const Config config({.chunk_nbytes = 4096});
@@ -228,14 +228,14 @@ TEST_CASE("background: stopped from another thread, nothing lands any more") {
     std::thread other([&] {
       std::this_thread::sleep_for(5ms);
       load.stop();
-      // What is ready stays so, and is all that landed whole.
+      // Tensors that are ready stay ready, and only they are complete.
       wanted.poison();
       fakecuda_run();
       CHECK(wanted.is_poisoned());
     });
-    const bool has_landed = load.wait_for(static_cast<Load::Index>(wanted.size() - 1), deadline());
+    const bool is_loaded = load.wait_for(static_cast<Load::Index>(wanted.size() - 1), deadline());
     other.join();
-    CHECK_FALSE(has_landed);
+    CHECK_FALSE(is_loaded);
     CHECK(load.wait_for(0, deadline()));
     std::size_t handed_out = 0;
     while (load.next_ready(deadline())) ++handed_out;
@@ -247,7 +247,7 @@ TEST_CASE("background: stopped from another thread, nothing lands any more") {
   }
 }
 
-TEST_CASE("background: a load that is dropped midway leaves nothing under way") {
+TEST_CASE("background: a load destroyed midway leaves no copy in flight") {
   for (const fake::Mode mode : kModes) {
     const FakeDriver driver(mode, 200);
     const Config config({.chunk_nbytes = 4096});

@@ -1,5 +1,5 @@
-// What goes wrong on the way: in the driver, in the files, or by the caller's own will. Each time
-// one error, nothing lands after it, and the next load is none the worse.
+// Failures of the driver, the files and the caller's callbacks. Each load throws one error and
+// writes nothing after it, and the next load succeeds.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ using test::Wanted;
 constexpr int kIllegalAddress = 700;
 constexpr int kLaunchFailed = 719;
 
-/// A driver that nobody used yet: devices have to be opened, and streams to be made.
+/// Reloads the driver, so that devices are opened and streams made anew.
 Device fresh_device(int index = 0) {
   (void)fake_device(index);
   safetensors::detail::use_cuda_driver(SAFETENSORS_FAKE_CUDA);
@@ -43,7 +43,7 @@ bool contains(const Error& error, const std::string& text) {
   return std::string(error.what()).find(text) != std::string::npos;
 }
 
-/// Whether nothing lands any more, even if the device does all that it was ever asked to.
+/// Returns whether nothing is written any more, even when the device runs all queued work.
 bool is_over(Wanted& wanted) {
   wanted.poison();
   fakecuda_run();
@@ -52,12 +52,12 @@ bool is_over(Wanted& wanted) {
 
 struct EntryPoint {
   const char* symbol;
-  const char* said;       ///< in errors
-  bool names_tensor;      ///< its error says which tensor
-  bool may_fail = false;  ///< then the load goes on another way
+  const char* said;       ///< the function's name in errors
+  bool names_tensor;      ///< the error names a tensor
+  bool may_fail = false;  ///< the load succeeds by other means
 };
 
-// In the order of a load's life.
+// In the order in which a load calls them.
 constexpr EntryPoint kEntryPoints[] = {
     {"cuInit", "cuInit", false},
     {"cuDeviceGet", "cuDeviceGet", false},
@@ -78,7 +78,7 @@ constexpr EntryPoint kEntryPoints[] = {
     {"cuEventDestroy_v2", "", false, true},
 };
 
-/// A whole load, from a driver that is new.
+/// Loads with a driver that was not used before.
 void load_fresh(Wanted& wanted, unsigned threads) { wanted.load(fresh_device(), threads); }
 
 }  // namespace
@@ -119,13 +119,13 @@ TEST_CASE("failures: any call to the driver, with any error") {
             outcome = test::name_of(error.code());
             CHECK(contains(error, "(" + std::to_string(code) + ")"));
             if (!entry.may_fail && !is_sticky) CHECK(contains(error, entry.said));
-            // A context that ended may be noticed first by a reader that has no tensor yet.
+            // The first to notice a dead context may be a reader that has no tensor yet.
             if (entry.names_tensor && (threads == 1 || !is_sticky)) {
               CHECK(contains(error, "tensor `t"));
             }
           }
-          // With several readers, how many calls of a kind there are varies; and what comes after
-          // the last byte has landed changes nothing.
+          // With several readers the number of calls varies, and a fault after the last copy has no
+          // effect.
           const bool is_last = nth > 1 && nth == calls[entry.symbol];
           if (entry.may_fail && !is_sticky) {
             CHECK(outcome == "ok");
@@ -136,7 +136,7 @@ TEST_CASE("failures: any call to the driver, with any error") {
           if (outcome == "ok") CHECK(wanted.is_all_right());
           CHECK(is_over(wanted));
           fakecuda_clear();
-          // One is lost when nobody could enter the context, or destroy it.
+          // An event is lost if the context cannot be made current, or destroying it fails.
           if (!is_sticky) CHECK(driver.events_left() <= 1);
 
           fakecuda_mode(fake::kLazy, 0);
@@ -151,7 +151,7 @@ TEST_CASE("failures: any call to the driver, with any error") {
   }
 }
 
-TEST_CASE("failures: memory that cannot be registered is had from the driver, or is pageable") {
+TEST_CASE("failures: memory that cannot be registered is allocated by the driver, or pageable") {
   const Config config({.chunk_nbytes = 4096});
   const auto source = std::make_shared<MemorySource>(200'000);
   for (const fake::Mode mode : {fake::kAsync, fake::kLazy}) {
@@ -181,7 +181,7 @@ TEST_CASE("failures: memory that cannot be registered is had from the driver, or
       wanted.poison();
       {
         const FakeDriver driver(mode);
-        fakecuda_attribute(99, 0);  // as where Windows owns the device
+        fakecuda_attribute(99, 0);  // as on Windows with a display driver
         wanted.load(fresh_device(), threads);
         CHECK(wanted.is_all_right());
         CHECK(fakecuda_calls("cuMemHostRegister_v2") == 0);
@@ -192,7 +192,7 @@ TEST_CASE("failures: memory that cannot be registered is had from the driver, or
   }
 }
 
-TEST_CASE("failures: an error that ended the context loses the staging memory, and stays") {
+TEST_CASE("failures: after an error that ends the context, staging memory is leaked") {
   const Config config({.chunk_nbytes = 4096});
   const FakeDriver driver(fake::kLazy);
   Wanted wanted(std::make_shared<MemorySource>(200'000));
@@ -215,7 +215,7 @@ TEST_CASE("failures: an error that ended the context loses the staging memory, a
   CHECK(wanted.is_all_right());
 }
 
-TEST_CASE("failures: a driver that is shut down under a load") {
+TEST_CASE("failures: a driver that is shut down during a load") {
   const Config config({.chunk_nbytes = 4096});
   for (const unsigned threads : {1U, 3U}) {
     const FakeDriver driver(fake::kAsync);
@@ -238,7 +238,7 @@ TEST_CASE("failures: a driver that is shut down under a load") {
   }
 }
 
-TEST_CASE("failures: a file that was cut short") {
+TEST_CASE("failures: a truncated file") {
   const Config config({.chunk_nbytes = 4096});
   for (const unsigned threads : {1U, 3U}) {
     for (const bool is_host : {false, true}) {
@@ -258,7 +258,7 @@ TEST_CASE("failures: a file that was cut short") {
   }
 }
 
-TEST_CASE("failures: what a source throws passes through as it is") {
+TEST_CASE("failures: what a source throws propagates unchanged") {
   struct Unusual : std::exception {};
   const Config config({.chunk_nbytes = 4096});
   for (const unsigned threads : {1U, 3U}) {
@@ -284,7 +284,7 @@ TEST_CASE("failures: what a source throws passes through as it is") {
   }
 }
 
-TEST_CASE("failures: who waits for a tensor or for any hears of it") {
+TEST_CASE("failures: wait_for() and next_ready() throw the error") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
   const auto source = std::make_shared<MemorySource>(50 * 4096);
@@ -304,7 +304,7 @@ TEST_CASE("failures: who waits for a tensor or for any hears of it") {
   CHECK(is_over(wanted));
 }
 
-TEST_CASE("failures: an interrupt ends the load soon, however busy it is") {
+TEST_CASE("failures: an interrupt ends a busy load soon") {
   struct Signal : std::exception {};
   const Config config({.chunk_nbytes = 4096});
   for (const fake::Mode mode : {fake::kEager, fake::kAsync, fake::kLazy}) {
@@ -315,7 +315,7 @@ TEST_CASE("failures: an interrupt ends the load soon, however busy it is") {
         CAPTURE(is_host);
         const FakeDriver driver(mode, 100);
         const auto source = std::make_shared<MemorySource>(2000 * 4096);
-        source->delay = 1ms;  // a second or more in all
+        source->delay = 1ms;  // a second or more in total
         Wanted wanted(source);
         wanted.add_all(4096);
         Load load(is_host ? Device() : fake_device(), wanted.sources(), {.threads = threads});

@@ -1,5 +1,5 @@
-// The order of copies, reads and releases. Each of these fails when its rule is broken: see the
-// changes that scripts/broken_engines.py makes.
+// The order of copies, reads and releases. scripts/broken_engines.py checks that each of these
+// tests fails if the library breaks its rule.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -24,10 +24,11 @@ using test::OwnStream;
 using test::Wanted;
 
 constexpr std::size_t kChunk = 16'384;
-constexpr std::size_t kMappedChunk = std::size_t{4} << 20;  // of which a slot is a mapping
+constexpr std::size_t kMappedChunk = std::size_t{4}
+                                     << 20;  // large enough for the allocator to map a slot
 
-/// Loads into memory for which work is still queued on the caller's stream, and runs that work
-/// last. Whether the load's bytes are what is left.
+/// Loads to memory that work on the caller's stream, still queued, will write. Returns whether the
+/// load's bytes are there in the end.
 bool load_after_pending_work(void* stream, unsigned threads) {
   const Config config({.chunk_nbytes = kChunk});
   Wanted wanted(std::make_shared<MemorySource>(20 * kChunk));
@@ -40,7 +41,7 @@ bool load_after_pending_work(void* stream, unsigned threads) {
   return wanted.is_all_right();
 }
 
-/// Loads far more than there are slots for.
+/// Loads many more chunks than there are slots.
 bool load_by_few_slots(unsigned threads, unsigned slots) {
   const Config config({.chunk_nbytes = 4096, .streams = 1, .slots = slots});
   Wanted wanted(std::make_shared<MemorySource>(64 * 4096));
@@ -90,7 +91,7 @@ TEST_CASE("order: a slot is filled again only after the device has read it") {
   }
 }
 
-TEST_CASE("order: when a load has ended, everything has landed") {
+TEST_CASE("order: when a load has ended, all copies are done") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = kChunk});
   for (const unsigned threads : {1U, 4U}) {
@@ -102,7 +103,7 @@ TEST_CASE("order: when a load has ended, everything has landed") {
   }
 }
 
-TEST_CASE("order: a tensor that is ready has landed") {
+TEST_CASE("order: a tensor that is ready is loaded") {
   const FakeDriver driver(fake::kLazy, 300);
   const Config config({.chunk_nbytes = 4096, .slots = 2});
   Wanted wanted(std::make_shared<MemorySource>(100 * 4096));
@@ -152,14 +153,14 @@ TEST_CASE("order: memory is unmapped only after the driver has unpinned it") {
   CHECK(fakecuda_stat(fake::kRangesNow) == pinned + 1);
   CHECK(fakecuda_stat(fake::kUnmappedRangesNow) == unmapped);
   wanted.poison();
-  wanted.load(fake_device());  // by memory that is pinned anew
+  wanted.load(fake_device());  // with newly pinned memory
   CHECK(wanted.is_all_right());
   CHECK(fakecuda_stat(fake::kPageableCopies) == 0);
   CHECK(safetensors::release_staging() == kMappedChunk);
   CHECK(fakecuda_stat(fake::kRangesNow) == pinned + 1);
 }
 
-TEST_CASE("order: staging memory is given back while a graph is captured") {
+TEST_CASE("order: staging memory is released while a graph is captured") {
   const FakeDriver driver(fake::kEager);
   const Config config({.chunk_nbytes = kMappedChunk, .slots = 1});
   const Current current(0);
@@ -188,7 +189,7 @@ TEST_CASE("order: what is read after a fork is what the device copies") {
     for (const unsigned threads : {1U, 3U}) {
       const auto source = std::make_shared<MemorySource>(30 * 4096, threads);
       std::atomic<int> reads{0};
-      // First with staging memory that is idle, then between the copies from it.
+      // Forks while staging memory is idle, then between the copies from it.
       source->on_read = [&] {
         if (++reads % 10 == 5) CHECK(test::in_child([] { return 0; }) == 0);
       };
@@ -202,7 +203,7 @@ TEST_CASE("order: what is read after a fork is what the device copies") {
   }
 }
 
-TEST_CASE("what these tests see: a driver that does not wait where it is asked to") {
+TEST_CASE("the tests of order notice a driver that does not wait") {
   const Current current(0);
   const OwnStream stream;
   {
@@ -217,7 +218,7 @@ TEST_CASE("what these tests see: a driver that does not wait where it is asked t
   }
   {
     const FakeDriver driver(fake::kLazy);
-    fakecuda_ignore("cuEventQuery", 1);  // done, it says
+    fakecuda_ignore("cuEventQuery", 1);  // returns that the event is done
     fakecuda_ignore("cuEventSynchronize", 1);
     CHECK(!load_by_few_slots(4, 2));
   }

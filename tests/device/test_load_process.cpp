@@ -1,4 +1,4 @@
-// Loads beside others in one process: devices, threads, contexts, captures, forks.
+// Loads and the rest of the process: devices, threads, contexts, captures, forks.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ using test::outcome_of;
 using test::OwnStream;
 using test::Wanted;
 
-// A thread sanitizer starts no threads in a process that was forked from one with threads.
+// ThreadSanitizer starts no threads in a child of a process with threads.
 #if defined(__SANITIZE_THREAD__)
 constexpr unsigned kThreadsOfChild = 1;
 #else
@@ -59,7 +59,7 @@ TEST_CASE("process: two devices, each by many threads at once") {
   }
 }
 
-TEST_CASE("process: a device that there is not") {
+TEST_CASE("process: a device that does not exist") {
   const FakeDriver driver(fake::kEager);
   (void)fake_device();
   CHECK(Device::has_cuda());
@@ -70,7 +70,7 @@ TEST_CASE("process: a device that there is not") {
   }
 }
 
-TEST_CASE("process: no driver, and one that lacks something") {
+TEST_CASE("process: no driver, and one that lacks a function") {
   const FakeDriver driver(fake::kEager);
   (void)fake_device();
   safetensors::detail::use_cuda_driver("/absent/libcuda.so.1");
@@ -86,7 +86,7 @@ TEST_CASE("process: no driver, and one that lacks something") {
   CHECK(Device::has_cuda());
 }
 
-TEST_CASE("process: facts of a device") {
+TEST_CASE("process: properties of a device") {
   const FakeDriver driver(fake::kEager);
   (void)fake_device();
   CHECK(Device().is_host());
@@ -101,7 +101,7 @@ TEST_CASE("process: facts of a device") {
   CHECK_FALSE(fake_device().is_integrated());
 }
 
-TEST_CASE("process: the caller's context stays the caller's") {
+TEST_CASE("process: the caller's context stays current") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
   Wanted wanted(std::make_shared<MemorySource>(50'000));
@@ -141,13 +141,14 @@ TEST_CASE("process: nothing is loaded on a stream that is being captured") {
   CHECK(wanted.is_poisoned());
   CHECK(fakecuda_calls("cuEventRecord") == 0);
   fakecuda_capturing(0, 0);
-  fakecuda_fault("cuStreamIsCapturing", 1, 906);  // the legacy stream, while another is captured
+  fakecuda_fault("cuStreamIsCapturing", 1,
+                 906);  // what the legacy stream returns while another is captured
   CHECK(outcome_of([&] { wanted.load(fake_device(0)); }) == "kInvalidArgument");
   wanted.load(fake_device(0));
   CHECK(wanted.is_all_right());
 }
 
-TEST_CASE("process: a capture on another stream does not mind a load") {
+TEST_CASE("process: a load does not disturb a capture on another stream") {
   const FakeDriver driver(fake::kEager);
   const Config config({.chunk_nbytes = 4096});
   const Current current(0);
@@ -181,7 +182,7 @@ TEST_CASE("process: many loads share their threads") {
       Load load(fake_device(i % 2), wanted.sources(), {.threads = 8});
       load.add(wanted.tensors());
       load.start();
-      // All of them at once, none of which can end before the last was started.
+      // All loads at once: none can end before the last was started.
       ++started;
       while (started < kLoads) std::this_thread::sleep_for(1ms);
       threads_in_all += load.thread_count();
@@ -194,7 +195,7 @@ TEST_CASE("process: many loads share their threads") {
   CHECK(wrong == 0);
   CHECK(threads_in_all >= kLoads);
   CHECK(threads_in_all <= 32 + kLoads);
-  // And they are given back.
+  // And they are released.
   Wanted wanted(std::make_shared<MemorySource>(100 * 4096));
   wanted.add_all(4096);
   Load load(fake_device(), wanted.sources(), {.threads = 8});
@@ -203,7 +204,7 @@ TEST_CASE("process: many loads share their threads") {
   CHECK(load.thread_count() == 8);
 }
 
-TEST_CASE("process: staging memory is kept, bounded, and given back when asked") {
+TEST_CASE("process: staging memory is kept, bounded, and released on request") {
   const FakeDriver driver(fake::kAsync);
   (void)safetensors::release_staging();
   const long pinned = fakecuda_stat(fake::kRangesNbytesNow);
@@ -213,7 +214,7 @@ TEST_CASE("process: staging memory is kept, bounded, and given back when asked")
     wanted.add_all(50'000);
     for (int i = 0; i < 10; ++i) {
       wanted.poison();
-      wanted.load(fake_device(), 4);  // two of which find no staging memory left
+      wanted.load(fake_device(), 4);  // two of the readers find no staging memory left
       CHECK(wanted.is_all_right());
       CHECK(fakecuda_stat(fake::kRangesNbytesNow) - pinned <= 262'144);
     }
@@ -227,7 +228,7 @@ TEST_CASE("process: staging memory is kept, bounded, and given back when asked")
     CHECK(safetensors::release_staging() == 0);
     CHECK(fakecuda_stat(fake::kRangesNbytesNow) == pinned);
   }
-  // Less than one reader asks for: then without.
+  // A limit below what one reader needs: it uses pageable memory.
   const Config config({.chunk_nbytes = 65'536, .staging_nbytes = 65'536, .slots = 2});
   Wanted wanted(std::make_shared<MemorySource>(10 * 65'536));
   wanted.add_all(50'000);
@@ -237,7 +238,7 @@ TEST_CASE("process: staging memory is kept, bounded, and given back when asked")
   CHECK(fakecuda_stat(fake::kPageableCopies) > 0);
 }
 
-TEST_CASE("process: one that is forked within a load has no part in it") {
+TEST_CASE("process: a child forked by a callback leaves the load") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
   for (const bool is_host : {false, true}) {
@@ -258,7 +259,9 @@ TEST_CASE("process: one that is forked within a load has no part in it") {
         safetensors::wait_all(loads, [&] {
           if (child != -1) return;
           child = ::fork();
-          if (child == 0) ::alarm(20);  // ends a child that hangs; it goes on as the parent does
+          if (child == 0)
+            ::alarm(
+                20);  // ends a child that hangs; the child returns from fork() as the parent does
         });
       } catch (const safetensors::Error& caught) {
         error = caught.what();
@@ -273,7 +276,7 @@ TEST_CASE("process: one that is forked within a load has no part in it") {
   }
 }
 
-TEST_CASE("process: one that is forked while settings change has settings") {
+TEST_CASE("process: a child forked while settings change can read and change them") {
   const Config config({.chunk_nbytes = 4096});
   std::atomic<bool> is_over{false};
   std::vector<std::thread> threads;
@@ -303,7 +306,7 @@ TEST_CASE("process: one that is forked while settings change has settings") {
   CHECK(status == 0);
 }
 
-TEST_CASE("process: a forked one cannot use the device, and loads to its own memory") {
+TEST_CASE("process: a forked child cannot use the device, but can load to the host") {
   const FakeDriver driver(fake::kAsync);
   const Config config({.chunk_nbytes = 4096});
   Wanted wanted(std::make_shared<MemorySource>(60'000));

@@ -1,4 +1,4 @@
-// Several loads that are waited for together.
+// wait_all() for several loads.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using test::Wanted;
 
 namespace {
 
-/// Two devices' and this machine's memory, with one load each.
+/// One load to each of two devices and the host.
 struct Several {
   explicit Several(std::size_t nbytes) {
     for (std::size_t i = 0; i < 3; ++i) {
@@ -54,7 +54,7 @@ struct Several {
 
 }  // namespace
 
-TEST_CASE("several: everything lands, and progress is that of all") {
+TEST_CASE("several: every byte is loaded, and progress is the sum") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
   Several several(90'000);
@@ -70,10 +70,11 @@ TEST_CASE("several: everything lands, and progress is that of all") {
     CHECK(several.wanted[i]->is_all_right());
     threads += several.loads[i]->thread_count();
   }
-  CHECK(threads <= std::max(3U, safetensors::io::processor_count() + 2));  // each rounded up
+  CHECK(threads <=
+        std::max(3U, safetensors::io::processor_count() + 2));  // each share is rounded up
 }
 
-TEST_CASE("several: they run side by side") {
+TEST_CASE("several: they run at the same time") {
   const FakeDriver driver(fake::kEager);
   const Config config({.chunk_nbytes = 4096});
   Several several(40'000);
@@ -107,14 +108,14 @@ TEST_CASE("several: the first that fails stops the others") {
     CHECK_THROWS_WITH_AS(wait_all(several.pointers, deadline()), doctest::Contains("cut short"),
                          safetensors::Error);
     for (const auto& load : several.loads) CHECK(load->is_stopped());
-    const std::size_t landed = several.right_count();
-    CHECK(landed < several.wanted[0]->size() * 2);
+    const std::size_t loaded = several.right_count();
+    CHECK(loaded < several.wanted[0]->size() * 2);
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    CHECK(several.right_count() == landed);
+    CHECK(several.right_count() == loaded);
   }
 }
 
-TEST_CASE("several: an interrupt stops all, and so does who stops one") {
+TEST_CASE("several: an interrupt stops all, and so does stop() of one") {
   const FakeDriver driver(fake::kEager);
   const Config config({.chunk_nbytes = 4096});
   for (const bool throws : {true, false}) {
@@ -136,7 +137,7 @@ TEST_CASE("several: an interrupt stops all, and so does who stops one") {
   }
 }
 
-TEST_CASE("several: one, and none") {
+TEST_CASE("several: one load, and no load") {
   const FakeDriver driver(fake::kEager);
   wait_all({});
   Wanted wanted(std::make_shared<MemorySource>(50'000));

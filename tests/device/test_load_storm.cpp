@@ -1,4 +1,4 @@
-// Loads that end in all ways, at random: each leaves nothing under way, and none harms the next.
+// Loads with random faults and stops: none leaves a copy in flight, and none affects the next.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr const char* kFunctions[] = {
 constexpr int kCodes[] = {1, 2, 700, 719};
 constexpr fake::Mode kModes[] = {fake::kEager, fake::kAsync, fake::kLazy};
 
-/// One load with its misfortunes.
+/// One load with random faults.
 class Storm {
  public:
   explicit Storm(std::uint32_t seed) : random_(seed) {
@@ -43,7 +43,7 @@ class Storm {
     wanted_.add_all(500 + below(20'000));
   }
 
-  /// Whether it came to its end well.
+  /// Whether it loaded all tensors.
   bool run(const Device& device) {
     if (below(3) == 0) {
       const char* const function = kFunctions[below(std::size(kFunctions))];
@@ -86,7 +86,7 @@ class Storm {
     return is_whole;
   }
 
-  /// What the driver was to refuse.
+  /// The function of the driver that was to fail.
   [[nodiscard]] const std::string& plan() const { return plan_; }
   [[nodiscard]] Wanted& wanted() { return wanted_; }
   [[nodiscard]] MemorySource& source() { return *source_; }
@@ -120,7 +120,7 @@ class Storm {
 
 }  // namespace
 
-TEST_CASE("storm: loads that end in all ways") {
+TEST_CASE("storm: loads with random faults and stops") {
   int well = 0;
   int badly = 0;
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
@@ -146,7 +146,7 @@ TEST_CASE("storm: loads that end in all ways") {
     storm.wanted().load(device, 1 + storm.below(4));
     CHECK(storm.wanted().is_all_right());
   }
-  // The dice are such that both happen.
+  // With these seeds both outcomes occur.
   CHECK(well > 20);
   CHECK(badly > 20);
 }

@@ -1,4 +1,4 @@
-// A system that has no threads to give, or fewer than were asked for.
+// Loads where the system starts no thread, or fewer than wanted.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <pthread.h>
@@ -9,17 +9,17 @@
 
 #include "load_support.hpp"
 
-#if !defined(TEST_SANITIZED)  // sanitizers have a pthread_create of their own
+#if !defined(TEST_SANITIZED)  // sanitizers replace pthread_create themselves
 
 namespace {
 
-/// How many more threads there are; below 0: as many as the system has.
+/// How many more threads can be started; below 0: no limit.
 std::atomic<int> threads_left{-1};
 std::atomic<int> refused{0};
 
 }  // namespace
 
-/// Before the C library's, for all that is in this program.
+/// Replaces the C library's function for this program.
 extern "C" __attribute__((visibility("default"))) int pthread_create(
     pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) {
   if (threads_left >= 0 && threads_left-- <= 0) {
@@ -44,7 +44,7 @@ using test::MemorySource;
 using test::outcome_of;
 using test::Wanted;
 
-/// The system has this many threads more, while it lives.
+/// While it lives, only this many more threads can be started.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int left) {
@@ -58,7 +58,7 @@ class ThreadLimit {
 
 }  // namespace
 
-TEST_CASE("threads: a load goes on with those that there are, or by its caller") {
+TEST_CASE("threads: a load goes on with fewer threads, or on the calling thread") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
   for (const bool is_host : {false, true}) {
@@ -81,7 +81,7 @@ TEST_CASE("threads: a load goes on with those that there are, or by its caller")
   }
 }
 
-TEST_CASE("threads: who waits for one tensor hears that there is none") {
+TEST_CASE("threads: waiting for one tensor fails without a thread") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
   Wanted wanted(std::make_shared<MemorySource>(200'000));
@@ -94,11 +94,11 @@ TEST_CASE("threads: who waits for one tensor hears that there is none") {
     CHECK(outcome_of([&] { (void)load.wait_for(3, deadline()); }) == "kIo");
     CHECK(outcome_of([&] { (void)load.next_ready(deadline()); }) == "kIo");
   }
-  CHECK(load.wait_for(3, deadline()));  // later there are
+  CHECK(load.wait_for(3, deadline()));  // once threads can be started
   CHECK(wanted.is_right(3));
   load.wait(deadline());
   CHECK(wanted.is_all_right());
-  // None of them counts as taken: as many loads as there may be threads.
+  // Threads that were not started are not counted: try more often than the process-wide limit.
   for (int i = 0; i < 40; ++i) {
     const ThreadLimit limit(0);
     Load refused_load(fake_device(), wanted.sources(), {.threads = 32});
@@ -113,6 +113,6 @@ TEST_CASE("threads: who waits for one tensor hears that there is none") {
 
 #else
 
-TEST_CASE("threads: not under sanitizers") { CHECK(true); }
+TEST_CASE("threads: not tested under sanitizers") { CHECK(true); }
 
 #endif

@@ -1,4 +1,4 @@
-// Our declarations of the CUDA driver's functions, compared with cuda.h where there is one.
+// Compares the library's declarations of the CUDA driver with cuda.h, where that is installed.
 #include <doctest/doctest.h>
 
 #if defined(SAFETENSORS_HAS_CUDA_H)
@@ -16,7 +16,7 @@ namespace {
 
 using safetensors::device::cuda::Functions;
 
-/// A type of cuda.h as one who has no cuda.h passes it: enumerations are int, handles void*.
+/// The type without cuda.h that has the same ABI: int for enumerations, void* for handles.
 template <typename T>
 struct Plain {
   using Number = std::conditional_t<std::is_enum_v<T>, int, T>;
@@ -35,7 +35,7 @@ struct Plain<Result(Arguments...)> {
   using Type = typename Plain<Result>::Type(typename Plain<Arguments>::Type...);
 };
 
-/// `Theirs` is the function's type in cuda.h, `Ours` that of the pointer we call it by.
+/// `Theirs` is the function's type in cuda.h, `Ours` that of the library's pointer.
 template <typename Theirs, typename Ours>
 constexpr bool kIsSame = std::is_same_v<typename Plain<Theirs>::Type, std::remove_pointer_t<Ours>>;
 
@@ -43,7 +43,7 @@ static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUdevice_attribute) == s
               sizeof(CUstreamCaptureStatus) == sizeof(int) &&
               sizeof(CUstreamCaptureMode) == sizeof(int));
 
-// What a wrong declaration would look like to it.
+// The check itself must find wrong declarations.
 static_assert(!kIsSame<decltype(cuEventRecord), decltype(Functions::cuEventQuery)>);
 static_assert(!kIsSame<decltype(cuMemHostAlloc), decltype(Functions::cuMemHostRegister_v2)>);
 
@@ -74,10 +74,10 @@ SAFETENSORS_CHECK_SIGNATURE(cuDeviceGetPCIBusId);
 SAFETENSORS_CHECK_SIGNATURE(cuThreadExchangeStreamCaptureMode);
 #undef SAFETENSORS_CHECK_SIGNATURE
 
-// All of them: a function that is added to the table must be added above.
+// No function is missing above: the sum of the pointers is the size of the table.
 static_assert(sizeof(Functions) == 23 * sizeof(void*));
 
-// The numbers in src/device/ and in the fake driver.
+// The constants in src/device/ and in the fake driver.
 static_assert(CU_STREAM_NON_BLOCKING == 1);
 static_assert(CU_EVENT_BLOCKING_SYNC == 1);
 static_assert(CU_EVENT_DISABLE_TIMING == 2);
