@@ -33,7 +33,7 @@ void Model::add(WeightInfo info, bool is_mapped) {
   std::vector<WeightInfo>& list = is_mapped ? tensors : others;
   if (is_mapped && !list.empty() && list.back().name == info.name) {
     fail(Errc::duplicate, path, info.name,
-         "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both are it");
+         "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both map to it");
   }
   list.push_back(std::move(info));
 }

@@ -97,7 +97,7 @@ class Cursor {
     if (n > remaining()) {
       fail_at(position_, Errc::truncated,
               grouped(n) + " bytes are needed here, the file has " + grouped(remaining()) +
-                  " more: cut short?");
+                  " more: was it truncated?");
     }
     if (n > limit_ - position_) {
       fail_at(position_, Errc::limit,

@@ -63,14 +63,14 @@ std::uint32_t read_version(Cursor& cursor) {
   const std::string found = "GGUF version " + std::to_string(version);
   if (version == 1) {
     cursor.fail_at(at, Errc::version,
-                   found + " has 32-bit counts and is not read: convert the model again");
+                   found + " has 32-bit counts and is not supported: convert the model again");
   }
   if (version != 0 && (version & 0xFFFFU) == 0) {
     cursor.fail_at(
         at, Errc::version,
-        "this is a big-endian GGUF file, which is not read: convert it to little-endian");
+        "this is a big-endian GGUF file, which is not supported: convert it to little-endian");
   }
-  cursor.fail_at(at, Errc::version, found + " is not read: 2 and 3 are");
+  cursor.fail_at(at, Errc::version, found + " is not supported: only 2 and 3 are");
 }
 
 void check_count(const Cursor& cursor, std::uint64_t at, std::uint64_t count, std::uint64_t most,
@@ -92,7 +92,7 @@ ModelMetadata read_metadata(Cursor& cursor, std::uint64_t count, const GgufInput
   if (twice) {
     const std::string_view key = metadata.items()[twice->first].key;
     cursor.set_subject(key);
-    cursor.fail_at(cursor.position_of(key.data()), Errc::duplicate, "this key stands twice");
+    cursor.fail_at(cursor.position_of(key.data()), Errc::duplicate, "this key occurs twice");
   }
   return std::move(metadata);
 }
@@ -199,7 +199,7 @@ void check_names(Cursor& cursor, const std::vector<GgufTensor>& tensors) {
   if (!twice) return;
   const std::string_view name = tensors[twice->first].name;
   cursor.set_subject(name);
-  cursor.fail_at(cursor.position_of(name.data()), Errc::duplicate, "a tensor's name stands twice");
+  cursor.fail_at(cursor.position_of(name.data()), Errc::duplicate, "two tensors have this name");
 }
 
 /// Returns the order of the tensors in the data; empty if it is the order of the list.
@@ -234,18 +234,18 @@ void check_layout(Cursor& cursor, const GgufHeader& header, std::uint64_t data_n
         (end + header.alignment - 1) & ~std::uint64_t{header.alignment - 1};
     if (tensor.offset < end) {
       fail_tensor(Errc::bad_offset, "its data begins at " + grouped(tensor.offset) +
-                                        ", over a tensor that ends at " + grouped(end));
+                                        ", inside a tensor that ends at " + grouped(end));
     }
     if (tensor.offset != expected && !allow_gaps) {
       fail_tensor(Errc::bad_offset, "its data begins at " + grouped(tensor.offset) +
-                                        ", after a hole: expected at " + grouped(expected));
+                                        ", after a gap: expected at " + grouped(expected));
     }
     // After the last byte of data, the file may end without padding.
     if (tensor.nbytes == 0 && tensor.offset == expected) continue;
     if (tensor.offset > data_nbytes || tensor.nbytes > data_nbytes - tensor.offset) {
       fail_tensor(Errc::truncated, "its data has " + grouped(tensor.nbytes) + " bytes from " +
                                        grouped(tensor.offset) + " on, the file has " +
-                                       grouped(data_nbytes) + " of data: cut short?");
+                                       grouped(data_nbytes) + " of data: was it truncated?");
     }
     end = tensor.offset + tensor.nbytes;
   }

@@ -44,7 +44,7 @@ MetaValue read_array(Cursor& cursor, std::uint32_t depth, std::uint32_t max_dept
   const std::uint64_t at = cursor.position();
   if (depth > max_depth) {
     cursor.fail_at(at, Errc::limit,
-                   "more than " + std::to_string(max_depth) + " arrays stand in one another");
+                   "more than " + std::to_string(max_depth) + " levels of arrays in arrays");
   }
   const MetaType type = read_type(cursor);
   const auto count = cursor.number<std::uint64_t>();
@@ -91,7 +91,7 @@ std::string_view read_gguf_name(Cursor& cursor, std::uint64_t max_nbytes, std::s
   }
   const std::string_view text = cursor.take_text(nbytes);
   if (text.find('\0') != std::string_view::npos) {
-    cursor.fail_at(at, Errc::bad_name, std::string(what) + " has a NUL");
+    cursor.fail_at(at, Errc::bad_name, std::string(what) + " contains a NUL");
   }
   if (const auto invalid = find_invalid_utf8(text)) {
     cursor.fail_at(at, Errc::bad_name,

@@ -98,7 +98,7 @@ void check_part(const GgufFile& file, std::uint64_t index, std::uint64_t count) 
 GgufFile open_part(const fs::path& path, const GgufOptions& options, const std::string& which) {
   std::error_code error;
   if (fs::status(path, error).type() == fs::file_type::not_found) {
-    fail(Errc::missing_shard, path, {}, which + " is not there");
+    fail(Errc::missing_shard, path, {}, which + " does not exist");
   }
   return {path, options};
 }

@@ -96,7 +96,7 @@ class Builder {
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());
     if (twice == names.end()) return true;
-    return stop(Errc::duplicate, "the name `" + clipped(*twice) + "` stands twice in one object");
+    return stop(Errc::duplicate, "the name `" + clipped(*twice) + "` occurs twice in one object");
   }
 
  private:

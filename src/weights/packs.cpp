@@ -68,7 +68,7 @@ void check_params(const PackTensors& pack, const QuantParams& quant) {
   if (!is_known(quant)) mismatch(pack, "there are no packs of " + shown(quant));
   const bool affine = quant.mode == QuantMode::affine;
   if (affine != (pack.biases != nullptr)) {
-    mismatch(pack, (affine ? "biases are missing" : "biases are too many") + whole);
+    mismatch(pack, (affine ? "biases are missing" : "there must be no biases") + whole);
   }
   const Dtype scales = pack.scales->info->dtype;
   if (affine ? !is_float_scale(scales) : scales != Dtype::kU8) {

@@ -144,7 +144,7 @@ class WeightProvider::Impl {
     const std::uint64_t values = (end - begin) * row_length(info.shape);
     if (values != out.size() / value_size) {
       fail(Errc::bad_shape, model().path, info.name,
-           std::to_string(values) + " values do not go into room for " +
+           std::to_string(values) + " values do not fit into room for " +
                std::to_string(out.size() / value_size));
     }
     if (values == 0) return;

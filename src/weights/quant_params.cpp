@@ -122,7 +122,8 @@ QuantChoice choose_quant(std::span<const QuantParams> candidates, std::uint64_t 
   if (const QuantParams* same = equal_to(candidates, given)) return {*same, {}};
   return {{},
           "it can be " + listed(candidates) +
-              ", and nothing tells which: say it in the options (quant) or by an entry of its own "
+              ", and nothing distinguishes them: state it in the options (quant) or by an entry of "
+              "its own "
               "in the configuration" +
               says};
 }

@@ -49,11 +49,11 @@ void Remarks::say(std::vector<std::string>& warnings) const {
     const bool one = bare_f8_ == 1;
     warnings.push_back(grouped(bare_f8_) + (one ? " tensor of F8 has" : " tensors of F8 have") +
                        " no scales beside " + (one ? "it: it is" : "them: they are") +
-                       " decoded as " + (one ? "it stands" : "they stand"));
+                       " decoded as plain numbers");
   }
   if (unknown_ != 0) {
     warnings.push_back(grouped(unknown_) +
-                       " packed tensors have no parameters: no configuration says them");
+                       " packed tensors have no parameters: no configuration states them");
   }
 }
 

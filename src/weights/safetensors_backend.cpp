@@ -227,7 +227,7 @@ void SafetensorsBackend::check_quant(std::size_t tensor) const {
   fail(Errc::quant_mismatch, packs_[tensor].words->file->path(), info.source,
        remark != remarks_.end()
            ? remark->second + ": " + described(packs_[tensor])
-           : "a pack whose mode, bits and group size are not known: say them in the options");
+           : "a pack whose mode, bits and group size are not known: state them in the options");
 }
 
 /// Returns whether the tensor is converted to F16. `wanted` is the option for its kind.

@@ -124,8 +124,9 @@ std::vector<fs::path> look_for_files(const fs::path& directory) {
   if (others.size() > 1) {
     std::sort(others.begin(), others.end());
     fail(Errc::unsupported, directory, {},
-         "which of " + std::to_string(others.size()) + " safetensors files is the model (`" +
-             name_of(others[0]) + "`, `" + name_of(others[1]) + "`, ...) cannot be told");
+         "there are " + std::to_string(others.size()) + " safetensors files (`" +
+             name_of(others[0]) + "`, `" + name_of(others[1]) +
+             "`, ...): name one of them, or add an index");
   }
   return others;
 }

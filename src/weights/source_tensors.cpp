@@ -73,7 +73,7 @@ void SourceTensors::check_index(const ShardSet& shards, bool strict,
     if (tensor == nullptr || tensor->file != &files_[number]) {
       fail(Errc::unknown_tensor, shards.index, name,
            "`" + display_path(shards.files[number].filename()) +
-               "`, which should hold it, does not");
+               "`, which the index names, does not contain it");
     }
   }
   std::size_t extra = 0;

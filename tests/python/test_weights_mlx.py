@@ -146,7 +146,7 @@ def test_packs_by_themselves(name, tmp_path):
         assert w[name + ".weight"].quant is None
         assert any("no parameters" in text for text in w.warnings)
         for use in (lambda t: t.numpy(), lambda t: t.packed()):
-            with pytest.raises(WeightsError, match="say them in the options") as caught:
+            with pytest.raises(WeightsError, match="state them in the options") as caught:
                 use(w[name + ".weight"])
             assert caught.value.code == "quant_mismatch"
     quant = QuantParams(wanted["mode"], wanted["bits"], wanted["group_size"])

@@ -1,4 +1,4 @@
-// JSON documents from strangers.
+// The JSON parser, with untrusted documents.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ Errc code_of(std::string_view text, Duplicates duplicates = Duplicates::last_cou
 
 }  // namespace
 
-TEST_CASE("values come out as they are written") {
+TEST_CASE("values are those of the text") {
   const Json json = parse(R"({"a": [1, -2, 2.0, 2.5, "x\u00fc", true, null, {}], "b": 1e300})");
   const Json::Array& a = *json.find("a")->as_array();
   CHECK(a[0].as_integer() == 1);
@@ -51,7 +51,7 @@ TEST_CASE("values come out as they are written") {
   CHECK(a[4].kind() == "a string");
 }
 
-TEST_CASE("integers that 64 bits or a double do not hold are none") {
+TEST_CASE("numbers that neither 64 bits nor a double can represent exactly are no integers") {
   CHECK(parse("9223372036854775807").as_integer() == INT64_MAX);
   CHECK(parse("-9223372036854775808").as_integer() == INT64_MIN);
   CHECK_FALSE(parse("9223372036854775808").as_integer());
@@ -68,7 +68,7 @@ TEST_CASE("doubles are the nearest") {
   CHECK(code_of("1e999") == Errc::json);
 }
 
-TEST_CASE("what JSON lacks") {
+TEST_CASE("infinities and NaN") {
   CHECK(std::isinf(*parse(R"({"__float__": "Infinity"})").as_number()));
   CHECK(*parse(R"({"__float__": "-Infinity"})").as_number() < 0);
   CHECK(std::isnan(*parse(R"({"__float__": "NaN"})").as_number()));
@@ -76,7 +76,7 @@ TEST_CASE("what JSON lacks") {
   CHECK(std::isnan(*parse("NaN").as_number()));
 }
 
-TEST_CASE("what is not JSON is refused") {
+TEST_CASE("text that is not JSON is refused") {
   for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "tru", "1 2", "\"\xFF\"", "{\"a\":1}x",
                            "'a'", "\"\\ud800\"", "\xEF\xBB\xBF{}", "01"}) {
     CAPTURE(text);
@@ -84,7 +84,7 @@ TEST_CASE("what is not JSON is refused") {
   }
 }
 
-TEST_CASE("a name that stands twice") {
+TEST_CASE("a name that occurs twice") {
   CHECK(parse(R"({"a": 1, "a": 2})").find("a")->as_integer() == 2);
   CHECK(code_of(R"({"a": 1, "a": 2})", Duplicates::refused) == Errc::duplicate);
   CHECK(code_of(R"({"a": {"b": 1, "\u0062": 2}})", Duplicates::refused) == Errc::duplicate);
