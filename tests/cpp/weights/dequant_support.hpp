@@ -1,4 +1,4 @@
-// What the tests of dequantising share.
+// Helpers for the tests of dequantisation.
 #pragma once
 
 #include <rapidjson/document.h>
@@ -47,7 +47,7 @@ inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed
   return bytes;
 }
 
-/// Memory of exactly so many bytes, `skew` bytes off any alignment.
+/// Memory of an exact size, `skew` bytes away from an aligned address.
 class Skewed {
  public:
   explicit Skewed(std::size_t nbytes, std::size_t skew = 0)
@@ -70,7 +70,7 @@ inline float float_at(std::span<const std::byte> bytes, std::size_t index) {
   return value;
 }
 
-/// Values as little-endian bytes, zeros without their sign: it is not specified.
+/// Returns values as little-endian bytes. Zeros have no sign, because their sign is not specified.
 inline std::string digest_of_floats(std::span<const std::byte> floats) {
   std::vector<std::byte> bytes(floats.size());
   for (std::size_t i = 0; i * 4 < floats.size(); ++i) {
@@ -82,8 +82,9 @@ inline std::string digest_of_floats(std::span<const std::byte> floats) {
   return sha256(bytes);
 }
 
-/// A 16-bit float by the book: the nearest of its values, ties to the even one. `digits` are of the
-/// significand with its hidden one, `least` is the exponent of the smallest normal number.
+/// Rounds to a 16-bit float as IEEE 754 defines it: to the nearest value, ties to even. `digits` is
+/// the length of the significand with its hidden bit, `least` the exponent of the smallest normal
+/// number.
 inline std::uint16_t rounded(float value, int digits, int least, int exponent_bits) {
   const unsigned sign = std::signbit(value) ? 0x8000U : 0U;
   const int fraction_bits = digits - 1;
@@ -111,7 +112,7 @@ inline bool is_nan16(std::uint16_t bits, Output output) {
   return output == Output::f16 ? (bits & 0x7FFF) > 0x7C00 : (bits & 0x7FFF) > 0x7F80;
 }
 
-/// How many values of two outputs differ; all NaN are the same.
+/// Counts the values in which two outputs differ. All NaNs are equal.
 inline std::size_t count_differences(std::span<const std::byte> a, std::span<const std::byte> b,
                                      Output output) {
   if (a.size() != b.size()) return std::numeric_limits<std::size_t>::max();
@@ -133,7 +134,7 @@ inline std::size_t count_differences(std::span<const std::byte> a, std::span<con
   return count;
 }
 
-/// The F32 output `floats`, rounded by the book.
+/// Returns the F32 output `floats`, rounded by the reference above.
 inline std::vector<std::byte> rounded_all(std::span<const std::byte> floats, Output output) {
   if (output == Output::f32) return {floats.begin(), floats.end()};
   std::vector<std::byte> bytes(floats.size() / 2);

@@ -1,4 +1,4 @@
-// What tests of GGUF files need.
+// Helpers for tests of GGUF files.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using weights::MetaType;
 
 inline fs::path weights_data() { return fs::path(SAFETENSORS_SOURCE_DIR) / "tests/data/weights"; }
 
-/// "ok", or the name of the code of the weights::WeightsError that `work` threw.
+/// Returns "ok", or the name of the code of the WeightsError that `work` threw.
 template <typename Work>
 std::string code_of(const Work& work) {
   try {
@@ -33,7 +33,7 @@ std::string code_of(const Work& work) {
   }
 }
 
-/// A number as files have it.
+/// Returns a number as little-endian bytes.
 template <typename T>
 std::string le(T value) {
   std::string bytes(sizeof(T), '\0');
@@ -58,7 +58,7 @@ inline std::string gguf_array(std::uint32_t type, std::uint64_t count, std::stri
   return le(type) + le(count) + std::string(elements);
 }
 
-/// Puts a GGUF file together; nothing is checked.
+/// Builds a GGUF file without any checks.
 struct GgufFileText {
   std::uint32_t version = 3;
   std::optional<std::uint64_t> claimed_tensors;
@@ -70,7 +70,7 @@ struct GgufFileText {
     items_ += gguf_string(key) + le(static_cast<std::uint32_t>(type)) + std::string(value);
     ++item_count_;
   }
-  /// Dimensions as the file has them: fastest first.
+  /// Dimensions in the order of the file: fastest first.
   void tensor(std::string_view name, const std::vector<std::uint64_t>& dims, std::uint32_t type,
               std::uint64_t offset) {
     tensors_ += gguf_string(name) + le(static_cast<std::uint32_t>(dims.size()));
@@ -97,7 +97,7 @@ struct GgufFileText {
   std::uint64_t tensor_count_ = 0;
 };
 
-/// A file of one tensor `t` of 8 F32 values, and what `change` adds before it.
+/// Returns a file of one tensor `t` of 8 F32 values, and what `change` adds before it.
 template <typename Change>
 std::string gguf_with(const Change& change) {
   GgufFileText file;
@@ -107,7 +107,7 @@ std::string gguf_with(const Change& change) {
   return file.text();
 }
 
-/// Parses all of a file's bytes. Views point into `file`.
+/// Parses a whole file. Views point into `file`.
 inline weights::GgufHeader parse_gguf(std::span<const std::byte> file,
                                       const weights::Limits& limits = {}, bool allow_gaps = false) {
   auto parsed = weights::parse_gguf_header({.available = file,
@@ -122,14 +122,14 @@ inline weights::GgufHeader parse_gguf(std::span<const std::byte> file,
   return std::get<weights::GgufHeader>(std::move(parsed));
 }
 
-/// What parsing a file gives: "ok" or the name of a code.
+/// Returns the outcome of parsing a file: "ok" or the name of a code.
 inline std::string gguf_outcome(std::string_view file, const weights::Limits& limits = {},
                                 bool allow_gaps = false) {
   const ExactBytes exact(file);
   return code_of([&] { (void)parse_gguf(exact.span(), limits, allow_gaps); });
 }
 
-/// The Error that parsing gives.
+/// Returns the error of parsing a file.
 inline weights::WeightsError gguf_error(std::string_view file, const weights::Limits& limits = {}) {
   const ExactBytes exact(file);
   try {
@@ -140,7 +140,7 @@ inline weights::WeightsError gguf_error(std::string_view file, const weights::Li
   throw std::logic_error("no Error was thrown");
 }
 
-/// How two headers differ; empty when they do not.
+/// Returns how two headers differ; empty if they are equal.
 inline std::string gguf_difference(const weights::GgufHeader& a, const weights::GgufHeader& b) {
   if (a.version != b.version || a.alignment != b.alignment || a.data_begin != b.data_begin) {
     return "version, alignment or data";

@@ -1,4 +1,4 @@
-// Buffers that are kept.
+// The cache of buffers.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -46,7 +46,7 @@ TEST_CASE("a buffer is built once") {
   CHECK(builds == 3);
 }
 
-TEST_CASE("the buffers used longest ago go first, and views cost nothing") {
+TEST_CASE("the least recently used buffers are evicted first, and views have no size") {
   BufferCache cache(30);
   const auto ask = [&](std::size_t key, bool is_view = false) {
     bool built = false;
@@ -59,7 +59,7 @@ TEST_CASE("the buffers used longest ago go first, and views cost nothing") {
   for (const std::size_t key : {1, 2, 3}) CHECK(ask(key));
   CHECK(ask(100, true));
   CHECK_FALSE(ask(1));
-  CHECK(ask(4));  // 2 goes
+  CHECK(ask(4));  // evicts 2
   CHECK_FALSE(ask(1));
   CHECK_FALSE(ask(3));
   CHECK_FALSE(ask(4));
@@ -69,7 +69,7 @@ TEST_CASE("the buffers used longest ago go first, and views cost nothing") {
   CHECK(cache.stats().evictions == 2);
 }
 
-TEST_CASE("what is larger than the cache is built each time") {
+TEST_CASE("a buffer larger than the cache is built each time") {
   BufferCache cache(5);
   int builds = 0;
   for (int i = 0; i < 3; ++i) {
@@ -83,7 +83,7 @@ TEST_CASE("what is larger than the cache is built each time") {
   CHECK(cache.stats().entries == 0);
 }
 
-TEST_CASE("a failure reaches who waits, and is not kept") {
+TEST_CASE("a failed build is not cached") {
   BufferCache cache(100);
   const auto fails = []() -> WeightBuffer { throw std::runtime_error("no"); };
   CHECK_THROWS_AS((void)cache.get({1}, fails), std::runtime_error);

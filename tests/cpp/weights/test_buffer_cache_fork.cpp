@@ -1,4 +1,4 @@
-// Forked processes and the cache: a child has none of the threads that its parent waits for.
+// Forked processes and the cache: a child does not have the threads that its parent waits for.
 #include <doctest/doctest.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// Blocks and packs of random bits: all builds of the kernels agree, wherever the bytes lie, and
-// nothing is read or written outside them. Inputs have exactly their size, so ASan sees a byte
-// more.
+// Blocks and packs of random bits: all builds of the kernels agree at every address, and read and
+// write nothing outside their buffers. Buffers have their exact size, so that ASan detects a read
+// past the end.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ using weights::ScaleType;
 constexpr std::size_t kGuard = 64;
 constexpr auto kGuardByte = std::byte{0xA5};
 
-/// What `decode(to)` writes to a place of `nbytes` bytes, `skew` off alignment; it must write
-/// nothing else.
+/// Returns what `decode(to)` writes to `nbytes` bytes at an address `skew` off alignment, and
+/// checks that it writes nothing else.
 template <typename Decode>
 std::vector<std::byte> written(std::size_t nbytes, std::size_t skew, const Decode& decode) {
   const Skewed to(nbytes + 2 * kGuard, skew);
@@ -68,7 +68,7 @@ std::size_t size_of_scale(ScaleType type) {
   return type == ScaleType::u8 ? 1 : type == ScaleType::f32 ? 4 : 2;
 }
 
-/// A pack of random bits, in memory of its own.
+/// A pack of random bits.
 struct RandomPack {
   Skewed words;
   Skewed scales;
@@ -99,7 +99,7 @@ struct RandomPack {
            static_cast<std::size_t>(shape.params.group_size) / 8;
   }
 
-  /// The same pack from that row on.
+  /// Returns the part of the pack from that row on.
   [[nodiscard]] PackRows from(std::size_t row) const {
     PackRows part = rows;
     part.words += row * row_words;
@@ -141,7 +141,7 @@ TEST_CASE("dequantising blocks: all builds agree, at any address and count") {
             const auto found = written(nbytes, skew, [&](std::byte* to) {
               weights::dequantize_blocks(type, from.data(), count, output, to, {}, *kernels);
             });
-            if (floats.empty()) floats = found;  // the first: F32, plain, aligned, all
+            if (floats.empty()) floats = found;  // the first: F32, baseline, aligned, all blocks
             const auto expected = rounded_all(
                 std::span(floats).first(count * about.block_elements * sizeof(float)), output);
             CHECK(count_differences(found, expected, output) == 0);
@@ -291,8 +291,8 @@ TEST_CASE("dequantising GGUF's MXFP4: every scale, down to the smallest") {
   }
 }
 
-TEST_CASE("dequantising: much is shared out among threads") {
-  // 3 million values: several tasks, the last one cut short.
+TEST_CASE("dequantising: several threads give the same values as one") {
+  // 3 million values: several tasks, the last one shorter.
   const std::size_t blocks = 12000;
   const weights::GgmlType& about = *weights::find_ggml_type(weights::ggml::kQ6_K);
   const auto from = random_bytes(blocks * about.block_bytes, 9);
@@ -307,7 +307,7 @@ TEST_CASE("dequantising: much is shared out among threads") {
   CHECK(count_differences(whole, parts, Output::f32) == 0);
 }
 
-TEST_CASE("dequantising: it can be stopped between tasks") {
+TEST_CASE("dequantising: an interrupt stops it between tasks") {
   Kernels slow = weights::best_kernels();
   slow.blocks[weights::ggml::kI8] = [](const std::uint8_t*, std::size_t, float*) noexcept {
     std::this_thread::sleep_for(std::chrono::milliseconds(25));

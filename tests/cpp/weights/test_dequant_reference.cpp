@@ -1,4 +1,4 @@
-// Decoded values against those of gguf-py and mlx: tests/data/weights/README.md.
+// Compares decoded values with those of gguf-py and mlx: see tests/data/weights/README.md.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ TEST_CASE("dequantising: every pack gives the values of mlx") {
     pack.columns = shape[shape.Size() - 1].GetUint64();
     std::uint64_t rows = 1;
     for (rapidjson::SizeType i = 0; i + 1 < shape.Size(); ++i) rows *= shape[i].GetUint64();
-    std::vector<Skewed> copies;  // exact in size, so that ASan sees a read too far
+    std::vector<Skewed> copies;  // of the exact size, so that ASan detects a read past the end
     copies.reserve(4);
     const auto copy = [&](const safetensors::TensorView& view) {
       return copies.emplace_back(view.bytes(), 1).data();

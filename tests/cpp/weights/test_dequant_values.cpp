@@ -1,4 +1,4 @@
-// Conversions of plain values, against formulas that are written another way.
+// Compares conversions of plain values with independent formulas.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::int64_t signed_at(std::span<const std::byte> bytes, std::size_t index, std:
   return static_cast<std::int64_t>(value << shift) >> shift;
 }
 
-/// A float of 16 bits or fewer, by the book.
+/// Decodes a float of 16 bits or fewer by the definition of its fields.
 double small_float(unsigned bits, int exponent_bits, int fraction_bits, int bias) {
   const unsigned fraction = bits & ((1U << fraction_bits) - 1);
   const unsigned exponent = (bits >> fraction_bits) & ((1U << exponent_bits) - 1);
@@ -47,7 +47,7 @@ double ieee(unsigned bits, int exponent_bits, int fraction_bits) {
   return small_float(bits, exponent_bits, fraction_bits, (1 << (exponent_bits - 1)) - 1);
 }
 
-/// The value at that index, as the type has it; nothing for types that are not converted.
+/// Returns the value at that index; nothing for types that are not converted.
 std::function<float(std::span<const std::byte>, std::size_t)> oracle_of(Dtype dtype) {
   using Bytes = std::span<const std::byte>;
   const auto of_code = [](auto value) {
@@ -117,7 +117,7 @@ std::function<float(std::span<const std::byte>, std::size_t)> oracle_of(Dtype dt
   return nullptr;
 }
 
-/// All codes of small types, else random bits; an odd count.
+/// Returns all codes of small types, else random bits; an odd number of values.
 std::vector<std::byte> codes_of(Dtype dtype) {
   const std::size_t size = std::max(1U, safetensors::bit_size(dtype) / 8);
   if (size > 2) return random_bytes(4999 * size, size);

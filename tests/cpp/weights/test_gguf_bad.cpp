@@ -1,4 +1,4 @@
-// Files that lie: tests/data/weights/bad, and what is too large to be kept there.
+// Damaged and hostile files: those of tests/data/weights/bad, and files too large to store there.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::map<std::string, std::string> expected_codes() {
 
 }  // namespace
 
-TEST_CASE("each bad GGUF file gives its code") {
+TEST_CASE("each bad GGUF file is refused with its code") {
   const auto codes = expected_codes();
   const auto manifest = safetensors::weights::read_json(
       bad_folder() / "manifest.json", safetensors::weights::Duplicates::refused, {});
@@ -63,7 +63,7 @@ TEST_CASE("each bad GGUF file gives its code") {
   CHECK(seen.size() >= 60);
 }
 
-TEST_CASE("arrays a million deep are refused, not followed") {
+TEST_CASE("arrays a million deep are refused without recursion") {
   constexpr std::size_t kLevels = 1'000'000;
   std::string value;
   value.reserve(kLevels * 12 + 20);
@@ -76,7 +76,7 @@ TEST_CASE("arrays a million deep are refused, not followed") {
   CHECK(gguf_outcome(file, limits) == "limit");
 }
 
-TEST_CASE("many empty arrays cost what they are") {
+TEST_CASE("many empty arrays take memory in proportion to the file") {
   std::string value;
   for (int i = 0; i < 100'000; ++i) value += test::gguf_array(9, 0, "");
   CHECK(gguf_outcome(test::gguf_with([&](auto& text) {
@@ -85,8 +85,8 @@ TEST_CASE("many empty arrays cost what they are") {
 }
 
 #if defined(__linux__) && !defined(TEST_SANITIZED)
-TEST_CASE("counts that lie cost no memory") {
-  // With 64 MB of addresses to spare, whatever is sized by a claim fails otherwise.
+TEST_CASE("false counts take no memory") {
+  // With a limit of 64 MB more address space, memory for a false claim cannot be allocated.
   const auto file_claiming = [](std::uint64_t tensors, std::uint64_t items) {
     test::GgufFileText file;
     file.claimed_tensors = tensors;
@@ -116,7 +116,7 @@ TEST_CASE("counts that lie cost no memory") {
     const rlimit limit{most, most};
     if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
     for (const std::string& file : files) {
-      // As it is, and as the beginning of a file that could hold all that it claims.
+      // Parsed as it is, and as the beginning of a file that is large enough for its claims.
       if (gguf_outcome(file) == "ok") return 1;
       (void)test::code_of([&] {
         (void)safetensors::weights::parse_gguf_header({.available = test::bytes_of(file),

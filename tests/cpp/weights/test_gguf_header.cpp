@@ -1,4 +1,4 @@
-// GGUF headers, byte by byte and step by step.
+// The parser of GGUF headers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using test::MetaType;
 
 namespace {
 
-/// Outcome of a file of one tensor.
+/// Returns the outcome of a file of one tensor.
 std::string tensor_outcome(const std::vector<std::uint64_t>& dims, std::uint32_t type,
                            std::size_t data_nbytes, std::uint64_t offset = 0) {
   test::GgufFileText file;
@@ -39,7 +39,7 @@ struct Placed {
   std::uint64_t offset;
 };
 
-/// Outcome of a file of I8 vectors.
+/// Returns the outcome of a file of I8 vectors.
 std::string layout_outcome(const std::vector<Placed>& tensors, std::size_t data_nbytes,
                            bool allow_gaps = false) {
   test::GgufFileText file;
@@ -48,7 +48,7 @@ std::string layout_outcome(const std::vector<Placed>& tensors, std::size_t data_
   return gguf_outcome(file.text(), {}, allow_gaps);
 }
 
-/// What holds of every header that was accepted. Also reads all that it says.
+/// Checks the properties of every accepted header, and reads all its values.
 void check_header(const GgufHeader& header, std::uint64_t file_nbytes) {
   CHECK(header.data_begin <= file_nbytes);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
@@ -68,7 +68,7 @@ void check_header(const GgufHeader& header, std::uint64_t file_nbytes) {
   }
 }
 
-/// Parses a file that arrives by steps: the header and its outcome.
+/// Parses a file of which more bytes become available at each step.
 std::string stepped_outcome(std::string_view file, std::size_t step, const GgufHeader* expected) {
   GgufInput input{.available = {},
                   .file_nbytes = file.size(),
@@ -83,7 +83,7 @@ std::string stepped_outcome(std::string_view file, std::size_t step, const GgufH
     try {
       const auto parsed = parse_gguf_header(input);
       if (const auto* const needs = std::get_if<NeedsMore>(&parsed)) {
-        // It wants more than it has, no more than there is, and never less than before.
+        // It asks for more than it has, at most for the whole file, and never for less than before.
         CHECK(needs->nbytes > nbytes);
         CHECK(needs->nbytes <= file.size());
         CHECK(needs->nbytes >= needed);
@@ -121,7 +121,7 @@ std::string small_file() {
 
 }  // namespace
 
-TEST_CASE("a header says what is in the file") {
+TEST_CASE("a header has the values of the file") {
   const std::string file = small_file();
   const test::ExactBytes exact(file);
   const GgufHeader header = test::parse_gguf(exact.span());
@@ -151,7 +151,7 @@ TEST_CASE("every prefix of a file is refused") {
   CHECK(gguf_outcome(file) == "ok");
 }
 
-TEST_CASE("a header comes out the same however its bytes arrive") {
+TEST_CASE("the result does not depend on the steps in which bytes arrive") {
   const std::string file = small_file();
   const test::ExactBytes exact(file);
   const GgufHeader header = test::parse_gguf(exact.span());
@@ -161,7 +161,7 @@ TEST_CASE("a header comes out the same however its bytes arrive") {
   }
 }
 
-TEST_CASE("every byte of a header may be anything") {
+TEST_CASE("any byte of a header may have any value") {
   const std::string file = small_file();
   const std::size_t header_nbytes = file.size() - 102;
   std::size_t accepted = 0;
@@ -192,7 +192,7 @@ TEST_CASE("every byte of a header may be anything") {
   CHECK(accepted > 100);  // values, and letters of names
 }
 
-TEST_CASE("files of other kinds are named") {
+TEST_CASE("errors name other file formats") {
   const auto text_of = [](std::string start) {
     start.resize(std::max<std::size_t>(start.size(), 100), ' ');
     const auto error = test::gguf_error(start);
@@ -211,7 +211,7 @@ TEST_CASE("files of other kinds are named") {
   CHECK(says("FUGG", "swapped"));
   CHECK(says(le<std::uint64_t>(40) + "{\"a\":", "safetensors"));
   CHECK_FALSE(says(le<std::uint64_t>(1000) + "{\"a\":", "safetensors"));
-  // Errors are text.
+  // Error messages are UTF-8.
   for (const char* start : {"\xFF\xFE\xFD\xFC", "GG\xC3\xA9", "\n\x01\x02\x03"}) {
     const std::string text = text_of(start);
     CHECK_FALSE(safetensors::find_invalid_utf8(text));
@@ -219,7 +219,7 @@ TEST_CASE("files of other kinds are named") {
   }
 }
 
-TEST_CASE("versions and byte orders that are not read say so") {
+TEST_CASE("unsupported versions and byte orders are named") {
   const auto error = [](std::uint32_t version) {
     test::GgufFileText file;
     file.version = version;
@@ -237,7 +237,7 @@ TEST_CASE("versions and byte orders that are not read say so") {
   CHECK(gguf_outcome(second.text()) == "ok");
 }
 
-TEST_CASE("an error names file, subject and place") {
+TEST_CASE("an error names file, subject and offset") {
   const auto error = test::gguf_error(
       gguf_with([](auto& file) { file.item("some.key", MetaType::boolean, "\x02"); }));
   CHECK(error.path() == "file.gguf");
@@ -258,7 +258,7 @@ TEST_CASE("counts are limited, and by what the file can hold") {
   CHECK(gguf_outcome(claiming(65'537, 0, 0)) == "limit");
   CHECK(gguf_outcome(claiming(65'536, 0, 0)) == "truncated");
   CHECK(gguf_outcome(claiming(UINT64_MAX, 0, 0)) == "limit");
-  CHECK(gguf_outcome(claiming(10, 0, 240)) == "bad_name");  // could fit, and is not there
+  CHECK(gguf_outcome(claiming(10, 0, 240)) == "bad_name");  // would fit, but zeros follow
   CHECK(gguf_outcome(claiming(10, 0, 239)) == "truncated");
   CHECK(gguf_outcome(claiming(0, 65'537, 0)) == "limit");
   CHECK(gguf_outcome(claiming(0, 65'536, 0)) == "truncated");
@@ -300,7 +300,7 @@ TEST_CASE("keys and names are short, UTF-8 and different") {
   CHECK(layout_outcome({{"a", 32, 0}, {"b", 32, 32}, {"a", 32, 64}}, 96) == "duplicate");
 }
 
-TEST_CASE("arrays stand in one another four deep") {
+TEST_CASE("arrays in arrays, four deep") {
   const auto deep = [](unsigned depth, const Limits& limits = {}) {
     std::string array = gguf_array(8, 1, gguf_string("x"));
     for (unsigned i = 1; i < depth; ++i) array = gguf_array(9, 1, array);
@@ -318,7 +318,7 @@ TEST_CASE("arrays stand in one another four deep") {
   CHECK(deep(1, limits) == "limit");
 }
 
-TEST_CASE("bools of all sorts are 0 or 1") {
+TEST_CASE("bools must be 0 or 1, alone and in arrays") {
   for (std::size_t at = 0; at < 40; ++at) {
     std::string bools(40, '\x01');
     const auto outcome = [&] {
@@ -350,13 +350,14 @@ TEST_CASE("the alignment is a power of two") {
   CHECK(aligned(MetaType::u64, le<std::uint64_t>(32), 32) == "bad_type");
 }
 
-TEST_CASE("shapes are multiplied without surprise") {
+TEST_CASE("sizes of shapes do not overflow") {
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 32;
   CHECK(tensor_outcome({}, 0, 4) == "ok");
   CHECK(tensor_outcome({1, 1, 1, 1}, 0, 4) == "ok");
   CHECK(tensor_outcome({1, 1, 1, 1, 1}, 0, 4) == "bad_shape");
   CHECK(tensor_outcome({kHalf, kHalf}, 0, 32) == "overflow");
-  CHECK(tensor_outcome({kHalf, kHalf, 0}, 0, 32) == "overflow");  // a zero excuses nothing
+  CHECK(tensor_outcome({kHalf, kHalf, 0}, 0, 32) ==
+        "overflow");  // an axis of length 0 does not hide the overflow
   CHECK(tensor_outcome({0, kHalf, kHalf}, 0, 32) == "overflow");
   CHECK(tensor_outcome({kHalf, kHalf / 4, 0}, 0, 32) == "overflow");  // 2^62 elements of 4 bytes
   CHECK(tensor_outcome({kHalf, 0}, 0, 0) == "ok");
@@ -364,7 +365,7 @@ TEST_CASE("shapes are multiplied without surprise") {
   CHECK(tensor_outcome({INT64_MAX}, 24, 32) == "truncated");
   CHECK(tensor_outcome({INT64_MAX}, 1, 32) == "overflow");
   CHECK(tensor_outcome({0}, 2, 0) == "ok");
-  CHECK(tensor_outcome({}, 2, 32) == "bad_shape");  // one value is no block
+  CHECK(tensor_outcome({}, 2, 32) == "bad_shape");  // one value is not a whole block
   CHECK(tensor_outcome({16, 2}, 2, 32) == "bad_shape");
   CHECK(tensor_outcome({33, 0}, 2, 0) == "bad_shape");
   CHECK(tensor_outcome({256}, 12, 144) == "ok");
@@ -385,7 +386,7 @@ TEST_CASE("tensors lie one after another") {
   CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 64}}, 69) == "ok");
   CHECK(layout_outcome({{"b", 5, 64}, {"a", 33, 0}}, 69) == "ok");  // in any order
   CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 64}}, 68) == "truncated");
-  CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 64}}, 500) == "ok");  // something follows
+  CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 64}}, 500) == "ok");  // unused bytes follow
   CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 65}}, 100) == "alignment");
   CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 32}}, 100) == "bad_offset");
   CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 0}}, 100) == "bad_offset");
@@ -394,11 +395,11 @@ TEST_CASE("tensors lie one after another") {
   CHECK(layout_outcome({{"a", 0, 0}, {"b", 0, 0}, {"c", 32, 0}, {"d", 0, 32}}, 32) == "ok");
   CHECK(layout_outcome({{"c", 32, 0}, {"a", 0, 0}}, 32) == "ok");
   CHECK(layout_outcome({{"c", 64, 0}, {"a", 0, 32}}, 64) == "bad_offset");
-  // Padding that is not there, before nothing.
+  // The padding before an empty tensor may be absent.
   CHECK(layout_outcome({{"a", 5, 0}, {"b", 0, 32}}, 5) == "ok");
 }
 
-TEST_CASE("holes are allowed when asked for, and nothing else") {
+TEST_CASE("allow_gaps allows gaps and nothing else") {
   CHECK(layout_outcome({{"a", 33, 64}, {"b", 5, 256}}, 261, true) == "ok");
   CHECK(layout_outcome({{"a", 33, 64}, {"b", 5, 256}}, 260, true) == "truncated");
   CHECK(layout_outcome({{"a", 33, 0}, {"b", 5, 32}}, 100, true) == "bad_offset");
@@ -408,7 +409,7 @@ TEST_CASE("holes are allowed when asked for, and nothing else") {
   CHECK(layout_outcome({{"a", 0, UINT64_MAX - 31}}, 100, true) == "truncated");
 }
 
-TEST_CASE("a tensor without bytes lies in the file") {
+TEST_CASE("an empty tensor lies in the file") {
   test::GgufFileText file;
   file.tensor("a", {5}, 24, 0);
   file.tensor("b", {0}, 24, 32);

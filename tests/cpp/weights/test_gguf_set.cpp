@@ -1,4 +1,4 @@
-// Opening GGUF files, alone and in parts.
+// Opening GGUF files and split models.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string part_name(unsigned number, unsigned count, const std::string& stem =
   return stem + "-" + five(number) + "-of-" + five(count) + ".gguf";
 }
 
-/// What a part says of its set, and the name of its only tensor.
+/// The keys of one part about its model, and the name of its only tensor.
 struct Part {
   std::uint16_t no;
   std::uint16_t count;
@@ -49,7 +49,7 @@ struct Part {
   }
 };
 
-/// A folder with three parts, one of them changed.
+/// A directory with three parts, one of them changed.
 struct Parts {
   test::TempDir folder;
   std::vector<Part> parts = {{0, 3, 3, "a"}, {1, 3, 3, "b"}, {2, 3, 3, "c"}};
@@ -124,13 +124,13 @@ TEST_CASE("parts that do not belong together are refused") {
   CHECK(outcome_with(0, {1, 3, 3, "a"}) == "config");
   CHECK(outcome_with(2, {2, 4, 3, "c"}) == "config");     // another count
   CHECK(outcome_with(1, {1, 3, 4, "b"}) == "config");     // another total
-  CHECK(outcome_with(1, {1, 3, -3, "b"}) == "config");    // no count at all
+  CHECK(outcome_with(1, {1, 3, -3, "b"}) == "config");    // the key is absent
   CHECK(outcome_with(2, {2, 3, 3, "a"}) == "duplicate");  // a tensor in two parts
   CHECK(set.outcome(1) == "ok");
 
   set.parts.assign({{0, 3, 9, "a"}, {1, 3, 9, "b"}, {2, 3, 9, "c"}});
   set.write();
-  CHECK(set.outcome(1) == "config");  // they agree, and are wrong
+  CHECK(set.outcome(1) == "config");  // the parts agree on a wrong count
 }
 
 TEST_CASE("a part that is missing is named") {
@@ -145,7 +145,7 @@ TEST_CASE("a part that is missing is named") {
     CHECK(error.path() == set.folder / part_name(2, 3));
     CHECK(std::string(error.what()).find("part 2 of 3") != std::string::npos);
   }
-  // A part whose name does not say which one it is.
+  // A part whose name has no number.
   fs::rename(set.folder / part_name(1, 3), set.folder / "renamed.gguf");
   CHECK(code_of([&] { (void)GgufSet(set.folder / "renamed.gguf", {}); }) == "missing_shard");
   fs::rename(set.folder / "renamed.gguf", set.folder / part_name(1, 2));
@@ -161,7 +161,7 @@ TEST_CASE("keys of a split model are checked") {
     test::write_text(path, test::gguf_with(change));
     return code_of([&] { (void)GgufSet(path, options); });
   };
-  CHECK(outcome([](auto&) {}) == "ok");  // the name alone makes no set
+  CHECK(outcome([](auto&) {}) == "ok");  // the name alone does not make it a part
   CHECK(outcome([](auto& file) {
           file.item("split.count", MetaType::u16, le<std::uint16_t>(1));
         }) == "ok");
@@ -176,7 +176,7 @@ TEST_CASE("keys of a split model are checked") {
         }) == "missing_shard");
   CHECK(outcome([](auto& file) { file.item("split.count", MetaType::u64, le(UINT64_MAX)); }) ==
         "limit");
-  // A part that says nothing of a set.
+  // A part without keys about a split model.
   test::write_text(folder / part_name(2, 2), test::gguf_with([](auto&) {}));
   CHECK(outcome([](auto& file) {
           file.item("split.count", MetaType::u16, le<std::uint16_t>(2));
@@ -199,14 +199,14 @@ TEST_CASE("a directory's only model is found") {
   test::write_text(folder / part_name(2, 3), "");
   test::write_text(folder / part_name(1, 3), "");
   CHECK(find_gguf(folder.path()) == folder / part_name(1, 3));
-  test::write_text(folder / part_name(1, 2), "");  // of another set
+  test::write_text(folder / part_name(1, 2), "");  // of another model
   CHECK(code_of([&] { (void)find_gguf(folder.path()); }) == "unsupported");
   fs::remove(folder / part_name(1, 2));
   test::write_text(folder / "other.gguf", "");
   CHECK(code_of([&] { (void)find_gguf(folder.path()); }) == "unsupported");
 }
 
-TEST_CASE("what is read is valid without its set") {
+TEST_CASE("bytes stay valid after their set is destroyed") {
   const fs::path path = test::weights_data() / "gguf/llama_q4_0.gguf";
   for (const bool mmap : {true, false}) {
     safetensors::weights::ModelMetadata metadata;
@@ -224,7 +224,7 @@ TEST_CASE("what is read is valid without its set") {
   }
 }
 
-TEST_CASE("a file that is cut short after it was opened gives an error") {
+TEST_CASE("reading a file that was truncated after it was opened is an error") {
   const test::TempDir folder;
   test::GgufFileText text;
   text.tensor("t", {64 << 10}, 24, 0);
@@ -242,8 +242,8 @@ TEST_CASE("a file that is cut short after it was opened gives an error") {
   }
 }
 
-TEST_CASE("a header is read by steps, and no further") {
-  // The header alone has 1 MB; a step reads at most as much again.
+TEST_CASE("a header is read in steps that double") {
+  // The header has 1 MB. Steps double, so less than 3 MB are read.
   test::GgufFileText text;
   text.item("long", MetaType::string, test::gguf_string(std::string(1 << 20, 'x')));
   text.tensor("t", {8 << 20}, 24, 0);
@@ -257,7 +257,7 @@ TEST_CASE("a header is read by steps, and no further") {
   CHECK(source.nbytes_read() <= 3 << 20);
   std::uint64_t position = 0;
   for (const auto& [offset, nbytes] : source.reads()) {
-    CHECK(offset == position);  // nothing twice
+    CHECK(offset == position);  // reads no byte twice
     position += nbytes;
   }
   source.ends_at = 600'000;
@@ -266,10 +266,10 @@ TEST_CASE("a header is read by steps, and no further") {
         }) == "kFileChanged");
 }
 
-TEST_CASE("a file that claims more than it holds costs what it holds") {
+TEST_CASE("memory depends on the content of a file, not on its claims") {
   const test::TempDir folder;
   const fs::path path = folder / "m.gguf";
-  // A terabyte of nothing, a string that takes half of it.
+  // A sparse file of 1 TB that claims a string of half that size.
   test::write_text(path, "GGUF" + le<std::uint32_t>(3) + le<std::uint64_t>(0) +
                              le<std::uint64_t>(1) + test::gguf_string("key") +
                              le<std::uint32_t>(8) + le<std::uint64_t>(std::uint64_t{1} << 39));
@@ -279,7 +279,7 @@ TEST_CASE("a file that claims more than it holds costs what it holds") {
   CHECK(code_of([&] { (void)GgufSet(path, {}); }) == "limit");
 }
 
-TEST_CASE("what cannot be opened is an error of the weight layer") {
+TEST_CASE("a file that cannot be opened is an error of the weight layer") {
   const test::TempDir folder;
   CHECK(code_of([&] { (void)GgufSet(folder / "absent.gguf", {}); }) == "io");
   CHECK(code_of([&] { (void)GgufSet(folder.path(), {}); }) == "io");

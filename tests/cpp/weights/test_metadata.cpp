@@ -1,4 +1,4 @@
-// Typed values: a file with every type, tables of strings, and the types themselves.
+// Metadata: a file with every type, tables of strings, and the types themselves.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ static_assert(std::forward_iterator<MetaArray::iterator>);
 
 namespace {
 
-/// Whether a value is what a reader of another make wrote down; 64-bit numbers as text are not.
+/// Compares a value with what another reader recorded in JSON, which has 64-bit numbers as text.
 bool same(const MetaValue& value, const Json& expected) {
   if (const bool* const truth = expected.as_bool()) return value.as_bool() == *truth;
   if (const std::string* const text = expected.as_string()) {
@@ -50,7 +50,7 @@ bool same(const MetaValue& value, const Json& expected) {
                             [](const MetaValue& a, const Json& b) { return same(a, b); });
 }
 
-/// The only value of a file with one.
+/// Returns the value of a file with one metadata item.
 struct OneValue {
   OneValue(MetaType type, std::string_view bytes)
       : text(test::gguf_with([&](auto& file) { file.item("k", type, bytes); })),
@@ -84,7 +84,7 @@ TEST_CASE("a file with every type of metadata") {
     REQUIRE(found != nullptr);
     CHECK(same(*found, value));
   }
-  // JSON has these as a double.
+  // JSON represents these as doubles.
   CHECK(header.metadata.find("x.u64")->as_uint64() == 9223372036854775809U);
   CHECK_FALSE(header.metadata.find("x.u64")->as_int64());
   CHECK(header.metadata.find("x.f32")->type() == MetaType::f32);
@@ -120,7 +120,7 @@ TEST_CASE("keys are found, and only these") {
   CHECK(ModelMetadata().empty());
 }
 
-TEST_CASE("each getter minds the type") {
+TEST_CASE("each getter returns values of its type only") {
   std::string text;
   const auto check_only = [&](const MetaValue& value, std::string_view which) {
     CAPTURE(name(value.type()));
@@ -167,7 +167,7 @@ TEST_CASE("integers keep their sign and must fit") {
         Both(std::nullopt, UINT64_MAX));
 }
 
-TEST_CASE("floats are what they were") {
+TEST_CASE("floats keep their bits") {
   std::string text;
   CHECK(number<float>(MetaType::f32, text, 1e-6F).as_float() == double{1e-6F});
   CHECK(number<double>(MetaType::f64, text, 0.1).as_float() == 0.1);
@@ -184,7 +184,7 @@ TEST_CASE("a string may be any bytes") {
   CHECK(empty.value.is_utf8());
 }
 
-TEST_CASE("arrays of numbers are walked, and had as bytes") {
+TEST_CASE("arrays of numbers are iterated, and available as bytes") {
   const OneValue one(
       MetaType::array,
       gguf_array(5, 3, le<std::int32_t>(1) + le<std::int32_t>(-2) + le<std::int32_t>(3)));
@@ -205,7 +205,7 @@ TEST_CASE("arrays of numbers are walked, and had as bytes") {
   CHECK(none.value.as_array()->begin() == none.value.as_array()->end());
 }
 
-TEST_CASE("arrays in arrays are walked") {
+TEST_CASE("arrays in arrays are iterated") {
   const std::string words = gguf_array(8, 2, gguf_string("a") + gguf_string(""));
   const std::string numbers = gguf_array(2, 2, le<std::uint16_t>(7) + le<std::uint16_t>(8));
   const std::string inner = gguf_array(9, 3, words + gguf_array(0, 0, "") + numbers);

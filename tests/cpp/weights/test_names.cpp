@@ -1,4 +1,4 @@
-// Canonical names.
+// The mapping to canonical names.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string shown(const Mapped& mapped) {
   return mapped.kind == Mapped::Kind::ignored ? "(ignored)" : "(unmapped)";
 }
 
-/// What the last of the names becomes.
+/// Returns the canonical name of the last of the names.
 std::string hf(Names names) { return shown(map_hf_names(names).back()); }
 std::string gguf(Names names, std::string_view architecture = "llama") {
   return shown(map_gguf_names(names, architecture).back());
@@ -71,7 +71,7 @@ TEST_CASE("the prefix is that of the embedding") {
   CHECK(hf({"vision.embed_tokens.weight", "vision.norm.weight"}) == "(unmapped)");
 }
 
-TEST_CASE("the norm after attention has its meaning by its layer") {
+TEST_CASE("the meaning of the norm after attention depends on its layer") {
   const std::string_view after = "model.layers.1.post_attention_layernorm.weight";
   CHECK(hf({after}) == "layers.1.ffn_norm.weight");
   CHECK(hf({"model.layers.1.post_feedforward_layernorm.weight", after}) ==

@@ -1,4 +1,4 @@
-// Models through the one interface.
+// WeightProvider with models of every format.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST_CASE("raw tensors and blocks are views, packs are built and aligned") {
   }
 }
 
-TEST_CASE("a path that contains a NUL is refused, not cut there") {
+TEST_CASE("a path that contains a NUL is refused, not truncated") {
   for (const char* name : {"gguf/llama_q8_0.gguf", "mlx/llama_q4_g64_bf16"}) {
     fs::path path = data(name);
     path += std::string(1, '\0') + ".gguf";
@@ -156,7 +156,7 @@ TEST_CASE("threads that ask for the same tensors share one build of each") {
   CHECK(model.cache_stats().hits == count * (kThreads - 1));
 }
 
-TEST_CASE("rows that are not there are refused") {
+TEST_CASE("rows that do not exist are refused") {
   const auto model = WeightProvider::open(data("gguf/llama_q4_0.gguf"));
   const std::string name = "layers.0.attention.q.weight";  // 64 rows of 64
   std::vector<float> out(64);
@@ -172,11 +172,11 @@ TEST_CASE("rows that are not there are refused") {
   CHECK(code(0, INT64_MAX) == Errc::bad_shape);
   CHECK(code(INT64_MAX, 1) == Errc::bad_shape);
   CHECK(code(INT64_MIN, -1) == Errc::bad_shape);
-  CHECK(code(0, 2) == Errc::bad_shape);  // no room for them
+  CHECK(code(0, 2) == Errc::bad_shape);  // `out` is too small
   CHECK(code_of([&] { model.dequantize(name, {}, 64, 0); }) == Errc{});
 }
 
-TEST_CASE("an interrupt stops, and nothing is kept") {
+TEST_CASE("an interrupt stops the build, and nothing is cached") {
   const auto model = WeightProvider::open(data("mlx/llama_q4_g64_bf16"));
   struct Stop {};
   bool stopped = false;
@@ -185,12 +185,12 @@ TEST_CASE("an interrupt stops, and nothing is kept") {
   } catch (const Stop&) {
     stopped = true;
   }
-  // Small tensors may be done before the first question.
+  // Small tensors may be finished before the first call of the interrupt.
   CHECK(model.cache_stats().entries == (stopped ? 0 : 1));
   CHECK(model.get_tensor("output.weight").nbytes() > 0);
 }
 
-TEST_CASE("names that are near are named") {
+TEST_CASE("an unknown name is answered with similar names") {
   const auto model = WeightProvider::open(data("gguf/llama_q4_0.gguf"));
   try {
     (void)model.info("layers.0.ffn.upp.weight");
@@ -204,7 +204,7 @@ TEST_CASE("names that are near are named") {
   CHECK(code_of([&] { (void)model.fuse_weights({}); }) == Errc::mixed_types);
 }
 
-TEST_CASE("kept buffers give way") {
+TEST_CASE("the cache evicts buffers above its size") {
   ModelOptions options;
   options.cache_bytes = 10'000;
   const auto model = WeightProvider::open(data("mlx/llama_q4_g64_bf16"), options);

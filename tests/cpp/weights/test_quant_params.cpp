@@ -1,4 +1,4 @@
-// Choosing the parameters of packs, against every kind of evidence and its absence.
+// The choice of a pack's parameters, with every combination of evidence.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::vector<QuantParams> affine_params() {
 constexpr std::array<std::uint64_t, 12> kRows = {96,   128,  192,  512,  1024,  2048,
                                                  2880, 4096, 7168, 8192, 16384, 32768};
 
-/// A pack of these parameters, by its shapes.
+/// The shapes of a pack with these parameters.
 struct Shapes {
   Shapes(const QuantParams& truth, std::uint64_t row)
       : words(row * static_cast<std::uint64_t>(truth.bits) / 32),
@@ -47,7 +47,7 @@ struct Shapes {
   }
 };
 
-/// Every pack, every configuration for the whole model and every row length in config.json.
+/// Calls a function with every pack, every configuration and every row length in config.json.
 template <typename Check>
 void for_all(const Check& check) {
   const std::vector<QuantParams> params = affine_params();
@@ -87,7 +87,7 @@ TEST_CASE("the shapes of a pack leave at most three kinds, the true one among th
   CHECK(fp(32, 2).empty());
 }
 
-TEST_CASE("shapes that fit no pack, or no number, leave nothing") {
+TEST_CASE("shapes that fit no pack, or overflow, leave no candidate") {
   constexpr std::uint64_t kHuge = std::uint64_t{1} << 60;
   for (const auto& [words, groups] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
            {0, 0}, {8, 0}, {0, 8}, {7, 3}, {1, 4}, {64, 1}, {kHuge, 8}, {kHuge / 2, kHuge}}) {
@@ -99,7 +99,7 @@ TEST_CASE("shapes that fit no pack, or no number, leave nothing") {
   }
 }
 
-TEST_CASE("what is known of the row, or the model's own parameters, give the truth") {
+TEST_CASE("a known row length, or the model's own parameters, determine the right choice") {
   for_all([](const QuantParams& truth, std::uint64_t row, const Shapes& shapes,
              const QuantParams& model, const std::optional<std::uint64_t>& config) {
     const auto choose = [&](const RowEvidence& evidence) {
@@ -113,7 +113,7 @@ TEST_CASE("what is known of the row, or the model's own parameters, give the tru
   });
 }
 
-TEST_CASE("a wrong choice without a word needs a false configuration that nothing contradicts") {
+TEST_CASE("a silent wrong choice needs a false configuration that nothing contradicts") {
   std::size_t silent = 0;
   for_all([&](const QuantParams& truth, std::uint64_t row, const Shapes& shapes,
               const QuantParams& model, const std::optional<std::uint64_t>& config) {
@@ -132,7 +132,7 @@ TEST_CASE("a wrong choice without a word needs a false configuration that nothin
   CHECK(silent > 0);
 }
 
-TEST_CASE("the caller's parameters settle what nothing else does") {
+TEST_CASE("the caller's parameters decide if no other evidence does") {
   const QuantParams truth{QuantMode::affine, 8, 32};
   const Shapes shapes(truth, 4096);
   const QuantParams model{QuantMode::affine, 3, 64};  // does not fit
