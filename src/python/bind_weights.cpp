@@ -1,4 +1,4 @@
-// Models: safetensors.weights' WeightProvider.
+// The model class behind safetensors.weights.WeightProvider.
 #include "bind_weights.hpp"
 
 #include <vector>
@@ -14,7 +14,7 @@ using weights::ModelOptions;
 using weights::WeightInfo;
 using weights::WeightProvider;
 
-/// Python's own choice between two words.
+/// Returns whether an argument is the first of two words. Throws ValueError if it is neither.
 bool is_first(std::string_view text, const char* argument, std::string_view first,
               std::string_view second) {
   if (text == first) return true;
@@ -45,7 +45,8 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
   return std::make_unique<WeightProvider>(WeightProvider::open(where, options));
 }
 
-/// name, source, shape, storage, code, type_name, quant, stored_bytes, scales_code, is_decoded
+/// Returns the fields of a TensorInfo in the order of its Python class: name, source, shape,
+/// storage, code, type_name, quant, stored_bytes, scales_code, is_decoded.
 py::tuple describe(const WeightProvider& model, std::string_view name) {
   const WeightInfo& info = model.info(name);
   py::tuple shape(info.shape.size());
@@ -82,17 +83,17 @@ weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple&
   return model.fuse_weights(views, python_interrupt());
 }
 
-/// The writable bytes of an array, for as long as this lives.
-class Room {
+/// Holds the writable buffer of an array.
+class WritableBuffer {
  public:
-  explicit Room(py::handle object) {
+  explicit WritableBuffer(py::handle object) {
     if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_WRITABLE) != 0) {
       throw py::error_already_set();
     }
   }
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-  ~Room() { PyBuffer_Release(&view_); }
+  WritableBuffer(const WritableBuffer&) = delete;
+  WritableBuffer& operator=(const WritableBuffer&) = delete;
+  ~WritableBuffer() { PyBuffer_Release(&view_); }
   template <typename T>
   [[nodiscard]] std::span<T> values() const {
     const auto size = static_cast<std::size_t>(view_.len);
@@ -108,15 +109,15 @@ class Room {
 
 void dequantize(const WeightProvider& model, std::string_view name, py::handle out,
                 std::string_view dtype, std::int64_t row0, std::int64_t rows) {
-  const Room room(out);
+  const WritableBuffer buffer(out);
   if (dtype == "float32") {
-    const std::span<float> values = room.values<float>();
+    const std::span<float> values = buffer.values<float>();
     const GilRelease release;
     model.dequantize(name, values, row0, rows, python_interrupt());
     return;
   }
   const bool half = is_first(dtype, "dtype", "float16", "bfloat16");
-  const std::span<std::uint16_t> values = room.values<std::uint16_t>();
+  const std::span<std::uint16_t> values = buffer.values<std::uint16_t>();
   const GilRelease release;
   if (half) {
     model.dequantize_f16(name, values, row0, rows, python_interrupt());

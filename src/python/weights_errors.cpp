@@ -10,13 +10,13 @@ namespace safetensors::python {
 namespace {
 
 constexpr const char* kDoc =
-    "A model that cannot be read, or not in the way that was asked for.\n\n"
-    "`code` says what went wrong in a word (as \"quant_mismatch\"), `path` is the file, `subject` "
-    "the tensor or key at fault, and `offset` the byte where it was seen (0: none).";
-constexpr const char* kUnknownDoc = "There is no tensor of that name.";
+    "A model cannot be read, or not in the requested way.\n\n"
+    "`code` names the kind of fault, such as \"quant_mismatch\", `path` is the file, `subject` the "
+    "tensor or key at fault, and `offset` its position in the file in bytes, or 0.";
+constexpr const char* kUnknownDoc = "No tensor has this name.";
 
-PyObject* error_class = nullptr;    // set once while the module is made, never freed
-PyObject* unknown_class = nullptr;  // the same
+PyObject* error_class = nullptr;    // set once when the module is initialised, never freed
+PyObject* unknown_class = nullptr;  // likewise
 
 py::object new_class(const char* name, const char* doc, const py::object& bases,
                      const py::dict& members) {
@@ -26,7 +26,7 @@ py::object new_class(const char* name, const char* doc, const py::object& bases,
   return made;
 }
 
-/// The class that is both WeightsError and `base`, which programs catch for missing files.
+/// Returns the class that derives from WeightsError and `base`, such as FileNotFoundError.
 py::object class_of_both(py::handle base) {
   return combined_class(error_class, base, "Weights", "safetensors.weights");
 }
@@ -68,7 +68,7 @@ void register_weights_errors(py::module_& module) {
   members["offset"] = 0;
   const py::object error = new_class("safetensors.weights.WeightsError", kDoc,
                                      py::reinterpret_borrow<py::object>(PyExc_ValueError), members);
-  py::dict unknown_members;  // KeyError shows its text in quotes
+  py::dict unknown_members;  // KeyError's own __str__ puts the text in quotes
   unknown_members["__str__"] = py::reinterpret_borrow<py::object>(PyExc_ValueError).attr("__str__");
   const py::object unknown = new_class(
       "safetensors.weights.UnknownTensorError", kUnknownDoc,

@@ -1,5 +1,5 @@
-// The extension module safetensors._weights: apart from _core, so that loading tensors does not
-// load it.
+// The extension module safetensors._weights. It is separate from _core, so that loading tensors
+// does not load the weight layer.
 #include "bind_weights.hpp"
 #include "weights_errors.hpp"
 

@@ -1,4 +1,4 @@
-// A model's tables as Python values.
+// Conversions between values of the weight layer and Python objects.
 #pragma once
 
 #include "python.hpp"
@@ -6,15 +6,16 @@
 
 namespace safetensors::python {
 
-/// The configuration, by the names of its fields. What the model does not say is None.
+/// Returns the configuration as a dict of its fields. Fields that the model does not state are
+/// None.
 [[nodiscard]] py::dict to_dict(const weights::ModelConfig& config);
-/// None, or (mode, bits, group_size).
+/// Returns (mode, bits, group_size), or None.
 [[nodiscard]] py::object to_tuple(const std::optional<weights::QuantParams>& quant);
-/// A number, bool, str, list, or bytes for a string that is not UTF-8.
+/// Returns a number, bool, str or list; bytes for a string that is not UTF-8.
 [[nodiscard]] py::object to_object(const weights::MetaValue& value);
-/// The value as json.loads would give it, but that integers beyond 64 bits are floats.
+/// Returns what json.loads returns, except that integers beyond 64 bits are floats.
 [[nodiscard]] py::object to_object(const weights::Json& value);
-/// None, or params of a tuple or dict of mode, bits and group_size.
+/// Converts None, or a tuple (mode, bits, group_size). Throws ValueError for an unknown mode.
 [[nodiscard]] std::optional<weights::QuantParams> to_quant_params(py::handle object);
 [[nodiscard]] std::string_view text_of(weights::Format format) noexcept;
 [[nodiscard]] std::string_view text_of(weights::Storage storage) noexcept;
