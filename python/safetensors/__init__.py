@@ -10,9 +10,16 @@ save whole files. This module imports no framework.
 """
 
 from ._core import (
+    PrefetchLoader,
+    PySafeSlice,
     SafetensorError,
+    TensorMeta,
+    TensorSpec,
     __version__,
+    _safe_open_handle,
     deserialize,
+    io_config,
+    release_staging,
     safe_open,
     serialize,
     serialize_file,
@@ -23,15 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _safetensors_rust
-    from ._core import (
-        PrefetchLoader,
-        PySafeSlice,
-        TensorMeta,
-        TensorSpec,
-        _safe_open_handle,
-        io_config,
-        release_staging,
-    )
 
 __all__ = [
     "PrefetchLoader",
@@ -61,11 +59,7 @@ def __getattr__(name: str) -> "Any":
         import importlib
 
         return importlib.import_module("._safetensors_rust", __name__)
-    # The compiled module registers these names on first access.
-    if name in __all__:
-        from . import _core
-
-        return getattr(_core, name)
+    # The compiled module makes these classes when it first raises them; pickle looks them up here.
     if name.startswith("Safetensor"):
         from . import _core, _errors
 

@@ -1,5 +1,4 @@
 // Loads of many tensors, prefetching, and the settings of both.
-#include <pybind11/gil_safe_call_once.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>

@@ -234,7 +234,6 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
   std::vector<Request> requests = requests_of_plan(open_file, plan);
   Target target = target_of(wanted);
   if (target.way == Way::kTorch) fail_without_engine(target);
-  need_load();
   constexpr std::size_t kMostThreads = 256;
   return std::make_unique<PrefetchLoader>(std::move(requests), std::move(target),
                                           static_cast<unsigned>(std::min(threads, kMostThreads)),
@@ -246,7 +245,6 @@ py::object get_slice(const Handle& handle, py::handle name) {
 }
 
 TensorMeta get_tensor_meta(const Handle& handle, py::handle name) {
-  need_slice();
   const auto open_file = handle.file();
   return TensorMeta(open_file->file().at(text_of(name, "name")));
 }
@@ -358,9 +356,6 @@ void register_open(py::module_& module) {
   define(
       module, "_read_ahead", [](const Handle& handle) { handle.file()->file().read_ahead(); },
       py::arg("handle"));
-}
-
-void register_file_handle(py::module_& module) {
   Class<FileHandle, Handle> file_handle(module, "_safe_open_handle",
                                         "As safe_open, of a Python file object.");
   file_handle.constructor(&open_file_object, py::arg("f"), py::arg("framework"),

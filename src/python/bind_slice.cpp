@@ -1,6 +1,4 @@
 // PySafeSlice and TensorMeta.
-#include <pybind11/gil_safe_call_once.h>
-
 #include <memory>
 
 #include "define.hpp"
@@ -171,6 +169,8 @@ PyType_Slot slot(int id, Value* value) {
   return {id, reinterpret_cast<void*>(value)};
 }
 
+PyTypeObject* slice_type = nullptr;  // set once while the module is made, never freed
+
 py::object make_slice_type() {
   PyType_Slot slots[] = {
       slot(Py_tp_dealloc, &free_slice),
@@ -192,25 +192,20 @@ py::object make_slice_type() {
   return type;
 }
 
-PyTypeObject* slice_type() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::object> storage;
-  const py::object& type = storage.call_once_and_store_result(&make_slice_type).get_stored();
-  return reinterpret_cast<PyTypeObject*>(type.ptr());
-}
-
 }  // namespace
 
 py::object new_slice(std::shared_ptr<const OpenFile> file, std::string_view name) {
   SliceHandle slice(std::move(file), name);
-  PyTypeObject* const type = slice_type();
-  auto object = py::reinterpret_steal<py::object>(type->tp_alloc(type, 0));
+  auto object = py::reinterpret_steal<py::object>(slice_type->tp_alloc(slice_type, 0));
   if (!object) throw py::error_already_set();
   std::construct_at(&reinterpret_cast<SliceObject*>(object.ptr())->slice, std::move(slice));
   return object;
 }
 
 void register_slice(py::module_& module) {
-  module.add_object("PySafeSlice", reinterpret_cast<PyObject*>(slice_type()), true);
+  const py::object made = make_slice_type();
+  module.add_object("PySafeSlice", made);
+  slice_type = reinterpret_cast<PyTypeObject*>(made.inc_ref().ptr());
   Class<TensorMeta>(module, "TensorMeta", "What a file's header says of one tensor.")
       .method("__repr__",
               [](const TensorMeta& meta) {

@@ -1,14 +1,14 @@
 #include "error_classes.hpp"
 
-#include <pybind11/gil_safe_call_once.h>
+#include "lazy_value.hpp"
 
 namespace safetensors::python {
 namespace {
 
 /// By name.
 py::dict& known_classes() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::dict> storage;
-  return storage.call_once_and_store_result([] { return py::dict(); }).get_stored();
+  static constinit LazyValue<py::dict> classes;
+  return classes.get([] { return py::dict(); });
 }
 
 }  // namespace

@@ -117,9 +117,6 @@ void register_errors(py::module_& module) {
   if (error_class == nullptr) throw py::error_already_set();
   module.add_object("SafetensorError", py::handle(error_class));
   py::register_local_exception_translator(&translate);
-}
-
-void register_error_class(py::module_& module) {
   define(
       module, "_error_class", [](py::handle base) { return class_of_both(base); }, py::arg("base"));
   define(

@@ -1,7 +1,5 @@
 #include "load_tensors.hpp"
 
-#include <pybind11/gil_safe_call_once.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,6 +10,7 @@
 
 #include "errors.hpp"
 #include "gil.hpp"
+#include "lazy_value.hpp"
 #include "python_index.hpp"
 #include "to_torch.hpp"
 
@@ -32,17 +31,17 @@ struct Names {
 };
 
 const Names& names() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<Names> storage;
-  return storage.call_once_and_store_result([] { return Names(); }).get_stored();
+  static constinit LazyValue<Names> storage;
+  return storage.get([] { return Names(); });
 }
 
 /// Whether SAFETENSORS_CUDA_ENGINE is "off": torch then copies to CUDA devices too.
 bool is_engine_off() {
-  static const bool is_off = [] {
+  static constinit LazyValue<bool> is_off;
+  return is_off.get([] {
     const char* const text = std::getenv("SAFETENSORS_CUDA_ENGINE");
     return text != nullptr && std::string_view(text) == "off";
-  }();
-  return is_off;
+  });
 }
 
 /// The number in "cuda:1". One that no device can have is torch's to refuse.
@@ -174,10 +173,8 @@ Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name
 }
 
 py::module_ torch_hooks() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<py::module_> storage;
-  return storage
-      .call_once_and_store_result([] { return py::module_::import("safetensors._torch.transfer"); })
-      .get_stored();
+  static constinit LazyValue<py::module_> hooks;
+  return hooks.get([] { return py::module_::import("safetensors._torch.transfer"); });
 }
 
 Target target_of(const Device& device) {

@@ -1,12 +1,11 @@
 #include "prefetch.hpp"
 
-#include <pybind11/gil_safe_call_once.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "errors.hpp"
 #include "gil.hpp"
+#include "lazy_value.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -35,8 +34,8 @@ struct Live {
 };
 
 Live& live() {
-  static Live& all = *new Live();
-  return all;
+  static constinit LazyValue<Live> all;
+  return all.get([] { return Live(); });
 }
 
 std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsigned threads) {
@@ -71,11 +70,11 @@ void stop_loads() {
 }
 
 void stop_loads_at_exit() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<bool> storage;
-  (void)storage.call_once_and_store_result([] {
-    py::module_::import("atexit").attr("register")(py::cpp_function(&stop_loads));
-    return true;
-  });
+  // Two threads may both register it: it does no harm twice.
+  static constinit std::atomic<bool> is_registered{false};
+  if (is_registered) return;
+  py::module_::import("atexit").attr("register")(py::cpp_function(&stop_loads));
+  is_registered = true;
 }
 
 [[noreturn]] void fail_closed() { raise_safetensor_error("prefetch loader closed"); }

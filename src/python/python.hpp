@@ -95,24 +95,14 @@ class BufferView {
 /// Compiler, versions and features.
 [[nodiscard]] py::dict build_info();
 
-// One for each category, called once by the module.
+// Each adds one group of functions and classes to the module, which calls it once.
 void register_errors(py::module_& module);
+void register_memory(py::module_& module);
+void register_specs(py::module_& module);
+void register_slice(py::module_& module);
 void register_open(py::module_& module);
+void register_load(py::module_& module);
 void register_bytes(py::module_& module);
 void register_save(py::module_& module);
-
-// What many programs never use is made when it is first asked for, by its name or by who is about
-// to hand it out: to make it takes as long as a quarter of an import.
-void define_when_asked(py::module_& module);
-void need_memory();
-void need_slice();
-void need_load();
-// One for each such category, called once.
-void register_memory(py::module_& module);
-void register_slice(py::module_& module);
-void register_specs(py::module_& module);
-void register_file_handle(py::module_& module);
-void register_load(py::module_& module);
-void register_error_class(py::module_& module);
 
 }  // namespace safetensors::python

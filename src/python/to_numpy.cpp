@@ -1,13 +1,14 @@
 #include "to_numpy.hpp"
 
-#include <pybind11/gil_safe_call_once.h>
 #include <pybind11/numpy.h>
 
 #include <array>
 #include <atomic>
 
+#include "define.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "lazy_value.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -95,8 +96,8 @@ class DtypeTable {
 };
 
 DtypeTable& dtypes() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<DtypeTable> storage;
-  return storage.call_once_and_store_result([] { return DtypeTable(); }).get_stored();
+  static constinit LazyValue<DtypeTable> table;
+  return table.get([] { return DtypeTable(); });
 }
 
 /// Two elements a byte, the first in the low half, to one a byte.
@@ -113,7 +114,6 @@ py::object unpack_f4(const TensorView& view, const std::vector<py::ssize_t>& sha
 }  // namespace
 
 py::object make_memory(std::shared_ptr<const void> owner, std::span<std::byte> bytes) {
-  need_memory();
   return py::cast(std::make_unique<Memory>(std::move(owner), bytes));
 }
 
@@ -143,8 +143,8 @@ std::optional<Dtype> dtype_of_array(py::handle array) {
 }
 
 void register_memory(py::module_& module) {
-  py::class_<Memory>(module, "_Memory", py::buffer_protocol(), py::module_local(),
-                     "Memory behind arrays: the pages of a file, or a block that was read.")
+  Class<Memory>(module, "_Memory", py::buffer_protocol(),
+                "The memory behind arrays: the pages of a file, or a buffer.")
       .def_buffer([](Memory& memory) {
         return py::buffer_info(memory.bytes().data(), 1, "B", 1,
                                {static_cast<py::ssize_t>(memory.bytes().size())}, {1});

@@ -1,7 +1,5 @@
 #include "to_torch.hpp"
 
-#include <pybind11/gil_safe_call_once.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -12,6 +10,7 @@
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
+#include "lazy_value.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -60,8 +59,8 @@ Torch load_torch() {
 }
 
 const Torch& torch() {
-  PYBIND11_CONSTINIT static py::gil_safe_call_once_and_store<Torch> storage;
-  return storage.call_once_and_store_result(load_torch).get_stored();
+  static constinit LazyValue<Torch> storage;
+  return storage.get(&load_torch);
 }
 
 /// A DLPack tensor and what it points to, in one block. The deleter needs no GIL: torch may call

@@ -48,8 +48,8 @@ loader.close()
 """
 
 
-def test_forked_while_a_tensor_is_made(cuda, tmp_path):
-    """A forked process does not wait for the parent's threads, which it does not have."""
+def model_at(tmp_path):
+    """A file of the tensors `a` and `b`."""
     import torch
 
     from safetensors import _core
@@ -59,4 +59,40 @@ def test_forked_while_a_tensor_is_made(cuda, tmp_path):
         pytest.skip("the sanitizer's allocator may be locked for ever in a forked process")
     path = tmp_path / "model.safetensors"
     save_file({"a": torch.zeros(1000), "b": torch.ones(1000)}, path)
+    return path
+
+
+def test_forked_while_a_tensor_is_made(cuda, tmp_path):
+    """A forked process does not wait for the parent's threads, which it does not have."""
+    path = model_at(tmp_path)
     children.run(FORKED_WHILE_A_TENSOR_IS_MADE, path)
+
+
+FORKED_WHILE_LOADERS_START = """
+import os, signal, sys, threading
+from safetensors import safe_open
+def load():
+    with safe_open(sys.argv[1], "pt").prefetch() as loader:
+        return sorted(dict(loader)) == ["a", "b"]
+load()  # imports what it needs: a forked process does inherit Python's import locks
+done = threading.Event()
+def keep_loading():
+    while not done.is_set(): load()
+threads = [threading.Thread(target=keep_loading) for _ in range(3)]
+for thread in threads: thread.start()
+codes = []
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that hangs
+        os._exit(0 if load() else 1)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+done.set()
+for thread in threads: thread.join()
+assert codes == [0] * 20, codes
+"""
+
+
+def test_forked_while_loaders_start(tmp_path):
+    """A forked process inherits no lock of ours that its parent's threads held: it can load."""
+    children.run(FORKED_WHILE_LOADERS_START, model_at(tmp_path))
