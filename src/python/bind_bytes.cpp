@@ -2,7 +2,7 @@
 #include <array>
 #include <vector>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "to_numpy.hpp"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <optional>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "tensor_spec.hpp"

@@ -1,7 +1,7 @@
 // PySafeSlice and TensorMeta.
 #include <memory>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"

@@ -1,5 +1,5 @@
 // TensorSpec.
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "tensor_spec.hpp"

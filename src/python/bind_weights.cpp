@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "gil.hpp"
 #include "weights_values.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "errors.hpp"
 
 namespace safetensors::python {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "error_classes.hpp"
 
 namespace safetensors::python {

@@ -5,9 +5,9 @@
 #include <array>
 #include <atomic>
 
-#include "define.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "lazy_value.hpp"
 
 namespace safetensors::python {

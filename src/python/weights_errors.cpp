@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "define.hpp"
+#include "fast_def.hpp"
 #include "error_classes.hpp"
 #include "safetensors/weights/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "define.hpp"
+#include "fast_def.hpp"
 
 #include <algorithm>
 #include <atomic>
