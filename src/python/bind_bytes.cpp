@@ -2,8 +2,8 @@
 #include <array>
 #include <vector>
 
-#include "fast_def.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "gil.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"

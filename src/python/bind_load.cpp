@@ -5,8 +5,8 @@
 #include <limits>
 #include <optional>
 
-#include "fast_def.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"
 #include "open_file.hpp"
@@ -53,19 +53,19 @@ std::vector<Request> requests_of(const py::list& tuples) {
 
 /// What goes to one device.
 struct Group {
-  Target target;
+  LoadTarget target;
   py::list tuples;
   std::vector<Request> requests;
 
   explicit Group(py::handle asked) {
     const auto pair = py::cast<py::tuple>(asked);
     if (pair.size() != 2) throw py::type_error("a group is a device and its requests");
-    target = target_of(device_of(pair[0]));
+    target = load_target_of(parse_device(pair[0]));
     tuples = py::list(pair[1]);
     requests = requests_of(tuples);
   }
 
-  [[nodiscard]] bool is_torchs() const { return target.way == Way::kTorch; }
+  [[nodiscard]] bool is_torchs() const { return target.mode == TransferMode::kTorch; }
   [[nodiscard]] std::uint64_t nbytes() const {
     std::uint64_t sum = 0;
     for (const Request& request : requests) sum += request.nbytes;
@@ -89,7 +89,7 @@ class Report {
   [[nodiscard]] Load::Progress for_engine() const {
     if (function_.is_none()) return {};
     return [*this](std::uint64_t done, std::uint64_t) {
-      const GilTaken gil;
+      const GilAcquire gil;
       tell(done);
     };
   }
@@ -133,8 +133,8 @@ py::list load_groups(py::handle asked, py::handle progress) {
       loaded.append(group.tensors());
       continue;
     }
-    loaded.append(
-        torch_hooks().attr("copy_requests")(group.tuples, group.target.object, report.for_torch()));
+    loaded.append(torch_hooks().attr("copy_requests")(group.tuples, group.target.to_torch(),
+                                                      report.for_torch()));
     report.add(group.nbytes());
   }
   return loaded;
@@ -167,7 +167,7 @@ std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend) {
     return SafeOpen(path, options);
   }();
   return std::make_unique<Handle>(
-      std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, Device{}));
+      std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, DeviceSpec{}));
 }
 
 /// The tensors' names by the path of their file, and the size of all, if the index tells it.
@@ -212,8 +212,8 @@ template <typename Number>
 Number setting(py::handle argument, const char* name, Number before) {
   if (argument.is_none()) return before;
   const std::uint64_t value = size_of(argument, name);
-  constexpr Number kMost = std::numeric_limits<Number>::max();  // more than any of them may be
-  return static_cast<Number>(std::min<std::uint64_t>(value, kMost));
+  constexpr Number kMax = std::numeric_limits<Number>::max();  // more than any of them may be
+  return static_cast<Number>(std::min<std::uint64_t>(value, kMax));
 }
 
 py::dict io_config(py::handle threads, py::handle chunk_bytes, py::handle staging_bytes,

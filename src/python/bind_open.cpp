@@ -6,8 +6,8 @@
 #include <cstring>
 #include <optional>
 
-#include "fast_def.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"
 #include "open_file.hpp"
@@ -37,10 +37,10 @@ template <typename Open>
 std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py::handle backend,
                                      const Open& open_with) {
   const Framework framework_wanted = framework_of(framework);
-  Device device_wanted = device_of(device);
+  DeviceSpec device_wanted = parse_device(device);
   OpenOptions options{.backend = backend_of(backend)};
   options.is_for_device =
-      framework_wanted == Framework::kTorch && device_wanted.kind == Device::Kind::kCuda;
+      framework_wanted == Framework::kTorch && device_wanted.kind == DeviceSpec::Kind::kCuda;
   SafeOpen file = open_with(options);
   if (!options.is_for_device) log_fallback(file, options.backend);
   return std::make_shared<const OpenFile>(std::move(file), framework_wanted,
@@ -98,16 +98,16 @@ py::object metadata(const Handle& handle) {
 }
 
 py::object load_one(const std::shared_ptr<const OpenFile>& open_file, const TensorInfo& info) {
-  const Target target = target_of(open_file->device());
-  if (target.way == Way::kTorch) return open_file->hand_out(info);
+  const LoadTarget target = load_target_of(open_file->device());
+  if (target.mode == TransferMode::kTorch) return open_file->to_framework(info);
   Request request = make_request(open_file, info);
   load_requests({&request, 1}, target);
   return std::move(request.tensor);
 }
 
 py::object get_tensor_of(const std::shared_ptr<const OpenFile>& open_file, const TensorInfo& info) {
-  if (open_file->device().kind == Device::Kind::kCuda) return load_one(open_file, info);
-  return open_file->hand_out(info);
+  if (open_file->device().kind == DeviceSpec::Kind::kCuda) return load_one(open_file, info);
+  return open_file->to_framework(info);
 }
 
 py::object get_tensor(const Handle& handle, py::handle name) {
@@ -158,15 +158,15 @@ void add_to(py::dict& dict, std::string_view name, py::handle tensor) {
 /// All tensors, on a device that is not the CPU.
 py::dict load_all(const Handle& handle, const std::shared_ptr<const OpenFile>& open_file) {
   const std::span<const TensorInfo> infos = open_file->file().header().tensors();
-  const Target target = target_of(open_file->device());
+  const LoadTarget target = load_target_of(open_file->device());
   py::dict dict;
-  if (target.way == Way::kTorch) {
+  if (target.mode == TransferMode::kTorch) {
     const py::object self = py::cast(&handle, py::return_value_policy::reference);
     py::list asked;
     for (const TensorInfo& info : infos) {
       asked.append(py::make_tuple(self, to_unicode(info.name), py::none(), py::none()));
     }
-    const py::list made = torch_hooks().attr("copy_requests")(asked, target.object, py::none());
+    const py::list made = torch_hooks().attr("copy_requests")(asked, target.to_torch(), py::none());
     for (std::size_t i = 0; i < infos.size(); ++i) add_to(dict, infos[i].name, made[i]);
     return dict;
   }
@@ -180,30 +180,30 @@ py::dict load_all(const Handle& handle, const std::shared_ptr<const OpenFile>& o
 
 py::dict get_tensors(const Handle& handle) {
   const auto open_file = handle.file();
-  const Device::Kind device = open_file->device().kind;
-  if (device != Device::Kind::kMeta) {
+  const DeviceSpec::Kind device = open_file->device().kind;
+  if (device != DeviceSpec::Kind::kMeta) {
     const GilRelease release;
     open_file->file().warm(python_interrupt());
   }
-  if (open_file->framework() == Framework::kTorch && device != Device::Kind::kCpu) {
+  if (open_file->framework() == Framework::kTorch && device != DeviceSpec::Kind::kCpu) {
     return load_all(handle, open_file);
   }
   py::dict dict;
   const GcPause pause;
   if (open_file->is_mapped()) {
     for (const TensorInfo& info : open_file->file().header().tensors()) {
-      add_to(dict, info.name, open_file->hand_out(info));
+      add_to(dict, info.name, open_file->to_framework(info));
     }
   } else {
     for (const TensorView& view : open_file->views()) {
-      add_to(dict, view.name, open_file->hand_out(view));
+      add_to(dict, view.name, open_file->to_framework(view));
     }
   }
   return dict;
 }
 
 /// Why the engine cannot be had.
-[[noreturn]] void fail_without_engine(const Target& target) {
+[[noreturn]] void fail_without_engine(const LoadTarget& target) {
   if constexpr (std::endian::native == std::endian::big) {
     raise_safetensor_error("prefetch needs a little-endian machine");
   }
@@ -211,7 +211,7 @@ py::dict get_tensors(const Handle& handle) {
     raise_safetensor_error("prefetch needs a CUDA device; it does not support AMD devices");
   }
   if (!safetensors::Device::has_cuda()) {
-    (void)engine_device({Way::kCuda, target.index, target.object});
+    (void)engine_device({TransferMode::kCuda, target.device});  // throws, and says why
   }
   raise_safetensor_error(
       "prefetch needs the CUDA engine, which SAFETENSORS_CUDA_ENGINE=off disables");
@@ -224,19 +224,17 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
   if (open_file->framework() != Framework::kTorch) {
     raise_safetensor_error("prefetch is only compatible with framework=\"pt\"");
   }
-  const Device wanted = device.is_none() ? open_file->device() : device_of(device);
-  const bool may_be_cuda =
-      wanted.kind != Device::Kind::kOther || py::isinstance<py::int_>(wanted.object);
-  if (!may_be_cuda || wanted.kind == Device::Kind::kMeta) {
-    raise_safetensor_error("prefetch loads to cuda devices, not " + wanted.name +
+  const DeviceSpec wanted = device.is_none() ? open_file->device() : parse_device(device);
+  if (wanted.kind == DeviceSpec::Kind::kOther || wanted.kind == DeviceSpec::Kind::kMeta) {
+    raise_safetensor_error("prefetch loads to cuda devices, not " + wanted.name() +
                            " (or to the cpu)");
   }
   std::vector<Request> requests = requests_of_plan(open_file, plan);
-  Target target = target_of(wanted);
-  if (target.way == Way::kTorch) fail_without_engine(target);
-  constexpr std::size_t kMostThreads = 256;
+  LoadTarget target = load_target_of(wanted);
+  if (target.mode == TransferMode::kTorch) fail_without_engine(target);
+  constexpr std::size_t kMaxThreads = 256;
   return std::make_unique<PrefetchLoader>(std::move(requests), std::move(target),
-                                          static_cast<unsigned>(std::min(threads, kMostThreads)),
+                                          static_cast<unsigned>(std::min(threads, kMaxThreads)),
                                           budget_bytes);
 }
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "fast_def.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "gil.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
@@ -40,7 +40,7 @@ SaveOptions options_of(bool fsync, py::handle progress) {
   SaveOptions options{.fsync = fsync, .interrupt = python_interrupt()};
   if (!progress.is_none()) {
     options.progress = [progress](std::uint64_t done, std::uint64_t total) {
-      const GilTaken gil;
+      const GilAcquire gil;
       (void)progress(done, total);
     };
   }

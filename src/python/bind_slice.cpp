@@ -1,8 +1,8 @@
 // PySafeSlice and TensorMeta.
 #include <memory>
 
-#include "fast_def.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"
 #include "python_index.hpp"
@@ -77,12 +77,12 @@ py::object SliceHandle::read_part(const Part& part) const {
 /// By the engine of the device: only the part's bytes go there. Nothing when it has none, or the
 /// index is one that torch has to work out.
 std::optional<py::object> SliceHandle::load_part(py::handle index) const {
-  const bool is_on_device = file_->device().kind != Device::Kind::kCpu;
+  const bool is_on_device = file_->device().kind != DeviceSpec::Kind::kCpu;
   if (file_->framework() != Framework::kTorch || !is_on_device || info_->dtype == Dtype::kF4) {
     return std::nullopt;
   }
-  const Target target = target_of(file_->device());
-  if (target.way != Way::kCuda) return std::nullopt;
+  const LoadTarget target = load_target_of(file_->device());
+  if (target.mode != TransferMode::kCuda) return std::nullopt;
   std::optional<SelectedPart> selected = select_part(file_->file(), *info_, index, false);
   if (!selected) return std::nullopt;
   auto& [selection, runs] = selected->part;
@@ -95,14 +95,14 @@ py::object SliceHandle::get_item(py::handle index) const {
   if (std::optional<py::object> part = load_part(index)) return *std::move(part);
   // F4 elements share bytes, and every framework lays them out anew.
   if (file_->is_mapped() || info_->dtype == Dtype::kF4) {
-    return file_->finish(index_whole(index), info_->dtype);
+    return file_->to_framework(index_whole(index), info_->dtype);
   }
   const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
   const auto selected = select_part(file_->file(), *info_, index, may_reverse);
-  if (!selected) return file_->finish(index_whole(index), info_->dtype);
+  if (!selected) return file_->to_framework(index_whole(index), info_->dtype);
   py::object array = read_part(selected->part);
   if (selected->any_reversed) array = reverse_axes(array, selected->reversed);
-  return file_->finish(std::move(array), info_->dtype);
+  return file_->to_framework(std::move(array), info_->dtype);
 }
 
 namespace {

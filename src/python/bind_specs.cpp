@@ -1,7 +1,7 @@
 // TensorSpec.
-#include "fast_def.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 #include "tensor_spec.hpp"
 
 namespace safetensors::python {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fast_def.hpp"
 #include "errors.hpp"
+#include "fast_def.hpp"
 
 namespace safetensors::python {
 namespace {

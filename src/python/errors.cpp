@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "fast_def.hpp"
 #include "error_classes.hpp"
+#include "fast_def.hpp"
 
 namespace safetensors::python {
 namespace {

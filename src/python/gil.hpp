@@ -26,12 +26,12 @@ class GilRelease {
 };
 
 /// Within a GilRelease of the same thread: the GIL is taken again while this lives.
-class GilTaken {
+class GilAcquire {
  public:
-  GilTaken() noexcept { take_gil(PyGILState_GetThisThreadState()); }
-  GilTaken(const GilTaken&) = delete;
-  GilTaken& operator=(const GilTaken&) = delete;
-  ~GilTaken() { (void)PyEval_SaveThread(); }
+  GilAcquire() noexcept { take_gil(PyGILState_GetThisThreadState()); }
+  GilAcquire(const GilAcquire&) = delete;
+  GilAcquire& operator=(const GilAcquire&) = delete;
+  ~GilAcquire() { (void)PyEval_SaveThread(); }
 };
 
 }  // namespace safetensors::python

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cstdlib>
 #include <limits>
 #include <map>
@@ -22,7 +21,7 @@ namespace {
 constexpr std::uint64_t kBlock = 512;
 constexpr std::uint64_t kLargeTensor = std::uint64_t{1} << 20;
 // Fewer tensors gain nothing from a segment that is there before.
-constexpr std::size_t kManyTensors = 8;
+constexpr std::size_t kMinTensorsToWarm = 8;
 
 /// Names for calls, made once.
 struct Names {
@@ -44,18 +43,10 @@ bool is_engine_off() {
   });
 }
 
-/// The number in "cuda:1". One that no device can have is torch's to refuse.
-int index_in(std::string_view name) noexcept {
-  int index = std::numeric_limits<int>::max();
-  name.remove_prefix(std::min(name.size(), name.find(':') + 1));
-  (void)std::from_chars(name.data(), name.data() + name.size(), index);
-  return index;
-}
-
-Target cuda_target(int index, py::object object) {
-  const bool has_engine = std::endian::native == std::endian::little && !is_engine_off() &&
-                          !is_rocm_torch() && safetensors::Device::has_cuda();
-  return {has_engine ? Way::kCuda : Way::kTorch, index, std::move(object)};
+/// Whether tensors go to CUDA devices by the engine.
+bool has_cuda_engine() {
+  return std::endian::native == std::endian::little && !is_engine_off() && !is_rocm_torch() &&
+         safetensors::Device::has_cuda();
 }
 
 /// Where the tensor's memory begins.
@@ -77,7 +68,7 @@ void make_host_tensor(Request& request) {
   request.tensor = to_torch(request.info->dtype, request.shape, bytes, std::move(memory));
 }
 
-py::object make_tensor(const py::object& empty, const Request& request, const Target& target) {
+py::object make_tensor(const py::object& empty, const Request& request, const LoadTarget& target) {
   const py::tuple dims(request.shape.size());
   for (std::size_t axis = 0; axis < request.shape.size(); ++axis) {
     PyObject* const dim = PyLong_FromLongLong(request.shape[axis]);
@@ -85,14 +76,14 @@ py::object make_tensor(const py::object& empty, const Request& request, const Ta
     PyTuple_SET_ITEM(dims.ptr(), static_cast<Py_ssize_t>(axis), dim);
   }
   const py::object dtype = torch_dtype(request.info->dtype);
-  const std::array<PyObject*, 3> arguments = {dims.ptr(), dtype.ptr(), target.object.ptr()};
+  const std::array<PyObject*, 3> arguments = {dims.ptr(), dtype.ptr(), target.device.object.ptr()};
   auto tensor = py::reinterpret_steal<py::object>(
       PyObject_Vectorcall(empty.ptr(), arguments.data(), 1, names().options.ptr()));
   if (!tensor) throw py::error_already_set();
   return tensor;
 }
 
-void warm(std::span<const Request> requests, const Target& target, const py::module_& hooks) {
+void warm(std::span<const Request> requests, const LoadTarget& target, const py::module_& hooks) {
   std::uint64_t nbytes = 0;
   std::size_t count = 0;
   for (const Request& request : requests) {
@@ -100,20 +91,20 @@ void warm(std::span<const Request> requests, const Target& target, const py::mod
     ++count;
     if (request.nbytes > kLargeTensor) nbytes += (request.nbytes + kBlock - 1) / kBlock * kBlock;
   }
-  if (count >= kManyTensors) hooks.attr("warm")(nbytes, target.index);
+  if (count >= kMinTensorsToWarm) hooks.attr("warm")(nbytes, target.index());
 }
 
 /// What a load is to be given, but for the files' sources, which need no GIL to open.
-struct Planned {
-  Planned(std::span<const Request> requests, const Target& device);
+struct PreparedLoad {
+  PreparedLoad(std::span<const Request> requests, const LoadTarget& device);
 
-  const Target* target;
+  const LoadTarget* target;
   void* stream;
   std::vector<const SafeOpen*> files;  // the requests keep them
   std::vector<LoadTensor> tensors;
 };
 
-Planned::Planned(std::span<const Request> requests, const Target& device)
+PreparedLoad::PreparedLoad(std::span<const Request> requests, const LoadTarget& device)
     : target(&device), stream(current_stream(device)) {
   std::map<const OpenFile*, std::uint32_t> numbers;
   tensors.reserve(requests.size());
@@ -177,37 +168,40 @@ py::module_ torch_hooks() {
   return hooks.get([] { return py::module_::import("safetensors._torch.transfer"); });
 }
 
-Target target_of(const Device& device) {
-  switch (device.kind) {
-    case Device::Kind::kCpu:  // torch's copies give the machine its byte order
-      return {std::endian::native == std::endian::little ? Way::kHost : Way::kTorch, 0,
-              py::str("cpu")};
-    case Device::Kind::kMeta:
-      return {Way::kNothing, 0, py::str("meta")};
-    case Device::Kind::kCuda:
-      return cuda_target(index_in(device.name), device.object);
-    case Device::Kind::kOther:
-      break;
+int LoadTarget::index() const noexcept {
+  return static_cast<int>(std::min<std::uint64_t>(device.index, std::numeric_limits<int>::max()));
+}
+
+py::object LoadTarget::to_torch() const {
+  return torch_hooks().attr("Device")(device.type, device.index);
+}
+
+LoadTarget load_target_of(const DeviceSpec& spec) {
+  DeviceSpec device = resolve_index(spec);
+  TransferMode mode = TransferMode::kTorch;
+  if (device.kind == DeviceSpec::Kind::kMeta) {
+    mode = TransferMode::kMeta;
+  } else if (device.kind == DeviceSpec::Kind::kCpu) {
+    // torch's copies convert to the byte order of the machine.
+    if (std::endian::native == std::endian::little) mode = TransferMode::kHost;
+  } else if (device.kind == DeviceSpec::Kind::kCuda && has_cuda_engine()) {
+    mode = TransferMode::kCuda;
   }
-  if (!py::isinstance<py::int_>(device.object)) return {Way::kTorch, 0, device.object};
-  // Of an index torch knows what kind of device it is.
-  const py::object resolved = py::module_::import("torch").attr("device")(device.object);
-  if (py::cast<std::string>(resolved.attr("type")) != "cuda") return {Way::kTorch, 0, resolved};
-  return cuda_target(py::cast<int>(resolved.attr("index")), resolved);
+  return {mode, std::move(device)};
 }
 
 bool is_rocm_torch() {
   return !py::object(py::module_::import("torch").attr("version").attr("hip")).is_none();
 }
 
-safetensors::Device engine_device(const Target& target) {
-  if (target.way != Way::kCuda) return {};
-  return safetensors::Device::cuda(target.index);
+safetensors::Device engine_device(const LoadTarget& target) {
+  if (target.mode != TransferMode::kCuda) return {};
+  return safetensors::Device::cuda(target.index());
 }
 
-void make_tensors(std::span<Request> requests, const Target& target) {
+void make_tensors(std::span<Request> requests, const LoadTarget& target) {
   const py::module_ hooks = torch_hooks();
-  if (target.way == Way::kCuda) {
+  if (target.mode == TransferMode::kCuda) {
     if (py::cast<bool>(hooks.attr("is_capturing")())) {
       raise_safetensor_error("nothing can be loaded while a CUDA graph is being captured");
     }
@@ -217,7 +211,7 @@ void make_tensors(std::span<Request> requests, const Target& target) {
   const GcPause pause;
   for (Request& request : requests) {
     if (request.tensor) continue;
-    if (target.way == Way::kHost) {
+    if (target.mode == TransferMode::kHost) {
       make_host_tensor(request);
     } else {
       request.tensor = make_tensor(empty, request, target);
@@ -225,9 +219,9 @@ void make_tensors(std::span<Request> requests, const Target& target) {
   }
 }
 
-void* current_stream(const Target& target) {
-  if (target.way != Way::kCuda) return nullptr;
-  const py::object stream = torch_hooks().attr("raw_stream")(target.index);
+void* current_stream(const LoadTarget& target) {
+  if (target.mode != TransferMode::kCuda) return nullptr;
+  const py::object stream = torch_hooks().attr("raw_stream")(target.index());
   return reinterpret_cast<void*>(py::cast<std::uintptr_t>(stream));
 }
 
@@ -246,20 +240,20 @@ LoadTensor load_tensor_of(const Request& request, std::uint32_t source) {
 
 void load_requests(std::span<const RequestGroup> groups, const Load::Progress& progress) {
   for (const RequestGroup& group : groups) make_tensors(group.requests, group.target);
-  std::vector<Planned> planned;
+  std::vector<PreparedLoad> prepared;
   for (const auto& [target, requests] : groups) {
-    if (target.way == Way::kNothing || requests.empty()) continue;
-    planned.emplace_back(requests, target);
+    if (target.mode == TransferMode::kMeta || requests.empty()) continue;
+    prepared.emplace_back(requests, target);
   }
   const GilRelease release;
   std::vector<std::unique_ptr<Load>> loads;
   std::vector<Load*> pointers;
-  for (const Planned& plan : planned) {
+  for (const PreparedLoad& load : prepared) {
     std::vector<std::shared_ptr<const ByteSource>> sources;
-    for (const SafeOpen* const file : plan.files) sources.push_back(file->source());
-    loads.push_back(std::make_unique<Load>(engine_device(*plan.target), std::move(sources)));
+    for (const SafeOpen* const file : load.files) sources.push_back(file->source());
+    loads.push_back(std::make_unique<Load>(engine_device(*load.target), std::move(sources)));
     pointers.push_back(loads.back().get());
-    pointers.back()->add(plan.tensors, plan.stream);
+    pointers.back()->add(load.tensors, load.stream);
     pointers.back()->finish();
   }
   wait_all(pointers, python_interrupt(), progress);

@@ -1,8 +1,5 @@
 #include "open_file.hpp"
 
-#include <charconv>
-#include <limits>
-
 #include "errors.hpp"
 #include "gil.hpp"
 #include "to_numpy.hpp"
@@ -11,63 +8,10 @@
 namespace safetensors::python {
 namespace {
 
+using Kind = DeviceSpec::Kind;
+
 // Below this a read takes less time than giving the GIL away and getting it back.
-constexpr std::uint64_t kReleaseFrom = std::uint64_t{64} << 10;
-
-[[noreturn]] void fail_device(py::handle object, const char* why = "") {
-  raise_safetensor_error("device " + py::cast<std::string>(py::str(object)) + " is invalid" + why);
-}
-
-/// The index in "cuda:1"; 0 when none is said. Upstream's errors for the rest.
-std::uint64_t device_index(py::handle object, std::string_view device) {
-  const std::size_t colon = device.find(':');
-  if (colon == std::string_view::npos) return 0;
-  std::string_view text = device.substr(colon + 1);
-  if (text.find(':') != std::string_view::npos) fail_device(object);
-  const auto refuse = [&](const char* why) {
-    throw py::value_error(std::string(why) + ": device " + std::string(device));
-  };
-  std::uint64_t index = 0;
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (text.empty()) refuse("cannot parse integer from empty string");
-  if (error == std::errc::result_out_of_range) refuse("number too large to fit in target type");
-  if (error != std::errc() || end != text.data() + text.size()) {
-    refuse("invalid digit found in string");
-  }
-  return index;
-}
-
-Device other_device(std::string name) {
-  const auto kind = name.starts_with("cuda") ? Device::Kind::kCuda : Device::Kind::kOther;
-  py::object object = py::str(name);
-  return {kind, std::move(name), std::move(object)};
-}
-
-/// Paddle calls CUDA's devices gpu:0, gpu:1; the other words are torch's.
-Device paddle_device(const Device& device) {
-  const std::size_t colon = device.name.find(':');
-  const bool is_gpu = device.kind == Device::Kind::kCuda || py::isinstance<py::int_>(device.object);
-  std::string name = device.name;
-  if (is_gpu) name = "gpu:" + name.substr(colon == std::string::npos ? 0 : colon + 1);
-  py::object object = py::str(name);
-  return {Device::Kind::kOther, std::move(name), std::move(object)};
-}
-
-Device device_of_text(py::handle object, std::string_view text) {
-  if (text == "cpu" || text == "cpu:0") return {};
-  if (text == "meta") return {Device::Kind::kMeta, "meta", py::str("meta")};
-  const std::string_view kind = text.substr(0, text.find(':'));
-  if (kind == "mps") {
-    if (device_index(object, text) != 0) fail_device(object, ": only mps or mps:0 is supported");
-    return other_device("mps");
-  }
-  for (const char* const known : {"cuda", "npu", "hpu", "xpu", "xla", "mlu", "musa"}) {
-    if (kind != known) continue;
-    return other_device(std::string(kind) + ":" + std::to_string(device_index(object, text)));
-  }
-  fail_device(object);
-}
+constexpr std::uint64_t kGilReleaseThreshold = std::uint64_t{64} << 10;
 
 struct Words {
   const char* name;   ///< of its module here
@@ -93,9 +37,9 @@ constexpr Words words_of(Framework framework) noexcept {
 }
 
 /// MLX and Paddle take the bits, so that neither needs ml_dtypes beside it.
-Exotic exotic_of(Framework framework) noexcept {
-  return framework == Framework::kMlx || framework == Framework::kPaddle ? Exotic::kBits
-                                                                         : Exotic::kMlDtypes;
+MlDtypesMode ml_dtypes_mode_of(Framework framework) noexcept {
+  return framework == Framework::kMlx || framework == Framework::kPaddle ? MlDtypesMode::kBits
+                                                                         : MlDtypesMode::kMlDtypes;
 }
 
 /// Functions from a NumPy array to the frameworks that have no faster way yet.
@@ -119,23 +63,6 @@ Framework framework_of(py::handle object) {
 
 const char* name(Framework framework) noexcept { return words_of(framework).name; }
 
-Device device_of(py::handle object) {
-  if (object.is_none()) return {};
-  if (PyUnicode_Check(object.ptr())) return device_of_text(object, text_of(object, "device"));
-  if (PyLong_Check(object.ptr())) {
-    const long long index = PyLong_AsLongLong(object.ptr());
-    if (index == -1 && PyErr_Occurred() != nullptr) PyErr_Clear();
-    if (index < 0) fail_device(object);
-    return {Device::Kind::kOther, std::to_string(index), py::int_(index)};
-  }
-  // torch.device, without importing torch for the test.
-  if (std::string_view(Py_TYPE(object.ptr())->tp_name) == "torch.device") {
-    const py::str text(object);
-    return device_of_text(object, text_of(text, "device"));
-  }
-  fail_device(object);
-}
-
 Backend backend_of(py::handle object) {
   const std::string_view text = text_of(object, "backend");
   if (text == "mmap") return Backend::kMmap;
@@ -147,12 +74,13 @@ Backend backend_of(py::handle object) {
       "\" is invalid (expected one of: \"mmap\", \"pread\") or \"auto\" or \"direct\"");
 }
 
-OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
+OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
     : file_(std::move(file)), framework_(framework), device_(std::move(device)) {
-  if (framework_ == Framework::kPaddle && device_.object && device_.kind != Device::Kind::kMeta) {
-    device_ = paddle_device(device_);
-  } else if (framework_ != Framework::kTorch && device_.kind != Device::Kind::kCpu) {
-    raise_safetensor_error("Device " + device_.name + " is not supported for framework " +
+  const bool is_plain = device_.kind == Kind::kCpu || device_.kind == Kind::kMeta;
+  if (framework_ == Framework::kPaddle && !is_plain) {
+    device_ = to_paddle_device(device_);
+  } else if (framework_ != Framework::kTorch && device_.kind != Kind::kCpu) {
+    raise_safetensor_error("Device " + device_.name() + " is not supported for framework " +
                            name(framework_));
   }
   if (framework_ == Framework::kTorch) {
@@ -164,7 +92,7 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, Device device)
 }
 
 TensorView OpenFile::view(const TensorInfo& info) const {
-  if (is_mapped() || info.nbytes() < kReleaseFrom) return file_.get_tensor(info);
+  if (is_mapped() || info.nbytes() < kGilReleaseThreshold) return file_.get_tensor(info);
   const GilRelease release;
   return file_.get_tensor(info, python_interrupt());
 }
@@ -177,30 +105,30 @@ std::vector<TensorView> OpenFile::views() const {
 
 py::object OpenFile::to_array(const TensorView& view) const {
   if (framework_ == Framework::kTorch) return to_torch(view);
-  const Exotic exotic = exotic_of(framework_);
-  if (!has_array_type(view.dtype, exotic)) {
+  const MlDtypesMode mode = ml_dtypes_mode_of(framework_);
+  if (!has_array_type(view.dtype, mode)) {
     raise_safetensor_error("Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
                            ": " + words_of(framework_).title + " has no such type");
   }
-  return to_numpy(view, memory_, exotic);
+  return to_numpy(view, memory_, mode);
 }
 
-py::object OpenFile::finish(py::object array, Dtype dtype) const {
+py::object OpenFile::to_framework(py::object array, Dtype dtype) const {
   if (framework_ == Framework::kTorch) return move_to_device(std::move(array), device_);
   if (!converter_) return array;
   py::object tensor = converter_(std::move(array), safetensors::name(dtype));
-  return device_.object ? tensor.attr("to")(device_.object) : tensor;
+  return device_.kind == Kind::kCpu ? tensor : tensor.attr("to")(device_.object);
 }
 
-py::object OpenFile::hand_out(const TensorView& view) const {
-  return finish(to_array(view), view.dtype);
+py::object OpenFile::to_framework(const TensorView& view) const {
+  return to_framework(to_array(view), view.dtype);
 }
 
-py::object OpenFile::hand_out(const TensorInfo& info) const {
-  if (device_.kind == Device::Kind::kCuda || device_.kind == Device::Kind::kMeta) {
+py::object OpenFile::to_framework(const TensorInfo& info) const {
+  if (device_.kind == Kind::kCuda || device_.kind == Kind::kMeta) {
     return to_torch_device(file_, info, device_);
   }
-  return hand_out(view(info));
+  return to_framework(view(info));
 }
 
 std::shared_ptr<const OpenFile> Handle::file() const {

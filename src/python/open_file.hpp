@@ -5,43 +5,35 @@
 #include <mutex>
 #include <utility>
 
+#include "device_spec.hpp"
 #include "python.hpp"
 
 namespace safetensors::python {
 
 enum class Framework : std::uint8_t { kTorch, kNumpy, kTensorflow, kFlax, kMlx, kPaddle };
 
-/// Where tensors go, as the caller said it.
-struct Device {
-  enum class Kind : std::uint8_t { kCpu, kMeta, kCuda, kOther };
-  Kind kind = Kind::kCpu;
-  std::string name = "cpu";  ///< "cuda:0", "mps", "1"
-  py::object object;         ///< what torch's `.to()` takes; none for the CPU
-};
-
-/// Raises SafetensorError, or ValueError for a bad index, as upstream.
+/// Both raise SafetensorError for an unknown name.
 [[nodiscard]] Framework framework_of(py::handle object);
 [[nodiscard]] const char* name(Framework framework) noexcept;
-[[nodiscard]] Device device_of(py::handle object);
 [[nodiscard]] Backend backend_of(py::handle object);
 
 /// Immutable, shared by a handle and the slices taken from it.
 class OpenFile {
  public:
-  OpenFile(SafeOpen file, Framework framework, Device device);
+  OpenFile(SafeOpen file, Framework framework, DeviceSpec device);
 
   [[nodiscard]] const SafeOpen& file() const noexcept { return file_; }
   [[nodiscard]] Framework framework() const noexcept { return framework_; }
-  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const DeviceSpec& device() const noexcept { return device_; }
   [[nodiscard]] bool is_mapped() const noexcept { return file_.backend() == Backend::kMmap; }
 
   /// The tensor as an object of the framework, on the device.
-  [[nodiscard]] py::object hand_out(const TensorInfo& info) const;
+  [[nodiscard]] py::object to_framework(const TensorInfo& info) const;
   /// A view that was read or mapped before, likewise.
-  [[nodiscard]] py::object hand_out(const TensorView& view) const;
+  [[nodiscard]] py::object to_framework(const TensorView& view) const;
   /// What to_array made of a tensor of type `dtype`, or a part of it, as an object of the
   /// framework, on the device.
-  [[nodiscard]] py::object finish(py::object array, Dtype dtype) const;
+  [[nodiscard]] py::object to_framework(py::object array, Dtype dtype) const;
   /// The tensor in memory; the GIL is released while it is read.
   [[nodiscard]] TensorView view(const TensorInfo& info) const;
   /// Likewise all of them.
@@ -52,7 +44,7 @@ class OpenFile {
  private:
   SafeOpen file_;
   Framework framework_;
-  Device device_;
+  DeviceSpec device_;
   py::object memory_;     // what NumPy arrays over the mapping hold
   py::object converter_;  // from a NumPy array and its dtype to the framework, for the rest
 };

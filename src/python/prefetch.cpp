@@ -11,16 +11,16 @@ namespace safetensors::python {
 namespace {
 
 /// Waits for a mutex without the GIL, whose holder may be waiting for this very mutex.
-class Locked {
+class GilReleasingLock {
  public:
-  explicit Locked(std::recursive_mutex& mutex) : mutex_(mutex) {
+  explicit GilReleasingLock(std::recursive_mutex& mutex) : mutex_(mutex) {
     if (mutex_.try_lock()) return;
     const GilRelease release;
     mutex_.lock();
   }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-  ~Locked() { mutex_.unlock(); }
+  GilReleasingLock(const GilReleasingLock&) = delete;
+  GilReleasingLock& operator=(const GilReleasingLock&) = delete;
+  ~GilReleasingLock() { mutex_.unlock(); }
 
  private:
   std::recursive_mutex& mutex_;
@@ -28,17 +28,17 @@ class Locked {
 
 /// The loads that may have threads. The lock is held with the GIL, and not while that is let go of:
 /// os.fork() has the GIL, so that no forked process has a copy that is locked.
-struct Live {
+struct LoadRegistry {
   std::mutex mutex;
   std::vector<std::weak_ptr<Load>> loads;
 };
 
-Live& live() {
-  static constinit LazyValue<Live> all;
-  return all.get([] { return Live(); });
+LoadRegistry& registry() {
+  static constinit LazyValue<LoadRegistry> all;
+  return all.get([] { return LoadRegistry(); });
 }
 
-std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsigned threads) {
+std::shared_ptr<Load> make_load(const Request* first, const LoadTarget& target, unsigned threads) {
   std::shared_ptr<Load> load;
   {
     const GilRelease release;
@@ -47,7 +47,7 @@ std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsi
     load = std::make_shared<Load>(engine_device(target), std::move(sources),
                                   LoadOptions{.threads = threads});
   }
-  Live& all = live();
+  LoadRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.loads, [](const std::weak_ptr<Load>& each) { return each.expired(); });
   all.loads.push_back(load);
@@ -58,7 +58,7 @@ std::shared_ptr<Load> make_load(const Request* first, const Target& target, unsi
 void stop_loads() {
   std::vector<std::weak_ptr<Load>> loads;
   {
-    Live& all = live();
+    LoadRegistry& all = registry();
     const std::lock_guard lock(all.mutex);
     loads.swap(all.loads);
   }
@@ -81,7 +81,7 @@ void stop_loads_at_exit() {
 
 }  // namespace
 
-PrefetchLoader::PrefetchLoader(std::vector<Request> requests, Target target, unsigned threads,
+PrefetchLoader::PrefetchLoader(std::vector<Request> requests, LoadTarget target, unsigned threads,
                                std::optional<std::uint64_t> budget_nbytes)
     : requests_(std::move(requests)),
       states_(requests_.size()),
@@ -175,11 +175,11 @@ py::list PrefetchLoader::names() const {
   return list;
 }
 
-py::object PrefetchLoader::hand_out(std::size_t item) {
+py::object PrefetchLoader::deliver(std::size_t item) {
   // Once dropped, the memory is the next tensor's on the stream that it was made on. What this
   // thread has asked of its own stream by then comes first.
   if (current_stream(target_) != states_[item].stream) {
-    torch_hooks().attr("record_stream")(requests_[item].tensor, target_.index);
+    torch_hooks().attr("record_stream")(requests_[item].tensor, target_.index());
   }
   waiting_nbytes_ -= requests_[item].nbytes;
   return std::exchange(requests_[item].tensor, py::object());
@@ -191,7 +191,7 @@ py::object PrefetchLoader::take(py::handle name) {
   std::size_t item = 0;
   check_usable();
   {
-    const Locked lock(mutex_);
+    const GilReleasingLock lock(mutex_);
     load = this->load();
     const auto found = by_name_.find(text);
     if (found == by_name_.end()) {
@@ -213,13 +213,13 @@ py::object PrefetchLoader::take(py::handle name) {
     const GilRelease release;
     is_there = load->wait_for(*states_[item].index, python_interrupt());
   } catch (...) {
-    const Locked lock(mutex_);
+    const GilReleasingLock lock(mutex_);
     states_[item].is_taken = false;
     throw;
   }
-  const Locked lock(mutex_);
+  const GilReleasingLock lock(mutex_);
   if (!is_there || !load_) fail_closed();
-  return hand_out(item);
+  return deliver(item);
 }
 
 std::optional<py::tuple> PrefetchLoader::next() {
@@ -227,7 +227,7 @@ std::optional<py::tuple> PrefetchLoader::next() {
     std::shared_ptr<Load> load;
     check_usable();
     {
-      const Locked lock(mutex_);
+      const GilReleasingLock lock(mutex_);
       load = this->load();
       fill();
     }
@@ -236,7 +236,7 @@ std::optional<py::tuple> PrefetchLoader::next() {
       const GilRelease release;
       index = load->next_ready(python_interrupt());
     }
-    const Locked lock(mutex_);
+    const GilReleasingLock lock(mutex_);
     if (!load_) fail_closed();
     if (!index) {
       if (load->is_stopped()) fail_closed();
@@ -249,7 +249,7 @@ std::optional<py::tuple> PrefetchLoader::next() {
     const std::size_t item = by_index_[*index];
     if (states_[item].is_taken) continue;
     states_[item].is_taken = true;
-    return py::make_tuple(to_unicode(requests_[item].info->name), hand_out(item));
+    return py::make_tuple(to_unicode(requests_[item].info->name), deliver(item));
   }
 }
 
@@ -258,7 +258,7 @@ void PrefetchLoader::close() {
   if (!load) return;
   std::vector<py::object> dropped;
   {
-    const Locked lock(mutex_);
+    const GilReleasingLock lock(mutex_);
     if (is_closed_.exchange(true)) return;
     load_.reset();
     for (Request& request : requests_) dropped.push_back(std::move(request.tensor));

@@ -17,7 +17,7 @@ class PrefetchLoader {
  public:
   /// Starts to load the requests, which are of one file. `budget_nbytes`: the most that tensors may
   /// take which are made and not handed out; one is always made.
-  PrefetchLoader(std::vector<Request> requests, Target target, unsigned threads,
+  PrefetchLoader(std::vector<Request> requests, LoadTarget target, unsigned threads,
                  std::optional<std::uint64_t> budget_nbytes);
   PrefetchLoader(const PrefetchLoader&) = delete;
   PrefetchLoader& operator=(const PrefetchLoader&) = delete;
@@ -43,11 +43,11 @@ class PrefetchLoader {
   [[nodiscard]] std::shared_ptr<Load> own_load() const noexcept;
   /// Raises SafetensorError when there is none of its own.
   void check_usable() const;
-  /// Raises SafetensorError once closed. Locked.
+  /// Raises SafetensorError once closed. GilReleasingLock.
   [[nodiscard]] std::shared_ptr<Load> load() const;
   void add(std::size_t first, std::size_t count, bool is_urgent);
   void fill();
-  [[nodiscard]] py::object hand_out(std::size_t item);
+  [[nodiscard]] py::object deliver(std::size_t item);
 
   // Held while the state is looked at and changed, also while torch makes tensors; not while a load
   // is waited for. Who takes it does not hold the GIL meanwhile.
@@ -56,7 +56,7 @@ class PrefetchLoader {
   std::vector<State> states_;
   std::unordered_map<std::string_view, std::size_t> by_name_;
   std::vector<std::size_t> by_index_;  // the request of each of the load's tensors
-  const Target target_;
+  const LoadTarget target_;
   const std::optional<std::uint64_t> budget_nbytes_;
   std::uint64_t waiting_nbytes_ = 0;  // of tensors that are made and not handed out
   std::size_t next_ = 0;              // the requests before it were added

@@ -25,7 +25,7 @@ bool is_ascii(std::string_view text) noexcept {
 
 Interrupt python_interrupt() {
   return [] {
-    const GilTaken gil;
+    const GilAcquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   };
 }

@@ -117,14 +117,14 @@ py::object make_memory(std::shared_ptr<const void> owner, std::span<std::byte> b
   return py::cast(std::make_unique<Memory>(std::move(owner), bytes));
 }
 
-bool has_array_type(Dtype dtype, Exotic exotic) noexcept {
-  if (dtype == Dtype::kF4 && exotic == Exotic::kBits) return false;
+bool has_array_type(Dtype dtype, MlDtypesMode mode) noexcept {
+  if (dtype == Dtype::kF4 && mode == MlDtypesMode::kBits) return false;
   return names_of(dtype).numpy != nullptr || names_of(dtype).ml_dtypes != nullptr;
 }
 
-py::object to_numpy(const TensorView& view, py::object memory, Exotic exotic) {
+py::object to_numpy(const TensorView& view, py::object memory, MlDtypesMode mode) {
   const auto dtype = py::reinterpret_borrow<py::dtype>(
-      dtypes().get(exotic == Exotic::kBits ? bits_of(view.dtype) : view.dtype));
+      dtypes().get(mode == MlDtypesMode::kBits ? bits_of(view.dtype) : view.dtype));
   std::vector<py::ssize_t> shape(view.shape.begin(), view.shape.end());
   if (view.dtype == Dtype::kF4) return unpack_f4(view, shape);
   if (!memory) memory = make_memory(view.owner(), view.writable_bytes());

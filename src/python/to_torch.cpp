@@ -252,16 +252,16 @@ py::object to_torch(const TensorView& stored) {
                   view.owner());
 }
 
-py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const Device& device) {
+py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const DeviceSpec& device) {
   const std::vector<std::int64_t> shape = torch_shape(info.dtype, info.shape);
   py::tuple dims(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);
   py::dict options;
   options["dtype"] = torch_dtype(info.dtype);
-  options["device"] = device.kind == Device::Kind::kMeta ? "meta" : "cpu";
-  if (device.kind == Device::Kind::kCuda) options["pin_memory"] = true;  // copies at full speed
+  options["device"] = device.kind == DeviceSpec::Kind::kMeta ? "meta" : "cpu";
+  if (device.kind == DeviceSpec::Kind::kCuda) options["pin_memory"] = true;  // copies at full speed
   const py::object tensor = torch().module.attr("empty")(dims, **options);
-  if (device.kind == Device::Kind::kMeta) return tensor;
+  if (device.kind == DeviceSpec::Kind::kMeta) return tensor;
   auto* const data =
       reinterpret_cast<std::byte*>(py::cast<std::uintptr_t>(tensor.attr("data_ptr")()));
   {
@@ -271,8 +271,8 @@ py::object to_torch_device(const SafeOpen& file, const TensorInfo& info, const D
   return move_to_device(tensor, device);
 }
 
-py::object move_to_device(py::object tensor, const Device& device) {
-  if (device.kind == Device::Kind::kCpu) return tensor;
+py::object move_to_device(py::object tensor, const DeviceSpec& device) {
+  if (device.kind == DeviceSpec::Kind::kCpu) return tensor;
   return tensor.attr("to")(device.object);
 }
 

@@ -28,10 +28,10 @@ void import_torch();
 
 /// A tensor of the file on a device that is not the CPU.
 [[nodiscard]] py::object to_torch_device(const SafeOpen& file, const TensorInfo& info,
-                                         const Device& device);
+                                         const DeviceSpec& device);
 
 /// A CPU tensor moved to the device; itself when that is the CPU.
-[[nodiscard]] py::object move_to_device(py::object tensor, const Device& device);
+[[nodiscard]] py::object move_to_device(py::object tensor, const DeviceSpec& device);
 
 /// Views of the tensors in `tensors`, a dict of str to Tensor; nothing when one of them is not a
 /// plain contiguous CPU tensor with memory of its own. `shapes` backs the views, and so does

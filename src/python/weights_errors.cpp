@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "fast_def.hpp"
 #include "error_classes.hpp"
+#include "fast_def.hpp"
 #include "safetensors/weights/error.hpp"
 
 namespace safetensors::python {

@@ -301,7 +301,7 @@ def test_an_error_in_progress(opened, device):
 def test_nothing_to_copy(opened, device):
     """No tensors, or tensors without elements: no staging memory."""
     told = []
-    assert transfer.copy_requests([], "xpu:0", lambda *args: told.append(args)) == []
+    assert transfer.copy_requests([], transfer.Device("xpu"), lambda *args: told.append(args)) == []
     found = load(requests_for(opened, {"layers.1.weight": None}), "xpu:0")
     assert found["layers.1.weight"].shape == (0, 3)
     assert device.log_of("staging") == []

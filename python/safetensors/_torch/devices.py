@@ -43,9 +43,3 @@ def device_of(device: object) -> Device:
     if found.type in _WITHOUT_INDEX and found.index:
         raise SafetensorError(f"device {device} is invalid: there is one {found.type} only")
     return Device(found.type, found.index or 0)
-
-
-def known_device(device: object) -> Device:
-    """Parses a device without a check: torch raises later if it does not exist."""
-    kind, _, index = str(torch.device(device) if isinstance(device, int) else device).partition(":")
-    return Device(kind, int(index or 0))

@@ -16,7 +16,7 @@ import torch
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._typing import Progress
-from .devices import Device, known_device
+from .devices import Device
 from .dtypes import form_of, nbytes_of
 from .pieces import pieces_of
 
@@ -89,7 +89,7 @@ def _cuts_segments() -> bool:
 
 
 def copy_requests(
-    requests: Sequence[Request], device: object, progress: Optional[Progress] = None
+    requests: Sequence[Request], device: Device, progress: Optional[Progress] = None
 ) -> List[torch.Tensor]:
     """Loads tensors to a device by torch's own copies.
 
@@ -103,7 +103,7 @@ def copy_requests(
     Args:
         requests: the tensors. An existing destination is on the device, contiguous, and has the
             file's dtype and shape.
-        device: a str, an index or a torch.device.
+        device: the destination. torch raises if it does not exist.
         progress: called as `progress(done, total)` with byte counts, on this thread. Its last call
             has `done == total`. If it raises, the load stops and the exception propagates.
 
@@ -114,18 +114,17 @@ def copy_requests(
         SafetensorError: a file cannot be read, torch cannot represent a tensor, or a CUDA graph is
             being captured.
     """
-    target = known_device(device)
-    logging.getLogger("safetensors").debug("loading to %s by torch's copies", target.name)
-    if target.kind == "cuda" and is_capturing():
+    logging.getLogger("safetensors").debug("loading to %s by torch's copies", device.name)
+    if device.kind == "cuda" and is_capturing():
         raise SafetensorError("Tensors cannot be loaded while a CUDA graph is being captured")
-    with current(target):
-        jobs = [_job(request, target) for request in requests]
+    with current(device):
+        jobs = [_job(request, device) for request in requests]
         reporter = _Reporter(sum(job.nbytes for job in jobs), progress)
         jobs_with_data = [job for job in jobs if job.nbytes != 0]
-        if target.kind == "mps" and hasattr(torch.mps, "_host_alias_storage"):
+        if device.kind == "mps" and hasattr(torch.mps, "_host_alias_storage"):
             _fill_aliases(jobs_with_data, reporter)
         elif jobs_with_data:
-            _copy(jobs_with_data, target, reporter)
+            _copy(jobs_with_data, device, reporter)
         reporter.finish()
     return [job.tensor for job in jobs]
 

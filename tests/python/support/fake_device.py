@@ -121,7 +121,9 @@ def requests_for(opened, parts=None):
 
 def load(requests, device, progress=None):
     """Loads the requests and returns the tensors by name."""
-    found = transfer.copy_requests(requests, device, progress)
+    kind, _, index = device.partition(":")
+    target = transfer.Device(kind, int(index or 0))
+    found = transfer.copy_requests(requests, target, progress)
     return {request[1]: tensor for request, tensor in zip(requests, found, strict=True)}
 
 
