@@ -5,6 +5,7 @@
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "register.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
 

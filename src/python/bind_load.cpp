@@ -11,6 +11,7 @@
 #include "load_tensors.hpp"
 #include "open_file.hpp"
 #include "prefetch.hpp"
+#include "register.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
 
 namespace safetensors::python {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "bind_slice.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -13,6 +14,7 @@
 #include "open_file.hpp"
 #include "prefetch.hpp"
 #include "prefetch_plan.hpp"
+#include "register.hpp"
 #include "slice_handle.hpp"
 
 namespace safetensors::python {

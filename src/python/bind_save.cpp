@@ -6,6 +6,7 @@
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "register.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"

@@ -1,110 +1,14 @@
 // PySafeSlice and TensorMeta.
+#include "bind_slice.hpp"
+
 #include <memory>
 
 #include "errors.hpp"
 #include "fast_def.hpp"
-#include "gil.hpp"
-#include "load_tensors.hpp"
-#include "python_index.hpp"
+#include "register.hpp"
 #include "slice_handle.hpp"
-#include "to_numpy.hpp"
-#include "to_torch.hpp"
 
 namespace safetensors::python {
-namespace {
-
-py::object get_item_of(const py::object& array, py::handle index) {
-  auto item = py::reinterpret_steal<py::object>(PyObject_GetItem(array.ptr(), index.ptr()));
-  if (!item) throw py::error_already_set();
-  return item;
-}
-
-/// `array` with the marked axes turned round.
-py::object reverse_axes(const py::object& array, const std::vector<bool>& reversed) {
-  py::tuple index(reversed.size());
-  for (std::size_t axis = 0; axis < reversed.size(); ++axis) {
-    index[axis] = py::slice(py::none(), py::none(), py::int_(reversed[axis] ? -1 : 1));
-  }
-  return get_item_of(array, index);
-}
-
-/// NumPy hands out a scalar for an index of integers only; callers get an array, as upstream's do.
-py::object index_numpy(const py::object& array, py::handle index) {
-  py::object item = get_item_of(array, index);
-  if (py::hasattr(item, "ctypes")) return item;  // scalars have none
-  const py::object ellipsis = py::reinterpret_borrow<py::object>(Py_Ellipsis);
-  const py::tuple items = py::isinstance<py::tuple>(index)
-                              ? py::reinterpret_borrow<py::tuple>(index)
-                              : py::make_tuple(index);
-  return get_item_of(array, items + py::make_tuple(ellipsis));
-}
-
-}  // namespace
-
-py::object SliceHandle::whole() const { return file_->to_array(file_->view(*info_)); }
-
-/// Lets the framework index the whole tensor; from a mapping that reads no more than is taken.
-py::object SliceHandle::index_whole(py::handle index) const {
-  const py::object array = whole();
-  if (file_->framework() == Framework::kTorch) return get_item_of(array, index);
-  try {
-    return index_numpy(array, index);
-  } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_IndexError)) throw;
-    // With upstream's text, where the expression is one that upstream knows.
-    (void)select_part(file_->file(), *info_, index, true);
-    const std::string tensor(info_->name);
-    raise_both(PyExc_IndexError,
-               Error(ErrorCode::kInvalidArgument,
-                     "Error during slicing: " + py::cast<std::string>(py::str(error.value())) +
-                         ": tensor `" + tensor + "`",
-                     {.path = file_->file().path(), .subject = tensor}));
-  }
-}
-
-py::object SliceHandle::read_part(const Part& part) const {
-  const auto& [selection, runs] = part;
-  auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(runs.nbytes()));
-  {
-    const GilRelease release;
-    file_->file().read(*info_, runs, buffer->bytes(), python_interrupt());
-  }
-  const std::span<std::byte> bytes = buffer->bytes();
-  return file_->to_array(
-      TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));
-}
-
-/// By the engine of the device: only the part's bytes go there. Nothing when it has none, or the
-/// index is one that torch has to work out.
-std::optional<py::object> SliceHandle::load_part(py::handle index) const {
-  const bool is_on_device = file_->device().kind != DeviceSpec::Kind::kCpu;
-  if (file_->framework() != Framework::kTorch || !is_on_device || info_->dtype == Dtype::kF4) {
-    return std::nullopt;
-  }
-  const LoadTarget target = load_target_of(file_->device());
-  if (target.mode != TransferMode::kCuda) return std::nullopt;
-  std::optional<SelectedPart> selected = select_part(file_->file(), *info_, index, false);
-  if (!selected) return std::nullopt;
-  auto& [selection, runs] = selected->part;
-  Request request = make_request(file_, *info_, std::move(runs), selection.shape);
-  load_requests({&request, 1}, target);
-  return std::move(request.tensor);
-}
-
-py::object SliceHandle::get_item(py::handle index) const {
-  if (std::optional<py::object> part = load_part(index)) return *std::move(part);
-  // F4 elements share bytes, and every framework lays them out anew.
-  if (file_->is_mapped() || info_->dtype == Dtype::kF4) {
-    return file_->to_framework(index_whole(index), info_->dtype);
-  }
-  const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
-  const auto selected = select_part(file_->file(), *info_, index, may_reverse);
-  if (!selected) return file_->to_framework(index_whole(index), info_->dtype);
-  py::object array = read_part(selected->part);
-  if (selected->any_reversed) array = reverse_axes(array, selected->reversed);
-  return file_->to_framework(std::move(array), info_->dtype);
-}
-
 namespace {
 
 /// PySafeSlice. By hand: programs make one for each tensor of a file, and pybind11 takes three

@@ -1,5 +1,6 @@
-// What this build is made of, for bug reports and for telling it from other implementations.
-#include "python.hpp"
+// `__version__` and `__build__`: what this build is made of, for bug reports, and for programs that
+// must distinguish it from other implementations.
+#include "register.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -16,8 +17,6 @@ std::string compiler() {
 #endif
 }
 
-}  // namespace
-
 py::dict build_info() {
   py::dict info;
   info["implementation"] = "C++";
@@ -33,6 +32,13 @@ py::dict build_info() {
   info["assertions"] = true;
 #endif
   return info;
+}
+
+}  // namespace
+
+void register_build_info(py::module_& module) {
+  module.attr("__version__") = SAFETENSORS_PYTHON_VERSION;
+  module.attr("__build__") = build_info();
 }
 
 }  // namespace safetensors::python

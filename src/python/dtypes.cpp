@@ -8,6 +8,7 @@
 
 #include "errors.hpp"
 #include "fast_def.hpp"
+#include "register.hpp"
 
 namespace safetensors::python {
 namespace {

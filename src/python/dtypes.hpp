@@ -35,7 +35,4 @@ struct DtypeNames {
 /// Returns the name that files use, such as "F32", as a str that all callers share.
 [[nodiscard]] py::object to_str(Dtype dtype);
 
-/// Adds `_dtypes`, by which the Python modules read the table.
-void register_dtypes(py::module_& module);
-
 }  // namespace safetensors::python

@@ -5,6 +5,7 @@
 
 #include "error_classes.hpp"
 #include "fast_def.hpp"
+#include "register.hpp"
 
 namespace safetensors::python {
 namespace {

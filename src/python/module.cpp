@@ -1,6 +1,5 @@
 // The extension module safetensors._core.
-#include "dtypes.hpp"
-#include "python.hpp"
+#include "register.hpp"
 
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   using namespace safetensors::python;
@@ -8,8 +7,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   pybind11::options options;
   options.disable_function_signatures();
   m.doc() = "The compiled part of safetensors.";
-  m.attr("__version__") = SAFETENSORS_PYTHON_VERSION;
-  m.attr("__build__") = build_info();
+  register_build_info(m);
   register_errors(m);
   register_dtypes(m);
   register_memory(m);

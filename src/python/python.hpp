@@ -92,17 +92,4 @@ class BufferView {
   Py_buffer view_{};
 };
 
-/// Compiler, versions and features.
-[[nodiscard]] py::dict build_info();
-
-// Each adds one group of functions and classes to the module, which calls it once.
-void register_errors(py::module_& module);
-void register_memory(py::module_& module);
-void register_specs(py::module_& module);
-void register_slice(py::module_& module);
-void register_open(py::module_& module);
-void register_load(py::module_& module);
-void register_bytes(py::module_& module);
-void register_save(py::module_& module);
-
 }  // namespace safetensors::python

@@ -29,9 +29,6 @@ class SliceHandle {
   std::shared_ptr<const OpenFile> file_;
 };
 
-/// A PySafeSlice. Raises SafetensorError when the file has no such tensor.
-[[nodiscard]] py::object new_slice(std::shared_ptr<const OpenFile> file, std::string_view name);
-
 /// TensorMeta: a copy of what the header says of one tensor.
 class TensorMeta {
  public:

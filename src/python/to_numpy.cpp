@@ -9,6 +9,7 @@
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "lazy_value.hpp"
+#include "register.hpp"
 
 namespace safetensors::python {
 namespace {

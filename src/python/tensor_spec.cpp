@@ -1,8 +1,9 @@
-// TensorSpec.
+#include "tensor_spec.hpp"
+
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
-#include "tensor_spec.hpp"
+#include "register.hpp"
 
 namespace safetensors::python {
 namespace {

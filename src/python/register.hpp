@@ -1,0 +1,19 @@
+// What module.cpp calls: each function adds one group of functions and classes to the module.
+#pragma once
+
+#include "python.hpp"
+
+namespace safetensors::python {
+
+void register_build_info(py::module_& module);  // build_info.cpp
+void register_errors(py::module_& module);      // errors.cpp; before the others, which raise errors
+void register_dtypes(py::module_& module);      // dtypes.cpp
+void register_memory(py::module_& module);      // to_numpy.cpp
+void register_specs(py::module_& module);       // tensor_spec.cpp
+void register_slice(py::module_& module);       // bind_slice.cpp
+void register_open(py::module_& module);        // bind_open.cpp
+void register_load(py::module_& module);        // bind_load.cpp
+void register_bytes(py::module_& module);       // bind_bytes.cpp
+void register_save(py::module_& module);        // bind_save.cpp
+
+}  // namespace safetensors::python
