@@ -1,4 +1,4 @@
-// Files held in memory: deserialize, and loading them into tensors.
+// Files in memory: deserialize, and loading them into tensors.
 #include <array>
 #include <vector>
 
@@ -51,7 +51,7 @@ py::object file_kind(py::handle start) {
   return py::make_tuple(to_str(kind->name), to_str(kind->description));
 }
 
-/// The tensors of a file in memory, each copied to memory of its own: freed with the tensor.
+/// Copies each tensor of a file in memory to a buffer of its own, which is freed with the tensor.
 std::vector<TensorView> copy_tensors(const ParsedBytes& parsed) {
   std::vector<TensorView> views;
   std::vector<CopyPiece> pieces;
@@ -67,11 +67,11 @@ std::vector<TensorView> copy_tensors(const ParsedBytes& parsed) {
   return views;
 }
 
-/// The caller's table from the file's types to torch's, which programs change: what it says of each
-/// type that a file has.
+/// The entries of safetensors.torch._TYPES for the types that a file has. Programs change that
+/// dict.
 class TypeTable {
  public:
-  /// Raises KeyError for a type that is not in the table, as a look-up would.
+  /// Raises KeyError for a type that is not in the dict, as upstream's look-up does.
   TypeTable(const py::dict& types, std::span<const TensorInfo> tensors) {
     for (const TensorInfo& info : tensors) {
       const auto i = static_cast<std::size_t>(info.dtype);
@@ -121,7 +121,7 @@ py::dict load_numpy(py::handle data) {
 void register_bytes(py::module_& module) {
   define(module, "deserialize", &deserialize, py::arg("bytes"),
          "deserialize(bytes)\n--\n\n"
-         "Takes a file in memory apart.\n\n"
+         "Splits a file in memory into its tensors.\n\n"
          "bytes: the file, as bytes or any object with a contiguous buffer.\n\n"
          "Returns a list of (name, {\"dtype\": str, \"shape\": list of int, \"data\": "
          "bytearray}),\nin the order of the file. Raises SafetensorError for a damaged file.");

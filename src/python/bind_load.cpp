@@ -1,4 +1,4 @@
-// Loads of many tensors, prefetching, and the settings of both.
+// Loading many tensors, PrefetchLoader, and the settings of loads.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace safetensors::python {
 namespace {
 
-/// Raises TypeError unless it is an open handle; SafetensorError when it was closed, or is of
-/// another framework.
+/// Returns the file of a handle. Raises TypeError for another object, and SafetensorError if the
+/// handle was closed or is for another framework.
 std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
   auto file = py::cast<const Handle&>(handle).file();
   if (file->framework() != Framework::kTorch) {
@@ -27,7 +27,8 @@ std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
   return file;
 }
 
-/// A tensor that the caller brought, of the size that will be written to it.
+/// Returns the caller's destination, or nothing for None. Raises SafetensorError if it has another
+/// size than the request.
 py::object checked_tensor(py::handle tensor, const Request& request) {
   if (tensor.is_none()) return {};
   if (py::cast<std::uint64_t>(tensor.attr("nbytes")) != request.nbytes) {
@@ -52,7 +53,8 @@ std::vector<Request> requests_of(const py::list& tuples) {
   return requests;
 }
 
-/// What goes to one device.
+/// The requests for one device: a pair of the device and a list of
+/// (handle, name, index, destination or None).
 struct Group {
   LoadTarget target;
   py::list tuples;
@@ -66,7 +68,7 @@ struct Group {
     requests = requests_of(tuples);
   }
 
-  [[nodiscard]] bool is_torchs() const { return target.mode == TransferMode::kTorch; }
+  [[nodiscard]] bool is_copied_by_torch() const { return target.mode == TransferMode::kTorch; }
   [[nodiscard]] std::uint64_t nbytes() const {
     std::uint64_t sum = 0;
     for (const Request& request : requests) sum += request.nbytes;
@@ -81,12 +83,12 @@ struct Group {
   }
 };
 
-/// Tells Python's function how far several loads after one another are.
+/// Calls the caller's progress function with the sum over several loads that run one after another.
 class Report {
  public:
   Report(py::handle function, std::uint64_t total) : function_(function), total_(total) {}
 
-  /// What the next of them is to call with its own bytes: one of the engine's, which has no GIL.
+  /// Returns the callback for the next load if the core runs it, without the GIL.
   [[nodiscard]] Load::Progress for_engine() const {
     if (function_.is_none()) return {};
     return [*this](std::uint64_t done, std::uint64_t) {
@@ -94,6 +96,7 @@ class Report {
       tell(done);
     };
   }
+  /// Returns the callback for the next load if torch copies.
   [[nodiscard]] py::object for_torch() const {
     if (function_.is_none()) return py::none();
     return py::cpp_function([*this](std::uint64_t done, std::uint64_t) { tell(done); });
@@ -105,7 +108,7 @@ class Report {
     (void)py::reinterpret_borrow<py::object>(function_)(before_ + done, total_);
   }
 
-  py::handle function_;  // the caller keeps it
+  py::handle function_;  // owned by the caller
   std::uint64_t total_;
   std::uint64_t before_ = 0;
 };
@@ -119,10 +122,11 @@ py::list load_groups(py::handle asked, py::handle progress) {
   for (const Group& group : groups) total += group.nbytes();
   Report report(progress, total);
 
-  std::vector<RequestGroup> engines;  // all at once; then torch's, one after the other
+  // The core loads its groups concurrently. Then torch copies the others, one after another.
+  std::vector<RequestGroup> engines;
   std::uint64_t nbytes = 0;
   for (Group& group : groups) {
-    if (group.is_torchs()) continue;
+    if (group.is_copied_by_torch()) continue;
     engines.push_back({group.target, group.requests});
     nbytes += group.nbytes();
   }
@@ -130,7 +134,7 @@ py::list load_groups(py::handle asked, py::handle progress) {
   report.add(nbytes);
   py::list loaded;
   for (Group& group : groups) {
-    if (!group.is_torchs()) {
+    if (!group.is_copied_by_torch()) {
       loaded.append(group.tensors());
       continue;
     }
@@ -159,7 +163,8 @@ void read_request(py::handle handle, py::handle name, py::handle index, std::uin
   }
 }
 
-/// As safe_open for torch, but no file is kept open: models have more files than a process may.
+/// Opens a file for torch like safe_open, but closes its descriptor after reading the header: a
+/// model may have more files than a process may have open.
 std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend) {
   const std::filesystem::path path = path_of(filename, "filename");
   const OpenOptions options{.backend = backend_of(backend), .keeps_file_open = false};
@@ -171,7 +176,7 @@ std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend) {
       std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, DeviceSpec{}));
 }
 
-/// The tensors' names by the path of their file, and the size of all, if the index tells it.
+/// Returns a dict from the path of each file to its tensors' names, and the total size or None.
 py::tuple read_index(py::handle path) {
   const std::filesystem::path file = path_of(path, "path");
   const ShardIndex index = [&] {
@@ -208,12 +213,12 @@ py::dict load_settings() {
   return settings;
 }
 
-/// The argument; `before` of None.
+/// Returns the argument; `before` if it is None.
 template <typename Number>
 Number setting(py::handle argument, const char* name, Number before) {
   if (argument.is_none()) return before;
   const std::uint64_t value = size_of(argument, name);
-  constexpr Number kMax = std::numeric_limits<Number>::max();  // more than any of them may be
+  constexpr Number kMax = std::numeric_limits<Number>::max();  // refused by set_load_config
   return static_cast<Number>(std::min<std::uint64_t>(value, kMax));
 }
 
@@ -229,7 +234,7 @@ py::dict io_config(py::handle threads, py::handle chunk_bytes, py::handle stagin
   return load_settings();
 }
 
-/// Iterator of a PrefetchLoader. Several share what there is.
+/// An iterator of a PrefetchLoader. Several iterators divide its tensors among them.
 class PrefetchIterator {
  public:
   explicit PrefetchIterator(py::object loader) : loader_(std::move(loader)) {}
@@ -245,24 +250,24 @@ class PrefetchIterator {
 }  // namespace
 
 void register_load(py::module_& module) {
-  Class<PrefetchLoader>(
-      module, "PrefetchLoader",
-      "Tensors of a file that load in the background, each handed out once.\n\n"
-      "    with f.prefetch(device=\"cuda:0\") as loader:\n"
-      "        for name, tensor in loader:\n"
-      "            ...\n\n"
-      "Those on a device are torch's own, in memory of torch's, and ready on every stream.\n"
-      "Safe to use from many threads.")
+  Class<PrefetchLoader>(module, "PrefetchLoader",
+                        "Tensors of a file that load in the background, each returned once.\n\n"
+                        "    with f.prefetch(device=\"cuda:0\") as loader:\n"
+                        "        for name, tensor in loader:\n"
+                        "            ...\n\n"
+                        "Tensors on a device are allocated by torch and ready on every stream.\n"
+                        "May be used by many threads at once.")
       .method("names", &PrefetchLoader::names,
               "names(self, /)\n--\n\n"
-              "The names of its tensors, in the order of their bytes in the file.")
-      .method("take", &PrefetchLoader::take, py::arg("name"),
-              "take(self, /, name)\n--\n\n"
-              "One tensor; waits until it is there. Raises SafetensorError when it was handed out\n"
-              "before, is not in the plan, or could not be loaded.")
+              "Returns the names of its tensors, in the order of their bytes in the file.")
+      .method(
+          "take", &PrefetchLoader::take, py::arg("name"),
+          "take(self, /, name)\n--\n\n"
+          "Blocks until one tensor is loaded, and returns it. Raises SafetensorError if it was\n"
+          "returned before, is not in the plan, or could not be loaded.")
       .method("close", &PrefetchLoader::close,
               "close(self, /)\n--\n\n"
-              "Stops loading and lets go of tensors that were not handed out. Closing twice does\n"
+              "Stops loading, and releases the tensors that were not returned. Closing twice does\n"
               "nothing.")
       .method("__len__", &PrefetchLoader::size, "__len__(self, /)\n--\n\n")
       .method(
@@ -274,7 +279,7 @@ void register_load(py::module_& module) {
             return PrefetchIterator(std::move(self));
           },
           "__iter__(self, /)\n--\n\n"
-          "Pairs of name and tensor, as they come to be there; without those taken already.")
+          "Yields pairs of name and tensor as they finish loading, without those already taken.")
       .method_of_itself("__enter__", "__enter__(self, /)\n--\n\n")
       .method(
           "__exit__",
@@ -283,7 +288,7 @@ void register_load(py::module_& module) {
           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\nCloses it.")
       .attr("__module__") = "safetensors";
   Class<PrefetchIterator>(module, "TensorStream",
-                          "Pairs of name and tensor of a PrefetchLoader, as they come to be there.")
+                          "Pairs of name and tensor of a PrefetchLoader, as they finish loading.")
       .method_of_itself("__iter__", "__iter__(self, /)\n--\n\n")
       .method("__next__", &PrefetchIterator::next, "__next__(self, /)\n--\n\n")
       .attr("__module__") = "safetensors._safetensors_rust";
@@ -293,16 +298,20 @@ void register_load(py::module_& module) {
          py::arg("index"), py::arg("address"), py::arg("nbytes"));
   define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"));
   define(module, "_read_index", &read_index, py::arg("path"));
-  define(module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
-         py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),
-         py::arg("streams") = py::none(), py::arg("slots") = py::none(),
-         "io_config(*, threads=None, chunk_bytes=None, staging_bytes=None, streams=None, "
-         "slots=None)\n--\n\n"
-         "The settings of loads to devices and in the background, after those given are changed,\n"
-         "for loads that begin later: a dict. threads is how many readers a load has (0: as many\n"
-         "as serve best), chunk_bytes what one read brings, staging_bytes how much pinned memory\n"
-         "the process keeps, streams and slots how many copies each device and each reader has\n"
-         "under way. Raises SafetensorError for sizes that cannot be.");
+  define(
+      module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
+      py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),
+      py::arg("streams") = py::none(), py::arg("slots") = py::none(),
+      "io_config(*, threads=None, chunk_bytes=None, staging_bytes=None, streams=None, "
+      "slots=None)\n--\n\n"
+      "Changes the settings that are given, for loads that begin later. Returns all settings as a\n"
+      "dict. They apply to loads to devices and to loads in the background.\n\n"
+      "threads: number of readers of a load (0: chosen for the machine).\n"
+      "chunk_bytes: size of one read.\n"
+      "staging_bytes: how much pinned memory the process keeps.\n"
+      "streams: number of CUDA streams of a device.\n"
+      "slots: number of copies that one reader has in flight.\n\n"
+      "Raises SafetensorError for a value out of range.");
   define(
       module, "release_staging",
       [] {

@@ -1,4 +1,4 @@
-// safe_open, and _safe_open_handle for files that are open already.
+// safe_open, and _safe_open_handle, which takes a Python file object.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -117,7 +117,7 @@ py::object get_tensor(const Handle& handle, py::handle name) {
   return get_tensor_of(open_file, open_file->file().at(text_of(name, "name")));
 }
 
-/// `f[name]`: Python's rules for mappings ask for a KeyError where there is none.
+/// `f[name]`. Raises a KeyError for an unknown name, as Python's mappings do.
 py::object get_item(const Handle& handle, py::handle name) {
   const auto open_file = handle.file();
   const auto found = [&]() -> const TensorInfo& {
@@ -135,7 +135,7 @@ const Handle& handle_of(py::handle self) {
   return py::cast<const Handle&>(self);
 }
 
-/// Python's own `map`, which makes each tensor when it is asked for.
+/// Returns Python's `map`, which makes each tensor when the iteration reaches it.
 py::object values(py::handle self) {
   const py::list names = keys(handle_of(self));
   return py::handle(reinterpret_cast<PyObject*>(&PyMap_Type))(self.attr("get_tensor"), names);
@@ -157,7 +157,7 @@ void add_to(py::dict& dict, std::string_view name, py::handle tensor) {
   }
 }
 
-/// All tensors, on a device that is not the CPU.
+/// Loads all tensors to a device that is not the CPU.
 py::dict load_all(const Handle& handle, const std::shared_ptr<const OpenFile>& open_file) {
   const std::span<const TensorInfo> infos = open_file->file().header().tensors();
   const LoadTarget target = load_target_of(open_file->device());
@@ -204,7 +204,7 @@ py::dict get_tensors(const Handle& handle) {
   return dict;
 }
 
-/// Why the engine cannot be had.
+/// Raises the reason why the engine cannot be used for the target.
 [[noreturn]] void fail_without_engine(const LoadTarget& target) {
   if constexpr (std::endian::native == std::endian::big) {
     raise_safetensor_error("prefetch needs a little-endian machine");
@@ -257,63 +257,68 @@ bool contains(const Handle& handle, py::handle name) {
 void bind_methods(Class<Handle>& cls) {
   cls.method("keys", &keys,
              "keys(self, /)\n--\n\n"
-             "The names of all tensors, sorted: a list of str.")
+             "Returns the names of all tensors, sorted.")
       .method(
           "offset_keys",
           [](const Handle& handle) { return names_of(handle.file()->file().header().tensors()); },
           "offset_keys(self, /)\n--\n\n"
-          "The names of all tensors, in the order of their bytes in the file.")
+          "Returns the names of all tensors, in the order of their bytes in the file.")
       .method("metadata", &metadata,
               "metadata(self, /)\n--\n\n"
-              "The header's metadata: a new dict of str to str, or None when it has none.")
+              "Returns the header's metadata as a new dict of str to str, or None if it has none.")
       .quick_method<&get_tensor>(
           "get_tensor", "name",
           "get_tensor($self, /, name)\n--\n\n"
-          "One tensor, on the device the file was opened for.\n\n"
-          "By the mmap backend a CPU tensor is a view of the file's pages: nothing is read until\n"
+          "Returns one tensor, on the device that the file was opened for.\n\n"
+          "With the mmap backend, a CPU tensor is a view of the file's pages: nothing is read "
+          "until\n"
           "it is used, writing to it does not change the file, and it stays valid after the\n"
-          "handle is closed. Raises SafetensorError when there is no such tensor.")
+          "handle is closed. Raises SafetensorError if there is no such tensor.")
       .method("get_tensors", &get_tensors,
               "get_tensors(self, /)\n--\n\n"
-              "All tensors: a dict by name, in the order of their bytes in the file.")
+              "Returns all tensors as a dict by name, in the order of their bytes in the file.")
       .method("values", &values,
               "values(self, /)\n--\n\n"
-              "An iterator of all tensors, in the order of keys(); each is made when asked for.")
-      .method("items", &items,
-              "items(self, /)\n--\n\n"
-              "An iterator of (name, tensor), in the order of keys(); each tensor is made when\n"
-              "asked for.")
-      .method("__getitem__", &get_item, py::arg("name"),
-              "__getitem__(self, name, /)\n--\n\n"
-              "get_tensor(name). Raises an error that is SafetensorError and KeyError.")
+              "Returns an iterator of all tensors, in the order of keys(). It makes each tensor on "
+              "demand.")
+      .method(
+          "items", &items,
+          "items(self, /)\n--\n\n"
+          "Returns an iterator of (name, tensor), in the order of keys(). It makes each tensor on\n"
+          "demand.")
+      .method(
+          "__getitem__", &get_item, py::arg("name"),
+          "__getitem__(self, name, /)\n--\n\n"
+          "Returns get_tensor(name). Raises an error that is both SafetensorError and KeyError.")
       .method("__repr__", &describe)
       .quick_method<&get_slice>(
           "get_slice", "name",
           "get_slice($self, /, name)\n--\n\n"
-          "One tensor to take parts of by indexing, which reads those parts only:\n\n"
+          "Returns a slice of one tensor, which reads only the parts that it is indexed with:\n\n"
           "    rows = f.get_slice(\"embedding\")[100:200]")
       .method("get_tensor_meta", &get_tensor_meta, py::arg("name"),
               "get_tensor_meta(self, /, name)\n--\n\n"
-              "What the header says of one tensor: a TensorMeta. Reads no data.")
+              "Returns the header's entry for one tensor, a TensorMeta. Reads no data.")
       .method(
           "prefetch", &prefetch, py::arg("plan") = py::none(), py::kw_only(),
           py::arg("device") = py::none(), py::arg("threads") = 8,
           py::arg("budget_bytes") = py::none(),
           "prefetch(self, /, plan=None, *, device=None, threads=8, budget_bytes=None)\n--\n\n"
-          "Starts to load tensors in the background. Returns a PrefetchLoader, which hands each\n"
-          "out once.\n\n"
-          "plan: a dict of what to load, by name: None for a whole tensor, or a slice of rows\n"
-          "with step 1. Without one, all tensors.\n"
-          "device: a CUDA device or the CPU; that of the handle if it is None.\n"
-          "threads: readers of this loader.\n"
-          "budget_bytes: the most that tensors may take that were made and not handed out yet\n"
-          "(one may always be there). Without it all are made at once.\n\n"
-          "The handle stays as it is; several loaders may run. Raises SafetensorError for a bad\n"
-          "plan, and where there is no such device.")
+          "Starts to load tensors in the background. Returns a PrefetchLoader, which returns each\n"
+          "tensor once.\n\n"
+          "plan: a dict from names to None, for a whole tensor, or to a slice of rows with step "
+          "1.\n"
+          "Without a plan, all tensors are loaded.\n"
+          "device: a CUDA device or the CPU; None is the device of the handle.\n"
+          "threads: number of readers of this loader.\n"
+          "budget_bytes: limit for the memory of tensors that were made and not yet returned. One\n"
+          "tensor may always exist. Without a limit, all tensors are made at once.\n\n"
+          "The handle stays usable, and several loaders may run. Raises SafetensorError for an\n"
+          "invalid plan, and if there is no such device.")
       .method("close", &Handle::close,
               "close(self, /)\n--\n\n"
-              "Lets go of the file. Tensors and slices taken from it stay valid; what is asked of\n"
-              "the handle from then on raises SafetensorError. Closing twice does nothing.")
+              "Releases the file. Tensors and slices taken from it stay valid; the other methods\n"
+              "raise SafetensorError from then on. Closing twice does nothing.")
       .method_of_itself("__enter__", "__enter__(self, /)\n--\n\n")
       .method(
           "__exit__", [](Handle& handle, py::handle, py::handle, py::handle) { handle.close(); },
@@ -327,7 +332,7 @@ void bind_methods(Class<Handle>& cls) {
       .method(
           "__iter__", [](const Handle& handle) { return py::iter(keys(handle)); },
           "__iter__(self, /)\n--\n\n")
-      // With a length, an empty file's handle would turn false.
+      // Otherwise the handle of a file without tensors would be false, because its length is 0.
       .method("__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n");
   cls.attr("__module__") = "safetensors";
 }
@@ -336,32 +341,33 @@ void bind_methods(Class<Handle>& cls) {
 
 void register_open(py::module_& module) {
   Class<Handle> handle(module, "safe_open",
-                       "A file open for reading, with its tensors handed out on demand.\n\n"
+                       "A file opened for reading, which returns its tensors on demand.\n\n"
                        "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
                        "        for name in f.keys():\n"
                        "            tensor = f.get_tensor(name)\n\n"
-                       "Safe to use from many threads.");
+                       "May be used by many threads at once.");
   handle.constructor(
       &open_path, py::arg("filename"), py::arg("framework"), py::arg("device") = "cpu",
       py::kw_only(), py::arg("backend") = "mmap",
       "__init__(self, filename, framework, device='cpu', *, backend='mmap')\n--\n\n"
       "filename: str, bytes or os.PathLike.\n"
       "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
-      "device: where torch's tensors go: a str as \"cuda:0\", an index, a torch.device.\n"
-      "backend: \"mmap\" hands out the file's pages, \"pread\" reads into memory of the\n"
-      "tensor's own, \"direct\" too, past the page cache; \"auto\" maps, but on network\n"
-      "file systems brings the file into the page cache first.\n\n"
-      "Raises SafetensorError for a damaged file, OSError when it cannot be read.");
+      "device: where tensors go, for torch and Paddle: a str such as \"cuda:0\", an index, or a\n"
+      "torch.device.\n"
+      "backend: \"mmap\" returns views of the file's pages. \"pread\" reads into memory of the\n"
+      "tensor's own, and \"direct\" does so past the page cache. \"auto\" maps the file, and on\n"
+      "network file systems first brings it into the page cache.\n\n"
+      "Raises SafetensorError for a damaged file, and OSError if it cannot be read.");
   bind_methods(handle);
   define(
       module, "_read_ahead", [](const Handle& handle) { handle.file()->file().read_ahead(); },
       py::arg("handle"));
   Class<FileHandle, Handle> file_handle(module, "_safe_open_handle",
-                                        "As safe_open, of a Python file object.");
+                                        "Like safe_open, for a Python file object.");
   file_handle.constructor(&open_file_object, py::arg("f"), py::arg("framework"),
                           py::arg("device") = "cpu", py::kw_only(), py::arg("backend") = "mmap",
                           "__init__(self, f, framework, device='cpu', *, backend='mmap')\n--\n\n"
-                          "f: an object with fileno() and name. Its position does not matter.");
+                          "f: an object with fileno() and name. Its position is ignored.");
   file_handle.attr("__module__") = "safetensors";
 }
 

@@ -1,4 +1,4 @@
-// Writing: serialize and serialize_file, and their short ways for torch and NumPy.
+// Writing: serialize, serialize_file, and the fast paths for torch and NumPy.
 #include <pybind11/numpy.h>
 
 #include <vector>
@@ -36,7 +36,7 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
   return bytes;
 }
 
-/// The options of a save, during which the caller keeps `progress`.
+/// Returns the options of a save. Lifetime: the caller keeps `progress` until the save is done.
 SaveOptions options_of(bool fsync, py::handle progress) {
   SaveOptions options{.fsync = fsync, .interrupt = python_interrupt()};
   if (!progress.is_none()) {
@@ -56,11 +56,11 @@ void to_file(std::span<const TensorData> tensors, const std::filesystem::path& p
   });
 }
 
-/// What the core is to write, and what keeps it alive.
+/// The tensors that the core is to write, and the owners of what `data` points to.
 struct Collected {
   std::vector<TensorData> data;
   std::vector<std::vector<std::uint64_t>> shapes;
-  py::dict tensors;  // the call's own: what the caller does to theirs frees nothing
+  py::dict tensors;  // a copy: other threads may remove tensors from the caller's dict
   std::vector<py::object> prepared;
 };
 
@@ -76,8 +76,8 @@ Collected collect_specs(py::handle tensors) {
   return result;
 }
 
-/// Arrays that are stored as files store them are taken as they are; the rest goes through
-/// `prepare`, which returns (array of bytes, type of the file, shape).
+/// Collects arrays. Those in the layout of files are used directly; for the others `prepare` is
+/// called, which returns (array of bytes, name of the type, shape).
 Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
   Collected result;
   result.tensors = copy_of(arrays);
@@ -156,28 +156,29 @@ void register_save(py::module_& module) {
   define(module, "serialize", &serialize_specs, py::arg("tensor_dict"),
          py::arg("metadata") = py::none(),
          "serialize(tensor_dict, metadata=None)\n--\n\n"
-         "A file in memory, as bytes.\n\n"
+         "Returns the tensors as a file in memory.\n\n"
          "tensor_dict: a dict of name to TensorSpec.\n"
          "metadata: a dict of str to str, written in sorted order, or None.\n\n"
-         "Raises SafetensorError when a tensor's size, shape and type disagree.");
-  define(module, "serialize_file", &serialize_specs_file, py::arg("tensor_dict"),
-         py::arg("filename"), py::arg("metadata") = py::none(), py::kw_only(),
-         py::arg("fsync") = false, py::arg("progress") = py::none(),
-         "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False, progress=None)\n"
-         "--\n\n"
-         "As serialize, to a file, which is replaced whole or not at all.\n\n"
-         "filename: str, bytes or os.PathLike.\n"
-         "fsync: wait until the file is on the disk.\n"
-         "progress: called as progress(done, total), with the bytes that are written and those of\n"
-         "the file; the last call has both equal. If it raises, nothing is saved.\n\n"
-         "A refusal by the system raises an error that is SafetensorError and OSError.");
+         "Raises SafetensorError if a tensor's size does not match its shape and type.");
+  define(
+      module, "serialize_file", &serialize_specs_file, py::arg("tensor_dict"), py::arg("filename"),
+      py::arg("metadata") = py::none(), py::kw_only(), py::arg("fsync") = false,
+      py::arg("progress") = py::none(),
+      "serialize_file(tensor_dict, filename, metadata=None, *, fsync=False, progress=None)\n"
+      "--\n\n"
+      "Like serialize, but writes to a file. The file is replaced completely or not at all.\n\n"
+      "filename: str, bytes or os.PathLike.\n"
+      "fsync: whether to wait until the file is on the disk.\n"
+      "progress: called as progress(done, total) with the bytes written so far and those of the\n"
+      "whole file. In the last call both are equal. If it raises, nothing is saved.\n\n"
+      "If the system refuses, raises an error that is both SafetensorError and OSError.");
   define(module, "_save_torch", &save_torch, py::arg("tensors"), py::arg("metadata"),
          "_save_torch(tensors, metadata)\n--\n\n"
-         "A file in memory; None when a tensor needs preparation.");
+         "Returns a file in memory; None if a tensor needs preparation.");
   define(module, "_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
          py::arg("metadata"), py::arg("fsync"), py::arg("progress"),
          "_save_torch_file(tensors, filename, metadata, fsync, progress)\n--\n\n"
-         "Whether the file was written: not when a tensor needs preparation.");
+         "Writes a file and returns True; returns False if a tensor needs preparation.");
   define(module, "_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
          py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
   define(module, "_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
@@ -186,7 +187,7 @@ void register_save(py::module_& module) {
          "Writes a file.");
   define(module, "_use_torch_exchange", &use_torch_exchange, py::arg("use"),
          "_use_torch_exchange(use)\n--\n\n"
-         "For tests: whether torch's C exchange functions are used where it has them.");
+         "For tests. Sets whether torch's C exchange functions are used if torch has them.");
 }
 
 }  // namespace safetensors::python

@@ -11,8 +11,8 @@
 namespace safetensors::python {
 namespace {
 
-/// PySafeSlice. By hand: programs make one for each tensor of a file, and pybind11 takes three
-/// times as long for it.
+/// PySafeSlice, written with Python's C API. Programs make one for each tensor of a file, and
+/// pybind11 takes three times as long to make it.
 struct SliceObject {
   PyObject_HEAD SliceHandle slice;
 };
@@ -49,7 +49,7 @@ PyObject* describe(PyObject* self) {
   });
 }
 
-/// A slice is of this process: its file is open here.
+/// A slice belongs to this process, which has its file open.
 PyObject* refuse_pickle(PyObject* self, PyObject*) {
   PyErr_Format(PyExc_TypeError, "cannot pickle '%s' object", Py_TYPE(self)->tp_name);
   return nullptr;
@@ -57,9 +57,9 @@ PyObject* refuse_pickle(PyObject* self, PyObject*) {
 
 PyMethodDef slice_methods[] = {
     {"get_shape", &get_shape, METH_NOARGS,
-     "get_shape($self, /)\n--\n\nThe tensor's shape: a list of int."},
+     "get_shape($self, /)\n--\n\nReturns the shape, a list of int."},
     {"get_dtype", &get_dtype, METH_NOARGS,
-     "get_dtype($self, /)\n--\n\nThe tensor's type as the file has it: \"F32\", \"BF16\"."},
+     "get_dtype($self, /)\n--\n\nReturns the type as files name it: \"F32\", \"BF16\"."},
     {"__reduce__", &refuse_pickle, METH_NOARGS, nullptr},
     {}};
 
@@ -82,12 +82,13 @@ py::object make_slice_type() {
       slot(Py_mp_subscript, &get_item),
       slot(Py_tp_methods, slice_methods),
       slot(Py_tp_getset, slice_properties),
-      slot(Py_tp_doc, const_cast<char*>(
-                          "One tensor of a file, to take parts of: slice[10:20], slice[:, 3].\n\n"
-                          "Made by safe_open.get_slice. Stays valid after the file is closed.\n"
-                          "An index takes the elements that NumPy's or torch's would. By the\n"
-                          "pread backend only their bytes are read (gaps up to 64 KiB with\n"
-                          "them).")),
+      slot(Py_tp_doc,
+           const_cast<char*>(
+               "One tensor of a file, of which indexing reads parts: s[10:20], s[:, 3].\n\n"
+               "safe_open.get_slice makes it. It stays valid after the file is closed.\n"
+               "An index selects the elements that it would select in NumPy or torch.\n"
+               "With the pread backend, only their bytes are read, and gaps of up to\n"
+               "64 KiB between them.")),
       {}};
   PyType_Spec spec = {"safetensors.PySafeSlice", sizeof(SliceObject), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
@@ -110,16 +111,16 @@ void register_slice(py::module_& module) {
   const py::object made = make_slice_type();
   module.add_object("PySafeSlice", made);
   slice_type = reinterpret_cast<PyTypeObject*>(made.inc_ref().ptr());
-  Class<TensorMeta>(module, "TensorMeta", "What a file's header says of one tensor.")
+  Class<TensorMeta>(module, "TensorMeta", "The entry for one tensor in the header of a file.")
       .method("__repr__",
               [](const TensorMeta& meta) {
                 return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
                     .format(meta.dtype(), meta.shape(), meta.data_offsets());
               })
-      .property("dtype", &TensorMeta::dtype, "The type as the file has it: \"F32\", \"BF16\".")
+      .property("dtype", &TensorMeta::dtype, "The type as files name it: \"F32\", \"BF16\".")
       .property("shape", &TensorMeta::shape, "A list of int.")
       .property("data_offsets", &TensorMeta::data_offsets,
-                "(begin, end) of the bytes, counted from the start of the data.")
+                "(begin, end) of the bytes, relative to the start of the data.")
       .attr("__module__") = "safetensors";
 }
 

@@ -14,7 +14,7 @@ using weights::ModelOptions;
 using weights::WeightInfo;
 using weights::WeightProvider;
 
-/// Returns whether an argument is the first of two words. Throws ValueError if it is neither.
+/// Returns whether `text` is the first of two choices. Raises ValueError if it is neither.
 bool is_first(std::string_view text, const char* argument, std::string_view first,
               std::string_view second) {
   if (text == first) return true;
@@ -83,7 +83,7 @@ weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple&
   return model.fuse_weights(views, python_interrupt());
 }
 
-/// Holds the writable buffer of an array.
+/// The writable bytes of an array. Keeps its buffer exported while it lives.
 class WritableBuffer {
  public:
   explicit WritableBuffer(py::handle object) {

@@ -1,5 +1,5 @@
-// Binary layout of DLPack 1.x, as its specification gives it: how a tensor passes from one library
-// to another. https://dmlc.github.io/dlpack/latest/c_api.html
+// The binary layout of DLPack 1.x, by which libraries exchange tensors.
+// Specification: https://dmlc.github.io/dlpack/latest/c_api.html
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
-/// The form before version 1.0.
+/// The form before version 1.0. The consumer calls `deleter` when it no longer needs the tensor.
 struct ManagedTensor {
   Tensor tensor;
   void* context;

@@ -11,7 +11,7 @@ namespace {
 using Record = py::detail::function_record;
 using Call = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
-std::atomic<Call> pybind_call;  // what all functions made by pybind11 run
+std::atomic<Call> pybind_call;  // the dispatcher of all functions that pybind11 makes
 
 /// The last part of a type's name.
 std::string_view short_name(py::handle type) {
@@ -19,7 +19,7 @@ std::string_view short_name(py::handle type) {
   return name.substr(name.rfind('.') + 1);
 }
 
-/// "safe_open.get_tensor()"; a constructor by the name that upstream has for it.
+/// Returns "safe_open.get_tensor()"; a constructor is called __new__, as in upstream's errors.
 std::string call_name(const Record& record) {
   if (!record.is_method) return std::string(record.name) + "()";
   const char* const name = record.is_constructor ? "__new__" : record.name;
@@ -37,7 +37,7 @@ std::string list_names(const std::vector<std::string>& names) {
   return text;
 }
 
-/// The arguments of a call beside the parameters of the function, self left out of both.
+/// The arguments of a call and the parameters of the function, both without self.
 class Arguments {
  public:
   Arguments(const Record& record, Py_ssize_t count, PyObject* keywords)
@@ -48,7 +48,7 @@ class Arguments {
         keywords_(keywords == nullptr ? py::tuple() : py::reinterpret_borrow<py::tuple>(keywords)) {
   }
 
-  /// What keeps them from fitting, in upstream's words; empty when nothing does.
+  /// Returns why the call is invalid, in upstream's words; empty if it is valid.
   [[nodiscard]] std::string misfit() const {
     if (count_ > positional_) return too_many();
     for (const py::handle keyword : keywords_) {
@@ -96,7 +96,7 @@ class Arguments {
   py::tuple keywords_;
 };
 
-/// Why pybind11 would not make the call; empty when that was not for want of fitting arguments.
+/// Returns why pybind11 refused the call; empty if the number and names of arguments were right.
 std::string misfit(const Record& record, PyObject* const* args, Py_ssize_t count,
                    PyObject* keywords) {
   const std::string name = call_name(record);
@@ -120,7 +120,7 @@ PyObject* call(PyObject* record, PyObject* const* args, Py_ssize_t count, PyObje
     const Record* const known = py::detail::function_record_ptr_from_PyObject(record);
     if (known != nullptr) text = misfit(*known, args, count, keywords);
   } catch (...) {
-    return nullptr;  // with pybind11's text
+    return nullptr;  // with pybind11's error
   }
   if (!text.empty()) PyErr_SetString(PyExc_TypeError, text.c_str());
   return nullptr;
@@ -160,9 +160,10 @@ void make_whole_only(py::handle type) {
       "__new__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call_new)),
       METH_VARARGS | METH_KEYWORDS, nullptr};
   auto* const made = reinterpret_cast<PyTypeObject*>(type.ptr());
-  py::delattr(type, "_pybind11_conduit_v1_");  // it too makes what is not there
+  py::delattr(type,
+              "_pybind11_conduit_v1_");  // would also give access to an object without a value
   const auto function = py::reinterpret_steal<py::object>(PyCFunction_New(&definition, type.ptr()));
-  // Past type.__setattr__, which would have the slot look up the function at each call.
+  // Bypasses type.__setattr__, which would set a slot that looks up the function at each call.
   if (!function || PyDict_SetItemString(made->tp_dict, "__new__", function.ptr()) != 0) {
     throw py::error_already_set();
   }

@@ -12,13 +12,14 @@ namespace {
 
 }  // namespace
 
-void take_gil(PyThreadState* state) noexcept {
-  // Late in its exit the interpreter no longer knows the thread, and would abort over that.
+void acquire_gil(PyThreadState* state) noexcept {
+  // Late in its exit the interpreter has no state for this thread, and would abort.
   if (state == nullptr) wait_for_the_end();
   try {
     PyEval_RestoreThread(state);
   } catch (...) {
-    // Not an exception: the stack is being unwound. To leave the handler would go on with that.
+    // Not a C++ exception: Python is unwinding the stack to end the thread. Leaving this handler
+    // would continue that.
     wait_for_the_end();
   }
 }

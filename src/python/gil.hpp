@@ -1,34 +1,37 @@
-// Letting go of the GIL for work on bytes, and taking it back.
+// Releasing the GIL while the core works on bytes, and acquiring it again.
 //
-// Before Python 3.14 a thread that asks for the GIL while the interpreter exits is ended by
-// unwinding its stack, and that aborts the whole process where C++ does not expect it: a program
-// would die at exit because a daemon thread was saving. Here such a thread waits for the end of the
-// process instead, as Python does itself from 3.14 on.
+// Before Python 3.14, a thread that asks for the GIL while the interpreter exits is ended by
+// unwinding its stack. That aborts the process if it meets a noexcept function: a program would
+// crash at exit because a daemon thread was saving. These classes make such a thread wait for the
+// end of the process instead, which is what Python does itself from 3.14 on.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace safetensors::python {
 
-/// Waits for the GIL. Does not return while the interpreter exits.
-void take_gil(PyThreadState* state) noexcept;
+/// Blocks until this thread holds the GIL. Never returns while the interpreter exits.
+void acquire_gil(PyThreadState* state) noexcept;
 
-/// The GIL is free while this lives. What lives longer may be Python objects, but not be touched.
+/// Releases the GIL while it lives.
+/// Requires: no Python object is used, copied or destroyed meanwhile on this thread, not even by
+/// the
+///   destructor of a variable that is declared after this one.
 class GilRelease {
  public:
   GilRelease() noexcept : state_(PyEval_SaveThread()) {}
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
-  ~GilRelease() { take_gil(state_); }
+  ~GilRelease() { acquire_gil(state_); }
 
  private:
   PyThreadState* state_;
 };
 
-/// Within a GilRelease of the same thread: the GIL is taken again while this lives.
+/// Acquires the GIL while it lives. Requires: this thread is inside a GilRelease.
 class GilAcquire {
  public:
-  GilAcquire() noexcept { take_gil(PyGILState_GetThisThreadState()); }
+  GilAcquire() noexcept { acquire_gil(PyGILState_GetThisThreadState()); }
   GilAcquire(const GilAcquire&) = delete;
   GilAcquire& operator=(const GilAcquire&) = delete;
   ~GilAcquire() { (void)PyEval_SaveThread(); }

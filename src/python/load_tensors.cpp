@@ -16,14 +16,14 @@
 namespace safetensors::python {
 namespace {
 
-// What torch's allocator rounds tensors up to, and from which size it cuts them from a segment that
-// can hold several.
+// torch's CUDA allocator rounds sizes up to kBlock. It cuts tensors of more than kLargeTensor from
+// large segments, which can be reserved in advance.
 constexpr std::uint64_t kBlock = 512;
 constexpr std::uint64_t kLargeTensor = std::uint64_t{1} << 20;
-// Fewer tensors gain nothing from a segment that is there before.
+// Fewer tensors gain nothing from a segment that is reserved in advance.
 constexpr std::size_t kMinTensorsToWarm = 8;
 
-/// Names for calls, made once.
+/// Names of methods and keywords.
 struct Names {
   py::str data_ptr{"data_ptr"};
   py::tuple options = py::make_tuple("dtype", "device");
@@ -49,7 +49,7 @@ bool has_cuda_engine() {
          safetensors::Device::has_cuda();
 }
 
-/// Where the tensor's memory begins.
+/// Returns the address of the tensor's memory.
 std::uint64_t address_of(py::handle tensor) {
   const auto address = py::reinterpret_steal<py::object>(
       PyObject_CallMethodNoArgs(tensor.ptr(), names().data_ptr.ptr()));
@@ -94,13 +94,14 @@ void warm(std::span<const Request> requests, const LoadTarget& target, const py:
   if (count >= kMinTensorsToWarm) hooks.attr("warm")(nbytes, target.index());
 }
 
-/// What a load is to be given, but for the files' sources, which need no GIL to open.
+/// The arguments of a core Load that need the GIL to be collected. The sources are not among them:
+/// they are opened without the GIL. Refers to the requests and the target, which must outlive it.
 struct PreparedLoad {
   PreparedLoad(std::span<const Request> requests, const LoadTarget& device);
 
   const LoadTarget* target;
   void* stream;
-  std::vector<const SafeOpen*> files;  // the requests keep them
+  std::vector<const SafeOpen*> files;  // owned by the requests
   std::vector<LoadTensor> tensors;
 };
 
@@ -131,7 +132,7 @@ Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& inf
   request.shape = torch_shape(info.dtype, info.shape);
   request.nbytes = info.nbytes();
   request.file = std::move(file);
-  (void)torch_dtype(info.dtype);  // raises when torch has no such type
+  (void)torch_dtype(info.dtype);  // raises if torch has no such type
   return request;
 }
 
@@ -151,14 +152,15 @@ Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name
   std::optional<SelectedPart> selected = select_part(file->file(), info, index, false);
   if (!selected) {
     raise_safetensor_error("tensor `" + std::string(name) +
-                           "`: a part is told by integers and slices, not by " + type_name(index));
+                           "`: the index of a part consists of integers and slices, not of " +
+                           type_name(index));
   }
   auto& [selection, runs] = selected->part;
-  // Their elements share bytes, and torch counts pairs of them.
+  // Two elements of F4 share a byte, and torch's shape counts pairs along the last axis.
   if (info.dtype == Dtype::kF4 &&
       (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
     raise_safetensor_error("tensor `" + std::string(name) +
-                           "`: of F4 only parts with whole last axes can be loaded");
+                           "`: a part of an F4 tensor must include the whole last axis");
   }
   return make_request(std::move(file), info, std::move(runs), selection.shape);
 }

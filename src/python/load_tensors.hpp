@@ -1,4 +1,4 @@
-// Loading many tensors at once, to torch's tensors on any device.
+// Loading many tensors at once, as torch tensors on any device. All functions require the GIL.
 #pragma once
 
 #include <optional>
@@ -9,27 +9,28 @@
 
 namespace safetensors::python {
 
-/// A tensor that is asked for, whole or a part of it.
+/// A tensor to load, or a part of one.
 struct Request {
-  std::shared_ptr<const OpenFile> file;  // keeps the name
+  std::shared_ptr<const OpenFile> file;  ///< owns `info`
   const TensorInfo* info = nullptr;
-  std::optional<ByteRuns> runs;     ///< of a part
-  std::vector<std::int64_t> shape;  ///< torch's, of what is asked for
+  std::optional<ByteRuns> runs;     ///< the bytes of a part; nothing for a whole tensor
+  std::vector<std::int64_t> shape;  ///< that torch gives the tensor or part
   std::uint64_t nbytes = 0;
-  py::object tensor;          ///< where it goes; empty: one is made
-  std::uint64_t address = 0;  ///< of its memory; 0: the tensor is asked
+  py::object tensor;          ///< the destination; empty until make_tensors() makes one
+  std::uint64_t address = 0;  ///< of the destination; 0: to be read from `tensor`
 };
 
-/// `index` is None or an expression of integers, slices, "..." and None. Raises SafetensorError for
-/// others, for a name the file lacks, and for a type that torch lacks.
+/// Returns a request for a tensor, or for the part that `index` takes: an expression of integers,
+/// slices, "..." and None, or None for all. Raises SafetensorError for another index, for a name
+/// that the file lacks, and for a type that torch lacks.
 [[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
                                    py::handle index);
 [[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info);
-/// A part that is known as runs; `shape` is that of the part in the file's elements.
+/// Returns a request for a part that is given as runs. `shape` counts elements of the file.
 [[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info,
                                    ByteRuns runs, std::span<const std::uint64_t> shape);
 
-/// The module of what loads ask of torch, which tests replace.
+/// Returns safetensors._torch.transfer: the functions of torch that loads use. Tests replace them.
 [[nodiscard]] py::module_ torch_hooks();
 
 /// How the bytes of tensors get to a device.
@@ -51,32 +52,36 @@ struct LoadTarget {
   /// Returns the device as the `Device` of safetensors._torch.
   [[nodiscard]] py::object to_torch() const;
 };
-/// Whether torch was built for AMD devices, which it also calls "cuda". The engine does not know
-/// them: torch copies to them.
+/// Returns whether torch was built for AMD devices, which it also calls "cuda". The engine does not
+/// support them: torch copies to them.
 [[nodiscard]] bool is_rocm_torch();
-/// Imports torch for a device that is given by its index alone, and for a CUDA device.
+/// Returns how tensors get to the device. Imports torch for a CUDA device, and for a device that is
+/// given by its index alone.
 [[nodiscard]] LoadTarget load_target_of(const DeviceSpec& device);
 /// Returns the core's device for the modes kHost and kCuda.
 [[nodiscard]] safetensors::Device engine_device(const LoadTarget& target);
 
-/// Makes the tensors that are not there: of memory of ours on the CPU, as get_tensor() does; else
-/// by torch on the target's device, whose memory is warmed first. Raises SafetensorError while a
-/// graph is being captured, MemoryError, and what torch raises when memory runs out.
+/// Makes the tensors of requests that have none. On the CPU the core allocates their memory, as for
+/// get_tensor(); on a device torch does, after it has reserved one segment for all of them.
+/// Raises SafetensorError while a CUDA graph is being captured, MemoryError, and what torch raises
+/// when the device's memory runs out.
 void make_tensors(std::span<Request> requests, const LoadTarget& target);
 
-/// The current stream of torch's for the device; nullptr but for CUDA.
+/// Returns torch's current stream for a CUDA device; nullptr for other devices.
 [[nodiscard]] void* current_stream(const LoadTarget& target);
 
-/// The load's view of a request with a tensor; `source` is its file's number.
+/// Returns the core's form of a request that has a tensor. `source` is the index of its file among
+/// the sources of the load.
 [[nodiscard]] LoadTensor load_tensor_of(const Request& request, std::uint32_t source);
-/// What goes to one device, by any way but torch's.
+/// The requests for one device, in any mode but kTorch.
 struct RequestGroup {
   const LoadTarget& target;
   std::span<Request> requests;
 };
-/// Loads the groups' tensors, side by side. When it raises, nothing of it is under way any more.
+/// Loads the tensors of all groups concurrently, and blocks until they are ready. Releases the GIL.
+/// When it raises, no copy is in flight.
 void load_requests(std::span<const RequestGroup> groups, const Load::Progress& progress);
-/// Loads to one device.
+/// The same for one device.
 inline void load_requests(std::span<Request> requests, const LoadTarget& target) {
   const RequestGroup group{target, requests};
   load_requests({&group, 1}, {});

@@ -10,12 +10,12 @@ namespace {
 
 using Kind = DeviceSpec::Kind;
 
-// Below this a read takes less time than giving the GIL away and getting it back.
+// A shorter read takes less time than releasing the GIL and acquiring it again.
 constexpr std::uint64_t kGilReleaseThreshold = std::uint64_t{64} << 10;
 
 struct Words {
-  const char* name;   ///< of its module here
-  const char* title;  ///< as its makers write it
+  const char* name;   ///< of its module in this package
+  const char* title;  ///< in error texts
 };
 
 constexpr Words words_of(Framework framework) noexcept {
@@ -36,13 +36,13 @@ constexpr Words words_of(Framework framework) noexcept {
   return {"", ""};
 }
 
-/// MLX and Paddle take the bits, so that neither needs ml_dtypes beside it.
+/// MLX and Paddle take the bits, so that they do not need ml_dtypes.
 MlDtypesMode ml_dtypes_mode_of(Framework framework) noexcept {
   return framework == Framework::kMlx || framework == Framework::kPaddle ? MlDtypesMode::kBits
                                                                          : MlDtypesMode::kMlDtypes;
 }
 
-/// Functions from a NumPy array to the frameworks that have no faster way yet.
+/// Returns the function that converts NumPy arrays, for frameworks that have no faster way.
 py::object converter_of(Framework framework) {
   if (framework == Framework::kTorch || framework == Framework::kNumpy) return {};
   return py::module_::import("safetensors._frameworks").attr("converter")(name(framework));
@@ -157,7 +157,8 @@ std::string Handle::describe() const {
 }
 
 void Handle::close() {
-  std::shared_ptr<const OpenFile> dropped;  // destroyed after the lock is gone
+  // Destroyed after the lock is released: it may be the last owner, and closing a file takes long.
+  std::shared_ptr<const OpenFile> dropped;
   const std::lock_guard lock(mutex_);
   if (file_) path_ = file_->file().path();
   dropped.swap(file_);

@@ -1,4 +1,4 @@
-// An open file with the framework and device it was opened for.
+// An open file together with the framework and device that it was opened for.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,15 @@ namespace safetensors::python {
 
 enum class Framework : std::uint8_t { kTorch, kNumpy, kTensorflow, kFlax, kMlx, kPaddle };
 
-/// Both raise SafetensorError for an unknown name.
+/// Both parse an argument, and raise SafetensorError for an unknown name.
 [[nodiscard]] Framework framework_of(py::handle object);
-[[nodiscard]] const char* name(Framework framework) noexcept;
 [[nodiscard]] Backend backend_of(py::handle object);
+/// Returns the name of the framework's module in this package.
+[[nodiscard]] const char* name(Framework framework) noexcept;
 
-/// Immutable, shared by a handle and the slices taken from it.
+/// Immutable, so that threads share it without a lock. A handle and the slices taken from it own it
+/// together; tensors own only the memory behind them.
+/// Requires: the GIL, also to destroy it.
 class OpenFile {
  public:
   OpenFile(SafeOpen file, Framework framework, DeviceSpec device);
@@ -27,26 +30,25 @@ class OpenFile {
   [[nodiscard]] const DeviceSpec& device() const noexcept { return device_; }
   [[nodiscard]] bool is_mapped() const noexcept { return file_.backend() == Backend::kMmap; }
 
-  /// The tensor as an object of the framework, on the device.
+  /// Returns the tensor as an object of the framework, on the device.
   [[nodiscard]] py::object to_framework(const TensorInfo& info) const;
-  /// A view that was read or mapped before, likewise.
+  /// The same for a view, which was read or mapped before.
   [[nodiscard]] py::object to_framework(const TensorView& view) const;
-  /// What to_array made of a tensor of type `dtype`, or a part of it, as an object of the
-  /// framework, on the device.
+  /// The same for what to_array() returned for a tensor of type `dtype`, or for a part of that.
   [[nodiscard]] py::object to_framework(py::object array, Dtype dtype) const;
-  /// The tensor in memory; the GIL is released while it is read.
+  /// Returns the tensor in memory. Releases the GIL while it reads 64 KiB or more.
   [[nodiscard]] TensorView view(const TensorInfo& info) const;
-  /// Likewise all of them.
+  /// Returns all tensors in memory. Releases the GIL while it reads.
   [[nodiscard]] std::vector<TensorView> views() const;
-  /// The view as an array of NumPy, or a tensor of torch, on the CPU.
+  /// Returns the view as a NumPy array or a torch tensor, on the CPU.
   [[nodiscard]] py::object to_array(const TensorView& view) const;
 
  private:
   SafeOpen file_;
   Framework framework_;
   DeviceSpec device_;
-  py::object memory_;     // what NumPy arrays over the mapping hold
-  py::object converter_;  // from a NumPy array and its dtype to the framework, for the rest
+  py::object memory_;     // what NumPy arrays over the mapping own
+  py::object converter_;  // for frameworks other than torch and NumPy: see _frameworks.py
 };
 
 /// The object behind `safe_open`. Only closing changes it.
@@ -54,16 +56,18 @@ class Handle {
  public:
   explicit Handle(std::shared_ptr<const OpenFile> file) : file_(std::move(file)) {}
 
-  /// Raises SafetensorError once closed.
+  /// Returns the file. Raises SafetensorError after close().
   [[nodiscard]] std::shared_ptr<const OpenFile> file() const;
   void close();
-  /// Its path, framework and number of tensors; or path, and that it is closed.
+  /// Returns the path, framework and number of tensors for repr(), or the path and "closed".
   [[nodiscard]] std::string describe() const;
 
  private:
-  mutable std::mutex mutex_;  // held for a copy only
+  // Held only to copy or swap file_. The holder does not release the GIL, and os.fork() needs it:
+  // so a forked process never inherits this mutex locked.
+  mutable std::mutex mutex_;
   std::shared_ptr<const OpenFile> file_;
-  std::filesystem::path path_;  // once closed
+  std::filesystem::path path_;  // set by close()
 };
 
 }  // namespace safetensors::python

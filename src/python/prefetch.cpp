@@ -10,7 +10,8 @@
 namespace safetensors::python {
 namespace {
 
-/// Waits for a mutex without the GIL, whose holder may be waiting for this very mutex.
+/// Locks a mutex. Releases the GIL while it waits, because the owner of the mutex may need the GIL
+/// before it can unlock.
 class GilReleasingLock {
  public:
   explicit GilReleasingLock(std::recursive_mutex& mutex) : mutex_(mutex) {
@@ -26,8 +27,11 @@ class GilReleasingLock {
   std::recursive_mutex& mutex_;
 };
 
-/// The loads that may have threads. The lock is held with the GIL, and not while that is let go of:
-/// os.fork() has the GIL, so that no forked process has a copy that is locked.
+/// The loads that may have running threads, which must be stopped before the interpreter ends.
+///
+/// A thread that holds `mutex` also holds the GIL, and does not release it meanwhile. os.fork()
+/// needs the GIL (without one, it stops all threads that are attached to the interpreter), so a
+/// forked process never inherits the mutex locked.
 struct LoadRegistry {
   std::mutex mutex;
   std::vector<std::weak_ptr<Load>> loads;
@@ -54,7 +58,7 @@ std::shared_ptr<Load> make_load(const Request* first, const LoadTarget& target, 
   return load;
 }
 
-/// Ends all loads when the interpreter ends: no thread of theirs may be left.
+/// Stops all loads of this process. Registered with atexit.
 void stop_loads() {
   std::vector<std::weak_ptr<Load>> loads;
   {
@@ -70,7 +74,7 @@ void stop_loads() {
 }
 
 void stop_loads_at_exit() {
-  // Two threads may both register it: it does no harm twice.
+  // Two threads may both register it. Running it twice does no harm.
   static constinit std::atomic<bool> is_registered{false};
   if (is_registered) return;
   py::module_::import("atexit").attr("register")(py::cpp_function(&stop_loads));
@@ -88,7 +92,7 @@ PrefetchLoader::PrefetchLoader(std::vector<Request> requests, LoadTarget target,
       target_(std::move(target)),
       budget_nbytes_(budget_nbytes) {
   for (std::size_t i = 0; i < requests_.size(); ++i) by_name_.emplace(requests_[i].info->name, i);
-  // torch comes first to a device: it has rules for processes that were forked.
+  // torch must use the device before the core does: it raises a clear error in a forked process.
   const std::size_t first = std::min<std::size_t>(1, requests_.size());
   make_tensors(std::span(requests_).first(budget_nbytes_ ? first : requests_.size()), target_);
   stop_loads_at_exit();
@@ -102,7 +106,7 @@ PrefetchLoader::~PrefetchLoader() {
   const std::shared_ptr<Load> load = std::move(load_);
   if (!load || !load->is_own()) return;
   const GilRelease release;
-  load->stop();  // before the tensors go
+  load->stop();  // before the tensors, and the memory that is being written, are released
 }
 
 std::shared_ptr<Load> PrefetchLoader::own_load() const noexcept {
@@ -141,10 +145,10 @@ void PrefetchLoader::add(std::size_t first, std::size_t count, bool is_urgent) {
 }
 
 void PrefetchLoader::fill() {
-  // At exit: torch must not be asked for more, on a thread that may be ended within it.
+  // At exit: do not let torch allocate on a thread that Python may end inside that call.
   if (load_->is_stopped()) return;
   if (requests_.empty()) load_->finish();
-  // Many at once, when there is room again: each addition costs an event and chunks of its own.
+  // Wait until half of the budget is free, because each addition costs an event and its own chunks.
   if (budget_nbytes_ && waiting_nbytes_ > *budget_nbytes_ / 2) return;
   while (next_ < requests_.size()) {
     if (states_[next_].index) {
@@ -176,8 +180,8 @@ py::list PrefetchLoader::names() const {
 }
 
 py::object PrefetchLoader::deliver(std::size_t item) {
-  // Once dropped, the memory is the next tensor's on the stream that it was made on. What this
-  // thread has asked of its own stream by then comes first.
+  // When the tensor is dropped, torch reuses its memory on the stream that it was allocated on. If
+  // the caller uses another stream, torch must first wait for the caller's work there.
   if (current_stream(target_) != states_[item].stream) {
     torch_hooks().attr("record_stream")(requests_[item].tensor, target_.index());
   }
@@ -206,7 +210,7 @@ py::object PrefetchLoader::take(py::handle name) {
     }
     if (!states_[item].index) add(item, 1, true);
     fill();
-    states_[item].is_taken = true;  // of several that ask, one gets it
+    states_[item].is_taken = true;  // before waiting: of several threads, only one gets it
   }
   bool is_there = false;
   try {
@@ -241,7 +245,8 @@ std::optional<py::tuple> PrefetchLoader::next() {
     if (!index) {
       if (load->is_stopped()) fail_closed();
       if (by_index_.size() == requests_.size()) return std::nullopt;
-      // What was made is on its way to others: that must not hold up the rest.
+      // All tensors that were made are being returned to other threads: make the next one
+      // regardless of the budget.
       while (states_[next_].index) ++next_;
       add(next_, 1, false);
       continue;
@@ -264,7 +269,7 @@ void PrefetchLoader::close() {
     for (Request& request : requests_) dropped.push_back(std::move(request.tensor));
   }
   const GilRelease release;
-  load->stop();  // before the tensors go
+  load->stop();  // before the tensors, and the memory that is being written, are released
 }
 
 }  // namespace safetensors::python

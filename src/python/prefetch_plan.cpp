@@ -8,7 +8,7 @@
 namespace safetensors::python {
 namespace {
 
-/// One bound of a slice as a position from the first row; `otherwise` when it is None.
+/// Returns one bound of a slice, counted from the first row; `otherwise` if it is None.
 std::uint64_t bound_of(py::handle bound, const char* which, std::string_view name,
                        std::uint64_t rows, std::uint64_t otherwise) {
   if (bound.is_none()) return otherwise;
@@ -73,7 +73,7 @@ Request rows_of(const std::shared_ptr<const OpenFile>& file, const TensorInfo& i
   return make_request(file, info, byte_runs(selection, info.shape, info.dtype), selection.shape);
 }
 
-/// With upstream's words for a type that torch lacks.
+/// Raises upstream's error for a type that torch lacks.
 void check_dtype(const TensorInfo& info) {
   try {
     (void)torch_dtype(info.dtype);

@@ -7,9 +7,10 @@
 
 namespace safetensors::python {
 
-/// What a plan asks for, in the order of the file; None asks for all. Upstream's rules and words:
-/// SafetensorError for names the file lacks, values that are neither None nor slices, steps other
-/// than 1, bounds outside the rows, rows of scalars, types that torch lacks, and a plan of nothing.
+/// Returns the requests of a plan, a dict from names to None or a slice of rows, in the order of
+/// the file; all tensors for None. Raises SafetensorError, with upstream's texts, for names that
+/// the file lacks, values that are neither None nor slices, steps other than 1, bounds outside the
+/// rows, rows of a tensor without dimensions, types that torch lacks, and an empty plan.
 [[nodiscard]] std::vector<Request> requests_of_plan(const std::shared_ptr<const OpenFile>& file,
                                                     py::handle plan);
 

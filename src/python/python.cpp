@@ -9,7 +9,8 @@
 namespace safetensors::python {
 namespace {
 
-/// Of text of at least eight bytes.
+/// Whether all bytes are ASCII. Requires: at least eight bytes. Reads words of eight bytes, of
+/// which the last may overlap the one before.
 bool is_ascii(std::string_view text) noexcept {
   const auto word_at = [&](std::size_t offset) {
     std::uint64_t word = 0;
@@ -46,7 +47,7 @@ std::string_view text_of(py::handle object, const char* argument) {
 
 py::object to_unicode(std::string_view text) {
   const auto size = static_cast<Py_ssize_t>(text.size());
-  // Most names are ASCII, which needs no decoder: that takes as long as making the object.
+  // Most names are ASCII. Running the decoder takes as long as creating the object, so skip it.
   const bool plain = text.size() >= 8 && is_ascii(text);
   auto object = py::reinterpret_steal<py::object>(
       plain ? PyUnicode_New(size, 127) : PyUnicode_FromStringAndSize(text.data(), size));
@@ -81,7 +82,7 @@ std::filesystem::path path_of(py::handle object, const char* argument) {
   const std::string native(PyBytes_AS_STRING(encoded.ptr()),
                            static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr())));
 #endif
-  // The system would take the name to end there.
+  // The system would silently end the name at the NUL.
   if (native.find(typename decltype(native)::value_type{0}) != std::string::npos) {
     fail(ErrorCode::kIo, "No such file or directory: a NUL in the name", ENOENT);
   }

@@ -1,4 +1,4 @@
-// pybind11, and what all bindings share.
+// pybind11, and conversions that all bindings share. All functions require the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -16,8 +16,8 @@ namespace safetensors::python {
 
 namespace py = pybind11;
 
-/// Switches Python's cyclic garbage collector off while many objects are made that it would
-/// otherwise walk again and again; on every way out it is as it was.
+/// Disables Python's cyclic garbage collector while it lives. A call that creates many objects
+/// would otherwise trigger collections that walk all of them, again and again.
 class GcPause {
  public:
   GcPause() noexcept : was_enabled_(PyGC_Disable() != 0) {}
@@ -31,35 +31,38 @@ class GcPause {
   bool was_enabled_;
 };
 
-/// Lets Ctrl-C stop the core: runs Python's signal handlers, throws what they raise.
+/// Returns a callback by which Ctrl-C interrupts the core: it runs Python's signal handlers and
+/// throws what they raise. The core calls it on the thread that released the GIL, and it acquires
+/// the GIL.
 [[nodiscard]] Interrupt python_interrupt();
 
-/// The name of an object's type, without its module, for an error text.
+/// Returns the name of an object's type without its module, for an error text.
 [[nodiscard]] inline std::string type_name(py::handle object) {
   const std::string_view name = Py_TYPE(object.ptr())->tp_name;
   return std::string(name.substr(name.rfind('.') + 1));
 }
 
-/// TypeError: `argument` is not of `type`.
+/// Raises TypeError: `argument` is not of `type`.
 [[noreturn]] void raise_wrong_type(py::handle object, const char* argument, const char* type);
 
-/// The text of a str; a view into it, so the object must stay alive.
-/// Raises TypeError, naming `argument`, when it is none.
+/// Returns the text of a str. Raises TypeError that names `argument` for any other object.
+/// Lifetime: the view points into the object.
 [[nodiscard]] std::string_view text_of(py::handle object, const char* argument);
 
-/// Of a str, bytes or os.PathLike. Raises TypeError, naming `argument`, when it is none of these.
+/// Converts a str, bytes or os.PathLike. Raises TypeError that names `argument` for other objects.
 [[nodiscard]] std::filesystem::path path_of(py::handle object, const char* argument);
 
-/// As Python's own functions tell paths: a str.
+/// Returns the path as a str, decoded as Python's own functions decode file names.
 [[nodiscard]] py::object to_object(const std::filesystem::path& path);
 
-/// A size. Raises TypeError or OverflowError, naming `argument`, when it is none.
+/// Converts a size. Raises TypeError or OverflowError that names `argument`.
 [[nodiscard]] std::uint64_t size_of(py::handle object, const char* argument);
 
-/// Text of the core as a Python string: UTF-8, but for file names that are not.
+/// Converts text of the core, which is UTF-8 except for file names that are not: bytes that cannot
+/// be decoded become surrogates.
 [[nodiscard]] py::str to_str(std::string_view text);
 
-/// A tensor's name, or other text that is known to be UTF-8.
+/// Converts text that is valid UTF-8, such as a tensor's name.
 [[nodiscard]] py::object to_unicode(std::string_view text);
 
 [[nodiscard]] inline py::object to_int(std::uint64_t value) {
@@ -68,16 +71,17 @@ class GcPause {
   return object;
 }
 
-/// A copy of a dict, with the same objects in it. To look at objects can run Python code, and let
-/// other threads run: either may change the caller's dict, but not the copy.
+/// Returns a shallow copy of a dict. Inspecting the objects in a dict can run Python code and
+/// switch threads, and either may change the caller's dict; nobody else changes the copy.
 [[nodiscard]] py::dict copy_of(py::handle dict);
 
 [[nodiscard]] py::list to_list(std::span<const std::uint64_t> values);
 
-/// Metadata of a dict of str to str, or none of None.
+/// Converts a dict of str to str; nothing for None.
 [[nodiscard]] std::optional<Metadata> metadata_of(py::handle object);
 
-/// The bytes of any object with a contiguous buffer, for as long as this lives.
+/// The bytes of an object with a contiguous buffer. Keeps the buffer exported while it lives, so
+/// that the bytes stay valid while the GIL is released.
 class BufferView {
  public:
   BufferView(py::handle object, const char* argument);

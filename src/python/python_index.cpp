@@ -5,8 +5,9 @@
 namespace safetensors::python {
 namespace {
 
-/// An integer for indexing: int, NumPy's integers, arrays and tensors of no dimension. Not bool,
-/// which is a mask; not arrays, though one of a single element would pass for an integer too.
+/// Whether the item indexes as an integer: an int, a NumPy integer, an array or tensor without
+/// dimensions. A bool does not: it is a mask. Nor does an array of one element, although it
+/// converts.
 bool is_integer(py::handle item) {
   if (PyBool_Check(item.ptr())) return false;
   if (PyLong_Check(item.ptr())) return true;
@@ -48,7 +49,7 @@ SliceBounds slice_of(py::handle item, std::uint64_t size, bool may_reverse) {
     return {Index::slice(0, 0, 0), false};  // which the core refuses, and names the tensor
   }
   if (step > 0 || !may_reverse) {
-    // Large bounds are clipped to the axis anyway, so those clipped to 64 bits serve.
+    // PySlice_Unpack clips bounds to 64 bits. That loses nothing: the axis is shorter.
     const auto* const slice = reinterpret_cast<const PySliceObject*>(item.ptr());
     Index index = Index::slice(start, stop, step);
     if (slice->start == Py_None) index.start.reset();
@@ -72,7 +73,7 @@ std::optional<PythonIndex> basic_index(py::handle index, const TensorInfo& info,
   const py::tuple items = py::isinstance<py::tuple>(index)
                               ? py::reinterpret_borrow<py::tuple>(index)
                               : py::make_tuple(index);
-  std::size_t used = 0;  // axes that an index takes up
+  std::size_t used = 0;  // axes that integers and slices take; "..." stands for the others
   for (const py::handle item : items) {
     if (PySlice_Check(item.ptr()) || is_integer(item)) {
       ++used;

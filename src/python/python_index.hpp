@@ -1,4 +1,4 @@
-// Python's index expressions as the core's.
+// Converting Python's index expressions to the core's.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace safetensors::python {
 /// The part of a tensor that an index expression selects.
 struct SelectedPart {
   Part part;
-  std::vector<bool> reversed;  ///< for each axis of the result: taken backwards
+  std::vector<bool> reversed;  ///< for each axis of the result: whether its order is to be reversed
   bool any_reversed = false;
 };
 

@@ -14,7 +14,7 @@ py::object get_item_of(const py::object& array, py::handle index) {
   return item;
 }
 
-/// `array` with the marked axes turned round.
+/// Returns a view of `array` with the marked axes reversed.
 py::object reverse_axes(const py::object& array, const std::vector<bool>& reversed) {
   py::tuple index(reversed.size());
   for (std::size_t axis = 0; axis < reversed.size(); ++axis) {
@@ -23,10 +23,11 @@ py::object reverse_axes(const py::object& array, const std::vector<bool>& revers
   return get_item_of(array, index);
 }
 
-/// NumPy hands out a scalar for an index of integers only; callers get an array, as upstream's do.
+/// Indexes a NumPy array. NumPy returns a scalar if all indices are integers; upstream returns an
+/// array, which an additional "..." gives.
 py::object index_numpy(const py::object& array, py::handle index) {
   py::object item = get_item_of(array, index);
-  if (py::hasattr(item, "ctypes")) return item;  // scalars have none
+  if (py::hasattr(item, "ctypes")) return item;  // an array: scalars have no such attribute
   const py::object ellipsis = py::reinterpret_borrow<py::object>(Py_Ellipsis);
   const py::tuple items = py::isinstance<py::tuple>(index)
                               ? py::reinterpret_borrow<py::tuple>(index)
@@ -38,7 +39,7 @@ py::object index_numpy(const py::object& array, py::handle index) {
 
 py::object SliceHandle::whole() const { return file_->to_array(file_->view(*info_)); }
 
-/// Lets the framework index the whole tensor; from a mapping that reads no more than is taken.
+/// Lets the framework index the whole tensor. Of a mapped file that reads only the pages it takes.
 py::object SliceHandle::index_whole(py::handle index) const {
   const py::object array = whole();
   if (file_->framework() == Framework::kTorch) return get_item_of(array, index);
@@ -46,7 +47,7 @@ py::object SliceHandle::index_whole(py::handle index) const {
     return index_numpy(array, index);
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_IndexError)) throw;
-    // With upstream's text, where the expression is one that upstream knows.
+    // Raises upstream's error if the index is one that upstream supports.
     (void)select_part(file_->file(), *info_, index, true);
     const std::string tensor(info_->name);
     raise_both(PyExc_IndexError,
@@ -69,8 +70,8 @@ py::object SliceHandle::read_part(const Part& part) const {
       TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));
 }
 
-/// By the engine of the device: only the part's bytes go there. Nothing when it has none, or the
-/// index is one that torch has to work out.
+/// Loads only the part's bytes to a CUDA device. Returns nothing for other devices, and for an
+/// index that torch must evaluate.
 std::optional<py::object> SliceHandle::load_part(py::handle index) const {
   const bool is_on_device = file_->device().kind != DeviceSpec::Kind::kCpu;
   if (file_->framework() != Framework::kTorch || !is_on_device || info_->dtype == Dtype::kF4) {
@@ -88,11 +89,11 @@ std::optional<py::object> SliceHandle::load_part(py::handle index) const {
 
 py::object SliceHandle::get_item(py::handle index) const {
   if (std::optional<py::object> part = load_part(index)) return *std::move(part);
-  // F4 elements share bytes, and every framework lays them out anew.
+  // Elements of F4 share bytes, and each framework has its own layout for them.
   if (file_->is_mapped() || info_->dtype == Dtype::kF4) {
     return file_->to_framework(index_whole(index), info_->dtype);
   }
-  const bool may_reverse = file_->framework() != Framework::kTorch;  // torch refuses it
+  const bool may_reverse = file_->framework() != Framework::kTorch;  // torch rejects negative steps
   const auto selected = select_part(file_->file(), *info_, index, may_reverse);
   if (!selected) return file_->to_framework(index_whole(index), info_->dtype);
   py::object array = read_part(selected->part);

@@ -1,4 +1,4 @@
-// What get_slice and get_tensor_meta return.
+// The values behind PySafeSlice and TensorMeta.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace safetensors::python {
 
-/// PySafeSlice: one tensor, of which parts are taken by indexing. Keeps the file open.
+/// One tensor of a file, of which parts are taken by indexing. Keeps the file open.
 class SliceHandle {
  public:
   SliceHandle(std::shared_ptr<const OpenFile> file, std::string_view name)
@@ -29,7 +29,7 @@ class SliceHandle {
   std::shared_ptr<const OpenFile> file_;
 };
 
-/// TensorMeta: a copy of what the header says of one tensor.
+/// A copy of the header's entry for one tensor. Does not keep the file open.
 class TensorMeta {
  public:
   explicit TensorMeta(const TensorInfo& info)

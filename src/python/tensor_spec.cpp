@@ -46,8 +46,8 @@ TensorData TensorSpec::data(std::string_view tensor_name) const {
 void register_specs(py::module_& module) {
   Class<TensorSpec>(
       module, "TensorSpec",
-      "A tensor to be written: type, shape, and where its bytes are.\n\n"
-      "The memory must stay valid and unchanged until serialize or serialize_file is done.")
+      "A tensor to be written: its type, shape, and the address of its bytes.\n\n"
+      "The memory must stay valid and unchanged until serialize or serialize_file returns.")
       .method("__repr__",
               [](const TensorSpec& spec) {
                 return py::str("TensorSpec(dtype={!r}, shape={!r}, data_ptr={}, data_len={})")
@@ -61,17 +61,17 @@ void register_specs(py::module_& module) {
           py::kw_only(), py::arg("dtype"), py::arg("shape"), py::arg("data_ptr"),
           py::arg("data_len"),
           "__init__(self, *, dtype, shape, data_ptr, data_len)\n--\n\n"
-          "dtype: a framework's word, as \"float32\" or \"bfloat16\".\n"
+          "dtype: torch's name of the type, such as \"float32\" or \"bfloat16\".\n"
           "shape: a sequence of int. For \"float4_e2m1fn_x2\", which packs pairs, that of the\n"
           "pairs: its last dimension is doubled.\n"
           "data_ptr: address of the first byte; C order, little-endian.\n"
           "data_len: number of bytes.")
       .property(
           "dtype", [](const TensorSpec& spec) { return to_unicode(name(spec.dtype())); },
-          "The type as a file has it: \"F32\", \"BF16\".")
+          "The type as files name it: \"F32\", \"BF16\".")
       .property(
           "shape", [](const TensorSpec& spec) { return to_list(spec.shape()); },
-          "The shape as a file has it: a list of int.")
+          "The shape in a file: a list of int.")
       .property("data_ptr", &TensorSpec::data_ptr, "Address of the first byte.")
       .property("data_len", &TensorSpec::data_len, "Number of bytes.")
       .attr("__module__") = "safetensors";

@@ -1,4 +1,4 @@
-// TensorSpec: a tensor to be written, described by address.
+// TensorSpec: a tensor to be written, given by the address of its bytes.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,16 @@ namespace safetensors::python {
 
 class TensorSpec {
  public:
-  /// `dtype` is a framework's word ("float32", "float4_e2m1fn_x2").
+  /// `dtype` is torch's name ("float32", "float4_e2m1fn_x2").
   TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len);
 
   [[nodiscard]] Dtype dtype() const noexcept { return dtype_; }
   [[nodiscard]] const std::vector<std::uint64_t>& shape() const noexcept { return shape_; }
   [[nodiscard]] std::uint64_t data_ptr() const noexcept { return data_ptr_; }
   [[nodiscard]] std::uint64_t data_len() const noexcept { return data_len_; }
-  /// The caller of TensorSpec promised that the memory is there.
+  /// Returns the tensor for the core.
+  /// Lifetime: refers to `name` and this object, and to the memory at data_ptr(), which the Python
+  ///   caller must keep until the save is done.
   [[nodiscard]] TensorData data(std::string_view name) const;
 
  private:

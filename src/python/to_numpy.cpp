@@ -14,7 +14,7 @@
 namespace safetensors::python {
 namespace {
 
-/// What arrays hold instead of the file: the memory alone.
+/// Owns the memory behind arrays, and nothing else of the file.
 class Memory {
  public:
   Memory(std::shared_ptr<const void> owner, std::span<std::byte> bytes)
@@ -32,8 +32,8 @@ Dtype bits_of(Dtype dtype) noexcept {
   return bit_size(dtype) == 16 ? Dtype::kU16 : Dtype::kU8;
 }
 
-/// NumPy's type objects. Those of ml_dtypes are made when first needed: until then it is not
-/// imported. Safe from many threads.
+/// NumPy's type objects. Those of ml_dtypes are made on first use, because that imports it.
+/// Thread safety: may be used by many threads at once.
 class DtypeTable {
  public:
   DtypeTable() {
@@ -42,17 +42,17 @@ class DtypeTable {
     }
   }
 
-  /// Borrowed: the table lives as long as the interpreter.
+  /// Returns a borrowed reference, which stays valid: the table is never destroyed.
   py::handle get(Dtype dtype) {
     std::atomic<PyObject*>& slot = slots_[static_cast<std::size_t>(dtype)];
     if (PyObject* const made = slot.load(std::memory_order_acquire)) return made;
     py::object made = make(dtype);
     PyObject* before = nullptr;
     if (slot.compare_exchange_strong(before, made.ptr())) return made.release();
-    return before;  // another thread was quicker
+    return before;  // another thread stored its own first
   }
 
-  /// From NumPy's type objects to ours, for the types that are stored as files store them.
+  /// Returns the type of a NumPy type object; nothing if files store such elements differently.
   std::optional<Dtype> find(py::handle numpy_dtype) {
     PyObject* const found = PyDict_GetItemWithError(by_object_.ptr(), numpy_dtype.ptr());
     if (found != nullptr) return static_cast<Dtype>(PyLong_AsLong(found));
@@ -78,11 +78,12 @@ class DtypeTable {
     }
   }
 
-  /// An array of such a type says that ml_dtypes is imported, so nothing is imported for it.
+  /// An array of such a type can only exist after ml_dtypes was imported, so get() imports nothing
+  /// new.
   std::optional<Dtype> find_ml_dtype(py::handle numpy_dtype) {
     const std::string name_there = py::cast<std::string>(numpy_dtype.attr("name"));
     for (const Dtype dtype : all_dtypes()) {
-      // F4 takes a byte an element in NumPy: not as files store it.
+      // ml_dtypes stores one F4 element in a byte, files store two.
       if (dtype == Dtype::kF4 || names_of(dtype).ml_dtypes == nullptr) continue;
       if (name_there != names_of(dtype).ml_dtypes) continue;
       if (!get(dtype).equal(numpy_dtype)) return std::nullopt;  // byte-swapped
@@ -101,7 +102,7 @@ DtypeTable& dtypes() {
   return table.get([] { return DtypeTable(); });
 }
 
-/// Two elements a byte, the first in the low half, to one a byte.
+/// Copies packed elements, two to a byte with the first in the low half, to one element a byte.
 py::object unpack_f4(const TensorView& view, const std::vector<py::ssize_t>& shape) {
   py::array array(py::reinterpret_borrow<py::dtype>(dtypes().get(Dtype::kF4)), shape);
   auto* to = static_cast<std::uint8_t*>(array.mutable_data());

@@ -1,27 +1,30 @@
-// Tensors as NumPy arrays, without a copy.
+// NumPy arrays over tensors, without a copy. All functions require the GIL.
 #pragma once
 
 #include "python.hpp"
 
 namespace safetensors::python {
 
-/// A Python object that holds the memory behind arrays, and shows it by the buffer protocol.
+/// Returns a Python object that owns the memory behind arrays, and exports it by the buffer
+/// protocol. Arrays keep a reference to it, and so neither to the file's header nor to its handle.
 [[nodiscard]] py::object make_memory(std::shared_ptr<const void> owner, std::span<std::byte> bytes);
 
-/// How arrays show the types that NumPy has through ml_dtypes only.
+/// How arrays represent types that NumPy itself lacks.
 enum class MlDtypesMode : std::uint8_t {
-  kMlDtypes,  ///< as ml_dtypes has them
-  kBits,      ///< as unsigned integers of the same size, for frameworks that take those; not F4
+  kMlDtypes,  ///< as types of ml_dtypes
+  kBits,      ///< as unsigned integers of the same size; not possible for F4
 };
 
-/// An array over the view's bytes; `memory` (made by make_memory, or null to make one) keeps them.
-/// F4 is unpacked, since NumPy has no type of half a byte: that copies.
-/// Raises SafetensorError when NumPy, with ml_dtypes if installed, has no such type.
+/// Returns an array over the view's bytes. `memory`, made by make_memory(), owns them; without it,
+/// one is made. F4 is copied to one element a byte, because NumPy has no type of half a byte.
+/// Raises SafetensorError if NumPy, with ml_dtypes if that is installed, has no such type.
 [[nodiscard]] py::object to_numpy(const TensorView& view, py::object memory = {},
                                   MlDtypesMode mode = MlDtypesMode::kMlDtypes);
+/// Returns whether to_numpy() can represent the type, if ml_dtypes is installed.
 [[nodiscard]] bool has_array_type(Dtype dtype, MlDtypesMode mode) noexcept;
 
-/// The array's type in a file; nothing when it has none, or is not stored as files store it.
+/// Returns the type that the array has in a file; nothing if there is no such type, or if the
+/// array's byte order or packing differs from that of files.
 [[nodiscard]] std::optional<Dtype> dtype_of_array(py::handle array);
 
 }  // namespace safetensors::python

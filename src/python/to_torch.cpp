@@ -17,17 +17,17 @@ namespace {
 
 std::atomic<bool> may_use_exchange{true};
 
-/// What torch is asked for again and again.
+/// Objects of torch that are looked up once.
 struct Torch {
   py::module_ module;
   py::object from_dlpack;
-  py::object exchange_capsule;  // keeps `exchange` valid
+  py::object exchange_capsule;  // owns `exchange`
   const dlpack::ExchangeApi* exchange = nullptr;
   py::object tensor_type;
   py::object parameter_type;
   py::object is_neg;
   py::object is_conj;
-  std::array<py::object, kDtypeCount> dtypes;  // empty where this torch has none
+  std::array<py::object, kDtypeCount> dtypes;  // empty for types that this torch lacks
 };
 
 const dlpack::ExchangeApi* exchange_api(const py::object& capsule) {
@@ -63,14 +63,16 @@ const Torch& torch() {
   return storage.get(&load_torch);
 }
 
-/// A DLPack tensor and what it points to, in one block. The deleter needs no GIL: torch may call
-/// it from any thread.
+/// A DLPack tensor and what it points to, in one block of memory:
+///
+///     Managed | owner | shape[0..rank) | strides[0..rank)
+///
+/// torch calls the deleter when it frees the storage, on any thread. The deleter needs no GIL,
+/// because `owner` holds no Python objects.
 template <typename Managed>
 struct Node {
   Managed managed{};
   std::shared_ptr<const void> owner;
-  // Shape, then strides, follow.
-
   [[nodiscard]] std::int64_t* dims() noexcept { return reinterpret_cast<std::int64_t*>(this + 1); }
 
   static Node* make(std::size_t rank) {
@@ -117,7 +119,7 @@ py::object import_by_exchange(const dlpack::ExchangeApi& api, std::span<std::byt
   node->managed.version = {1, 0};
   void* object = nullptr;
   if (api.to_object(&node->managed, &object) != 0) {
-    node->managed.deleter(&node->managed);  // on failure it stays ours
+    node->managed.deleter(&node->managed);  // torch takes ownership only on success
     throw py::error_already_set();
   }
   return py::reinterpret_steal<py::object>(static_cast<PyObject*>(object));
@@ -128,7 +130,7 @@ py::object import_by_capsule(std::span<std::byte> bytes, std::span<const std::in
   auto* const node = make_node<dlpack::ManagedTensor>(bytes, shape, dtype, std::move(owner));
   const auto capsule = py::reinterpret_steal<py::object>(
       PyCapsule_New(&node->managed, "dltensor", [](PyObject* unused) {
-        if (PyCapsule_IsValid(unused, "dltensor") == 0) return;  // taken over: no longer ours
+        if (PyCapsule_IsValid(unused, "dltensor") == 0) return;  // torch owns it, and renamed this
         auto* const managed =
             static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(unused, "dltensor"));
         managed->deleter(managed);
@@ -140,7 +142,7 @@ py::object import_by_capsule(std::span<std::byte> bytes, std::span<const std::in
   return torch().from_dlpack(capsule);
 }
 
-/// For types that this torch does not take by DLPack: as bytes, then viewed as the type.
+/// Imports bytes and views them as the type, for types that this torch does not take by DLPack.
 py::object import_as_bytes(std::span<std::byte> bytes, std::span<const std::int64_t> shape,
                            Dtype dtype, std::shared_ptr<const void> owner) {
   const auto nbytes = static_cast<std::int64_t>(bytes.size());
@@ -152,7 +154,8 @@ py::object import_as_bytes(std::span<std::byte> bytes, std::span<const std::int6
   return tensor.attr("view")(dims);
 }
 
-/// torch computes on the machine's own byte order.
+/// Returns the view in the machine's byte order, in which torch computes: copied on big-endian
+/// machines.
 TensorView in_native_order(const TensorView& view) {
   if constexpr (std::endian::native == std::endian::little) {
     return view;
@@ -188,7 +191,7 @@ bool says_yes(const py::object& method, py::handle tensor) {
   return answer.ptr() == Py_True;
 }
 
-/// Whether two tensors have bytes in common.
+/// Returns whether two tensors overlap in memory.
 bool any_overlap(std::span<const TensorData> tensors) {
   std::vector<std::span<const std::byte>> blocks;
   blocks.reserve(tensors.size());
@@ -241,7 +244,7 @@ py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape, std::span<
   if (type.code > dlpack::kBool) return import_as_bytes(bytes, shape, dtype, std::move(owner));
   try {
     return import_by_capsule(bytes, shape, type, owner);
-  } catch (py::error_already_set&) {  // an older torch: fewer unsigned types
+  } catch (py::error_already_set&) {  // older versions of torch lack unsigned types in DLPack
     return import_as_bytes(bytes, shape, dtype, std::move(owner));
   }
 }
@@ -296,7 +299,7 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
     }
     const std::optional<Dtype> dtype = dtype_of_dlpack(tensor.dtype);
     if (!dtype || tensor.device.type != dlpack::kCpu || !is_contiguous(tensor)) return std::nullopt;
-    // torch's types of fewer bits (uint1, int4) pass for whole bytes in DLPack.
+    // torch exports types of fewer bits (uint1, int4) as whole bytes.
     if ((*dtype == Dtype::kU8 || *dtype == Dtype::kI8) &&
         !py::object(value.attr("dtype")).is(torch_dtype(*dtype))) {
       return std::nullopt;
@@ -308,7 +311,7 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
         result.shapes.emplace_back(tensor.shape, tensor.shape + tensor.ndim);
     if (*dtype == Dtype::kF4 && !shape.empty()) shape.back() *= 2;
     std::uint64_t nbits = bit_size(*dtype);
-    for (const std::uint64_t dim : shape) nbits *= dim;  // of memory that exists: fits
+    for (const std::uint64_t dim : shape) nbits *= dim;  // cannot overflow: the memory exists
     if (tensor.data == nullptr && nbits != 0) return std::nullopt;
     const auto* const data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
     result.data.push_back({.name = text_of(key, "tensor_dict"),

@@ -1,4 +1,5 @@
-// Tensors of torch, made and read through DLPack, without linking torch.
+// torch tensors, made and read through DLPack, without linking torch. All functions require the
+// GIL.
 #pragma once
 
 #include <vector>
@@ -8,42 +9,45 @@
 
 namespace safetensors::python {
 
-/// Imports torch, which takes a while the first time. Raises ImportError when there is none.
+/// Imports torch. Raises ImportError if it is not installed.
 void import_torch();
 
-/// A CPU tensor over the view's bytes, which it keeps; its storage is exactly those bytes.
-/// Raises SafetensorError when torch has no such type.
+/// Returns a CPU tensor over the view's bytes. Its storage is exactly these bytes.
+/// Lifetime: the tensor owns `view.owner()`, and so keeps the pages but not the file's handle.
+/// Raises SafetensorError if torch has no such type.
 [[nodiscard]] py::object to_torch(const TensorView& view);
-/// Likewise over bytes in the machine's own order, of torch's shape (see torch_shape).
+/// The same over bytes in the machine's byte order. `shape` is torch's (see torch_shape).
 [[nodiscard]] py::object to_torch(Dtype dtype, std::span<const std::int64_t> shape,
                                   std::span<std::byte> bytes, std::shared_ptr<const void> owner);
 
-/// torch's dtype object. Raises SafetensorError when torch has no such type.
+/// Returns torch's dtype object. Raises SafetensorError if torch has no such type.
 [[nodiscard]] py::object torch_dtype(Dtype dtype);
 
-/// The shape torch gives the tensor: that of the file, but for F4, which torch packs in pairs
-/// along the last axis. Raises SafetensorError when the pairs do not come out even.
+/// Returns the shape that torch gives the tensor: that of the file, except for F4, of which torch
+/// counts pairs along the last axis. Raises SafetensorError if that axis is odd.
 [[nodiscard]] std::vector<std::int64_t> torch_shape(Dtype dtype,
                                                     std::span<const std::uint64_t> shape);
 
-/// A tensor of the file on a device that is not the CPU.
+/// Loads a tensor to a device that is not the CPU, by torch's copy. Releases the GIL while it
+/// reads.
 [[nodiscard]] py::object to_torch_device(const SafeOpen& file, const TensorInfo& info,
                                          const DeviceSpec& device);
 
-/// A CPU tensor moved to the device; itself when that is the CPU.
+/// Returns a CPU tensor moved to the device; the same tensor if that is the CPU.
 [[nodiscard]] py::object move_to_device(py::object tensor, const DeviceSpec& device);
 
-/// Views of the tensors in `tensors`, a dict of str to Tensor; nothing when one of them is not a
-/// plain contiguous CPU tensor with memory of its own. `shapes` backs the views, and so does
-/// `tensors`: a copy of the dict, which other threads may change.
+/// The bytes of torch tensors that are to be saved.
 struct TorchTensors {
-  std::vector<TensorData> data;
+  std::vector<TensorData> data;  ///< points into `shapes` and `tensors`
   std::vector<std::vector<std::uint64_t>> shapes;
-  py::dict tensors;
+  py::dict tensors;  ///< a copy of the caller's dict, which other threads may change
 };
+/// Collects a dict of str to Tensor. Returns nothing if one of them is not a plain contiguous CPU
+/// tensor, or if two share memory.
 [[nodiscard]] std::optional<TorchTensors> collect_torch(const py::dict& tensors);
 
-/// For tests: whether the C exchange API is used where torch has it. True at first.
+/// Sets whether torch's C exchange functions are used if torch has them. The default is true; tests
+/// set false.
 void use_torch_exchange(bool use);
 
 }  // namespace safetensors::python

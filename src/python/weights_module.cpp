@@ -1,5 +1,5 @@
-// The extension module safetensors._weights. It is separate from _core, so that loading tensors
-// does not load the weight layer.
+// The extension module safetensors._weights. It is separate from _core so that programs that only
+// load tensors do not load it.
 #include "bind_weights.hpp"
 #include "weights_errors.hpp"
 
