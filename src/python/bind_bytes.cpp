@@ -12,35 +12,41 @@
 namespace safetensors::python {
 namespace {
 
-void copy_without_gil(std::span<const CopyPiece> pieces) {
+/// Opens a file in memory without copying it.
+/// Lifetime: `file` must outlive the result.
+SafeOpen open_memory(const BufferView& file) {
+  return SafeOpen(std::make_shared<const MemorySource>(file.bytes()));
+}
+
+void read_without_gil(const SafeOpen& file, std::span<const TensorRead> reads) {
   const GilRelease release;
-  copy_all(pieces, python_interrupt());
+  file.read(reads, python_interrupt());
 }
 
 py::list deserialize(py::handle bytes) {
-  const BufferView file(bytes, "bytes");
-  const ParsedBytes parsed = parse_bytes(file.bytes());
-  py::list list(parsed.header.size());
-  std::vector<CopyPiece> pieces;
-  pieces.reserve(parsed.header.size());
+  const BufferView buffer(bytes, "bytes");
+  const SafeOpen file = open_memory(buffer);
+  py::list list(file.header().size());
+  std::vector<TensorRead> reads;
+  reads.reserve(file.header().size());
   const GcPause pause;
   const py::str dtype_key("dtype"), shape_key("shape"), data_key("data");
   Py_ssize_t i = 0;
-  for (const TensorInfo& info : parsed.header.tensors()) {
+  for (const TensorInfo& info : file.header().tensors()) {
     const auto data = py::reinterpret_steal<py::object>(
         PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(info.nbytes())));
     if (!data) throw py::error_already_set();
-    auto* const to = reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(data.ptr()));
-    advise_huge_pages({to, static_cast<std::size_t>(info.nbytes())});
-    pieces.push_back(
-        {to, parsed.data.data() + info.begin, static_cast<std::size_t>(info.nbytes())});
+    const std::span<std::byte> to(reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(data.ptr())),
+                                  static_cast<std::size_t>(info.nbytes()));
+    advise_huge_pages(to);
+    reads.push_back({&info, to});
     py::dict entry;
     entry[dtype_key] = to_unicode(name(info.dtype));
     entry[shape_key] = to_list(info.shape);
     entry[data_key] = data;
     PyList_SET_ITEM(list.ptr(), i++, py::make_tuple(to_unicode(info.name), entry).release().ptr());
   }
-  copy_without_gil(pieces);
+  read_without_gil(file, reads);
   return list;
 }
 
@@ -51,19 +57,20 @@ py::object file_kind(py::handle start) {
   return py::make_tuple(to_str(kind->name), to_str(kind->description));
 }
 
-/// Copies each tensor of a file in memory to a buffer of its own, which is freed with the tensor.
-std::vector<TensorView> copy_tensors(const ParsedBytes& parsed) {
+/// Copies each tensor to its own buffer, which is freed with the tensor.
+/// Lifetime: names and shapes of the result are views of `file`'s header.
+std::vector<TensorView> copy_tensors(const SafeOpen& file) {
   std::vector<TensorView> views;
-  std::vector<CopyPiece> pieces;
-  views.reserve(parsed.header.size());
-  pieces.reserve(parsed.header.size());
-  for (const TensorInfo& info : parsed.header.tensors()) {
+  std::vector<TensorRead> reads;
+  views.reserve(file.header().size());
+  reads.reserve(file.header().size());
+  for (const TensorInfo& info : file.header().tensors()) {
     auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(info.nbytes()));
     const std::span<std::byte> to = buffer->bytes();
-    pieces.push_back({to.data(), parsed.data.data() + info.begin, to.size()});
+    reads.push_back({&info, to});
     views.emplace_back(info.name, info.dtype, info.shape, to, nullptr, std::move(buffer));
   }
-  copy_without_gil(pieces);
+  read_without_gil(file, reads);
   return views;
 }
 
@@ -96,10 +103,10 @@ class TypeTable {
 };
 
 py::dict load_torch(py::handle data, const py::dict& types) {
-  const BufferView file(data, "bytes");
-  const ParsedBytes parsed = parse_bytes(file.bytes());
-  const TypeTable table(types, parsed.header.tensors());
-  const std::vector<TensorView> views = copy_tensors(parsed);
+  const BufferView buffer(data, "bytes");
+  const SafeOpen file = open_memory(buffer);
+  const TypeTable table(types, file.header().tensors());
+  const std::vector<TensorView> views = copy_tensors(file);
   const GcPause pause;
   py::dict dict;
   for (const TensorView& view : views) dict[to_unicode(view.name)] = table.tensor(view);
@@ -107,9 +114,9 @@ py::dict load_torch(py::handle data, const py::dict& types) {
 }
 
 py::dict load_numpy(py::handle data) {
-  const BufferView file(data, "bytes");
-  const ParsedBytes parsed = parse_bytes(file.bytes());
-  const std::vector<TensorView> views = copy_tensors(parsed);
+  const BufferView buffer(data, "bytes");
+  const SafeOpen file = open_memory(buffer);
+  const std::vector<TensorView> views = copy_tensors(file);
   const GcPause pause;
   py::dict dict;
   for (const TensorView& view : views) dict[to_unicode(view.name)] = to_numpy(view);
