@@ -1,4 +1,4 @@
-// Who may include what: the layers of the library.
+// The layers of the library: which files may include which.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// An include: <std> or "ours", without the brackets.
+/// An #include of a <system> header or of a "project" header, without the brackets.
 struct Include {
   std::string name;
   bool is_ours;
@@ -55,7 +55,7 @@ struct Rule {
 };
 
 const std::vector<Rule>& rules() {
-  // The first that fits a path counts.
+  // The first rule whose folder a path begins with applies.
   static const std::vector<Rule> all = {
       {"include/",
        [](const Include& i) {
@@ -138,6 +138,40 @@ TEST_CASE("each file includes what its place allows") {
     }
   }
   CHECK(count > 100);
+}
+
+TEST_CASE("each source file is in a CMake list") {
+  const fs::path root = SAFETENSORS_SOURCE_DIR;
+  const auto lists = [&](const fs::path& list, const std::string& name) {
+    const std::string text = test::read_text(root / list / "CMakeLists.txt");
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+      const char before = text[at - 1];  // a CMake list never begins with a file
+      const char after = text[at + name.size()];
+      const bool is_whole = before == ' ' || before == '(';
+      if (is_whole && (after == ' ' || after == '\n' || after == ')')) return true;
+    }
+    return false;
+  };
+  const auto check = [&](const fs::path& list, const std::string& folder) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / list / folder)) {
+      if (entry.path().extension() != ".cpp") continue;
+      const std::string name = entry.path().lexically_relative(root / list).generic_string();
+      CAPTURE(name);
+      CHECK(lists(list, name));
+    }
+  };
+  for (const char* const folder : {"src/c", "src/device", "src/format", "src/io"}) {
+    check("", folder);
+  }
+  check("src/weights", "");
+  check("src/python", "");
+  check("tests/faults", "");
+  // Others are in lists of other folders, or compiled by tests.
+  for (const auto& entry : fs::recursive_directory_iterator(root / "tests/cpp")) {
+    const std::string name = entry.path().lexically_relative(root / "tests/cpp").generic_string();
+    CAPTURE(name);
+    if (entry.path().filename().string().starts_with("test_")) CHECK(lists("tests/cpp", name));
+  }
 }
 
 TEST_CASE("the check itself sees what it should") {
