@@ -6,30 +6,32 @@
 namespace safetensors {
 namespace {
 
-struct Row {
+struct ForeignKind {
   std::string_view start;
   FileKind kind;
 };
 
 // GGML's magic numbers are words of the machine that wrote them: "ggml" and so on, backwards.
-constexpr std::array kRows = {
-    Row{"version https://git-lfs",
-        {"git-lfs-pointer",
-         "a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"}},
-    Row{"PK\x03\x04", {"zip", "a zip archive, as torch.save writes (.pt, .bin) or NumPy (.npz)"}},
-    Row{"GGUF", {"gguf", "a GGUF file"}},
-    Row{"lmgg", {"ggml", "a GGML file, older than GGUF: convert the model again"}},
-    Row{"fmgg", {"ggml", "a GGML file (ggmf), older than GGUF: convert the model again"}},
-    Row{"tjgg", {"ggml", "a GGML file (ggjt), older than GGUF: convert the model again"}},
-    Row{"algg", {"ggml", "a GGML adapter (ggla), older than GGUF: convert the adapter again"}},
-    Row{"\x93NUMPY", {"npy", "a NumPy .npy file"}},
-    Row{"\x89HDF\r\n", {"hdf5", "an HDF5 file"}},
-    Row{"\x1f\x8b", {"compressed", "gzip-compressed: decompress it first"}},
-    Row{"\x28\xb5\x2f\xfd", {"compressed", "zstd-compressed: decompress it first"}},
-    Row{"\x80\x02", {"pickle", "a Python pickle, as older torch.save writes"}},
-    Row{"\x80\x03", {"pickle", "a Python pickle"}},
-    Row{"\x80\x04", {"pickle", "a Python pickle"}},
-    Row{"\x80\x05", {"pickle", "a Python pickle"}},
+constexpr std::array kForeignKinds = {
+    ForeignKind{"version https://git-lfs",
+                {"git-lfs-pointer",
+                 "a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"}},
+    ForeignKind{"PK\x03\x04",
+                {"zip", "a zip archive, as torch.save writes (.pt, .bin) or NumPy (.npz)"}},
+    ForeignKind{"GGUF", {"gguf", "a GGUF file"}},
+    ForeignKind{"lmgg", {"ggml", "a GGML file, older than GGUF: convert the model again"}},
+    ForeignKind{"fmgg", {"ggml", "a GGML file (ggmf), older than GGUF: convert the model again"}},
+    ForeignKind{"tjgg", {"ggml", "a GGML file (ggjt), older than GGUF: convert the model again"}},
+    ForeignKind{"algg",
+                {"ggml", "a GGML adapter (ggla), older than GGUF: convert the adapter again"}},
+    ForeignKind{"\x93NUMPY", {"npy", "a NumPy .npy file"}},
+    ForeignKind{"\x89HDF\r\n", {"hdf5", "an HDF5 file"}},
+    ForeignKind{"\x1f\x8b", {"compressed", "gzip-compressed: decompress it first"}},
+    ForeignKind{"\x28\xb5\x2f\xfd", {"compressed", "zstd-compressed: decompress it first"}},
+    ForeignKind{"\x80\x02", {"pickle", "a Python pickle, as older torch.save writes"}},
+    ForeignKind{"\x80\x03", {"pickle", "a Python pickle"}},
+    ForeignKind{"\x80\x04", {"pickle", "a Python pickle"}},
+    ForeignKind{"\x80\x05", {"pickle", "a Python pickle"}},
 };
 constexpr FileKind kHtml = {"html", "an HTML page: the download brought an error or login page"};
 constexpr FileKind kJson = {"json",
@@ -47,7 +49,7 @@ bool is_html(std::string_view text) {
 
 std::optional<FileKind> foreign_file_kind(std::span<const std::byte> start) {
   const std::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
-  for (const Row& row : kRows) {
+  for (const ForeignKind& row : kForeignKinds) {
     if (text.starts_with(row.start)) return row.kind;
   }
   if (is_html(text)) return kHtml;

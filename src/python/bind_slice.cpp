@@ -37,11 +37,11 @@ PyObject* dtype_of(PyObject* self, void*) {
 PyObject* get_shape(PyObject* self, PyObject*) { return shape_of(self, nullptr); }
 PyObject* get_dtype(PyObject* self, PyObject*) { return dtype_of(self, nullptr); }
 
-PyObject* get_item(PyObject* self, PyObject* index) {
+PyObject* subscript_slice(PyObject* self, PyObject* index) {
   return guarded([&] { return slice_of(self).get_item(index); });
 }
 
-PyObject* describe(PyObject* self) {
+PyObject* repr_of_slice(PyObject* self) {
   return guarded([&] {
     const TensorInfo& info = slice_of(self).info();
     return py::str("<PySafeSlice name={!r} dtype={!r} shape={!r}>")
@@ -78,8 +78,8 @@ PyTypeObject* slice_type = nullptr;  // set once while the module is made, never
 py::object make_slice_type() {
   PyType_Slot slots[] = {
       slot(Py_tp_dealloc, &free_slice),
-      slot(Py_tp_repr, &describe),
-      slot(Py_mp_subscript, &get_item),
+      slot(Py_tp_repr, &repr_of_slice),
+      slot(Py_mp_subscript, &subscript_slice),
       slot(Py_tp_methods, slice_methods),
       slot(Py_tp_getset, slice_properties),
       slot(Py_tp_doc,
