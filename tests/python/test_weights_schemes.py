@@ -149,7 +149,9 @@ def test_f8_by_itself_is_decoded_with_a_warning(tmp_path):
     with open_weights(tmp_path / "model.safetensors") as w:
         values = w["layers.0.attention.q.weight"].numpy()
         np.testing.assert_array_equal(values, [[1, -1, 2, 0.5]] * 2)
-        assert w.warnings == ["1 tensor of F8 has no scales beside it: it is decoded as plain numbers"]
+        assert w.warnings == [
+            "1 tensor of F8 has no scales beside it: it is decoded as plain numbers"
+        ]
 
 
 def test_parts_of_a_pack_without_its_weight_have_no_canonical_name(tmp_path):

@@ -21,8 +21,8 @@
 #include "io/os_error.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/last_error.hpp"
-#include "io/windows/pending_deletes.hpp"
 #include "io/windows/open_file.hpp"
+#include "io/windows/pending_deletes.hpp"
 #include "safetensors/error.hpp"
 
 namespace {
