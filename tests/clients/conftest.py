@@ -35,7 +35,7 @@ import torch  # noqa: E402
 import safetensors  # noqa: E402
 import safetensors.torch  # noqa: E402
 
-ALLOW_OFFICIAL = os.environ.get("SAFETENSORS_TEST_ALLOW_OFFICIAL") == "1"
+ALLOW_UPSTREAM = os.environ.get("SAFETENSORS_TEST_ALLOW_UPSTREAM") == "1"
 
 
 def _is_ours() -> bool:
@@ -44,15 +44,15 @@ def _is_ours() -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def this_package() -> None:
-    """Fail at once when a client brought the official package back over this one."""
-    if ALLOW_OFFICIAL:
+    """Fail at once when a client brought the upstream package back over this one."""
+    if ALLOW_UPSTREAM:
         return
     assert _is_ours(), f"{safetensors.__file__} is not this project's package"
     version = importlib.metadata.version("safetensors")
     assert version.startswith("0.8.0+cpp"), version
     assert safetensors.__version__ == version
     extensions = [p.name for p in Path(safetensors.__file__).parent.glob("_safetensors_rust*.so")]
-    assert not extensions, f"the official extension lies beside ours: {extensions}"
+    assert not extensions, f"the upstream extension lies beside ours: {extensions}"
 
 
 @pytest.fixture(scope="session", autouse=True)

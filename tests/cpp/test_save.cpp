@@ -89,8 +89,8 @@ TEST_CASE("progress counts the bytes that are written, and may stop the save") {
   }
 }
 
-TEST_CASE("the bytes that official safetensors and the Python package write") {
-  // tests/python/test_save_values.py writes the same; official 0.8.0 wrote the file.
+TEST_CASE("the bytes that upstream safetensors and the Python package write") {
+  // tests/python/test_save_values.py writes the same; upstream 0.8.0 wrote the file.
   if constexpr (std::endian::native == std::endian::little) {
     const auto shape = [](std::vector<std::uint64_t> sizes) { return sizes; };
     const std::array b = {0.0F, 1.0F, 2.0F, 3.0F};

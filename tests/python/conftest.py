@@ -1,4 +1,4 @@
-"""Versions in the header, the Hypothesis profile, and official as a fixture."""
+"""Versions in the header, the Hypothesis profile, and upstream as a fixture."""
 
 import importlib
 import os
@@ -69,23 +69,23 @@ def pytest_report_header():
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say which calls killed official's process."""
+    """Say which calls killed upstream's process."""
     for report in config.stash.get(CRASHES, []):
         terminalreporter.write_line(report, yellow=True)
 
 
 @pytest.fixture(scope="session")
-def official(request):
-    """Official safetensors in a process of its own; see upstream_client."""
+def upstream(request):
+    """Upstream safetensors in a process of its own; see upstream_client."""
     target = upstream_client.directory()
     try:
         upstream_client.install(target)
-    except upstream_client.OfficialUnavailable as error:
-        reason = f"official {upstream_client.VERSION} cannot be installed: {error}"
+    except upstream_client.UpstreamUnavailable as error:
+        reason = f"upstream {upstream_client.VERSION} cannot be installed: {error}"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    peer = upstream_client.Official(target)
+    peer = upstream_client.Upstream(target)
     request.config.stash[CRASHES] = peer.crashes
     assert peer.version == upstream_client.VERSION
     yield peer

@@ -77,9 +77,9 @@ def test_torch(tensors, path, backend):
     assert torch.equal(again["matrix"], torch.from_numpy(tensors["matrix"]))
 
 
-def test_an_unknown_word(path, official):
-    """Is refused in official's words, with what is known beside them."""
-    theirs = official.evaluate(
+def test_an_unknown_word(path, upstream):
+    """Is refused in upstream's words, with what is known beside them."""
+    theirs = upstream.evaluate(
         "safetensors.safe_open(p, 'np', backend='disk')", p=str(path)
     ).failure
     with pytest.raises(SafetensorError) as caught:

@@ -1,4 +1,4 @@
-"""Errors of calls that cannot be: they name what is wrong, in official's words."""
+"""Errors of calls that cannot be: they name what is wrong, in upstream's words."""
 
 import errno
 import os
@@ -44,26 +44,26 @@ def path(tmp_path):
     return str(tmp_path / "model.safetensors")
 
 
-def same_failure(official, source, path):
-    """Both fail with one class; official's text comes first in ours."""
+def same_failure(upstream, source, path):
+    """Both fail with one class; upstream's text comes first in ours."""
     source = f"(lambda f: {source})(safe_open(path, 'np'))"
     ours = operations.run("evaluate", source, path=path).failure
-    theirs = official.evaluate(source, path=path).failure
+    theirs = upstream.evaluate(source, path=path).failure
     assert ours.kind == theirs.kind
     assert ours.text.startswith(theirs.text)
 
 
 @pytest.mark.parametrize("source", WRONG)
-def test_wrong_arguments_are_named(official, path, source):
+def test_wrong_arguments_are_named(upstream, path, source):
     """Missing, unknown, given twice, too many, too large."""
-    same_failure(official, source, path)
+    same_failure(upstream, source, path)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_malformed_devices(official, path, device):
-    """Official's class and text for each."""
+def test_malformed_devices(upstream, path, device):
+    """Upstream's class and text for each."""
     pytest.importorskip("torch")
-    same_failure(official, f"safe_open(path, 'pt', {device!r})", path)
+    same_failure(upstream, f"safe_open(path, 'pt', {device!r})", path)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def os_errors(tmp_path):
 
 
 def test_os_errors_have_their_fields(tmp_path):
-    """errno, strerror and filename; str() stays the text, whose begin is official's."""
+    """errno, strerror and filename; str() stays the text, whose begin is upstream's."""
     for error, number, path in os_errors(tmp_path):
         assert error.errno == number
         assert error.strerror == os.strerror(number)
@@ -135,7 +135,7 @@ def test_os_errors_reach_a_process_that_raised_none(tmp_path):
 
 
 def test_class_of_an_os_error(tmp_path):
-    """Opening raises Python's class, saving that and SafetensorError, as official."""
+    """Opening raises Python's class, saving that and SafetensorError, as upstream."""
     errors = [error for error, _, _ in os_errors(tmp_path)]
     assert type(errors[0]).__bases__ == (FileNotFoundError,)
     assert type(errors[0]).__module__ == "safetensors._errors"
@@ -153,13 +153,13 @@ UNSAVABLE = {
 
 @pytest.mark.parametrize("source", UNSAVABLE)
 @pytest.mark.filterwarnings("ignore")
-def test_unsavable_tensors_are_named(official, tmp_path, source):
-    """Which tensor, and what to do; the class and the begin of the text are official's."""
+def test_unsavable_tensors_are_named(upstream, tmp_path, source):
+    """Which tensor, and what to do; the class and the begin of the text are upstream's."""
     torch = pytest.importorskip("torch")
     call = f"st.save_file({{'fine': torch.zeros(2), 'odd.weight': {source}}}, path)"
     path = str(tmp_path / "out")
     ours = operations.run("evaluate", call, path=path).failure
-    theirs = official.evaluate(call, path=path).failure
+    theirs = upstream.evaluate(call, path=path).failure
     assert theirs.kind in ours.bases or theirs.kind == ours.kind
     assert ours.text.startswith(theirs.text.strip("'"))
     assert "`odd.weight`" in ours.text

@@ -290,5 +290,5 @@ def test_memory_of_a_handle(many):
     if children.run("import ctypes; print(hasattr(ctypes.CDLL(None), 'mallinfo2'))") != "True\n":
         pytest.skip("this C library does not count what is allocated")
     grown = float(children.run(HANDLE, many))
-    # Official keeps 248.
+    # Upstream keeps 248.
     assert grown / MANY < 200

@@ -1,4 +1,4 @@
-"""What a handle and its arguments can do that official's cannot: a test for each difference."""
+"""What a handle and its arguments can do that upstream's cannot: a test for each difference."""
 
 import mmap
 import os
@@ -37,25 +37,25 @@ def opened(request, path):
             yield safetensors._safe_open_handle(file, "np")
 
 
-def test_in(opened, official, path):
+def test_in(opened, upstream, path):
     """Names of tensors, and nothing else, are in a handle."""
     assert "a" in opened
     assert "zz" not in opened
     assert "" not in opened
     assert "__metadata__" not in opened
-    assert not official.evaluate("'a' in safe_open(path, 'np')", path=path).ok
+    assert not upstream.evaluate("'a' in safe_open(path, 'np')", path=path).ok
 
 
-def test_len(opened, official, path):
+def test_len(opened, upstream, path):
     """The number of tensors."""
     assert len(opened) == 4
-    assert not official.evaluate("len(safe_open(path, 'np'))", path=path).ok
+    assert not upstream.evaluate("len(safe_open(path, 'np'))", path=path).ok
 
 
-def test_iteration(opened, official, path):
+def test_iteration(opened, upstream, path):
     """Over the names, in the order of keys()."""
     assert list(opened) == opened.keys() == ["a", "e", "m", "z"]
-    assert not official.evaluate("list(safe_open(path, 'np'))", path=path).ok
+    assert not upstream.evaluate("list(safe_open(path, 'np'))", path=path).ok
 
 
 def test_a_handle_is_always_true(opened, tmp_path):
@@ -77,12 +77,12 @@ def test_handles_are_hashable_and_differ(opened, path):
     assert opened != other
 
 
-def test_close(opened, official, path):
-    """`close` may be called twice; official has none."""
+def test_close(opened, upstream, path):
+    """`close` may be called twice; upstream has none."""
     assert opened.close() is None
     assert opened.close() is None
     assert opened.__exit__(None, None, None) is None
-    assert not official.evaluate("safe_open(path, 'np').close()", path=path).ok
+    assert not upstream.evaluate("safe_open(path, 'np').close()", path=path).ok
 
 
 CALLS = {
@@ -103,7 +103,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("how", ["close", "with"])
 def test_use_after_close(opened, name, how):
-    """A clear error, in official's words."""
+    """A clear error, in upstream's words."""
     if how == "close":
         opened.close()
     else:
@@ -150,7 +150,7 @@ def test_get_tensor_meta(opened):
         opened.get_tensor_meta("zz")
 
 
-def test_paths_of_every_kind(official, tmp_path):
+def test_paths_of_every_kind(upstream, tmp_path):
     """str, bytes, os.PathLike of either, and names that are not UTF-8."""
 
     class OfBytes:
@@ -166,11 +166,11 @@ def test_paths_of_every_kind(official, tmp_path):
         for form in (path, os.fsencode(path), pathlib.Path(path), OfBytes()):
             assert safe_open(form, "np").keys() == ["a"]
             assert list(safetensors.numpy.load_file(form)) == ["a"]
-    assert not official.evaluate("safe_open(path, 'np')", path=os.fsencode(path)).ok
+    assert not upstream.evaluate("safe_open(path, 'np')", path=os.fsencode(path)).ok
 
 
-def test_deserialize_and_load_take_any_bytes_like_object(official, tmp_path):
-    """Official takes bytes alone."""
+def test_deserialize_and_load_take_any_bytes_like_object(upstream, tmp_path):
+    """Upstream takes bytes alone."""
     path = file_builder.write(tmp_path / "bytes.st", GOOD)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         forms = [GOOD, bytearray(GOOD), memoryview(GOOD), memoryview(bytearray(GOOD))]
@@ -180,7 +180,7 @@ def test_deserialize_and_load_take_any_bytes_like_object(official, tmp_path):
             assert safetensors.numpy.load(form)["a"].tolist() == [0, 0]
     with pytest.raises((TypeError, BufferError, ValueError)):
         deserialize(memoryview(GOOD)[::2])
-    assert official.run("load", bytearray(GOOD), "np").failure.kind == "builtins.TypeError"
+    assert upstream.run("load", bytearray(GOOD), "np").failure.kind == "builtins.TypeError"
 
 
 def test_load_for_torch_takes_any_bytes_like_object():
@@ -195,8 +195,8 @@ def test_load_for_torch_takes_any_bytes_like_object():
         assert bytes(form) == GOOD
 
 
-def test_devices_of_every_kind(official, tmp_path):
-    """torch.device objects, "cpu:0" and "meta"; official knows only words of its own list."""
+def test_devices_of_every_kind(upstream, tmp_path):
+    """torch.device objects, "cpu:0" and "meta"; upstream knows only words of its own list."""
     torch = pytest.importorskip("torch")
     import safetensors.torch
 
@@ -217,6 +217,6 @@ def test_devices_of_every_kind(official, tmp_path):
         for tensor in found:
             assert (tensor.device.type, tensor.dtype) == ("meta", torch.bfloat16)
             assert tensor.shape == (2, 3)
-    assert not official.evaluate("safe_open(path, 'pt', torch.device('cpu'))", path=path).ok
-    assert not official.evaluate("safe_open(path, 'pt', 'meta')", path=path).ok
-    assert not official.evaluate("safe_open(path, 'pt', 'cpu:0')", path=path).ok
+    assert not upstream.evaluate("safe_open(path, 'pt', torch.device('cpu'))", path=path).ok
+    assert not upstream.evaluate("safe_open(path, 'pt', 'meta')", path=path).ok
+    assert not upstream.evaluate("safe_open(path, 'pt', 'cpu:0')", path=path).ok

@@ -1,4 +1,4 @@
-"""Where opening is better than official's on purpose: a test for each difference."""
+"""Where opening is better than upstream's on purpose: a test for each difference."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ DUPLICATES = {
     "keys in an unknown field": f'{{"a":{{"x":{{"y":1,"y":2}},{FIELDS}}}}}',
     "keys deep in an unknown field": f'{{"a":{{"x":[[{{"y":[{{"z":1,"z":1}}]}}]],{FIELDS}}}}}',
 }
-DUPLICATES_OFFICIAL_REFUSES = {
+DUPLICATES_UPSTREAM_REFUSES = {
     "metadata": f'{{"__metadata__":{{}},"__metadata__":{{}},"a":{ENTRY}}}',
     "metadata, one escaped": f'{{"__metadata__":{{}},"\\u005f_metadata__":{{}},"a":{ENTRY}}}',
     "metadata null and again": f'{{"__metadata__":null,"__metadata__":null,"a":{ENTRY}}}',
@@ -53,55 +53,55 @@ def refused(content, tmp_path):
 
 
 @pytest.mark.parametrize("name", DUPLICATES)
-def test_duplicate_keys_are_refused(official, tmp_path, name):
-    """At every level and by every route; official keeps the last, or one of them."""
+def test_duplicate_keys_are_refused(upstream, tmp_path, name):
+    """At every level and by every route; upstream keeps the last, or one of them."""
     content = from_entries(DUPLICATES[name], EIGHT)
     assert "duplicate" in refused(content, tmp_path).lower()
-    assert official.run("keys_by_bytes", content).ok
+    assert upstream.run("keys_by_bytes", content).ok
 
 
-@pytest.mark.parametrize("name", DUPLICATES_OFFICIAL_REFUSES)
-def test_duplicate_keys_that_official_refuses_too(official, tmp_path, name):
+@pytest.mark.parametrize("name", DUPLICATES_UPSTREAM_REFUSES)
+def test_duplicate_keys_that_upstream_refuses_too(upstream, tmp_path, name):
     """The fields of an entry, and `__metadata__` itself."""
-    content = from_entries(DUPLICATES_OFFICIAL_REFUSES[name], EIGHT)
+    content = from_entries(DUPLICATES_UPSTREAM_REFUSES[name], EIGHT)
     assert "duplicate" in refused(content, tmp_path).lower()
-    assert not official.run("keys_by_bytes", content).ok
+    assert not upstream.run("keys_by_bytes", content).ok
 
 
 @pytest.mark.parametrize("space", [" ", "\n", "\t", "\r", "        "])
-def test_white_space_before_the_header_is_refused(official, tmp_path, space):
+def test_white_space_before_the_header_is_refused(upstream, tmp_path, space):
     """The format says that a header begins with `{`."""
     content = from_entries(space + "{}")
     refused(content, tmp_path)
-    assert official.run("keys_by_bytes", content).ok
+    assert upstream.run("keys_by_bytes", content).ok
 
 
 @pytest.mark.parametrize("tail", ["\n", "\t", "\r", " \n ", "  \t"])
-def test_trailing_bytes_other_than_spaces_are_refused(official, tmp_path, tail):
+def test_trailing_bytes_other_than_spaces_are_refused(upstream, tmp_path, tail):
     """The format pads with spaces only."""
     content = from_entries("{}" + tail)
     refused(content, tmp_path)
-    assert official.run("keys_by_bytes", content).ok
+    assert upstream.run("keys_by_bytes", content).ok
 
 
 @pytest.mark.parametrize("entry_text", ['["F32",[2],[0,8]]', '[{"F32":null},[2],[0,8]]'])
-def test_an_entry_that_is_not_an_object_is_refused(official, tmp_path, entry_text):
-    """Official takes the fields of an entry in an array."""
+def test_an_entry_that_is_not_an_object_is_refused(upstream, tmp_path, entry_text):
+    """Upstream takes the fields of an entry in an array."""
     refused(text(entry_text), tmp_path)
-    assert official.run("keys_by_bytes", text(entry_text)).ok
+    assert upstream.run("keys_by_bytes", text(entry_text)).ok
 
 
-def test_a_dtype_that_is_not_a_string_is_refused(official, tmp_path):
-    """Official takes an object with the dtype as its only key."""
+def test_a_dtype_that_is_not_a_string_is_refused(upstream, tmp_path):
+    """Upstream takes an object with the dtype as its only key."""
     content = text('{"dtype":{"F32":null},"shape":[2],"data_offsets":[0,8]}')
     refused(content, tmp_path)
-    assert official.run("keys_by_bytes", content).ok
+    assert upstream.run("keys_by_bytes", content).ok
 
 
-def test_metadata_null_is_accepted(official, tmp_path):
-    """mlx writes it. Official takes it too; both say there is no metadata."""
+def test_metadata_null_is_accepted(upstream, tmp_path):
+    """mlx writes it. Upstream takes it too; both say there is no metadata."""
     path = file_builder.write(tmp_path / "null.st", hostile_headers.ACCEPTED["metadata null"])
-    for peer in (operations, official):
+    for peer in (operations, upstream):
         answer = peer.run("look", str(path), "np", "mmap").unwrap()
         assert (answer["keys"], answer["metadata"]) == (["a"], None)
 
@@ -146,7 +146,7 @@ HEAVY = {
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize("name", HEAVY)
 def test_memory_while_parsing_is_a_small_multiple_of_the_header(tmp_path, name):
-    """A 4 MB header costs a few times 4 MB; official: 67 MB for `numbers`, 182 for `one key`."""
+    """A 4 MB header costs a few times 4 MB; upstream: 67 MB for `numbers`, 182 for `one key`."""
     content = text('{"x":' + HEAVY[name] + "," + FIELDS + "}")
     path = file_builder.write(tmp_path / "heavy.st", content)
     code = "try: safetensors.safe_open(path, 'np')\nexcept safetensors.SafetensorError: pass"
@@ -177,20 +177,20 @@ def open_in_child(path, seconds=20):
     return lines[0]
 
 
-def test_a_directory_is_an_is_a_directory_error(official, tmp_path):
-    """Official: OSError, "No such device", no errno."""
+def test_a_directory_is_an_is_a_directory_error(upstream, tmp_path):
+    """Upstream: OSError, "No such device", no errno."""
     for backend in ("mmap", "pread"):
         with pytest.raises(IsADirectoryError) as caught:
             safe_open(tmp_path, "np", backend=backend)
         assert caught.value.errno == errno.EISDIR
         assert str(tmp_path) in str(caught.value)
-    theirs = official.evaluate("safe_open(path, 'np')", path=str(tmp_path)).failure
+    theirs = upstream.evaluate("safe_open(path, 'np')", path=str(tmp_path)).failure
     assert (theirs.kind, theirs.errno) == ("builtins.OSError", None)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_named_pipe_is_refused_at_once(tmp_path):
-    """Official waits for a writer for ever."""
+    """Upstream waits for a writer for ever."""
     os.mkfifo(tmp_path / "pipe")
     assert str(tmp_path / "pipe") in open_in_child(tmp_path / "pipe")
 
@@ -254,21 +254,21 @@ def os_error(path, kind, number):
     return found[0]
 
 
-def test_missing_file_keeps_errno(official, tmp_path):
-    """Official's text, with ENOENT, which official does not set."""
+def test_missing_file_keeps_errno(upstream, tmp_path):
+    """Upstream's text, with ENOENT, which upstream does not set."""
     path = str(tmp_path / "missing.st")
     assert os_error(path, FileNotFoundError, errno.ENOENT).startswith(
         f"No such file or directory: {path}"
     )
-    theirs = official.evaluate("safe_open(path, 'np')", path=path).failure
+    theirs = upstream.evaluate("safe_open(path, 'np')", path=path).failure
     assert theirs.errno is None
 
 
-def test_a_file_as_folder_is_a_not_a_directory_error(official, tmp_path):
-    """ENOTDIR; for official every file that cannot be opened is a missing one."""
+def test_a_file_as_folder_is_a_not_a_directory_error(upstream, tmp_path):
+    """ENOTDIR; for upstream every file that cannot be opened is a missing one."""
     path = str(file_builder.write(tmp_path / "file.st", GOOD) / "x")
     assert os_error(path, NotADirectoryError, errno.ENOTDIR)
-    theirs = official.evaluate("safe_open(path, 'np')", path=path).failure
+    theirs = upstream.evaluate("safe_open(path, 'np')", path=path).failure
     assert theirs.kind == "builtins.FileNotFoundError"
 
 
@@ -320,18 +320,18 @@ MISTAKEN = {
 
 
 @pytest.mark.parametrize("name", MISTAKEN)
-def test_other_files_are_named(official, tmp_path, name):
-    """Official's text, and what the file seems to be."""
+def test_other_files_are_named(upstream, tmp_path, name):
+    """Upstream's text, and what the file seems to be."""
     content, *words = MISTAKEN[name]
     message = refused(content, tmp_path)
-    theirs = official.run("keys_by_file", str(tmp_path / "refused.safetensors")).failure
+    theirs = upstream.run("keys_by_file", str(tmp_path / "refused.safetensors")).failure
     assert message.startswith(theirs.text)
     added = message[len(theirs.text) :].lower().replace("refused.safetensors", "")
     assert all(word in added for word in words), message
 
 
 def test_errors_name_the_file(tmp_path):
-    """Behind official's text."""
+    """Behind upstream's text."""
     for content in hostile_headers.REFUSED.values():
         assert "refused.safetensors" in refused(content, tmp_path)
     path = file_builder.write(tmp_path / "named.st", GOOD)

@@ -1,4 +1,4 @@
-"""A bad file is refused by us as by official: same class, official's text first."""
+"""A bad file is refused by us as by upstream: same class, upstream's text first."""
 
 from collections import Counter
 from random import Random
@@ -21,35 +21,35 @@ JSON_DETAIL = "invalid JSON in header: "
 
 
 def kept_part(text):
-    """The part of official's text that is ours too: its JSON parser's words are its own."""
+    """The part of upstream's text that is ours too: its JSON parser's words are its own."""
     head, found, _ = text.partition(JSON_DETAIL)
     return head + found
 
 
 def same_failure(ours, theirs):
-    """Both raised the same class, and ours begins with official's text."""
-    assert not theirs.ok, "official accepts this"
-    assert not ours.ok, f"accepted; official: {theirs.failure.text}"
+    """Both raised the same class, and ours begins with upstream's text."""
+    assert not theirs.ok, "upstream accepts this"
+    assert not ours.ok, f"accepted; upstream: {theirs.failure.text}"
     assert ours.failure.kind == theirs.failure.kind == ERROR
     assert ours.failure.text.startswith(kept_part(theirs.failure.text))
 
 
 @pytest.fixture(params=["keys_by_file", "keys_by_bytes"])
-def read(request, official, scratch):
+def read(request, upstream, scratch):
     """Both Outcomes of reading bytes, through a file or directly."""
 
     def both(content):
         source = content
         if request.param == "keys_by_file":
             source = str(file_builder.write(scratch / "bad.safetensors", content))
-        return operations.run(request.param, source), official.run(request.param, source)
+        return operations.run(request.param, source), upstream.run(request.param, source)
 
     return both
 
 
 @pytest.mark.parametrize("name", hostile_headers.REFUSED)
 def test_refused(read, name):
-    """Each file of the table, refused with official's text as the prefix of ours."""
+    """Each file of the table, refused with upstream's text as the prefix of ours."""
     same_failure(*read(hostile_headers.REFUSED[name]))
 
 
@@ -70,11 +70,11 @@ def test_accepted(read, name):
 
 
 @pytest.mark.parametrize("name", hostile_headers.ACCEPTED)
-def test_accepted_is_understood_alike(official, scratch, name):
+def test_accepted_is_understood_alike(upstream, scratch, name):
     """Metadata, shapes and names of the odd but good files."""
     path = str(file_builder.write(scratch / "odd.safetensors", hostile_headers.ACCEPTED[name]))
     ours = operations.run("look", path, "np", "mmap").unwrap()
-    theirs = official.run("look", path, "np", "mmap").unwrap()
+    theirs = upstream.run("look", path, "np", "mmap").unwrap()
     assert sorted(ours.pop("offset_keys")) == sorted(theirs.pop("offset_keys"))
     assert ours == theirs
 
@@ -89,8 +89,8 @@ def test_the_backend_does_not_matter(scratch):
         assert by_mmap.failure == by_pread.failure, name
 
 
-def test_nesting_ends_where_officials_ends(read):
-    """The deepest unknown field that official takes, and one more level."""
+def test_nesting_ends_where_upstreams_ends(read):
+    """The deepest unknown field that upstream takes, and one more level."""
     accepted = [read(hostile_headers.nested(depth))[1].ok for depth in range(100, 140)]
     deepest = 99 + accepted.index(False)
     ours, theirs = read(hostile_headers.nested(deepest))
@@ -110,7 +110,7 @@ def test_every_prefix_is_refused(read, content):
 
 
 def same_verdict(ours, theirs, content):
-    """Check that the verdict is official's, wanted differences aside, and name it."""
+    """Check that the verdict is upstream's, wanted differences aside, and name it."""
     reason = intentional_differences.why_refused(content)
     if reason is None and theirs.ok:
         assert ours.unwrap() == theirs.value
@@ -118,14 +118,14 @@ def same_verdict(ours, theirs, content):
     assert not ours.ok, f"accepted, though: {reason or theirs.failure.text}"
     assert ours.failure.kind == ERROR
     if reason is None:
-        # Of two tensors at one place official names whichever its hash table gives first.
+        # Of two tensors at one place upstream names whichever its hash table gives first.
         expected = kept_part(theirs.failure.text).partition("for tensor `")
         assert ours.failure.text.startswith("".join(expected[:2]))
     return reason or "refused"
 
 
 def test_damaged_files(read):
-    """Bits flipped, bytes cut out, tokens put in, JSON trees changed: the verdict is official's."""
+    """Bits flipped, bytes cut out, tokens put in, JSON trees changed: the verdict is upstream's."""
     seen = Counter()
 
     @strategies.examples(40)
@@ -230,11 +230,11 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_wrong_calls(official, scratch, name):
-    """Wrong arguments: official's class or one derived from it."""
+def test_wrong_calls(upstream, scratch, name):
+    """Wrong arguments: upstream's class or one derived from it."""
     path = str(file_builder.write(scratch / "good.safetensors", hostile_headers.GOOD))
     ours = operations.run("evaluate", CALLS[name], path=path)
-    theirs = official.evaluate(CALLS[name], path=path)
+    theirs = upstream.evaluate(CALLS[name], path=path)
     assert not theirs.ok
     assert not ours.ok
     assert theirs.failure.kind in (ours.failure.kind, *ours.failure.bases)

@@ -1,4 +1,4 @@
-"""What we read from a good file is what official reads."""
+"""What we read from a good file is what upstream reads."""
 
 import json
 
@@ -7,16 +7,16 @@ from hypothesis import given
 
 from support import dtype_table, file_builder, operations, strategies
 
-# Official has no slices of F4, and gives it to PyTorch with mmap only: see test_dtypes.py.
+# Upstream has no slices of F4, and gives it to PyTorch with mmap only: see test_dtypes.py.
 TORCH = [name for name in dtype_table.SAVEABLE if name != "F4"]
 NUMPY = [*dtype_table.NUMPY_NATIVE, "BF16"]
 ALL = [dtype.name for dtype in dtype_table.TABLE]
 BACKENDS = ["mmap", "pread"]
 
 
-def both(official, name, *args):
-    """The same operation by us and by official, both of which must succeed."""
-    return operations.run(name, *args).unwrap(), official.run(name, *args).unwrap()
+def both(upstream, name, *args):
+    """The same operation by us and by upstream, both of which must succeed."""
+    return operations.run(name, *args).unwrap(), upstream.run(name, *args).unwrap()
 
 
 def tensors_of(content):
@@ -60,22 +60,22 @@ def framework(request):
 
 
 def dtypes_for(framework):
-    """The dtypes official reads into a framework."""
+    """The dtypes upstream reads into a framework."""
     return TORCH if framework == "pt" else NUMPY
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @strategies.examples(60)
 @given(content=strategies.files(ALL))
-def test_keys_order_metadata_and_entries(official, scratch, backend, content):
+def test_keys_order_metadata_and_entries(upstream, scratch, backend, content):
     """Names, their order by offset, metadata, dtypes and shapes, for every dtype."""
     path = str(file_builder.write(scratch / "look.safetensors", content))
-    ours, theirs = both(official, "look", path, "np", backend)
+    ours, theirs = both(upstream, "look", path, "np", backend)
     offsets = offsets_of(content)
     for answer in (ours, theirs):
         begins = [offsets[name] for name in answer["offset_keys"]]
         assert begins == sorted(begins)
-    # Which of two tensors at one place comes first is up to a hash table in official.
+    # Which of two tensors at one place comes first is up to a hash table in upstream.
     assert sorted(ours.pop("offset_keys")) == sorted(theirs.pop("offset_keys"))
     assert ours == theirs
     assert ours["keys"] == sorted(tensors_of(content))
@@ -84,14 +84,14 @@ def test_keys_order_metadata_and_entries(official, scratch, backend, content):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("operation", ["get_tensor_each", "get_tensors", "load_file"])
-def test_tensors_of_a_file(official, scratch, framework, operation, backend):
+def test_tensors_of_a_file(upstream, scratch, framework, operation, backend):
     """Bytes, dtype and shape by every call that reads tensors from a file."""
 
     @strategies.examples(25)
     @given(content=strategies.files(dtypes_for(framework)))
     def check(content):
         path = str(file_builder.write(scratch / "read.safetensors", content))
-        ours, theirs = both(official, operation, path, framework, backend)
+        ours, theirs = both(upstream, operation, path, framework, backend)
         same_tensors(ours, theirs, content, framework)
         if operation != "get_tensor_each":
             offsets = offsets_of(content)
@@ -102,15 +102,15 @@ def test_tensors_of_a_file(official, scratch, framework, operation, backend):
     check()
 
 
-def test_tensors_of_bytes(official, framework):
-    """`load` of a framework; official's has no F8_E8M0 for PyTorch and no BF16 for NumPy."""
+def test_tensors_of_bytes(upstream, framework):
+    """`load` of a framework; upstream's has no F8_E8M0 for PyTorch and no BF16 for NumPy."""
     lacking = {"F8_E8M0", "BF16"} if framework == "np" else {"F8_E8M0"}
     known = [name for name in dtypes_for(framework) if name not in lacking]
 
     @strategies.examples(60)
     @given(content=strategies.files(known))
     def check(content):
-        ours, theirs = both(official, "load", content, framework)
+        ours, theirs = both(upstream, "load", content, framework)
         same_tensors(ours, theirs, content, framework)
 
     check()
@@ -118,20 +118,20 @@ def test_tensors_of_bytes(official, framework):
 
 @strategies.examples(100)
 @given(content=strategies.files(ALL))
-def test_deserialize(official, content):
+def test_deserialize(upstream, content):
     """`deserialize` gives dtype, shape and bytes of every tensor, F6 too."""
-    ours, theirs = both(official, "deserialize", content)
+    ours, theirs = both(upstream, "deserialize", content)
     assert ours == theirs == tensors_of(content)
 
 
-def test_deserialize_gives_a_list_of_pairs_with_bytearrays(official):
+def test_deserialize_gives_a_list_of_pairs_with_bytearrays(upstream):
     """The types in deserialize's answer, which programs rely on."""
     content = file_builder.to_bytes({"a": file_builder.raw("F32", (2,))})
     source = "[(n, sorted(e), *[type(e[k]).__name__ for k in sorted(e)]) for n, e in (lambda d: d)"
     source += "(safetensors.deserialize(content))]"
     expected = [("a", ["data", "dtype", "shape"], "bytearray", "str", "list")]
     assert operations.run("evaluate", source, content=content).unwrap() == expected
-    assert official.evaluate(source, content=content).unwrap() == expected
+    assert upstream.evaluate(source, content=content).unwrap() == expected
     assert type(operations.evaluate("safetensors.deserialize(c)", c=content)) is list
 
 
@@ -144,16 +144,16 @@ def test_metadata_is_a_fresh_dict(scratch):
         assert handle.metadata() == {"format": "pt", "k": "v"}
 
 
-def test_no_metadata_is_none_and_empty_metadata_is_a_dict(official, scratch):
-    """None and {} are told apart, as in official."""
+def test_no_metadata_is_none_and_empty_metadata_is_a_dict(upstream, scratch):
+    """None and {} are told apart, as in upstream."""
     for metadata in (None, {}):
         content = file_builder.to_bytes({"a": file_builder.raw("U8", (1,))}, metadata)
         path = str(file_builder.write(scratch / "none.safetensors", content))
-        ours, theirs = both(official, "look", path, "np", "mmap")
+        ours, theirs = both(upstream, "look", path, "np", "mmap")
         assert ours["metadata"] == theirs["metadata"] == metadata
 
 
-def test_get_tensors_follows_offsets_not_names(official, scratch):
+def test_get_tensors_follows_offsets_not_names(upstream, scratch):
     """A file whose order is not that of its names."""
     tensors = {
         "z": file_builder.raw("U8", (1,)),
@@ -163,8 +163,8 @@ def test_get_tensors_follows_offsets_not_names(official, scratch):
     path = str(file_builder.write(scratch / "order.safetensors", tensors))
     for operation in ("get_tensors", "load_file"):
         for backend in BACKENDS:
-            ours, theirs = both(official, operation, path, "np", backend)
+            ours, theirs = both(upstream, operation, path, "np", backend)
             assert list(ours) == list(theirs) == ["z", "m", "a"]
-    ours, theirs = both(official, "look", path, "np", "mmap")
+    ours, theirs = both(upstream, "look", path, "np", "mmap")
     assert ours["keys"] == theirs["keys"] == ["a", "m", "z"]
     assert ours["offset_keys"] == theirs["offset_keys"] == ["z", "m", "a"]

@@ -1,4 +1,4 @@
-"""What we write is byte for byte what official writes."""
+"""What we write is byte for byte what upstream writes."""
 
 import json
 
@@ -9,7 +9,7 @@ from support import dtype_table, file_builder, operations, strategies
 from support.file_builder import raw
 
 TORCH = dtype_table.SAVEABLE
-# Official has no word for ml_dtypes' float4_e2m1fn: see test_dtypes.py.
+# Upstream has no word for ml_dtypes' float4_e2m1fn: see test_dtypes.py.
 NUMPY = [name for name in dtype_table.SAVEABLE if name != "F4"]
 ALL_ESCAPES = "".join(chr(code) for code in range(0x80)) + "\x80é\u2028\ufeff\uffff😀"
 
@@ -23,15 +23,15 @@ def framework(request):
     return request.param
 
 
-def broken_in_official(tensors, metadata):
-    """Official 0.8.0 writes `{},"__metadata__":{}}` for this one input."""
+def broken_in_upstream(tensors, metadata):
+    """Upstream 0.8.0 writes `{},"__metadata__":{}}` for this one input."""
     return not tensors and metadata == {}
 
 
-def same_bytes(official, name, *args):
-    """Ours, which are official's."""
+def same_bytes(upstream, name, *args):
+    """Ours, which are upstream's."""
     ours = operations.run(name, *args).unwrap()
-    assert ours == official.run(name, *args).unwrap()
+    assert ours == upstream.run(name, *args).unwrap()
     return ours
 
 
@@ -54,7 +54,7 @@ def check_content(content, tensors, metadata):
     assert end == len(data)
 
 
-def test_save(official, framework):
+def test_save(upstream, framework):
     """`save` of a framework: any dtypes, names, shapes, and at most one metadata key."""
 
     @strategies.examples(50)
@@ -63,14 +63,14 @@ def test_save(official, framework):
         strategies.no_or_one_key,
     )
     def check(tensors, metadata):
-        if not broken_in_official(tensors, metadata):
-            content = same_bytes(official, "save", tensors, metadata, framework)
+        if not broken_in_upstream(tensors, metadata):
+            content = same_bytes(upstream, "save", tensors, metadata, framework)
             check_content(content, tensors, metadata)
 
     check()
 
 
-def test_save_file(official, framework, scratch):
+def test_save_file(upstream, framework, scratch):
     """`save_file` leaves the bytes that `save` returns, and each package opens the other's."""
     path = str(scratch / f"save_file-{framework}.safetensors")
 
@@ -80,16 +80,16 @@ def test_save_file(official, framework, scratch):
         strategies.no_or_one_key,
     )
     def check(tensors, metadata):
-        if broken_in_official(tensors, metadata):
+        if broken_in_upstream(tensors, metadata):
             return
-        theirs = official.run("save_file", tensors, path, metadata, framework).unwrap()
+        theirs = upstream.run("save_file", tensors, path, metadata, framework).unwrap()
         by_us = operations.run("look", path, "np", "mmap").unwrap()
         ours = operations.run("save_file", tensors, path, metadata, framework).unwrap()
         assert ours == theirs
         assert ours == operations.run("save", tensors, metadata, framework).unwrap()
-        by_official = official.run("look", path, "np", "mmap").unwrap()
-        assert sorted(by_us.pop("offset_keys")) == sorted(by_official.pop("offset_keys"))
-        assert by_us == by_official
+        by_upstream = upstream.run("look", path, "np", "mmap").unwrap()
+        assert sorted(by_us.pop("offset_keys")) == sorted(by_upstream.pop("offset_keys"))
+        assert by_us == by_upstream
         assert by_us["keys"] == sorted(tensors)
 
     check()
@@ -100,34 +100,34 @@ def test_save_file(official, framework, scratch):
 @example({"a": raw("F32", (2,)), "\x00": raw("F4", (4,))}, {ALL_ESCAPES: ALL_ESCAPES})
 @example({ALL_ESCAPES: raw("BOOL", (3,)), "": raw("U64", ())}, {"": ""})
 @example({}, None)
-def test_serialize(official, tensors, metadata):
+def test_serialize(upstream, tensors, metadata):
     """`serialize` from pointers; `deserialize` of either package reads it back."""
-    if broken_in_official(tensors, metadata):
+    if broken_in_upstream(tensors, metadata):
         return
-    content = same_bytes(official, "serialize", tensors, metadata)
+    content = same_bytes(upstream, "serialize", tensors, metadata)
     check_content(content, tensors, metadata)
     assert operations.run("deserialize", content).unwrap() == tensors
-    assert official.run("deserialize", content).unwrap() == tensors
+    assert upstream.run("deserialize", content).unwrap() == tensors
 
 
 @strategies.examples(40)
 @given(strategies.tensor_dicts(dtype_table.SAVEABLE), strategies.no_or_one_key)
-def test_serialize_file(official, scratch, tensors, metadata):
+def test_serialize_file(upstream, scratch, tensors, metadata):
     """`serialize_file` writes what `serialize` returns."""
-    if broken_in_official(tensors, metadata):
+    if broken_in_upstream(tensors, metadata):
         return
     path = str(scratch / "serialize_file.safetensors")
-    content = same_bytes(official, "serialize_file", tensors, path, metadata)
+    content = same_bytes(upstream, "serialize_file", tensors, path, metadata)
     assert content == operations.run("serialize", tensors, metadata).unwrap()
 
 
 @strategies.examples(40)
 @given(strategies.tensor_dicts(dtype_table.SAVEABLE), strategies.metadata)
-def test_many_metadata_keys_are_sorted_and_read_by_official(official, tensors, metadata):
-    """Official's order is that of a hash table; ours is sorted, and official reads it."""
+def test_many_metadata_keys_are_sorted_and_read_by_upstream(upstream, tensors, metadata):
+    """Upstream's order is that of a hash table; ours is sorted, and upstream reads it."""
     content = operations.run("serialize", tensors, metadata).unwrap()
     check_content(content, tensors, metadata)
-    assert official.run("deserialize", content).unwrap() == tensors
+    assert upstream.run("deserialize", content).unwrap() == tensors
     if metadata is not None:
         written = json.loads(file_builder.split(content)[0])["__metadata__"]
         assert list(written) == sorted(metadata)
@@ -135,51 +135,51 @@ def test_many_metadata_keys_are_sorted_and_read_by_official(official, tensors, m
         assert operations.run("serialize", tensors, backwards).unwrap() == content
 
 
-def test_no_tensors_and_empty_metadata_is_a_good_file(official, scratch):
-    """The one input for which official writes a file that nobody can read."""
+def test_no_tensors_and_empty_metadata_is_a_good_file(upstream, scratch):
+    """The one input for which upstream writes a file that nobody can read."""
     ours = operations.run("serialize", {}, {}).unwrap()
     check_content(ours, {}, {})
-    assert official.run("deserialize", ours).unwrap() == {}
-    theirs = official.run("serialize", {}, {}).unwrap()
-    assert not official.run("deserialize", theirs).ok
+    assert upstream.run("deserialize", ours).unwrap() == {}
+    theirs = upstream.run("serialize", {}, {}).unwrap()
+    assert not upstream.run("deserialize", theirs).ok
 
 
 @pytest.mark.parametrize("row", [r for r in dtype_table.TABLE if r.spec], ids=lambda row: row.name)
-def test_dtype_words(official, row):
+def test_dtype_words(upstream, row):
     """TensorSpec takes frameworks' words for a dtype and tells the format's."""
     source = "(lambda s: (s.dtype, s.shape, s.data_ptr, s.data_len, repr(s)))"
     source += "(safetensors.TensorSpec(dtype=word, shape=(2, 4), data_ptr=4096, data_len=7))"
     ours = operations.run("evaluate", source, word=row.spec).unwrap()
-    assert ours == official.evaluate(source, word=row.spec).unwrap()
+    assert ours == upstream.evaluate(source, word=row.spec).unwrap()
     assert ours[:2] == (row.name, [2, 8] if row.name == "F4" else [2, 4])
 
 
-def test_layout_is_by_dtype_rank_then_name(official):
+def test_layout_is_by_dtype_rank_then_name(upstream):
     """All dtypes in one file, two names each."""
     names = [f"{prefix}{row.name}" for row in dtype_table.TABLE if row.spec for prefix in "zaé"]
     tensors = {name: raw(name[1:], (2, 2)) for name in reversed(names)}
-    content = same_bytes(official, "serialize", tensors, {"k": "v"})
+    content = same_bytes(upstream, "serialize", tensors, {"k": "v"})
     check_content(content, tensors, {"k": "v"})
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1, 1), (2, 3, 4, 5, 6)])
-def test_shapes(official, framework, shape):
+def test_shapes(upstream, framework, shape):
     """Scalars, empty tensors and many dimensions."""
     tensors = {"a": raw("F64", shape), "b": raw("BOOL", shape)}
-    check_content(same_bytes(official, "save", tensors, None, framework), tensors, None)
+    check_content(same_bytes(upstream, "save", tensors, None, framework), tensors, None)
 
 
 @pytest.mark.parametrize("count", range(12))
-def test_padding(official, count):
+def test_padding(upstream, count):
     """Every remainder of the header's length modulo 8."""
     tensors = {"n" * count: raw("U8", (3,))}
-    check_content(same_bytes(official, "serialize", tensors, None), tensors, None)
+    check_content(same_bytes(upstream, "serialize", tensors, None), tensors, None)
 
 
-def test_files_large_enough_for_several_writes(official, framework, scratch):
+def test_files_large_enough_for_several_writes(upstream, framework, scratch):
     """More than any buffer holds, to a new file and over an existing one."""
     tensors = {f"t{i}": raw("F32", (1 << 18,), bytes([i]) * (1 << 20)) for i in range(9)}
     path = str(scratch / f"large-{framework}.safetensors")
     for _ in range(2):
-        content = same_bytes(official, "save_file", tensors, path, {"format": "pt"}, framework)
+        content = same_bytes(upstream, "save_file", tensors, path, {"format": "pt"}, framework)
     check_content(content, tensors, {"format": "pt"})

@@ -90,8 +90,8 @@ def test_torch(torch, file_of, name, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_torch_f4_has_two_values_to_an_element(torch, file_of, official, backend):
-    """Read as official's get_tensor reads it, in the ways where official fails too."""
+def test_torch_f4_has_two_values_to_an_element(torch, file_of, upstream, backend):
+    """Read as upstream's get_tensor reads it, in the ways where upstream fails too."""
     tensor = tensor_of("F4")
     path = file_of(tensor)
     for way, found in ways(path, "pt", backend).items():
@@ -104,9 +104,9 @@ def test_torch_f4_has_two_values_to_an_element(torch, file_of, official, backend
     assert operations.torch_bytes(part[1:]) == F4_BYTES[2:]
     assert operations.torch_bytes(part[0]) == F4_BYTES[:2]
     check_saved("pt", {"a": found}, path.with_name("saved"), tensor)
-    theirs = official.run("get_tensor_each", str(path), "pt", backend)
+    theirs = upstream.run("get_tensor_each", str(path), "pt", backend)
     assert theirs.ok == (backend == "mmap")
-    assert not official.run("get_slice", str(path), "pt", backend, "a", slice(1, None)).ok
+    assert not upstream.run("get_slice", str(path), "pt", backend, "a", slice(1, None)).ok
     if theirs.ok:
         assert theirs.value["a"] == operations.plain(found)
 
@@ -121,14 +121,14 @@ def test_torch_refuses_f4_whose_rows_end_within_a_byte(torch, file_of):
                 handle.get_tensor("a")
 
 
-def test_torch_load_of_bytes_where_official_has_no_type(torch, official):
-    """Official's `load` knows neither F8_E8M0 nor F4."""
+def test_torch_load_of_bytes_where_upstream_has_no_type(torch, upstream):
+    """Upstream's `load` knows neither F8_E8M0 nor F4."""
     for name in ("F8_E8M0", "F4"):
         content = file_builder.to_bytes({"a": tensor_of(name)})
         found = safetensors.torch.load(content)["a"]
         assert found.dtype == dtype_table.torch_dtype(name)
         assert operations.torch_bytes(found) == tensor_of(name).data
-        assert official.run("load", content, "pt").failure.kind == "builtins.KeyError"
+        assert upstream.run("load", content, "pt").failure.kind == "builtins.KeyError"
 
 
 def test_torch_load_of_bytes_looks_its_table_up_live(torch, monkeypatch):
@@ -219,8 +219,8 @@ def test_numpy_f4_of_half_a_byte_is_not_saved(ml_dtypes):
         safetensors.numpy.save({"a": np.zeros(3, ml_dtypes.float4_e2m1fn)})
 
 
-def test_numpy_dtypes_the_format_lacks(ml_dtypes, official):
-    """Refused in official's words."""
+def test_numpy_dtypes_the_format_lacks(ml_dtypes, upstream):
+    """Refused in upstream's words."""
     for name in ("int4", "uint4", "float8_e4m3", "float8_e3m4", "float6_e2m3fn"):
         with pytest.raises(SafetensorError) as caught:
             safetensors.numpy.save({"a": np.zeros((2, 4), getattr(ml_dtypes, name))})
@@ -228,7 +228,7 @@ def test_numpy_dtypes_the_format_lacks(ml_dtypes, official):
             f'Unknown dtype "{name}". Supported dtypes: bool, int8, '
         )
         source = "sn.save({'a': np.zeros((2, 4), getattr(__import__('ml_dtypes'), name))})"
-        assert official.evaluate(source, name=name).failure.kind.endswith("SafetensorError")
+        assert upstream.evaluate(source, name=name).failure.kind.endswith("SafetensorError")
 
 
 @pytest.mark.parametrize("name", NUMPY_ML)
@@ -268,7 +268,7 @@ for backend in ("mmap", "pread"):
 
 @pytest.mark.parametrize("framework", ["np", "pt"])
 @pytest.mark.parametrize("name", F6)
-def test_f6_is_listed_and_refused(official, tmp_path, name, framework):
+def test_f6_is_listed_and_refused(upstream, tmp_path, name, framework):
     """No framework has a type for it: all but the values can be read."""
     pytest.importorskip("torch" if framework == "pt" else "numpy")
     tensors = {"a": raw(name, SHAPE), "b": raw("U8", (1,))}
@@ -292,10 +292,10 @@ def test_f6_is_listed_and_refused(official, tmp_path, name, framework):
                 read(argument)
             assert str(caught.value).startswith(text)
         assert handle.get_tensor("b").tolist() == [1]
-    theirs = official.run("get_tensor_each", str(path), framework, "mmap").failure
+    theirs = upstream.run("get_tensor_each", str(path), framework, "mmap").failure
     assert theirs.text == text
     assert operations.deserialize(path.read_bytes()) == tensors
-    # Official's `load` lets the KeyError of its table out.
+    # Upstream's `load` lets the KeyError of its table out.
     with pytest.raises((SafetensorError, KeyError)) as caught:
         module.load(path.read_bytes())
     assert name in str(caught.value)
@@ -323,9 +323,9 @@ def test_empty_and_scalar_tensors(tmp_path, name):
             )
 
 
-def test_the_table_of_dtypes_is_whole(official):
-    """Every dtype official names in its error for an unknown one is in the table here."""
+def test_the_table_of_dtypes_is_whole(upstream):
+    """Every dtype upstream names in its error for an unknown one is in the table here."""
     content = file_builder.from_entries({"a": file_builder.entry("F99", (), 0, 0)})
-    text = official.run("deserialize", content).failure.text
+    text = upstream.run("deserialize", content).failure.text
     assert len(BY_NAME) == 22
     assert [name for name in BY_NAME if f"`{name}`" not in text] == []

@@ -102,7 +102,7 @@ def test_classes_list_what_is_theirs():
 
 
 def test_the_iterator_of_a_prefetch_loader(path):
-    """It is the class that official 0.9 has for it."""
+    """It is the class that upstream 0.9 has for it."""
     pytest.importorskip("torch")
     with safe_open(path, "pt") as f, f.prefetch() as loader:
         assert type(loader) is _safetensors_rust.PrefetchLoader

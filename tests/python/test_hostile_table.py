@@ -64,17 +64,17 @@ def test_reading_bytes():
         check(outcome, case, "Error while deserializing: ")
 
 
-def test_official_agrees(official, scratch):
+def test_upstream_agrees(upstream, scratch):
     """But for the wanted differences, of which the judge knows the reason."""
     path = scratch / "hostile.safetensors"
     for case in hostile_cases.LIGHT:
         content = case.file()
         file_builder.write(path, content)
         ours = operations.run("keys_by_file", str(path))
-        same_verdict(ours, official.run("keys_by_file", str(path)), content)
+        same_verdict(ours, upstream.run("keys_by_file", str(path)), content)
 
 
-def test_only_the_judge_sees_what_official_overlooks():
+def test_only_the_judge_sees_what_upstream_overlooks():
     """None of the files that we take is one that the judge would refuse."""
     for case in hostile_cases.LIGHT:
         if case.expect == "ok":

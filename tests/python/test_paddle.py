@@ -61,14 +61,14 @@ def test_values_are_what_paddle_means_by_them(tmp_path):
 
 @pytest.mark.parametrize("code", ["U32", "U64"])
 def test_types_with_few_kernels(tmp_path, code):
-    """Official cannot read them at all; Paddle can convert them."""
+    """Upstream cannot read them at all; Paddle can convert them."""
     data = (7).to_bytes(4 if code == "U32" else 8, "little")
     path = file_builder.write(tmp_path / "unsigned.safetensors", {"a": Raw(code, (1,), data)})
     assert safetensors.paddle.load_file(path)["a"].astype("float32").tolist() == [7.0]
 
 
 def test_uint16_is_not_taken_for_bfloat16(tmp_path):
-    """Official hands it out as bfloat16, as Paddle does with NumPy's arrays."""
+    """Upstream hands it out as bfloat16, as Paddle does with NumPy's arrays."""
     path = file_builder.write(tmp_path / "u16.safetensors", {"a": tensor_of("U16")})
     with pytest.raises(SafetensorError, match="U16: Paddle has no such type"):
         safetensors.paddle.load_file(path)
@@ -79,7 +79,7 @@ def test_uint16_is_not_taken_for_bfloat16(tmp_path):
 @pytest.mark.parametrize("code", ["F32", "BF16", "U32"])
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_a_tensor_is_a_copy(tmp_path, code, backend):
-    """Writing to one changes neither another nor the file; official's share pages by mmap."""
+    """Writing to one changes neither another nor the file; upstream's share pages by mmap."""
     path = file_builder.write(tmp_path / "copy.safetensors", {"a": raw(code, (64, 16))})
     before = path.read_bytes()
     with safe_open(path, "paddle", backend=backend) as handle:
@@ -105,7 +105,7 @@ def test_slices_can_be_saved(path):
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_tensors_may_live_until_the_end(path, backend):
-    """Python ends well with tensors left; official's aborts by mmap, and cannot do pread."""
+    """Python ends well with tensors left; upstream's aborts by mmap, and cannot do pread."""
     children.run(
         """
         import warnings
@@ -121,7 +121,7 @@ def test_tensors_may_live_until_the_end(path, backend):
 
 
 def test_tensors_that_cannot_be_saved():
-    """Official's errors."""
+    """Upstream's errors."""
     save = safetensors.paddle.save
     with pytest.raises(ValueError, match=r"^Expected a dict of \[str, paddle\.Tensor\] but"):
         save([1])
@@ -156,12 +156,12 @@ def test_devices(path):
         safetensors.paddle.load_file(path, 0)
 
 
-def test_tables(official):
-    """Official's, with the types added that it lacks."""
+def test_tables(upstream):
+    """Upstream's, with the types added that it lacks."""
     module = safetensors.paddle
     for table in ("_SIZE", "_TYPES", "NPDTYPES"):
         source = "sorted(map(str, __import__('importlib').import_module('safetensors.paddle')"
-        theirs = official.evaluate(f"{source}.{table}.items()))").unwrap()
+        theirs = upstream.evaluate(f"{source}.{table}.items()))").unwrap()
         assert set(theirs) <= set(map(str, getattr(module, table).items()))
     assert module._getdtype("BF16") == paddle.bfloat16
     with pytest.raises(KeyError):

@@ -1,4 +1,4 @@
-"""safe_open.prefetch: official's rules and words of 0.9, on the CPU and on a fake device."""
+"""safe_open.prefetch: upstream's rules and words of 0.9, on the CPU and on a fake device."""
 
 import gc
 import inspect
@@ -110,7 +110,7 @@ WRONG_PLANS = [
 
 @pytest.mark.parametrize(("plan", "words"), WRONG_PLANS, ids=[words for _, words in WRONG_PLANS])
 def test_wrong_plans(cuda, path, plan, words):
-    """In official's words, before anything is made."""
+    """In upstream's words, before anything is made."""
     with safe_open(path, "pt", device="cuda") as f:
         with pytest.raises(SafetensorError) as caught:
             f.prefetch(plan)
@@ -119,7 +119,7 @@ def test_wrong_plans(cuda, path, plan, words):
 
 
 def test_signatures():
-    """Official's, and one more keyword."""
+    """Upstream's, and one more keyword."""
     parameters = inspect.signature(safe_open.prefetch).parameters
     assert list(parameters) == ["self", "plan", "device", "threads", "budget_bytes"]
     assert [parameters[name].default for name in ("plan", "device", "threads")] == [None, None, 8]

@@ -302,7 +302,7 @@ def test_parts_of_one_storage_that_do_not_meet_are_saved():
 
 
 def test_golden_bytes(tmp_path):
-    """The bytes that official 0.8.0 wrote, and that the C++ tests write as well."""
+    """The bytes that upstream 0.8.0 wrote, and that the C++ tests write as well."""
     tensors = {
         "b": np.arange(4, dtype=np.float32).reshape(2, 2),
         "a": np.array([1.5, -2, 0.25], dtype=np.float32),

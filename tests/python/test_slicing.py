@@ -166,7 +166,7 @@ def test_negative_steps(slices, way):
 
 
 def test_step_zero(slices):
-    """A ValueError in NumPy and in torch; official's pread raises its SafetensorError."""
+    """A ValueError in NumPy and in torch; upstream's pread raises its SafetensorError."""
     with pytest.raises((ValueError, SafetensorError)):
         slices["matrix"][::0]
 
@@ -218,10 +218,10 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
-def test_out_of_range(slices, way, official, path, name):
+def test_out_of_range(slices, way, upstream, path, name):
     """An IndexError that is a SafetensorError too, unless torch itself raises it."""
     index = OUT_OF_RANGE[name]
-    theirs = official.run("get_slice", str(path), *way, "matrix", index).failure
+    theirs = upstream.run("get_slice", str(path), *way, "matrix", index).failure
     with pytest.raises(IndexError) as caught:
         slices["matrix"][index]
     assert str(caught.value).startswith(theirs.text)
@@ -245,17 +245,17 @@ def test_out_of_range_says_where(path):
 
 @pytest.mark.parametrize("index", [1.5, "x", b"x", {}, object(), slice("a", "b"), slice(1.5), 1j])
 def test_what_is_no_index(slices, index):
-    """An error, of any of the classes that official or a framework has for it."""
+    """An error, of any of the classes that upstream or a framework has for it."""
     with pytest.raises((IndexError, TypeError, ValueError, SafetensorError)):
         slices["matrix"][index]
 
 
-def test_where_official_answers_we_agree(slices, way, official, path):
-    """Official's slices, where it has them; where it fails, NumPy's answer is above."""
+def test_where_upstream_answers_we_agree(slices, way, upstream, path):
+    """Upstream's slices, where it has them; where it fails, NumPy's answer is above."""
     answered = 0
     for label, index in NAMED.items():
-        theirs = official.run("get_slice", str(path), *way, "matrix", index)
-        # For official's pread, True is the number 1.
+        theirs = upstream.run("get_slice", str(path), *way, "matrix", index)
+        # For upstream's pread, True is the number 1.
         if theirs.ok and not isinstance(index, bool) and label not in TORCHS_OWN:
             answered += 1
             found = as_array(slices["matrix"][index])

@@ -1,4 +1,4 @@
-"""Names, kinds and signatures are those of official 0.8.0; keyword-only additions are allowed."""
+"""Names, kinds and signatures are those of upstream 0.8.0; keyword-only additions are allowed."""
 
 import ast
 import importlib
@@ -193,16 +193,16 @@ def test_handle_signature(kind, name):
     check_signature(getattr(getattr(safetensors, kind), name), HANDLE[name])
 
 
-def test_the_table_above_is_officials(official):
-    """Every entry that official has here is what its own signature says."""
+def test_the_table_above_is_upstreams(upstream):
+    """Every entry that upstream has here is what its own signature says."""
     modules = ["safetensors"]
     for module, framework in NEEDS.items():
         if importlib.util.find_spec(framework.partition(".")[0]):
             modules.append(module)
-    theirs = official.run("surface", modules).unwrap()
+    theirs = upstream.run("surface", modules).unwrap()
     for module in modules:
         for name, expected in SIGNATURES[module].items():
-            # Official's classes show `Ellipsis` for a default they do not tell.
+            # Upstream's classes show `Ellipsis` for a default they do not tell.
             told = [(n, k, "..." if "Ellipsis" in d else d) for n, k, d in theirs[module][name][1]]
             wanted = described(expected)
             if any(default == "..." for _, _, default in told):
@@ -211,13 +211,13 @@ def test_the_table_above_is_officials(official):
             assert told == wanted, f"{module}.{name}"
 
 
-def test_nothing_of_officials_is_missing(official):
-    """Names official has, its own imports aside: same names, same kind of thing."""
+def test_nothing_of_upstreams_is_missing(upstream):
+    """Names upstream has, its own imports aside: same names, same kind of thing."""
     helpers = {"Any", "Dict", "List", "Optional", "Set", "Tuple", "Union", "defaultdict"}
     ordinary = {"function", "builtin_function_or_method", "builtin_function", "method"}
     modules = ["safetensors"]
     modules += [m for m in ("safetensors.numpy", "safetensors.torch") if load(m)]
-    theirs = official.run("surface", modules).unwrap()
+    theirs = upstream.run("surface", modules).unwrap()
     ours = operations.run("surface", modules).unwrap()
     for module in modules:
         missing = theirs[module].keys() - ours[module].keys() - helpers
@@ -314,17 +314,17 @@ def test_the_rust_modules_name_still_imports():
     assert safetensors._safetensors_rust is extension
 
 
-def test_safetensor_error(official):
+def test_safetensor_error(upstream):
     """Its module, its base, and that it can be raised and sent to another process."""
     source = "(lambda e: (e.__module__, e.__qualname__, [b.__name__ for b in e.__mro__]))"
     source += "(safetensors.SafetensorError)"
     ours = operations.run("evaluate", source).unwrap()
-    assert ours == official.evaluate(source).unwrap()
+    assert ours == upstream.evaluate(source).unwrap()
     assert ours[0] == "safetensors._safetensors_rust"
     pickled = "(lambda p: p.loads(p.dumps(safetensors.SafetensorError('a', 1))).args)"
     pickled += "(__import__('pickle'))"
     assert operations.run("evaluate", pickled).unwrap() == ("a", 1)
-    assert official.evaluate(pickled).unwrap() == ("a", 1)
+    assert upstream.evaluate(pickled).unwrap() == ("a", 1)
 
 
 def test_reexports():
@@ -338,14 +338,14 @@ def test_reexports():
 
 
 @pytest.mark.parametrize("module", ["safetensors.numpy", "safetensors.torch"])
-def test_tables_hold_what_officials_hold(official, module):
-    """_TYPES and _SIZE: official's entries, and the dtypes it forgot."""
+def test_tables_hold_what_upstreams_hold(upstream, module):
+    """_TYPES and _SIZE: upstream's entries, and the dtypes it forgot."""
     load(module)
     for table in ("_TYPES", "_SIZE"):
         source = (
             f"{{str(k): str(v) for k, v in __import__('sys').modules[{module!r}].{table}.items()}}"
         )
-        theirs = official.evaluate(source)
+        theirs = upstream.evaluate(source)
         if theirs.ok:
             ours = operations.run("evaluate", source).unwrap()
             assert {key: ours.get(key) for key in theirs.value} == theirs.value
@@ -392,7 +392,7 @@ def test_version_satisfies(wanted):
 
 
 def test_distribution():
-    """Official's extras, and nothing that is needed without one."""
+    """Upstream's extras, and nothing that is needed without one."""
     metadata = importlib.metadata.metadata("safetensors")
     extras = set(metadata.get_all("Provides-Extra") or [])
     assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all", "cli"} <= extras

@@ -69,7 +69,7 @@ def test_a_tensor_is_a_copy(tmp_path):
 
 
 def test_variables_are_saved():
-    """As the tensors they hold; scalars too, which official cannot save."""
+    """As the tensors they hold; scalars too, which upstream cannot save."""
     scalar, vector = tf.Variable(2.5), tf.Variable([1.0, 2.0], dtype=tf.bfloat16)
     content = safetensors.tensorflow.save({"scalar": scalar, "vector": vector})
     loaded = safetensors.tensorflow.load(content)

@@ -1,36 +1,36 @@
-"""The other tests' view of official: that it is official, and what happens when it dies."""
+"""The other tests' view of upstream: that it is upstream, and what happens when it dies."""
 
 import pytest
 
 from support import operations, upstream_client
 
 
-def test_it_is_the_rust_package(official):
+def test_it_is_the_rust_package(upstream):
     """Its version, and an extension from the directory it was installed into."""
-    assert official.version == upstream_client.VERSION
-    found = official.evaluate("safetensors._safetensors_rust.__file__").unwrap()
+    assert upstream.version == upstream_client.VERSION
+    found = upstream.evaluate("safetensors._safetensors_rust.__file__").unwrap()
     assert found.startswith(str(upstream_client.directory()))
     assert found != operations.evaluate("safetensors.__file__")
 
 
-def test_errors_come_with_class_text_and_number(official):
+def test_errors_come_with_class_text_and_number(upstream):
     """What a Failure tells."""
-    found = official.evaluate("open('no-such-file')").failure
+    found = upstream.evaluate("open('no-such-file')").failure
     assert found.kind == "builtins.FileNotFoundError"
     assert "builtins.OSError" in found.bases
     assert (found.errno, "no-such-file" in found.text) == (2, True)
 
 
-def test_output_does_not_disturb_the_answers(official):
+def test_output_does_not_disturb_the_answers(upstream):
     """Replies have a pipe of their own."""
-    assert official.evaluate("print('x' * 100_000) or 5").unwrap() == 5
+    assert upstream.evaluate("print('x' * 100_000) or 5").unwrap() == 5
 
 
-def test_a_crash_is_reported_and_the_next_call_works(official):
-    """Official's process is replaced by another."""
-    peer = upstream_client.Official(official.target)
+def test_a_crash_is_reported_and_the_next_call_works(upstream):
+    """Upstream's process is replaced by another."""
+    peer = upstream_client.Upstream(upstream.target)
     try:
-        with pytest.raises(upstream_client.OfficialCrashed, match=r"died \(7\)"):
+        with pytest.raises(upstream_client.UpstreamCrashed, match=r"died \(7\)"):
             peer.evaluate("__import__('os')._exit(7)")
         assert len(peer.crashes) == 1
         assert peer.evaluate("1 + 1").unwrap() == 2

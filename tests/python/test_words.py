@@ -1,4 +1,4 @@
-"""The words for frameworks and devices are official's; it tells what each is worth."""
+"""The words for frameworks and devices are upstream's; it tells what each is worth."""
 
 import pytest
 
@@ -26,10 +26,10 @@ def path(tmp_path_factory):
     return str(file_builder.write(folder / "words.safetensors", {"a": raw("F32", (2,))}))
 
 
-def same_verdict(official, source, **variables):
-    """Both open it, or both raise the same class with official's text first."""
+def same_verdict(upstream, source, **variables):
+    """Both open it, or both raise the same class with upstream's text first."""
     ours = operations.run("evaluate", source, **variables)
-    theirs = official.evaluate(source, **variables)
+    theirs = upstream.evaluate(source, **variables)
     if theirs.ok:
         assert ours.ok, ours.failure
         return
@@ -40,24 +40,24 @@ def same_verdict(official, source, **variables):
 
 
 @pytest.mark.parametrize("word", FRAMEWORKS, ids=repr)
-def test_framework(official, path, word):
+def test_framework(upstream, path, word):
     """A handle is made without the framework, but for paddle."""
-    same_verdict(official, "safe_open(path, word).keys()", path=path, word=word)
+    same_verdict(upstream, "safe_open(path, word).keys()", path=path, word=word)
 
 
 @pytest.mark.parametrize("word", DEVICES, ids=repr)
 @pytest.mark.parametrize("framework", ["pt", "np"])
-def test_device(official, path, framework, word):
+def test_device(upstream, path, framework, word):
     """A handle is made without the device; NumPy takes none but the CPU."""
     source = "safe_open(path, framework, word).keys()"
-    same_verdict(official, source, path=path, framework=framework, word=word)
+    same_verdict(upstream, source, path=path, framework=framework, word=word)
 
 
 @pytest.mark.parametrize("framework", ["tf", "jax", "mlx"])
-def test_frameworks_without_a_tensor_of_their_own_need_their_module(official, path, framework):
+def test_frameworks_without_a_tensor_of_their_own_need_their_module(upstream, path, framework):
     """get_tensor imports the framework, and says so when it is not there."""
     source = "safe_open(path, word).get_tensor('a')"
-    theirs = official.evaluate(source, path=path, word=framework)
+    theirs = upstream.evaluate(source, path=path, word=framework)
     if theirs.ok:
         pytest.skip(f"{framework} is installed")
     ours = operations.run("evaluate", source, path=path, word=framework)

@@ -19,7 +19,7 @@ class Dtype(NamedTuple):
         return None if rest else whole
 
 
-# In the order in which official lays tensors out; it cannot save F6.
+# In the order in which upstream lays tensors out; it cannot save F6.
 TABLE = [
     Dtype("U64", 64, "uint64", "uint64"),
     Dtype("I64", 64, "int64", "int64"),

@@ -21,7 +21,7 @@ pytest.importorskip("ml_dtypes")
 
 SHAPE = (2, 4)
 F6 = ["F6_E2M3", "F6_E3M2"]
-# What official can read and save in every framework.
+# What upstream can read and save in every framework.
 PLAIN = ["F32", "F16", "I32", "I16", "I8", "U8", "BOOL"]
 INDICES = [
     0, -1, (0, 1), (3, -2), slice(None), slice(1, 3), slice(-3, -1), slice(-100, 100),
@@ -199,7 +199,7 @@ class Cases:
             assert array.dtype == arrays[code].dtype
             assert array.tobytes() == arrays[code].tobytes()
 
-    def test_official_reads_and_writes_the_same(self, official, tmp_path):
+    def test_upstream_reads_and_writes_the_same(self, upstream, tmp_path):
         """Both packages save the same bytes, and load what the other saved."""
         kit, path = self.kit, tmp_path / "plain.safetensors"
         file_builder.write(path, {code: tensor_of(code) for code in PLAIN})
@@ -209,7 +209,7 @@ class Cases:
         imported = "(lambda m: {})(__import__('importlib').import_module(name))"
         for call in ("m.load_file(path)", "m.load(open(path, 'rb').read())"):
             source = imported.format(f"m.save({call}, {{'a': 'b'}})")
-            assert official.evaluate(source, name=name, path=str(path)).unwrap() == content
+            assert upstream.evaluate(source, name=name, path=str(path)).unwrap() == content
 
     @both_backends
     def test_a_tensor_outlives_its_file(self, file_of, backend):
@@ -274,7 +274,7 @@ class Cases:
             kit.module.save_file({}, tmp_path / "new", None, True)  # fsync is keyword-only
 
     def test_the_framework_is_imported_when_it_is_needed(self, file_of):
-        """At the first tensor; official imports only Paddle when it opens a file."""
+        """At the first tensor; upstream imports only Paddle when it opens a file."""
         root = {"tf": "tensorflow", "flax": "jax"}.get(self.kit.word, self.kit.word)
         children.run(
             """

@@ -1,6 +1,6 @@
 """Files that break the format, one fault each: {name: bytes}.
 
-Wanted differences from official are not here but in test_differences_open.py.
+Wanted differences from upstream are not here but in test_differences_open.py.
 """
 
 import json
@@ -183,7 +183,7 @@ LAYOUT = {
     "three quarters of a byte of F6": from_entries({"a": entry("F6_E2M3", (1,), 0, 1)}, b"\0"),
     "F6 too long": from_entries({"a": entry("F6_E3M2", (4,), 0, 4)}, bytes(4)),
 }
-# Official names whichever of the two its hash table gives first.
+# Upstream names whichever of the two its hash table gives first.
 SAME_BYTES_TWICE = two((0, 4), (0, 4), 4)
 REFUSED = {**LENGTH, **JSON, **ENTRY, **LAYOUT}
 

@@ -1,4 +1,4 @@
-"""An independent judge of the files that we refuse and official takes.
+"""An independent judge of the files that we refuse and upstream takes.
 
 It knows nothing of the package: it looks at the header through Python's json.
 """
@@ -18,7 +18,7 @@ def _object(pairs):
 
 
 def why_refused(content):
-    """The rule of the format that a file breaks and official overlooks, or None.
+    """The rule of the format that a file breaks and upstream overlooks, or None.
 
     None too for what both must refuse: that is for the comparison to find.
     """

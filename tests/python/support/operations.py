@@ -1,7 +1,7 @@
 """What the tests ask of both packages; answers are plain data that can cross a pipe.
 
 The same functions run in the test's process on our package and in
-upstream_server.py on official's: both are imported as `safetensors`.
+upstream_server.py on upstream's: both are imported as `safetensors`.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ def run(name, /, *args, **kwargs):
         return Outcome(plain(globals()[name](*args, **kwargs)), None)
     except KeyboardInterrupt:
         raise
-    # A panic of official's derives from BaseException.
+    # A panic of upstream's derives from BaseException.
     except BaseException as error:
         return Outcome(None, failure(error))
 
@@ -170,7 +170,7 @@ def load(content, framework):
 
 
 def deserialize(content):
-    """`deserialize` as a dict of Raw: official's order is that of a hash table."""
+    """`deserialize` as a dict of Raw: upstream's order is that of a hash table."""
     import safetensors
 
     pairs = safetensors.deserialize(content)

@@ -1,4 +1,4 @@
-"""Runs official safetensors in a process of its own, beside the package under test."""
+"""Runs upstream safetensors in a process of its own, beside the package under test."""
 
 import os
 import pickle
@@ -16,43 +16,43 @@ SERVER = Path(__file__).with_name("upstream_server.py")
 REPLY_SECONDS = 120
 
 
-class OfficialUnavailable(Exception):
-    """Official could not be installed."""
+class UpstreamUnavailable(Exception):
+    """Upstream could not be installed."""
 
 
-class OfficialCrashed(Exception):
-    """The process that ran official died; the next call starts another."""
+class UpstreamCrashed(Exception):
+    """The process that ran upstream died; the next call starts another."""
 
 
 def directory():
-    """Where official's package is kept between runs."""
-    chosen = os.environ.get("SAFETENSORS_OFFICIAL_DIR")
-    return Path(chosen) if chosen else REPOSITORY / ".cache" / f"official-{VERSION}"
+    """Where upstream's package is kept between runs."""
+    chosen = os.environ.get("SAFETENSORS_UPSTREAM_DIR")
+    return Path(chosen) if chosen else REPOSITORY / ".cache" / f"upstream-{VERSION}"
 
 
 def install(target):
-    """Install official into `target` unless it is there; whole or not at all."""
+    """Install upstream into `target` unless it is there; whole or not at all."""
     if (target / "safetensors" / "__init__.py").is_file():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".official-", dir=target.parent)
+    scratch = tempfile.mkdtemp(prefix=".upstream-", dir=target.parent)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--target", scratch, f"safetensors=={VERSION}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
-            raise OfficialUnavailable(done.stderr.strip()[-500:])
+            raise UpstreamUnavailable(done.stderr.strip()[-500:])
         if not target.exists():
             os.rename(scratch, target)
     except (OSError, subprocess.TimeoutExpired) as error:
         if not (target / "safetensors").is_dir():
-            raise OfficialUnavailable(str(error)) from error
+            raise UpstreamUnavailable(str(error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-class Official:
-    """Calls operations.py under official; `crashes` lists the calls that killed it."""
+class Upstream:
+    """Calls operations.py under upstream; `crashes` lists the calls that killed it."""
 
     def __init__(self, target):
         """Start it on the package in `target`."""
@@ -73,7 +73,7 @@ class Official:
         except (BrokenPipeError, EOFError, TimeoutError) as error:
             report = self._bury(f"{name}: {error!r}")
             self.crashes.append(report)
-            raise OfficialCrashed(report) from error
+            raise UpstreamCrashed(report) from error
 
     def evaluate(self, source, /, **variables):
         """The Outcome of one Python expression; see operations.evaluate."""
@@ -101,7 +101,7 @@ class Official:
         try:
             return self._reply()
         except (EOFError, TimeoutError) as error:
-            raise OfficialCrashed(self._bury("start")) from error
+            raise UpstreamCrashed(self._bury("start")) from error
 
     def _reply(self):
         # Strictly one reply for one request, so nothing waits unseen in the buffer.
@@ -117,4 +117,4 @@ class Official:
         status = process.wait(timeout=30)
         self._stderr.seek(0)
         tail = self._stderr.read().decode(errors="replace")[-1500:]
-        return f"official died ({status}) in {what[:300]}\n{tail}"
+        return f"upstream died ({status}) in {what[:300]}\n{tail}"

@@ -1,6 +1,6 @@
-"""Serves operations.py on the official package, by pickles over stdin and stdout.
+"""Serves operations.py on the upstream package, by pickles over stdin and stdout.
 
-Started by upstream_client.py with the directory that holds official's package
+Started by upstream_client.py with the directory that holds upstream's package
 as its only argument.
 """
 
@@ -10,8 +10,8 @@ import pickle
 import sys
 
 
-def use_official(directory):
-    """Import official's safetensors from `directory`, or die saying what came instead."""
+def use_upstream(directory):
+    """Import upstream's safetensors from `directory`, or die saying what came instead."""
     # An editable install puts its own finder first; it would hand out our package.
     sys.meta_path[:] = [finder for finder in sys.meta_path if isinstance(finder, type)]
     sys.path.insert(0, directory)
@@ -20,7 +20,7 @@ def use_official(directory):
     here = os.path.realpath(directory)
     for module in (safetensors, safetensors._safetensors_rust):
         found = os.path.realpath(module.__file__)
-        assert os.path.commonpath([here, found]) == here, f"imported {found}, not official's"
+        assert os.path.commonpath([here, found]) == here, f"imported {found}, not upstream's"
     assert not safetensors._safetensors_rust.__file__.endswith(".py"), "not the Rust extension"
     assert not hasattr(safetensors, "_core"), "imported our own package"
     return safetensors.__version__
@@ -31,7 +31,7 @@ def serve(requests, replies):
     from support import operations
 
     with contextlib.suppress(ModuleNotFoundError):
-        # Official knows BF16 in NumPy only where something has imported this.
+        # Upstream knows BF16 in NumPy only where something has imported this.
         import ml_dtypes  # noqa: F401
     while True:
         try:
@@ -47,7 +47,7 @@ def main():
     """Keep the real stdout for replies, so that a stray print cannot corrupt them."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    version = use_official(sys.argv[1])
+    version = use_upstream(sys.argv[1])
     replies.write(pickle.dumps(version))
     replies.flush()
     serve(sys.stdin.buffer, replies)
