@@ -170,7 +170,7 @@ ask() {
   cmake -S "$work/static-cxx" -B "$work/build-ask" -G Ninja -DCMAKE_PREFIX_PATH="$work/static" "$@"
 }
 quietly ask -DCONSUMER_VERSION="$version"
-for wrong in 0.0.9 0.1.99 0.2 1.0; do
+for wrong in 0.1.0 0.2.99 0.3 1.0; do
   refused "version $wrong" "version: $version" ask -DCONSUMER_VERSION=$wrong
 done
 refused "component shared" "no component shared" ask -DCONSUMER_COMPONENTS=shared
