@@ -42,13 +42,15 @@ template <typename Unit>
 /// Returns a path for a text: its own bytes; on Windows UTF-8. A NUL, which would end the text,
 /// becomes "\0".
 [[nodiscard]] inline std::string display_path(const std::filesystem::path& path) {
-  using Unit = std::filesystem::path::value_type;
-  std::string text;
-  if constexpr (std::is_same_v<Unit, char>) {
-    text = path.native();
-  } else {
-    text = detail::utf8_of_utf16(std::basic_string_view<Unit>(path.native()));
-  }
+  // Generic, so that only the branch for this system's characters is compiled.
+  const auto to_utf8 = [](const auto& native) -> std::string {
+    if constexpr (std::is_same_v<decltype(native), const std::string&>) {
+      return native;
+    } else {
+      return detail::utf8_of_utf16(std::basic_string_view(native.data(), native.size()));
+    }
+  };
+  std::string text = to_utf8(path.native());
   for (std::size_t at = 0; (at = text.find('\0', at)) != std::string::npos;) {
     text.replace(at, 1, "\\0");
   }
