@@ -9,12 +9,24 @@
 
 namespace weights = safetensors::weights;
 
-// The former names.
+// The old names still work, with a warning.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#elif defined(_MSC_VER)
+#pragma warning(push)
+#pragma warning(disable : 4996)
+#endif
 static_assert(std::is_same_v<weights::TensorInfo, weights::WeightInfo>);
 static_assert(std::is_same_v<weights::Buffer, weights::WeightBuffer>);
 static_assert(std::is_same_v<weights::Metadata, weights::ModelMetadata>);
 static_assert(std::is_same_v<weights::Error, weights::WeightsError>);
 static_assert(std::is_same_v<weights::OpenOptions, weights::ModelOptions>);
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#elif defined(_MSC_VER)
+#pragma warning(pop)
+#endif
 
 namespace {
 

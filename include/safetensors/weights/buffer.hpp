@@ -18,8 +18,8 @@ namespace safetensors::weights {
 /// Thread safety: several threads call it at once.
 using Allocator = std::function<std::shared_ptr<std::byte>(std::size_t nbytes)>;
 
-/// Immutable bytes that share ownership of their memory: the mapping of a file, or a block of its
-/// own.
+/// Immutable bytes that share ownership of their memory: the mapping of a file, or an allocated
+/// block.
 ///
 ///     bytes()   | section(0)   | section(1)   | section(2)   |
 ///     a pack    | packed words | scales       | biases       |
@@ -38,11 +38,12 @@ class WeightBuffer {
                std::shared_ptr<const void> owner)
       : bytes_(bytes), sections_(sections), is_view_(is_view), owner_(std::move(owner)) {}
 
-  /// Aligned to 64 bytes unless is_view().
+  /// Returns all bytes, aligned to 64 bytes unless is_view().
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::size_t nbytes() const noexcept { return bytes_.size(); }
   [[nodiscard]] const Sections& sections() const noexcept { return sections_; }
   /// Returns the bytes of one section.
+  ///
   /// Requires: index < 3.
   [[nodiscard]] std::span<const std::byte> section(std::size_t index) const noexcept {
     std::size_t begin = 0;
@@ -62,14 +63,15 @@ class WeightBuffer {
   std::shared_ptr<const void> owner_;
 };
 
-using Buffer = WeightBuffer;  ///< the former name, for one version
+/// The old name of WeightBuffer. Will be removed in the next version.
+using Buffer [[deprecated("use WeightBuffer")]] = WeightBuffer;
 
 /// Statistics of a provider's cache.
 struct CacheStats {
   std::size_t entries = 0;  ///< buffers in the cache, views included
   std::size_t bytes = 0;    ///< size of the buffers that are not views
-  std::uint64_t hits =
-      0;  ///< requests for a buffer that was cached, or that another thread was building
+  /// Requests for a buffer that was cached, or that another thread was building.
+  std::uint64_t hits = 0;
   std::uint64_t misses = 0;     ///< requests that built a buffer
   std::uint64_t evictions = 0;  ///< buffers removed because of cache_bytes
 };

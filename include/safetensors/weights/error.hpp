@@ -15,9 +15,10 @@ namespace safetensors::weights {
 /// The kind of fault. Values are stable: new ones are added at the end. The enumerators are spelled
 /// as in Python.
 enum class Errc : std::uint8_t {
-  io = 1,          ///< the operating system refused, or the file is no longer as it was opened
+  io = 1,          ///< the operating system reported an error, or the file was changed after it
+                   ///< was opened
   bad_magic,       ///< neither GGUF nor safetensors
-  version,         ///< a version or byte order of GGUF that is not read
+  version,         ///< a version or byte order of GGUF that is not supported
   truncated,       ///< the file ends before what it claims to hold
   overflow,        ///< a size does not fit in 64 bits
   limit,           ///< a count, length or depth above what is allowed
@@ -34,7 +35,7 @@ enum class Errc : std::uint8_t {
   mixed_types,     ///< tensors of different types cannot be fused
   f16_overflow,    ///< a value is too large for F16
   unknown_tensor,  ///< no tensor of that name
-  unsupported,     ///< a format, type or scheme that is known and not read
+  unsupported,     ///< a format, type or scheme that is known and not supported
 };
 
 inline constexpr std::size_t kErrcCount = 20;
@@ -42,27 +43,27 @@ inline constexpr std::size_t kErrcCount = 20;
 /// Returns the name of a code, such as "bad_magic".
 [[nodiscard]] SAFETENSORS_API std::string_view name(Errc code) noexcept;
 
-/// The only exception of the weight layer (beside std::bad_alloc).
+/// The only exception that the weight layer throws itself; std::bad_alloc may also leave it.
 ///
-/// Its code() hides that of the base, which puts the same less precisely. path() is the file,
-/// subject() the tensor or key at fault. what() is one line:
+/// code() hides that of the base class, whose codes are fewer and less precise. path() returns the
+/// file, subject() the tensor or key at fault. what() is one line:
 ///
 ///     `SUBJECT` at byte OFFSET: MESSAGE (in PATH)
 class SAFETENSORS_API WeightsError : public safetensors::Error {
  public:
-  /// `subject` is the tensor or key at fault, `offset` the byte of the file where it was seen;
-  /// empty and 0 if there is none. `message` says what was found, without naming path or subject
-  /// again.
+  /// Makes an error. `subject` is the tensor or key at fault, `offset` its position in the file in
+  /// bytes; empty and 0 if there is none. `message` says what was found, without naming path or
+  /// subject again.
   WeightsError(Errc code, const std::filesystem::path& path, const std::string& subject,
                std::uint64_t offset, const std::string& message, int os_error = 0);
-  /// An error of the core under a code of this layer, with its text, path and subject.
+  /// Gives an error of the core a code of this layer, and keeps its text, path and subject.
   WeightsError(Errc code, const safetensors::Error& error)
       : safetensors::Error(error), code_(code) {}
   WeightsError(const WeightsError&) = default;
   WeightsError& operator=(const WeightsError&) = default;
   ~WeightsError() override;
 
-  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): the same, more precisely
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): a more precise code
   [[nodiscard]] Errc code() const noexcept { return code_; }
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
 
@@ -71,6 +72,7 @@ class SAFETENSORS_API WeightsError : public safetensors::Error {
   Errc code_;
 };
 
-using Error = WeightsError;  ///< the former name, for one version
+/// The old name of WeightsError. Will be removed in the next version.
+using Error [[deprecated("use WeightsError")]] = WeightsError;
 
 }  // namespace safetensors::weights

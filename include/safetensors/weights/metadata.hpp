@@ -44,9 +44,8 @@ class MetaArray;
 /// another type.
 ///
 /// Thread safety: immutable. Cheap to copy.
-/// Lifetime: the value, and every view it returns, is valid while a copy of the ModelMetadata that
-/// it
-///   came from exists.
+/// Lifetime: the value, and every view it returns, is valid while a copy of its ModelMetadata
+///   exists.
 class SAFETENSORS_API MetaValue {
  public:
   [[nodiscard]] MetaType type() const noexcept { return type_; }
@@ -160,7 +159,7 @@ class SAFETENSORS_API ModelMetadata {
   [[nodiscard]] bool empty() const noexcept { return items().empty(); }
   [[nodiscard]] auto begin() const noexcept { return items().begin(); }
   [[nodiscard]] auto end() const noexcept { return items().end(); }
-  /// Returns the value of that key, or nullptr. Takes constant time.
+  /// Returns the value of that key; nullptr if there is none. Takes constant time.
   [[nodiscard]] const MetaValue* find(std::string_view key) const noexcept;
 
  private:
@@ -171,6 +170,7 @@ class SAFETENSORS_API ModelMetadata {
   std::shared_ptr<const Table> table_;  // null: empty
 };
 
-using Metadata = ModelMetadata;  ///< the former name, for one version
+/// The old name of ModelMetadata. Will be removed in the next version.
+using Metadata [[deprecated("use ModelMetadata")]] = ModelMetadata;
 
 }  // namespace safetensors::weights

@@ -22,21 +22,23 @@ struct ModelOptions {
          ///< that, or is not known
   };
   Layout layout = native;
-  bool bf16_to_f16 = true;          ///< get_tensor returns BF16 tensors as F16; else as stored
+  bool bf16_to_f16 = true;          ///< get_tensor returns BF16 tensors as F16; false: as stored
   bool scales_to_f16 = true;        ///< get_tensor returns scales and biases of packs as F16
-  bool allow_f16_overflow = false;  ///< values too large for F16 become infinite; else f16_overflow
+  bool allow_f16_overflow = false;  ///< too large values become infinite; false: f16_overflow
   bool mmap = true;                 ///< false: read on demand, map nothing
   bool strict_index = true;         ///< false: tensors missing from the index only cause a warning
   bool allow_gaps = false;          ///< accept unused bytes between tensors of a GGUF file
-  /// Buffers that the provider may keep, in bytes. Above it, the least recently used ones go first.
+  /// Total size of the buffers that the cache may hold, in bytes. Above it, the least recently used
+  /// buffers are removed.
   std::size_t cache_bytes = std::numeric_limits<std::size_t>::max();
   /// Parameters of packs for which neither the configuration nor the file states any.
   std::optional<QuantParams> quant;
   Limits limits{};
-  /// Allocates the memory of buffers. With an allocator only get_stored returns views of the file.
+  /// Allocates the memory of buffers. If it is set, only get_stored returns views of the file.
   Allocator allocator;
 };
 
-using OpenOptions = ModelOptions;  ///< the former name, for one version
+/// The old name of ModelOptions. Will be removed in the next version.
+using OpenOptions [[deprecated("use ModelOptions")]] = ModelOptions;
 
 }  // namespace safetensors::weights

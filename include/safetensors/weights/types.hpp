@@ -8,6 +8,7 @@
 
 namespace safetensors::weights {
 
+/// The formats that the weight layer reads.
 enum class Format : std::uint8_t { hf_safetensors, mlx_safetensors, gguf };
 
 /// How a tensor's values are stored.
@@ -17,6 +18,7 @@ enum class Storage : std::uint8_t {
   ggml_block,  ///< blocks of values, each with its own scales
 };
 
+/// The modes of quantisation of MLX.
 enum class QuantMode : std::uint8_t { affine, mxfp4, mxfp8, nvfp4 };
 
 /// Parameters of an MLX pack.
@@ -57,6 +59,7 @@ struct WeightInfo {
   std::uint64_t stored_bytes = 0;    ///< in the file; of a pack with its scales and biases
 };
 
-using TensorInfo = WeightInfo;  ///< the former name, for one version
+/// The old name of WeightInfo. Will be removed in the next version.
+using TensorInfo [[deprecated("use WeightInfo")]] = WeightInfo;
 
 }  // namespace safetensors::weights
