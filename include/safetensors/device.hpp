@@ -68,7 +68,7 @@ SAFETENSORS_API std::size_t release_staging();
 /// Thread safety: may be used from several threads at once.
 class SAFETENSORS_API Device {
  public:
-  /// Host memory: the addresses in LoadTensor::to are pointers.
+  /// Makes a device that is host memory: the addresses in LoadTensor::to are pointers.
   Device() noexcept = default;
 
   /// Returns the CUDA device with this index among the devices visible to the process.
@@ -84,6 +84,7 @@ class SAFETENSORS_API Device {
   /// the driver.
   [[nodiscard]] static bool has_cuda() noexcept;
 
+  /// Returns whether this is host memory.
   [[nodiscard]] bool is_host() const noexcept { return context_ == nullptr; }
   /// Returns whether `stream` is being captured into a graph, during which nothing can be loaded;
   /// false for the host.
@@ -114,6 +115,7 @@ struct LoadTensor {
   std::optional<ByteRuns> runs = std::nullopt;
 };
 
+/// Options of one Load.
 struct LoadOptions {
   unsigned threads = 0;  ///< readers of this load; 0: LoadConfig::threads
 };
@@ -145,7 +147,7 @@ class SAFETENSORS_API Load {
   /// Receives the number of bytes loaded so far and the number of bytes added.
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-  /// Uses the settings of load_config() as they are now.
+  /// Makes a load without tensors, with the settings of load_config() at the time of the call.
   Load(Device device, std::vector<std::shared_ptr<const ByteSource>> sources,
        LoadOptions options = {});
   Load(const Load&) = delete;

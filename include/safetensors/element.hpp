@@ -35,8 +35,7 @@ inline constexpr bool kIsSigned =
 /// Returns whether elements of this dtype can be accessed as T:
 /// - integers, float, double, bool: as themselves; C64: as std::complex<float>;
 /// - F16, BF16: as their bits in a std::uint16_t, or as std::float16_t and std::bfloat16_t where
-/// the
-///   standard library has these (C++23);
+///   the standard library has these (C++23);
 /// - the 8-bit floats: as their bits in a std::uint8_t;
 /// - every dtype: as std::byte, the bytes of the file. This is the only way for F4, F6_E2M3 and
 ///   F6_E3M2, whose elements share bytes.

@@ -20,7 +20,7 @@ enum class ErrorCode : std::uint8_t {
   kHeaderTooLarge,         ///< a header above kMaxHeaderSize, an index above kMaxIndexSize
   kHeaderTooSmall,         ///< fewer than the 8 bytes of the header length
   kInvalidHeaderLength,    ///< header length reaches past the end of the file
-  kDuplicateName,          ///< a key stands twice in one JSON object
+  kDuplicateName,          ///< a key occurs twice in one JSON object
   kInvalidOffset,          ///< a tensor's bytes leave a hole, overlap, or run backwards
   kInvalidTensorInfo,      ///< byte range, shape and dtype of a tensor disagree
   kIncompleteData,         ///< the data section is shorter or longer than the tensors
@@ -33,35 +33,36 @@ enum class ErrorCode : std::uint8_t {
   kInvalidArgument,        ///< an argument that the call cannot accept
   kUnsupportedDtype,       ///< a dtype that the call cannot handle
   kNotRegularFile,         ///< a directory, pipe, socket or device where a file is needed
-  kIo,                     ///< the operating system refused; see Error::os_error()
-  kFileChanged,            ///< the file is not, or is shorter than, what was opened
-  kOutOfMemory,            ///< memory for the data could not be had
-  kDevice,                 ///< a device or its driver refused, or is not there
+  kIo,                     ///< the operating system reported an error: see Error::os_error()
+  kFileChanged,            ///< the file was replaced, truncated or written to after it was opened
+  kOutOfMemory,            ///< memory for the data could not be allocated
+  kDevice,                 ///< a device or its driver failed, or does not exist
 };
 
 inline constexpr std::size_t kErrorCodeCount = 22;
 
-/// The code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
-/// kInvalidOffset. A NUL stands after it. Empty for a value that is none of the enumerators.
+/// Returns the code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
+/// kInvalidOffset. A NUL follows it in memory. Empty for a value that is none of the enumerators.
 [[nodiscard]] SAFETENSORS_API std::string_view name(ErrorCode code) noexcept;
 
-/// What an error is about, beside its code. A member is empty, or zero, where it does not apply.
+/// What an error is about, beside its code. A member that does not apply is empty or zero.
 struct ErrorContext {
-  /// What was being done to the file when the operating system refused.
+  /// What the program did to the file when the operating system reported the error.
   enum class Operation : std::uint8_t { kNone, kRead, kWrite };
 
   std::filesystem::path path{};  ///< the file at fault
   std::string subject{};         ///< the tensor or key at fault
-  /// errno (on Windows: its closest errno) when the operating system refused.
+  /// The operating system's errno (on Windows: the closest one).
   int os_error = 0;
   Operation operation = Operation::kNone;
 };
 
-/// The only exception that the library throws on its own behalf (std::bad_alloc may pass through).
+/// The only exception that the library throws itself; std::bad_alloc may also leave it.
 ///
-/// what() is one line that names the file and tensor at fault; path() and subject() hold both for
+/// what() is one line that names the file and tensor at fault; path() and subject() return them for
 /// programs.
-/// Thread safety: an Error may be read from several threads. Copying never throws.
+///
+/// Thread safety: several threads may read an Error at once. Copying never throws.
 class SAFETENSORS_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, int os_error = 0)
@@ -77,22 +78,23 @@ class SAFETENSORS_API Error : public std::runtime_error {
   /// not empty. Without a path, what() is the message. The message names the subject where it
   /// helps.
   Error(ErrorCode code, const std::string& message, const ErrorContext& context);
-  // Out of line, so that the type has one home and catching works across shared libraries.
+  // The destructor is out of line, so that only the library contains the type's vtable. Catching
+  // then works across shared libraries.
   Error(const Error&) = default;
   Error& operator=(const Error&) = default;
   ~Error() override;
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-  /// The file at fault; empty if there is none.
+  /// Returns the file at fault; empty if there is none.
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
-  /// The name of the tensor, or the key of metadata, at fault; empty if there is none.
+  /// Returns the name of the tensor, or the key of metadata, at fault; empty if there is none.
   [[nodiscard]] const std::string& subject() const noexcept;
-  /// errno (on Windows: its closest errno) when the operating system refused, else 0. A directory
-  /// where a file is needed is kNotRegularFile with EISDIR.
+  /// Returns the operating system's errno (on Windows: the closest one); 0 if the error is not from
+  /// the operating system. A directory where a file is needed is kNotRegularFile with EISDIR.
   [[nodiscard]] int os_error() const noexcept { return os_error_; }
 
-  /// Returns a copy with `prefix` before its text, and with those of `path` and `subject` that it
-  /// lacks. A path that it lacks is added to the text.
+  /// Returns a copy with `prefix` before its text. `path` and `subject` fill in what the error
+  /// lacks; such a path is also added to the text.
   [[nodiscard]] Error with_context(const std::string& prefix,
                                    const std::filesystem::path& path = {},
                                    const std::string& subject = {}) const;
@@ -109,7 +111,7 @@ class SAFETENSORS_API Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// Throws Error. The single place where the library raises.
+/// Throws Error.
 [[noreturn]] SAFETENSORS_API void fail(ErrorCode code, const std::string& message,
                                        int os_error = 0);
 [[noreturn]] SAFETENSORS_API void fail(ErrorCode code, const std::string& message,

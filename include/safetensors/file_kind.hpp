@@ -1,4 +1,4 @@
-// What a file is that is of another format.
+// Recognition of files of other formats.
 #pragma once
 
 #include <cstddef>

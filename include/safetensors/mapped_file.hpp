@@ -37,8 +37,8 @@ class SAFETENSORS_API MappedFile {
 /// pages: touching that page would end the process with SIGBUS. Returns false where the system
 /// cannot say: on Linux before 5.14 and on other systems.
 ///
-/// Call it before reading mapped bytes of a file that another process may truncate. It is no
-/// guarantee: the file can be truncated between the call and the read.
+/// Call it before reading mapped bytes of a file that another process may truncate. It does not
+/// guarantee that the read succeeds: the file can be truncated in between.
 [[nodiscard]] SAFETENSORS_API bool is_truncated(std::span<const std::byte> mapped) noexcept;
 
 /// The old name of is_truncated(). Will be removed in the next version.

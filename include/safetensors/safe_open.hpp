@@ -33,6 +33,7 @@ enum class Backend : std::uint8_t {
   kSource,  ///< the ByteSource that the SafeOpen was made from. Not an option for files
 };
 
+/// Options for opening a file.
 struct OpenOptions {
   Backend backend = Backend::kMmap;
   /// Set it if the tensors go to a device: the file is read once and never mapped. kMmap and kAuto
@@ -83,7 +84,7 @@ class SAFETENSORS_API SafeOpen {
   /// texts begin "Error while deserializing: ".
   ///
   /// Tensors of a source in memory are read-only views of its bytes. From another source, each
-  /// tensor is read when it is asked for, as with Backend::kPread.
+  /// tensor is read when it is requested, as with Backend::kPread.
   ///
   /// Throws: Error kInvalidArgument if `source` is null; what read_at and Header::parse throw.
   /// Lifetime: shares `source`, as do views of its memory.

@@ -77,10 +77,10 @@ enum {
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */
 SAFETENSORS_API const char* safetensors_code_name(int32_t code);
 
-/* An error. The caller owns it; the library keeps no reference to it. */
+/* An error. The caller owns it: the library keeps no reference to it. */
 typedef struct safetensors_error {
   int32_t code;     /* what the function returned */
-  int32_t os_error; /* errno of a refusing operating system, else 0 */
+  int32_t os_error; /* errno if the operating system reported the error, else 0 */
   char text[1016];  /* one line that names the file or tensor at fault; NUL-terminated UTF-8,
                        truncated if it does not fit; empty on success */
 } safetensors_error;
@@ -157,28 +157,35 @@ enum {
 };
 
 /* Opens and validates a file: reads its header and no tensor data. `path` is UTF-8 on Windows, and
- * bytes as the system has them elsewhere. Close *file with safetensors_close.
+ * the bytes of the system's file name elsewhere. Close *file with safetensors_close.
+ * Safe for untrusted input.
  * Codes: 1 to 11, NOT_REGULAR_FILE, IO, FILE_CHANGED, INVALID_ARGUMENT (no such backend). */
 SAFETENSORS_API int32_t safetensors_open(const char* path, int32_t backend, safetensors_file** file,
                                          safetensors_error* error);
 /* Opens the file behind a descriptor (on Windows: a C run-time descriptor), which the caller may
  * close after the call. `label` names the file in errors.
+ * Safe for untrusted input.
  * Codes: those of safetensors_open. */
 SAFETENSORS_API int32_t safetensors_open_descriptor(int descriptor, const char* label,
                                                     int32_t backend, safetensors_file** file,
                                                     safetensors_error* error);
 /* Opens a whole file in memory, without a copy. The bytes must stay valid and unchanged until the
- * file is closed. Codes: 1 to 11. */
+ * file is closed.
+ * Safe for untrusted input.
+ * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_memory(const void* bytes, size_t nbytes,
                                                 safetensors_file** file, safetensors_error* error);
 /* Sets *length to the length of the header that follows the first 8 bytes of a file, for programs
- * that read the header themselves. `start` holds these bytes, or more if available. Codes:
- * HEADER_TOO_SMALL, HEADER_TOO_LARGE, INVALID_HEADER_LENGTH. */
+ * that read the header themselves. `start` holds these bytes, or more if available.
+ * Safe for untrusted input.
+ * Codes: HEADER_TOO_SMALL, HEADER_TOO_LARGE, INVALID_HEADER_LENGTH. */
 SAFETENSORS_API int32_t safetensors_header_length(const void* start, size_t nbytes,
                                                   uint64_t file_nbytes, uint64_t* length,
                                                   safetensors_error* error);
 /* Opens a header alone: its tensors have no bytes. `json` is what follows the 8 bytes in a file
- * with `data_nbytes` bytes of data. Keeps no reference to it. Codes: 1 to 11. */
+ * with `data_nbytes` bytes of data. Keeps no reference to it.
+ * Safe for untrusted input.
+ * Codes: 1 to 11. */
 SAFETENSORS_API int32_t safetensors_open_header(const void* json, size_t nbytes,
                                                 uint64_t data_nbytes, safetensors_file** file,
                                                 safetensors_error* error);
@@ -190,7 +197,7 @@ SAFETENSORS_API uint64_t safetensors_header_nbytes(const safetensors_file* file)
 /* Returns the offset of the data section in the file; 0 for NULL. The offset of a tensor's first
  * byte is safetensors_data_offset(file) + tensor.begin. */
 SAFETENSORS_API uint64_t safetensors_data_offset(const safetensors_file* file);
-/* Copies the header's JSON to `to` exactly as the file has it: with padding spaces, nothing
+/* Copies the header's JSON to `to` exactly as it is in the file: with padding spaces, nothing
  * decoded, no NUL at the end. `room`, the size of that memory, must be
  * safetensors_header_nbytes(file). The library does not keep the text: it reads it from the file
  * again. If another process has overwritten the file in place, the text may differ from the header

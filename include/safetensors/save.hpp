@@ -13,6 +13,7 @@
 
 namespace safetensors {
 
+/// Options of save_file().
 struct SaveOptions {
   /// Flush the file and its directory entry to the disk before returning.
   bool fsync = false;

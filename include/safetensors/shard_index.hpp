@@ -19,8 +19,7 @@ inline constexpr std::size_t kMaxIndexFiles = 100'000;
 
 /// The content of a `*.safetensors.index.json`.
 ///
-/// Safe for untrusted input: parsing takes at most 8 times the index's length in memory, plus 64
-/// MB;
+/// Safe for untrusted input: parsing takes at most 64 MB and 8 times the index's length in memory;
 ///   file names are relative to the index's directory and cannot lead out of it.
 /// Thread safety: immutable, so any number of threads may use one.
 class SAFETENSORS_API ShardIndex {

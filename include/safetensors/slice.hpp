@@ -37,7 +37,8 @@ struct Index {
 /// An index expression as an argument: `{Index::at(3), Index::slice(0, 8)}`, or an array, vector or
 /// span of Index.
 ///
-/// Lifetime: a view of what it was made from. A braced list lives until the end of the call.
+/// Lifetime: a view of the object that it was made from. A braced list lives until the end of the
+///   full expression, which includes the call.
 class Indices : public std::span<const Index> {
  public:
   // NOLINTBEGIN(google-explicit-constructor): converting is its purpose

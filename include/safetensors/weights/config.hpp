@@ -84,17 +84,17 @@ struct ModelConfig {
   std::optional<double> attn_logit_softcap;
   std::optional<double> final_logit_softcap;
   bool tie_word_embeddings = false;         ///< if not stated: whether there is no output tensor
-  std::optional<QuantParams> quantization;  ///< of packs without an entry of their own
-  std::optional<std::string>
-      quantization_method;  ///< of another scheme, such as "gptq": not decoded
+  std::optional<QuantParams> quantization;  ///< of packs that have no entry for themselves
+  /// The name of another scheme, such as "gptq", whose tensors are not decoded.
+  std::optional<std::string> quantization_method;
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
 
   std::optional<std::int64_t> rope_dim;    ///< rotated elements of a head
   std::optional<double> rope_theta_local;  ///< of layers with a sliding window
-  std::vector<std::int64_t>
-      rope_sections;                       ///< of mrope; GGUF files have a fourth section, mostly 0
-  std::optional<std::int64_t> v_head_dim;  ///< elements of a value's head
+  /// Of mrope. GGUF files have a fourth section, mostly 0.
+  std::vector<std::int64_t> rope_sections;
+  std::optional<std::int64_t> v_head_dim;   ///< elements of a value's head
   std::optional<std::int64_t> q_lora_rank;  ///< of latent attention (MLA), like the next three
   std::optional<std::int64_t> kv_lora_rank;
   std::optional<std::int64_t> qk_nope_head_dim;

@@ -18,6 +18,7 @@ namespace safetensors::weights {
 /// exponent is an integer if it fits in 64 bits.
 ///
 /// Thread safety: several threads may read a value at once.
+/// Lifetime: pointers that members return are valid until the value is changed or destroyed.
 class SAFETENSORS_API Json {
  public:
   using Array = std::vector<Json>;
@@ -43,8 +44,8 @@ class SAFETENSORS_API Json {
   }
   /// Returns an integer, or a number whose fraction is 0: some writers write 1.0 for 1.
   [[nodiscard]] std::optional<std::int64_t> as_integer() const noexcept;
-  /// Returns any number. {"__float__": "Infinity"} is one too, also with "-Infinity" and "NaN": so
-  /// transformers writes numbers that JSON lacks.
+  /// Returns any number. {"__float__": "Infinity"} is also a number, as are "-Infinity" and "NaN"
+  /// in its place: transformers writes values that JSON lacks in this form.
   [[nodiscard]] std::optional<double> as_number() const noexcept;
   /// Returns the member of that name, the last one if there are several, as Python does. Returns
   /// nullptr if this is not an object or has no such member.

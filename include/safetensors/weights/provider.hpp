@@ -25,12 +25,10 @@ namespace safetensors::weights {
 
 /// A model that is open for reading: its configuration, and its tensors under canonical names.
 ///
-/// Throws: WeightsError for every fault of a file or of an argument, naming the file, the
-/// tensor and
-///   what was found; std::bad_alloc; and what an allocator or Interrupt throws.
+/// Throws: WeightsError for every fault of a file or of an argument, naming the file, the tensor
+///   and what was found; std::bad_alloc; and what an allocator or Interrupt throws.
 /// Thread safety: several threads may call const members at once. A forked process may use a
-/// provider
-///   of its parent; its cache is empty.
+///   provider of its parent; its cache is empty.
 /// Lifetime: references and views are valid until the provider is destroyed. Buffers stay valid on
 ///   their own.
 /// Safe for untrusted input: all headers are checked before open() returns, and memory is allocated
@@ -40,14 +38,14 @@ class SAFETENSORS_API WeightProvider {
   /// Opens a directory (safetensors files of MLX or Hugging Face with config.json, or GGUF), a
   /// single .safetensors or .gguf file, or any part of a split GGUF model. Reads headers only.
   ///
+  /// Safe for untrusted input.
   /// Throws: bad_name if the path contains a NUL; what detect_format() throws; and the codes of a
   ///   damaged or contradictory file (see Errc).
   static WeightProvider open(const std::filesystem::path& path, const ModelOptions& options = {});
   /// Returns the format of the model at `path`, by its content.
   ///
   /// Throws: bad_name if the path contains a NUL; io; bad_magic, naming what was found;
-  /// missing_shard;
-  ///   unsupported.
+  ///   missing_shard; unsupported.
   static Format detect_format(const std::filesystem::path& path);
 
   WeightProvider(WeightProvider&&) noexcept;
@@ -69,9 +67,11 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept;
 
   [[nodiscard]] bool has_tensor(std::string_view name) const noexcept;
-  /// Throws: unknown_tensor, which lists similar names.
+  /// Returns the description of a tensor.
+  ///
+  /// Throws: unknown_tensor, with a text that lists similar names.
   [[nodiscard]] const WeightInfo& info(std::string_view name) const;
-  /// Returns info(name).code.
+  /// Returns info(name).code. Throws: unknown_tensor.
   [[nodiscard]] std::uint32_t get_dtype(std::string_view name) const;
   /// Returns the name of the tensor that computes the logits: "output.weight" if it exists, else
   /// "token_embedding.weight" if that exists, else an empty name.
@@ -107,29 +107,29 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] WeightBuffer fuse_weights(std::span<const std::string_view> names,
                                           const Interrupt& interrupt = {}) const;
 
-  /// Decodes `rows` rows from row `row0` on to F32; -1 stands for all that follow. All axes but the
-  /// last together count as rows, so one expert, or a part of a vocabulary, can be decoded alone. A
-  /// tensor of one axis or none is one row. Large results are decoded by several threads. The
-  /// result is not cached.
+  /// Decodes `rows` rows, starting with row `row0`, to F32; -1 decodes all remaining rows. A row is
+  /// one index of all axes but the last, so one expert, or a part of a vocabulary, can be decoded
+  /// alone. A tensor of one axis or none is one row. Large results are decoded by several threads.
+  /// The result is not cached.
   ///
   /// Requires: `out` has exactly the size of the values.
   /// Throws: unknown_tensor; bad_shape for rows that do not exist or a wrong size of `out`;
-  /// unsupported
-  ///   for a type or scheme that is not decoded; quant_mismatch; io.
+  ///   unsupported for a type or scheme that is not decoded; quant_mismatch; io.
   void dequantize(std::string_view name, std::span<float> out, std::int64_t row0 = 0,
                   std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
-  /// Decodes to F16, as bits: the F32 value rounded once to nearest even.
+  /// Decodes to F16, as bits: the F32 value rounded once to nearest even. Otherwise as
+  /// dequantize().
   void dequantize_f16(std::string_view name, std::span<std::uint16_t> out, std::int64_t row0 = 0,
                       std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
-  /// Decodes to BF16, as bits, rounded likewise.
+  /// Decodes to BF16, as bits, rounded in the same way. Otherwise as dequantize().
   void dequantize_bf16(std::string_view name, std::span<std::uint16_t> out, std::int64_t row0 = 0,
                        std::int64_t rows = -1, const Interrupt& interrupt = {}) const;
 
   /// Returns the metadata of the GGUF file, or of the first safetensors file.
   [[nodiscard]] const ModelMetadata& metadata() const noexcept;
-  /// Returns one value of the metadata, or nullptr.
+  /// Returns one value of the metadata; nullptr if there is none.
   [[nodiscard]] const MetaValue* metadata(std::string_view key) const noexcept;
-  /// Returns one value of the metadata if it is a string.
+  /// Returns one value of the metadata; nothing if there is none, or if it is no string.
   [[nodiscard]] std::optional<std::string> get_metadata_string(std::string_view key) const;
 
   /// Releases all cached buffers. Buffers in use stay valid.
