@@ -122,7 +122,7 @@ TensorInfo safetensors::c::bytes_of(const safetensors_file& file,
   check_tensor(tensor);
   if (tensor->begin == safetensors::c::kScattered) {
     fail(ErrorCode::kInvalidArgument,
-         "the bytes of this part do not stand together: safetensors_read_slice copies them");
+         "the bytes of this part are not contiguous: safetensors_read_slice copies them");
   }
   // A sum that wraps is less than begin, which check_range refuses.
   const std::uint64_t end = tensor->begin + tensor->nbytes;

@@ -44,7 +44,7 @@ class Content {
       const std::string_view key = text_of(metadata[i].key, metadata[i].key_size, "key");
       const std::string_view value = text_of(metadata[i].value, metadata[i].value_size, "value");
       if (!metadata_.emplace(key, value).second) {
-        fail(ErrorCode::kDuplicateName, "metadata key `" + std::string(key) + "` stands twice",
+        fail(ErrorCode::kDuplicateName, "metadata key `" + std::string(key) + "` occurs twice",
              {.subject = std::string(key)});
       }
     }

@@ -92,7 +92,7 @@ void HeaderBuilder::end_metadata() const {
                                         [&](auto a, auto b) { return key(a) == key(b); });
   if (twice != order.end()) {
     fail(ErrorCode::kDuplicateName,
-         "invalid JSON in header: metadata key `" + clipped(key(*twice)) + "` stands twice",
+         "invalid JSON in header: metadata key `" + clipped(key(*twice)) + "` occurs twice",
          {.subject = std::string(key(*twice))});
   }
 }
@@ -198,7 +198,7 @@ void HeaderBuilder::index_names(Header& header) {
       if ((slot & ~kIndexMask) == tag_of(hash) &&
           header.tensors_[(slot & kIndexMask) - 1].name == name) {
         fail(ErrorCode::kDuplicateName,
-             "invalid JSON in header: tensor `" + clipped(name) + "` stands twice",
+             "invalid JSON in header: tensor `" + clipped(name) + "` occurs twice",
              {.subject = std::string(name)});
       }
       at = (at + 1) & mask;

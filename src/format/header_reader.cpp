@@ -267,7 +267,7 @@ class HeaderHandler {
   bool read_top_key(std::string_view key) {
     if (key == kMetadataKey) {
       if (saw_metadata_) {
-        return stop("`__metadata__` stands twice", ErrorCode::kDuplicateName);
+        return stop("`__metadata__` occurs twice", ErrorCode::kDuplicateName);
       }
       saw_metadata_ = true;
       state_ = State::kMetadataStart;
@@ -295,7 +295,7 @@ class HeaderHandler {
   }
   bool read_field(Field field, State next, const char* name) {
     if ((fields_ & field) != 0) {
-      return stop_tensor(std::string("field `") + name + "` stands twice",
+      return stop_tensor(std::string("field `") + name + "` occurs twice",
                          ErrorCode::kDuplicateName);
     }
     fields_ |= field;
@@ -326,7 +326,7 @@ class HeaderHandler {
 
   bool close_keys() {
     const std::optional<std::string> twice = keys_.close();
-    return !twice || stop_tensor("field `" + *twice + "` stands twice", ErrorCode::kDuplicateName);
+    return !twice || stop_tensor("field `" + *twice + "` occurs twice", ErrorCode::kDuplicateName);
   }
 
   /// Called after each value within an unknown field. Leaves kSkip if it was the field's own value.

@@ -135,7 +135,7 @@ void check_names_differ(std::span<const TensorData> tensors, std::span<const std
     return tensors[a].name == tensors[b].name;
   };
   const auto refuse = [&](std::size_t i) {
-    fail(ErrorCode::kDuplicateName, "tensor `" + clipped(tensors[i].name) + "` stands twice",
+    fail(ErrorCode::kDuplicateName, "tensor `" + clipped(tensors[i].name) + "` occurs twice",
          {.subject = std::string(tensors[i].name)});
   };
   const auto twice = std::adjacent_find(order.begin(), order.end(), same);

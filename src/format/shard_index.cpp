@@ -24,7 +24,7 @@ std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'";
 
 [[noreturn]] void fail_json(const std::string& why, std::size_t offset) {
   fail(ErrorCode::kInvalidHeaderJson,
-       "the index is no JSON: " + why + " (at byte " + std::to_string(offset) + ")");
+       "the index is not JSON: " + why + " (at byte " + std::to_string(offset) + ")");
 }
 
 /// Returns whether a relative path stays below the directory that it is relative to. The rules of
@@ -126,7 +126,7 @@ class ShardIndexHandler {
   [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
 
   bool enter() {
-    return ++depth_ <= kMaxDepth || stop("the index is no JSON: nested deeper than " +
+    return ++depth_ <= kMaxDepth || stop("the index is not JSON: nested deeper than " +
                                          std::to_string(kMaxDepth) + " levels");
   }
   bool leave() {
@@ -146,7 +146,7 @@ class ShardIndexHandler {
   // The JSON is valid UTF-8, but an escape can spell half of a surrogate pair.
   bool check_text(std::string_view text) {
     return !find_invalid_utf8(text) ||
-           stop("the index is no JSON: a string holds half of a surrogate pair");
+           stop("the index is not JSON: a string holds half of a surrogate pair");
   }
 
   bool add_name(std::string_view name) {

@@ -38,7 +38,7 @@ void check_mapped(std::span<const std::byte> mapped, std::uint64_t nbytes,
                   const std::filesystem::path& path) {
   if (!is_truncated(mapped)) return;
   fail(ErrorCode::kFileChanged,
-       "the file was cut short after it was opened, when its size was " + std::to_string(nbytes),
+       "the file was truncated after it was opened, when its size was " + std::to_string(nbytes),
        {.path = path});
 }
 

@@ -158,7 +158,7 @@ GgufSet::GgufSet(const fs::path& path, const GgufOptions& options) {
   const auto name_of = [&](std::size_t i) { return tensors_[i].tensor->name; };
   if (const auto twice = index_.build(tensors_.size(), name_of)) {
     fail(Errc::duplicate, tensors_[twice->first].file->path(), name_of(twice->first),
-         "a tensor of that name stands in `" +
+         "a tensor of that name is in `" +
              display_path(tensors_[twice->second].file->path().filename()) + "` too");
   }
   if (count > 1) check_tensor_count(files_, tensors_.size());

@@ -55,7 +55,7 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
   const auto twice = std::ranges::adjacent_find(tensors_, {}, tensor_name);
   if (twice != tensors_.end()) {
     fail(Errc::duplicate, twice->file->path(), twice->info->name,
-         "a tensor of that name stands in `" + display_path((twice + 1)->file->path().filename()) +
+         "a tensor of that name is in `" + display_path((twice + 1)->file->path().filename()) +
              "` too");
   }
   if (!shards.index.empty()) check_index(shards, options.strict_index, warnings);

@@ -71,7 +71,7 @@ TEST_CASE("what the system refuses to read so is read through the page cache") {
   check_reads(direct, bytes);
 }
 
-TEST_CASE("a file cut short is told by direct reads too") {
+TEST_CASE("direct reads notice a truncated file") {
   const test::TempDir folder;
   const auto path = folder / "file";
   test::write_text(path, numbered(2 * kSlot));

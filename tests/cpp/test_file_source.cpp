@@ -189,7 +189,7 @@ TEST_CASE("the descriptor is closed over exec, and on every path") {
   CHECK(test::open_descriptors() == before);
 }
 
-TEST_CASE("a file cut short after opening is noticed") {
+TEST_CASE("a file truncated after opening is noticed") {
   const test::TempDir folder;
   test::write_text(folder / "f", "0123456789");
   const auto source = FileSource::open(folder / "f");

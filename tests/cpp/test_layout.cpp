@@ -172,7 +172,7 @@ TEST_CASE("a dtype that is no enumerator is refused, and the error names the ten
   CHECK(folder.count() == 0);
 }
 
-TEST_CASE("a name that stands twice is refused") {
+TEST_CASE("a name that occurs twice is refused") {
   const auto twice = [](const OwnTensor& a, const OwnTensor& b) {
     const std::vector<OwnTensor> tensors = {a, test::tensor_of("c", Dtype::kF16, {2}), b};
     return test::outcome_of([&] { (void)plan_layout(test::views_of(tensors)); });

@@ -214,7 +214,7 @@ TEST_CASE("descriptors: none by mmap, one by pread, none after") {
   CHECK(test::open_descriptors() == before);
 }
 
-TEST_CASE("a file cut short after opening is noticed by pread") {
+TEST_CASE("a file truncated after opening is noticed by pread") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {1000})});
   const SafeOpen file(path, {Backend::kPread});
@@ -225,7 +225,7 @@ TEST_CASE("a file cut short after opening is noticed by pread") {
 
 #if defined(__linux__)
 TEST_CASE(
-    "a file cut short after it was mapped: calls that copy notice, a touch ends the process") {
+    "a file truncated after it was mapped: calls that copy notice, a touch ends the process") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {100, 1000}),
                                             test::tensor_of("b", Dtype::kU8, {1})});
@@ -250,7 +250,7 @@ TEST_CASE(
           std::vector<std::byte> to(100'000);
           const Error error = test::error_of([&] { file.read(file.at("a"), to); });
           if (error.code() != ErrorCode::kFileChanged) return 1;
-          if (std::string(error.what()).find("cut short after it was opened") == std::string::npos)
+          if (std::string(error.what()).find("truncated after it was opened") == std::string::npos)
             return 2;
           if (std::string(error.what()).find(file.path().native()) == std::string::npos) return 3;
           return 0;

@@ -153,7 +153,7 @@ TEST_CASE("errors begin as upstream's, keep the number, and touch nothing") {
   };
   const Error twice = save(folder / "f");
   CHECK(test::name_of(twice.code()) == "kDuplicateName");
-  CHECK(std::string(twice.what()) == "Error while serializing: tensor `b` stands twice");
+  CHECK(std::string(twice.what()) == "Error while serializing: tensor `b` occurs twice");
   CHECK(test::read_text(folder / "f") == "old");
   tensors.pop_back();
   const Error missing = save(folder / "no/f");

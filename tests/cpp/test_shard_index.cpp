@@ -77,11 +77,11 @@ TEST_CASE("a byte order mark is passed over") {
 
 TEST_CASE("what is no index of files below it is refused with a reason") {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "is no JSON: The document is empty"},
-      {"\xFF", "is no JSON: not UTF-8 (at byte 0)"},
-      {R"({"weight_map": {}} {})", "is no JSON"},
-      {std::string("{\"weight_map\": {}}\0", 19), "is no JSON: something follows the object"},
-      {repeated("[", 200'000), "is no JSON: nested deeper than 127 levels"},
+      {"", "is not JSON: The document is empty"},
+      {"\xFF", "is not JSON: not UTF-8 (at byte 0)"},
+      {R"({"weight_map": {}} {})", "is not JSON"},
+      {std::string("{\"weight_map\": {}}\0", 19), "is not JSON: something follows the object"},
+      {repeated("[", 200'000), "is not JSON: nested deeper than 127 levels"},
       {"[]", "has no object `weight_map`"},
       {R"([{"weight_map": {"a": "b"}}])", "has no object `weight_map`"},
       {R"({"x": {"weight_map": {"a": "b"}}})", "has no object `weight_map`"},
@@ -89,9 +89,9 @@ TEST_CASE("what is no index of files below it is refused with a reason") {
       {R"({"weight_map": {}, "weight_map": {}})", "has two objects `weight_map`"},
       {R"({"weight_map": {"a": 12}})", "names no file for tensor 'a', but 12"},
       {R"({"weight_map": {"a": {"b": "c"}}})", "names no file for tensor 'a', but an object"},
-      {R"({"weight_map": {"a": "\ud800"}})", "is no JSON"},
-      {R"({"weight_map": {"a": "\udc00"}})", "is no JSON"},
-      {R"({"weight_map": {"\udc00": "a"}})", "is no JSON"},
+      {R"({"weight_map": {"a": "\ud800"}})", "is not JSON"},
+      {R"({"weight_map": {"a": "\udc00"}})", "is not JSON"},
+      {R"({"weight_map": {"\udc00": "a"}})", "is not JSON"},
       {R"({"weight_map": {"a": "b\u0000"}})", "puts tensor 'a' into 'b\\u0000': no file can have"},
   };
   for (const auto& [json, wanted] : cases) {
@@ -101,7 +101,7 @@ TEST_CASE("what is no index of files below it is refused with a reason") {
   }
 }
 
-TEST_CASE("a tensor that stands twice is refused, in the same file or another") {
+TEST_CASE("a tensor that occurs twice is refused, in the same file or another") {
   for (const char* const file : {"x", "y"}) {
     const std::string json =
         std::string(R"({"weight_map": {"a": "x", "b": "z", "a": ")") + file + "\"}}";

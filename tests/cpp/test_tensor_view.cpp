@@ -110,7 +110,7 @@ TEST_CASE("copy_to gives the values that the file's bytes mean, on every machine
   CHECK(integers[0] == 0xC0000000'3F800000);
 }
 
-TEST_CASE("a slice is a view where its bytes stand together, else it can be copied") {
+TEST_CASE("a slice is a view where its bytes are contiguous, else it can be copied") {
   std::vector<std::uint8_t> values(24);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint8_t>(i);
   const std::vector<std::uint64_t> shape = {4, 6};

@@ -74,7 +74,7 @@ DAMAGED = {
         from_entries(
             "{" + ",".join(['"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'] * 3) + "}"
         ),
-        ["stands twice", "`a` stands 3 times in the header"],
+        ["occurs twice", "`a` occurs 3 times in the header"],
     ),
     "layout: hole": (
         from_entries({"a": entry("U8", (2,), 0, 2), "b": entry("U8", (2,), 5, 7)}, bytes(7)),

@@ -207,7 +207,7 @@ def test_a_file_cut_short(cuda, tmp_path):
     with safe_open(path, "pt", device="cuda") as f:
         os.truncate(path, path.stat().st_size - (1 << 20))
         copied = cuda.stat(fake_cuda.COPIED_BYTES)
-        with pytest.raises(SafetensorError, match=r"tensor `b`: .*cut short.*cut\.safetensors"):
+        with pytest.raises(SafetensorError, match=r"tensor `b`: .*truncated.*cut\.safetensors"):
             f.get_tensor("b")
         copied = cuda.stat(fake_cuda.COPIED_BYTES)
         cuda.driver.fakecuda_run()

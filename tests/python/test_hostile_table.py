@@ -39,7 +39,7 @@ def check(outcome, case, begin, end=""):
     assert outcome.failure.kind == ERROR, case.name
     text = outcome.failure.text
     assert text.startswith(begin + FIRST_WORDS[case.expect]), f"{case.name}: {text}"
-    assert (" stands twice" in text) == (case.expect == "kDuplicateName"), f"{case.name}: {text}"
+    assert (" occurs twice" in text) == (case.expect == "kDuplicateName"), f"{case.name}: {text}"
     assert text.endswith(end), f"{case.name}: {text}"
 
 

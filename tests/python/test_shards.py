@@ -114,10 +114,10 @@ def test_the_same_name_in_two_files(model, tmp_path):
 NO_WEIGHT_MAP = "has no object `weight_map`"
 BELOW = "not a file below the index's directory"
 HOSTILE = {
-    "empty": (b"", "is no JSON"),
-    "cut": (b'{"weight_map": {"a": "b', "is no JSON"),
-    "binary": (bytes(range(256)), "is no JSON"),
-    "deep": (b"[" * 200_000, "is no JSON"),
+    "empty": (b"", "is not JSON"),
+    "cut": (b'{"weight_map": {"a": "b', "is not JSON"),
+    "binary": (bytes(range(256)), "is not JSON"),
+    "deep": (b"[" * 200_000, "is not JSON"),
     "deep in the map": (
         b'{"weight_map": ' + b'{"a":' * 200_000,
         "names no file for tensor 'a', but an object",
@@ -141,10 +141,10 @@ HOSTILE = {
     "nul": (b'{"weight_map": {"a": "b\\u0000.safetensors"}}', "no file can have this name"),
     "surrogate": (
         b'{"weight_map": {"a": "\\ud800.safetensors"}}',
-        "is no JSON: The surrogate pair",
+        "is not JSON: The surrogate pair",
     ),
     "two maps": (b'{"weight_map": {}, "weight_map": {"a": "b"}}', "has two objects `weight_map`"),
-    "utf-16": ('{"weight_map": {"a": "b"}}'.encode("utf-16"), "is no JSON: not UTF-8"),
+    "utf-16": ('{"weight_map": {"a": "b"}}'.encode("utf-16"), "is not JSON: not UTF-8"),
     "many files": (
         json.dumps({"weight_map": {str(i): str(i) for i in range(100_001)}}).encode(),
         "names more than 100,000 files",

@@ -89,7 +89,7 @@ def details(path: str) -> list[str]:
         return []
     entries = [entry for entry in (_entry(name, value) for name, value in pairs) if entry]
     entries.sort(key=lambda entry: (entry.begin, entry.end))
-    found = _names_that_stand_twice(pairs)
+    found = _repeated_names(pairs)
     found += _wrong_sizes(entries)
     found += _holes_and_overlaps(entries, nbytes - _LENGTH_NBYTES - length)
     if len(found) > _MOST_DETAILS:
@@ -98,7 +98,7 @@ def details(path: str) -> list[str]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object whose keys may stand twice."""
+    """An object whose keys may repeat."""
 
 
 def _entry(name: str, value: object) -> _Entry | None:
@@ -122,12 +122,12 @@ def _sizes(value: object) -> list[int] | None:
     return value if all(type(item) is int and 0 <= item < 1 << 64 for item in value) else None
 
 
-def _names_that_stand_twice(pairs: _Pairs) -> list[str]:
+def _repeated_names(pairs: _Pairs) -> list[str]:
     counts: dict[str, int] = {}
     for name, _ in pairs:
         counts[name] = counts.get(name, 0) + 1
     return [
-        f"`{text.clipped(name)}` stands {count} times in the header"
+        f"`{text.clipped(name)}` occurs {count} times in the header"
         for name, count in counts.items()
         if count > 1
     ]

@@ -141,7 +141,7 @@ std::vector<MapsLine> mappings_of(int fd, const fs::path& path) {
   const Mapping probe(page_size(), PROT_NONE, 0, fd);
   if (!probe.is_made() && errno == ENODEV) return {};  // files cannot be mapped there
   if (!probe.is_made()) fail_write(errno, path);
-  constexpr const char* kUnknown = "the system does not tell whether it is mapped";
+  constexpr const char* kUnknown = "the system does not say whether it is mapped";
   const std::optional<std::string> text = read_kernel_file("/proc/self/maps");
   if (!text) fail_detach(errno, path, kUnknown);
   std::vector<MapsLine> lines = parse_maps(*text);

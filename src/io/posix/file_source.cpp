@@ -109,7 +109,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     }
     if (got == 0) {
       fail(ErrorCode::kFileChanged,
-           "the file was cut short after it was opened, when its size was " +
+           "the file was truncated after it was opened, when its size was " +
                std::to_string(size()) + ": it ends at " + std::to_string(offset),
            {.path = path_});
     }

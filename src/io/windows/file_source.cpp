@@ -149,7 +149,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
     if (!was_read && ::GetLastError() != ERROR_HANDLE_EOF) io::fail_os(io::last_errno(), path_);
     if (got == 0) {
       fail(ErrorCode::kFileChanged,
-           "the file was cut short after it was opened, when its size was " +
+           "the file was truncated after it was opened, when its size was " +
                std::to_string(size()) + ": it ends at " + std::to_string(offset),
            {.path = path_});
     }

@@ -201,7 +201,7 @@ TEST_CASE("a file that is open for reading can be renamed and removed") {
   CHECK(text_of(bytes) == "text");
 }
 
-TEST_CASE("a file cut short is noticed") {
+TEST_CASE("a truncated file is noticed") {
   const Folder folder;
   write(folder / "file", "0123456789");
   const auto source = FileSource::open(folder / "file");
