@@ -4,63 +4,20 @@
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/text.hpp"
 #include "base/utf8.hpp"
+#include "format/open_keys.hpp"
 
 namespace safetensors {
 namespace {
 
 // The limit of upstream's parser. Bounds the recursion of RapidJSON's reader.
 constexpr unsigned kMaxDepth = 127;
-
-/// The keys of unfinished objects, to find duplicates. Objects nest, so their keys form a stack:
-///
-///     keys_     a  b | c  d  e | f        of three nested objects
-///     frames_   0      2         5        where each object's keys begin
-class OpenKeys {
- public:
-  void open() { frames_.push_back({keys_.size(), text_.size()}); }
-  void add(std::string_view key) {
-    keys_.push_back(
-        {static_cast<std::uint32_t>(text_.size()), static_cast<std::uint32_t>(key.size())});
-    text_.insert(text_.end(), key.begin(), key.end());
-  }
-  /// Ends the innermost object. Returns a key that occurs twice in it, if any.
-  std::optional<std::string> close() {
-    const Frame frame = frames_.back();
-    frames_.pop_back();
-    const auto begin = keys_.begin() + static_cast<std::ptrdiff_t>(frame.keys);
-    const auto view = [&](Key key) { return std::string_view(text_.data() + key.begin, key.size); };
-    std::sort(begin, keys_.end(), [&](Key a, Key b) { return view(a) < view(b); });
-    const auto twice =
-        std::adjacent_find(begin, keys_.end(), [&](Key a, Key b) { return view(a) == view(b); });
-    std::optional<std::string> found;
-    if (twice != keys_.end()) found = clipped(view(*twice));
-    keys_.erase(begin, keys_.end());
-    text_.resize(frame.text);
-    return found;
-  }
-
- private:
-  struct Key {
-    std::uint32_t begin;
-    std::uint32_t size;
-  };
-  struct Frame {
-    std::size_t keys;
-    std::size_t text;
-  };
-  std::vector<char> text_;
-  std::vector<Key> keys_;
-  std::vector<Frame> frames_;
-};
 
 /// Handles RapidJSON's events as a state machine:
 ///
@@ -78,7 +35,7 @@ class HeaderHandler {
       : builder_(builder), has_escapes_(has_escapes) {}
 
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
-  /// The tensor that error() is about; empty if there is none.
+  /// Returns the tensor that error() is about; empty if there is none.
   [[nodiscard]] const std::string& subject() const noexcept { return subject_; }
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
 
@@ -371,7 +328,7 @@ class HeaderHandler {
   Dtype dtype_ = Dtype::kF32;
   bool saw_metadata_ = false;
   bool has_unknown_fields_ = false;
-  OpenKeys keys_;
+  format::OpenKeys keys_;
   std::string error_;
   std::string subject_;
   ErrorCode code_ = ErrorCode::kInvalidHeaderJson;
@@ -395,8 +352,7 @@ void read_header(std::string_view json, HeaderBuilder& builder) {
   // The stream reports its end as a NUL, so a NUL in the JSON looks like the end.
   if (stream.Tell() != json.size()) {
     fail(ErrorCode::kInvalidHeaderJson,
-         "invalid JSON in header: something follows the object (at "
-         "byte " +
+         "invalid JSON in header: something follows the object (at byte " +
              std::to_string(stream.Tell()) + ")");
   }
 }
