@@ -88,9 +88,22 @@ Converter converter_of(Dtype dtype) noexcept {
       return from_8_bits<f8_e8m0_to_float>;
     case Dtype::kF4:
       return from_f4;
-    default:
-      return nullptr;
+    case Dtype::kU64:
+    case Dtype::kI64:
+    case Dtype::kF64:
+    case Dtype::kC64:
+    case Dtype::kU32:
+    case Dtype::kI32:
+    case Dtype::kU16:
+    case Dtype::kI16:
+    case Dtype::kI8:
+    case Dtype::kU8:
+    case Dtype::kF6E3M2:
+    case Dtype::kF6E2M3:
+    case Dtype::kBool:
+      break;
   }
+  return nullptr;
 }
 
 }  // namespace

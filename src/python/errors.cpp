@@ -10,7 +10,7 @@
 namespace safetensors::python {
 namespace {
 
-// Where upstream's class says it lives: pickles and tracebacks name it.
+// The name of upstream's class. Pickles and tracebacks contain it.
 constexpr const char* kErrorName = "safetensors._safetensors_rust.SafetensorError";
 
 constexpr const char* kErrorDoc =
@@ -22,12 +22,13 @@ constexpr const char* kErrorDoc =
 
 PyObject* error_class = nullptr;  // set once while the module is made, never freed
 
-/// The class that is both SafetensorError and `base`.
+/// Returns the class that derives from SafetensorError and `base`.
 py::object class_of_both(py::handle base) {
   return combined_class(error_class, base, "Safetensor", "safetensors");
 }
 
-/// The class that is `base`, OSError or one of its subclasses, and whose str() is upstream's text.
+/// Returns the class derived from `base`, OSError or one of its subclasses, whose str() is the text
+/// of the error.
 py::object class_with_text(py::handle base) {
   return combined_class({}, base, "", "safetensors._errors");
 }
@@ -80,9 +81,25 @@ void set_error(const Error& error) {
     case ErrorCode::kInvalidSlice:
       set_error(class_of_both(PyExc_ValueError), error);
       return;
-    default:
-      set_error(error_class, error, 0, {});
+    case ErrorCode::kInvalidHeaderUtf8:
+    case ErrorCode::kInvalidHeaderJson:
+    case ErrorCode::kHeaderTooLarge:
+    case ErrorCode::kHeaderTooSmall:
+    case ErrorCode::kInvalidHeaderLength:
+    case ErrorCode::kDuplicateName:
+    case ErrorCode::kInvalidOffset:
+    case ErrorCode::kInvalidTensorInfo:
+    case ErrorCode::kIncompleteData:
+    case ErrorCode::kOverflow:
+    case ErrorCode::kMisalignedSlice:
+    case ErrorCode::kTensorNotFound:
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupportedDtype:
+    case ErrorCode::kFileChanged:
+    case ErrorCode::kDevice:
+      break;
   }
+  set_error(error_class, error, 0, {});
 }
 
 void translate(std::exception_ptr thrown) {

@@ -30,17 +30,12 @@ bool is_mlx(const SafeOpen& first, const HfConfig& config) {
   return false;
 }
 
+/// Returns the type of a pack's scales, which are F16 unless they have one of these types.
 ScaleType scale_type(Dtype dtype) noexcept {
-  switch (dtype) {
-    case Dtype::kBF16:
-      return ScaleType::bf16;
-    case Dtype::kF32:
-      return ScaleType::f32;
-    case Dtype::kU8:
-      return ScaleType::u8;
-    default:
-      return ScaleType::f16;
-  }
+  if (dtype == Dtype::kBF16) return ScaleType::bf16;
+  if (dtype == Dtype::kF32) return ScaleType::f32;
+  if (dtype == Dtype::kU8) return ScaleType::u8;
+  return ScaleType::f16;
 }
 
 std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
