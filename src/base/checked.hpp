@@ -1,4 +1,5 @@
-// Arithmetic on sizes from untrusted files. A result that does not fit in 64 bits is nothing.
+// Arithmetic on sizes from untrusted files. Functions return nothing if the result does not fit in
+// 64 bits.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// File names for texts.
+// File names for messages.
 #pragma once
 
 #include <filesystem>
@@ -39,8 +39,8 @@ template <typename Unit>
 
 }  // namespace detail
 
-/// Returns a path for a text: its own bytes; on Windows UTF-8. A NUL, which would end the text,
-/// becomes "\0".
+/// Returns a path for a message: its bytes unchanged; on Windows UTF-8. A NUL, which would end the
+/// message, becomes "\0".
 [[nodiscard]] inline std::string display_path(const std::filesystem::path& path) {
   // Generic, so that only the branch for this system's characters is compiled.
   const auto to_utf8 = [](const auto& native) -> std::string {

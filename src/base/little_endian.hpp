@@ -10,7 +10,7 @@
 
 namespace safetensors {
 
-/// The number that `from` begins with.
+/// Returns the number that `from` begins with.
 template <typename T>
 [[nodiscard]] T load_little(const std::byte* from) noexcept {
   static_assert(std::is_arithmetic_v<T>);

@@ -26,7 +26,7 @@ namespace safetensors {
 #endif
 }
 
-/// Returns a random number that is the same for the life of the process.
+/// Returns a random number, the same at each call in this process.
 [[nodiscard]] inline std::uint64_t secret_seed() {
   static constinit std::atomic<std::uint64_t> known{0};  // no lock, which a fork could copy locked
   std::uint64_t seed = known.load(std::memory_order_relaxed);
@@ -39,13 +39,12 @@ namespace safetensors {
     made = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   made |= 1;  // 0 means not set
-  return known.compare_exchange_strong(seed, made)
-             ? made
-             : seed;  // of several threads, the first one wins
+  // Of several threads, the first one stores its number; the others use that.
+  return known.compare_exchange_strong(seed, made) ? made : seed;
 }
 
 /// Returns a hash of `text`, in the manner of wyhash: words are combined by 128-bit products.
-/// Requires: whoever chooses the names does not know `seed`.
+/// Requires: the author of the names does not know `seed`.
 [[nodiscard]] inline std::uint64_t hash_name(std::string_view text, std::uint64_t seed) noexcept {
   constexpr std::uint64_t kA = 0xA0761D6478BD642FU;
   constexpr std::uint64_t kB = 0xE7037ED1A0B428DBU;

@@ -34,9 +34,9 @@ inline const int fork_handler =
 /// For the same reason get() never waits, as the first use of a local static would.
 ///
 /// Thread safety: all threads may call get(). Constant-initialised, for variables that are
-/// constinit.
-/// Lifetime: the T is never destroyed unless reset() does it, so that threads which still run when
-/// the process exits can use it.
+///   constinit.
+/// Lifetime: only reset() destroys the T, so that threads which still run when the process exits
+///   can use it.
 template <typename T>
 class PerProcess {
  public:
@@ -60,8 +60,8 @@ class PerProcess {
     return found != nullptr && found->generation == fork_generation() ? &found->value : nullptr;
   }
 
-  /// Destroys this process's T, and leaves its parent's alone. For owners that are no globals, in
-  /// their destructors.
+  /// Destroys this process's T, and leaks its parent's. For destructors of owners that are not
+  /// global variables.
   /// Requires: no thread uses the T.
   void reset() noexcept {
     Kept* const found = current_.exchange(nullptr);

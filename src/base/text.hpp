@@ -11,12 +11,13 @@
 
 namespace safetensors {
 
-/// A name for an error text. Very long ones are cut, between characters. Control characters are
-/// written as in JSON: a NUL would end the text, a newline or an escape sequence forge others.
+/// Returns a name for an error text, truncated between characters after 500 bytes. Control
+/// characters are escaped as in JSON: a NUL would end the text, and a newline or an escape sequence
+/// could forge other output.
 [[nodiscard]] inline std::string clipped(std::string_view name) {
-  constexpr std::size_t kMost = 500;
+  constexpr std::size_t kMaxBytes = 500;
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::size_t end = std::min(name.size(), kMost);
+  std::size_t end = std::min(name.size(), kMaxBytes);
   if (end < name.size()) {
     while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
   }
@@ -35,7 +36,7 @@ namespace safetensors {
   return end < name.size() ? text + "..." : text;
 }
 
-/// 1234567 as "1,234,567".
+/// Returns 1234567 as "1,234,567".
 [[nodiscard]] inline std::string grouped(std::uint64_t value) {
   std::string digits = std::to_string(value);
   for (std::size_t i = digits.size(); i > 3;) {
@@ -45,21 +46,21 @@ namespace safetensors {
   return digits;
 }
 
-/// 1 and "byte" as "1 byte", 1234 as "1,234 bytes".
+/// Returns 1 and "byte" as "1 byte", 1234 as "1,234 bytes".
 [[nodiscard]] inline std::string counted(std::uint64_t count, std::string_view unit) {
   return grouped(count) + " " + std::string(unit) + (count == 1 ? "" : "s");
 }
 
-/// A shape as "[2, 3]"; very long ones are cut.
+/// Returns a shape as "[2, 3]", truncated after 64 axes.
 template <std::integral Size>
 [[nodiscard]] std::string shown(std::span<const Size> shape) {
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kMaxAxes = 64;
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size() && i < kMost; ++i) {
+  for (std::size_t i = 0; i < shape.size() && i < kMaxAxes; ++i) {
     if (i != 0) text += ", ";
     text += std::to_string(shape[i]);
   }
-  if (shape.size() > kMost) text += ", ...";
+  if (shape.size() > kMaxAxes) text += ", ...";
   return text + "]";
 }
 

@@ -16,7 +16,7 @@ namespace {
 //
 //     | tag: 10 bits of the name's hash | index of the tensor + 1: 22 bits |     0: free
 //
-// Unequal names mostly have unequal tags, so that the name itself is rarely compared in vain.
+// Unequal names mostly have unequal tags, so that names themselves are rarely compared.
 constexpr unsigned kIndexBits = 22;
 constexpr std::uint32_t kIndexMask = (1U << kIndexBits) - 1;
 // The JSON of a tensor has more than 45 bytes, so the index of any header's tensor fits.

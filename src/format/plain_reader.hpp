@@ -12,8 +12,9 @@ namespace safetensors::format {
 /// result is the same as read_header's.
 ///
 /// Returns false at the first byte of any other form, legal or not: discard the builder then, and
-/// use read_header with a new one. Requires: `json` is valid UTF-8. Throws: Error kDuplicateName if
-/// a metadata key occurs twice.
+/// use read_header with a new one.
+/// Requires: `json` is valid UTF-8.
+/// Throws: Error kDuplicateName if a metadata key occurs twice.
 [[nodiscard]] bool read_plain_header(std::string_view json, HeaderBuilder& builder);
 
 }  // namespace safetensors::format
