@@ -8,7 +8,7 @@ namespace safetensors {
 
 FileBytes open_bytes(const std::filesystem::path& path, bool map) {
   std::unique_ptr<FileSource> file = FileSource::open(path);
-  // Of no bytes there is no mapping.
+  // The system cannot map zero bytes.
   std::shared_ptr<const MappedFile> mapping = map && file->size() != 0 ? file->map() : nullptr;
   return {std::move(file), std::move(mapping)};
 }

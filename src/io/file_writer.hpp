@@ -1,4 +1,4 @@
-// Writing a file whole or not at all. One declaration, one implementation for each system.
+// Atomic writing of files. Implemented in posix/ and windows/.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace safetensors::io {
 
-/// What a file is to hold.
+/// The content of a file to be written.
 struct FileContent {
   std::vector<std::span<const std::byte>> pieces;  ///< in order
   std::uint64_t total_nbytes = 0;
@@ -24,8 +24,10 @@ struct WriteOptions {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
-/// Makes `path` hold `content`; include/safetensors/save.hpp says how. Throws Error: kIo,
-/// kNotRegularFile, kInvalidArgument (a NUL in the path).
+/// Writes `content` to `path`, atomically where the system allows it: see save_file() in
+/// include/safetensors/save.hpp.
+/// Throws: Error kIo, kNotRegularFile, or kInvalidArgument (the path contains a NUL); what
+///   `interrupt` and `progress` throw.
 void write_file(const std::filesystem::path& path, const FileContent& content,
                 const WriteOptions& options);
 

@@ -8,10 +8,10 @@
 namespace safetensors::io {
 namespace {
 
-// A piece this small costs less to copy than a system call of its own.
+// Copying a piece of up to this size costs less than another system call.
 constexpr std::size_t kSmallPiece = std::size_t{64} << 10;
 constexpr std::size_t kGatherSize = std::size_t{1} << 20;
-// So much goes to the system between two looks at the interrupt.
+// Bytes of one system call. The interrupt is polled between calls.
 constexpr std::size_t kMaxPerWrite = std::size_t{16} << 20;
 
 class PieceWriter {
@@ -46,7 +46,7 @@ class PieceWriter {
       timer_.poll();
       const std::size_t wanted = std::min(bytes.size(), kMaxPerWrite);
       const std::size_t done = write_some_(bytes.first(wanted));
-      if (done < wanted) timer_.poll_now();  // a signal cut it short, most likely
+      if (done < wanted) timer_.poll_now();  // most likely a signal interrupted it
       bytes = bytes.subspan(done);
       done_ += done;
       if (options_.progress && done != 0) options_.progress(done_, total_);

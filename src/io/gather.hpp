@@ -9,10 +9,12 @@
 
 namespace safetensors::io {
 
-/// Hands bytes to the system and says how many it took; 0 is to try again. Throws Error.
+/// Writes the first of these bytes. Returns how many were written; 0 if the call is to be repeated.
+/// Throws: Error.
 using WriteSome = std::function<std::size_t(std::span<const std::byte>)>;
 
-/// Writes all pieces in order, small ones gathered, and reports the progress.
+/// Writes all pieces in order, coalescing small ones, and reports the progress.
+/// Throws: what `write_some`, and the interrupt and progress of `options`, throw.
 void write_gathered(const FileContent& content, const WriteOptions& options,
                     const WriteSome& write_some);
 

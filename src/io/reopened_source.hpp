@@ -18,8 +18,7 @@ void check_mapped(std::span<const std::byte> mapped, std::uint64_t nbytes,
 
 /// Opens a file again.
 /// Throws: what FileSource::open throws; Error kFileChanged if the path names another file now, or
-/// the
-///   file was written to.
+///   the file was written to.
 [[nodiscard]] std::unique_ptr<FileSource> reopen(const std::filesystem::path& path,
                                                  const FileId& id);
 

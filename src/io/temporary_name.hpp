@@ -1,15 +1,15 @@
-// Names for files that are on their way to another name.
+// Names of temporary files.
 #pragma once
 
 #include <filesystem>
 
 namespace safetensors::io {
 
-/// The folder that `target` is in.
+/// Returns the directory that contains `target`.
 [[nodiscard]] std::filesystem::path folder_of(const std::filesystem::path& target);
 
-/// A name beside `target` that nobody else uses: hidden, and telling where it came from should it
-/// stay behind.
+/// Returns a random name in the directory of `target`. It begins with a dot, and contains the name
+/// of `target`, so that a file left behind by a crash can be recognised.
 [[nodiscard]] std::filesystem::path temporary_name(const std::filesystem::path& target);
 
 }  // namespace safetensors::io

@@ -23,7 +23,8 @@ constexpr int kTries = 100;
 #if defined(__linux__)
 constexpr const char* kAccessList = "system.posix_acl_access";
 
-/// The POSIX access list of a file: empty when it has none, nothing when the system does not say.
+/// Returns the POSIX access list of a file: empty if it has none, nothing if the system does not
+/// say.
 std::optional<std::vector<char>> access_list_of(const fs::path& path) {
   const ssize_t size = ::getxattr(path.c_str(), kAccessList, nullptr, 0);
   if (size < 0 && errno != ENODATA && errno != ENOTSUP) return std::nullopt;
@@ -35,12 +36,13 @@ std::optional<std::vector<char>> access_list_of(const fs::path& path) {
   return list;
 }
 
-/// Gives `to` the access list of `from`, or none if `from` has none. Returns whether it has that
-/// now. Its entry for the owning group means another group unless `same_group`.
+/// Gives `to` the access list of `from`, or none if `from` has none. Returns whether that
+/// succeeded. Without `same_group` it fails for a list, whose entry for the owning group would then
+/// apply to another group.
 bool take_access_list(const fs::path& from, int to, bool same_group) {
   const std::optional<std::vector<char>> list = access_list_of(from);
   if (!list) return false;
-  if (list->empty()) {  // the new file may have one: from the default list of the folder
+  if (list->empty()) {  // the new file may have the default list of the directory
     return ::fremovexattr(to, kAccessList) == 0 || errno == ENODATA || errno == ENOTSUP;
   }
   return same_group && ::fsetxattr(to, kAccessList, list->data(), list->size(), 0) == 0;
@@ -49,7 +51,7 @@ bool take_access_list(const fs::path& from, int to, bool same_group) {
 bool take_access_list(const fs::path&, int, bool) { return true; }
 #endif
 
-/// The mode with only those rights for group and others that both of them had.
+/// Returns the mode with only those rights for group and others that both of them had.
 mode_t with_common_rights(mode_t mode) noexcept {
   const mode_t common = (mode >> 3) & mode & 07U;
   return (mode & 07700U) | (common << 3) | common;
@@ -59,8 +61,8 @@ mode_t with_common_rights(mode_t mode) noexcept {
 
 AtomicFile::AtomicFile(const fs::path& target, const std::optional<struct stat>& old)
     : target_(target) {
-  // A new file gets its mode from the umask. A replacement starts closed to others: the old file
-  // may have been private.
+  // A new file gets its mode from the umask. A replacement is at first accessible to its owner
+  // only, as the old file may have been private.
   const mode_t mode = old ? 0600 : 0666;
   for (int i = 0; !fd_.is_open(); ++i) {
     fs::path name = temporary_name(target);
@@ -78,23 +80,23 @@ AtomicFile::Temporary::~Temporary() {
 
 void AtomicFile::take_over(const struct stat& old) {
   struct stat now{};
-  if (::fstat(fd_.get(), &now) != 0) return;  // the file stays closed to all but its owner
+  if (::fstat(fd_.get(), &now) != 0) return;  // the file stays accessible to its owner only
   constexpr auto kSameUser = static_cast<uid_t>(-1);
   constexpr auto kSameGroup = static_cast<gid_t>(-1);
-  // The group alone, and first: many who may not give a file away may choose its group, as long as
-  // they own it.
+  // First the group alone: many users may not change the owner of a file, but may choose the group
+  // of a file that they own.
   const bool same_group =
       now.st_gid == old.st_gid || ::fchown(fd_.get(), kSameUser, old.st_gid) == 0;
   const bool same_owner =
       now.st_uid == old.st_uid || ::fchown(fd_.get(), old.st_uid, kSameGroup) == 0;
-  // Nobody may get a right that they lacked. Members of the new group were members of the old one
-  // or others, and so were those who are others from here on.
+  // Nobody may get a right that they lacked. If the group differs, a user who now has the rights of
+  // the group, or of others, had one of the two before.
   mode_t mode = old.st_mode & 07777U;
   if (!same_owner || !same_group) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
   if (!same_group) mode = with_common_rights(mode);
-  // A lost list may have refused rights to somebody whom the mode would give them.
+  // A list that was not copied may have denied rights that the mode grants.
   if (!take_access_list(target_, fd_.get(), same_group)) mode &= 07700U;
-  // Last, since it opens the file to others. Best effort: some file systems have no modes.
+  // Last, as it gives others access to the file. Best effort: some file systems have no modes.
   (void)::fchmod(fd_.get(), mode);
 }
 

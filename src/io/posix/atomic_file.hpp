@@ -1,4 +1,4 @@
-// A file that appears under its name only when it is whole.
+// A file that gets its name only when it is complete.
 #pragma once
 
 #include <sys/stat.h>
@@ -10,21 +10,24 @@
 
 namespace safetensors::io {
 
-/// A temporary file beside `target`. Unless committed it is removed by the destructor.
+/// A temporary file in the directory of `target`. The destructor removes it, unless take_name()
+/// succeeded.
 class AtomicFile {
  public:
-  /// `old`: status of the file to be replaced. Its mode, owner, group and access list are carried
-  /// over as far as the system allows, and nobody gets a right that they lacked. Throws Error kIo.
+  /// Creates the temporary file. `old` is the status of the file to be replaced. The new file gets
+  /// its mode, owner, group and access list as far as the system allows, and grants nobody a right
+  /// that the old file did not grant.
+  /// Throws: Error kIo.
   AtomicFile(const std::filesystem::path& target, const std::optional<struct stat>& old);
 
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
-  /// Ends the writing. Throws Error kIo.
+  /// Flushes the file if `fsync`, and closes it. Throws: Error kIo.
   void complete(bool fsync);
-  /// Gives the file its name, over what has it now. 0, or the system's reason to refuse.
+  /// Renames the file to `target`, replacing a file of that name. Returns 0, or the errno.
   [[nodiscard]] int take_name() noexcept;
 
  private:
-  /// A file that is removed, unless its path was taken away.
+  /// The destructor removes the file, unless `path` is empty.
   struct Temporary {
     Temporary() = default;
     Temporary(const Temporary&) = delete;
@@ -37,7 +40,7 @@ class AtomicFile {
   void take_over(const struct stat& old);
 
   std::filesystem::path target_;
-  Temporary temporary_;  // a member, so that it goes too when the constructor throws
+  Temporary temporary_;  // a member, so that it is removed also if the constructor throws
   Fd fd_;
 };
 

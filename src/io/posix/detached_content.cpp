@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
              std::string(why) + ". Save to another file, or drop what is mapped from this one");
 }
 
-/// Memory that is unmapped, unless it was given away.
+/// Mapped memory. The destructor unmaps what move_front() has not moved.
 class Mapping {
  public:
   Mapping(std::size_t nbytes, int protection, int flags, int fd)
@@ -47,7 +47,7 @@ class Mapping {
   [[nodiscard]] bool is_made() const noexcept { return data_ != MAP_FAILED; }
   [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(data_); }
 
-  /// Moves its first pages to an address, over what is mapped there: at once, for all threads.
+  /// Moves its first pages to an address, replacing what is mapped there. Atomic for all threads.
   [[nodiscard]] bool move_front(std::size_t nbytes, std::byte* to) noexcept {
     constexpr int kFlags = MREMAP_MAYMOVE | MREMAP_FIXED;
     if (::mremap(data_, nbytes, nbytes, kFlags, to) == MAP_FAILED) return false;
@@ -98,21 +98,22 @@ std::vector<MapsLine> parse_maps(std::string_view text) {
 /// Replaces a private mapping by a copy of its memory.
 void replace_by_copy(const MapsLine& line, std::uint64_t file_nbytes, const fs::path& path,
                      const Interrupt& interrupt) {
-  constexpr std::size_t kMostAtOnce = std::size_t{64} << 20;
-  // Pages past the file's end cannot be read, and are no tensor's.
+  constexpr std::size_t kMaxAtOnce = std::size_t{64} << 20;
+  // Pages past the end of the file cannot be read, and contain no tensor.
   const std::uint64_t in_file = file_nbytes > line.offset ? file_nbytes - line.offset : 0;
   const std::uint64_t pages = in_file / page_size() + (in_file % page_size() != 0 ? 1U : 0U);
   auto left =
       static_cast<std::size_t>(std::min<std::uint64_t>(line.end - line.begin, pages * page_size()));
   if (left == 0) return;
-  // All of it before the first page is replaced, so that the pieces join to one mapping again.
+  // Allocated as a whole before the first page is replaced, so that the moved pieces form one
+  // mapping again.
   Mapping memory(left, PROT_READ | PROT_WRITE, MAP_ANONYMOUS, -1);
   constexpr const char* kNoMemory = "no memory for the tensors that are mapped from the file";
   if (!memory.is_made()) fail_detach(errno, path, kNoMemory);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel's text has addresses as numbers
   auto* to = reinterpret_cast<std::byte*>(line.begin);
   while (left != 0) {
-    const std::size_t nbytes = std::min(left, kMostAtOnce);
+    const std::size_t nbytes = std::min(left, kMaxAtOnce);
     const CopyPiece piece = {memory.data(), to, nbytes};
     copy_all({&piece, 1}, interrupt);
     const bool is_read_only = line.permissions.find('w') == std::string_view::npos;
@@ -125,7 +126,8 @@ void replace_by_copy(const MapsLine& line, std::uint64_t file_nbytes, const fs::
   }
 }
 
-/// A descriptor to map the file by; not open when it may not be read, and so is mapped nowhere.
+/// Returns a descriptor to map the file. It is not open if this process may not read the file,
+/// which then has no mappings here.
 Fd open_to_map(const fs::path& path) {
   while (true) {
     Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -134,10 +136,10 @@ Fd open_to_map(const fs::path& path) {
   }
 }
 
-/// The mappings of a file in this process, but for those that nobody has a right to look at.
+/// Returns the mappings of a file in this process, except those without any access rights.
 std::vector<MapsLine> mappings_of(int fd, const fs::path& path) {
-  // One more mapping tells which device and inode the kernel shows for this file: on btrfs and on
-  // layered file systems not those of stat.
+  // Another mapping shows which device and inode the kernel lists for this file: on btrfs and on
+  // layered file systems they differ from those of stat.
   const Mapping probe(page_size(), PROT_NONE, 0, fd);
   if (!probe.is_made() && errno == ENODEV) return {};  // files cannot be mapped there
   if (!probe.is_made()) fail_write(errno, path);

@@ -12,15 +12,15 @@ namespace safetensors::io {
 ///
 /// On Linux the constructor replaces every private mapping of that file in this process by a copy
 /// of its memory at the same address: the content, and all other tensors that are mapped from the
-/// file, keep their values from then on. Another thread may read that memory meanwhile. What
-/// another thread writes to it meanwhile may be lost.
+/// file, keep their values. Other threads may read that memory during the replacement, but what
+/// they write to it may be lost.
 ///
-/// Other systems do not tell what is mapped. There the pieces of the content are copied, and other
-/// tensors that are mapped from the file change with it.
+/// Other systems do not list a process's mappings. There the pieces of the content are copied, and
+/// other tensors that are mapped from the file change with it.
 ///
 /// Throws: Error kIo, before anything is overwritten, if there is not enough memory, if the file is
-/// mapped in a way that cannot be replaced (shared mappings), or if the system does not tell; what
-/// `interrupt` throws.
+///   mapped in a way that cannot be replaced (shared mappings), or if the mappings cannot be
+///   listed; what `interrupt` throws.
 class DetachedContent {
  public:
   DetachedContent(const FileContent& content, const std::filesystem::path& path,

@@ -22,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as Linux
+constexpr int kMaxLinks = 40;  // as in Linux
 
-/// Whether a symbolic link is one of /proc, as /proc/self/fd/3: the kernel follows it to an open
-/// file, which its text need not name. The file may have been removed, or something mounted over
-/// it.
+/// Returns whether a symbolic link is in /proc, such as /proc/self/fd/3. The kernel follows such a
+/// link to an open file, which the link's text need not name: the file may have been removed, or
+/// something mounted over it.
 bool is_kernel_link(const fs::path& link) {
 #if defined(__linux__)
   constexpr long kProc = 0x9FA0;
@@ -39,22 +39,22 @@ bool is_kernel_link(const fs::path& link) {
 #endif
 }
 
-/// What a path leads to.
+/// The result of following symbolic links.
 struct Target {
   fs::path path;
   bool by_kernel_link = false;
 };
 
-/// Where a symbolic link leads, whether or not anything is there: saving through a link replaces
-/// what it names, not the link.
+/// Returns the path that a symbolic link leads to, also if nothing exists there: saving through a
+/// link replaces what it names, not the link.
 Target follow_links(fs::path path) {
   bool by_kernel_link = false;
-  for (int i = 0; i < kMostLinks; ++i) {
+  for (int i = 0; i < kMaxLinks; ++i) {
     std::error_code error;
     const fs::path next = fs::read_symlink(path, error);
     if (error) {
       const int number = error.value();
-      // No link, nothing there, or links are unknown here.
+      // Not a link, no file, or a file system without links.
       if (number == EINVAL || number == ENOENT || number == ENOSYS || number == ENOTSUP)
         return {path, by_kernel_link};
       fail_write(number, path);
@@ -72,7 +72,7 @@ std::optional<struct stat> status_of(const fs::path& path) {
   fail_write(errno, path);
 }
 
-/// Whether the file of that status is the one that has this name.
+/// Returns whether the file with this status is the one that the path names.
 bool is_file(const struct stat& file, const fs::path& path) {
   const std::optional<struct stat> there = status_of(path);
   return there && there->st_dev == file.st_dev && there->st_ino == file.st_ino;
@@ -83,7 +83,7 @@ Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt)
     Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666));
     if (fd.is_open()) return fd;
     if (errno != EINTR) fail_write(errno, path);
-    if (interrupt) interrupt();  // a pipe waits here for its reader
+    if (interrupt) interrupt();  // open() blocks until a pipe has a reader
   }
 }
 
@@ -92,29 +92,30 @@ void write_stream(const fs::path& path, const FileContent& content, const WriteO
   write_pieces(fd.get(), content, path, options);
 }
 
-/// Not atomic: for places where nothing can be created beside the file or renamed over it.
+/// Overwrites the file. Not atomic: for directories in which no file can be created or renamed.
 void write_in_place(const fs::path& path, const FileContent& content, const WriteOptions& options) {
   Fd fd = open_for_writing(path, 0, options.interrupt);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) fail_write(errno, path);
   const DetachedContent detached(content, path, options.interrupt);
-  // Before anything is overwritten: on a full disk the old content stays.
+  // Before anything is overwritten, so that the old content is kept if the disk is full.
   try {
     reserve(fd.get(), content.total_nbytes, true, path);
   } catch (const Error&) {
     if (::ftruncate(fd.get(), status.st_size) != 0) {
-      // What was set aside stays with the file: no harm.
+      // The file keeps the reserved space, which does no harm.
     }
     throw;
   }
   write_pieces(fd.get(), detached.content(), path, options);
-  // Not before: that would give the space back, and pull the pages from under those who map them.
+  // Only now: truncating earlier would free the reserved space, and touching the pages would end
+  // other processes that have mapped the file.
   if (::ftruncate(fd.get(), static_cast<off_t>(content.total_nbytes)) != 0) fail_write(errno, path);
   if (options.fsync) flush(fd.get(), path);
   close_checked(std::move(fd), path);
 }
 
-/// For a new file where files can be created but not renamed.
+/// Writes a new file in a directory where files can be created but not renamed.
 void write_under_own_name(const fs::path& path, const FileContent& content,
                           const WriteOptions& options) {
   const Fd folder = options.fsync ? open_folder(path) : Fd();
@@ -128,8 +129,8 @@ void write_under_own_name(const fs::path& path, const FileContent& content,
   if (folder.is_open()) flush_folder(folder.get(), path);
 }
 
-/// Whether the folder or file system refuses what replacing needs, rather than the write itself:
-/// no right to create files there, a mount point, no rename.
+/// Returns whether the error means that the directory or file system does not allow to replace the
+/// file, which may still be writable: no right to create files, a mount point, no rename.
 bool cannot_replace(int os_error) noexcept {
   switch (os_error) {
     case EACCES:
@@ -148,10 +149,11 @@ bool cannot_replace(int os_error) noexcept {
   }
 }
 
-/// Whether the file was replaced; false when it cannot be, and is as it was.
+/// Replaces the file, and returns true. Returns false if that is not possible; the file is then
+/// unchanged.
 bool replace(const fs::path& path, const std::optional<struct stat>& old,
              const FileContent& content, const WriteOptions& options) {
-  // First of all: that it cannot be opened must not come out when the file has its name already.
+  // First, so that a failure to open it is reported before the file is replaced.
   const Fd folder = options.fsync ? open_folder(path) : Fd();
   std::optional<AtomicFile> file;
   try {
@@ -192,7 +194,7 @@ void write_file(const fs::path& path, const FileContent& content, const WriteOpt
   if (replace(target, found, content, options)) return;
   if (found) {
     write_in_place(target, content, options);
-  } else {  // created nowhere: rename is what failed
+  } else {  // creating a file has succeeded, only the rename failed
     write_under_own_name(target, content, options);
   }
 }

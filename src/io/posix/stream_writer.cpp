@@ -15,7 +15,7 @@ void write_pieces(int fd, const FileContent& content, const std::filesystem::pat
   write_gathered(content, options, [&](std::span<const std::byte> bytes) -> std::size_t {
     const ssize_t done = ::write(fd, bytes.data(), bytes.size());
     if (done > 0) return static_cast<std::size_t>(done);
-    // Nothing written and no reason given: to try again might never end.
+    // Nothing was written, without an error: repeating the call might never end.
     if (done == 0) fail_write(EIO, path);
     if (errno != EINTR) fail_write(errno, path);
     return 0;
@@ -34,7 +34,7 @@ void flush(int fd, const std::filesystem::path& path) {
 Fd open_folder(const std::filesystem::path& path) {
   while (true) {
     Fd folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // Who may create files in a folder need not be allowed to read it.
+    // A user may be allowed to create files in a directory but not to read it.
     if (folder.is_open() || errno == EACCES) return folder;
     if (errno != EINTR) fail_write(errno, path);
   }
@@ -49,14 +49,14 @@ void flush_folder(int fd, const std::filesystem::path& path) {
 
 void reserve(int fd, std::uint64_t nbytes, bool keep_size, const std::filesystem::path& path) {
 #if defined(__linux__)
-  // The call itself, not posix_fallocate: glibc emulates that by writing to every block.
-  // Besides failing early on a full disk it spares ext4 the flush at rename (delayed allocation).
+  // Not posix_fallocate, which glibc emulates by writing to every block. Reserving fails early on a
+  // full disk, and avoids the flush with which ext4 delays a rename (delayed allocation).
   if (nbytes == 0) return;
   const int mode = keep_size ? FALLOC_FL_KEEP_SIZE : 0;
   while (::fallocate(fd, mode, 0, static_cast<off_t>(nbytes)) != 0) {
     if (errno == EINTR) continue;
     if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail_write(errno, path);
-    return;  // not supported here: the writes will tell
+    return;  // not supported: the writes report errors
   }
 #else
   (void)fd;

@@ -9,24 +9,26 @@
 
 namespace safetensors::io {
 
-/// Writes all pieces in order, small ones gathered, and reports the progress.
+/// Writes all pieces in order, coalescing small ones, and reports the progress. All functions here
+/// throw Error kIo, with the path.
 void write_pieces(int fd, const FileContent& content, const std::filesystem::path& path,
                   const WriteOptions& options);
 
-/// Waits until the file's data is on the disk.
+/// Blocks until the file's data is on the disk.
 void flush(int fd, const std::filesystem::path& path);
 
-/// The folder of `path`, to flush what it says about the file; not open when it may not be read.
+/// Opens the directory of `path`, for flush_folder(). The result is not open if this process may
+/// not read the directory.
 [[nodiscard]] Fd open_folder(const std::filesystem::path& path);
 
-/// Waits until the names in a folder are on the disk, where the file system can.
+/// Blocks until the names in a directory are on the disk, if the file system supports that.
 void flush_folder(int fd, const std::filesystem::path& path);
 
-/// Sets space aside, where the file system can; the file's size stays when `keep_size`. Throws
-/// Error kIo when there is not enough.
+/// Reserves disk space, if the file system supports that. With `keep_size` the file's size does not
+/// change.
 void reserve(int fd, std::uint64_t nbytes, bool keep_size, const std::filesystem::path& path);
 
-/// Closes and reports: some file systems say only then that there was no room.
+/// Closes the file and checks for errors: some file systems only then report that the disk is full.
 void close_checked(Fd fd, const std::filesystem::path& path);
 
 }  // namespace safetensors::io

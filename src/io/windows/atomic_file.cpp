@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTries = 100;
-constexpr DWORD kAccess = GENERIC_WRITE | DELETE;  // DELETE: to rename it by its handle
+constexpr DWORD kAccess = GENERIC_WRITE | DELETE;  // DELETE is needed to rename by handle
 
-// Declared here as headers for older systems lack them; those systems refuse the call.
+// Declared here because headers for older systems lack them. Those systems refuse the call.
 constexpr auto kFileRenameInfoEx = static_cast<FILE_INFO_BY_HANDLE_CLASS>(22);
 constexpr DWORD kReplaceIfExists = 1;
 constexpr DWORD kPosixSemantics = 2;
@@ -37,7 +37,7 @@ void copy_access_list(const std::wstring& from, const std::wstring& to) {
   if (::GetFileSecurityW(from.c_str(), kList, list, size, &size) == 0) return;
   SECURITY_DESCRIPTOR_CONTROL control = 0;
   DWORD revision = 0;
-  // Else entries that came from the folder would no longer follow its changes.
+  // Otherwise entries inherited from the directory would no longer follow its changes.
   if (::GetSecurityDescriptorControl(list, &control, &revision) != 0 &&
       (control & SE_DACL_AUTO_INHERITED) != 0) {
     ::SetSecurityDescriptorControl(list, SE_DACL_AUTO_INHERIT_REQ, SE_DACL_AUTO_INHERIT_REQ);
@@ -45,7 +45,8 @@ void copy_access_list(const std::wstring& from, const std::wstring& to) {
   (void)::SetFileSecurityW(to.c_str(), kList, list);
 }
 
-/// Renames by handle, at once also where others have the old file open. Returns 0 or the error.
+/// Renames by handle, atomically, also if other programs have the old file open. Returns 0 or the
+/// error.
 DWORD rename_by_handle(HANDLE handle, const std::wstring& to) {
   const std::size_t name_nbytes = to.size() * sizeof(wchar_t);
   const std::size_t nbytes = sizeof(FILE_RENAME_INFO) + name_nbytes;
@@ -53,7 +54,7 @@ DWORD rename_by_handle(HANDLE handle, const std::wstring& to) {
   std::memset(room.data(), 0, nbytes);
   const auto length = static_cast<DWORD>(name_nbytes);
   constexpr DWORD kFlags = kReplaceIfExists | kPosixSemantics;
-  // The flags share their place with the first member, as headers for newer systems have it.
+  // The flags are in a union with the first member, in headers for newer systems.
   std::memcpy(room.data(), &kFlags, sizeof kFlags);
   std::memcpy(room.data() + offsetof(FILE_RENAME_INFO, FileNameLength), &length, sizeof length);
   std::memcpy(room.data() + offsetof(FILE_RENAME_INFO, FileName), to.data(), name_nbytes);
@@ -73,8 +74,8 @@ AtomicFile::AtomicFile(const fs::path& target, bool replaces)
     : target_(target), replaces_(replaces) {
   create();
   if (!replaces) return;
-  // Nobody else could open the file so far. Only now, with the old file's access list, is it
-  // shared, so that the moment of renaming is none at which readers are turned away.
+  // Nobody else could open the file so far. It is shared only now, with the old file's access list,
+  // so that readers can open it at the moment of the rename.
   copy_access_list(system_path(target_), system_path(temporary_));
   handle_ = Handle();
   handle_ = open_file(temporary_, kAccess, kShareAll, OPEN_EXISTING);
@@ -106,7 +107,7 @@ void AtomicFile::reserve(std::uint64_t nbytes) {
   info.AllocationSize.QuadPart = static_cast<LONGLONG>(nbytes);
   if (::SetFileInformationByHandle(handle(), FileAllocationInfo, &info, sizeof info) != 0) return;
   const int os_error = last_errno();
-  // Other refusals mean that it is not supported here: the writes will tell.
+  // Other errors mean that it is not supported: the writes report errors.
   if (os_error == ENOSPC || os_error == EFBIG) fail_write(os_error, target_);
 }
 
@@ -120,10 +121,10 @@ DWORD AtomicFile::commit(bool fsync) {
   return error;
 }
 
-/// In one step.
+/// Replaces the target by one rename.
 DWORD AtomicFile::rename_over(bool fsync) {
   const DWORD error = rename_by_handle(handle(), system_path(target_));
-  // The name is part of what the file's journal holds.
+  // Flushing the file also flushes its name.
   if (error == ERROR_SUCCESS && fsync) (void)::FlushFileBuffers(handle());
   handle_ = Handle();
   if (error == ERROR_SUCCESS) return error;
@@ -131,8 +132,8 @@ DWORD AtomicFile::rename_over(bool fsync) {
                    MOVEFILE_REPLACE_EXISTING | (fsync ? MOVEFILE_WRITE_THROUGH : 0));
 }
 
-/// In two: a file that is mapped cannot be replaced or removed, but it can be renamed. Its mappings
-/// stay as they are. Between the two steps nothing has the target's name.
+/// Replaces the target by two renames: a mapped file cannot be replaced or deleted, but it can be
+/// renamed, and its mappings stay valid. Between the two no file has the target's name.
 DWORD AtomicFile::rename_past() {
   const fs::path aside = temporary_name(target_);
   const DWORD refused = move_file(target_, aside, 0);

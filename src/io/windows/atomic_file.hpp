@@ -1,4 +1,4 @@
-// A file that appears under its name only when it is whole.
+// A file that gets its name only when it is complete.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,24 @@
 
 namespace safetensors::io {
 
-/// A temporary file beside `target`. Unless committed it is removed by the destructor.
+/// A temporary file in the directory of `target`. The destructor removes it, unless commit()
+/// succeeded.
 class AtomicFile {
  public:
-  /// `replaces`: whether there is a file, whose access list is carried over as far as the system
-  /// allows. Throws Error kIo.
+  /// Creates the temporary file. `replaces` says whether `target` exists; its access list is then
+  /// copied as far as the system allows.
+  /// Throws: Error kIo.
   AtomicFile(const std::filesystem::path& target, bool replaces);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
 
   [[nodiscard]] HANDLE handle() const noexcept { return handle_.get(); }
-  /// Sets the space aside, where the file system can. Throws Error kIo when there is not enough.
+  /// Reserves disk space, if the file system supports that.
+  /// Throws: Error kIo if there is not enough.
   void reserve(std::uint64_t nbytes);
-  /// Renames the file to its name. Returns 0, or the system's error, and then the target is as it
-  /// was. Throws Error kIo when flushing fails.
+  /// Renames the file to `target`. Returns 0, or the system's error; the target is then unchanged.
+  /// Throws: Error kIo if flushing fails.
   [[nodiscard]] DWORD commit(bool fsync);
 
  private:
@@ -31,7 +34,7 @@ class AtomicFile {
   [[nodiscard]] DWORD rename_past();
 
   std::filesystem::path target_;
-  std::filesystem::path temporary_;  // empty once it is gone
+  std::filesystem::path temporary_;  // empty once it was renamed
   bool replaces_;
   Handle handle_;
 };

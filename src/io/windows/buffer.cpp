@@ -9,7 +9,7 @@
 namespace safetensors {
 namespace {
 
-// From here on the heap asks the system for pages anyway, and keeps them longer.
+// Above this size the heap also allocates pages of the system, and keeps them longer.
 constexpr std::size_t kPagesThreshold = std::size_t{4} << 20;
 constexpr std::align_val_t kAlignment{64};
 
@@ -38,7 +38,7 @@ Buffer::~Buffer() {
   }
 }
 
-// Large pages take a privilege that programs do not have.
+// Large pages require a privilege that programs usually lack.
 void advise_huge_pages(std::span<std::byte>) noexcept {}
 
 }  // namespace safetensors

@@ -5,7 +5,8 @@
 namespace safetensors::io {
 
 std::optional<DynamicLibrary> DynamicLibrary::open(const char* name) noexcept {
-  // A bare name from the system's folder only: the current one may be anybody's.
+  // A bare name is searched in the system's directory only: anybody may have written to the current
+  // one.
   const bool is_path = name[0] != '\0' && name[1] == ':';
   HMODULE const module = is_path ? ::LoadLibraryA(name)
                                  : ::LoadLibraryExA(name, nullptr, LOAD_LIBRARY_SEARCH_SYSTEM32);

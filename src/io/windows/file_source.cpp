@@ -15,7 +15,7 @@
 #include "io/windows/open_file.hpp"
 
 #if defined(_UCRT) && !defined(_MSC_VER)
-// MinGW's libraries have it, its headers do not.
+// In MinGW's libraries, but not in its headers.
 extern "C" __declspec(dllimport) _invalid_parameter_handler __cdecl
 _set_thread_local_invalid_parameter_handler(_invalid_parameter_handler);
 #endif
@@ -47,10 +47,10 @@ FileId checked_id(HANDLE handle, const std::filesystem::path& path) {
               joined(info.ftLastWriteTime.dwHighDateTime, info.ftLastWriteTime.dwLowDateTime))};
 }
 
-/// INVALID_HANDLE_VALUE when there is no such descriptor.
+/// Returns INVALID_HANDLE_VALUE if there is no such descriptor.
 HANDLE handle_of(int descriptor) {
 #if defined(_UCRT) || defined(_MSC_VER)
-  // By default the C run-time ends the process over a bad descriptor.
+  // By default the C run-time ends the process if the descriptor is invalid.
   const auto ignore = [](const wchar_t*, const wchar_t*, const wchar_t*, unsigned, std::uintptr_t) {
   };
   const auto old = ::_set_thread_local_invalid_parameter_handler(ignore);
@@ -59,7 +59,7 @@ HANDLE handle_of(int descriptor) {
 #else
   const std::intptr_t handle = ::_get_osfhandle(descriptor);
 #endif
-  constexpr std::intptr_t kNoStream = -2;  // stdin and its kin in a program without a console
+  constexpr std::intptr_t kNoStream = -2;  // a standard stream of a program without a console
   return handle == kNoStream ? INVALID_HANDLE_VALUE : reinterpret_cast<HANDLE>(handle);
 }
 
@@ -75,7 +75,8 @@ io::Handle reopen(HANDLE handle) {
   return io::Handle(copy);
 }
 
-/// Whether the system lacks memory or a file system lacks mappings: then the file is read instead.
+/// Returns whether the error means that the system lacks memory, or the file system mappings. The
+/// file is then read instead.
 bool has_no_room(DWORD error) noexcept {
   switch (error) {
     case ERROR_NOT_ENOUGH_MEMORY:
@@ -159,7 +160,7 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
 }
 
 bool FileSource::is_remote() const noexcept {
-  FILE_REMOTE_PROTOCOL_INFO info{};  // only files of a network's have any
+  FILE_REMOTE_PROTOCOL_INFO info{};  // succeeds only for files on a network
   return ::GetFileInformationByHandleEx(handle_->get(), FileRemoteProtocolInfo, &info,
                                         sizeof info) != 0;
 }
@@ -178,7 +179,7 @@ std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>&
 std::shared_ptr<const MappedFile> FileSource::map() const {
   if (size() > std::numeric_limits<std::size_t>::max()) return nullptr;
   const auto nbytes = static_cast<std::size_t>(size());
-  // All pages of a private view count against the memory the system can promise, written or not.
+  // The system reserves memory for all pages of a private view, whether they are written or not.
   const io::Handle section(
       ::CreateFileMappingW(handle_->get(), nullptr, PAGE_WRITECOPY, 0, 0, nullptr));
   void* const data =
@@ -195,7 +196,7 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
     ::UnmapViewOfFile(data);
     throw;
   }
-  return mapped;  // which unmaps, also when there is no memory to share it
+  return mapped;  // if making the shared_ptr throws, the MappedFile unmaps
 }
 
 }  // namespace safetensors

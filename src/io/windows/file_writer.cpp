@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// FILE_ATTRIBUTE_...; nothing when there is no file.
+/// Returns FILE_ATTRIBUTE_... flags; nothing if there is no file.
 std::optional<DWORD> attributes_of(const fs::path& path) {
   const DWORD attributes = ::GetFileAttributesW(system_path(path).c_str());
   if (attributes != INVALID_FILE_ATTRIBUTES) return attributes;
@@ -25,13 +25,13 @@ std::optional<DWORD> attributes_of(const fs::path& path) {
   fail_write(os_error, path);
 }
 
-/// Where a link leads: saving through a link replaces what it names, not the link. One that leads
-/// nowhere is refused.
+/// Returns the path that a link leads to: saving through a link replaces what it names, not the
+/// link. Throws Error kIo for a link that leads nowhere.
 fs::path follow_links(const fs::path& path) {
   const std::optional<DWORD> attributes = attributes_of(path);
   if (!attributes || (*attributes & FILE_ATTRIBUTE_REPARSE_POINT) == 0) return path;
   const Handle file = open_file(path, FILE_READ_ATTRIBUTES, kShareAll, OPEN_EXISTING,
-                                FILE_FLAG_BACKUP_SEMANTICS);  // which opens folders too
+                                FILE_FLAG_BACKUP_SEMANTICS);  // needed to open directories
   if (!file.is_open()) fail_write(last_errno(), path);
   std::wstring target;
   DWORD length = MAX_PATH;
@@ -51,7 +51,7 @@ Handle open_for_writing(const fs::path& path, DWORD disposition) {
 
 void write_stream(const fs::path& path, const FileContent& content, const WriteOptions& options) {
   const Handle stream = open_for_writing(path, OPEN_EXISTING);
-  if (::GetFileType(stream.get()) == FILE_TYPE_DISK) {  // such as the whole of a drive
+  if (::GetFileType(stream.get()) == FILE_TYPE_DISK) {  // such as a whole drive
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
   }
   write_pieces(stream.get(), content, path, options);
@@ -61,22 +61,23 @@ bool is_held(DWORD error) noexcept {
   return error == ERROR_SHARING_VIOLATION || error == ERROR_USER_MAPPED_FILE;
 }
 
-/// Fails with what the system said about replacing or writing a file that is there.
+/// Throws Error kIo for an error of replacing or writing an existing file.
 [[noreturn]] void fail_replace(DWORD error, const fs::path& path) {
   if (!is_held(error)) fail_write(errno_of(error), path);
   fail_write(EACCES, path, "the file is open or mapped elsewhere");
 }
 
-/// Not atomic: for places where nothing can be created beside the file or renamed over it.
+/// Overwrites the file. Not atomic: for directories in which no file can be created or renamed.
 void write_in_place(const fs::path& path, const FileContent& content, const WriteOptions& options) {
   const Handle file = open_for_writing(path, OPEN_EXISTING);
-  // The system refuses it while anybody has the file mapped, so no tensor loses its pages.
+  // The system refuses this while the file is mapped, so no tensor loses its pages.
   if (::SetEndOfFile(file.get()) == 0) fail_replace(::GetLastError(), path);
   write_pieces(file.get(), content, path, options);
   if (options.fsync) flush(file.get(), path);
 }
 
-/// Whether the folder or file system refuses what replacing needs, rather than the write itself.
+/// Returns whether the error means that the directory or file system does not allow to replace the
+/// file, which may still be writable.
 bool cannot_replace(int os_error) noexcept {
   switch (os_error) {
     case EACCES:
@@ -90,7 +91,8 @@ bool cannot_replace(int os_error) noexcept {
   }
 }
 
-/// Whether the file was replaced; false when it cannot be, and is as it was.
+/// Replaces the file, and returns true. Returns false if that is not possible; the file is then
+/// unchanged.
 bool replace(const fs::path& path, bool is_there, const FileContent& content,
              const WriteOptions& options) {
   std::optional<AtomicFile> file;
@@ -104,7 +106,7 @@ bool replace(const fs::path& path, bool is_there, const FileContent& content,
   write_pieces(file->handle(), content, path, options);
   const DWORD error = file->commit(options.fsync);
   if (error == ERROR_SUCCESS) return true;
-  // Somebody reads the file and does not expect it to change: not even in place.
+  // A program that has the file open does not expect it to change, so do not write in place either.
   if (is_held(error) || !cannot_replace(errno_of(error))) fail_replace(error, path);
   return false;
 }
@@ -122,7 +124,7 @@ void write_file(const fs::path& path, const FileContent& content, const WriteOpt
   if (old && (*old & FILE_ATTRIBUTE_DIRECTORY) != 0) fail_write(EISDIR, path);
   if (old && (*old & FILE_ATTRIBUTE_READONLY) != 0) fail_write(EACCES, path);
   if (replace(target, old.has_value(), content, options)) return;
-  if (!old) {  // created nowhere: rename is what failed, so make the file under its own name
+  if (!old) {  // creating a file has succeeded, only the rename failed
     (void)open_for_writing(target, CREATE_NEW);
   }
   write_in_place(target, content, options);

@@ -13,10 +13,11 @@
 
 namespace safetensors::io {
 
+/// Owns a kernel object's handle and closes it. Holds nullptr if it is not open.
 class Handle {
  public:
   Handle() noexcept = default;
-  /// Takes either of the two values by which the system says that there is none.
+  /// Takes a handle; both INVALID_HANDLE_VALUE and nullptr mean that there is none.
   explicit Handle(HANDLE handle) noexcept
       : handle_(handle == INVALID_HANDLE_VALUE ? nullptr : handle) {}
   Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}

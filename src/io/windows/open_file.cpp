@@ -19,7 +19,7 @@ std::wstring full_path(const std::filesystem::path& path) {
     full.resize(length);
     if (fits) return full;
   }
-  return given;  // another thread changed the current folder meanwhile
+  return given;  // another thread has changed the current directory
 }
 
 }  // namespace

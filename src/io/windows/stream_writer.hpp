@@ -8,11 +8,12 @@
 
 namespace safetensors::io {
 
-/// Writes all pieces in order, small ones gathered, and reports the progress.
+/// Writes all pieces in order, coalescing small ones, and reports the progress. Both functions
+/// throw Error kIo, with the path.
 void write_pieces(HANDLE handle, const FileContent& content, const std::filesystem::path& path,
                   const WriteOptions& options);
 
-/// Waits until the file's data is on the disk.
+/// Blocks until the file's data is on the disk.
 void flush(HANDLE handle, const std::filesystem::path& path);
 
 }  // namespace safetensors::io
