@@ -82,6 +82,7 @@ def test_shared_weights_are_all_written(tmp_path):
     assert load_file(tmp_path / "m.safetensors").keys() == {"a", "b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
 def test_an_expanded_tensor_is_bounded(tmp_path, zipped):
     """A file of a kilobyte cannot ask for gigabytes; a small expanded tensor is converted."""
@@ -141,6 +142,7 @@ def test_code_does_not_run(tmp_path):
         assert os.listdir(tmp_path) == ["m.pt"]
 
 
+@pytest.mark.slow
 def test_checkpoints_with_more(tmp_path):
     """--key chooses a dict, --skip-others leaves out what is no tensor; neither is done unasked."""
     state = {"a": torch.ones(2)}

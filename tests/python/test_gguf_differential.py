@@ -133,6 +133,7 @@ def seeds() -> list[bytes]:
     return [*good, (DATA / "gguf" / "types.gguf").read_bytes()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("seed", range(2))

@@ -124,6 +124,7 @@ def folder(tmp_path):
             yield pathlib.Path(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["torch", "numpy"])
 def test_nothing_grows(folder, module):
     if module == "torch":

@@ -81,6 +81,7 @@ def test_only_the_judge_sees_what_upstream_overlooks():
             assert intentional_differences.why_refused(case.file()) is None, case.name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures through /proc")
 def test_memory_of_heavy_files(tmp_path):
     """No more than 8 times the header and 64 MB, for opening and for being refused."""

@@ -50,6 +50,7 @@ def check(call, after):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_a_long_save_is_stopped(tmp_path, module):
     script = (
@@ -84,6 +85,7 @@ check(save, after)
         (tmp_path / "one").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["load_file", "get_tensor", "slice"])
 def test_a_long_read_is_stopped(tmp_path, way):
     # Long enough that the pieces between two looks at signals are short beside it.

@@ -250,6 +250,7 @@ def test_no_descriptor_is_inherited_over_exec(path, tmp_path, backend):
     assert os.path.realpath(path) not in seen
 
 
+@pytest.mark.slow
 @linux
 def test_forked_child_reads_tensors_and_handles(path, tmp_path):
     big = tmp_path / "big.safetensors"
@@ -299,6 +300,7 @@ def test_forked_child_reads_tensors_and_handles(path, tmp_path):
     assert children.run(script, path, big, tmp_path / "out").strip() == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["torch", "numpy"])
 def test_interpreter_exits_quietly_with_everything_alive(path, module):
     script = """

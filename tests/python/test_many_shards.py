@@ -50,6 +50,7 @@ def model(tensors, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "backend"),
     [

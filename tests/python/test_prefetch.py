@@ -403,6 +403,7 @@ print("leaving")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["open", "daemon"])
 def test_the_interpreter_ends_before_the_loader(path, way):
     assert children.run(EXIT, path, way).strip() == "leaving"

@@ -93,6 +93,7 @@ assert codes == [0] * 20, codes
 """
 
 
+@pytest.mark.slow
 def test_forked_while_loaders_start(tmp_path):
     """A forked process inherits no lock of ours that its parent's threads held: it can load."""
     children.run(FORKED_WHILE_LOADERS_START, model_at(tmp_path))

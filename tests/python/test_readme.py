@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 README = Path(__file__).parents[2] / "README.md"
 
 
+@pytest.mark.slow
 def test_readme_program_runs(tmp_path: Path) -> None:
     """It runs as it stands, and its variables hold what the text says."""
     programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

@@ -199,6 +199,7 @@ def small_disk():
     pytest.skip("mounting a small file system is not allowed here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_full_disk(tmp_path, module):
     script = """

@@ -49,6 +49,7 @@ def run(script, model, word):
     assert children.run(SCRIPT + script, model, word, prefix=prefix).strip() == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["numpy", "torch"])
 def test_mapped_tensors_keep_their_values(model, word):
     script = """

@@ -341,6 +341,7 @@ print("done")
     assert (shared / "one").read_bytes() == save(NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_writing_over_the_file_the_tensors_come_from(shared, module):
     tensors = {f"t{i}": np.full(3_000_000, i, "f4") for i in range(3)}

@@ -264,6 +264,7 @@ def test_a_tensor_cannot_be_called_metadata(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_bytes_are_the_same_in_every_process(tmp_path, module):
     script = """

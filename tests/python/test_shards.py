@@ -212,6 +212,7 @@ print(status("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the peak")
 @pytest.mark.parametrize("case", BULK)
 def test_memory_that_an_index_takes(tmp_path, case):

@@ -268,6 +268,7 @@ print(all(f"{name}(" in pydoc.plaintext.document(t) for name in names))
 """
 
 
+@pytest.mark.slow
 def test_additions_are_listed_before_they_are_used():
     """By dir(), inspect and help()."""
     load("safetensors.torch")

@@ -84,6 +84,7 @@ NETWORK = re.compile(r"\b(socket|connect|bind|listen|accept4?|send(to|msg|mmsg))
 PROGRAM = re.compile(r"\bexecve(at)?\(")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["torch", "numpy"])
 def test_no_network_no_program_no_inherited_file(traced, module):
     if module == "torch":

@@ -86,6 +86,7 @@ FOREIGN = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [UNMADE, COPIED, FOREIGN], ids=["unmade", "copied", "foreign"])
 def test_objects_come_from_their_constructors(script, tmp_path):
     """Each class of both extension modules, by each way around its constructor."""

@@ -67,6 +67,7 @@ def test_a_gguf_file_of_a_million_tensors_is_refused(tmp_path):
     assert caught.value.code == "limit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["weight", "weight_packed"])
 def test_a_quarter_of_a_million_tensors_in_61_shards(part, tmp_path):
     count, shards = 250_000, 61
