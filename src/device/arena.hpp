@@ -20,10 +20,10 @@ class Arena {
   enum class Kind : std::uint8_t {
     kRegistered,  ///< a Buffer, pinned in place
     kAllocated,   ///< pinned memory that the driver allocated
-    kPageable,    ///< a Buffer that is not pinned: the driver copies it to memory of its own first
+    kPageable,  ///< a Buffer that is not pinned: the driver first copies from it to its own memory
   };
 
-  /// No memory.
+  /// Makes an empty arena.
   Arena() noexcept = default;
   /// Allocates memory, pinned if `is_pinned` and the driver can.
   ///
@@ -51,10 +51,10 @@ class Arena {
   void leak() noexcept;
 
  private:
-  /// In a block of its own, so that leak() needs no allocation.
+  /// Allocated separately, so that leak() needs no allocation.
   struct Memory {
     Buffer buffer;
-    Memory* next = nullptr;  // of the leaked ones
+    Memory* next = nullptr;  // in the list of leaked memory
   };
 
   void allocate();

@@ -9,7 +9,7 @@
 namespace safetensors::device {
 namespace {
 
-/// Whether [begin, begin + nbytes) ends at or before `end`, without overflow.
+/// Returns whether [begin, begin + nbytes) ends at or before `end`, without overflow.
 bool fits(std::uint64_t begin, std::uint64_t nbytes, std::uint64_t end) noexcept {
   return begin <= end && nbytes <= end - begin;
 }

@@ -190,7 +190,7 @@ std::exception_ptr ChunkQueue::with_names(const std::exception_ptr& error,
   } catch (const Error& plain) {
     try {
       return std::make_exception_ptr(with_names(plain, task));
-    } catch (const std::bad_alloc&) {  // better the error without the names than none
+    } catch (const std::bad_alloc&) {  // report the error without the names
       return error;
     }
   } catch (...) {  // a source of the caller's may throw any type

@@ -41,9 +41,9 @@ class ChunkQueue {
   ///
   /// Throws: Error kInvalidArgument after finish().
   Load::Index add(std::unique_ptr<Batch> batch, std::span<const LoadTensor> tensors, bool is_first);
-  /// Promises that nothing will be added any more.
+  /// Declares that no more tensors will be added.
   void finish();
-  /// Makes readers leave, and waits return, as soon as they can.
+  /// Makes readers leave, and the functions that wait return, as soon as possible.
   void stop() noexcept;
   /// Blocks until finish() was called and all tensors are ready, or the load stops.
   void wait_for_all(const Interrupt& poll);
@@ -103,10 +103,11 @@ class ChunkQueue {
   std::condition_variable ready_changed_;  // wait_for() and next_ready() wait for tensors
   std::condition_variable all_ready_;      // wait_for_all() waits for the last chunk
 
-  std::deque<std::unique_ptr<Batch>> batches_;  // kept until the load is gone: tasks refer to them
+  std::deque<std::unique_ptr<Batch>>
+      batches_;  // kept until the load is destroyed: tasks refer to them
   std::deque<Unclaimed> queue_;
   std::size_t incomplete_chunks_ = 0;
-  unsigned readers_ = 0;  // that will look at the queue again
+  unsigned readers_ = 0;  // those that will check the queue again
   bool is_finished_ = false;
   std::atomic<bool> is_stopping_{false};
   std::exception_ptr error_;

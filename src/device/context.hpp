@@ -17,6 +17,8 @@ namespace safetensors::device {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
+/// The primary context of one device.
+///
 /// Thread safety: all members may be called by several threads at once.
 /// Lifetime: never destroyed, as copies may be in flight while the process ends.
 class Context {
@@ -55,9 +57,9 @@ class Context {
 /// An event that is recorded once, on a caller's stream. Copies of a batch start after it.
 class RecordedEvent {
  public:
-  /// No event.
+  /// Makes no event.
   RecordedEvent() noexcept = default;
-  /// Records what is on `stream` by now.
+  /// Records an event after the work that is on `stream` at the time of the call.
   ///
   /// Throws: Error kDevice; kInvalidArgument while the stream is being captured into a graph.
   RecordedEvent(Context& context, Stream stream);

@@ -79,7 +79,7 @@ class CudaDriver {
 
   [[nodiscard]] Stream make_stream() const;
   void wait_for_stream(Stream stream) const;
-  /// Makes later work on `stream` wait for what `event` has recorded by now.
+  /// Makes later work on `stream` wait for the work that `event` has recorded so far.
   void order_after(Stream stream, Event event) const;
   [[nodiscard]] bool is_capturing(Stream stream) const;
 

@@ -7,8 +7,9 @@
 
 namespace safetensors::device {
 
-/// Reads chunks and copies them to the device until none is left or the load stops. `number` tells
-/// the load's readers apart. `between` is called before each chunk; what it throws ends the reader.
+/// Reads chunks and copies them to the device until none is left or the load stops. `number`
+/// identifies the reader within the load. `between` is called before each chunk; what it throws
+/// ends the reader.
 ///
 /// When it returns or throws, none of its copies is in flight.
 /// Throws: what the sources and the device throw. The load was then stopped with that error.

@@ -51,7 +51,7 @@ class HostReader {
   }
 
  private:
-  /// Reads the parts that were put aside by one read, of the whole chunk or of what they span.
+  /// Reads the short parts by one read, of the whole chunk or of the range that they span.
   void read_short_parts(const ByteSource& source, const Chunk& chunk, bool is_whole) {
     const std::vector<ChunkPart> parts = std::exchange(short_parts_, {});
     if (parts.empty()) return;

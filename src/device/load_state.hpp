@@ -14,6 +14,8 @@
 
 namespace safetensors::device {
 
+/// The settings, the sources, the queue and the readers of one load.
+///
 /// Thread safety: all members may be called by several threads at once.
 class LoadState {
  public:

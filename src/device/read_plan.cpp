@@ -10,7 +10,7 @@ namespace {
 
 // Bytes of one source before the next has its turn: long enough for a disk to read ahead.
 constexpr std::uint64_t kTurn = std::uint64_t{64} << 20;
-// A run of this size is worth a copy to the device of its own.
+// From this size on, each run is worth a separate copy to the device.
 constexpr std::uint64_t kMinPieceRun = std::uint64_t{256} << 10;
 
 std::uint64_t end_of(const Piece& piece) noexcept { return piece.offset + piece.nbytes; }

@@ -75,7 +75,7 @@ struct RunChunk {
   std::uint64_t count;
 };
 
-/// The bytes that a piece and a chunk have in common; none if nbytes is 0.
+/// The bytes that a piece and a chunk have in common; empty if nbytes is 0.
 struct ChunkPart {
   std::uint64_t from;  ///< offset in the chunk
   std::uint64_t nbytes;
@@ -97,7 +97,7 @@ struct ChunkPart {
 void plan_run_chunks(const RunPiece& piece, std::size_t index, std::uint64_t chunk_nbytes,
                      std::vector<RunChunk>& chunks);
 
-/// Returns whether runs are so long that each is better read as a piece of its own.
+/// Returns whether runs are so long that reading each as a separate piece is faster.
 [[nodiscard]] bool are_pieces(const ByteRuns& runs, std::uint64_t chunk_nbytes) noexcept;
 
 }  // namespace safetensors::device

@@ -16,7 +16,7 @@ namespace safetensors::device {
 /// Thread safety: all members may be called by several threads at once.
 class ReaderPool {
  public:
-  /// Reads chunks until none is left. `number` tells the readers of a load apart; `between` is
+  /// Reads chunks until none is left. `number` identifies the reader within the load; `between` is
   /// called before each chunk. Throws nothing.
   using Read = std::function<void(unsigned number, const std::function<void()>& between)>;
 

@@ -14,6 +14,8 @@
 
 namespace safetensors::device {
 
+/// The sources of a load. Those that open a file for each read are kept open while they are used.
+///
 /// Thread safety: all members may be called by several threads at once.
 class Sources {
  public:
@@ -28,7 +30,7 @@ class Sources {
   ///
   /// Throws: Error kIo; kFileChanged if the file was replaced.
   [[nodiscard]] std::shared_ptr<const ByteSource> open(std::uint32_t number) const;
-  /// Reads a chunk: `to` is filled with its range of the source, or with its runs end to end.
+  /// Reads a chunk: `to` is filled with its range of the source, or with its runs, concatenated.
   ///
   /// Requires: `to` has the chunk's size.
   /// Throws: what the source throws.

@@ -25,7 +25,7 @@ class StagingPool {
   /// Requires: no copy from the memory is in flight when the lease ends, unless it was abandoned.
   class Lease {
    public:
-    /// No memory.
+    /// Makes an empty lease.
     Lease() noexcept = default;
     Lease(Lease&& other) noexcept = default;
     Lease& operator=(Lease&& other) noexcept;
