@@ -20,7 +20,7 @@
 namespace safetensors::python {
 namespace {
 
-/// Opened from a Python file object instead of a path.
+/// A handle that was opened from a Python file object instead of a path.
 class FileHandle : public Handle {
   using Handle::Handle;
 };
@@ -63,7 +63,7 @@ std::unique_ptr<FileHandle> open_file_object(py::handle file, py::handle framewo
   const py::object fileno = file.attr("fileno");
   const std::filesystem::path path = path_of(file.attr("name"), "f");
   return std::make_unique<FileHandle>(open(framework, device, backend, [&](OpenOptions options) {
-    // A closed file object still tells its name.
+    // A closed file object still has its name.
     if (py::cast<bool>(py::getattr(file, "closed", py::bool_(false)))) {
       return SafeOpen(path, options);
     }

@@ -14,7 +14,8 @@ using Kind = DeviceSpec::Kind;
   raise_safetensor_error("device " + py::cast<std::string>(py::str(object)) + " is invalid" + why);
 }
 
-/// The index in "cuda:1"; 0 without one. `object` is what the caller passed, for the error text.
+/// Returns the index in "cuda:1"; 0 if there is none. `object` is what the caller passed, for the
+/// error text.
 std::uint64_t parse_index(py::handle object, std::string_view device) {
   const std::size_t colon = device.find(':');
   if (colon == std::string_view::npos) return 0;

@@ -1,4 +1,4 @@
-// Devices as callers name them.
+// The devices that callers name.
 #pragma once
 
 #include <string>
@@ -7,21 +7,21 @@
 
 namespace safetensors::python {
 
-/// Where tensors go. Parsed once, from the argument `device` of a call.
+/// A device to load tensors to. Each call parses its argument `device` once.
 struct DeviceSpec {
   enum class Kind : std::uint8_t {
     kCpu,
     kMeta,
     kCuda,
     kOther,    ///< such as "mps" or "xpu:1"
-    kOfIndex,  ///< an int: the index of a device whose type torch, or Paddle, decides
+    kOfIndex,  ///< given as an int: torch or Paddle chooses the type
   };
   Kind kind = Kind::kCpu;
-  std::string type = "cpu";  ///< the name without the index: "cuda"; empty of kOfIndex
+  std::string type = "cpu";  ///< the name without the index: "cuda"; empty for kOfIndex
   std::uint64_t index = 0;
   py::object object = py::str("cpu");  ///< what the framework takes: a str, an int, a torch.device
 
-  /// Returns "cuda:0", "mps", or "1" of an index.
+  /// Returns "cuda:0", "mps", or "1" for an index.
   [[nodiscard]] std::string name() const;
 };
 

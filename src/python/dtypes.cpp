@@ -66,7 +66,7 @@ constexpr bool rows_are_in_order() {
 static_assert(std::size(kRows) == kDtypeCount, "a type of the format has no row");
 static_assert(rows_are_in_order());
 
-/// "bool, int8, ...": the names that TensorSpec takes, as upstream lists them.
+/// Returns "bool, int8, ...": the names that TensorSpec takes, as upstream lists them.
 std::string known_names() {
   std::vector<const DtypeNames*> rows;
   for (const DtypeNames& row : kRows) {

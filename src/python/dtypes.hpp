@@ -14,8 +14,7 @@ struct DtypeNames {
   Dtype dtype;
   /// Attribute of the module `torch`. TensorSpec takes types by this name, whatever the framework.
   const char* torch;
-  /// Position of `torch` in the list of upstream's error text, which has an order of its own.
-  /// From 1.
+  /// Position of `torch`, from 1, in the list of upstream's error text, which has another order.
   unsigned position;
   dlpack::DataType dlpack;  ///< of a torch tensor
   /// Type string of NumPy's array interface. Little-endian, as files are, on every machine.

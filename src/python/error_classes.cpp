@@ -5,7 +5,7 @@
 namespace safetensors::python {
 namespace {
 
-/// By name.
+/// Returns the classes that combined_class() has made, by name.
 py::dict& known_classes() {
   static constinit LazyValue<py::dict> classes;
   return classes.get([] { return py::dict(); });
@@ -38,15 +38,16 @@ py::object combined_class(py::handle error, py::handle base, std::string_view pr
     return py::reinterpret_borrow<py::object>(found);
   }
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
-  py::dict body = error ? py::dict() : error_fields();  // or those of `error`
+  py::dict body = error ? py::dict() : error_fields();  // otherwise inherited from `error`
   body["__module__"] = module;
   body["__doc__"] =
       error ? py::str("A {}Error that is a {} too.").format(prefix, base.attr("__name__"))
             : base.attr("__doc__");
-  // KeyError would show its text in quotes, an OSError another text.
+  // The str() of a KeyError would be in quotes, that of an OSError another text.
   body["__str__"] = py::handle(PyExc_Exception).attr("__str__");
   if (PyObject_IsSubclass(base.ptr(), PyExc_OSError) == 1) {
-    // Then an instance's own lie where pickle takes them along.
+    // Hides OSError's slots, so that an instance stores its values in __dict__, which pickle
+    // copies.
     for (const char* const field : {"errno", "strerror", "filename"}) body[field] = py::none();
   }
   py::tuple bases = py::make_tuple(base);

@@ -1,23 +1,23 @@
-// Exception classes that are an error of this package and one of Python's at once.
+// Exception classes that derive from an error of this package and from a built-in one.
 #pragma once
 
 #include "python.hpp"
 
 namespace safetensors::python {
 
-/// The subclass of OSError that Python has for an error number.
+/// Returns Python's subclass of OSError for an error number.
 [[nodiscard]] py::object os_error_class(int os_error);
 
-/// Sets errno, strerror and, of a path that is not empty, filename of an instance of such a class.
+/// Sets errno and strerror of an instance of such a class, and filename unless the path is empty.
 void add_os_error(const py::object& error, int os_error, const std::filesystem::path& path);
 
-/// The class attributes `code`, `path` and `subject`, all None: what an error without them has.
+/// Returns the class attributes `code`, `path` and `subject`, all None: the defaults of errors.
 [[nodiscard]] py::dict error_fields();
 
-/// The class that is both `error`, named "<prefix>Error", and `base`: "<prefix>IndexError" for
-/// IndexError. Without `error`, a class derived from `base`. Its str() is the text it was made
-/// with. Made once for each base and prefix. pickle looks it up by that name in `module`, which has
-/// to know it (`safetensors._errors`).
+/// Returns the class that derives from `error`, named "<prefix>Error", and `base`: it is named
+/// "<prefix>IndexError" for IndexError. Without `error`, it derives from `base` alone. The str() of
+/// an instance is the text that it was made with. Each base and prefix has one class. pickle looks
+/// it up by its name in `module`, which must provide it (see `safetensors._errors`).
 [[nodiscard]] py::object combined_class(py::handle error, py::handle base, std::string_view prefix,
                                         const char* module);
 

@@ -8,16 +8,16 @@ namespace safetensors::python {
 /// Raises SafetensorError.
 [[noreturn]] void raise_safetensor_error(std::string_view message);
 
-/// Raises the error as SafetensorError and as `base` at once: upstream raises the one, Python's own
-/// rules and other frameworks the other, and programs catch either.
+/// Raises the error as a class that derives from SafetensorError and `base`. Upstream raises the
+/// former, Python's conventions require the latter; programs can catch either.
 [[noreturn]] void raise_both(PyObject* base, const Error& error);
 
-/// Raises a refusal to save by the system as SafetensorError, as upstream does, and as the right
-/// OSError.
+/// Raises an error of saving. If it is from the system, the class derives from SafetensorError,
+/// which upstream raises, and from the subclass of OSError for its errno.
 [[noreturn]] void raise_unsaved(const Error& error, const std::filesystem::path& path);
 
-/// What `make` returns, for a function that Python calls without pybind11; null, with the error
-/// set, when it throws.
+/// Calls `make` in a function that Python calls without pybind11. Returns its result; null, with
+/// the Python error set, if it throws.
 template <typename Make>
 PyObject* guarded(const Make& make) {
   try {
@@ -30,7 +30,8 @@ PyObject* guarded(const Make& make) {
   return nullptr;
 }
 
-/// Runs `save`, which writes the file at `path`.
+/// Runs `save`, which writes the file at `path`, and returns its result. Raises its errors by
+/// raise_unsaved().
 template <typename Save>
 auto saving(const std::filesystem::path& path, const Save& save) {
   try {

@@ -13,7 +13,7 @@ using Call = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 
 std::atomic<Call> pybind_call;  // the dispatcher of all functions that pybind11 makes
 
-/// The last part of a type's name.
+/// Returns the last part of a type's name.
 std::string_view short_name(py::handle type) {
   const std::string_view name = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name;
   return name.substr(name.rfind('.') + 1);
@@ -26,7 +26,7 @@ std::string call_name(const Record& record) {
   return std::string(short_name(record.scope)) + "." + name + "()";
 }
 
-/// "'a', 'b', and 'c'"
+/// Returns the names as "'a', 'b', and 'c'".
 std::string list_names(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -120,7 +120,7 @@ PyObject* call(PyObject* record, PyObject* const* args, Py_ssize_t count, PyObje
     const Record* const known = py::detail::function_record_ptr_from_PyObject(record);
     if (known != nullptr) text = misfit(*known, args, count, keywords);
   } catch (...) {
-    return nullptr;  // with pybind11's error
+    return nullptr;  // pybind11's error stays set
   }
   if (!text.empty()) PyErr_SetString(PyExc_TypeError, text.c_str());
   return nullptr;
@@ -132,7 +132,7 @@ PyObject* make_object(PyTypeObject* type, PyObject* args, PyObject* keywords) {
   return py::object(self).release().ptr();
 }
 
-/// `cls.__new__(cls, ...)`
+/// Implements `cls.__new__(cls, ...)`.
 PyObject* call_new(PyObject* self, PyObject* args, PyObject* keywords) {
   auto* const type = reinterpret_cast<PyTypeObject*>(self);
   const Py_ssize_t count = PyTuple_GET_SIZE(args);
@@ -160,8 +160,8 @@ void make_whole_only(py::handle type) {
       "__new__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call_new)),
       METH_VARARGS | METH_KEYWORDS, nullptr};
   auto* const made = reinterpret_cast<PyTypeObject*>(type.ptr());
-  py::delattr(type,
-              "_pybind11_conduit_v1_");  // would also give access to an object without a value
+  // This attribute would also give access to an object without a value.
+  py::delattr(type, "_pybind11_conduit_v1_");
   const auto function = py::reinterpret_steal<py::object>(PyCFunction_New(&definition, type.ptr()));
   // Bypasses type.__setattr__, which would set a slot that looks up the function at each call.
   if (!function || PyDict_SetItemString(made->tp_dict, "__new__", function.ptr()) != 0) {

@@ -1,4 +1,4 @@
-// Defining the functions and classes of a module. Differences from pybind11's own `def`:
+// Definition of a module's functions and classes. It differs from pybind11's own `def`:
 // * A call with unsuitable arguments raises the TypeError that a Python function would raise, as
 //   in upstream. pybind11's own error lists its signatures and the arguments.
 // * No object exists without a value: `__new__` runs the constructor.
@@ -20,11 +20,13 @@ namespace safetensors::python {
 /// TypeError.
 void name_wrong_arguments(py::handle function);
 
-/// Makes `type.__new__` run the constructor or raise. pybind11's own leaves an object without a
-/// value, of which methods would read uninitialised memory. Requires: no Python class derives from
-/// `type`.
+/// Makes `type.__new__` run the constructor or raise. pybind11's own makes an object without a
+/// value, and its methods would read uninitialised memory.
+///
+/// Requires: no Python class derives from `type`.
 void make_whole_only(py::handle type);
 
+/// Adds a function to the module.
 template <typename Function, typename... Extra>
 void define(py::module_& module, const char* name, Function&& function, const Extra&... extra) {
   const py::cpp_function made(std::forward<Function>(function), py::name(name), py::scope(module),
@@ -73,7 +75,7 @@ struct QuickMethod {
   }
 };
 
-/// A py::class_ with these definitions. Those that return Class& come before those of pybind11.
+/// A py::class_ with these definitions. Call the members that return Class& before pybind11's own.
 template <typename Type, typename... Options>
 class Class : public py::class_<Type, Options...> {
  public:
@@ -85,6 +87,7 @@ class Class : public py::class_<Type, Options...> {
     make_whole_only(*this);
   }
 
+  /// Adds a method.
   template <typename Function, typename... Extra>
   Class& method(const char* name, Function function, const Extra&... extra) {
     return add(name, by_reference(function), extra...);
@@ -110,9 +113,10 @@ class Class : public py::class_<Type, Options...> {
     return *this;
   }
 
-  /// Adds a method that returns the object itself.
+  /// Adds a method that returns the object itself, such as __enter__ or __iter__.
   Class& method_of_itself(const char* name, const char* doc) { return method(name, &itself, doc); }
 
+  /// Adds a read-only property.
   template <typename Function, typename... Extra>
   Class& property(const char* name, Function function, const Extra&... extra) {
     this->def_property_readonly(name, by_reference(function), extra...);

@@ -14,8 +14,8 @@ namespace safetensors::python {
 void acquire_gil(PyThreadState* state) noexcept;
 
 /// Releases the GIL while it lives.
-/// Requires: no Python object is used, copied or destroyed meanwhile on this thread, not even by
-/// the
+///
+/// Requires: until then, this thread uses, copies and destroys no Python object, not even by the
 ///   destructor of a variable that is declared after this one.
 class GilRelease {
  public:
@@ -28,7 +28,9 @@ class GilRelease {
   PyThreadState* state_;
 };
 
-/// Acquires the GIL while it lives. Requires: this thread is inside a GilRelease.
+/// Holds the GIL while it lives.
+///
+/// Requires: this thread is inside a GilRelease.
 class GilAcquire {
  public:
   GilAcquire() noexcept { acquire_gil(PyGILState_GetThisThreadState()); }

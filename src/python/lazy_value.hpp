@@ -9,8 +9,8 @@ namespace safetensors::python {
 /// A value that the first caller of get() makes, and that lives until the process ends.
 ///
 /// There is no lock: a process forked while another thread was inside get() would inherit it
-/// locked, and wait for ever. Instead, of several threads that make a value at once, the first to
-/// finish stores its own and the others drop theirs. So making it twice must do no harm.
+/// locked, and never return from it. Instead, of several threads that make a value at once, the
+/// first to finish stores its value and the others drop theirs. So making it twice must do no harm.
 ///
 /// Requires: the GIL, which `make` may release.
 template <typename Value>

@@ -34,7 +34,7 @@ const Names& names() {
   return storage.get([] { return Names(); });
 }
 
-/// Whether SAFETENSORS_CUDA_ENGINE is "off": torch then copies to CUDA devices too.
+/// Returns whether SAFETENSORS_CUDA_ENGINE is "off": torch then also copies to CUDA devices.
 bool is_engine_off() {
   static constinit LazyValue<bool> is_off;
   return is_off.get([] {
@@ -43,7 +43,7 @@ bool is_engine_off() {
   });
 }
 
-/// Whether tensors go to CUDA devices by the engine.
+/// Returns whether the engine copies tensors to CUDA devices.
 bool has_cuda_engine() {
   return std::endian::native == std::endian::little && !is_engine_off() && !is_rocm_torch() &&
          safetensors::Device::has_cuda();

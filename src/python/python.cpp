@@ -9,8 +9,9 @@
 namespace safetensors::python {
 namespace {
 
-/// Whether all bytes are ASCII. Requires: at least eight bytes. Reads words of eight bytes, of
-/// which the last may overlap the one before.
+/// Returns whether all bytes are ASCII. Reads words of eight bytes; the last may overlap the one
+/// before.
+/// Requires: at least eight bytes.
 bool is_ascii(std::string_view text) noexcept {
   const auto word_at = [&](std::size_t offset) {
     std::uint64_t word = 0;

@@ -39,7 +39,7 @@ py::object index_numpy(const py::object& array, py::handle index) {
 
 py::object SliceHandle::whole() const { return file_->to_array(file_->view(*info_)); }
 
-/// Lets the framework index the whole tensor. Of a mapped file that reads only the pages it takes.
+/// Lets the framework index the whole tensor. With a mapped file, this reads only the pages used.
 py::object SliceHandle::index_whole(py::handle index) const {
   const py::object array = whole();
   if (file_->framework() == Framework::kTorch) return get_item_of(array, index);

@@ -8,6 +8,7 @@
 
 namespace safetensors::python {
 
+/// The dtype, shape and address of a tensor to be written.
 class TensorSpec {
  public:
   /// `dtype` is torch's name ("float32", "float4_e2m1fn_x2").

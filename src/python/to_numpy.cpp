@@ -26,7 +26,7 @@ class Memory {
   std::span<std::byte> bytes_;
 };
 
-/// The unsigned integer of the same size for a type that NumPy lacks; else the type itself.
+/// Returns the unsigned integer of the same size for a type that NumPy lacks; else the type itself.
 Dtype bits_of(Dtype dtype) noexcept {
   if (names_of(dtype).numpy != nullptr) return dtype;
   return bit_size(dtype) == 16 ? Dtype::kU16 : Dtype::kU8;
