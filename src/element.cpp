@@ -9,7 +9,7 @@
 namespace safetensors::detail {
 namespace {
 
-/// Throws Error kInvalidArgument: the tensor and its dtype, then `why`.
+/// Throws Error kInvalidArgument, whose text is the tensor, its dtype and `why`.
 [[noreturn]] void refuse(const TensorInfo& info, const std::string& why) {
   const std::string_view dtype = name(info.dtype);
   fail(ErrorCode::kInvalidArgument,

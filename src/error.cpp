@@ -43,8 +43,8 @@ std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";
 }
 
-/// The only place that writes a file's name into the text of an error. The texts of refused reads
-/// and writes are upstream's.
+/// Returns what() of an error. Only this function writes a file's name into a text. The texts of
+/// failed reads and writes are upstream's.
 std::string format_message(const std::string& message, const ErrorContext& context) {
   if (context.path.empty()) return message;
   const std::string path = display_path(context.path);
@@ -95,7 +95,7 @@ const std::string& Error::subject() const noexcept {
 
 Error Error::with_context(const std::string& prefix, const std::filesystem::path& path,
                           const std::string& subject) const {
-  const bool has_path = !this->path().empty();  // then what() names it
+  const bool has_path = !this->path().empty();  // what() then names it already
   Error error(code_, prefix + what(),
               {.path = has_path ? std::filesystem::path() : path, .os_error = os_error_});
   error.names_ = std::make_shared<const Names>(

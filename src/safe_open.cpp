@@ -67,14 +67,14 @@ Backend backend_for_device(const FileSource& source) {
   return io::should_bypass_page_cache(file) ? Backend::kDirect : Backend::kPread;
 }
 
-/// Adds upstream's first words and the file's name to errors in the file's content. Errors of the
-/// system pass as they are: they name the file already.
+/// Reads the header. Adds the prefix of upstream's texts and the file's name to errors in the
+/// file's content; errors of the system already name the file.
 ReadHeader read_header_named(const ByteSource& source, const std::filesystem::path& path) {
   try {
     return read_header(source);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kOutOfMemory) throw;
-    // Upstream's two texts, for files and for bytes.
+    // Upstream's prefixes, for bytes and for files.
     throw error.with_context(
         path.empty() ? "Error while deserializing: " : "Error while deserializing header: ", path);
   }
@@ -84,7 +84,7 @@ ReadHeader read_header_named(const ByteSource& source, const std::filesystem::pa
 
 class SafeOpen::File {
  public:
-  /// A file of the system.
+  /// Takes a file of the system.
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
       : path_(path), id_(source->id()), parsed_(read_header_named(*source, path)) {
     const bool is_chosen = options.backend == Backend::kMmap || options.backend == Backend::kAuto;
@@ -112,13 +112,13 @@ class SafeOpen::File {
     }
   }
 
-  /// Any other source.
+  /// Takes any other source.
   File(std::shared_ptr<const ByteSource> source, const std::filesystem::path& label)
       : path_(label),
         parsed_(read_header_named(*source, label)),
         source_(std::move(source)),
         backend_(Backend::kSource) {
-    // Views take bytes that can be written to; SafeOpen makes these read-only.
+    // A TensorView takes writable bytes; SafeOpen marks these as read-only.
     const std::span<const std::byte> memory = source_->memory();
     memory_ = {const_cast<std::byte*>(memory.data()), memory.size()};
   }
@@ -135,9 +135,9 @@ class SafeOpen::File {
     if (cold_) return cold_;
     return std::make_shared<const io::ReopenedSource>(path_, id_, false, mapping_);
   }
-  /// Whether the file's bytes are in memory: mapped, or those of a MemorySource.
+  /// Returns whether the file's bytes are in memory: mapped, or those of a MemorySource.
   [[nodiscard]] bool is_in_memory() const noexcept { return !memory_.empty(); }
-  /// What keeps the bytes in memory.
+  /// Returns the owner of the bytes in memory.
   [[nodiscard]] std::shared_ptr<const void> memory_owner() const noexcept {
     if (mapping_) return mapping_;
     return source_;
@@ -145,8 +145,8 @@ class SafeOpen::File {
   void warm(const Interrupt& interrupt) const {
     constexpr std::uint64_t kTenths = 9;  // if as much is cached, faults for the rest are cheaper
     if (!is_warmed_) return;
-    const std::unique_ptr<const FileSource> anew = cold_ ? nullptr : io::reopen(path_, id_);
-    const FileSource& file = cold_ ? *cold_ : *anew;
+    const std::unique_ptr<const FileSource> reopened = cold_ ? nullptr : io::reopen(path_, id_);
+    const FileSource& file = cold_ ? *cold_ : *reopened;
     if (file.cached_nbytes() / kTenths >= file.size() / 10) return;
     io::warm(file, parsed_.data_begin, file.size(), interrupt);
   }
@@ -219,7 +219,7 @@ SafeOpen::SafeOpen(const std::filesystem::path& path, OpenOptions options)
     : file_(std::make_shared<const File>(FileSource::open(path), path, options)) {}
 
 SafeOpen::SafeOpen(int descriptor, const std::filesystem::path& label, OpenOptions options) {
-  options.keeps_file_open = true;  // the label need not lead to it
+  options.keeps_file_open = true;  // the label need not be its path
   file_ = std::make_shared<const File>(FileSource::duplicate(descriptor, label), label, options);
 }
 
@@ -310,7 +310,8 @@ TensorView SafeOpen::get_slice(std::string_view name, Indices indices) const {
 TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
                                const Interrupt& interrupt) const {
   Part part = select_part(info, indices);
-  // The view shows the file's names, and a shape and perhaps bytes of its own.
+  // The view's name points into the file's header. It owns its shape, and its bytes if they are a
+  // copy.
   struct Kept {
     std::shared_ptr<const File> names;
     std::vector<std::uint64_t> shape;

@@ -10,7 +10,7 @@
 namespace safetensors {
 namespace {
 
-/// Runs `work` and adds upstream's first words to its errors.
+/// Runs `work` and adds the prefix of upstream's texts to its errors.
 template <typename Work>
 auto serializing(const Work& work) {
   try {

@@ -23,7 +23,7 @@ void from_16_bits(const std::byte* from, std::span<float> to) noexcept {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = kConvert(load_16(from + 2 * i));
 }
 
-/// The value of each byte. A look-up takes a fifth of the time of the arithmetic.
+/// A table of the value of each byte. A look-up takes a fifth of the time of the arithmetic.
 template <typename Value, typename Convert>
 constexpr std::array<Value, 256> table_of(Convert convert) noexcept {
   std::array<Value, 256> table{};
@@ -67,7 +67,7 @@ void from_f32(const std::byte* from, std::span<float> to) noexcept {
 
 using Converter = void (*)(const std::byte* from, std::span<float> to) noexcept;
 
-/// Returns nullptr if there is no conversion.
+/// Returns the converter of a dtype; nullptr if there is none.
 Converter converter_of(Dtype dtype) noexcept {
   switch (dtype) {
     case Dtype::kF32:

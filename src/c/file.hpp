@@ -15,25 +15,26 @@
 struct safetensors_file {
  public:
   explicit safetensors_file(safetensors::SafeOpen open);
-  /// A header alone: its tensors have no bytes.
+  /// Makes a file from a header alone: its tensors have no bytes.
   safetensors_file(safetensors::Header header, std::uint64_t header_nbytes);
   safetensors_file(const safetensors_file&) = delete;
   safetensors_file& operator=(const safetensors_file&) = delete;
   ~safetensors_file() = default;
 
   [[nodiscard]] const safetensors::Header& header() const noexcept { return *header_; }
-  /// Throws Error kInvalidArgument unless the data section has the bytes [begin, end).
+  /// Throws: Error kInvalidArgument unless the data section has the bytes [begin, end).
   void check_range(std::uint64_t begin, std::uint64_t end) const;
   /// Returns the bytes [begin, end) of the data section if the file is mapped or in memory, else
-  /// null. Throws as check_range does.
+  /// null. Throws: what check_range throws.
   [[nodiscard]] std::span<const std::byte> in_memory(std::uint64_t begin, std::uint64_t end) const;
-  /// The open file; nullptr for a header alone.
+  /// Returns the open file; nullptr for a header alone.
   [[nodiscard]] const safetensors::SafeOpen* open_file() const noexcept {
     return open_ ? &*open_ : nullptr;
   }
-  /// The open file, to read tensors from. Throws Error kInvalidArgument for a header alone.
+  /// Returns the open file, to read tensors from.
+  /// Throws: Error kInvalidArgument for a header alone.
   [[nodiscard]] const safetensors::SafeOpen& readable() const;
-  /// The length of the header in bytes.
+  /// Returns the length of the header in bytes.
   [[nodiscard]] std::uint64_t header_nbytes() const noexcept { return header_nbytes_; }
 
  private:
@@ -55,13 +56,13 @@ inline constexpr std::uint64_t kScattered = UINT64_MAX;
 // follow none of the pointers.
 
 /// Returns where the bytes of `tensor`, or of a part of a tensor, are in `file`, with the name and
-/// dtype of the header's entry and without a shape. Throws: Error kInvalidArgument (NULL, or not
-/// within the file) or kUnsupportedDtype.
+/// dtype of the header's entry and without a shape.
+/// Throws: Error kInvalidArgument (NULL, or not within the file) or kUnsupportedDtype.
 [[nodiscard]] TensorInfo bytes_of(const safetensors_file& file, const safetensors_tensor* tensor);
 
 /// Returns the header's entry of a whole tensor of `file`.
 /// Throws: what bytes_of throws; Error kInvalidTensorInfo for a part of a tensor, or a changed
-/// tensor.
+///   tensor.
 [[nodiscard]] const TensorInfo& entry_of(const safetensors_file& file,
                                          const safetensors_tensor* tensor);
 

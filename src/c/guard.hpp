@@ -28,7 +28,7 @@ std::int32_t guarded(safetensors_error* error, const Work& work) noexcept {
                   thrown.what());
   } catch (const std::bad_alloc&) {
     return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
-  } catch (const std::length_error&) {  // a container of more bytes than there are addresses
+  } catch (const std::length_error&) {  // a container with more elements than memory can hold
     return report(error, SAFETENSORS_OUT_OF_MEMORY, 0, "out of memory");
   } catch (const std::exception& thrown) {
     return report(error, SAFETENSORS_INTERNAL, 0, thrown.what());

@@ -12,9 +12,8 @@ inline constexpr std::size_t kStartSize = 64;
 
 /// Returns the header's length, checked against the limit and the file's size. `start` holds the
 /// first kStartSize bytes of the file, or all if it has fewer.
-/// Throws: Error kHeaderTooSmall, kHeaderTooLarge, or kInvalidHeaderLength. If the file is of
-/// another
-///   well-known format, the text names that format.
+/// Throws: Error kHeaderTooSmall, kHeaderTooLarge, or kInvalidHeaderLength. The text names the
+///   format of a file of another well-known format.
 [[nodiscard]] std::uint64_t read_header_length(std::span<const std::byte> start,
                                                std::uint64_t file_nbytes);
 
