@@ -157,8 +157,8 @@ class SafeOpen::File {
     const std::uint64_t nbytes = parsed_.data_begin - kLengthSize;
     for (std::size_t i = 0; i < kLengthSize; ++i) {
       if (length[i] == static_cast<std::byte>(nbytes >> (8 * i) & 0xFF)) continue;
-      fail(ErrorCode::kFileChanged, "the header has another length than when the file was opened",
-           {.path = path_});
+      fail(ErrorCode::kFileChanged,
+           "the header has a different length than when the file was opened", {.path = path_});
     }
     std::string json(static_cast<std::size_t>(nbytes), '\0');
     read_start(kLengthSize, std::as_writable_bytes(std::span(json)));
@@ -173,7 +173,7 @@ class SafeOpen::File {
     const std::uint64_t data_nbytes = all.empty() ? 0 : all.back().end;
     if (info.begin > info.end || info.end > data_nbytes) {
       fail(ErrorCode::kInvalidArgument,
-           "tensor `" + std::string(info.name) + "` is not one of this file",
+           "tensor `" + std::string(info.name) + "` does not belong to this file",
            {.path = path_, .subject = std::string(info.name)});
     }
     return parsed_.data_begin + info.begin;

@@ -43,7 +43,7 @@ void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,
                   std::span<std::byte> to, const Interrupt& interrupt) {
   if (to.size() != plan.total_nbytes) {
     fail(ErrorCode::kInvalidArgument, "the file takes " + counted(plan.total_nbytes, "byte") +
-                                          ", room is for " + grouped(to.size()));
+                                          ", the destination has " + grouped(to.size()));
   }
   std::memcpy(to.data(), plan.prologue.data(), plan.prologue.size());
   std::byte* next = to.data() + plan.prologue.size();

@@ -54,8 +54,8 @@ safetensors_tensor tensor_of(const safetensors_file& file, const TensorInfo& inf
 }
 
 [[noreturn]] void fail_index(std::size_t index, std::size_t count) {
-  fail(ErrorCode::kIndexOutOfBounds,
-       "there is no number " + std::to_string(index) + ", the count is " + std::to_string(count));
+  fail(ErrorCode::kIndexOutOfBounds, "index " + std::to_string(index) +
+                                         " is out of range: the count is " + std::to_string(count));
 }
 
 void check_tensor(const safetensors_tensor* tensor) {
@@ -101,7 +101,7 @@ safetensors_file::safetensors_file(safetensors::Header header, std::uint64_t hea
 
 void safetensors_file::check_range(std::uint64_t begin, std::uint64_t end) const {
   if (begin > end || end > data_nbytes_) {
-    fail(ErrorCode::kInvalidArgument, "the tensor is not one of this file");
+    fail(ErrorCode::kInvalidArgument, "the tensor does not belong to this file");
   }
 }
 
@@ -113,7 +113,8 @@ std::span<const std::byte> safetensors_file::in_memory(std::uint64_t begin,
 }
 
 const safetensors::SafeOpen& safetensors_file::readable() const {
-  if (!open_) fail(ErrorCode::kInvalidArgument, "a header alone has no tensor bytes to read");
+  if (!open_)
+    fail(ErrorCode::kInvalidArgument, "a header that was opened alone has no tensor bytes to read");
   return *open_;
 }
 
@@ -146,7 +147,7 @@ const TensorInfo& safetensors::c::entry_of(const safetensors_file& file,
   const TensorInfo bytes = bytes_of(file, tensor);
   if (const TensorInfo* const entry = find_entry(file, *tensor)) return *entry;
   fail(ErrorCode::kInvalidTensorInfo,
-       "a whole tensor is needed, as safetensors_find gives it: this one is a part of tensor `" +
+       "a whole tensor is required, as safetensors_find returns it: this is a part of tensor `" +
            std::string(bytes.name) + "`, or was changed");
 }
 
@@ -226,7 +227,8 @@ std::int32_t safetensors_header_json(const safetensors_file* file, char* to, std
       fail(ErrorCode::kInvalidArgument, "the header has " + std::to_string(file->header_nbytes()) +
                                             " bytes, the destination " + std::to_string(room));
     }
-    if (!file->open_file()) fail(ErrorCode::kInvalidArgument, "a header alone keeps no JSON");
+    if (!file->open_file())
+      fail(ErrorCode::kInvalidArgument, "a header that was opened alone keeps no JSON");
     const std::string json = file->open_file()->header_json();
     std::memcpy(to, json.data(), room);
   });

@@ -92,7 +92,7 @@ std::int32_t safetensors_serialize(const safetensors_tensor* tensors, std::size_
     if (room < plan.total_nbytes) {
       fail(ErrorCode::kInvalidArgument, "the file takes " +
                                             safetensors::counted(plan.total_nbytes, "byte") +
-                                            ", room is for " + safetensors::grouped(room));
+                                            ", the destination has " + safetensors::grouped(room));
     }
     const auto size = static_cast<std::size_t>(plan.total_nbytes);
     safetensors::serialize_to(plan, content.tensors(), {static_cast<std::byte*>(to), size});

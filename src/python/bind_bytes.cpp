@@ -134,12 +134,13 @@ void register_bytes(py::module_& module) {
          "bytearray}),\nin the order of the file. Raises SafetensorError for a damaged file.");
   define(module, "_file_kind", &file_kind, py::arg("start"),
          "_file_kind(start)\n--\n\n"
-         "Which other format a file's first bytes belong to: (name, description), or None.");
+         "Returns the other format that a file's first bytes belong to: (name, description), or "
+         "None.");
   define(module, "_load_torch", &load_torch, py::arg("data"), py::arg("types"),
          "_load_torch(data, types)\n--\n\n"
-         "The tensors of a file in memory; `types` maps the file's types to torch's.");
+         "Returns the tensors of a file in memory; `types` maps the file's types to torch's.");
   define(module, "_load_numpy", &load_numpy, py::arg("data"),
-         "_load_numpy(data)\n--\n\nThe arrays of a file in memory.");
+         "_load_numpy(data)\n--\n\nReturns the arrays of a file in memory.");
 }
 
 }  // namespace safetensors::python

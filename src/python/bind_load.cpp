@@ -22,7 +22,7 @@ namespace {
 std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
   auto file = py::cast<const Handle&>(handle).file();
   if (file->framework() != Framework::kTorch) {
-    raise_safetensor_error("only files opened with framework=\"pt\" can be loaded so");
+    raise_safetensor_error("only files opened with framework=\"pt\" can be loaded this way");
   }
   return file;
 }

@@ -171,7 +171,7 @@ void register_save(py::module_& module) {
       "fsync: whether to wait until the file is on the disk.\n"
       "progress: called as progress(done, total) with the bytes written so far and those of the\n"
       "whole file. In the last call both are equal. If it raises, nothing is saved.\n\n"
-      "If the system refuses, raises an error that is both SafetensorError and OSError.");
+      "Raises an error that is both SafetensorError and OSError if the file cannot be written.");
   define(module, "_save_torch", &save_torch, py::arg("tensors"), py::arg("metadata"),
          "_save_torch(tensors, metadata)\n--\n\n"
          "Returns a file in memory; None if a tensor needs preparation.");

@@ -141,14 +141,14 @@ void register_dtypes(py::module_& module) {
   define(
       module, "_dtypes", &table,
       "_dtypes()\n--\n\n"
-      "The types of the format, by the name that files use, in the order of the layout. Of each:\n"
-      "bits: of an element.\n"
+      "Returns the types of the format, by their names in files, in layout order. For each:\n"
+      "bits: the size of an element.\n"
       "torch: the name of torch's type, which TensorSpec takes; None if torch has no such type.\n"
       "numpy: NumPy's little-endian type string; None if NumPy has no such type.\n"
       "ml_dtypes: the name that ml_dtypes gives a type that NumPy lacks, or None.");
   define(module, "_to_float", &to_float_bytes, py::arg("dtype"), py::arg("data"),
          "_to_float(dtype, data)\n--\n\n"
-         "The elements of `data`, floats of 4 to 32 bits as files store them, as float32.");
+         "Returns the elements of `data`, floats of 4 to 32 bits as files store them, as float32.");
 }
 
 }  // namespace safetensors::python

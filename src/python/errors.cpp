@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kErrorName = "safetensors._safetensors_rust.SafetensorError";
 
 constexpr const char* kErrorDoc =
-    "What is wrong with a file, a tensor or an argument.\n\n"
+    "An error in a file, a tensor or an argument.\n\n"
     "code: the kind of error, such as \"invalid_offset\": the C interface's names in lower case.\n"
     "path: the file at fault.\n"
     "subject: the tensor or key at fault.\n\n"

@@ -10,10 +10,10 @@ namespace safetensors::python {
 namespace {
 
 constexpr const char* kDoc =
-    "A model cannot be read, or not in the requested way.\n\n"
+    "Raised if a model cannot be read, or not in the requested way.\n\n"
     "`code` names the kind of fault, such as \"quant_mismatch\", `path` is the file, `subject` the "
     "tensor or key at fault, and `offset` its position in the file in bytes, or 0.";
-constexpr const char* kUnknownDoc = "No tensor has this name.";
+constexpr const char* kUnknownDoc = "Raised if no tensor has this name.";
 
 PyObject* error_class = nullptr;    // set once when the module is initialised, never freed
 PyObject* unknown_class = nullptr;  // likewise
