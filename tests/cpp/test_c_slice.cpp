@@ -98,7 +98,7 @@ TEST_CASE("C: a part is refused where a whole tensor is needed, and errors name 
     const safetensors_index some = {SAFETENSORS_RANGE, 1, 3, 1};
     REQUIRE(safetensors_slice(file.get(), &whole, &some, 1, shape, &rows, nullptr) == 0);
     CHECK(error_of(rows, some) ==
-          "kInvalidTensorInfo: a whole tensor is needed, as safetensors_find gives it: this one is "
+          "kInvalidTensorInfo: a whole tensor is required, as safetensors_find returns it: this is "
           "a part of tensor `weight`, or was changed");
     rows.rank = 100000000;
     CHECK(error_of(rows, some).starts_with("kInvalidTensorInfo"));
