@@ -29,8 +29,9 @@ void make_whole_only(py::handle type);
 /// Adds a function to the module.
 template <typename Function, typename... Extra>
 void define(py::module_& module, const char* name, Function&& function, const Extra&... extra) {
-  const py::cpp_function made(std::forward<Function>(function), py::name(name), py::scope(module),
-                              extra...);
+  const py::cpp_function made(std::forward<Function>(function), py::name(name), extra...);
+  // With py::scope(module), pybind11 would first ask the module in vain for its own `__module__`.
+  made.attr("__module__") = module.attr("__name__");
   name_wrong_arguments(made);
   module.add_object(name, made, true);
 }
@@ -60,12 +61,22 @@ Function by_reference(Function function) {
 template <typename Type, auto Function>
 struct QuickMethod {
   static inline PyObject* general = nullptr;
+  static inline PyTypeObject* type = nullptr;
   static inline PyMethodDef definition{};
+
+  /// Returns the value of `self`. A cast by pybind11 looks up the type twice, in tables that grow
+  /// with every class; an object of exactly this class needs neither, and always has a value
+  /// (make_whole_only).
+  static const Type& value_of(PyObject* self) {
+    if (Py_TYPE(self) != type) return py::cast<const Type&>(py::handle(self));
+    auto* const instance = reinterpret_cast<py::detail::instance*>(self);
+    return *instance->get_value_and_holder().template value_ptr<Type>();
+  }
 
   static PyObject* call(PyObject* self, PyObject* const* args, Py_ssize_t count,
                         PyObject* keywords) {
     if (count == 1 && keywords == nullptr) {
-      return guarded([&] { return Function(py::cast<const Type&>(py::handle(self)), args[0]); });
+      return guarded([&] { return Function(value_of(self), args[0]); });
     }
     const Py_ssize_t all = count + (keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
     std::vector<PyObject*> with_self = {self};
@@ -105,9 +116,9 @@ class Class : public py::class_<Type, Options...> {
     Quick::definition = {name,
                          reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Quick::call)),
                          METH_FASTCALL | METH_KEYWORDS, doc};
-    auto* const made_type = reinterpret_cast<PyTypeObject*>(this->ptr());
+    Quick::type = reinterpret_cast<PyTypeObject*>(this->ptr());
     const auto made =
-        py::reinterpret_steal<py::object>(PyDescr_NewMethod(made_type, &Quick::definition));
+        py::reinterpret_steal<py::object>(PyDescr_NewMethod(Quick::type, &Quick::definition));
     if (!made) throw py::error_already_set();
     this->attr(name) = made;
     return *this;
