@@ -41,7 +41,7 @@ TEST_CASE("all threads of a process get the same state") {
 }
 
 TEST_CASE("a forked process gets a new state, whatever its parent had locked") {
-  PerProcess<State> state;
+  static constinit PerProcess<State> state;  // its memory is never freed, and so must be reachable
   const std::uint64_t generation = fork_generation();
   State* const own = &state.get();
   own->value = 2;
