@@ -64,7 +64,7 @@ class PerProcess {
   /// global variables.
   /// Requires: no thread uses the T.
   void reset() noexcept {
-    Kept* const found = current_.exchange(nullptr);
+    const Kept* const found = current_.exchange(nullptr);
     if (found != nullptr && found->generation == fork_generation()) delete found;
   }
 

@@ -76,41 +76,46 @@ void append_metadata(std::string& json, const Metadata& metadata) {
 
 void check(const TensorData& tensor) {
   const auto named = [&] { return " `" + clipped(tensor.name) + "`"; };
-  const auto refuse = [&](ErrorCode code, const std::string& message) {
-    fail(code, message, {.subject = std::string(tensor.name)});
-  };
+  const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
   if (tensor.name == kMetadataKey) {
-    refuse(ErrorCode::kInvalidArgument,
-           "a tensor cannot be named `__metadata__`: the header keeps that key for metadata");
+    fail(ErrorCode::kInvalidArgument,
+         "a tensor cannot be named `__metadata__`: the header keeps that key for metadata",
+         context());
   }
   if (find_invalid_utf8(tensor.name)) {
-    refuse(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8");
+    fail(ErrorCode::kInvalidArgument, "the name of a tensor is not valid UTF-8", context());
   }
   if (bit_size(tensor.dtype) == 0) {
-    refuse(ErrorCode::kUnsupportedDtype, "tensor" + named() + ": no dtype has the value " +
-                                             std::to_string(static_cast<unsigned>(tensor.dtype)));
+    fail(ErrorCode::kUnsupportedDtype,
+         "tensor" + named() + ": no dtype has the value " +
+             std::to_string(static_cast<unsigned>(tensor.dtype)),
+         context());
   }
   const auto nbits = checked_product(tensor.shape, bit_size(tensor.dtype));
   if (!nbits) {
-    refuse(ErrorCode::kOverflow,
-           "overflow computing buffer size from shape and/or element type: tensor" + named() +
-               " has shape " + shown(tensor.shape));
+    fail(ErrorCode::kOverflow,
+         "overflow computing buffer size from shape and/or element type: tensor" + named() +
+             " has shape " + shown(tensor.shape),
+         context());
   }
   if (*nbits % 8 != 0) {
-    refuse(ErrorCode::kMisalignedSlice,
-           "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
-           "boundary, this is invalid. Tensor" +
-               named() + ": " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) +
-               " takes " + counted(*nbits, "bit"));
+    fail(ErrorCode::kMisalignedSlice,
+         "The slice is slicing for subbytes dtypes, and the slice does not end up at a byte "
+         "boundary, this is invalid. Tensor" +
+             named() + ": " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) +
+             " takes " + counted(*nbits, "bit"),
+         context());
   }
   if (*nbits / 8 != tensor.bytes.size()) {
-    refuse(ErrorCode::kInvalidTensorInfo,
-           "invalid shape, data type, or offset for tensor" + named() + ": " +
-               std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
-               counted(*nbits / 8, "byte") + ", " + grouped(tensor.bytes.size()) + " are given");
+    fail(ErrorCode::kInvalidTensorInfo,
+         "invalid shape, data type, or offset for tensor" + named() + ": " +
+             std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
+             counted(*nbits / 8, "byte") + ", " + grouped(tensor.bytes.size()) + " are given",
+         context());
   }
   if (tensor.bytes.data() == nullptr && !tensor.bytes.empty()) {
-    refuse(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer");
+    fail(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer",
+         context());
   }
 }
 

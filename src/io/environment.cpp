@@ -28,8 +28,9 @@ std::optional<std::uint64_t> env_uint(const char* variable, std::uint64_t max) {
   const std::string_view value = value_of(variable);
   if (value.empty()) return std::nullopt;
   std::uint64_t number = 0;
-  const char* const end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  const char* const begin = value.data();
+  const char* const end = begin + value.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || stop != end || number > max) {
     refuse(variable, value, "a number of at most " + std::to_string(max));
   }

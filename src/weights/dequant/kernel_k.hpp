@@ -124,7 +124,7 @@ SAFETENSORS_INLINE void tq1_0(const ggml::TQ1_0& x, float* SAFETENSORS_RESTRICT 
   const float scale = load_f16(x.scale);
   y = ternary<32, 5>(x.first, scale, y);
   y = ternary<16, 5>(x.second, scale, y);
-  y = ternary<4, 4>(x.last, scale, y);
+  ternary<4, 4>(x.last, scale, y);
 }
 
 SAFETENSORS_INLINE void tq2_0(const ggml::TQ2_0& x, float* SAFETENSORS_RESTRICT y) noexcept {

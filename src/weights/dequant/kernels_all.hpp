@@ -25,7 +25,7 @@ struct BlockOf<void (*)(const Block&, float*) noexcept> {
 template <auto kernel, std::size_t values>
 void each_block(const U8* SAFETENSORS_RESTRICT from, std::size_t count,
                 float* SAFETENSORS_RESTRICT to) noexcept {
-  const auto* block = reinterpret_cast<const typename BlockOf<decltype(kernel)>::Type*>(from);
+  const auto* block = reinterpret_cast<const BlockOf<decltype(kernel)>::Type*>(from);
   for (; count != 0; --count, ++block, to += values) kernel(*block, to);
 }
 
@@ -35,7 +35,7 @@ consteval Kernels::Blocks kernel_of_row() noexcept {
   if constexpr (std::is_convertible_v<decltype(kernel), Kernels::Blocks>) {
     return kernel;  // of a plain type, or nullptr
   } else {
-    using Block = typename BlockOf<decltype(kernel)>::Type;
+    using Block = BlockOf<decltype(kernel)>::Type;
     static_assert(sizeof(Block) == nbytes && alignof(Block) == 1);
     return &each_block<kernel, values>;
   }
