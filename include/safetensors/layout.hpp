@@ -18,6 +18,15 @@
 
 namespace safetensors {
 
+/// A tensor of a file to be written, without its bytes.
+///
+/// Lifetime: views of memory that the caller keeps valid and unchanged during the call.
+struct TensorSpec {
+  std::string_view name;                 ///< UTF-8
+  std::span<const std::uint64_t> shape;  ///< elements along each axis
+  Dtype dtype = Dtype::kU8;
+};
+
 /// A tensor to be written.
 ///
 /// Lifetime: views of memory that the caller keeps valid and unchanged during the call.
@@ -49,21 +58,46 @@ template <std::ranges::contiguous_range Range>
 /// Metadata to be written. Sorted, so that the same input gives the same bytes.
 using Metadata = std::map<std::string, std::string, std::less<>>;
 
-/// The layout of a file to be written.
-struct LayoutPlan {
-  std::string prologue;            ///< 8 length bytes and the header, padded with spaces to 8
-  std::vector<std::size_t> order;  ///< indices of the tensors, in file order
-  std::uint64_t total_nbytes = 0;  ///< of the file
+/// The order of the tensors in a file.
+enum class Layout : std::uint8_t {
+  /// By dtype (in the order of Dtype), then by name: the bytes of save_file.
+  kCanonical,
+  /// For files whose tensors are copied by sharing blocks (FileWriter::copy). The header is padded
+  /// until the data begins at a multiple of kBlockSize; tensors whose size is a multiple of it come
+  /// first, so that each of them consists of whole blocks. In both groups as kCanonical.
+  kBlocks,
+  /// In the order given.
+  kGiven,
 };
 
-/// Plans a file: tensors sorted by dtype (in the order of Dtype), then by name. A pure function of
-/// its input. If `metadata` is nullptr the header has no metadata; an empty map is written as an
-/// empty object.
+/// The size of the blocks that file systems share between files.
+inline constexpr std::uint64_t kBlockSize = 4096;
+
+/// Where a tensor is in a file.
+struct TensorPlace {
+  std::uint64_t begin = 0;  ///< offset of its first byte in the file
+  std::uint64_t nbytes = 0;
+};
+
+/// The layout of a file to be written.
+struct LayoutPlan {
+  std::string prologue;             ///< 8 length bytes and the header, padded with spaces to 8
+  std::vector<std::size_t> order;   ///< indices of the tensors, in file order
+  std::vector<TensorPlace> places;  ///< of each tensor, by index
+  std::uint64_t total_nbytes = 0;   ///< of the file
+};
+
+/// Plans a file with the canonical layout. A pure function of its input. If `metadata` is nullptr
+/// the header has no metadata; an empty map is written as an empty object.
 ///
 /// Throws: Error kInvalidTensorInfo, kOverflow, kMisalignedSlice, kDuplicateName, kHeaderTooLarge,
 ///   kInvalidArgument (a name is kMetadataKey, or not UTF-8), or kUnsupportedDtype (a dtype is none
 ///   of Dtype's enumerators). The texts name the tensor.
 [[nodiscard]] SAFETENSORS_API LayoutPlan plan_layout(std::span<const TensorData> tensors,
                                                      const Metadata* metadata = nullptr);
+/// Plans a file of tensors whose bytes come later (FileWriter). Throws: what plan_layout throws.
+[[nodiscard]] SAFETENSORS_API LayoutPlan plan_file(std::span<const TensorSpec> tensors,
+                                                   const Metadata* metadata = nullptr,
+                                                   Layout layout = Layout::kCanonical);
 
 }  // namespace safetensors

@@ -74,7 +74,8 @@ void append_metadata(std::string& json, const Metadata& metadata) {
   json += '}';
 }
 
-void check(const TensorData& tensor) {
+/// Checks a tensor and returns its size in bytes.
+std::uint64_t checked_nbytes(const TensorSpec& tensor) {
   const auto named = [&] { return " `" + clipped(tensor.name) + "`"; };
   const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
   if (tensor.name == kMetadataKey) {
@@ -106,25 +107,41 @@ void check(const TensorData& tensor) {
              " takes " + counted(*nbits, "bit"),
          context());
   }
-  if (*nbits / 8 != tensor.bytes.size()) {
+  return *nbits / 8;
+}
+
+/// Checks a tensor and its bytes, and returns their number.
+std::uint64_t checked_nbytes(const TensorData& tensor) {
+  const std::uint64_t nbytes = checked_nbytes(TensorSpec{tensor.name, tensor.shape, tensor.dtype});
+  const auto context = [&] { return ErrorContext{.subject = std::string(tensor.name)}; };
+  if (nbytes != tensor.bytes.size()) {
     fail(ErrorCode::kInvalidTensorInfo,
-         "invalid shape, data type, or offset for tensor" + named() + ": " +
-             std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
-             counted(*nbits / 8, "byte") + ", " + grouped(tensor.bytes.size()) + " are given",
+         "invalid shape, data type, or offset for tensor `" + clipped(tensor.name) +
+             "`: " + std::string(name(tensor.dtype)) + " " + shown(tensor.shape) + " takes " +
+             counted(nbytes, "byte") + ", " + grouped(tensor.bytes.size()) + " are given",
          context());
   }
   if (tensor.bytes.data() == nullptr && !tensor.bytes.empty()) {
-    fail(ErrorCode::kInvalidArgument, "tensor" + named() + " has bytes at a null pointer",
-         context());
+    fail(ErrorCode::kInvalidArgument,
+         "tensor `" + clipped(tensor.name) + "` has bytes at a null pointer", context());
   }
+  return nbytes;
 }
 
-std::vector<std::size_t> file_order(std::span<const TensorData> tensors) {
+template <typename Tensor>
+std::vector<std::size_t> file_order(std::span<const Tensor> tensors,
+                                    std::span<const TensorPlace> places, Layout layout) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
+  if (layout == Layout::kGiven) return order;
   const auto before = [&](std::size_t a, std::size_t b) {
-    const TensorData& x = tensors[a];
-    const TensorData& y = tensors[b];
+    if (layout == Layout::kBlocks) {
+      const bool a_is_odd = places[a].nbytes % kBlockSize != 0;
+      const bool b_is_odd = places[b].nbytes % kBlockSize != 0;
+      if (a_is_odd != b_is_odd) return b_is_odd;
+    }
+    const Tensor& x = tensors[a];
+    const Tensor& y = tensors[b];
     return x.dtype != y.dtype ? x.dtype < y.dtype : x.name < y.name;
   };
   if (!std::is_sorted(order.begin(), order.end(), before)) {
@@ -133,9 +150,11 @@ std::vector<std::size_t> file_order(std::span<const TensorData> tensors) {
   return order;
 }
 
-void check_names_differ(std::span<const TensorData> tensors, std::span<const std::size_t> order) {
-  // `order` is sorted by type, then name, so equal names of one type are adjacent. Equal names of
-  // different types need another sort.
+template <typename Tensor>
+void check_names_differ(std::span<const Tensor> tensors, std::span<const std::size_t> order,
+                        Layout layout) {
+  // The canonical order is by type, then name, so equal names of one type are adjacent. Equal names
+  // of different types need another sort, as do all in other orders.
   const auto same = [&](std::size_t a, std::size_t b) {
     return tensors[a].name == tensors[b].name;
   };
@@ -145,7 +164,9 @@ void check_names_differ(std::span<const TensorData> tensors, std::span<const std
   };
   const auto twice = std::adjacent_find(order.begin(), order.end(), same);
   if (twice != order.end()) refuse(*twice);
-  if (order.empty() || tensors[order.front()].dtype == tensors[order.back()].dtype) return;
+  if (order.empty()) return;
+  const bool has_one_type = tensors[order.front()].dtype == tensors[order.back()].dtype;
+  if (layout == Layout::kCanonical && has_one_type) return;
   std::vector<std::size_t> by_name(order.begin(), order.end());
   std::sort(by_name.begin(), by_name.end(),
             [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
@@ -153,7 +174,8 @@ void check_names_differ(std::span<const TensorData> tensors, std::span<const std
   if (across != by_name.end()) refuse(*across);
 }
 
-void append_tensor(std::string& json, const TensorData& tensor, std::uint64_t begin,
+template <typename Tensor>
+void append_tensor(std::string& json, const Tensor& tensor, std::uint64_t begin,
                    std::uint64_t end) {
   append_json(json, tensor.name);
   json += ":{\"dtype\":\"";
@@ -170,15 +192,15 @@ void append_tensor(std::string& json, const TensorData& tensor, std::uint64_t be
   json += "]}";
 }
 
-}  // namespace
-
-LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* metadata) {
-  for (const TensorData& tensor : tensors) check(tensor);
+template <typename Tensor>
+LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadata, Layout layout) {
   LayoutPlan plan;
-  plan.order = file_order(tensors);
-  check_names_differ(tensors, plan.order);
+  plan.places.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) plan.places.push_back({0, checked_nbytes(tensor)});
+  plan.order = file_order(tensors, plan.places, layout);
+  check_names_differ(tensors, plan.order, layout);
 
-  // The prologue: | length, filled in last | {"__metadata__":...,"name":...} | spaces to 8 bytes |
+  // The prologue: | length, filled in last | {"__metadata__":...,"name":...} | spaces |
   std::string& json = plan.prologue;
   json.reserve(tensors.size() * 120 + 64);
   json.assign(kLengthSize, '\0');
@@ -187,13 +209,16 @@ LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* meta
   std::uint64_t position = 0;
   for (const std::size_t i : plan.order) {
     if (json.size() > kLengthSize + 1) json += ',';
-    const auto end = checked_add(position, tensors[i].bytes.size());
+    TensorPlace& place = plan.places[i];
+    const auto end = checked_add(position, place.nbytes);
     if (!end) fail(ErrorCode::kOverflow, "the tensors together exceed 2^64 bytes");
     append_tensor(json, tensors[i], position, *end);
+    place.begin = position;  // in the data section; the header's size is not known yet
     position = *end;
   }
   json += '}';
-  json.append((kLengthSize - json.size() % kLengthSize) % kLengthSize, ' ');
+  const std::size_t multiple = layout == Layout::kBlocks ? kBlockSize : kLengthSize;
+  json.append((multiple - json.size() % multiple) % multiple, ' ');
 
   const std::uint64_t length = json.size() - kLengthSize;
   if (length > kMaxHeaderSize) {
@@ -207,7 +232,18 @@ LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* meta
   const auto total = checked_add(json.size(), position);
   if (!total) fail(ErrorCode::kOverflow, "the file exceeds 2^64 bytes");
   plan.total_nbytes = *total;
+  for (TensorPlace& place : plan.places) place.begin += json.size();
   return plan;
+}
+
+}  // namespace
+
+LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* metadata) {
+  return plan_tensors(tensors, metadata, Layout::kCanonical);
+}
+
+LayoutPlan plan_file(std::span<const TensorSpec> tensors, const Metadata* metadata, Layout layout) {
+  return plan_tensors(tensors, metadata, layout);
 }
 
 }  // namespace safetensors
