@@ -35,9 +35,13 @@ constexpr std::array<std::string_view, kErrorCodeCount> kNames = {
     "FILE_CHANGED",
     "OUT_OF_MEMORY",
     "DEVICE",
+    "WRITTEN_TWICE",
+    "MISSING_TENSORS",
+    "OUT_OF_ORDER",
+    "WRITER_CLOSED",
 };
 static_assert(!kNames.back().empty());
-static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kDevice));
+static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kWriterClosed));
 
 std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";

@@ -1,11 +1,14 @@
 #include "safetensors/save.hpp"
 
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "base/text.hpp"
-#include "io/file_writer.hpp"
+#include "io/file_sink.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/writer.hpp"
 
 namespace safetensors {
 namespace {
@@ -20,22 +23,24 @@ auto serializing(const Work& work) {
   }
 }
 
-std::span<const std::byte> prologue_of(const LayoutPlan& plan) {
-  return std::as_bytes(std::span(plan.prologue));
-}
-
 }  // namespace
 
 void save_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
                const Metadata* metadata, const SaveOptions& options) {
   serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
-    io::FileContent content;
-    content.total_nbytes = plan.total_nbytes;
-    content.pieces.reserve(tensors.size() + 1);
-    content.pieces.push_back(prologue_of(plan));
-    for (const std::size_t i : plan.order) content.pieces.push_back(tensors[i].bytes);
-    io::write_file(path, content, {options.fsync, options.interrupt, options.progress});
+    const auto write_to = [&](std::unique_ptr<ByteSink> sink) {
+      FileWriter writer(
+          std::move(sink), plan,
+          {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
+      for (const std::size_t i : plan.order) writer.write(i, tensors[i].bytes);
+      writer.commit();
+    };
+    try {
+      write_to(make_file_sink(path, {}, options.interrupt));
+    } catch (const io::CannotReplace&) {
+      write_to(io::make_overwriting_sink(path, options.interrupt));
+    }
   });
 }
 

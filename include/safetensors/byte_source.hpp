@@ -40,6 +40,12 @@ class SAFETENSORS_API ByteSource {
   ///
   /// Throws: Error kIo or kFileChanged.
   [[nodiscard]] virtual std::shared_ptr<const ByteSource> keep_open() const;
+  /// Returns the descriptor of a file with the same bytes at the same offsets, from which the
+  /// system can copy to another file; -1, which is the default, if there is none.
+  ///
+  /// Throws: Error kFileChanged if the file was written to since it was opened.
+  /// Lifetime: the source owns the descriptor.
+  [[nodiscard]] virtual int descriptor() const;
 };
 
 /// Bytes in memory, such as a file that a program has received or embeds.

@@ -37,9 +37,13 @@ enum class ErrorCode : std::uint8_t {
   kFileChanged,            ///< the file was replaced, truncated or written to after it was opened
   kOutOfMemory,            ///< memory for the data could not be allocated
   kDevice,                 ///< a device or its driver failed, or does not exist
+  kWrittenTwice,           ///< a tensor, or more bytes than it has, was written to a FileWriter
+  kMissingTensors,         ///< a FileWriter was to be completed before all tensors were written
+  kOutOfOrder,             ///< a sink that does not seek needs other tensors first
+  kWriterClosed,           ///< a FileWriter that has failed or is closed
 };
 
-inline constexpr std::size_t kErrorCodeCount = 22;
+inline constexpr std::size_t kErrorCodeCount = 26;
 
 /// Returns the code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
 /// kInvalidOffset. A NUL follows it in memory. Empty for a value that is none of the enumerators.

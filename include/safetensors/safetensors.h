@@ -72,6 +72,10 @@ enum {
   SAFETENSORS_FILE_CHANGED = 20,         /* the file was truncated or changed after it was opened */
   SAFETENSORS_OUT_OF_MEMORY = 21,        /* memory could not be allocated */
   SAFETENSORS_DEVICE = 22,               /* a device or its driver failed; not used in C yet */
+  SAFETENSORS_WRITTEN_TWICE = 23,        /* a tensor was written twice */
+  SAFETENSORS_MISSING_TENSORS = 24,      /* a file was to be completed before all were written */
+  SAFETENSORS_OUT_OF_ORDER = 25,         /* a sink that does not seek needs other tensors first */
+  SAFETENSORS_WRITER_CLOSED = 26,        /* a writer that has failed or is closed */
   SAFETENSORS_INTERNAL = -1              /* a bug in the library */
 };
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "safetensors/buffer.hpp"
+#include "safetensors/byte_sink.hpp"
 #include "safetensors/byte_source.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/dtype.hpp"
@@ -36,3 +37,4 @@
 #include "safetensors/slice.hpp"
 #include "safetensors/tensor_view.hpp"
 #include "safetensors/to_float.hpp"
+#include "safetensors/writer.hpp"

@@ -38,6 +38,10 @@ static_assert(is(ErrorCode::kIo, SAFETENSORS_IO));
 static_assert(is(ErrorCode::kFileChanged, SAFETENSORS_FILE_CHANGED));
 static_assert(is(ErrorCode::kOutOfMemory, SAFETENSORS_OUT_OF_MEMORY));
 static_assert(is(ErrorCode::kDevice, SAFETENSORS_DEVICE));
+static_assert(is(ErrorCode::kWrittenTwice, SAFETENSORS_WRITTEN_TWICE));
+static_assert(is(ErrorCode::kMissingTensors, SAFETENSORS_MISSING_TENSORS));
+static_assert(is(ErrorCode::kOutOfOrder, SAFETENSORS_OUT_OF_ORDER));
+static_assert(is(ErrorCode::kWriterClosed, SAFETENSORS_WRITER_CLOSED));
 
 // Dtype is in layout order, so a new type could change numbers: a table must translate them then.
 constexpr bool is(Dtype dtype, int number) { return static_cast<int>(dtype) == number; }
@@ -71,7 +75,7 @@ const char* safetensors_version() { return SAFETENSORS_VERSION; }
 const char* safetensors_code_name(std::int32_t code) {
   if (code == SAFETENSORS_INTERNAL) return "INTERNAL";
   if (code == SAFETENSORS_OK) return "OK";
-  if (code < 0 || code > SAFETENSORS_DEVICE) return nullptr;
+  if (code < 0 || code > SAFETENSORS_WRITER_CLOSED) return nullptr;
   // The names are literals, which end with a NUL.
   return safetensors::name(static_cast<ErrorCode>(code)).data();
 }

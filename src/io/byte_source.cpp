@@ -80,6 +80,8 @@ std::span<const std::byte> ByteSource::memory() const noexcept { return {}; }
 
 std::shared_ptr<const ByteSource> ByteSource::keep_open() const { return nullptr; }
 
+int ByteSource::descriptor() const { return -1; }
+
 MemorySource::MemorySource(std::span<const std::byte> bytes,
                            std::shared_ptr<const void> owner) noexcept
     : bytes_(bytes), owner_(std::move(owner)) {}

@@ -1,34 +1,30 @@
-// Atomic writing of files. Implemented in posix/ and windows/.
+// Sinks for paths. Implemented in posix/ and windows/.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <span>
-#include <vector>
+#include <memory>
 
 #include "safetensors/buffer.hpp"
+#include "safetensors/byte_sink.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::io {
 
-/// The content of a file to be written.
-struct FileContent {
-  std::vector<std::span<const std::byte>> pieces;  ///< in order
-  std::uint64_t total_nbytes = 0;
+/// Thrown by make_file_sink() and by its sink's commit() if the system does not allow to replace
+/// the file, which may still be writable: no right to create files, a mount point, no rename.
+class CannotReplace final : public Error {
+ public:
+  explicit CannotReplace(const Error& error) : Error(error) {}
 };
 
-struct WriteOptions {
-  bool fsync = false;
-  const Interrupt& interrupt;
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
-};
-
-/// Writes `content` to `path`, atomically where the system allows it: see save_file() in
-/// include/safetensors/save.hpp.
-/// Throws: Error kIo, kNotRegularFile, or kInvalidArgument (the path contains a NUL); what
-///   `interrupt` and `progress` throw.
-void write_file(const std::filesystem::path& path, const FileContent& content,
-                const WriteOptions& options);
+/// Returns a sink that overwrites a file, or creates it under its own name. Not atomic: for files
+/// that cannot be replaced.
+///
+/// What this process has mapped of the file keeps its values. On Linux its pages are copied first;
+/// elsewhere the sink keeps everything in memory until commit(), because the tensors to be written
+/// may be views of the file.
+/// Throws: Error kIo, before anything is overwritten; what `interrupt` throws.
+[[nodiscard]] std::unique_ptr<ByteSink> make_overwriting_sink(const std::filesystem::path& path,
+                                                              const Interrupt& interrupt);
 
 }  // namespace safetensors::io

@@ -39,6 +39,8 @@ class FileSource final : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
   /// More readers than processors while most of the file is not cached: they mostly wait then.
   [[nodiscard]] unsigned concurrency() const noexcept override;
+  /// On Windows always -1.
+  [[nodiscard]] int descriptor() const override;
 
   /// Returns the file's identity at the time of opening.
   [[nodiscard]] const FileId& id() const noexcept { return id_; }

@@ -1,6 +1,7 @@
 // Helpers for callers of parallel_for.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,6 +20,7 @@ inline constexpr std::size_t kTaskSize = std::size_t{4} << 20;
 [[nodiscard]] unsigned readers_of(const ByteSource& source, std::uint64_t nbytes) noexcept;
 
 /// Calls an Interrupt at most every 20 ms, so that polling costs nothing.
+/// Thread safety: several threads may share one.
 class InterruptTimer {
  public:
   explicit InterruptTimer(const Interrupt& interrupt);
@@ -29,7 +31,7 @@ class InterruptTimer {
 
  private:
   const Interrupt& interrupt_;
-  std::int64_t next_ns_;
+  std::atomic<std::int64_t> next_ns_;
 };
 
 }  // namespace safetensors::io

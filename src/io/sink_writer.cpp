@@ -1,9 +1,7 @@
-#include "io/gather.hpp"
+#include "io/sink_writer.hpp"
 
 #include <algorithm>
 #include <cstring>
-
-#include "io/parallel.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -14,61 +12,99 @@ constexpr std::size_t kGatherSize = std::size_t{1} << 20;
 // Bytes of one system call. The interrupt is polled between calls.
 constexpr std::size_t kMaxPerWrite = std::size_t{16} << 20;
 
-class PieceWriter {
- public:
-  PieceWriter(std::uint64_t total, const WriteOptions& options, const WriteSome& write_some)
-      : total_(total),
-        options_(options),
-        write_some_(write_some),
-        timer_(options.interrupt),
-        gathered_(kGatherSize) {}
-
-  void write(std::span<const std::byte> piece) {
-    if (piece.empty()) return;
-    if (piece.size() > kSmallPiece) {
-      flush_gathered();
-      write_now(piece);
-      return;
-    }
-    if (piece.size() > gathered_.size() - used_) flush_gathered();
-    std::memcpy(gathered_.data() + used_, piece.data(), piece.size());
-    used_ += piece.size();
-  }
-
-  void flush_gathered() {
-    write_now(gathered_.bytes().first(used_));
-    used_ = 0;
-  }
-
- private:
-  void write_now(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      timer_.poll();
-      const std::size_t wanted = std::min(bytes.size(), kMaxPerWrite);
-      const std::size_t done = write_some_(bytes.first(wanted));
-      if (done < wanted) timer_.poll_now();  // most likely a signal interrupted it
-      bytes = bytes.subspan(done);
-      done_ += done;
-      if (options_.progress && done != 0) options_.progress(done_, total_);
-    }
-  }
-
-  std::uint64_t total_;
-  std::uint64_t done_ = 0;
-  const WriteOptions& options_;
-  const WriteSome& write_some_;
-  InterruptTimer timer_;
-  Buffer gathered_;
-  std::size_t used_ = 0;
-};
-
 }  // namespace
 
-void write_gathered(const FileContent& content, const WriteOptions& options,
-                    const WriteSome& write_some) {
-  PieceWriter writer(content.total_nbytes, options, write_some);
-  for (const std::span<const std::byte> piece : content.pieces) writer.write(piece);
-  writer.flush_gathered();
+SinkWriter::SinkWriter(ByteSink& sink, std::uint64_t total_nbytes, const Interrupt& interrupt,
+                       const WriteProgress& progress)
+    : sink_(sink),
+      total_(total_nbytes),
+      progress_(progress),
+      timer_(interrupt),
+      gathered_(total_nbytes == 0 ? kGatherSize
+                                  : static_cast<std::size_t>(
+                                        std::min<std::uint64_t>(kGatherSize, total_nbytes))) {}
+
+bool SinkWriter::is_small(std::size_t nbytes) noexcept { return nbytes <= kSmallPiece; }
+
+void SinkWriter::gather(std::uint64_t offset, std::span<const std::byte> piece) {
+  if (piece.empty()) return;
+  if (offset != begin_ + used_ || piece.size() > gathered_.size() - used_) flush();
+  if (piece.size() > gathered_.size()) {
+    write_now(offset, piece);
+    return;
+  }
+  if (used_ == 0) begin_ = offset;
+  std::memcpy(gathered_.data() + used_, piece.data(), piece.size());
+  used_ += piece.size();
+}
+
+void SinkWriter::write_now(std::uint64_t offset, std::span<const std::byte> piece) {
+  while (!piece.empty()) {
+    timer_.poll();
+    const std::size_t wanted = std::min(piece.size(), kMaxPerWrite);
+    const std::size_t done = sink_.write_at(offset, piece.first(wanted));
+    if (done < wanted) timer_.poll_now();  // most likely a signal interrupted it
+    piece = piece.subspan(done);
+    offset += done;
+    report(done);
+  }
+}
+
+void SinkWriter::copy(const ByteSource& source, std::uint64_t begin, std::uint64_t nbytes,
+                      std::uint64_t offset) {
+  const std::shared_ptr<const ByteSource> kept = source.keep_open();
+  const ByteSource& from = kept ? *kept : source;
+  while (nbytes != 0 && sink_.seeks()) {
+    timer_.poll();
+    const std::uint64_t done = sink_.copy_from(from, begin, nbytes, offset);
+    if (done == 0) break;
+    begin += done;
+    offset += done;
+    nbytes -= done;
+    report(done);
+  }
+  if (nbytes == 0) return;
+  const std::span<const std::byte> memory = from.memory();
+  if (!memory.empty()) {
+    write_now(offset,
+              memory.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(nbytes)));
+    return;
+  }
+  const Buffer buffer(static_cast<std::size_t>(std::min<std::uint64_t>(nbytes, kTaskSize)));
+  while (nbytes != 0) {
+    const std::span<std::byte> chunk = buffer.bytes().first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(nbytes, buffer.size())));
+    from.read_at(begin, chunk);
+    write_now(offset, chunk);
+    begin += chunk.size();
+    offset += chunk.size();
+    nbytes -= chunk.size();
+  }
+}
+
+void SinkWriter::flush() {
+  const std::size_t used = used_;
+  used_ = 0;
+  write_now(begin_, gathered_.bytes().first(used));
+}
+
+void SinkWriter::patch(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (offset >= begin_ && offset - begin_ <= used_ && bytes.size() <= used_ - (offset - begin_)) {
+    std::memcpy(gathered_.data() + (offset - begin_), bytes.data(), bytes.size());
+    return;
+  }
+  while (!bytes.empty()) {
+    const std::size_t done = sink_.write_at(offset, bytes);
+    bytes = bytes.subspan(done);
+    offset += done;
+  }
+}
+
+void SinkWriter::report(std::uint64_t nbytes) {
+  if (!progress_ || nbytes == 0) return;
+  const std::lock_guard lock(progress_mutex_);
+  done_ += nbytes;
+  progress_(done_, total_);
 }
 
 }  // namespace safetensors::io

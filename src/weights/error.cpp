@@ -69,6 +69,10 @@ constexpr std::array<InverseRow, kErrorCodeCount> kInverseRows = {{
     {ErrorCode::kFileChanged, Errc::io},
     {ErrorCode::kOutOfMemory, Errc::io},
     {ErrorCode::kDevice, Errc::io},
+    {ErrorCode::kWrittenTwice, Errc::unsupported},
+    {ErrorCode::kMissingTensors, Errc::unsupported},
+    {ErrorCode::kOutOfOrder, Errc::unsupported},
+    {ErrorCode::kWriterClosed, Errc::unsupported},
 }};
 
 /// Whether each row is at the index of its enumerator: a forgotten row is a zero, and fits nowhere.

@@ -79,6 +79,14 @@ inline std::string_view name_of(ErrorCode code) {
       return "kOutOfMemory";
     case ErrorCode::kDevice:
       return "kDevice";
+    case ErrorCode::kWrittenTwice:
+      return "kWrittenTwice";
+    case ErrorCode::kMissingTensors:
+      return "kMissingTensors";
+    case ErrorCode::kOutOfOrder:
+      return "kOutOfOrder";
+    case ErrorCode::kWriterClosed:
+      return "kWriterClosed";
     default:
       return "a new code";
   }

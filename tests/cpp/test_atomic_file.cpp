@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "io/file_writer.hpp"
 #include "posix_support.hpp"
+#include "write_support.hpp"
 
 namespace {
 
@@ -53,8 +53,8 @@ int as_user(const User& user, const Work& work) {
 void save_as(const User& user, const test::fs::path& path) {
   const int status = as_user(user, [&] {
     const std::string text = "new";
-    safetensors::io::FileContent content{{test::bytes_of(text)}, text.size()};
-    safetensors::io::write_file(path, content, {false, {}});
+    test::FileContent content{{test::bytes_of(text)}, text.size()};
+    test::write_file(path, content, {false, {}});
     return 0;
   });
   REQUIRE(status == 0);
@@ -265,7 +265,7 @@ TEST_CASE("other extended attributes are not kept") {
     return;
   }
   const std::string text = "new";
-  safetensors::io::write_file(path, {{test::bytes_of(text)}, text.size()}, {false, {}});
+  test::write_file(path, {{test::bytes_of(text)}, text.size()}, {false, {}});
   CHECK(::getxattr(path.c_str(), "user.note", nullptr, 0) < 0);
   CHECK(errno == ENODATA);
 }

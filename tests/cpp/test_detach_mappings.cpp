@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "io/file_source.hpp"
-#include "io/file_writer.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/procfs.hpp"
 #include "posix_support.hpp"
+#include "write_support.hpp"
 
 using safetensors::Error;
 using safetensors::FileSource;
 using safetensors::io::Fd;
-using safetensors::io::FileContent;
+using test::FileContent;
 
 namespace {
 
@@ -46,7 +46,7 @@ class NamelessFile {
   void write(const std::vector<std::span<const std::byte>>& pieces) const {
     FileContent content{pieces};
     for (const auto& piece : pieces) content.total_nbytes += piece.size();
-    safetensors::io::write_file(path_, content, {false, {}});
+    test::write_file(path_, content, {false, {}});
   }
   void write(std::string_view text) const { write({test::bytes_of(text)}); }
 

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "io/file_source.hpp"
-#include "io/file_writer.hpp"
 #include "io/posix/fd.hpp"
 #include "posix_support.hpp"
+#include "write_support.hpp"
 
 using safetensors::Error;
 using safetensors::ErrorCode;
 using safetensors::Interrupt;
-using safetensors::io::FileContent;
-using safetensors::io::write_file;
+using test::FileContent;
+using test::write_file;
 
 namespace {
 

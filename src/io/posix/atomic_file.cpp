@@ -1,6 +1,7 @@
 #include "io/posix/atomic_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #if defined(__linux__)
 #include <sys/xattr.h>
 #endif
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "io/os_error.hpp"
-#include "io/posix/stream_writer.hpp"
+#include "io/posix/descriptor_sink.hpp"
 #include "io/temporary_name.hpp"
 
 namespace safetensors::io {
@@ -59,18 +60,19 @@ mode_t with_common_rights(mode_t mode) noexcept {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& target, const std::optional<struct stat>& old)
+AtomicFile::AtomicFile(const fs::path& target, const std::optional<OldFile>& old)
     : target_(target) {
   // A new file gets its mode from the umask. A replacement is at first accessible to its owner
   // only, as the old file may have been private.
   const mode_t mode = old ? 0600 : 0666;
   for (int i = 0; !fd_.is_open(); ++i) {
     fs::path name = temporary_name(target);
-    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0 && errno != EINTR && (errno != EEXIST || i == kTries)) fail_write(errno, target);
     fd_ = Fd(fd);
     if (fd_.is_open()) temporary_.path = std::move(name);
   }
+  (void)::flock(fd_.get(), LOCK_EX | LOCK_NB);  // best effort: some file systems have no locks
   if (old) take_over(*old);
 }
 
@@ -78,7 +80,8 @@ AtomicFile::Temporary::~Temporary() {
   if (!path.empty()) ::unlink(path.c_str());
 }
 
-void AtomicFile::take_over(const struct stat& old) {
+void AtomicFile::take_over(const OldFile& from) {
+  const struct stat& old = from.status;
   struct stat now{};
   if (::fstat(fd_.get(), &now) != 0) return;  // the file stays accessible to its owner only
   constexpr auto kSameUser = static_cast<uid_t>(-1);
@@ -95,7 +98,7 @@ void AtomicFile::take_over(const struct stat& old) {
   if (!same_owner || !same_group) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
   if (!same_group) mode = with_common_rights(mode);
   // A list that was not copied may have denied rights that the mode grants.
-  if (!take_access_list(target_, fd_.get(), same_group)) mode &= 07700U;
+  if (!take_access_list(from.path, fd_.get(), same_group)) mode &= 07700U;
   // Last, as it gives others access to the file. Best effort: some file systems have no modes.
   (void)::fchmod(fd_.get(), mode);
 }

@@ -10,15 +10,21 @@
 
 namespace safetensors::io {
 
+/// A file whose mode, owner, group and access list are copied.
+struct OldFile {
+  std::filesystem::path path;
+  struct stat status;
+};
+
 /// A temporary file in the directory of `target`. The destructor removes it, unless take_name()
 /// succeeded.
 class AtomicFile {
  public:
-  /// Creates the temporary file. `old` is the status of the file to be replaced. The new file gets
-  /// its mode, owner, group and access list as far as the system allows, and grants nobody a right
-  /// that the old file did not grant.
-  /// Throws: Error kIo.
-  AtomicFile(const std::filesystem::path& target, const std::optional<struct stat>& old);
+  /// Creates the temporary file, and locks it with flock() while it is open, so that others see
+  /// that it is in use. `old` is the file to be replaced. The new file gets its mode, owner, group
+  /// and access list as far as the system allows, and grants nobody a right that the old file did
+  /// not grant. Throws: Error kIo.
+  AtomicFile(const std::filesystem::path& target, const std::optional<OldFile>& old);
 
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
   /// Flushes the file if `fsync`, and closes it. Throws: Error kIo.
@@ -37,7 +43,7 @@ class AtomicFile {
     std::filesystem::path path;
   };
 
-  void take_over(const struct stat& old);
+  void take_over(const OldFile& old);
 
   std::filesystem::path target_;
   Temporary temporary_;  // a member, so that it is removed also if the constructor throws

@@ -1,4 +1,4 @@
-#include "io/posix/detached_content.hpp"
+#include "io/posix/detach_mappings.hpp"
 
 #if defined(__linux__)
 #include <fcntl.h>
@@ -12,14 +12,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/system.hpp"
 #include "safetensors/error.hpp"
-#else
-#include <cstring>
 #endif
 
 namespace safetensors::io {
@@ -157,8 +156,9 @@ std::vector<MapsLine> mappings_of(int fd, const fs::path& path) {
   return lines;
 }
 
-/// Replaces all mappings of a file in this process by copies.
-void replace_mappings(const fs::path& path, const Interrupt& interrupt) {
+}  // namespace
+
+void detach_mappings(const fs::path& path, const Interrupt& interrupt) {
   const Fd file = open_to_map(path);
   if (!file.is_open()) return;
   struct stat status{};
@@ -174,25 +174,8 @@ void replace_mappings(const fs::path& path, const Interrupt& interrupt) {
     replace_by_copy(line, static_cast<std::uint64_t>(status.st_size), path, interrupt);
   }
 }
-
-}  // namespace
-
-DetachedContent::DetachedContent(const FileContent& content, const fs::path& path,
-                                 const Interrupt& interrupt)
-    : content_(content) {
-  replace_mappings(path, interrupt);
-}
 #else
-DetachedContent::DetachedContent(const FileContent& content, const std::filesystem::path&,
-                                 const Interrupt&)
-    : content_(content) {
-  for (std::span<const std::byte>& piece : content_.pieces) {
-    if (piece.empty()) continue;
-    copies_.emplace_back(piece.size());
-    std::memcpy(copies_.back().data(), piece.data(), piece.size());
-    piece = copies_.back().bytes();
-  }
-}
+void detach_mappings(const std::filesystem::path&, const Interrupt&) {}
 #endif
 
 }  // namespace safetensors::io

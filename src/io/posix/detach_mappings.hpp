@@ -2,34 +2,20 @@
 #pragma once
 
 #include <filesystem>
-#include <vector>
 
-#include "io/file_writer.hpp"
+#include "safetensors/buffer.hpp"
 
 namespace safetensors::io {
 
-/// Content that does not depend on the file at `path`, which is about to be overwritten in place.
+/// Call before a file is overwritten in place. On Linux, replaces every private mapping of the file
+/// in this process by a copy of its memory at the same address, so that all tensors that are mapped
+/// from it keep their values. Other threads may read that memory meanwhile, but what they write to
+/// it may be lost.
 ///
-/// On Linux the constructor replaces every private mapping of that file in this process by a copy
-/// of its memory at the same address: the content, and all other tensors that are mapped from the
-/// file, keep their values. Other threads may read that memory during the replacement, but what
-/// they write to it may be lost.
+/// Other systems do not list a process's mappings: does nothing there.
 ///
-/// Other systems do not list a process's mappings. There the pieces of the content are copied, and
-/// other tensors that are mapped from the file change with it.
-///
-/// Throws: Error kIo, before anything is overwritten, if there is not enough memory, if the file is
-///   mapped in a way that cannot be replaced (shared mappings), or if the mappings cannot be
-///   listed; what `interrupt` throws.
-class DetachedContent {
- public:
-  DetachedContent(const FileContent& content, const std::filesystem::path& path,
-                  const Interrupt& interrupt);
-  [[nodiscard]] const FileContent& content() const noexcept { return content_; }
-
- private:
-  FileContent content_;
-  std::vector<Buffer> copies_;
-};
+/// Throws: Error kIo if there is not enough memory, if the file is mapped in a way that cannot be
+///   replaced (shared mappings), or if the mappings cannot be listed; what `interrupt` throws.
+void detach_mappings(const std::filesystem::path& path, const Interrupt& interrupt);
 
 }  // namespace safetensors::io

@@ -1,4 +1,4 @@
-#include "io/file_writer.hpp"
+#include "io/file_sink.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,14 +7,17 @@
 #endif
 
 #include <cerrno>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "io/os_error.hpp"
 #include "io/posix/atomic_file.hpp"
-#include "io/posix/detached_content.hpp"
+#include "io/posix/descriptor_sink.hpp"
+#include "io/posix/detach_mappings.hpp"
 #include "io/posix/fd.hpp"
-#include "io/posix/stream_writer.hpp"
 #include "io/temporary_name.hpp"
 
 namespace safetensors::io {
@@ -87,48 +90,6 @@ Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt)
   }
 }
 
-void write_stream(const fs::path& path, const FileContent& content, const WriteOptions& options) {
-  const Fd fd = open_for_writing(path, 0, options.interrupt);
-  write_pieces(fd.get(), content, path, options);
-}
-
-/// Overwrites the file. Not atomic: for directories in which no file can be created or renamed.
-void write_in_place(const fs::path& path, const FileContent& content, const WriteOptions& options) {
-  Fd fd = open_for_writing(path, 0, options.interrupt);
-  struct stat status{};
-  if (::fstat(fd.get(), &status) != 0) fail_write(errno, path);
-  const DetachedContent detached(content, path, options.interrupt);
-  // Before anything is overwritten, so that the old content is kept if the disk is full.
-  try {
-    reserve(fd.get(), content.total_nbytes, true, path);
-  } catch (const Error&) {
-    if (::ftruncate(fd.get(), status.st_size) != 0) {
-      // The file keeps the reserved space, which does no harm.
-    }
-    throw;
-  }
-  write_pieces(fd.get(), detached.content(), path, options);
-  // Only now: truncating earlier would free the reserved space, and touching the pages would end
-  // other processes that have mapped the file.
-  if (::ftruncate(fd.get(), static_cast<off_t>(content.total_nbytes)) != 0) fail_write(errno, path);
-  if (options.fsync) flush(fd.get(), path);
-  close_checked(std::move(fd), path);
-}
-
-/// Writes a new file in a directory where files can be created but not renamed.
-void write_under_own_name(const fs::path& path, const FileContent& content,
-                          const WriteOptions& options) {
-  const Fd folder = options.fsync ? open_folder(path) : Fd();
-  (void)open_for_writing(path, O_CREAT | O_EXCL, options.interrupt);
-  try {
-    write_in_place(path, content, options);
-  } catch (...) {
-    ::unlink(path.c_str());
-    throw;
-  }
-  if (folder.is_open()) flush_folder(folder.get(), path);
-}
-
 /// Returns whether the error means that the directory or file system does not allow to replace the
 /// file, which may still be writable: no right to create files, a mount point, no rename.
 bool cannot_replace(int os_error) noexcept {
@@ -149,54 +110,163 @@ bool cannot_replace(int os_error) noexcept {
   }
 }
 
-/// Replaces the file, and returns true. Returns false if that is not possible; the file is then
-/// unchanged.
-bool replace(const fs::path& path, const std::optional<struct stat>& old,
-             const FileContent& content, const WriteOptions& options) {
-  // First, so that a failure to open it is reported before the file is replaced.
-  const Fd folder = options.fsync ? open_folder(path) : Fd();
-  std::optional<AtomicFile> file;
-  try {
-    file.emplace(path, old);
-  } catch (const Error& error) {
-    if (old && cannot_replace(error.os_error())) return false;
-    throw;
+/// Writes a temporary file that replaces another one.
+class ReplacingSink final : public PositionedSink {
+ public:
+  ReplacingSink(const fs::path& target, const std::optional<OldFile>& old)
+      : PositionedSink(target, 0), file_(target, old) {}
+
+  void commit(std::uint64_t, bool fsync) override {
+    // First, so that a failure to open it is reported before the file is replaced.
+    const Fd folder = fsync ? open_folder(path()) : Fd();
+    file_.complete(fsync);
+    if (const int refusal = file_.take_name()) {
+      try {
+        fail_write(refusal, path());
+      } catch (const Error& error) {
+        if (cannot_replace(refusal)) throw CannotReplace(error);
+        throw;
+      }
+    }
+    if (folder.is_open()) flush_folder(folder.get(), path());
   }
-  reserve(file->descriptor(), content.total_nbytes, false, path);
-  write_pieces(file->descriptor(), content, path, options);
-  file->complete(options.fsync);
-  if (const int refusal = file->take_name()) {
-    if (cannot_replace(refusal)) return false;
-    fail_write(refusal, path);
+
+ private:
+  [[nodiscard]] int descriptor() const noexcept override { return file_.descriptor(); }
+  void reserve(std::uint64_t size) override {
+    io::reserve(file_.descriptor(), 0, size, false, path());
   }
-  if (folder.is_open()) flush_folder(folder.get(), path);
-  return true;
+
+  AtomicFile file_;
+};
+
+/// Overwrites a file: see make_overwriting_sink().
+class OverwritingSink final : public PositionedSink {
+ public:
+  OverwritingSink(const fs::path& path, bool is_new, const Interrupt& interrupt)
+      : PositionedSink(path, 0),
+        fd_(open_for_writing(path, is_new ? O_CREAT | O_EXCL : 0, interrupt)),
+        is_new_(is_new) {
+    struct stat status{};
+    if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path);
+    old_nbytes_ = status.st_size;
+    if (!is_new) detach_mappings(path, interrupt);
+  }
+  OverwritingSink(const OverwritingSink&) = delete;
+  OverwritingSink& operator=(const OverwritingSink&) = delete;
+  ~OverwritingSink() override {
+    if (is_new_ && fd_.is_open()) ::unlink(path().c_str());
+  }
+
+#if !defined(__linux__)
+  void start(std::uint64_t nbytes) override { nbytes_ = nbytes; }
+  [[nodiscard]] std::size_t write_at(std::uint64_t offset,
+                                     std::span<const std::byte> bytes) override {
+    if (content_.size() == 0) content_ = Buffer(static_cast<std::size_t>(nbytes_));
+    std::memcpy(content_.data() + offset, bytes.data(), bytes.size());
+    return bytes.size();
+  }
+#endif
+
+  void commit(std::uint64_t nbytes, bool fsync) override {
+    const Fd folder = fsync && is_new_ ? open_folder(path()) : Fd();
+    std::span<const std::byte> left = content_.bytes();
+    for (std::uint64_t at = 0; !left.empty();) {
+      const std::size_t done = PositionedSink::write_at(at, left);
+      left = left.subspan(done);
+      at += done;
+    }
+    // Only now: truncating earlier would free the reserved space, and touching the pages would end
+    // other processes that have mapped the file.
+    if (::ftruncate(fd_.get(), static_cast<off_t>(nbytes)) != 0) fail_write(errno, path());
+    if (fsync) flush(fd_.get(), path());
+    close_checked(std::move(fd_), path());
+    if (folder.is_open()) flush_folder(folder.get(), path());
+  }
+
+ private:
+  [[nodiscard]] int descriptor() const noexcept override { return fd_.get(); }
+  void reserve(std::uint64_t size) override {
+    // Before anything is overwritten, so that the old content is kept if the disk is full.
+    try {
+      io::reserve(fd_.get(), 0, size, true, path());
+    } catch (const Error&) {
+      if (::ftruncate(fd_.get(), old_nbytes_) != 0) {
+        // The file keeps the reserved space, which does no harm.
+      }
+      throw;
+    }
+  }
+
+  Fd fd_;
+  bool is_new_;
+  off_t old_nbytes_ = 0;
+  std::uint64_t nbytes_ = 0;
+  Buffer content_;  // on systems whose mappings cannot be replaced
+};
+
+/// What a path names, before it is written.
+struct Found {
+  fs::path target;                    ///< the path without symbolic links
+  std::optional<struct stat> status;  ///< nothing if no file exists
+  bool has_name = true;               ///< whether `target` names the file
+};
+
+Found find_target(const fs::path& path) {
+  Found found;
+  found.status = status_of(path);
+  if (found.status && S_ISDIR(found.status->st_mode)) fail_write(EISDIR, path);
+  const auto [target, by_kernel_link] = follow_links(path);
+  found.target = target;
+  found.has_name = !found.status || !by_kernel_link || is_file(*found.status, target);
+  return found;
+}
+
+bool is_stream(const struct stat& status) {
+  return S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode);
 }
 
 }  // namespace
 
-void write_file(const fs::path& path, const FileContent& content, const WriteOptions& options) {
-  check_path(path);
-  const std::optional<struct stat> found = status_of(path);
-  if (found && S_ISDIR(found->st_mode)) fail_write(EISDIR, path);
-  if (found && (S_ISFIFO(found->st_mode) || S_ISCHR(found->st_mode))) {
-    write_stream(path, content, options);
-    return;
-  }
-  if (found && !S_ISREG(found->st_mode)) {
-    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
-  }
-  const auto [target, by_kernel_link] = follow_links(path);
-  if (found && by_kernel_link && !is_file(*found, target)) {
-    write_in_place(path, content, options);  // through the descriptor
-    return;
-  }
-  if (replace(target, found, content, options)) return;
-  if (found) {
-    write_in_place(target, content, options);
-  } else {  // creating a file has succeeded, only the rename failed
-    write_under_own_name(target, content, options);
-  }
+std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Interrupt& interrupt) {
+  const Found found = find_target(path);
+  // Without a name, through the descriptor that the path names.
+  return std::make_unique<OverwritingSink>(found.has_name ? found.target : path,
+                                           !found.status.has_value(), interrupt);
 }
 
 }  // namespace safetensors::io
+
+namespace safetensors {
+
+std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
+                                         const std::filesystem::path& rights_of,
+                                         const Interrupt& interrupt) {
+  using namespace io;  // NOLINT(google-build-using-namespace): the whole file is its
+  check_path(path);
+  check_path(rights_of);
+  const std::optional<struct stat> status = status_of(path);
+  if (status && is_stream(*status)) {
+    return std::make_unique<StreamSink>(open_for_writing(path, 0, interrupt), path);
+  }
+  if (status && !S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode)) {
+    fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
+  }
+  const Found found = find_target(path);
+  try {
+    if (!found.has_name) {
+      fail_write(EBUSY, path, "an open file without a name cannot be replaced");
+    }
+    std::optional<OldFile> old;
+    if (found.status) old = {found.target, *found.status};
+    if (!rights_of.empty()) {
+      if (const auto other = status_of(rights_of)) old = {rights_of, *other};
+    }
+    return std::make_unique<ReplacingSink>(found.target, old);
+  } catch (const Error& error) {
+    if (found.status && cannot_replace(error.os_error())) throw CannotReplace(error);
+    throw;
+  }
+}
+
+}  // namespace safetensors

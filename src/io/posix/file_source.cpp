@@ -118,6 +118,13 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   }
 }
 
+int FileSource::descriptor() const {
+  if (checked_id(handle_->get(), path_) != id_) {
+    fail(ErrorCode::kFileChanged, "the file was written to after it was opened", {.path = path_});
+  }
+  return handle_->get();
+}
+
 bool FileSource::is_remote() const noexcept { return io::is_remote(handle_->get()); }
 
 std::uint64_t FileSource::cached_nbytes() const noexcept {

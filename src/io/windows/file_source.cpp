@@ -159,6 +159,8 @@ void FileSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   }
 }
 
+int FileSource::descriptor() const { return -1; }
+
 bool FileSource::is_remote() const noexcept {
   FILE_REMOTE_PROTOCOL_INFO info{};  // succeeds only for files on a network
   return ::GetFileInformationByHandleEx(handle_->get(), FileRemoteProtocolInfo, &info,

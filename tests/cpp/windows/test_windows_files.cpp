@@ -17,7 +17,7 @@
 
 #include "base/display_path.hpp"
 #include "io/file_source.hpp"
-#include "io/file_writer.hpp"
+#include "write_support.hpp"
 #include "io/os_error.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/last_error.hpp"
@@ -58,7 +58,7 @@ class Folder {
 void write(const fs::path& path, std::string_view text) {
   const io::FileContent content{{std::as_bytes(std::span(text))}, text.size()};
   const Interrupt never;
-  io::write_file(path, content, {false, never});
+  test::write_file(path, content, {false, never});
 }
 
 std::string text_of(std::span<const std::byte> bytes) {
@@ -277,7 +277,7 @@ TEST_CASE("an interrupted write leaves the old file and nothing else") {
   const std::vector<std::byte> piece(std::size_t{4} << 20);
   const io::FileContent content{std::vector<std::span<const std::byte>>(128, piece),
                                 128 * piece.size()};
-  CHECK_THROWS_AS(io::write_file(folder / "file", content, {false, stop}), Stop);
+  CHECK_THROWS_AS(test::write_file(folder / "file", content, {false, stop}), Stop);
   CHECK(read(folder / "file") == "old");
   CHECK(folder.file_count() == 1);
 }
