@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _safetensors_rust
+    from ._writer import SafeWriter, safe_create, specs_of
 
 __all__ = [
     "PrefetchLoader",
     "PySafeSlice",
+    "SafeWriter",
     "SafetensorError",
     "TensorMeta",
     "TensorSpec",
@@ -43,10 +45,15 @@ __all__ = [
     "deserialize",
     "io_config",
     "release_staging",
+    "safe_create",
     "safe_open",
     "serialize",
     "serialize_file",
+    "specs_of",
 ]
+
+# Names and their modules, which are imported on first access to keep the import short.
+_LAZY = {"SafeWriter": "_writer", "safe_create": "_writer", "specs_of": "_writer"}
 
 
 def __dir__() -> "list[str]":
@@ -59,6 +66,12 @@ def __getattr__(name: str) -> "Any":
         import importlib
 
         return importlib.import_module("._safetensors_rust", __name__)
+    if name in _LAZY:
+        import importlib
+
+        found = getattr(importlib.import_module("." + _LAZY[name], __name__), name)
+        globals()[name] = found
+        return found
     # The compiled module makes these classes when it first raises them; pickle looks them up here.
     if name.startswith("Safetensor"):
         from . import _core, _errors

@@ -362,6 +362,11 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
         )
     for name, tensor in tensors.items():
         _check_data(tensor, name)
+    _refuse_shared_tensors(tensors)
+
+
+def _refuse_shared_tensors(tensors: Dict[str, torch.Tensor]) -> None:
+    """Raises RuntimeError if tensors share memory."""
     from ._torch.shared_memory import _find_shared_tensors
 
     failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]

@@ -97,6 +97,10 @@ void set_error(const Error& error) {
     case ErrorCode::kUnsupportedDtype:
     case ErrorCode::kFileChanged:
     case ErrorCode::kDevice:
+    case ErrorCode::kWrittenTwice:
+    case ErrorCode::kMissingTensors:
+    case ErrorCode::kOutOfOrder:
+    case ErrorCode::kWriterClosed:
       break;
   }
   set_error(error_class, error, 0, {});

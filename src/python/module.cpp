@@ -17,4 +17,5 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_load(m);
   register_bytes(m);
   register_save(m);
+  register_writer(m);
 }

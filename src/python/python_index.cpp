@@ -121,4 +121,10 @@ std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& 
   }
 }
 
+std::optional<Part> select_part(const TensorInfo& info, py::handle index) {
+  const std::optional<PythonIndex> basic = basic_index(index, info, false);
+  if (!basic) return std::nullopt;
+  return safetensors::select_part(info, basic->indices);
+}
+
 }  // namespace safetensors::python

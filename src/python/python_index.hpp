@@ -25,4 +25,7 @@ struct SelectedPart {
 [[nodiscard]] std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& info,
                                                       py::handle index, bool may_reverse);
 
+/// The same for a tensor that is not in a file, without negative steps.
+[[nodiscard]] std::optional<Part> select_part(const TensorInfo& info, py::handle index);
+
 }  // namespace safetensors::python

@@ -279,45 +279,54 @@ py::object move_to_device(py::object tensor, const DeviceSpec& device) {
   return tensor.attr("to")(device.object);
 }
 
-std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
+std::optional<TorchBytes> bytes_of_torch(py::handle tensor) {
   const Torch& torch_state = torch();
   if constexpr (std::endian::native == std::endian::big) return std::nullopt;
   if (torch_state.exchange == nullptr || !may_use_exchange) return std::nullopt;
+  const PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr()));
+  if (type != torch_state.tensor_type.ptr() && type != torch_state.parameter_type.ptr()) {
+    return std::nullopt;
+  }
+  dlpack::Tensor borrowed{};
+  if (torch_state.exchange->borrow_from_object(tensor.ptr(), &borrowed) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  const std::optional<Dtype> dtype = dtype_of_dlpack(borrowed.dtype);
+  if (!dtype || borrowed.device.type != dlpack::kCpu || !is_contiguous(borrowed)) {
+    return std::nullopt;
+  }
+  // torch exports types of fewer bits (uint1, int4) as whole bytes.
+  if ((*dtype == Dtype::kU8 || *dtype == Dtype::kI8) &&
+      !py::object(tensor.attr("dtype")).is(torch_dtype(*dtype))) {
+    return std::nullopt;
+  }
+  if (says_yes(torch_state.is_neg, tensor)) return std::nullopt;
+  if (*dtype == Dtype::kC64 && says_yes(torch_state.is_conj, tensor)) return std::nullopt;
+
+  TorchBytes result{.shape = {borrowed.shape, borrowed.shape + borrowed.ndim}, .dtype = *dtype};
+  if (*dtype == Dtype::kF4 && !result.shape.empty()) result.shape.back() *= 2;
+  std::uint64_t nbits = bit_size(*dtype);
+  for (const std::uint64_t dim : result.shape) nbits *= dim;  // cannot overflow: the memory exists
+  if (borrowed.data == nullptr && nbits != 0) return std::nullopt;
+  result.bytes = {static_cast<const std::byte*>(borrowed.data) + borrowed.byte_offset,
+                  static_cast<std::size_t>(nbits / 8)};
+  return result;
+}
+
+std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
   TorchTensors result;
   result.tensors = copy_of(tensors);
   result.data.reserve(result.tensors.size());
   result.shapes.reserve(result.tensors.size());
   for (const auto& [key, value] : result.tensors) {
-    const PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()));
-    if (type != torch_state.tensor_type.ptr() && type != torch_state.parameter_type.ptr()) {
-      return std::nullopt;
-    }
-    dlpack::Tensor tensor{};
-    if (torch_state.exchange->borrow_from_object(value.ptr(), &tensor) != 0) {
-      PyErr_Clear();
-      return std::nullopt;
-    }
-    const std::optional<Dtype> dtype = dtype_of_dlpack(tensor.dtype);
-    if (!dtype || tensor.device.type != dlpack::kCpu || !is_contiguous(tensor)) return std::nullopt;
-    // torch exports types of fewer bits (uint1, int4) as whole bytes.
-    if ((*dtype == Dtype::kU8 || *dtype == Dtype::kI8) &&
-        !py::object(value.attr("dtype")).is(torch_dtype(*dtype))) {
-      return std::nullopt;
-    }
-    if (says_yes(torch_state.is_neg, value)) return std::nullopt;
-    if (*dtype == Dtype::kC64 && says_yes(torch_state.is_conj, value)) return std::nullopt;
-
-    std::vector<std::uint64_t>& shape =
-        result.shapes.emplace_back(tensor.shape, tensor.shape + tensor.ndim);
-    if (*dtype == Dtype::kF4 && !shape.empty()) shape.back() *= 2;
-    std::uint64_t nbits = bit_size(*dtype);
-    for (const std::uint64_t dim : shape) nbits *= dim;  // cannot overflow: the memory exists
-    if (tensor.data == nullptr && nbits != 0) return std::nullopt;
-    const auto* const data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
+    std::optional<TorchBytes> found = bytes_of_torch(value);
+    if (!found) return std::nullopt;
+    result.shapes.push_back(std::move(found->shape));
     result.data.push_back({.name = text_of(key, "tensor_dict"),
-                           .shape = shape,
-                           .bytes = {data, static_cast<std::size_t>(nbits / 8)},
-                           .dtype = *dtype});
+                           .shape = result.shapes.back(),
+                           .bytes = found->bytes,
+                           .dtype = found->dtype});
   }
   if (any_overlap(result.data)) return std::nullopt;
   return result;

@@ -36,6 +36,17 @@ void import_torch();
 /// Returns a CPU tensor moved to the device; the same tensor if that is the CPU.
 [[nodiscard]] py::object move_to_device(py::object tensor, const DeviceSpec& device);
 
+/// The bytes of a torch tensor.
+/// Lifetime: those of the tensor.
+struct TorchBytes {
+  std::vector<std::uint64_t> shape;  ///< as files have it
+  std::span<const std::byte> bytes;
+  Dtype dtype;
+};
+
+/// Returns the bytes of a plain contiguous CPU tensor; nothing for any other object.
+[[nodiscard]] std::optional<TorchBytes> bytes_of_torch(py::handle tensor);
+
 /// The bytes of torch tensors that are to be saved.
 struct TorchTensors {
   std::vector<TensorData> data;  ///< points into `shapes` and `tensors`

@@ -1,0 +1,362 @@
+// _FileWriter, the compiled part of SafeWriter; _plan_layout and _write_file.
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtypes.hpp"
+#include "errors.hpp"
+#include "fast_def.hpp"
+#include "gil.hpp"
+#include "open_file.hpp"
+#include "python_index.hpp"
+#include "python_sink.hpp"
+#include "register.hpp"
+#include "tensor_spec.hpp"
+#include "to_numpy.hpp"
+#include "to_torch.hpp"
+
+namespace safetensors::python {
+namespace {
+
+/// A tensor that a file will hold.
+struct OwnSpec {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  Dtype dtype = Dtype::kU8;
+
+  [[nodiscard]] safetensors::TensorSpec view() const noexcept { return {name, shape, dtype}; }
+};
+
+OwnSpec spec_of(py::handle name, py::handle dtype, py::handle shape) {
+  OwnSpec spec;
+  spec.name = text_of(name, "name");
+  const std::string_view code = text_of(dtype, "dtype");
+  const std::optional<Dtype> known = parse_dtype(code);
+  if (!known) {
+    throw Error(ErrorCode::kUnsupportedDtype,
+                "the format has no dtype `" + std::string(code) + "`: tensor `" + spec.name + "`",
+                ErrorContext{.subject = spec.name});
+  }
+  spec.dtype = *known;
+  for (const py::handle dim : shape) spec.shape.push_back(size_of(dim, "shape"));
+  return spec;
+}
+
+/// Converts a list of (name, dtype, shape).
+std::vector<OwnSpec> specs_of(py::handle list) {
+  std::vector<OwnSpec> specs;
+  for (const py::handle item : list) {
+    const auto fields = py::cast<py::tuple>(item);
+    specs.push_back(spec_of(fields[0], fields[1], fields[2]));
+  }
+  return specs;
+}
+
+LayoutPlan plan_of(std::span<const OwnSpec> specs, const std::optional<Metadata>& metadata,
+                   Layout layout) {
+  std::vector<safetensors::TensorSpec> views;
+  views.reserve(specs.size());
+  for (const OwnSpec& spec : specs) views.push_back(spec.view());
+  return plan_file(views, metadata ? &*metadata : nullptr, layout);
+}
+
+Layout layout_of(py::handle object) {
+  const std::string_view name = text_of(object, "layout");
+  if (name == "canonical") return Layout::kCanonical;
+  if (name == "blocks") return Layout::kBlocks;
+  if (name == "given") return Layout::kGiven;
+  throw py::value_error("layout is \"canonical\", \"blocks\" or \"given\", not \"" +
+                        std::string(name) + "\"");
+}
+
+/// Runs `work` and adds the prefix of upstream's texts to errors of the core.
+template <typename Work>
+auto with_prefix(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw error.with_context("Error while serializing: ");
+  }
+}
+
+/// Runs `work` without the GIL, and adds the prefix of upstream's texts to errors of the core.
+template <typename Work>
+auto serializing(const std::filesystem::path& path, const Work& work) {
+  return saving(path, [&] {
+    const GilRelease release;
+    return with_prefix(work);
+  });
+}
+
+/// The bytes of a tensor, and the owner of the shape.
+struct Stored {
+  std::vector<std::uint64_t> shape;
+  std::span<const std::byte> bytes;
+  Dtype dtype = Dtype::kU8;
+};
+
+bool is_torch(py::handle object) {
+  const std::string name = type_name(object);
+  if (name != "Tensor" && name != "Parameter") return false;
+  const auto module = py::reinterpret_steal<py::object>(PyImport_GetModule(py::str("torch").ptr()));
+  PyErr_Clear();
+  return static_cast<bool>(module);
+}
+
+/// Returns the bytes of a TensorSpec, or of a tensor of torch or NumPy in the layout of files.
+std::optional<Stored> stored(py::handle tensor) {
+  if (py::isinstance<TensorSpec>(tensor)) {
+    const TensorData data = py::cast<const TensorSpec&>(tensor).data(std::string_view());
+    return Stored{{data.shape.begin(), data.shape.end()}, data.bytes, data.dtype};
+  }
+  if (is_torch(tensor)) {
+    std::optional<TorchBytes> found = bytes_of_torch(tensor);
+    if (!found) return std::nullopt;
+    return Stored{std::move(found->shape), found->bytes, found->dtype};
+  }
+  if (!py::isinstance<py::array>(tensor)) return std::nullopt;
+  const auto array = py::reinterpret_borrow<py::array>(tensor);
+  const std::optional<Dtype> dtype = dtype_of_array(array);
+  if (!dtype || (array.flags() & py::array::c_style) == 0) return std::nullopt;
+  return Stored{
+      {array.shape(), array.shape() + array.ndim()},
+      {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())},
+      *dtype};
+}
+
+std::string described(Dtype dtype, std::span<const std::uint64_t> shape) {
+  return std::string(safetensors::name(dtype)) + " " +
+         py::cast<std::string>(py::str(to_list(shape)));
+}
+
+/// The value of a _FileWriter.
+class Writer {
+ public:
+  Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
+         bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of)
+      : progress_(std::move(progress)) {
+    WriterOptions options{
+        .fsync = fsync, .interrupt = python_interrupt(), .budget_nbytes = budget_bytes};
+    if (!progress_.is_none()) {
+      options.progress = [this](std::uint64_t done, std::uint64_t total) {
+        const GilAcquire gil;
+        (void)progress_(done, total);
+      };
+    }
+    const std::optional<Metadata> given = metadata_of(metadata);
+    std::optional<LayoutPlan> plan;
+    if (!specs.is_none()) {
+      specs_ = specs_of(specs);
+      plan = saving({}, [&] {
+        return with_prefix([&] { return plan_of(specs_, given, layout_of(layout)); });
+      });
+    }
+    const auto make = [&](auto&& sink) {
+      writer_.emplace(plan ? FileWriter(sink(), std::move(*plan), std::move(options))
+                           : FileWriter(sink(), given ? &*given : nullptr, std::move(options)));
+    };
+    if (PyCallable_Check(target.ptr()) != 0) {
+      auto function = py::reinterpret_borrow<py::object>(target);
+      auto sink = make_python_sink(std::move(function), seeks);
+      serializing({}, [&] { make([&] { return std::move(sink); }); });
+    } else if (PyLong_Check(target.ptr()) != 0) {
+      const int descriptor = py::cast<int>(target);
+      path_ = "descriptor " + std::to_string(descriptor);
+      serializing(path_, [&] { make([&] { return make_descriptor_sink(descriptor, path_); }); });
+    } else {
+      path_ = path_of(target, "target");
+      const auto like =
+          rights_of.is_none() ? std::filesystem::path() : path_of(rights_of, "rights_of");
+      serializing(path_,
+                  [&] { make([&] { return make_file_sink(path_, like, python_interrupt()); }); });
+    }
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  ~Writer() { abort(); }
+
+  std::size_t add(py::handle name, py::handle dtype, py::handle shape) {
+    OwnSpec spec = spec_of(name, dtype, shape);
+    const std::size_t at = serializing(path_, [&] { return writer_->add(spec.view()); });
+    specs_.push_back(std::move(spec));
+    return at;
+  }
+
+  /// Writes a tensor. Returns false if it needs preparation.
+  bool write(std::size_t tensor, py::handle object) {
+    const std::optional<Stored> found = stored(object);
+    if (!found) return false;
+    if (tensor < specs_.size()) {
+      const OwnSpec& spec = specs_[tensor];
+      if (spec.dtype != found->dtype || spec.shape != found->shape) {
+        throw Error(ErrorCode::kInvalidTensorInfo,
+                    "Error while serializing: tensor `" + spec.name + "` is " +
+                        described(spec.dtype, spec.shape) + " in the specs, but " +
+                        described(found->dtype, found->shape) + " was given",
+                    ErrorContext{.subject = spec.name});
+      }
+    }
+    serializing(path_, [&] { writer_->write(tensor, found->bytes); });
+    return true;
+  }
+
+  void write_bytes(std::size_t tensor, py::handle begin, py::handle buffer) {
+    const BufferView view(buffer, "tensor");
+    if (begin.is_none()) {
+      serializing(path_, [&] { writer_->write(tensor, view.bytes()); });
+      return;
+    }
+    const std::uint64_t at = size_of(begin, "begin");
+    serializing(path_, [&] { writer_->write_at(tensor, at, view.bytes()); });
+  }
+
+  /// Writes the part of a tensor that an index expression selects.
+  void write_slice(std::size_t tensor, py::handle index, py::handle dtype, py::handle shape,
+                   py::handle buffer) {
+    if (tensor >= specs_.size()) throw py::index_error("there is no such tensor");
+    const OwnSpec& spec = specs_[tensor];
+    const std::uint64_t count = std::accumulate(spec.shape.begin(), spec.shape.end(),
+                                                std::uint64_t{1}, std::multiplies<>());
+    const TensorInfo info{spec.name, spec.shape, 0, count * bit_size(spec.dtype) / 8, spec.dtype};
+    const std::optional<Part> part =
+        saving({}, [&] { return with_prefix([&] { return select_part(info, index); }); });
+    if (!part) {
+      PyErr_SetString(PyExc_TypeError,
+                      "an index of write_slice consists of integers, slices, \"...\" and None");
+      throw py::error_already_set();
+    }
+    const OwnSpec given = spec_of(py::str(spec.name), dtype, shape);
+    if (given.dtype != spec.dtype || given.shape != part->selection.shape) {
+      throw Error(ErrorCode::kInvalidTensorInfo,
+                  "Error while serializing: the part of tensor `" + spec.name + "` is " +
+                      described(spec.dtype, part->selection.shape) + ", but " +
+                      described(given.dtype, given.shape) + " was given",
+                  ErrorContext{.subject = spec.name});
+    }
+    const BufferView view(buffer, "part");
+    serializing(path_, [&] { writer_->write_runs(tensor, part->runs, view.bytes()); });
+  }
+
+  /// Copies tensors of an open file: a list of (index, name in the file).
+  void copy(const Handle& handle, py::handle pairs) {
+    const std::shared_ptr<const OpenFile> opened = handle.file();
+    const SafeOpen& file = opened->file();
+    std::vector<TensorCopy> copies;
+    for (const py::handle pair : pairs) {
+      const auto fields = py::cast<py::tuple>(pair);
+      const auto tensor = py::cast<std::size_t>(fields[0]);
+      const TensorInfo& info = file.at(text_of(fields[1], "name"));
+      if (tensor < specs_.size()) {
+        const OwnSpec& spec = specs_[tensor];
+        if (spec.dtype != info.dtype || !std::ranges::equal(spec.shape, info.shape)) {
+          throw Error(ErrorCode::kInvalidTensorInfo,
+                      "Error while serializing: tensor `" + spec.name + "` is " +
+                          described(spec.dtype, spec.shape) + " in the specs, but " +
+                          described(info.dtype, info.shape) + " in " + file.path().string(),
+                      ErrorContext{.subject = spec.name});
+        }
+      }
+      copies.push_back({tensor, file.position(info)});
+    }
+    serializing(path_, [&] { writer_->copy(*file.source(), copies); });
+  }
+
+  [[nodiscard]] py::list missing() const {
+    const auto found = serializing(path_, [&] { return writer_->missing(); });
+    py::list result;
+    for (const std::size_t tensor : found) result.append(tensor);
+    return result;
+  }
+
+  [[nodiscard]] std::uint64_t nbytes_written() const noexcept {
+    return writer_ ? writer_->nbytes_written() : 0;
+  }
+
+  void commit() {
+    serializing(path_, [&] { writer_->commit(); });
+  }
+
+  void abort() {
+    if (!writer_) return;
+    const GilRelease release;  // the sink may need the GIL to end
+    writer_->abort();
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::vector<OwnSpec> specs_;
+  py::object progress_;
+  std::optional<FileWriter> writer_;
+};
+
+/// Returns the bytes before the data, and of each tensor (begin, nbytes) in the file.
+py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout) {
+  const std::vector<OwnSpec> specs = specs_of(list);
+  const std::optional<Metadata> given = metadata_of(metadata);
+  const LayoutPlan plan = with_prefix([&] { return plan_of(specs, given, layout_of(layout)); });
+  py::list places;
+  for (const TensorPlace& place : plan.places) {
+    places.append(py::make_tuple(place.begin, place.nbytes));
+  }
+  return py::make_tuple(py::bytes(plan.prologue), places);
+}
+
+void write_bytes_file(py::handle path, py::handle data, bool fsync, py::handle rights_of) {
+  const std::filesystem::path target = path_of(path, "path");
+  const auto like = rights_of.is_none() ? std::filesystem::path() : path_of(rights_of, "rights_of");
+  const BufferView view(data, "data");
+  serializing(target, [&] {
+    const std::unique_ptr<ByteSink> sink = make_file_sink(target, like);
+    std::span<const std::byte> left = view.bytes();
+    sink->start(left.size());
+    for (std::uint64_t at = 0; !left.empty();) {
+      const std::size_t done = sink->write_at(at, left);
+      left = left.subspan(done);
+      at += done;
+    }
+    sink->commit(view.bytes().size(), fsync);
+  });
+}
+
+}  // namespace
+
+void register_writer(py::module_& module) {
+  Class<Writer>(module, "_FileWriter")
+      .constructor(
+          [](py::handle target, bool seeks, py::handle specs, py::handle metadata,
+             py::handle layout, bool fsync, std::uint64_t budget_bytes, py::object progress,
+             py::handle rights_of) {
+            return std::make_unique<Writer>(target, seeks, specs, metadata, layout, fsync,
+                                            budget_bytes, std::move(progress), rights_of);
+          },
+          py::arg("target"), py::arg("seeks"), py::arg("specs"), py::arg("metadata"),
+          py::arg("layout"), py::arg("fsync"), py::arg("budget_bytes"), py::arg("progress"),
+          py::arg("rights_of"))
+      .method("add", &Writer::add, py::arg("name"), py::arg("dtype"), py::arg("shape"))
+      .method("write", &Writer::write, py::arg("tensor"), py::arg("data"))
+      .method("write_bytes", &Writer::write_bytes, py::arg("tensor"), py::arg("begin"),
+              py::arg("data"))
+      .method("write_slice", &Writer::write_slice, py::arg("tensor"), py::arg("index"),
+              py::arg("dtype"), py::arg("shape"), py::arg("data"))
+      .method("copy", &Writer::copy, py::arg("file"), py::arg("tensors"))
+      .method("missing", &Writer::missing)
+      .method("commit", &Writer::commit)
+      .method("abort", &Writer::abort)
+      .property("nbytes_written", &Writer::nbytes_written);
+  define(module, "_plan_layout", &plan_file, py::arg("specs"), py::arg("metadata"),
+         py::arg("layout"),
+         "_plan_layout(specs, metadata, layout)\n--\n\n"
+         "Returns the bytes before the data, and (begin, nbytes) of each tensor in the file.");
+  define(module, "_write_file", &write_bytes_file, py::arg("path"), py::arg("data"),
+         py::arg("fsync"), py::arg("rights_of") = py::none(),
+         "_write_file(path, data, fsync, rights_of=None)\n--\n\n"
+         "Writes bytes to a file, which is replaced completely or not at all.");
+}
+
+}  // namespace safetensors::python
