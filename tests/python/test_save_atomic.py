@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 import safetensors.numpy as for_numpy
 import safetensors.torch as for_torch
 from safetensors import SafetensorError, TensorSpec, serialize_file
-from support import children
+from support import children, mounts
 from support.save_failures import refused
 
 pytestmark = pytest.mark.skipif(
@@ -184,21 +183,6 @@ def test_limit_on_the_size_of_files(tmp_path):
     assert children.run(script, tmp_path).strip() == "done"
 
 
-def small_disk():
-    """The words that run a command where a file system of 4 MB lies on the folder given last."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("there is no unshare to mount a small file system with")
-    mount = 'mount -t tmpfs -o size=4m none "$0" && exec "$@"'
-    for options in (["--mount"], ["--mount", "--map-root-user"]):
-        words = [unshare, *options, "sh", "-c", mount]
-        with tempfile.TemporaryDirectory() as folder:
-            tried = subprocess.run([*words, folder, "true"], capture_output=True, check=False)
-        if tried.returncode == 0:
-            return words
-    pytest.skip("mounting a small file system is not allowed here")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_full_disk(tmp_path, module):
@@ -224,7 +208,7 @@ def test_full_disk(tmp_path, module):
         print("done")
     """
     assert errno.ENOSPC == 28
-    prefix = [*small_disk(), str(tmp_path)]
+    prefix = mounts.prefix('mount -t tmpfs -o size=4m none "$0"', tmp_path)
     assert children.run(script, tmp_path, module, prefix=prefix).strip() == "done"
 
 

@@ -1,13 +1,9 @@
 """Saving over a file that cannot be replaced, while this process has it mapped."""
 
-import shutil
-import subprocess
-import tempfile
-
 import numpy as np
 import pytest
 
-from support import children, file_builder
+from support import children, file_builder, mounts
 
 SCRIPT = """
 import errno, importlib, os, sys
@@ -22,21 +18,6 @@ def all_are(tensor, value):
 """
 
 
-def mounted():
-    """The words that run a command where the file given first is mounted over itself."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("there is no unshare to mount a file with")
-    mount = 'mount --bind "$0" "$0" && exec "$@"'
-    for options in (["--mount"], ["--mount", "--map-root-user"]):
-        words = [unshare, *options, "sh", "-c", mount]
-        with tempfile.NamedTemporaryFile() as file:
-            tried = subprocess.run([*words, file.name, "true"], capture_output=True, check=False)
-        if tried.returncode == 0:
-            return words
-    pytest.skip("mounting a file is not allowed here")
-
-
 @pytest.fixture
 def model(tmp_path):
     tensors = {f"t{i}": np.full(3_000_000, i, "f4") for i in range(3)}
@@ -45,7 +26,7 @@ def model(tmp_path):
 
 
 def run(script, model, word):
-    prefix = [*mounted(), str(model)]
+    prefix = mounts.prefix('mount --bind "$0" "$0"', model)
     assert children.run(SCRIPT + script, model, word, prefix=prefix).strip() == "done"
 
 
