@@ -12,7 +12,7 @@ import pytest
 
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from support import children
+from support import children, memory
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="measures through /proc"
@@ -215,26 +215,18 @@ def test_saving_writes_each_byte_once(large, tmp_path):
 
 
 ONE_COPY = """
-    import gc, pathlib, sys
-    import numpy as np
+    import pathlib, sys
     from safetensors import deserialize
+    from support import memory
     if sys.argv[2] == "torch":
         import torch
         from safetensors.torch import load, load_file, save
     else:
         from safetensors.numpy import load, load_file, save
 
-    def status(key):
-        text = pathlib.Path("/proc/self/status").read_text()
-        return int(text.split(key + ":")[1].split()[0]) << 10
-
     def peak(call, *words, **more):
-        call(*words, **more)
-        gc.collect()
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-        before = status("VmRSS")
-        call(*words, **more)
-        return status("VmHWM") - before
+        call(*words, **more)  # imports what is imported on first use
+        return memory.peak_growth(call, *words, **more)
 
     path = sys.argv[1]
     data = pathlib.Path(path).read_bytes()
@@ -253,10 +245,8 @@ ONE_COPY = """
 def test_one_copy_of_the_data(large, module):
     if module == "torch":
         pytest.importorskip("torch")
-    try:
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-    except OSError as error:
-        pytest.skip(f"the peak of memory cannot be reset: {error}")
+    if not memory.can_measure_peak():
+        pytest.skip("the peak cannot be measured")
     shares = dict(line.split() for line in children.run(ONE_COPY, large, module).splitlines())
     assert set(shares) == {"load", "deserialize", "save", "pread"}
     for name, share in shares.items():

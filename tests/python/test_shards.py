@@ -3,15 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, load_files, load_into, save_file, stream_files
-from support import sharded
+from support import children, memory, sharded
 
 BACKENDS = sharded.BACKENDS
 
@@ -191,37 +189,27 @@ BULK = {
     "a name": lambda n: b'{"weight_map": {"' + b"n" * n + b'": "a"}}',
 }
 LOAD = """
-import re, sys
-import torch
-from safetensors.torch import load_files
-def status(field):
-    with open("/proc/self/status") as file:
-        return int(re.search(field + r":\\s+(\\d+) kB", file.read())[1]) << 10
-try:
-    load_files(sys.argv[1] + ".safetensors.index.json")  # what is imported on use
-except FileNotFoundError:
-    pass
-with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")  # the peak counts from here
-before = status("VmRSS")
-try:
-    load_files(sys.argv[1])
-except FileNotFoundError:
-    pass
-print(status("VmHWM") - before)
+    import contextlib, sys
+    from safetensors.torch import load_files
+    from support import memory
+
+    def load(path):
+        with contextlib.suppress(FileNotFoundError):
+            load_files(path)
+
+    load(sys.argv[1] + ".safetensors.index.json")  # imports what is imported on first use
+    print(memory.peak_growth(load, sys.argv[1]))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the peak")
+@pytest.mark.skipif(not memory.can_measure_peak(), reason="the peak cannot be measured")
 @pytest.mark.parametrize("case", BULK)
 def test_memory_that_an_index_takes(tmp_path, case):
     """At most 8 times the index, and 64 MB."""
     index = tmp_path / "model.safetensors.index.json"
     index.write_bytes(BULK[case](24 * MB))
-    command = [sys.executable, "-c", LOAD, index]
-    child = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(child.stdout) <= 8 * index.stat().st_size + 64 * MB
+    assert int(children.run(LOAD, index)) <= 8 * index.stat().st_size + 64 * MB
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")

@@ -1,40 +1,32 @@
 """What opening a model of very many tensors costs: processor time and memory."""
 
 import json
-import pathlib
 import struct
-import sys
 
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
-from support import children
+from support import children, memory
 
 MB = 1 << 20
 MEASURE = """
-    import gc, pathlib, sys, time
+    import sys, time
     from safetensors.weights import open_weights
+    from support import memory
 
-    def status(key):
-        text = pathlib.Path("/proc/self/status").read_text()
-        return int(text.split(key + ":")[1].split()[0]) << 10
+    def open_model():
+        begin = time.process_time()
+        w = open_weights(sys.argv[1])
+        print(time.process_time() - begin, len(w) + len(w.unmapped))
 
-    gc.collect()
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-    memory, seconds = status("VmRSS"), time.process_time()
-    w = open_weights(sys.argv[1])
-    print(time.process_time() - seconds, status("VmHWM") - memory, len(w) + len(w.unmapped))
+    print(memory.peak_growth(open_model))
 """
 
 
 def check_costs(path, tensors, seconds, nbytes):
-    if not sys.platform.startswith("linux"):
-        pytest.skip("measures through /proc")
-    try:
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-    except OSError as error:
-        pytest.skip(f"the peak of memory cannot be reset: {error}")
-    used, peak, count = children.run(MEASURE, path).split()
+    if not memory.can_measure_peak():
+        pytest.skip("the peak cannot be measured")
+    used, count, peak = children.run(MEASURE, path).split()
     assert int(count) == tensors
     assert float(used) < seconds
     assert int(peak) < nbytes

@@ -2,34 +2,26 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from safetensors.weights import WeightsError, open_weights
+from support import children, memory
 from support.weights_data import DATA
 
 MB = 1 << 20
 INDEX = "model.safetensors.index.json"
 OPEN = """
-import re, sys
-from safetensors.weights import WeightsError, open_weights
-def status(field):
-    with open("/proc/self/status") as file:
-        return int(re.search(field + r":\\s+(\\d+) kB", file.read())[1]) << 10
-try:
-    open_weights(sys.argv[1] + "/absent")
-except WeightsError:
-    pass
-with open("/proc/self/clear_refs", "w") as file:
-    file.write("5")  # the peak counts from here
-before = status("VmRSS")
-try:
-    open_weights(sys.argv[1])
-except WeightsError:
-    pass
-print(status("VmHWM") - before)
+    import contextlib, sys
+    from safetensors.weights import WeightsError, open_weights
+    from support import memory
+
+    def open_model(path):
+        with contextlib.suppress(WeightsError):
+            open_weights(path)
+
+    open_model(sys.argv[1] + "/absent")  # imports what is imported on first use
+    print(memory.peak_growth(open_model, sys.argv[1]))
 """
 BULK = {
     "objects": b"{}",
@@ -61,7 +53,7 @@ def test_a_named_pipe_is_not_waited_for(model, name):
         assert name in str(error)  # noqa: PT017
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the peak")
+@pytest.mark.skipif(not memory.can_measure_peak(), reason="the peak cannot be measured")
 @pytest.mark.parametrize("name", ["config.json", INDEX])
 @pytest.mark.parametrize("case", BULK)
 def test_memory_is_bounded(model, name, case):
@@ -69,6 +61,4 @@ def test_memory_is_bounded(model, name, case):
     value = BULK[case]
     count = 24 * MB // (len(value) + 1)
     (model / name).write_bytes(b'{"a": [' + (value + b",") * count + value + b"]}")
-    command = [sys.executable, "-c", OPEN, model]
-    child = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(child.stdout) <= 8 * (model / name).stat().st_size + 64 * MB
+    assert int(children.run(OPEN, model)) <= 8 * (model / name).stat().st_size + 64 * MB

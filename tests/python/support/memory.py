@@ -1,0 +1,33 @@
+"""Measures the memory of this process with Linux's /proc. Tests use it in a child process."""
+
+import gc
+import pathlib
+
+
+def can_measure_peak():
+    """Whether `peak_growth` works here."""
+    try:
+        _reset_peak()
+    except OSError:
+        return False
+    return True
+
+
+def peak_growth(call, *args, **options):
+    """Returns by how many bytes the peak during the call exceeds the memory in use before it."""
+    gc.collect()
+    _reset_peak()
+    before = status("VmRSS")
+    call(*args, **options)
+    return status("VmHWM") - before
+
+
+def status(field):
+    """Returns a field of /proc/self/status in bytes."""
+    text = pathlib.Path("/proc/self/status").read_text()
+    return int(text.split(field + ":")[1].split()[0]) << 10
+
+
+def _reset_peak():
+    """Sets VmHWM to the memory in use now."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
