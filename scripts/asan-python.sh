@@ -30,7 +30,7 @@ cp "$build"/src/python/_*.so "$build/site/safetensors/"
 # The sanitizer's library must come first, and libstdc++ with it: else a C++ throw is not seen.
 LD_PRELOAD="$("$compiler" -print-file-name=libasan.so) $("$compiler" -print-file-name=libstdc++.so)"
 export LD_PRELOAD
-# Python, NumPy and torch keep what they need until the end, which is no leak of ours.
+# Python, NumPy and torch do not free all their memory at exit, so leaks cannot be detected.
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export PYTHONPATH=$build/site

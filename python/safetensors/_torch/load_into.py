@@ -98,7 +98,7 @@ def _check_destination(item: Wanted, tensor: torch.Tensor) -> None:
 def _problem(item: Wanted, tensor: torch.Tensor) -> str:
     """Returns why the file's bytes cannot be written to the tensor; empty if they can."""
     if not isinstance(tensor, torch.Tensor):
-        return f"it is no torch.Tensor but {type(tensor)}"
+        return f"it is not a torch.Tensor but {type(tensor)}"
     dtype, shape = item.form()
     if tensor.dtype != dtype:
         return f"it is of type {tensor.dtype}, the file's is {dtype}"
@@ -113,8 +113,8 @@ def _problem(item: Wanted, tensor: torch.Tensor) -> str:
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         return "it was made in inference mode, and can be written to only there"
     if item.nbytes != 0 and _address(tensor) == 0:
-        advice = "; `to_empty()` of the module makes it" if tensor.device.type == "meta" else ""
-        return f"it has no memory of its own (it is on {tensor.device}){advice}"
+        advice = "; `to_empty()` of the module allocates it" if tensor.device.type == "meta" else ""
+        return f"it has no memory that can be written (it is on {tensor.device}){advice}"
     return ""
 
 

@@ -50,9 +50,9 @@ std::optional<std::uint64_t> ask_mincore(int fd, std::uint64_t nbytes) {
     const auto size = static_cast<std::size_t>(std::min(kWindow, nbytes - at));
     void* const window = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(at));
     if (window == MAP_FAILED) return std::nullopt;
-    const bool told = ::mincore(window, size, pages.data()) == 0;
+    const bool is_known = ::mincore(window, size, pages.data()) == 0;
     ::munmap(window, size);
-    if (!told) return std::nullopt;
+    if (!is_known) return std::nullopt;
     const auto last = pages.begin() + static_cast<std::ptrdiff_t>((size - 1) / page_size() + 1);
     resident += static_cast<std::uint64_t>(
         std::count_if(pages.begin(), last, [](unsigned char page) { return (page & 1) != 0; }));
