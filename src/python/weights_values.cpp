@@ -10,12 +10,17 @@ using weights::MetaValue;
 using weights::ModelConfig;
 using weights::QuantMode;
 
+/// The enumerators' names, in their order.
 constexpr std::array<std::string_view, 4> kModes = {"affine", "mxfp4", "mxfp8", "nvfp4"};
+static_assert(kModes.size() == static_cast<std::size_t>(QuantMode::nvfp4) + 1);
 
 constexpr std::array<std::string_view, 6> kLayerKinds = {"full", "sliding",   "linear",
                                                          "conv", "recurrent", "other"};
+static_assert(kLayerKinds.size() == static_cast<std::size_t>(weights::LayerKind::other) + 1);
+
 constexpr std::array<std::string_view, 5> kRopeStyles = {"half", "interleaved", "mrope", "imrope",
                                                          "none"};
+static_assert(kRopeStyles.size() == static_cast<std::size_t>(weights::RopeStyle::none) + 1);
 
 template <typename T>
 py::object or_none(const std::optional<T>& value) {
@@ -174,11 +179,13 @@ std::optional<weights::QuantParams> to_quant_params(py::handle object) {
 
 std::string_view text_of(weights::Format format) noexcept {
   constexpr std::array<std::string_view, 3> kNames = {"hf_safetensors", "mlx_safetensors", "gguf"};
+  static_assert(kNames.size() == static_cast<std::size_t>(weights::Format::gguf) + 1);
   return kNames[static_cast<std::size_t>(format)];
 }
 
 std::string_view text_of(weights::Storage storage) noexcept {
   constexpr std::array<std::string_view, 3> kNames = {"raw", "mlx_pack", "ggml_block"};
+  static_assert(kNames.size() == static_cast<std::size_t>(weights::Storage::ggml_block) + 1);
   return kNames[static_cast<std::size_t>(storage)];
 }
 
