@@ -7,7 +7,10 @@
 #if defined(__linux__)
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "io/file_source.hpp"
 #include "posix_support.hpp"
@@ -19,20 +22,20 @@ namespace {
 constexpr std::uint64_t kMb = std::uint64_t{1} << 20;
 }
 
-TEST_CASE("nothing is read ahead of a process that has touched little") {
+TEST_CASE("nothing is read ahead while little is touched") {
   CHECK(read_ahead_limit(0, 0, UINT64_MAX) == 0);
   CHECK(read_ahead_limit(4 * kMb - 1, 1, UINT64_MAX) == 0);
   CHECK(read_ahead_limit(100 * kMb - 1, 800 * kMb, UINT64_MAX) == 0);
   CHECK(read_ahead_limit(256 * kMb - 1, 80'000 * kMb, UINT64_MAX) == 0);
 }
 
-TEST_CASE("what is read ahead grows with what is touched") {
+TEST_CASE("read-ahead grows with the touched part") {
   CHECK(read_ahead_limit(4 * kMb, 1, UINT64_MAX) == 8 * kMb);
   CHECK(read_ahead_limit(100 * kMb, 800 * kMb, UINT64_MAX) == 164 * kMb);
   CHECK(read_ahead_limit(256 * kMb, 80'000 * kMb, UINT64_MAX) == 320 * kMb);
 }
 
-TEST_CASE("files that memory has no room for are not read ahead") {
+TEST_CASE("files larger than free memory are not read ahead") {
   CHECK(read_ahead_limit(100 * kMb, 800 * kMb, 800 * kMb) == 164 * kMb);
   CHECK(read_ahead_limit(100 * kMb, 800 * kMb, 800 * kMb - 1) == 0);
 }
@@ -42,13 +45,24 @@ namespace {
 
 constexpr std::uint64_t kNbytes = 512 * kMb;
 
-/// Makes a sparse file of which no page is cached. Returns an empty path if all files are in
-/// memory.
-std::unique_ptr<safetensors::FileSource> make_cold(const test::fs::path& path) {
+struct File {
+  std::unique_ptr<safetensors::FileSource> source;
+  std::shared_ptr<const safetensors::MappedFile> mapping;
+};
+
+/// Makes a sparse file, maps it, and starts read_ahead(), which must not read before it is touched.
+/// Returns nothing where new files are cached, such as in memory.
+std::optional<File> start_read_ahead(const test::fs::path& path) {
   test::write_text(path, "");
   test::fs::resize_file(path, kNbytes);
-  auto file = safetensors::FileSource::open(path);
-  return file->cached_nbytes() == 0 ? std::move(file) : nullptr;
+  auto source = safetensors::FileSource::open(path);
+  if (source->cached_nbytes() != 0) return std::nullopt;
+  auto mapping = source->map();
+  REQUIRE(mapping);
+  safetensors::io::read_ahead(mapping, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(source->cached_nbytes() == 0);
+  return File{std::move(source), std::move(mapping)};
 }
 
 void touch(const safetensors::MappedFile& file, std::uint64_t begin, std::uint64_t end) {
@@ -67,63 +81,48 @@ bool is_soon(const std::function<bool()>& is_so) {
 
 }  // namespace
 
-TEST_CASE("a file is read ahead when it is touched, as far as that goes") {
+TEST_CASE("a file is read ahead of the touched part, up to a limit") {
   const test::TempDir folder;
-  const auto file = make_cold(folder / "file");
+  const auto file = start_read_ahead(folder / "file");
   if (!file) return;
-  auto mapping = file->map();
-  REQUIRE(mapping);
-  safetensors::io::read_ahead(mapping, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  CHECK(file->cached_nbytes() == 0);
-  touch(*mapping, 0, 65 * kMb);
+  touch(*file->mapping, 0, 65 * kMb);
   // The kernel's own reading ahead goes some megabytes beyond.
-  CHECK(is_soon([&] { return file->cached_nbytes() >= 112 * kMb; }));
+  CHECK(is_soon([&] { return file->source->cached_nbytes() >= 112 * kMb; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  CHECK(file->cached_nbytes() <= 200 * kMb);
-  touch(*mapping, 65 * kMb, kNbytes);
-  CHECK(is_soon([&] { return file->cached_nbytes() == kNbytes; }));
+  CHECK(file->source->cached_nbytes() <= 200 * kMb);
+  touch(*file->mapping, 65 * kMb, kNbytes);
+  CHECK(is_soon([&] { return file->source->cached_nbytes() == kNbytes; }));
 }
 
-TEST_CASE("a file is read ahead after others came and went") {
+TEST_CASE("files are read ahead one after another") {
   const test::TempDir folder;
   for (const char* const name : {"one", "two", "three"}) {
     CAPTURE(name);
-    const auto file = make_cold(folder / name);
+    const auto file = start_read_ahead(folder / name);
     if (!file) return;
-    const auto mapping = file->map();
-    REQUIRE(mapping);
-    safetensors::io::read_ahead(mapping, 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    CHECK(file->cached_nbytes() == 0);
-    touch(*mapping, 0, 80 * kMb);
-    CHECK(is_soon([&] { return file->cached_nbytes() >= 112 * kMb; }));
+    touch(*file->mapping, 0, 80 * kMb);
+    CHECK(is_soon([&] { return file->source->cached_nbytes() >= 112 * kMb; }));
   }
 }
 
-TEST_CASE("the mapping goes with its last owner") {
+TEST_CASE("read-ahead does not keep a mapping") {
   const test::TempDir folder;
-  const auto file = make_cold(folder / "file");
+  auto file = start_read_ahead(folder / "file");
   if (!file) return;
-  auto mapping = file->map();
-  REQUIRE(mapping);
-  safetensors::io::read_ahead(mapping, 0);
-  touch(*mapping, 0, 80 * kMb);
-  const std::weak_ptr<const safetensors::MappedFile> left = mapping;
-  mapping.reset();
+  touch(*file->mapping, 0, 80 * kMb);
+  const std::weak_ptr<const safetensors::MappedFile> left = file->mapping;
+  file->mapping.reset();
   CHECK(is_soon([&] { return left.expired(); }));
 }
 
-TEST_CASE("a forked process reads ahead by a thread of its own") {
+TEST_CASE("a forked process reads ahead with its own thread") {
   const test::TempDir folder;
-  const auto file = make_cold(folder / "file");
+  const auto file = start_read_ahead(folder / "file");
   if (!file) return;
-  const auto mapping = file->map();
-  safetensors::io::read_ahead(mapping, 0);
   CHECK(test::in_child([&] {
-          safetensors::io::read_ahead(mapping, 0);
-          touch(*mapping, 0, 65 * kMb);
-          return is_soon([&] { return file->cached_nbytes() >= 112 * kMb; }) ? 0 : 1;
+          safetensors::io::read_ahead(file->mapping, 0);
+          touch(*file->mapping, 0, 65 * kMb);
+          return is_soon([&] { return file->source->cached_nbytes() >= 112 * kMb; }) ? 0 : 1;
         }) == 0);
 }
 #endif

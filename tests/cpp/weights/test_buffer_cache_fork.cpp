@@ -25,25 +25,41 @@ WeightBuffer buffer_of(std::size_t nbytes) {
   return {bytes, {nbytes, 0, 0}, false, std::move(memory)};
 }
 
+/// A thread that is building the entry {1}, of 10 bytes, until it is allowed to finish.
+class Builder {
+ public:
+  explicit Builder(BufferCache& cache)
+      : thread_([this, &cache] {
+          (void)cache.get({1}, [&] {
+            building_.count_down();
+            allowed_.wait();
+            return buffer_of(10);
+          });
+        }) {
+    building_.wait();
+  }
+
+  void finish() {
+    allowed_.count_down();
+    thread_.join();
+  }
+
+ private:
+  std::latch building_{1};
+  std::latch allowed_{1};
+  std::jthread thread_;
+};
+
 }  // namespace
 
 TEST_CASE("a child builds the tensor that a thread of its parent is building") {
   BufferCache cache(1000);
-  std::latch building(1);
-  std::latch forked(1);
-  std::jthread builder([&] {
-    (void)cache.get({1}, [&] {
-      building.count_down();
-      forked.wait();
-      return buffer_of(10);
-    });
-  });
-  building.wait();
+  Builder builder(cache);
   const int status = test::in_child([&] {
     ::alarm(kPatienceSeconds);
     return cache.get({1}, [] { return buffer_of(20); }).nbytes() == 20 ? 0 : 1;
   });
-  forked.count_down();
+  builder.finish();
   CHECK(status == 0);
   CHECK(cache.get({1}, [] { return buffer_of(30); }).nbytes() == 10);
 }
@@ -91,23 +107,13 @@ TEST_CASE("a build that forks is finished by both processes") {
 
 TEST_CASE("a child may end a cache that its parent uses") {
   auto cache = std::make_unique<BufferCache>(1000);
-  std::latch building(1);
-  std::latch forked(1);
-  std::jthread builder([&, &shared = *cache] {
-    (void)shared.get({1}, [&] {
-      building.count_down();
-      forked.wait();
-      return buffer_of(10);
-    });
-  });
-  building.wait();
+  Builder builder(*cache);
   const int status = test::in_child([&] {
     ::alarm(kPatienceSeconds);
     cache.reset();
     return 0;
   });
-  forked.count_down();
-  builder.join();
+  builder.finish();
   CHECK(status == 0);
   CHECK(cache->stats().bytes == 10);
 }
