@@ -36,6 +36,10 @@ __all__ = [
     "open_weights",
 ]
 
+# Tracebacks, pickles and help() name the public module, not the private one of the definition.
+for _name in __all__:
+    globals()[_name].__module__ = __name__
+
 
 def __getattr__(name: str) -> Any:
     found = None
