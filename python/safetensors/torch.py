@@ -81,6 +81,9 @@ def save_model(
     filename: Path,
     metadata: Optional[Dict[str, str]] = None,
     force_contiguous: bool = True,
+    *,
+    fsync: bool = False,
+    progress: Optional[Progress] = None,
 ) -> None:
     """Saves a model's state dict, keeping one of each group of tensors that share memory.
 
@@ -91,6 +94,7 @@ def save_model(
             `{its name: the name of the tensor that is kept}` is added, unless the key exists.
         force_contiguous: if true, tensors that are not contiguous are copied; if false, they raise
             ValueError.
+        fsync, progress: as for `save_file`.
 
     Raises:
         RuntimeError: no tensor of a group covers the memory that the group shares.
@@ -106,13 +110,8 @@ def save_model(
             del state_dict[name]
     if force_contiguous:
         state_dict = {name: tensor.contiguous() for name, tensor in state_dict.items()}
-    try:
-        save_file(state_dict, filename, metadata=notes if notes else metadata)
-    except ValueError as error:
-        raise ValueError(
-            f"{error} Or use save_model(..., force_contiguous=True), read the docs for potential "
-            "caveats."
-        ) from error
+    advice = " Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
+    _save_file(state_dict, filename, notes if notes else metadata, fsync, progress, advice)
 
 
 def load_model(
@@ -207,12 +206,29 @@ def save_file(
             such as FileNotFoundError or PermissionError.
         ValueError, RuntimeError, NotImplementedError: as `save`.
     """
+    _save_file(tensors, filename, metadata, fsync, progress)
+
+
+def _save_file(
+    tensors: Dict[str, torch.Tensor],
+    filename: Path,
+    metadata: Optional[Dict[str, str]],
+    fsync: bool,
+    progress: Optional[Progress],
+    advice: str = "",
+) -> None:
+    """Does what `save_file` does. The text of a ValueError about a tensor ends with the advice."""
     if isinstance(tensors, dict) and _core._save_torch_file(
         tensors, filename, metadata, fsync, progress
     ):
         return
     keep_alive: List[Any] = []
-    specs = _flatten_as_ptr(tensors, keep_alive)
+    try:
+        specs = _flatten_as_ptr(tensors, keep_alive)
+    except ValueError as error:
+        if not advice:
+            raise
+        raise ValueError(f"{error}{advice}") from error
     serialize_file(specs, filename, metadata=metadata, fsync=fsync, progress=progress)
 
 

@@ -223,7 +223,7 @@ def test_refused_tensors_leave_no_file(tmp_path, module):
 
 
 @pytest.mark.parametrize(
-    "function", [for_torch.save_file, for_numpy.save_file, serialize_file], ids=["pt", "np", "raw"]
+    "function", [for_torch.save_file, for_torch.save_model, for_numpy.save_file, serialize_file]
 )
 def test_fsync_is_a_keyword_only_argument(function):
     fsync = inspect.signature(function).parameters["fsync"]
@@ -254,9 +254,13 @@ def test_fsync_of_tensors_that_python_prepares(tmp_path, monkeypatch, fsync):
 
     monkeypatch.setattr(for_torch, "serialize_file", record)
     tensor = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    model = torch.nn.Module()
+    model.register_buffer("a", tensor)
     for_torch.save_file({"a": tensor}, tmp_path / "one", fsync=fsync)
-    assert asked == [fsync]
-    assert torch.equal(for_torch.load_file(tmp_path / "one")["a"], tensor)
+    for_torch.save_model(model, tmp_path / "two", fsync=fsync)
+    assert asked == [fsync, fsync]
+    for name in ("one", "two"):
+        assert torch.equal(for_torch.load_file(tmp_path / name)["a"], tensor)
 
 
 @pytest.mark.parametrize("fsync", [True, False])

@@ -65,7 +65,7 @@ def of_torch(model: torch.nn.Module) -> None:
     assert_type(safetensors.torch.save(tensors, {"k": "v"}), bytes)
     for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT)):
         safetensors.torch.save_file(tensors, path, metadata={"k": "v"}, fsync=True)
-        safetensors.torch.save_model(model, path)
+        safetensors.torch.save_model(model, path, fsync=True, progress=progress)
         safetensors.torch.load_model(model, path, strict=False)
         for device in ("cpu", 0, torch.device("cpu"), None):
             loaded = safetensors.torch.load_file(path, device=device, backend="auto")
