@@ -108,7 +108,7 @@ TEST_CASE("a saver of the file's group keeps group and mode") {
   }
 }
 
-TEST_CASE("where the group is lost, group and others keep what both had") {
+TEST_CASE("if the group cannot be kept, group and others get the rights that both had") {
   if (!is_root()) return;
   const OpenFolder folder;
   const std::vector<std::pair<mode_t, mode_t>> modes = {{0640, 0600}, {0664, 0644}, {0604, 0600},
@@ -121,7 +121,7 @@ TEST_CASE("where the group is lost, group and others keep what both had") {
   }
 }
 
-TEST_CASE("a change of owner or group takes setuid and setgid away") {
+TEST_CASE("a change of owner or group clears setuid and setgid") {
   if (!is_root()) return;
   const OpenFolder folder;
   for (const User& saver : {kColleague, kOutsider}) {
@@ -195,7 +195,8 @@ const std::vector<Entry> kNamedEntries = {
 
 }  // namespace
 
-TEST_CASE("an access list is kept with the group, and without it only the owner has rights") {
+TEST_CASE(
+    "an access list is kept with the group; if the group is lost, only the owner has rights") {
   if (!is_root()) return;
   const OpenFolder folder;
   for (const Entry& named : kNamedEntries) {
@@ -213,7 +214,7 @@ TEST_CASE("an access list is kept with the group, and without it only the owner 
   }
 }
 
-TEST_CASE("what the folder's default access list gives to new files, a replacement does not have") {
+TEST_CASE("a replacement does not get the rights of the folder's default access list") {
   if (!is_root()) return;
   const OpenFolder folder;
   const test::fs::path before = folder.file(0640);

@@ -11,7 +11,7 @@
 
 using safetensors::Buffer;
 
-TEST_CASE("of any size: aligned, and all of it can be written") {
+TEST_CASE("buffers of any size are aligned and writable") {
   constexpr std::size_t kMega = std::size_t{1} << 20;
   for (const std::size_t size :
        {std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{4097}, 4 * kMega - 1,
@@ -27,7 +27,7 @@ TEST_CASE("of any size: aligned, and all of it can be written") {
   }
 }
 
-TEST_CASE("empty") {
+TEST_CASE("an empty buffer") {
   const Buffer none;
   CHECK(none.size() == 0);
   CHECK(none.bytes().empty());
@@ -35,7 +35,7 @@ TEST_CASE("empty") {
   CHECK(zero.size() == 0);
 }
 
-TEST_CASE("moving takes the memory along") {
+TEST_CASE("moving moves the memory") {
   for (const std::size_t size : {std::size_t{10}, std::size_t{5} << 20}) {
     Buffer first(size);
     std::byte* const data = first.data();
@@ -56,7 +56,7 @@ TEST_CASE("moving takes the memory along") {
   }
 }
 
-TEST_CASE("more than there is: an Error") {
+TEST_CASE("more memory than exists is an Error") {
   if constexpr (sizeof(std::size_t) == 8) {
     for (const std::size_t size :
          {std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max() / 2,
@@ -66,7 +66,7 @@ TEST_CASE("more than there is: an Error") {
   }
 }
 
-TEST_CASE("advice on any stretch of memory leaves it as it is") {
+TEST_CASE("advice does not change the content of memory") {
   std::vector<std::byte> memory = test::pattern(6U << 20);
   const std::vector<std::byte> before = memory;
   const std::span<std::byte> all(memory);

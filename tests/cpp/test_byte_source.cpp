@@ -115,7 +115,7 @@ TEST_CASE("neighbours are read together, others are not") {
         std::vector<std::pair<std::uint64_t, std::size_t>>{{0, 2000}, {500, 1000}, {2001, 1000}});
 }
 
-TEST_CASE("pieces in reverse, and one place read twice") {
+TEST_CASE("pieces in reverse order, and the same bytes twice") {
   const test::FakeSource source(test::pattern(100));
   std::vector<std::byte> to(6);
   const std::span<std::byte> all(to);
@@ -127,7 +127,7 @@ TEST_CASE("pieces in reverse, and one place read twice") {
   CHECK(to[5] == source.bytes()[91]);
 }
 
-TEST_CASE("what the source throws comes through, from this thread or a helper") {
+TEST_CASE("exceptions of the source propagate from this thread and from others") {
   const std::size_t nbytes = 8 * kTaskSize;
   std::vector<std::byte> to(nbytes);
   const std::vector<ReadPiece> pieces = {{0, to}};
@@ -172,7 +172,7 @@ TEST_CASE("an interrupt that does not throw changes nothing") {
   CHECK(to == source.bytes());
 }
 
-TEST_CASE("a source is asked how many readers it wants only when there is much to read") {
+TEST_CASE("a source is asked for its number of readers only for large reads") {
   const test::FakeSource source(std::vector<std::byte>(std::size_t{9} << 20));
   std::vector<std::byte> to(source.size());
   const std::span<std::byte> all(to);

@@ -50,7 +50,7 @@ TEST_CASE("C: the hostile table gives the codes that C++ gives") {
   }
 }
 
-TEST_CASE("C: all tensors, by every way, are those of C++") {
+TEST_CASE("C: every way to read a tensor gives the bytes that C++ gives") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   const std::vector<OwnTensor> tensors = test::some_tensors();
@@ -90,7 +90,7 @@ TEST_CASE("C: all tensors, by every way, are those of C++") {
   }
 }
 
-TEST_CASE("C: a header alone, whose length somebody else reads") {
+TEST_CASE("C: a header is parsed without its length field") {
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", safetensors::Dtype::kF32, {4})};
   const auto whole = safetensors::serialize(test::views_of(tensors));
   std::uint64_t length = 0;
@@ -113,7 +113,7 @@ TEST_CASE("C: a header alone, whose length somebody else reads") {
         "kIncompleteData");
 }
 
-TEST_CASE("C: where the data begins, and the header's JSON") {
+TEST_CASE("C: the begin of the data and the header's JSON are returned") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   const std::string bytes =
@@ -181,7 +181,7 @@ TEST_CASE("C: errors name what is at fault, and their text is cut between charac
   CHECK(safetensors_metadata_find(nullptr, "k") == nullptr);
 }
 
-TEST_CASE("C: one file, many threads") {
+TEST_CASE("C: many threads use one file") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   const std::vector<OwnTensor> tensors = test::some_tensors();

@@ -9,7 +9,7 @@
 #include "safetensors/dtype.hpp"
 #include "safetensors/safetensors.h"
 
-TEST_CASE("C: no exception leaves") {
+TEST_CASE("C: no exception leaves a function") {
   safetensors_error error{};
   const auto code = [&](auto work) { return safetensors::c::guarded(&error, work); };
   CHECK(code([] {}) == SAFETENSORS_OK);

@@ -10,7 +10,7 @@
 
 using test::OwnTensor;
 
-TEST_CASE("C: what it writes is what C++ writes; metadata") {
+TEST_CASE("C: a saved file and its metadata equal those of C++") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const std::vector<safetensors_tensor> given = test::c_tensors(tensors);
@@ -67,7 +67,7 @@ TEST_CASE("C: what it writes is what C++ writes; metadata") {
   CHECK(test::read_text(folder / "g") == test::read_text(path));
 }
 
-TEST_CASE("C: a value of metadata that contains a NUL is found whole") {
+TEST_CASE("C: a metadata value that contains a NUL is returned whole") {
   const safetensors_item item = {"k", 1, "a\0b", 3};
   std::uint64_t nbytes = 0;
   std::string bytes(1000, '\0');
@@ -81,7 +81,7 @@ TEST_CASE("C: a value of metadata that contains a NUL is found whole") {
   CHECK(value[size] == '\0');
 }
 
-TEST_CASE("C: what cannot be written is refused, and the old file is whole") {
+TEST_CASE("C: invalid tensors are refused, and the old file is unchanged") {
   const test::TempDir folder;
   const std::string path = (folder / "f").string();
   test::write_text(path, "old");

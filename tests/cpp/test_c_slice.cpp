@@ -12,7 +12,7 @@
 using safetensors::Index;
 using safetensors::SafeOpen;
 
-TEST_CASE("C: slices are those of C++") {
+TEST_CASE("C: slices equal those of C++") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   const std::string bytes =
@@ -74,7 +74,7 @@ TEST_CASE("C: slices are those of C++") {
   }
 }
 
-TEST_CASE("C: a part is refused where a whole tensor is needed, and errors name tensor and file") {
+TEST_CASE("C: functions for whole tensors refuse a part, and errors name tensor and file") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   const std::string bytes =
@@ -152,7 +152,7 @@ TEST_CASE("C: no change to a tensor makes a function touch other memory") {
   }
 }
 
-TEST_CASE("C: a tensor that the caller has changed, or of another file, is refused") {
+TEST_CASE("C: a tensor that the caller changed, or that belongs to another file, is refused") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   const std::string bytes =

@@ -100,7 +100,7 @@ TEST_CASE("tensors that are mapped keep their values while the file is overwritt
   }
 }
 
-TEST_CASE("what is saved in place may be mapped from the file, and stays as it is") {
+TEST_CASE("content that is mapped from the file can be saved to it in place") {
   const std::string old = test::text_of(test::pattern(kSize));
   const NamelessFile file(old);
   const auto mapping = FileSource::open(file.path())->map();
@@ -110,7 +110,7 @@ TEST_CASE("what is saved in place may be mapped from the file, and stays as it i
   CHECK(test::text_of(mapping->bytes()) == old);
 }
 
-TEST_CASE("a mapping that may only be read stays so") {
+TEST_CASE("a read-only mapping stays read-only") {
   const std::string old = test::text_of(test::pattern(kSize));
   const NamelessFile file(old);
   void* const data = ::mmap(nullptr, kSize, PROT_READ, MAP_PRIVATE, file.fd(), 0);
@@ -121,7 +121,7 @@ TEST_CASE("a mapping that may only be read stays so") {
   ::munmap(data, kSize);
 }
 
-TEST_CASE("a long mapping is replaced while others read it, and stays one mapping") {
+TEST_CASE("a long mapping is replaced while others read it, and remains one mapping") {
   constexpr std::size_t kLong = (std::size_t{200} << 20) + 1;
   const NamelessFile file("");
   REQUIRE(::ftruncate(file.fd(), kLong) == 0);
@@ -146,7 +146,7 @@ TEST_CASE("a long mapping is replaced while others read it, and stays one mappin
   CHECK(rights_of(mapping->bytes().data(), kLong).size() <= 2);
 }
 
-TEST_CASE("a shared mapping would change: the file is left alone") {
+TEST_CASE("a shared mapping would change, so the file is not written") {
   const NamelessFile file("old text");
   for (const int protection : {PROT_READ, PROT_READ | PROT_WRITE}) {
     void* const data = ::mmap(nullptr, 8, protection, MAP_SHARED, file.fd(), 0);
@@ -161,7 +161,7 @@ TEST_CASE("a shared mapping would change: the file is left alone") {
   CHECK(file.text() == "new");
 }
 
-TEST_CASE("pages that were gone before are no obstacle") {
+TEST_CASE("pages that were truncated before do not prevent the save") {
   const std::string old = test::text_of(test::pattern(kSize));
   const NamelessFile file(old);
   const auto mapping = FileSource::open(file.path())->map();
@@ -171,7 +171,7 @@ TEST_CASE("pages that were gone before are no obstacle") {
 }
 
 #if !defined(TEST_SANITIZED)  // sanitizers need the address space
-TEST_CASE("without memory for the tensors that are mapped the file is left alone") {
+TEST_CASE("without memory to copy mapped tensors the file is not written") {
   constexpr std::size_t kLong = std::size_t{1} << 30;
   const NamelessFile file("");
   REQUIRE(::ftruncate(file.fd(), kLong) == 0);
@@ -188,7 +188,7 @@ TEST_CASE("without memory for the tensors that are mapped the file is left alone
 }
 #endif
 
-TEST_CASE("a file of another device that has the same number is another file") {
+TEST_CASE("files with equal inode numbers on different devices are different") {
   const test::TempDir folder;
   const int status = test::in_child([&] {
     if (::unshare(CLONE_NEWNS) != 0) return 1;
@@ -211,7 +211,7 @@ TEST_CASE("a file of another device that has the same number is another file") {
   CHECK(status == 0);
 }
 
-TEST_CASE("a file of layers is known by its mapping, whatever stat says of its device") {
+TEST_CASE("a file of an overlay file system is recognised by its mapping, not by stat") {
   const test::TempDir folder;
   const std::string old = test::text_of(test::pattern(kSize));
   const int status = test::in_child([&] {

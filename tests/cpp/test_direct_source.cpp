@@ -59,7 +59,7 @@ TEST_CASE("any part of a file can be read past the page cache") {
   check_reads(*direct, bytes);
 }
 
-TEST_CASE("what the system refuses to read so is read through the page cache") {
+TEST_CASE("reads that O_DIRECT refuses go through the page cache") {
   const test::TempDir folder;
   const std::string bytes = numbered(3 * kSlot + 1234);
   const auto path = folder / "file";

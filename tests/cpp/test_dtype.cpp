@@ -8,7 +8,7 @@
 
 using safetensors::Dtype;
 
-TEST_CASE("names and sizes, in the order of the layout") {
+TEST_CASE("names and sizes are in the order of the layout") {
   const std::vector<std::pair<std::string, unsigned>> wanted = {
       {"U64", 64},    {"I64", 64},        {"F64", 64},        {"C64", 64},    {"F32", 32},
       {"U32", 32},    {"I32", 32},        {"BF16", 16},       {"F16", 16},    {"U16", 16},
@@ -25,7 +25,7 @@ TEST_CASE("names and sizes, in the order of the layout") {
   }
 }
 
-TEST_CASE("a value that is no type has no name and no size") {
+TEST_CASE("an invalid dtype has no name and no size") {
   for (int value = 0; value < 256; ++value) {
     const auto dtype = static_cast<Dtype>(value);
     const bool exists = static_cast<std::size_t>(value) < safetensors::kDtypeCount;
@@ -35,7 +35,7 @@ TEST_CASE("a value that is no type has no name and no size") {
   }
 }
 
-TEST_CASE("nothing else is a name") {
+TEST_CASE("texts that resemble names are not names") {
   for (const Dtype dtype : safetensors::all_dtypes()) {
     const std::string name(safetensors::name(dtype));
     for (std::size_t size = 0; size < name.size(); ++size) {

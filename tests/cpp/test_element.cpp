@@ -36,7 +36,7 @@ TensorInfo info_of(Dtype dtype, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-TEST_CASE("which types are which dtypes") {
+TEST_CASE("the dtypes that a C++ type can read") {
   CHECK(held<double>() == "F64 ");
   CHECK(held<float>() == "F32 ");
   CHECK(held<std::complex<float>>() == "C64 ");
@@ -55,7 +55,7 @@ TEST_CASE("which types are which dtypes") {
   for (const Dtype dtype : safetensors::all_dtypes()) CHECK(holds<std::byte>(dtype));
 }
 
-TEST_CASE("which dtype a type is written as") {
+TEST_CASE("the dtype that a C++ type is written as") {
   static_assert(dtype_of<float>() == Dtype::kF32);
   static_assert(dtype_of<std::complex<float>>() == Dtype::kC64);
   static_assert(dtype_of<std::uint16_t>() == Dtype::kU16);  // not one of the halves
@@ -70,7 +70,7 @@ TEST_CASE("which dtype a type is written as") {
   static_assert(!ElementRange<std::vector<bool>&>);  // no bools in memory
 }
 
-TEST_CASE("the halves, the 8-bit floats and the packed dtypes can be read, as bits") {
+TEST_CASE("16-bit floats, 8-bit floats and packed dtypes can be read as bits") {
   const std::vector<std::byte> bytes = test::pattern(4);
   std::vector<std::uint16_t> halves(2);
   safetensors::copy_elements(info_of(Dtype::kBF16, bytes), bytes, halves);
@@ -84,7 +84,7 @@ TEST_CASE("the halves, the 8-bit floats and the packed dtypes can be read, as bi
         bytes.data());
 }
 
-TEST_CASE("the error for another type names it") {
+TEST_CASE("the error for an unsupported type names it") {
   const std::vector<std::byte> bytes(8);
   const auto text = [&]<typename T>(T) {
     const auto see = [&] { (void)safetensors::elements<T>(info_of(Dtype::kBF16, bytes), bytes); };
@@ -102,7 +102,7 @@ TEST_CASE("the error for another type names it") {
   CHECK(text(std::int64_t{}) == start + "std::int64_t");
 }
 
-TEST_CASE("a byte that is no bool is never handed out as one") {
+TEST_CASE("a byte other than 0 and 1 is not returned as bool") {
   std::vector<std::byte> bytes = {std::byte{0}, std::byte{1}, std::byte{1}};
   const TensorInfo info = info_of(Dtype::kBool, bytes);
   CHECK(safetensors::elements<bool>(info, bytes)[2]);
@@ -117,7 +117,7 @@ TEST_CASE("a byte that is no bool is never handed out as one") {
   CHECK(static_cast<int>(copied[2]) == 1);
 }
 
-TEST_CASE("a tensor to save, from a span") {
+TEST_CASE("a span becomes a tensor to save") {
   // Elements of several bytes do not compile where the order is not the file's.
   using T = std::conditional_t<std::endian::native == std::endian::little, float, std::int8_t>;
   const std::vector<T> values = {T{1}, T{2}};

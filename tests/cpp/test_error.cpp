@@ -10,7 +10,7 @@ using safetensors::Error;
 using safetensors::ErrorCode;
 using Operation = safetensors::ErrorContext::Operation;
 
-TEST_CASE("every code has a name of its own, and nothing else has one") {
+TEST_CASE("every code has a unique name, and other values have none") {
   std::set<std::string> names;
   for (int value = 0; value < 256; ++value) {
     const std::string_view name = safetensors::name(static_cast<ErrorCode>(value));
@@ -39,7 +39,7 @@ TEST_CASE("an error has its fields, and its text names the file once") {
   CHECK(std::string(bare.what()) == "no thread can be started");
 }
 
-TEST_CASE("what the system refuses is told in upstream's words") {
+TEST_CASE("system errors have upstream's texts") {
   const auto text = [](Operation operation, int os_error, const std::string& message = {}) {
     return std::string(
         Error(ErrorCode::kIo, message, {.path = "f", .os_error = os_error, .operation = operation})
@@ -53,7 +53,7 @@ TEST_CASE("what the system refuses is told in upstream's words") {
         "I/O error: " + denied + " at path \"f\": it is mapped");
 }
 
-TEST_CASE("context is added to an error, and never twice") {
+TEST_CASE("context is added to an error only once") {
   const Error plain(ErrorCode::kInvalidOffset, "a hole");
   const Error with_path = plain.with_context("Error while reading: ", "f", "a");
   CHECK(with_path.code() == ErrorCode::kInvalidOffset);

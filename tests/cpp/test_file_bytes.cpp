@@ -37,7 +37,7 @@ TEST_CASE("an empty file has no mapping") {
   CHECK(file.mapping == nullptr);
 }
 
-TEST_CASE("both ways stay with the file when its path is given to another") {
+TEST_CASE("reading and mapping keep the file after its path names another") {
   const test::TempDir folder;
   test::write_text(folder / "a", "old bytes");
   test::write_text(folder / "b", "new and longer");
@@ -50,7 +50,7 @@ TEST_CASE("both ways stay with the file when its path is given to another") {
   CHECK(static_cast<char>(file.mapping->bytes()[0]) == 'o');
 }
 
-TEST_CASE("what is no file is refused") {
+TEST_CASE("a missing file and a folder are refused") {
   const test::TempDir folder;
   const auto code_of = [](const fs::path& path) {
     try {

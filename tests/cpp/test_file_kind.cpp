@@ -8,7 +8,7 @@
 using safetensors::foreign_file_hint;
 using safetensors::foreign_file_kind;
 
-TEST_CASE("well-known files are told by their first bytes") {
+TEST_CASE("well-known file formats are recognised by their first bytes") {
   using namespace std::string_literals;
   const std::pair<std::string, std::string> kinds[] = {
       {"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"},
@@ -41,7 +41,7 @@ TEST_CASE("well-known files are told by their first bytes") {
   }
 }
 
-TEST_CASE("and other files are not") {
+TEST_CASE("other files are not recognised") {
   for (const std::string& start :
        {std::string(), std::string(64, '\0'), std::string(64, ' '), test::file_of("{}"),
         test::file_of(std::string(64, '{')), std::string("PK"), std::string("<svg>")}) {

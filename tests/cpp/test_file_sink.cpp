@@ -67,7 +67,7 @@ bool is_root() {
 
 }  // namespace
 
-TEST_CASE("pieces of many sizes, in order") {
+TEST_CASE("pieces of many sizes are written in order") {
   const test::TempDir folder;
   std::vector<std::string> texts;
   std::string wanted;
@@ -86,7 +86,7 @@ TEST_CASE("pieces of many sizes, in order") {
   }
 }
 
-TEST_CASE("nothing at all, and names of every length") {
+TEST_CASE("an empty file is written, and file names of every length") {
   const test::TempDir folder;
   for (const std::size_t size : {1U, 10U, 200U, 201U, 255U}) {
     const std::string name(size, 'n');
@@ -125,7 +125,7 @@ TEST_CASE("a replaced file keeps its mode, and readers keep the old file") {
   }
 }
 
-TEST_CASE("owner and group are kept where that is allowed") {
+TEST_CASE("owner and group are kept where the system allows it") {
   if (!is_root()) return;
   const test::TempDir folder;
   write(folder / "f", "old");
@@ -137,7 +137,7 @@ TEST_CASE("owner and group are kept where that is allowed") {
   CHECK(test::mode_of(folder / "f") == 0604);
 }
 
-TEST_CASE("a symbolic link is followed, to a file or to where one will be") {
+TEST_CASE("a symbolic link is followed, also to a file that does not exist yet") {
   const test::TempDir folder;
   test::fs::create_directory(folder / "d");
   write(folder / "d/real", "old");
@@ -178,7 +178,7 @@ TEST_CASE("errors name the path, keep the number and leave nothing") {
   CHECK(folder.count() == 1);
 }
 
-TEST_CASE("a full device reports it") {
+TEST_CASE("writing to a full device is an error") {
   if (!test::fs::exists("/dev/full")) {
     MESSAGE("skipped: no /dev/full");
     return;
@@ -221,7 +221,7 @@ TEST_CASE("a pipe is written to, not replaced") {
 }
 
 #if defined(__linux__)
-TEST_CASE("the names that the system gives to descriptors lead to what is open") {
+TEST_CASE("/proc/self/fd/N leads to the open pipe or file") {
   const std::string text = "text";
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -242,7 +242,7 @@ TEST_CASE("the names that the system gives to descriptors lead to what is open")
   ::close(fd);
 }
 
-TEST_CASE("a descriptor's name leads to its own file, whatever now has the name it was opened by") {
+TEST_CASE("a descriptor's name leads to its file after another took that file's path") {
   const test::TempDir folder;
   const auto open_file = [&] {
     return safetensors::io::Fd(::open((folder / "f").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -311,7 +311,7 @@ TEST_CASE("an interrupt leaves the old file and no temporary") {
   CHECK(test::open_descriptors() == before);
 }
 
-TEST_CASE("where nothing can be created beside it, the file itself is written") {
+TEST_CASE("a file in a read-only folder is written in place") {
   if (!is_root()) return;
   const test::TempDir folder;
   test::fs::permissions(folder.path(), test::fs::perms(0755));
@@ -330,7 +330,7 @@ TEST_CASE("where nothing can be created beside it, the file itself is written") 
   CHECK(folder.count() == 2);
 }
 
-TEST_CASE("a file written in place may be the one that its content is mapped from") {
+TEST_CASE("a file can be written in place while its new content is mapped from it") {
   if (!is_root()) return;
   const test::TempDir folder;
   test::fs::permissions(folder.path(), test::fs::perms(0755));

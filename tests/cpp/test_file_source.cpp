@@ -27,7 +27,7 @@ Error open_error(const test::fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("reads at any place, and not past the end") {
+TEST_CASE("reads at any position, but not past the end") {
   const test::TempDir folder;
   test::write_text(folder / "f", "0123456789");
   const auto source = FileSource::open(folder / "f");
@@ -51,7 +51,7 @@ TEST_CASE("an empty file") {
   source->read_at(0, {});
 }
 
-TEST_CASE("what is no regular file is refused at once") {
+TEST_CASE("files that are not regular are refused at once") {
   const test::TempDir folder;
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK(open_error(folder / "pipe").code() == ErrorCode::kNotRegularFile);
@@ -76,7 +76,7 @@ TEST_CASE("what is no regular file is refused at once") {
   CHECK(open_error(folder / "link").code() == ErrorCode::kNotRegularFile);
 }
 
-TEST_CASE("the system's refusals keep their number and name the file") {
+TEST_CASE("system errors keep their number and name the file") {
   const test::TempDir folder;
   const Error missing = open_error(folder / "missing");
   CHECK(missing.code() == ErrorCode::kIo);
@@ -104,7 +104,7 @@ TEST_CASE("a path that contains a NUL is refused, not cut there") {
 }
 
 #if defined(__linux__)
-TEST_CASE("who has a lease on the file is waited for") {
+TEST_CASE("opening waits for the holder of a lease") {
   const test::TempDir folder;
   test::write_text(folder / "f", "0123456789");
   const int holder = ::open((folder / "f").c_str(), O_RDWR | O_CLOEXEC);
@@ -126,7 +126,7 @@ TEST_CASE("who has a lease on the file is waited for") {
 }
 #endif
 
-TEST_CASE("a descriptor stays the caller's") {
+TEST_CASE("a descriptor belongs to the caller") {
   const test::TempDir folder;
   test::write_text(folder / "f", "0123456789");
   const int fd = ::open((folder / "f").c_str(), O_RDONLY | O_CLOEXEC);
@@ -146,7 +146,7 @@ TEST_CASE("a descriptor stays the caller's") {
   CHECK(std::string(bad.what()).find("label") != std::string::npos);
 }
 
-TEST_CASE("descriptors that are no file, or not for reading") {
+TEST_CASE("descriptors that are not readable files are refused") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   CHECK(test::outcome_of([&] { (void)FileSource::duplicate(ends[0], "p"); }) == "kNotRegularFile");
@@ -162,7 +162,7 @@ TEST_CASE("descriptors that are no file, or not for reading") {
   ::close(fd);
 }
 
-TEST_CASE("the descriptor is closed over exec, and on every path") {
+TEST_CASE("the descriptor is closed by exec and after every error") {
   const test::TempDir folder;
   test::write_text(folder / "f", "0123456789");
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);

@@ -33,7 +33,7 @@ std::string read_outcome(std::string_view file) {
 
 }  // namespace
 
-TEST_CASE("a good header is taken apart") {
+TEST_CASE("a valid header is parsed") {
   const Header header = Header::parse(test::bytes_of(kJson), kDataSize);
   REQUIRE(header.size() == 4);
   const auto tensors = header.tensors();
@@ -65,7 +65,7 @@ TEST_CASE("a good header is taken apart") {
   CHECK(names == "e,ha,s,w,");
 }
 
-TEST_CASE("metadata: none, null and empty") {
+TEST_CASE("metadata may be absent, null or empty") {
   const auto parse = [](std::string_view json) { return Header::parse(test::bytes_of(json), 0); };
   CHECK_FALSE(parse("{}").has_metadata());
   CHECK_FALSE(parse(R"({"__metadata__":null})").has_metadata());
@@ -73,7 +73,7 @@ TEST_CASE("metadata: none, null and empty") {
   CHECK(parse(R"({"__metadata__":{}})").metadata().empty());
 }
 
-TEST_CASE("an empty header finds nothing") {
+TEST_CASE("an empty header has no tensors") {
   const Header header = Header::parse(test::bytes_of("{}"), 0);
   CHECK(header.size() == 0);
   CHECK(header.tensors().empty());
@@ -81,7 +81,7 @@ TEST_CASE("an empty header finds nothing") {
   CHECK(header.find("") == nullptr);
 }
 
-TEST_CASE("moving keeps views and pointers valid, and what was moved from is empty") {
+TEST_CASE("moving keeps views and pointers valid, and empties the moved-from header") {
   Header first = Header::parse(test::bytes_of(kJson), kDataSize);
   const TensorInfo* const info = first.find("w");
   REQUIRE(info != nullptr);
@@ -96,7 +96,7 @@ TEST_CASE("moving keeps views and pointers valid, and what was moved from is emp
   CHECK(first.find("w") == nullptr);  // NOLINT: that this is safe is the point
 }
 
-TEST_CASE("the header keeps nothing of the text it was parsed from") {
+TEST_CASE("the header does not refer to the text that it was parsed from") {
   std::string json = kJson;
   const Header header = Header::parse(test::bytes_of(json), kDataSize);
   std::fill(json.begin(), json.end(), 'x');
@@ -104,7 +104,7 @@ TEST_CASE("the header keeps nothing of the text it was parsed from") {
   CHECK(header.metadata()[0].second == "1");
 }
 
-TEST_CASE("a file in memory: the data is a view of it") {
+TEST_CASE("the data of a file in memory is a view of it") {
   const test::ExactBytes file(good_file());
   const ParsedBytes parsed = parse_bytes(file.span());
   CHECK(parsed.data.data() == file.span().data() + 8 + kJson.size());
@@ -112,7 +112,7 @@ TEST_CASE("a file in memory: the data is a view of it") {
   CHECK(test::roundtrip_difference(parsed) == "");
 }
 
-TEST_CASE("the length of a header that somebody else reads") {
+TEST_CASE("the length of a header that the caller reads") {
   const std::string file = test::file_of("{}      ", 0);
   const auto length = [&](std::size_t given, std::uint64_t nbytes) {
     return safetensors::header_length(test::bytes_of(file).first(given), nbytes);
@@ -125,7 +125,7 @@ TEST_CASE("the length of a header that somebody else reads") {
   CHECK(test::outcome_of([&] { (void)length(8, 15); }) == "kInvalidHeaderLength");
 }
 
-TEST_CASE("a NUL stands after every text, for C") {
+TEST_CASE("every text ends with a NUL, for C") {
   const std::string json =
       R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"__metadata__":{"key":"","k":"v"}})";
   const Header header = Header::parse(test::bytes_of(json), 0);
@@ -141,7 +141,7 @@ TEST_CASE("a NUL stands after every text, for C") {
   CHECK_FALSE(header.find_metadata("K").has_value());
 }
 
-TEST_CASE("every prefix of a good file fails, the whole passes") {
+TEST_CASE("every prefix of a valid file fails, and the whole file passes") {
   const std::string file = good_file();
   for (std::size_t size = 0; size < file.size(); ++size) {
     CAPTURE(size);
@@ -150,7 +150,7 @@ TEST_CASE("every prefix of a good file fails, the whole passes") {
   CHECK(read_outcome(file) == "ok");
 }
 
-TEST_CASE("every prefix of good JSON fails, but for those that lack only padding") {
+TEST_CASE("every prefix of valid JSON fails, except those that lack only padding") {
   for (std::size_t size = 0; size <= kJson.size(); ++size) {
     const test::ExactBytes json(std::string_view(kJson).substr(0, size));
     const std::string outcome =
@@ -160,7 +160,7 @@ TEST_CASE("every prefix of good JSON fails, but for those that lack only padding
   }
 }
 
-TEST_CASE("every byte set to every value: refused, or the same when written again") {
+TEST_CASE("a file with any byte changed is refused or survives a round trip") {
   const std::string good = good_file();
   std::size_t accepted = 0;
   for (std::size_t at = 0; at < good.size(); ++at) {
@@ -180,7 +180,7 @@ TEST_CASE("every byte set to every value: refused, or the same when written agai
   CHECK(accepted > kDataSize * 256);  // all data is good data, and so are other letters in names
 }
 
-TEST_CASE("every byte taken out, doubled, or swapped with the next") {
+TEST_CASE("headers with any byte removed, doubled or swapped") {
   const std::string good = kJson;
   for (std::size_t at = 0; at < good.size(); ++at) {
     std::string less = good;
@@ -202,7 +202,7 @@ TEST_CASE("every byte taken out, doubled, or swapped with the next") {
   }
 }
 
-TEST_CASE("the data section's size decides, also at the far end") {
+TEST_CASE("the header must cover the data exactly, also near 2^61 bytes") {
   const std::string json = R"({"a":{"dtype":"U8","shape":[2305843009213693951],)"
                            R"("data_offsets":[0,2305843009213693951]}})";
   const auto outcome = [&](std::uint64_t data_nbytes) {
@@ -219,7 +219,7 @@ TEST_CASE("JSON above the limit is refused unread") {
   CHECK(test::outcome_of([&] { (void)Header::parse(json, 0); }) == "kHeaderTooLarge");
 }
 
-TEST_CASE("many names are all found, and others are not") {
+TEST_CASE("each of many names is found, and no other name") {
   std::string json = "{";
   constexpr int kCount = 20'000;
   for (int i = 0; i < kCount; ++i) {
@@ -241,7 +241,7 @@ TEST_CASE("many names are all found, and others are not") {
   CHECK(header.tensors()[1].name == "7919");  // empty tensors keep the header's order
 }
 
-TEST_CASE("names sort by bytes, whichever way the runs lie") {
+TEST_CASE("names are sorted by bytes, for many runs of sorted names") {
   for (const int runs : {1, 2, 5, 21, 22, 23, 60}) {
     std::vector<std::string> names;
     std::string json = "{";
@@ -263,7 +263,7 @@ TEST_CASE("names sort by bytes, whichever way the runs lie") {
   }
 }
 
-TEST_CASE("error texts: upstream's first words, then what was found") {
+TEST_CASE("error texts begin as upstream's and say what was found") {
   const auto text = [](std::string_view json, std::uint64_t data_nbytes) {
     return std::string(
         test::error_of([&] { (void)Header::parse(test::bytes_of(json), data_nbytes); }).what());

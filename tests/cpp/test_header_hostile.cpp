@@ -112,7 +112,7 @@ double parse_seconds(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("the table is as it should be") {
+TEST_CASE("names of the table are unique and its codes are known") {
   CHECK(hostile_cases().size() >= 3900);
   std::set<std::string> names;
   for (const test::HostileCase& hostile : hostile_cases()) {
@@ -126,7 +126,7 @@ TEST_CASE("the table is as it should be") {
   }
 }
 
-TEST_CASE("each light row gives what the table says; what is accepted can be written again") {
+TEST_CASE("light rows: the table's results, and accepted files survive a round trip") {
   for (const test::HostileCase& hostile : hostile_cases()) {
     if (hostile.heavy) continue;
     const test::ExactBytes file(hostile.file());
@@ -139,7 +139,7 @@ TEST_CASE("each light row gives what the table says; what is accepted can be wri
   }
 }
 
-TEST_CASE("opening a file says the same as parsing its bytes") {
+TEST_CASE("opening a file gives the same result as parsing its bytes") {
   const test::TempDir folder;
   for (const test::HostileCase& hostile : hostile_cases()) {
     if (hostile.heavy) continue;
@@ -152,7 +152,7 @@ TEST_CASE("opening a file says the same as parsing its bytes") {
 }
 
 #if defined(__linux__) && !defined(TEST_SANITIZED)
-TEST_CASE("heavy rows: as the table says, in memory of 8 times the header and 64 MB") {
+TEST_CASE("heavy rows: the table's results, within 8 times the header and 64 MB of memory") {
   for (const test::HostileCase& hostile : hostile_cases()) {
     if (!hostile.heavy) continue;
     const int verdict = test::in_child([&] { return heavy_verdict(hostile); });
@@ -211,7 +211,7 @@ constexpr std::uint64_t kShrink = 20;
 constexpr std::uint64_t kShrink = 1;
 #endif
 
-TEST_CASE("heavy rows: as the table says") {
+TEST_CASE("heavy rows: the table's results") {
   for (const test::HostileCase& hostile : hostile_cases()) {
     if (!hostile.heavy) continue;
     const bool is_wrong_by_size = hostile.expect == "kHeaderTooLarge";

@@ -16,7 +16,7 @@ constexpr Backend kBackends[] = {Backend::kMmap, Backend::kPread, Backend::kDire
 
 }  // namespace
 
-TEST_CASE("the header's text is the file's own bytes") {
+TEST_CASE("the header's text equals the file's bytes") {
   const test::TempDir folder;
   // More white space and another order than our writer has, and longer than the first read.
   for (const std::size_t padding : {std::size_t{0}, std::size_t{3}, std::size_t{100'000}}) {
@@ -33,7 +33,7 @@ TEST_CASE("the header's text is the file's own bytes") {
   }
 }
 
-TEST_CASE("a header that has another length by now, or is gone, is an error") {
+TEST_CASE("rereading a header that changed its length or was removed is an error") {
   const test::TempDir folder;
   const std::string whole = test::file_of("{}      ");
   for (const Backend backend : {Backend::kPread, Backend::kMmap}) {
@@ -54,7 +54,7 @@ TEST_CASE("a header that has another length by now, or is gone, is an error") {
   CHECK(test::outcome_of([&] { (void)file.header_json(); }) == "kFileChanged");
 }
 
-TEST_CASE("a handle that was moved from can be assigned to and destroyed") {
+TEST_CASE("a moved-from handle can be assigned and destroyed") {
   const test::TempDir folder;
   test::write_text(folder / "f", test::file_of(R"({"a":{"dtype":"U8","shape":[1],)"
                                                R"("data_offsets":[0,1]}})",

@@ -119,7 +119,7 @@ const std::vector<Rule>& rules() {
 
 }  // namespace
 
-TEST_CASE("each file includes what its place allows") {
+TEST_CASE("each file includes only what its layer allows") {
   const fs::path root = SAFETENSORS_SOURCE_DIR;
   std::size_t count = 0;
   for (const char* folder : {"include", "src"}) {
@@ -174,7 +174,7 @@ TEST_CASE("each source file is in a CMake list") {
   }
 }
 
-TEST_CASE("the check itself sees what it should") {
+TEST_CASE("the check finds forbidden includes") {
   const auto allows = [](std::string_view folder, std::string_view name, bool is_ours) {
     const auto rule = std::ranges::find(rules(), folder, &Rule::folder);
     return rule->allows({std::string(name), is_ours});

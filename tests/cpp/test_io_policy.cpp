@@ -37,7 +37,7 @@ TEST_CASE("a remote file is warmed when the page cache can keep it, else read") 
   CHECK(choose_io_policy({true, kMax, kMax}) == IoPolicy::kRead);
 }
 
-TEST_CASE("file systems behind a network or in user space are told from local ones") {
+TEST_CASE("file systems on a network or in user space are remote") {
   for (const std::uint64_t type : {0x6969U, 0x0BD00BD0U, 0x00C36400U, 0xFF534D42U, 0xFE534D42U,
                                    0x65735546U, 0x01021997U, 0x19830326U, 0x47504653U}) {
     CHECK(is_remote_type(type));
@@ -49,11 +49,11 @@ TEST_CASE("file systems behind a network or in user space are told from local on
   }
 }
 
-TEST_CASE("memory that is there is told") {
+TEST_CASE("the available memory is plausible") {
   CHECK(safetensors::io::memory_available() > (std::uint64_t{16} << 20));
 }
 
-TEST_CASE("warming reads every byte of the range once, and no other") {
+TEST_CASE("warming reads each byte of the range once and no other byte") {
   const std::uint64_t begin = 12'345;
   const std::uint64_t end = (std::uint64_t{35} << 20) + 7;
   const test::FakeSource source(std::vector<std::byte>(std::size_t{36} << 20));
@@ -66,7 +66,7 @@ TEST_CASE("warming reads every byte of the range once, and no other") {
   CHECK(position == end);
 }
 
-TEST_CASE("as many threads read as serve a source best") {
+TEST_CASE("a loop uses the number of threads that it is given") {
   std::mutex mutex;
   std::set<std::thread::id> seen;
   safetensors::parallel_for(

@@ -43,7 +43,7 @@ std::string outcome(const TensorData& tensor) {
 
 }  // namespace
 
-TEST_CASE("nothing, metadata alone, and one tensor") {
+TEST_CASE("an empty plan, one with only metadata, and one tensor") {
   const std::vector<OwnTensor> none;
   CHECK(json_of(none) == "{}");
   const Metadata empty;
@@ -57,7 +57,7 @@ TEST_CASE("nothing, metadata alone, and one tensor") {
   CHECK(json_of(one, &empty).starts_with(R"({"__metadata__":{},"a":)"));
 }
 
-TEST_CASE("tensors go by dtype, then by name's bytes") {
+TEST_CASE("tensors are sorted by dtype, then by the bytes of their names") {
   std::vector<OwnTensor> tensors;
   for (const std::string name : {"b", "B", "\xC3\xA9", "a", "aa", ""}) {
     for (std::size_t i = safetensors::all_dtypes().size(); i-- > 0;) {
@@ -109,7 +109,7 @@ TEST_CASE("the header is padded to 8 with spaces, whatever its length") {
   }
 }
 
-TEST_CASE("names are escaped as little as JSON allows") {
+TEST_CASE("only characters that JSON requires are escaped") {
   const auto escaped = [](std::string_view name) {
     const std::string json = json_of_name(name);
     return json.substr(2, json.find("\":{") - 2);
@@ -123,7 +123,7 @@ TEST_CASE("names are escaped as little as JSON allows") {
   CHECK(escaped("<>&'\xE2\x80\xA8") == "<>&'\xE2\x80\xA8");
 }
 
-TEST_CASE("all of the first characters come back, in names and in metadata") {
+TEST_CASE("all ASCII characters survive in names and metadata") {
   std::string all;
   for (int c = 0; c < 0x80; ++c) all += static_cast<char>(c);
   const Metadata metadata = {{all, all + "v"}};
@@ -136,7 +136,7 @@ TEST_CASE("all of the first characters come back, in names and in metadata") {
   CHECK(parsed.header.metadata()[0].second == all + "v");
 }
 
-TEST_CASE("what cannot be written is refused") {
+TEST_CASE("invalid shapes, names and pointers are refused") {
   const std::vector<std::byte> bytes(8);
   const std::vector<std::uint64_t> two = {2};
   const std::vector<std::uint64_t> three = {3};
@@ -158,7 +158,7 @@ TEST_CASE("what cannot be written is refused") {
   CHECK(outcome({"a", two, null, Dtype::kF32}) == "kInvalidArgument");
 }
 
-TEST_CASE("a dtype that is no enumerator is refused, and the error names the tensor") {
+TEST_CASE("an invalid dtype is refused, and the error names the tensor") {
   const std::vector<std::uint64_t> shape = {0};
   const TensorData tensor{"weight", shape, {}, static_cast<Dtype>(99)};
   const auto error = test::error_of([&] { (void)plan_layout({&tensor, 1}); });
@@ -190,7 +190,7 @@ TEST_CASE("metadata that is not UTF-8 is refused") {
   }
 }
 
-TEST_CASE("sizes that together pass 2^64 are refused") {
+TEST_CASE("sizes whose sum exceeds 2^64 are refused") {
   // Only planned: nothing reads the bytes, which are not there.
   const std::byte byte{};
   const std::uint64_t nbytes = (std::uint64_t{1} << 61) - 1;

@@ -12,7 +12,7 @@
 using safetensors::hash_name;
 using safetensors::multiply_fold;
 
-TEST_CASE("texts of every length are hashed whole, and nothing past them") {
+TEST_CASE("texts of every length are hashed to their end and no further") {
   for (std::size_t size = 0; size < 100; ++size) {
     const test::ExactBytes exact(std::string(size, 'a'));  // a sanitizer sees a read past the end
     const std::string text = test::text_of(exact.span());
@@ -29,7 +29,7 @@ TEST_CASE("texts of every length are hashed whole, and nothing past them") {
   }
 }
 
-TEST_CASE("length and seed count") {
+TEST_CASE("the hash depends on length and seed") {
   std::set<std::uint64_t> hashes;
   for (std::size_t size = 0; size < 200; ++size) {
     hashes.insert(hash_name(std::string(size, '\0'), 7));
@@ -38,7 +38,7 @@ TEST_CASE("length and seed count") {
   CHECK(hashes.size() == 400);
 }
 
-TEST_CASE("names as models have them spread over low and high bits") {
+TEST_CASE("names of models spread over low and high bits") {
   constexpr std::size_t kCount = 1U << 16;
   std::vector<unsigned> low(kCount, 0);
   std::vector<unsigned> high(1024, 0);

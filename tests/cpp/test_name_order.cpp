@@ -29,7 +29,7 @@ void check(const std::vector<std::string>& names) {
 
 }  // namespace
 
-TEST_CASE("few names, none, and names in order") {
+TEST_CASE("few names, no names, and sorted names") {
   check({});
   check({"a"});
   check({"b", "a"});
@@ -41,7 +41,7 @@ TEST_CASE("few names, none, and names in order") {
   check(names);
 }
 
-TEST_CASE("names that are the beginning of others, and NUL within names") {
+TEST_CASE("names that are prefixes of others, and NUL within names") {
   std::vector<std::string> names;
   for (const std::string& begin : {std::string(), std::string("p"), std::string("model.layers.")}) {
     for (std::size_t zeros = 0; zeros < 20; ++zeros) {
@@ -54,7 +54,7 @@ TEST_CASE("names that are the beginning of others, and NUL within names") {
   check(names);
 }
 
-TEST_CASE("names that divide again and again") {
+TEST_CASE("names that share ever longer prefixes") {
   std::vector<std::string> names;
   for (std::size_t length = 0; length < 600; ++length)
     names.push_back(std::string(length, 'a') + 'b');
@@ -62,7 +62,7 @@ TEST_CASE("names that divide again and again") {
   check(names);
 }
 
-TEST_CASE("names at random, of few letters") {
+TEST_CASE("random names of few letters") {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     std::vector<std::string> names(random() % (round % 10 == 0 ? 5000 : 300));

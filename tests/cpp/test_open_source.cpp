@@ -95,7 +95,7 @@ TEST_CASE("a file in memory is read and copied like any other") {
   CHECK(past_end(UINT64_MAX) == "kInvalidArgument");
 }
 
-TEST_CASE("views of memory keep its owner, and nothing else does") {
+TEST_CASE("only views keep the owner of a source's memory") {
   auto bytes = shared_file();
   const std::weak_ptr<const void> owner = bytes;
   std::vector<TensorView> views;
@@ -115,7 +115,7 @@ TEST_CASE("views of memory keep its owner, and nothing else does") {
   CHECK(owner.expired());
 }
 
-TEST_CASE("another source is read when its tensors are asked for") {
+TEST_CASE("a source without memory is read when its tensors are requested") {
   const std::vector<OwnTensor> tensors = some_tensors();
   const auto source = std::make_shared<const test::FakeSource>(file_with(tensors));
   const SafeOpen file(source, "over/there");
@@ -180,7 +180,7 @@ TEST_CASE("errors name a source by its label") {
   CHECK(test::outcome_of([&] { (void)nameless.get_tensor(foreign); }) == "kInvalidArgument");
 }
 
-TEST_CASE("errors of a source come through") {
+TEST_CASE("errors of a source propagate") {
   const auto breaking = std::make_shared<test::FakeSource>(file_with(some_tensors()));
   breaking->breaks_at = 3;
   CHECK_THROWS_AS((void)SafeOpen(breaking), std::runtime_error);

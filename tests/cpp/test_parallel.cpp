@@ -22,7 +22,7 @@ void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)
 
 }  // namespace
 
-TEST_CASE("each task runs once, however many there are") {
+TEST_CASE("each task runs once, for any number of tasks") {
   for (const std::size_t count : {0U, 1U, 2U, 3U, 7U, 8U, 9U, 1000U}) {
     for (const std::uint64_t nbytes : {std::uint64_t{0}, kMany}) {
       std::vector<std::atomic<int>> runs(count);
@@ -34,12 +34,12 @@ TEST_CASE("each task runs once, however many there are") {
   }
 }
 
-TEST_CASE("little work stays on this thread") {
+TEST_CASE("little work runs on the calling thread") {
   const auto self = std::this_thread::get_id();
   parallel_for(100, 100, [&](std::size_t) { REQUIRE(std::this_thread::get_id() == self); }, {});
 }
 
-TEST_CASE("much work is shared where there are cores") {
+TEST_CASE("much work is shared among the cores") {
   if (std::thread::hardware_concurrency() < 2) {
     MESSAGE("skipped: a single core");
     return;
@@ -61,7 +61,7 @@ TEST_CASE("results are seen by the caller") {
   for (const int result : results) REQUIRE(result == 1);
 }
 
-TEST_CASE("the exception of any task comes through and stops the rest") {
+TEST_CASE("an exception of any task propagates and stops the rest") {
   for (const std::uint64_t nbytes : {std::uint64_t{0}, kMany}) {
     for (const std::size_t bad : {0U, 1U, 50U, 99U}) {
       std::atomic<std::size_t> started{0};
@@ -78,12 +78,12 @@ TEST_CASE("the exception of any task comes through and stops the rest") {
   }
 }
 
-TEST_CASE("of many exceptions one comes through") {
+TEST_CASE("one of several exceptions propagates") {
   CHECK_THROWS_AS(parallel_for(100, kMany, [](std::size_t) { throw std::out_of_range("bad"); }, {}),
                   std::out_of_range);
 }
 
-TEST_CASE("the interrupt is called on the calling thread only, and its exception comes through") {
+TEST_CASE("the interrupt runs only on the calling thread, and its exception propagates") {
   const auto self = std::this_thread::get_id();
   for (const std::uint64_t nbytes : {std::uint64_t{0}, kMany}) {
     int calls = 0;
@@ -108,7 +108,7 @@ TEST_CASE("the interrupt is called on the calling thread only, and its exception
   }
 }
 
-TEST_CASE("the timer calls no more often than every 20 ms") {
+TEST_CASE("the timer calls at most every 20 ms") {
   int calls = 0;
   const Interrupt interrupt = [&] { ++calls; };
   const auto start = std::chrono::steady_clock::now();

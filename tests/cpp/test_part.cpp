@@ -46,7 +46,7 @@ TEST_CASE("errors of a slice name the tensor and the file") {
   }
 }
 
-TEST_CASE("a part is what resolve and byte_runs say") {
+TEST_CASE("a part equals what resolve() and byte_runs() return") {
   const std::vector<std::uint64_t> shape = {4, 6};
   const safetensors::TensorInfo info = {"t", shape, 0, 48, Dtype::kI16};
   const std::vector<Index> indices = {Index::slice(1, 3), Index::at(2)};

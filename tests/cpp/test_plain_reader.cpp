@@ -18,7 +18,7 @@ const std::string kWhole = "{" + kMetadata + "," + kFirst + "," + kSecond + "}";
 
 }  // namespace
 
-TEST_CASE("what writers put down is plain") {
+TEST_CASE("headers of common writers are plain") {
   const std::vector<std::string> cases = {
       kWhole,
       "{" + kFirst + "," + kSecond + "," + kMetadata + "}",
@@ -42,7 +42,7 @@ TEST_CASE("what writers put down is plain") {
   }
 }
 
-TEST_CASE("the rest is left to the reader") {
+TEST_CASE("headers that are not plain are left to the JSON reader") {
   const auto entry = [](const std::string& fields) { return R"({"a":{)" + fields + "}}"; };
   const std::vector<std::string> cases = {
       "",
@@ -76,7 +76,7 @@ TEST_CASE("the rest is left to the reader") {
   }
 }
 
-TEST_CASE("both ways agree on every damage that the short one takes") {
+TEST_CASE("the plain and the JSON reader agree on damaged headers") {
   std::size_t taken = 0;
   const auto check = [&](const std::string& json) {
     const std::string found = plain(json, 16);

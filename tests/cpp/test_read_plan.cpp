@@ -62,7 +62,7 @@ Piece piece(std::uint64_t offset, std::uint64_t nbytes, std::uint32_t source = 0
 
 }  // namespace
 
-TEST_CASE("neighbours share a chunk; a piece longer than a chunk has several") {
+TEST_CASE("neighbours share a chunk, and a piece longer than a chunk has several") {
   std::vector<Piece> pieces = {piece(100, 50), piece(150, 3 * kBlock), piece(150 + 3 * kBlock, 1)};
   const std::uint64_t size = 100 * kBlock;
   CHECK(plan_chunks(pieces, {&size, 1}, 100 * kBlock).size() == 1);
@@ -95,7 +95,7 @@ TEST_CASE("files take turns") {
   CHECK(changes == 7);  // 64 MiB at a time
 }
 
-TEST_CASE("the end of a file, and a chunk that is cut by it") {
+TEST_CASE("the last chunk ends with the file") {
   const std::uint64_t size = 2 * kBlock + 77;
   std::vector<Piece> pieces = {piece(1, size - 1)};
   for (const std::uint64_t chunk : {kBlock, 2 * kBlock, 64 * kBlock}) {
@@ -104,12 +104,12 @@ TEST_CASE("the end of a file, and a chunk that is cut by it") {
   }
 }
 
-TEST_CASE("no pieces, no chunks") {
+TEST_CASE("without pieces there are no chunks") {
   std::vector<Piece> none;
   CHECK(plan_chunks(none, {}, kBlock).empty());
 }
 
-TEST_CASE("any pieces, also ones that overlap") {
+TEST_CASE("random pieces are covered, also if they overlap") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);

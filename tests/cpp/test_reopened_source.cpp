@@ -30,7 +30,7 @@ void replace(const test::fs::path& path, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("each read opens the file; what keep_open gives stays with it") {
+TEST_CASE("each read opens the file, keep_open() once") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   test::write_text(path, "0123456789");
@@ -47,7 +47,7 @@ TEST_CASE("each read opens the file; what keep_open gives stays with it") {
   }
 }
 
-TEST_CASE("another file in its place, or none, is an error") {
+TEST_CASE("a replaced or removed file is an error") {
   const test::TempDir folder;
   const test::fs::path path = folder / "f";
   test::write_text(path, "0123456789");

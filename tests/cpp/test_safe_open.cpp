@@ -63,7 +63,7 @@ std::optional<std::uint64_t> bytes_read_by(const Work& work) {
 
 }  // namespace
 
-TEST_CASE("all tensors by every way, the same from both backends") {
+TEST_CASE("every way to read a tensor gives the same bytes on both backends") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const test::fs::path path = save(folder, tensors);
@@ -104,7 +104,7 @@ TEST_CASE("keys are sorted by bytes") {
   CHECK(file.keys() == wanted);
 }
 
-TEST_CASE("a tensor that is not there") {
+TEST_CASE("a missing tensor is an error") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, test::some_tensors());
   const SafeOpen file(path);
@@ -136,7 +136,7 @@ TEST_CASE("views outlive the handle and the file") {
   }
 }
 
-TEST_CASE("writes to a tensor do not reach the file; by pread nor another tensor") {
+TEST_CASE("writes to a tensor do not reach the file, nor with pread another tensor") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const test::fs::path path = save(folder, tensors);
@@ -170,7 +170,7 @@ TEST_CASE("errors name the file and begin as upstream's do") {
   CHECK(test::outcome_of([&] { const SafeOpen file(folder / "pipe"); }) == "kNotRegularFile");
 }
 
-TEST_CASE("a header longer than the first read, and one that ends just there") {
+TEST_CASE("headers that are longer than the first read, or end with it") {
   const test::TempDir folder;
   for (const std::size_t size : {65'000U, 65'420U, 65'465U, 65'536U, 200'000U}) {
     for (std::size_t more = 0; more < 16; ++more) {
@@ -182,7 +182,7 @@ TEST_CASE("a header longer than the first read, and one that ends just there") {
   }
 }
 
-TEST_CASE("from a descriptor, which stays the caller's") {
+TEST_CASE("a file opened from a descriptor leaves it to the caller") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const test::fs::path path = save(folder, tensors);
@@ -195,7 +195,7 @@ TEST_CASE("from a descriptor, which stays the caller's") {
   }
 }
 
-TEST_CASE("descriptors: none by mmap, one by pread, none after") {
+TEST_CASE("mmap keeps no descriptor, pread one until the file is closed") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, test::some_tensors());
   test::write_text(folder / "bad", test::file_of("{}", 3));
@@ -224,8 +224,7 @@ TEST_CASE("a file truncated after opening is noticed by pread") {
 }
 
 #if defined(__linux__)
-TEST_CASE(
-    "a file truncated after it was mapped: calls that copy notice, a touch ends the process") {
+TEST_CASE("a file truncated after it was mapped: copies fail, an access ends the process") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {100, 1000}),
                                             test::tensor_of("b", Dtype::kU8, {1})});
@@ -286,7 +285,7 @@ TEST_CASE(
 }
 #endif
 
-TEST_CASE("selections, the same as element by element") {
+TEST_CASE("a selection equals reading element by element") {
   const test::TempDir folder;
   const OwnTensor tensor = test::tensor_of("t", Dtype::kF16, {5, 4, 6}, 3);
   const test::fs::path path = save(folder, {tensor});
@@ -315,7 +314,7 @@ TEST_CASE("selections, the same as element by element") {
   }
 }
 
-TEST_CASE("a slice of a tensor: its shape, its values, by every way") {
+TEST_CASE("every way to read a slice gives its shape and values") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kI32, {5, 4, 3})};
   const test::fs::path path = save(folder, tensors);
@@ -359,7 +358,7 @@ TEST_CASE("a slice of a tensor: its shape, its values, by every way") {
   CHECK(outlives.name == "t");
 }
 
-TEST_CASE("many tensors at once into memory of the caller's; typed copies") {
+TEST_CASE("many tensors are read at once into the caller's memory; typed copies") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const test::fs::path path = save(folder, tensors);
@@ -387,7 +386,7 @@ TEST_CASE("many tensors at once into memory of the caller's; typed copies") {
   }
 }
 
-TEST_CASE("an entry of another file is refused when its bytes are not there") {
+TEST_CASE("an entry of another file is refused if this file lacks its bytes") {
   const test::TempDir folder;
   const SafeOpen other(save(folder, {test::tensor_of("a", Dtype::kU8, {100})}));
   const TensorInfo reversed{"b", {}, 8, 0, Dtype::kU8};
@@ -402,7 +401,7 @@ TEST_CASE("an entry of another file is refused when its bytes are not there") {
   }
 }
 
-TEST_CASE("runs that leave the tensor, and room of another size, are refused") {
+TEST_CASE("runs outside the tensor and buffers of the wrong size are refused") {
   const test::TempDir folder;
   const test::fs::path path = save(folder, {test::tensor_of("a", Dtype::kU8, {100})});
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
@@ -428,7 +427,7 @@ TEST_CASE("runs that leave the tensor, and room of another size, are refused") {
   }
 }
 
-TEST_CASE("opening reads the header only, a row its bytes only") {
+TEST_CASE("opening reads only the header, and a row only its bytes") {
   const test::TempDir folder;
   constexpr std::uint64_t kRow = 300'000;
   const OwnTensor tensor = test::tensor_of("t", Dtype::kU8, {40, kRow});

@@ -89,7 +89,7 @@ TEST_CASE("progress counts the bytes that are written, and may stop the save") {
   }
 }
 
-TEST_CASE("the bytes that upstream safetensors and the Python package write") {
+TEST_CASE("saved bytes equal those of upstream and the Python package") {
   // tests/python/test_save_values.py writes the same; upstream 0.8.0 wrote the file.
   if constexpr (std::endian::native == std::endian::little) {
     const auto shape = [](std::vector<std::uint64_t> sizes) { return sizes; };
@@ -118,7 +118,7 @@ TEST_CASE("the bytes that upstream safetensors and the Python package write") {
   }
 }
 
-TEST_CASE("no tensors, and tensors without bytes") {
+TEST_CASE("files without tensors, and tensors without bytes") {
   const test::TempDir folder;
   save_file({}, folder / "f");
   CHECK(test::read_text(folder / "f") == test::file_of("{}      "));
@@ -128,7 +128,7 @@ TEST_CASE("no tensors, and tensors without bytes") {
   CHECK(SafeOpen(folder / "f").get_tensors().size() == 2);
 }
 
-TEST_CASE("large tensors, written and put together by several threads") {
+TEST_CASE("large tensors are written and serialized by several threads") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = {test::tensor_of("a", Dtype::kU8, {(18U << 20) + 5}, 1),
                                           test::tensor_of("b", Dtype::kI16, {3U << 20}, 2),
@@ -143,7 +143,7 @@ TEST_CASE("large tensors, written and put together by several threads") {
   }
 }
 
-TEST_CASE("errors begin as upstream's, keep the number, and touch nothing") {
+TEST_CASE("errors begin as upstream's, keep the number and change no file") {
   const test::TempDir folder;
   test::write_text(folder / "f", "old");
   std::vector<OwnTensor> tensors = test::some_tensors();
@@ -166,7 +166,7 @@ TEST_CASE("errors begin as upstream's, keep the number, and touch nothing") {
   CHECK(folder.count() == 1);
 }
 
-TEST_CASE("over the file whose tensors are being saved") {
+TEST_CASE("saving over the file that the tensors are views of") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   save_file(test::views_of(tensors), folder / "f");
@@ -201,7 +201,7 @@ TEST_CASE("an interrupt undoes the save") {
   CHECK(folder.count() == 1);
 }
 
-TEST_CASE("serialize_to wants the room that the plan says") {
+TEST_CASE("serialize_to requires a buffer of the planned size") {
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const std::vector<TensorData> views = test::views_of(tensors);
   const safetensors::LayoutPlan plan = safetensors::plan_layout(views);

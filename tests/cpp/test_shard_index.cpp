@@ -61,7 +61,7 @@ TEST_CASE("names, files and total size of an index") {
   CHECK(index.total_size() == 123U);
 }
 
-TEST_CASE("a total size that is no unsigned integer is none") {
+TEST_CASE("a total size that is not an unsigned integer is ignored") {
   for (const char* const value : {"1.5", "-1", "\"1\"", "[1]", "18446744073709551616", "null"}) {
     CAPTURE(value);
     const std::string json =
@@ -71,11 +71,11 @@ TEST_CASE("a total size that is no unsigned integer is none") {
   CHECK(!ShardIndex::parse(R"({"total_size": 1, "weight_map": {}})").total_size());
 }
 
-TEST_CASE("a byte order mark is passed over") {
+TEST_CASE("a byte order mark is skipped") {
   CHECK(ShardIndex::parse("\xEF\xBB\xBF{\"weight_map\":{}}").size() == 0);
 }
 
-TEST_CASE("what is no index of files below it is refused with a reason") {
+TEST_CASE("an invalid index is refused with a reason") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "is not JSON: The document is empty"},
       {"\xFF", "is not JSON: not UTF-8 (at byte 0)"},
@@ -111,7 +111,7 @@ TEST_CASE("a tensor that occurs twice is refused, in the same file or another") 
   }
 }
 
-TEST_CASE("files lie below the index") {
+TEST_CASE("files must lie below the index") {
   const auto outcome = [](const std::string& path) {
     return code_of(R"({"weight_map": {"a": ")" + path + "\"}}");
   };
@@ -135,7 +135,7 @@ TEST_CASE("more files than a model can have are refused") {
             .starts_with("the index names more than 100,000 files"));
 }
 
-TEST_CASE("reading names the file, and needs no end of an index that is too large") {
+TEST_CASE("errors of reading name the file; an index that is too large is not read to its end") {
   const test::TempDir folder;
   const test::fs::path path = folder / "model.safetensors.index.json";
   test::write_text(path, R"({"weight_map": {"a": "b"}})");
@@ -150,7 +150,7 @@ TEST_CASE("reading names the file, and needs no end of an index that is too larg
 }
 
 #if defined(__linux__)
-TEST_CASE("an index that is no regular file is refused at once") {
+TEST_CASE("an index that is not a regular file is refused at once") {
   const test::TempDir folder;
   REQUIRE(::mkfifo((folder / "pipe.index.json").c_str(), 0600) == 0);
   CHECK(test::outcome_of([&] { (void)ShardIndex::read(folder / "pipe.index.json"); }) ==

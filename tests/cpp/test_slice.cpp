@@ -64,7 +64,7 @@ std::vector<Index> some_indices() {
 
 }  // namespace
 
-TEST_CASE("one axis: all there is") {
+TEST_CASE("one axis: all sizes up to 5, all indices") {
   for (const Index& index : all_indices(6, 4)) {
     for (std::uint64_t size = 0; size <= 5; ++size) {
       for (const Dtype dtype : {Dtype::kU8, Dtype::kF4, Dtype::kF6E2M3, Dtype::kF64}) {
@@ -145,7 +145,7 @@ TEST_CASE("steps below 1 are refused") {
   }
 }
 
-TEST_CASE("a dtype that is no enumerator has no bytes to select") {
+TEST_CASE("a tensor with an invalid dtype has no bytes to select") {
   const std::vector<std::uint64_t> shape = {4};
   const auto error = test::error_of(
       [&] { (void)safetensors::byte_runs(resolve({}, shape), shape, static_cast<Dtype>(99)); });
@@ -153,7 +153,7 @@ TEST_CASE("a dtype that is no enumerator has no bytes to select") {
   CHECK(std::string(error.what()) == "no dtype has the value 99");
 }
 
-TEST_CASE("shapes as large as there can be") {
+TEST_CASE("shapes of the largest sizes") {
   constexpr std::uint64_t kBytes = (std::uint64_t{1} << 61) - 1;  // 2^64 - 8 bits
   const Shape line = {kBytes};
   const auto runs_of = [](const std::vector<Index>& indices, const Shape& shape, Dtype dtype) {
@@ -182,7 +182,7 @@ TEST_CASE("shapes as large as there can be") {
   CHECK(resolve(std::vector{Index::slice(-2, kMax)}, largest).shape.at(0) == 0);
 }
 
-TEST_CASE("neighbouring loops become one, and whole rows one run") {
+TEST_CASE("neighbouring loops are merged, and whole rows are one run") {
   const Shape shape = {4, 5, 6};
   const auto runs_of = [&](const std::vector<Index>& indices) {
     return byte_runs(resolve(indices, shape), shape, Dtype::kF32);

@@ -55,7 +55,7 @@ std::string check_outcome(const ByteRuns& runs, std::uint64_t nbytes) {
 
 }  // namespace
 
-TEST_CASE("small runs of many kinds") {
+TEST_CASE("small runs, nested and overlapping") {
   const std::vector<std::byte> tensor = test::pattern(2000);
   CHECK(check_both(tensor, {0, 2000, {}}) == 2000);
   CHECK(check_both(tensor, {7, 5, {}}) == 5);
@@ -83,7 +83,7 @@ TEST_CASE("gaps up to 64 KiB are read, wider ones are not") {
   }
 }
 
-TEST_CASE("the gap between two rows of columns is not read when it is wide") {
+TEST_CASE("wide gaps between rows of a column range are not read") {
   const std::vector<std::byte> tensor = test::pattern(3U << 20);
   // Ten bytes of a row lie close, the rows a megabyte apart.
   CHECK(check_both(tensor, {5, 1, {{3, 1U << 20}, {10, 2}}}) == 3 * 19);
@@ -100,7 +100,7 @@ TEST_CASE("selections of several tasks, by several threads") {
   check_both(tensor, {13, tensor.size() - 13, {}});
 }
 
-TEST_CASE("reads are at most a megabyte, and whole runs") {
+TEST_CASE("a read is at most 1 MB and has whole runs") {
   const std::vector<std::byte> tensor = test::pattern(8U << 20);
   std::vector<std::byte> to(8U << 10);
   const test::FakeSource source(tensor);
@@ -109,7 +109,7 @@ TEST_CASE("reads are at most a megabyte, and whole runs") {
   CHECK(source.reads().size() <= 12);
 }
 
-TEST_CASE("runs that leave the tensor are refused, also where sums wrap") {
+TEST_CASE("runs outside the tensor are refused, also if sums overflow") {
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
   CHECK(check_outcome({0, 100, {}}, 100) == "ok");
   CHECK(check_outcome({1, 100, {}}, 100) == "kInvalidArgument");
@@ -128,7 +128,7 @@ TEST_CASE("runs that leave the tensor are refused, also where sums wrap") {
   CHECK(check_outcome({999, 0, {{kHalf, kHalf}}}, 100) == "ok");
 }
 
-TEST_CASE("faults of the source and interrupts come through") {
+TEST_CASE("errors of the source and of interrupts propagate") {
   struct Stop {};
   test::FakeSource source(test::pattern(32U << 20));
   std::vector<std::byte> to(16U << 20);

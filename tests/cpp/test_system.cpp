@@ -9,7 +9,7 @@
 using safetensors::io::parse_processors;
 using safetensors::io::stay_on_node;
 
-TEST_CASE("lists of processors, as the kernel writes them") {
+TEST_CASE("the kernel's lists of processors are parsed") {
   CHECK(parse_processors("0") == std::vector<unsigned>{0});
   CHECK(parse_processors("0-2,7,10-11") == std::vector<unsigned>{0, 1, 2, 7, 10, 11});
   for (const char* const wrong : {"", "x", "1-", "-1", "3-1", "1,,2", "0-99999999", "1-2-3"}) {
@@ -18,7 +18,7 @@ TEST_CASE("lists of processors, as the kernel writes them") {
   }
 }
 
-TEST_CASE("no such device, no node") {
+TEST_CASE("a device that does not exist has no node") {
   CHECK(safetensors::io::node_of_pci("ffff:ff:ff.f") == -1);
   CHECK(safetensors::io::node_of_pci("") == -1);
 }
@@ -50,7 +50,7 @@ Moved move(int node, unsigned fewest, const std::filesystem::path& root) {
 
 }  // namespace
 
-TEST_CASE("a thread keeps to a node of several, and to what it may use") {
+TEST_CASE("a thread is bound to the allowed processors of one of several nodes") {
   const test::TempDir root;
   const cpu_set_t all = allowed();
   int first = 0;

@@ -33,7 +33,7 @@ std::string outcome(Dtype dtype, std::size_t skip = 0) {
 
 }  // namespace
 
-TEST_CASE("the elements") {
+TEST_CASE("elements are read in place") {
   std::vector<float> values = {1.5F, -2.0F, 3.25F};
   const TensorView view = view_of(Dtype::kF32, std::as_writable_bytes(std::span(values)));
   if (!kIsLittleEndian) {
@@ -50,7 +50,7 @@ TEST_CASE("the elements") {
   CHECK(data[0] == -1.5F);
 }
 
-TEST_CASE("another type, or bytes that are not aligned for it, are refused") {
+TEST_CASE("a wrong type and unaligned bytes are refused") {
   // Elements of several bytes cannot be looked at in place where the order is another.
   const std::string in_place = kIsLittleEndian ? "ok" : "kInvalidArgument";
   CHECK(outcome<float>(Dtype::kF32) == in_place);
@@ -65,7 +65,7 @@ TEST_CASE("another type, or bytes that are not aligned for it, are refused") {
   CHECK(outcome<std::uint8_t>(Dtype::kU8, 1) == "ok");
 }
 
-TEST_CASE("a view whose dtype is no enumerator has no elements, and can be read as bytes") {
+TEST_CASE("a view with an invalid dtype has no elements but can be read as bytes") {
   std::byte bytes[8] = {};
   const TensorView view = view_of(static_cast<Dtype>(99), bytes);
   CHECK(view.element_count() == 0);
@@ -94,7 +94,7 @@ TEST_CASE("copy_to: aligned or not, the right size only") {
   if (kIsLittleEndian) CHECK(none.data<std::uint32_t>().empty());
 }
 
-TEST_CASE("copy_to gives the values that the file's bytes mean, on every machine") {
+TEST_CASE("copy_to gives the same values on machines of both byte orders") {
   std::vector<std::byte> bytes;
   for (const int byte : {0x00, 0x00, 0x80, 0x3F, 0x00, 0x00, 0x00, 0xC0}) {
     bytes.push_back(static_cast<std::byte>(byte));
@@ -110,7 +110,7 @@ TEST_CASE("copy_to gives the values that the file's bytes mean, on every machine
   CHECK(integers[0] == 0xC0000000'3F800000);
 }
 
-TEST_CASE("a slice is a view where its bytes are contiguous, else it can be copied") {
+TEST_CASE("a slice with contiguous bytes is a view, others can be copied") {
   std::vector<std::uint8_t> values(24);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint8_t>(i);
   const std::vector<std::uint64_t> shape = {4, 6};
@@ -154,7 +154,7 @@ TEST_CASE("a slice is a view where its bytes are contiguous, else it can be copi
   CHECK(copy(std::span(floats), {Index::at(0)}) == "kInvalidArgument");
 }
 
-TEST_CASE("a view keeps what it is a view of") {
+TEST_CASE("a view keeps its memory alive") {
   auto names = std::make_shared<int>(1);
   auto bytes = std::make_shared<int>(2);
   {

@@ -54,7 +54,7 @@ bool all_there(const SafeOpen& file, const std::vector<OwnTensor>& tensors) {
 
 }  // namespace
 
-TEST_CASE("one file, opened and read by all") {
+TEST_CASE("all threads open and read one file") {
   const test::TempDir folder;
   std::vector<OwnTensor> tensors = test::some_tensors();
   tensors.push_back(test::tensor_of("large", Dtype::kU8, {9U << 20}));  // read by helpers
@@ -69,7 +69,7 @@ TEST_CASE("one file, opened and read by all") {
   }
 }
 
-TEST_CASE("slices of one tensor, by all") {
+TEST_CASE("all threads read slices of one tensor") {
   const test::TempDir folder;
   const OwnTensor tensor = test::tensor_of("t", Dtype::kU8, {64, 1000});
   const std::vector<OwnTensor> tensors = {tensor};
@@ -92,7 +92,7 @@ TEST_CASE("slices of one tensor, by all") {
   }
 }
 
-TEST_CASE("the last copy of a handle goes away on any thread") {
+TEST_CASE("the last copy of a handle can be destroyed on any thread") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   safetensors::save_file(test::views_of(tensors), folder / "f");
@@ -103,7 +103,7 @@ TEST_CASE("the last copy of a handle goes away on any thread") {
         }) == 0);
 }
 
-TEST_CASE("many writers and readers of one path: a reader sees one whole file") {
+TEST_CASE("with many writers and readers of one path, a reader sees one whole file") {
   const test::TempDir folder;
   const auto tensors_of = [](int writer) {
     return std::vector<OwnTensor>{test::tensor_of("t", Dtype::kU8,
@@ -174,7 +174,7 @@ TEST_CASE("opening, slicing, closing and saving at once") {
   CHECK(folder.count() == 1);
 }
 
-TEST_CASE("copies and files in memory, by all") {
+TEST_CASE("all threads serialize to memory") {
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", Dtype::kU8, {9U << 20})};
   const safetensors::Buffer wanted = safetensors::serialize(test::views_of(tensors));
   CHECK(failures_of([&](int) {

@@ -105,14 +105,14 @@ TEST_CASE("every code of the small floats is the value that its format defines")
   CHECK(wrong_codes<std::uint8_t>(256, Dtype::kF8E8M0, f8_e8m0_to_float, e8m0) == 0);
 }
 
-TEST_CASE("BF16 keeps all bits, of a signalling NaN too") {
+TEST_CASE("BF16 keeps all bits, also those of a signalling NaN") {
   for (const unsigned code : {0x7F81U, 0xFF81U, 0x7FFFU, 0x8000U}) {
     CHECK(std::bit_cast<std::uint32_t>(
               safetensors::bf16_to_float(static_cast<std::uint16_t>(code))) == code << 16);
   }
 }
 
-TEST_CASE("F4: two to a byte, the first in the low half") {
+TEST_CASE("F4: a byte holds two values, the first in its low half") {
   for (unsigned byte = 0; byte < 256; ++byte) {
     CAPTURE(byte);
     const auto code = static_cast<std::uint8_t>(byte);

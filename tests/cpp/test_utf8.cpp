@@ -71,7 +71,7 @@ std::string where(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("all texts of one, two and three bytes, as a plain decoder has them") {
+TEST_CASE("all texts of one to three bytes agree with a simple decoder") {
   std::string text;
   for (std::uint32_t value = 0; value < 0x1000000; ++value) {
     const std::size_t size = value < 0x100 ? 1 : value < 0x10000 ? 2 : 3;
@@ -81,14 +81,14 @@ TEST_CASE("all texts of one, two and three bytes, as a plain decoder has them") 
   }
 }
 
-TEST_CASE("all characters, and no surrogate") {
+TEST_CASE("all characters are valid, and no surrogate is") {
   for (std::uint32_t value = 0; value <= 0x10FFFF + 0x100; ++value) {
     const bool good = value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
     if (find_invalid_utf8(encoded(value)).has_value() == good) FAIL("differs: ", value);
   }
 }
 
-TEST_CASE("the bounds of table 3-7, for every lead and second byte") {
+TEST_CASE("the bounds of Unicode's table 3-7 hold for every first and second byte") {
   for (unsigned lead = 0xC0; lead <= 0xFF; ++lead) {
     for (unsigned second = 0; second <= 0xFF; ++second) {
       for (const unsigned third : {0x7FU, 0x80U, 0xBFU, 0xC0U}) {
@@ -118,7 +118,7 @@ TEST_CASE("a fault is found at every place around the blocks") {
   }
 }
 
-TEST_CASE("where a text breaks, and after how many bytes") {
+TEST_CASE("the position and length of the first fault") {
   CHECK(where("") == "valid");
   CHECK(where("a\xE2\x82") == "1+0");
   CHECK(where("a\xF0\x9F\x98") == "1+0");

@@ -31,7 +31,7 @@ using test::Wanted;
 constexpr fake::Mode kModes[] = {fake::kEager, fake::kAsync, fake::kLazy};
 
 /// Returns the tensors that next_ready() returns, and checks that each is loaded.
-std::vector<Load::Index> hand_out(Load& load, const Wanted& wanted,
+std::vector<Load::Index> take_all(Load& load, const Wanted& wanted,
                                   std::chrono::microseconds pause = 0us) {
   std::vector<Load::Index> order;
   while (const auto tensor = load.next_ready(deadline())) {
@@ -65,7 +65,7 @@ TEST_CASE("background: next_ready() returns each tensor once, to slow and fast c
         load.add(wanted.tensors());
         load.finish();
         load.start();
-        CHECK(is_each_once(hand_out(load, wanted, pause), wanted.size()));
+        CHECK(is_each_once(take_all(load, wanted, pause), wanted.size()));
         CHECK(load.thread_count() == 3);
         load.wait(deadline());
         CHECK(load.done_nbytes() == wanted.nbytes());
@@ -100,7 +100,7 @@ TEST_CASE("background: tensors are waited for one by one, in any order") {
       CHECK(wanted.is_right(i));
     }
     CHECK(load.wait_for(3, deadline()));  // again
-    CHECK(is_each_once(hand_out(load, wanted), wanted.size()));
+    CHECK(is_each_once(take_all(load, wanted), wanted.size()));
   }
 }
 
@@ -154,11 +154,11 @@ TEST_CASE("background: tensors are added while it runs") {
       CHECK(load.add(std::span(tensors).subspan(i, count)) == i);
       if (i % 8 == 0) continue;
       // Readers must not hold copies back while they wait for more tensors.
-      for (const Load::Index tensor : hand_out(load, wanted)) order.push_back(tensor);
+      for (const Load::Index tensor : take_all(load, wanted)) order.push_back(tensor);
       CHECK(order.size() == i + count);
     }
     load.finish();
-    for (const Load::Index tensor : hand_out(load, wanted)) order.push_back(tensor);
+    for (const Load::Index tensor : take_all(load, wanted)) order.push_back(tensor);
     CHECK(is_each_once(order, wanted.size()));
     load.wait(deadline());
   }
@@ -188,7 +188,7 @@ TEST_CASE("background: tensors added first are read before those that wait") {
   CHECK(urgent == 99);
   load.finish();
   may_go_on.set_value();
-  const std::vector<Load::Index> order = hand_out(load, wanted);
+  const std::vector<Load::Index> order = take_all(load, wanted);
   REQUIRE(is_each_once(order, 100));
   CHECK(order[1] == urgent);
 }
@@ -207,7 +207,7 @@ TEST_CASE("background: an addition that is refused leaves nothing behind") {
   CHECK(outcome_of([&] { load.add(tensors); }) == "kDevice");
   CHECK(load.add(std::span(tensors).last(5)) == 5);
   load.finish();
-  CHECK(is_each_once(hand_out(load, wanted), 10));
+  CHECK(is_each_once(take_all(load, wanted), 10));
   load.wait(deadline());
   CHECK(load.done_nbytes() == 10'000);
 }

@@ -40,7 +40,7 @@ std::size_t kill_count() {
 
 }  // namespace
 
-TEST_CASE("killed before, in the middle of, and after each call of a save") {
+TEST_CASE("a save killed before, during or after each call leaves a whole file") {
   for (const bool has_old : {false, true}) {
     for (const bool fsync : {false, true}) {
       const faults::Target target(has_old);
@@ -74,7 +74,7 @@ TEST_CASE("killed before, in the middle of, and after each call of a save") {
   }
 }
 
-TEST_CASE("killed at a random moment, again and again") {
+TEST_CASE("a save killed at a random moment leaves a whole file") {
   std::mt19937 random(std::random_device{}());
   const faults::Target target(true);
   std::size_t kept = 0;
@@ -108,7 +108,7 @@ TEST_CASE("killed at a random moment, again and again") {
   MESSAGE(kill_count(), " killed: ", kept, " times the old file, else the new one");
 }
 
-TEST_CASE("what a killed process left is in nobody's way") {
+TEST_CASE("a killed process's temporary file does not disturb later saves") {
   const faults::Target target(false);
   const auto calls = faults::run({}, [&] {
                        target.save();

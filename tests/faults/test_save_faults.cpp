@@ -175,7 +175,7 @@ void check_after(const Bench& bench, const Scenario& scenario, const Outcome& ou
 
 }  // namespace
 
-TEST_CASE("saving, each call failing in each way") {
+TEST_CASE("a save in which any call fails in any way leaves a whole file") {
   const test::Umask umask(0026);
   for (const Scenario& scenario : {
            Scenario{"new", false, false},
@@ -226,7 +226,7 @@ TEST_CASE("saving, each call failing in each way") {
   }
 }
 
-TEST_CASE("saving, with no memory at each allocation") {
+TEST_CASE("a save in which any allocation fails leaves a whole file") {
   const test::Umask umask(0026);
   for (const Scenario& scenario :
        {Scenario{"new", false, true}, Scenario{"over a file", true, true}}) {
@@ -255,7 +255,7 @@ TEST_CASE("saving, with no memory at each allocation") {
   }
 }
 
-TEST_CASE("flushed: the data before the name, the name before the return") {
+TEST_CASE("fsync flushes the data before the rename and the folder after it") {
   const faults::Target target(true);
   const auto [calls, outcome] = faults::run({}, [&] {
     target.save(true);

@@ -105,7 +105,7 @@ TEST_CASE("a build that forks is finished by both processes") {
   CHECK(cache.stats().bytes == 10);
 }
 
-TEST_CASE("a child may end a cache that its parent uses") {
+TEST_CASE("a child can destroy a cache that its parent uses") {
   auto cache = std::make_unique<BufferCache>(1000);
   Builder builder(*cache);
   const int status = test::in_child([&] {

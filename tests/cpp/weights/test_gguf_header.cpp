@@ -372,7 +372,7 @@ TEST_CASE("sizes of shapes do not overflow") {
   CHECK(tensor_outcome({256}, 12, 143) == "truncated");
 }
 
-TEST_CASE("types are those of the table") {
+TEST_CASE("types that are not in the table are refused") {
   for (std::uint32_t id = 0; id < 300; ++id) {
     CAPTURE(id);
     const auto* const type = safetensors::weights::find_ggml_type(id);

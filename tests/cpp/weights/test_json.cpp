@@ -32,7 +32,7 @@ Errc code_of(std::string_view text, Duplicates duplicates = Duplicates::last_cou
 
 }  // namespace
 
-TEST_CASE("values are those of the text") {
+TEST_CASE("values equal those of the text") {
   const Json json = parse(R"({"a": [1, -2, 2.0, 2.5, "x\u00fc", true, null, {}], "b": 1e300})");
   const Json::Array& a = *json.find("a")->as_array();
   CHECK(a[0].as_integer() == 1);
@@ -51,7 +51,7 @@ TEST_CASE("values are those of the text") {
   CHECK(a[4].kind() == "a string");
 }
 
-TEST_CASE("numbers that neither 64 bits nor a double can represent exactly are no integers") {
+TEST_CASE("numbers that neither 64 bits nor a double represent exactly are not integers") {
   CHECK(parse("9223372036854775807").as_integer() == INT64_MAX);
   CHECK(parse("-9223372036854775808").as_integer() == INT64_MIN);
   CHECK_FALSE(parse("9223372036854775808").as_integer());

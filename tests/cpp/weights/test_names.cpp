@@ -115,7 +115,7 @@ TEST_CASE("layers are sorted by their numbers") {
   CHECK(shuffled == names);
 }
 
-TEST_CASE("the order of names is an order") {
+TEST_CASE("the order of names is strict and transitive") {
   const std::vector<std::string> names = {"",    "a",     "a0",  "a00",    "a1",   "a01",
                                           "a10", "a9",    "a9b", "b",      "1",    "01",
                                           "10",  "a.1.b", "a.1", "a.12.b", "a.2.b"};

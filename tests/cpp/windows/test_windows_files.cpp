@@ -127,7 +127,7 @@ TEST_CASE("a path longer than MAX_PATH is written and read") {
   CHECK(::RemoveDirectoryW(io::system_path(deep).c_str()) != 0);
 }
 
-TEST_CASE("error texts show a path as UTF-8, whatever it holds") {
+TEST_CASE("error texts show any path as UTF-8") {
   CHECK(safetensors::display_path(L"C:\\\u00e9\\\u6a21") == "C:\\\xc3\xa9\\\xe6\xa8\xa1");
   const std::wstring half_pair = {L'a', wchar_t{0xd800}, L'b'};
   CHECK(safetensors::display_path(half_pair) ==
@@ -145,7 +145,7 @@ TEST_CASE("handles are not inherited") {
   CHECK((flags & HANDLE_FLAG_INHERIT) == 0);
 }
 
-TEST_CASE("what is no regular file is refused when reading") {
+TEST_CASE("files that are not regular are refused when reading") {
   const Folder folder;
   CHECK(error_of([&] { (void)FileSource::open(folder / ""); }).os_error() == EISDIR);
   CHECK(error_of([&] { (void)FileSource::open(folder / ""); }).code() ==
@@ -244,7 +244,7 @@ TEST_CASE("a file is replaced while it is open or mapped, and its mappings stay"
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE("a file that others hold without sharing is not replaced") {
+TEST_CASE("a file that others opened without sharing is not replaced") {
   const Folder folder;
   write(folder / "file", "old");
   {
@@ -282,7 +282,7 @@ TEST_CASE("an interrupted write leaves the old file and nothing else") {
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE("a folder, a missing folder and a file as folder are refused when writing") {
+TEST_CASE("writing to a folder, into a missing folder or below a file is refused") {
   const Folder folder;
   write(folder / "file", "text");
   CHECK(error_of([&] { write(folder / "", "x"); }).os_error() == EISDIR);
@@ -291,7 +291,7 @@ TEST_CASE("a folder, a missing folder and a file as folder are refused when writ
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE("a pipe is written to, a device too") {
+TEST_CASE("pipes and devices are written to") {
   const wchar_t* const name = L"\\\\.\\pipe\\safetensors_write";
   const io::Handle pipe(
       ::CreateNamedPipeW(name, PIPE_ACCESS_INBOUND, PIPE_TYPE_BYTE, 1, 4096, 4096, 0, nullptr));
@@ -312,7 +312,7 @@ TEST_CASE("a pipe is written to, a device too") {
   write("NUL", text);
 }
 
-TEST_CASE("what cannot be removed now is removed later") {
+TEST_CASE("a file that cannot be removed now is removed later") {
   const Folder folder;
   write(folder / "file", "text");
   {
