@@ -50,7 +50,7 @@ def pytest_pycollect_makemodule(module_path, parent):
 
 
 def version_of(name):
-    """A module's version, or why there is none."""
+    """Returns a module's version, or the reason why it cannot be imported."""
     try:
         return getattr(importlib.import_module(name), "__version__", "unknown")
     except ImportError:
@@ -58,7 +58,7 @@ def version_of(name):
 
 
 def pytest_report_header():
-    """The versions a result depends on."""
+    """Returns the versions that the results depend on."""
     lines = [f"{name}: {version_of(name)}" for name in ("safetensors", "torch", "numpy")]
     lines.append(f"ml_dtypes: {version_of('ml_dtypes')}")
     try:
@@ -69,7 +69,7 @@ def pytest_report_header():
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say which calls killed upstream's process."""
+    """Prints which calls killed upstream's process."""
     for report in config.stash.get(CRASHES, []):
         terminalreporter.write_line(report, yellow=True)
 
@@ -145,7 +145,7 @@ def opened(mixed_path):
 
 @pytest.fixture
 def cuda():
-    """A CUDA device that is none; see fake_cuda."""
+    """A fake CUDA device; see fake_cuda."""
     pytest.importorskip("torch", reason="torch is not installed")
     path = fake_cuda.library()
     if path is None:

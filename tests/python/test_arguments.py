@@ -1,6 +1,6 @@
-"""Arguments of any type and value: every function answers with a result or a Python error.
+"""Arguments of any type and value: every function returns or raises a Python error.
 
-A wrong argument must not end the process, hang, write a file, or raise what no caller expects.
+A wrong argument must not end the process, hang, write a file, or raise an unexpected class.
 """
 
 import os
@@ -20,7 +20,7 @@ EMPTY = TensorSpec(dtype="float32", shape=[0], data_ptr=0, data_len=0)
 
 
 class OddError(Exception):
-    """Of an argument's own: passed through."""
+    """An error that an argument raises, which must propagate."""
 
 
 EXPECTED = (
@@ -37,7 +37,7 @@ EXPECTED = (
 
 
 class Odd:
-    """Answers to everything, with nonsense."""
+    """Supports every protocol, with useless results."""
 
     def __fspath__(self):
         return 7
@@ -52,7 +52,7 @@ class Odd:
         raise OddError
 
     def keys(self):
-        """As a dict has them."""
+        """Returns keys, as a dict does."""
         return [self]
 
 
@@ -92,7 +92,7 @@ quick = settings(
 
 
 def answers(function, *args, **kwargs):
-    """What it gives, or None when it raises one of what callers expect."""
+    """Returns the call's result, or None if it raises one of the expected classes."""
     try:
         return function(*args, **kwargs)
     except EXPECTED:
@@ -101,7 +101,7 @@ def answers(function, *args, **kwargs):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """A file of two tensors, in a folder of its own that is the working directory."""
+    """A file of two tensors, alone in the working directory."""
     monkeypatch.chdir(tmp_path)
     tensors = {"a": raw("F32", (3, 4)), "b": raw("U8", ())}
     return file_builder.write(tmp_path / "model.safetensors", tensors)
@@ -110,7 +110,7 @@ def path(tmp_path, monkeypatch):
 @quick
 @given(data=st.data())
 def test_opening(path, data):
-    """Any of the arguments may be anything."""
+    """Any argument may have any type."""
     good = {"filename": path, "framework": "np", "device": "cpu", "backend": "mmap"}
     name = data.draw(st.sampled_from(sorted(good)))
     handle = answers(safe_open, **{**good, name: data.draw(anything)})
@@ -122,7 +122,7 @@ def test_opening(path, data):
 @quick
 @given(data=st.data())
 def test_a_handle(path, data):
-    """Names and indices may be anything; the handle goes on."""
+    """Names and indices may have any type, and the handle remains usable."""
     for backend in ("mmap", "pread"):
         handle = safe_open(path, "np", backend=backend)
         answers(handle.get_tensor, data.draw(anything))
@@ -140,7 +140,7 @@ def test_a_handle(path, data):
 @quick
 @given(value=anything)
 def test_reading_bytes(value):
-    """No value but a file's bytes gives tensors."""
+    """Only the bytes of a file give tensors."""
     for function in (safetensors.deserialize, for_numpy.load):
         assert answers(function, value) is None
 
@@ -148,7 +148,7 @@ def test_reading_bytes(value):
 @quick
 @given(data=st.data())
 def test_saving(path, data):
-    """What cannot be saved leaves the file as it was, and nothing beside it."""
+    """A save that fails leaves the old file unchanged and no temporary file."""
     before = path.read_bytes()
     value = data.draw(anything)
     tensors = data.draw(st.sampled_from([value, {"a": value}, {"a": np.zeros(2), "b": value}]))
@@ -170,7 +170,7 @@ def test_saving(path, data):
 @quick
 @given(value=anything)
 def test_a_target_of_any_type(path, value):
-    """Only a path is one."""
+    """Only paths are accepted as targets."""
     tensors = {"a": np.zeros(2, dtype=np.float32)}
     if isinstance(value, (str, bytes)):
         return  # a file of that name is what is asked for
@@ -182,7 +182,7 @@ def test_a_target_of_any_type(path, value):
 @quick
 @given(data=st.data())
 def test_tensor_specs(data):
-    """Whatever is put in, saving it is refused before memory is touched."""
+    """Invalid specs are refused before memory is read."""
     array = np.zeros(2, dtype=np.float32)
     fields = {"dtype": "float32", "shape": [2], "data_ptr": array.ctypes.data, "data_len": 8}
     name = data.draw(st.sampled_from(["dtype", "shape", "data_len"]))

@@ -1,4 +1,4 @@
-"""The backends beside "mmap" and "pread": "auto", and "direct" past the page cache."""
+"""The backends "auto" and "direct", which bypasses the page cache."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ MB = 1 << 20
 
 @pytest.fixture(scope="module")
 def tensors():
-    """Some that one read takes, some that it does not, none at a page's start."""
+    """Tensors smaller and larger than one read, none at the start of a page."""
     rng = np.random.default_rng(0)
     return {
         "tiny": rng.integers(0, 255, 3, dtype=np.uint8),
@@ -30,21 +30,21 @@ def tensors():
 
 @pytest.fixture(scope="module")
 def path(tensors, tmp_path_factory):
-    """A file of them, written out to the disk."""
+    """A file of the tensors, flushed to the disk."""
     path = tmp_path_factory.mktemp("backends") / "model.safetensors"
     for_numpy.save_file(tensors, path, {"format": "np"}, fsync=True)
     return path
 
 
 def drop_from_cache(path):
-    """Asks the kernel to forget the file's pages."""
+    """Asks the kernel to drop the file's pages from the page cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_values(tensors, path, backend):
-    """The same by every way through every backend, the file in memory or not."""
+    """Every call gives the same values with every backend, with a warm and a cold page cache."""
     for _ in range(2):
         if sys.platform.startswith("linux"):
             drop_from_cache(path)
@@ -65,7 +65,7 @@ def test_values(tensors, path, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_torch(tensors, path, backend):
-    """Likewise for torch; what is not mapped is the tensor's own."""
+    """The same for torch; tensors that are not mapped own their memory."""
     torch = pytest.importorskip("torch")
     import safetensors.torch as for_torch
 
@@ -78,7 +78,7 @@ def test_torch(tensors, path, backend):
 
 
 def test_an_unknown_word(path, upstream):
-    """Is refused in upstream's words, with what is known beside them."""
+    """The error has upstream's text and lists the backends."""
     theirs = upstream.evaluate(
         "safetensors.safe_open(p, 'np', backend='disk')", p=str(path)
     ).failure
@@ -134,7 +134,7 @@ print(lazy, once, read() - before)
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """An environment in which every file seems to lie on a network file system."""
+    """An environment in which every file seems to be on a network file system."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not sys.platform.startswith("linux") or compiler is None:
         pytest.skip("substitutes a call of Linux's, for which it needs a C compiler")
@@ -149,8 +149,8 @@ def network(tmp_path_factory):
     return {**os.environ, "LD_PRELOAD": f"{before} {library}".strip()}
 
 
-def test_auto_brings_a_file_on_a_network_into_memory(path, network):
-    """Once, when all of it is asked for, by reads instead of page faults."""
+def test_auto_reads_a_file_on_a_network(path, network):
+    """load_file reads such a file once, with reads instead of page faults."""
     size = os.path.getsize(path)
     lazy, once, twice = map(int, children.run(LOAD, path, "auto", env=network).split())
     assert lazy < MB, "a slice of a handle reads no more than the header"
@@ -158,18 +158,18 @@ def test_auto_brings_a_file_on_a_network_into_memory(path, network):
     assert twice - once < MB, "it is in the page cache by now"
 
 
-def test_auto_maps_what_lies_here(path):
-    """And `mmap` maps whatever the file lies on."""
+def test_auto_maps_local_files(path):
+    """So does "mmap", on any file system."""
     assert max(map(int, children.run(LOAD, path, "auto").split())) < MB
 
 
 def test_mmap_stays_lazy_on_a_network(path, network):
-    """It is asked for by name."""
+    """The caller chose "mmap" by name."""
     assert max(map(int, children.run(LOAD, path, "mmap", env=network).split())) < MB
 
 
 def test_direct_leaves_the_page_cache_alone(path, tmp_path):
-    """What it reads does not drive out what others keep there."""
+    """Its reads do not add pages to the page cache."""
     from test_laziness import resident
 
     if not sys.platform.startswith("linux"):
@@ -193,7 +193,7 @@ def test_direct_leaves_the_page_cache_alone(path, tmp_path):
 
 @pytest.mark.parametrize("backend", ["pread", "direct"])
 def test_read_tensors_are_aligned_as_torchs_own(tmp_path, backend):
-    """Whole tensors and slices, of any size and place in the file."""
+    """This holds for whole tensors and slices of any size and position."""
     torch = pytest.importorskip("torch")
     for_torch = pytest.importorskip("safetensors.torch")
     tensors = {f"{i:02}": torch.full((3 * i + 1,), i, dtype=torch.uint8) for i in range(20)}
@@ -206,7 +206,7 @@ def test_read_tensors_are_aligned_as_torchs_own(tmp_path, backend):
 
 
 def test_views_are_aligned_to_their_elements(tmp_path):
-    """In files that this package wrote: wider types come first."""
+    """This package writes wider types first."""
     arrays = {f"{n}": np.zeros(n, t) for n, t in enumerate(["u1", "f8", "i2", "f4", "u1", "c8"], 1)}
     for_numpy.save_file(arrays, tmp_path / "a")
     loaded = for_numpy.load_file(tmp_path / "a")

@@ -1,4 +1,4 @@
-"""Errors of calls that cannot be: they name what is wrong, in upstream's words."""
+"""Errors of invalid calls name the argument and have upstream's texts."""
 
 import errno
 import os
@@ -45,7 +45,7 @@ def path(tmp_path):
 
 
 def same_failure(upstream, source, path):
-    """Both fail with one class; upstream's text comes first in ours."""
+    """Checks that both raise the same class, and that upstream's text begins ours."""
     source = f"(lambda f: {source})(safe_open(path, 'np'))"
     ours = operations.run("evaluate", source, path=path).failure
     theirs = upstream.evaluate(source, path=path).failure
@@ -55,13 +55,13 @@ def same_failure(upstream, source, path):
 
 @pytest.mark.parametrize("source", WRONG)
 def test_wrong_arguments_are_named(upstream, path, source):
-    """Missing, unknown, given twice, too many, too large."""
+    """Arguments may be missing, unknown, repeated, too many or too large."""
     same_failure(upstream, source, path)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_malformed_devices(upstream, path, device):
-    """Upstream's class and text for each."""
+    """Class and text are upstream's."""
     pytest.importorskip("torch")
     same_failure(upstream, f"safe_open(path, 'pt', {device!r})", path)
 
@@ -80,7 +80,7 @@ def test_malformed_devices(upstream, path, device):
     ],
 )
 def test_settings_are_named(settings, kind, text):
-    """io_config says which of its arguments is wrong."""
+    """io_config names the wrong argument."""
     before = safetensors.io_config()
     with pytest.raises(kind) as caught:
         safetensors.io_config(**settings)
@@ -88,8 +88,8 @@ def test_settings_are_named(settings, kind, text):
     assert safetensors.io_config() == before
 
 
-def test_methods_say_whose_they_are(path):
-    """Called with no object, or one of another class."""
+def test_methods_of_a_wrong_object(path):
+    """Methods are called without an object or with one of another class."""
     with pytest.raises(TypeError, match="unbound method safe_open.keys.. needs an argument"):
         safe_open.keys()
     with pytest.raises(TypeError, match="'keys' for 'safe_open' objects doesn't apply to a 'int'"):
@@ -97,7 +97,7 @@ def test_methods_say_whose_they_are(path):
 
 
 def os_errors(tmp_path):
-    """(error, its number, its file): of opening and saving."""
+    """(error, errno, filename) of opening and saving."""
     folder, missing = tmp_path, tmp_path / "missing" / "a"
     calls = {
         lambda: safe_open(missing, "np"): (errno.ENOENT, missing),
@@ -114,7 +114,7 @@ def os_errors(tmp_path):
 
 
 def test_os_errors_have_their_fields(tmp_path):
-    """errno, strerror and filename; str() stays the text, whose begin is upstream's."""
+    """errno, strerror and filename are set; str() begins with upstream's text."""
     for error, number, path in os_errors(tmp_path):
         assert error.errno == number
         assert error.strerror == os.strerror(number)
@@ -127,7 +127,7 @@ def test_os_errors_have_their_fields(tmp_path):
 
 
 def test_os_errors_reach_a_process_that_raised_none(tmp_path):
-    """Their classes are found by name."""
+    """Unpickling finds their classes by name."""
     (tmp_path / "errors").write_bytes(pickle.dumps([each[0] for each in os_errors(tmp_path)]))
     script = "import pickle; [print(e.filename) for e in pickle.load(open(sys.argv[1], 'rb'))]"
     lines = children.run(script, tmp_path / "errors").splitlines()
@@ -135,7 +135,7 @@ def test_os_errors_reach_a_process_that_raised_none(tmp_path):
 
 
 def test_class_of_an_os_error(tmp_path):
-    """Opening raises Python's class, saving that and SafetensorError, as upstream."""
+    """Opening raises Python's class; saving raises one that is a SafetensorError too."""
     errors = [error for error, _, _ in os_errors(tmp_path)]
     assert type(errors[0]).__bases__ == (FileNotFoundError,)
     assert type(errors[0]).__module__ == "safetensors._errors"
@@ -154,7 +154,7 @@ UNSAVABLE = {
 @pytest.mark.parametrize("source", UNSAVABLE)
 @pytest.mark.filterwarnings("ignore")
 def test_unsavable_tensors_are_named(upstream, tmp_path, source):
-    """Which tensor, and what to do; the class and the begin of the text are upstream's."""
+    """The error names the tensor and advises; class and beginning are upstream's."""
     torch = pytest.importorskip("torch")
     call = f"st.save_file({{'fine': torch.zeros(2), 'odd.weight': {source}}}, path)"
     path = str(tmp_path / "out")
@@ -188,7 +188,7 @@ SHARDED = """
 
 
 def test_a_distributed_tensor_is_named(tmp_path):
-    """With the two ways to save it."""
+    """The error names the two ways to save it."""
     torch = pytest.importorskip("torch")
     if not torch.distributed.is_available():
         pytest.skip("this torch has no torch.distributed")

@@ -1,4 +1,4 @@
-"""What is saved is what the dict held when the call began, whatever other code does to it then."""
+"""A save uses the dict's content at the call, even if code that runs during the save changes it."""
 
 import gc
 
@@ -14,12 +14,12 @@ NAMES = ["first", "second", "third"]
 
 
 def own_text(text):
-    """The text as an object that only its holder keeps alive."""
+    """Returns the text as a new object that nothing else refers to."""
     return "".join([text[:1], text[1:]])
 
 
 class Emptying(np.ndarray):
-    """An array that empties a dict when it is put into the order that files have."""
+    """An array that empties a dict when it is converted for saving."""
 
     victim: dict
 
@@ -33,7 +33,7 @@ class Emptying(np.ndarray):
 
 
 def emptying_arrays():
-    """Arrays that need preparation, and whose preparation empties the dict."""
+    """Returns arrays whose conversion empties the dict."""
     victim = {}
     for i, name in enumerate(NAMES):
         array = np.full((3, 4), i, ">f4").view(Emptying)
@@ -57,7 +57,7 @@ def test_arrays(tmp_path, to_disk):
 
 
 class EmptyingMode(torch.overrides.TorchFunctionMode):
-    """Empties a dict at the first question that torch is asked about a tensor."""
+    """Empties a dict at the first torch function that is called."""
 
     def __init__(self, victim):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The command line's writer of whole files."""
+"""AtomicFile of the command line."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def write(path, data):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_the_name_of_a_descriptor(tmp_path):
-    """It leads to its own file, not to one that has the name by which the system shows it."""
+    """It opens the descriptor's file, not another file that has the name shown by the system."""
     with open(tmp_path / "f", "w+b") as held:
         name = f"/proc/self/fd/{held.fileno()}"
         write(name, b"new")
@@ -35,8 +35,8 @@ def test_the_name_of_a_descriptor(tmp_path):
     assert os.listdir(tmp_path) == ["f (deleted)"]
 
 
-def test_ctrl_c_while_it_is_made(tmp_path, monkeypatch):
-    """Nothing is left, though the file is there before its descriptor is known."""
+def test_ctrl_c_during_creation(tmp_path, monkeypatch):
+    """The file is removed even if Ctrl-C comes before its descriptor is stored."""
     create = os.open
 
     def interrupted(*args):
@@ -50,6 +50,6 @@ def test_ctrl_c_while_it_is_made(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_one_that_no_with_statement_got(tmp_path):
+def test_a_file_without_a_with_statement_is_removed(tmp_path):
     AtomicFile(str(tmp_path / "f"))
     assert os.listdir(tmp_path) == []

@@ -26,7 +26,7 @@ HEAVY = [
 
 
 def test_a_good_file(tmp_path):
-    """One line, status 0; with --quiet nothing."""
+    """`check` prints one line and exits with 0; with --quiet it prints nothing."""
     path = cli.write(tmp_path / "m.safetensors", cli.small())
     size = path.stat().st_size
     expected = f"{path}: ok: 5 tensors, {size} B, BF16, BOOL, F32\n"
@@ -99,8 +99,8 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_what_is_wrong(tmp_path, name):
-    """A word for scripts, the core's complaint, and what else can be said; status 1."""
+def test_faults_are_named(tmp_path, name):
+    """`check` prints a word for scripts, the core's error and details, and exits with 1."""
     content, said = DAMAGED[name]
     path = file_builder.write(tmp_path / "m.safetensors", content)
     found = cli.output("check", path, status=1)
@@ -113,7 +113,7 @@ def test_what_is_wrong(tmp_path, name):
 
 
 def test_a_zip_archive(tmp_path):
-    """As torch.save writes."""
+    """The archive is one that torch.save wrote."""
     path = tmp_path / "pytorch_model.bin"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
@@ -122,7 +122,7 @@ def test_a_zip_archive(tmp_path):
 
 
 def test_many_faults_are_counted(tmp_path):
-    """Ten are told, of the rest their number."""
+    """Ten faults are listed, and the rest are counted."""
     entries = {f"t{i}": entry("U8", (1,), 2 * i + 1, 2 * i + 2) for i in range(40)}
     path = file_builder.write(tmp_path / "m.safetensors", from_entries(entries, bytes(80)))
     lines = cli.output("check", path, status=1).splitlines()
@@ -130,8 +130,8 @@ def test_many_faults_are_counted(tmp_path):
     assert lines[-1] == "  ... and 30 more"
 
 
-def test_statuses(tmp_path):
-    """2 when a file could not be read, whatever the others are; each gets its line."""
+def test_exit_statuses(tmp_path):
+    """The status is 2 if any file cannot be read; each file has its line."""
     good = cli.write(tmp_path / "good.safetensors", cli.small())
     bad = file_builder.write(tmp_path / "bad.safetensors", b"")
     assert len(cli.output("check", good, bad, status=1).splitlines()) == 2
@@ -143,15 +143,15 @@ def test_statuses(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_right_to_read(tmp_path):
-    """The system's word for it."""
+def test_no_read_permission(tmp_path):
+    """The error has the system's text."""
     path = cli.write(tmp_path / "m.safetensors", cli.small())
     path.chmod(0)
     assert "Permission denied" in cli.output("check", path, status=2)
 
 
 def test_a_sharded_model(tmp_path):
-    """Each shard and the index."""
+    """`check` checks each shard and the index."""
     index = cli.sharded(tmp_path)
     lines = cli.output("check", tmp_path).splitlines()
     assert len(lines) == 3
@@ -160,7 +160,7 @@ def test_a_sharded_model(tmp_path):
 
 
 def edited(**changes):
-    """A function that changes an index."""
+    """Returns a function that changes an index."""
 
     def edit(index):
         parsed = json.loads(index.read_text())
@@ -212,7 +212,7 @@ INDEX_FAULTS = {
 
 @pytest.mark.parametrize("name", INDEX_FAULTS)
 def test_an_index_and_shards_that_disagree(tmp_path, name):
-    """What is wrong is said; status 1. What needs one model refuses it."""
+    """`check` prints the fault and exits with 1; commands that need one model refuse it."""
     break_it, said = INDEX_FAULTS[name]
     index = cli.sharded(tmp_path)
     break_it(index)
@@ -221,7 +221,7 @@ def test_an_index_and_shards_that_disagree(tmp_path, name):
 
 
 def test_every_hostile_file(tmp_path):
-    """The table of hostile headers: each is refused or accepted as the core does, and explained."""
+    """`check` agrees with the core on each row of the table, and explains each fault."""
     paths = [tmp_path / f"{i}.safetensors" for i in range(len(LIGHT))]
     for path, row in zip(paths, LIGHT, strict=True):
         path.write_bytes(row.file())
@@ -236,7 +236,7 @@ def test_every_hostile_file(tmp_path):
 
 
 def test_heavy_hostile_files(tmp_path):
-    """Headers of tens of megabytes, of which a Python object for each part would be gigabytes."""
+    """Headers of tens of megabytes do not take gigabytes for Python objects."""
     paths = []
     assert len(HEAVY) == 4
     for row in HEAVY:

@@ -21,7 +21,7 @@ from support.file_builder import raw
 
 
 def test_types_and_order_are_the_cores():
-    """The table of types, and the header's bytes for all of them with odd names."""
+    """The table of types and the bytes of headers equal the core's, also with unusual names."""
     assert {d.name: d.bits for d in TABLE} == BITS
     buffer = np.zeros(1024, np.uint8)
     specs, entries = {}, []
@@ -46,7 +46,7 @@ def test_types_and_order_are_the_cores():
 
 
 def test_split_and_merge(tmp_path):
-    """Shards with an index, and back to the very same file."""
+    """A file is split into shards with an index, and merged to the same bytes."""
     names = [f"layer.{i}.{kind}" for i in range(12) for kind in ("weight", "bias")]
     tensors = {name: raw("F32", (10,) if "weight" in name else (2,)) for name in names}
     source = cli.write(tmp_path / "m.safetensors", tensors, {"format": "pt"})
@@ -68,8 +68,8 @@ def test_split_and_merge(tmp_path):
     assert source.read_bytes() == file_builder.to_bytes(tensors, {"format": "pt"})
 
 
-def test_a_shard_for_what_is_too_large(tmp_path):
-    """Alone. And one shard that holds all has no index."""
+def test_a_tensor_above_the_shard_size(tmp_path):
+    """A tensor larger than the limit is alone in its shard; a single shard has no index."""
     tensors = {"a": raw("U8", (5,)), "b": raw("U8", (500,)), "c": raw("U8", (0,))}
     source = cli.write(tmp_path / "m.safetensors", tensors)
     cli.run("convert", source, tmp_path / "x", "--max-shard-size", "10")
@@ -92,7 +92,7 @@ def test_units_of_sizes():
 
 
 def test_merging_metadata(tmp_path):
-    """The keys of all files are kept. If two values differ, a note says that the first one wins."""
+    """The keys of all files are kept. If two values differ, the first wins and a note says so."""
     for name, text in (("a", "1"), ("b", "2")):
         cli.write(
             tmp_path / "in" / f"{name}.safetensors", {name: raw("U8", (1,))}, {"k": text, name: ""}
@@ -120,7 +120,7 @@ NPZ = {
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz(tmp_path, save):
-    """Every layout and byte order, by its values."""
+    """Arrays of every layout and byte order keep their values."""
     save(tmp_path / "m.npz", **NPZ)
     cli.run("convert", tmp_path / "m.npz", tmp_path / "m.safetensors")
     with safetensors.safe_open(tmp_path / "m.safetensors", framework="np") as f:
@@ -153,7 +153,7 @@ def npy(descr="<f4", shape="(2,)", data=bytes(8), fortran="False"):
     ],
 )
 def test_npz_errors(tmp_path, members, said):
-    """One line, and no file."""
+    """An error is one line, and no file is written."""
     with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
@@ -162,7 +162,7 @@ def test_npz_errors(tmp_path, members, said):
 
 
 def test_a_damaged_npz(tmp_path):
-    """Found while it is read: nothing is left."""
+    """The damage is found while reading, and no file is left."""
     np.savez_compressed(tmp_path / "m.npz", a=np.random.default_rng(0).random(100_000))
     content = bytearray((tmp_path / "m.npz").read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -175,7 +175,7 @@ def test_a_damaged_npz(tmp_path):
 
 
 def test_memory_and_ctrl_c(tmp_path):
-    """An array of 400 MB passes through a few; interrupted, it leaves nothing."""
+    """An array of 400 MB is converted in a few megabytes; Ctrl-C leaves no file."""
     shape = (100_000_000,)
     options = {"mode": "w", "compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}
     with (
@@ -206,7 +206,7 @@ def test_memory_and_ctrl_c(tmp_path):
 
 
 def test_memory_of_merging(tmp_path):
-    """Tensors of half a gigabyte are not held."""
+    """Tensors of 500 MB are not read whole."""
     header = file_builder.from_entries({"a": file_builder.entry("U8", (1 << 29,), 0, 1 << 29)})
     source = tmp_path / "m.safetensors"
     source.write_bytes(header)
@@ -218,7 +218,7 @@ def test_memory_of_merging(tmp_path):
 
 
 def test_targets(tmp_path):
-    """Nothing is replaced without --force, nor two models mixed in a folder."""
+    """Without --force, no file is replaced and no two models are mixed in a folder."""
     source = cli.write(tmp_path / "m.safetensors", cli.small())
     out = tmp_path / "out"
     words = ["convert", source, out, "--max-shard-size"]
@@ -241,8 +241,8 @@ def test_targets(tmp_path):
     assert "0 changed" in cli.output("diff", source, target)
 
 
-def test_a_failure_takes_the_shards_away(tmp_path):
-    """Those that were written before it: without an index they are no model."""
+def test_a_failure_removes_the_shards(tmp_path):
+    """Shards that were written before the failure are removed."""
     np.savez_compressed(tmp_path / "m.npz", a=np.arange(9), b=np.random.default_rng(0).random(9999))
     content = bytearray((tmp_path / "m.npz").read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -266,7 +266,7 @@ def test_a_failure_takes_the_shards_away(tmp_path):
     ],
 )
 def test_errors(tmp_path, words, said):
-    """One line, and no new file."""
+    """An error is one line, and no new file is written."""
     cli.write(tmp_path / "m.safetensors", cli.small())
     (tmp_path / "text").write_text("plain words, nothing more")
     (tmp_path / "empty").mkdir()
@@ -277,7 +277,7 @@ def test_errors(tmp_path, words, said):
 
 
 def test_an_array_that_memory_cannot_hold(tmp_path, monkeypatch, capsys):
-    """One line that names file and array."""
+    """The error is one line that names file and array."""
     numpy = pytest.importorskip("numpy")
     from safetensors._cli import source_npz
     from safetensors._cli.main import main

@@ -1,4 +1,4 @@
-"""`safetensors convert` of what torch.save writes."""
+"""`safetensors convert` of files that torch.save writes."""
 
 import os
 
@@ -10,7 +10,7 @@ from support import cli
 
 
 class Harmful:
-    """Unpickled as it asks, it would make a file."""
+    """Unpickling it would create a file."""
 
     def __init__(self, path):
         self.path = path
@@ -35,7 +35,7 @@ def tensors():
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_values_of_every_layout(tmp_path, zipped):
-    """Views, transposed ones and lazily conjugated ones; torch's old format too."""
+    """Views, transposed and lazily conjugated tensors keep their values, in both formats."""
     torch.save(tensors(), tmp_path / "m.bin", _use_new_zipfile_serialization=zipped)
     cli.run("convert", tmp_path / "m.bin", tmp_path / "m.safetensors")
     found = load_file(tmp_path / "m.safetensors")
@@ -47,7 +47,7 @@ def test_values_of_every_layout(tmp_path, zipped):
 
 
 def test_the_bytes_are_save_files(tmp_path):
-    """The same tensors give the same file."""
+    """The file equals the one that save_file writes."""
     kept = {name: tensor.detach().contiguous() for name, tensor in tensors().items()}
     kept = {name: tensor.clone() for name, tensor in kept.items()}
     torch.save(kept, tmp_path / "m.pt")
@@ -58,7 +58,7 @@ def test_the_bytes_are_save_files(tmp_path):
 
 
 def test_f4_and_f8(tmp_path):
-    """Packed and small types, as far as this torch has them."""
+    """4-bit and 8-bit types are converted, as far as this torch has them."""
     kinds = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"]
     small = {
         kind: torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(getattr(torch, kind))
@@ -74,7 +74,7 @@ def test_f4_and_f8(tmp_path):
 
 
 def test_shared_weights_are_all_written(tmp_path):
-    """No name is lost, and that they are one is said."""
+    """All names of a shared tensor are written, and a note says that they share memory."""
     one = torch.ones(5)
     torch.save({"a": one, "b": one}, tmp_path / "m.pt")
     done = cli.run("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
@@ -103,7 +103,7 @@ def test_an_expanded_tensor_is_bounded(tmp_path, zipped):
 
 
 def test_a_tensor_without_values(tmp_path):
-    """torch.device("meta") has shapes only."""
+    """A tensor on the meta device is refused."""
     torch.save({"a": torch.empty(1 << 40, device="meta")}, tmp_path / "m.pt")
     said = cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     assert said.endswith("m.pt: tensor `a`: the file has its shape only, not its values")
@@ -114,7 +114,7 @@ def test_a_tensor_without_values(tmp_path):
     [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9")],
 )
 def test_not_enough_memory(tmp_path, monkeypatch, capsys, error):
-    """One line that names file and tensor, and no file."""
+    """The error is one line that names file and tensor, and no file is written."""
     from safetensors import torch as safetensors_torch
     from safetensors._cli.main import main
 
@@ -130,7 +130,7 @@ def test_not_enough_memory(tmp_path, monkeypatch, capsys, error):
 
 
 def test_code_does_not_run(tmp_path):
-    """A pickle that would make a file is refused, in either format."""
+    """A pickle that would create a file is refused, in either format."""
     for zipped in (True, False):
         torch.save(
             {"a": torch.ones(1), "b": Harmful(tmp_path / "harm")},
@@ -144,7 +144,7 @@ def test_code_does_not_run(tmp_path):
 
 @pytest.mark.slow
 def test_checkpoints_with_more(tmp_path):
-    """--key chooses a dict, --skip-others leaves out what is no tensor; neither is done unasked."""
+    """--key selects a dict and --skip-others skips other values; without them, both are errors."""
     state = {"a": torch.ones(2)}
     torch.save({"state": {**state, "step": 3}, "epoch": 1}, tmp_path / "m.pt")
     words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
@@ -159,7 +159,7 @@ def test_checkpoints_with_more(tmp_path):
 
 @pytest.mark.parametrize("how", ["index", "folder"])
 def test_a_sharded_checkpoint(tmp_path, how):
-    """pytorch_model.bin.index.json, to one file."""
+    """pytorch_model.bin.index.json is converted to one file."""
     for i in (1, 2):
         torch.save({f"w{i}": torch.full((2,), i)}, tmp_path / f"pytorch_model-{i}-of-2.bin")
     index = cli.write_index(
@@ -185,14 +185,14 @@ def test_a_sharded_checkpoint(tmp_path, how):
     ],
 )
 def test_errors(tmp_path, value, said):
-    """One line, and no file."""
+    """An error is one line, and no file is written."""
     torch.save(value, tmp_path / "m.pt")
     assert said in cli.complaint("convert", tmp_path / "m.pt", tmp_path / "m.safetensors")
     assert os.listdir(tmp_path) == ["m.pt"]
 
 
 def test_damaged(tmp_path):
-    """A truncated checkpoint, and one that is not there to be loaded without torch."""
+    """A truncated checkpoint is refused; without torch, every checkpoint is."""
     torch.save({"a": torch.ones(1000)}, tmp_path / "m.pt")
     words = ["convert", tmp_path / "m.pt", tmp_path / "m.safetensors"]
     said = cli.complaint(*words, without=["torch"])

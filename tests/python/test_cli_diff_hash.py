@@ -12,7 +12,7 @@ SAME = "0 changed, 0 only in A, 0 only in B"
 
 
 def test_the_same_in_another_order_and_in_shards(tmp_path):
-    """The order in the file, and the number of files, make no difference."""
+    """Order of tensors and number of files do not matter."""
     a = cli.write(tmp_path / "a.safetensors", cli.small(), {"format": "pt"})
     tensors = cli.small()
     b = cli.write(
@@ -27,7 +27,7 @@ def test_the_same_in_another_order_and_in_shards(tmp_path):
 
 
 def test_the_digest_is_what_the_help_says(tmp_path):
-    """Type and shape, then bytes; of the whole, a line for each tensor."""
+    """The digest covers type, shape and bytes; a model's covers one line for each tensor."""
     tensors = cli.small()
     path = cli.write(tmp_path / "m.safetensors", tensors)
     found = cli.parsed("hash", path)
@@ -55,15 +55,15 @@ def test_the_digest_is_what_the_help_says(tmp_path):
     ids=["shape", "dtype", "bytes", "name", "nothing"],
 )
 def test_every_property_counts(tmp_path, other):
-    """In the digest, and for diff, whose status is 1."""
+    """Each property changes the digest, and diff exits with 1."""
     a = cli.write(tmp_path / "a.safetensors", {"a": raw("F32", (2, 2))})
     b = cli.write(tmp_path / "b.safetensors", other)
     assert cli.output("hash", "--whole", a) != cli.output("hash", "--whole", b)
     assert SAME not in cli.output("diff", a, b, status=1)
 
 
-def test_differences_told(tmp_path):
-    """Names of one side, types and shapes, values, metadata."""
+def test_differences_are_reported(tmp_path):
+    """diff reports names on one side only, types, shapes, values and metadata."""
     long = raw("F32", (3_000_000,), bytes(12_000_000))
     changed = bytearray(long.data)
     changed[8_000_000] ^= 1
@@ -98,7 +98,7 @@ def test_differences_told(tmp_path):
 
 
 def test_only_metadata_differs(tmp_path):
-    """That counts, unless it is not to be looked at."""
+    """diff reports it, unless an option excludes metadata."""
     a = cli.write(tmp_path / "a.safetensors", cli.small(), {"k": "v"})
     b = cli.write(tmp_path / "b.safetensors", cli.small())
     assert "- metadata k=v" in cli.output("diff", a, b, status=1)
@@ -107,7 +107,7 @@ def test_only_metadata_differs(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["F4", "F6_E2M3"])
 def test_elements_below_a_byte(tmp_path, dtype):
-    """The first that differs is counted in elements."""
+    """The position of the first difference is in elements."""
     a = raw(dtype, (8,))
     b = Raw(dtype, (8,), a.data[:-1] + bytes([a.data[-1] ^ 0x80]))
     paths = [
@@ -119,7 +119,7 @@ def test_elements_below_a_byte(tmp_path, dtype):
 
 
 def test_errors(tmp_path):
-    """Status 2, not 1: that is an answer."""
+    """Errors have status 2, because 1 means "different"."""
     a = cli.write(tmp_path / "a.safetensors", cli.small())
     assert "No such file" in cli.complaint("diff", a, tmp_path / "none")
     broken = file_builder.write(tmp_path / "broken.safetensors", a.read_bytes()[:-1])
@@ -131,7 +131,7 @@ def test_errors(tmp_path):
 
 
 def test_memory_is_bounded(tmp_path):
-    """A tensor of 268 MB is read a few megabytes at a time."""
+    """A tensor of 268 MB is read in a few megabytes of memory."""
     for name in "ab":
         path = tmp_path / f"{name}.safetensors"
         header = file_builder.from_entries({"a": file_builder.entry("F32", (1 << 26,), 0, 1 << 28)})

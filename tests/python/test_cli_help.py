@@ -1,4 +1,4 @@
-"""`--help` of the command line, and its completion by shells."""
+"""`--help` of the command line, and shell completion."""
 
 import os
 import pty
@@ -23,7 +23,7 @@ def examples(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_examples(command):
-    """Each command has some, and they are command lines that it takes."""
+    """Each command has examples, and its parser accepts them."""
     lines = examples(command)
     assert len(lines) > 1
     for line in lines:
@@ -100,7 +100,7 @@ ZSH = [each for each in COMPLETED if len(each[1]) == 1 and "--read" not in each[
 
 @pytest.mark.parametrize(("line", "expected"), ZSH)
 def test_zsh(folder, line, expected):
-    """As typed, with the tab key: zsh completes in its line editor only."""
+    """The text is typed with a tab key: zsh completes only in its line editor."""
     if shutil.which("zsh") is None:
         pytest.skip("no zsh")
     process, terminal = pty.fork()
@@ -122,7 +122,7 @@ def test_zsh(folder, line, expected):
 
 
 def read_until(terminal, words):
-    """What it shows until it shows these, or nothing more for long."""
+    """Returns the output until it contains these words or stops."""
     shown, end = b"", time.monotonic() + 30
     while words not in shown and time.monotonic() < end:
         if select.select([terminal], [], [], 0.1)[0]:

@@ -1,4 +1,4 @@
-"""Text of a file cannot steer the terminal, whatever the command and its options."""
+"""No text of a file reaches the terminal as a control sequence, for all commands and options."""
 
 import json
 import os
@@ -55,7 +55,7 @@ for words in json.loads(sys.argv[2]):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files whose every text steers the terminal, in a folder of such a name."""
+    """Files in which every text has control sequences, in a folder with such a name."""
     top = tmp_path_factory.mktemp("hostile") / HOSTILE_FILE
     top.mkdir()
     tensors = {
@@ -97,7 +97,7 @@ def folder(tmp_path_factory):
 
 
 def command_lines(top):
-    """Each command with each of its options, and its errors."""
+    """Returns calls of each command with each of its options, and calls that fail."""
     m, n = top / "m.safetensors", top / "n.safetensors"
     key = HOSTILE
     model = top / "model"
@@ -165,8 +165,8 @@ MODES = [("rich", "auto"), ("rich", "always"), ("rich", "never"), ("", "auto"), 
 
 @pytest.mark.parametrize(("has_rich", "color"), MODES)
 @pytest.mark.parametrize("traceback", ["", "1"])
-def test_nothing_reaches_a_terminal_raw(folder, has_rich, color, traceback):
-    """Stdout, stderr, progress bars, errors, usage and tracebacks."""
+def test_no_control_sequence_reaches_a_terminal(folder, has_rich, color, traceback):
+    """This holds for stdout, stderr, progress bars, errors, usage and tracebacks."""
     pytest.importorskip("numpy")
     if has_rich:
         pytest.importorskip("rich")
@@ -191,13 +191,13 @@ def test_nothing_reaches_a_terminal_raw(folder, has_rich, color, traceback):
 
 
 def piped(*words):
-    """The bytes that it wrote to a pipe."""
+    """Returns the bytes that the command wrote to a pipe."""
     command = [*cli.started(), *map(os.fspath, words)]
     return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
 
 
-def test_a_pipe_gets_the_text_of_a_key_as_it_is(folder):
-    """`meta FILE KEY` is for programs too; what has rows keeps a line for each."""
+def test_a_pipe_gets_the_unchanged_text_of_a_key(folder):
+    """`meta FILE KEY` prints the value for programs; tables keep one line for each row."""
     m = folder / "m.safetensors"
     for color in ("auto", "always", "never"):
         if color == "always":
@@ -208,7 +208,7 @@ def test_a_pipe_gets_the_text_of_a_key_as_it_is(folder):
 
 
 def test_warnings_of_libraries_are_notes(tmp_path):
-    """One line, not a place in somebody's source."""
+    """A warning is one line, without the position in the library's source."""
     pytest.importorskip("numpy")
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1L,)}"
     header += b" " * (117 - len(header)) + b"\n"

@@ -1,4 +1,4 @@
-"""What commands open: regular files, and standard input."""
+"""What commands read: regular files and standard input."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ def model(tmp_path):
 
 
 def fed(words, content, status=0, **options):
-    """What it says of a pipe's content, on stdout and stderr."""
+    """Returns the command's stdout and stderr for this standard input."""
     done = subprocess.run(
         [*cli.started(), *map(os.fspath, words)],
         input=content,
@@ -34,7 +34,7 @@ def fed(words, content, status=0, **options):
 
 @pytest.mark.parametrize("command", FED)
 def test_standard_input(model, tmp_path, command):
-    """`-` gives what the file gives, from a pipe and redirected, and leaves no file."""
+    """`-` gives the same output as the file, from a pipe or redirected, and leaves no file."""
     command, *options = command.split()
     words = [command, "-", model, *options] if command == "diff" else [command, "-", *options]
     (tmp_path / "temporary").mkdir()
@@ -48,7 +48,7 @@ def test_standard_input(model, tmp_path, command):
 
 
 def test_a_file_called_dash(tmp_path):
-    """It has another name."""
+    """It is opened as ./-."""
     cli.write(tmp_path / "-", {"a": raw("U8", (1,))})
     assert "a     U8" in cli.output("ls", "./-", cwd=tmp_path)
     assert "header too small" in fed(["ls", "-"], b"", cwd=tmp_path, status=2)
@@ -64,13 +64,13 @@ def test_a_file_called_dash(tmp_path):
     ],
 )
 def test_what_takes_files_only(model, words, said):
-    """It says so, and makes no file of that name."""
+    """Commands that need a file refuse `-` and create no file of that name."""
     assert cli.complaint(*words, cwd=model.parent) == said
     assert os.listdir(model.parent) == [model.name]
 
 
-def test_a_stream_that_is_none(model):
-    """The core's word, whose file is `-`; details are for files."""
+def test_a_stream_of_another_format(model):
+    """The error is the core's, with `-` as the file."""
     content = model.read_bytes()
     assert "truncated?" in fed(["ls", "-"], content[:-1], status=2)
     assert fed(["check", "-"], content[:-1], status=1).startswith("-: truncated: ")
@@ -79,7 +79,7 @@ def test_a_stream_that_is_none(model):
 
 @pytest.mark.parametrize("start", ["y\\n", "\\0", "\\0\\0\\0\\1\\0\\0\\0\\0["])
 def test_a_stream_without_end(start):
-    """What cannot be a file of ours is not copied to its end."""
+    """An endless stream that is not a safetensors file is not copied."""
     command = f'python3 -c "while True: print(end=\'{start}\' * 9999)" 2>/dev/null | "$@"'
     done = subprocess.run(
         ["sh", "-c", command, "sh", *cli.started(), "ls", "-"],
@@ -90,8 +90,8 @@ def test_a_stream_without_end(start):
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
 
 
-def test_no_room_for_a_copy(tmp_path):
-    """One line that says where, and no file is left."""
+def test_no_space_for_a_copy(tmp_path):
+    """The error is one line that names the folder, and no file is left."""
     path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (9 << 20,))})
 
     def limited():
@@ -105,7 +105,7 @@ def test_no_room_for_a_copy(tmp_path):
 
 
 def test_no_standard_input():
-    """Neither a terminal, which would wait for typing, nor none at all."""
+    """A terminal and a closed standard input are refused."""
     done = subprocess.run(
         ["sh", "-c", '"$@" <&-', "sh", *cli.started(), "ls", "-"],
         stderr=subprocess.PIPE,
@@ -128,7 +128,7 @@ PIPES = [
 
 @pytest.mark.parametrize("words", PIPES)
 def test_a_pipe_is_refused_at_once(model, words):
-    """By its name, without waiting for a writer, wherever a file of a model is opened."""
+    """Every file of a model that is a pipe is refused by name, without waiting for a writer."""
     folder = model.parent
     for name in ("pipe", "a.npz", "a.pt", "a.bin"):
         os.mkfifo(folder / name)
@@ -143,7 +143,7 @@ def test_a_pipe_is_refused_at_once(model, words):
 
 
 def test_a_pipe_beside_a_model_is_not_waited_for(tmp_path):
-    """The configuration of a model."""
+    """Configuration files that are pipes are not read."""
     cli.write(tmp_path / "model.safetensors", cli.small())
     for name in ("config.json", "quantize_config.json", "generation_config.json"):
         os.mkfifo(tmp_path / name)

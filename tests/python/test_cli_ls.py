@@ -14,7 +14,7 @@ def model(tmp_path):
 
 
 def test_lists_every_tensor_in_natural_order(model):
-    """Names, types, shapes and sizes; layer 2 before layer 10."""
+    """Names, types, shapes and sizes are listed; layer 2 comes before layer 10."""
     lines = cli.output("ls", model).splitlines()
     assert [line.split() for line in lines[:6]] == [
         ["name", "dtype", "shape", "size"],
@@ -27,7 +27,7 @@ def test_lists_every_tensor_in_natural_order(model):
 
 
 def test_totals_by_type(model):
-    """After the list or alone: the largest type first, then the sum."""
+    """They follow the list or are alone: the largest type first, then the sum."""
     totals = [line.split() for line in cli.output("ls", "--totals", model).splitlines()]
     assert totals == [
         ["dtype", "tensors", "elements", "size"],
@@ -40,7 +40,7 @@ def test_totals_by_type(model):
 
 
 def test_json(model):
-    """All of it, with offsets from the file's start."""
+    """--json has all fields, with offsets from the start of the file."""
     found = cli.parsed("ls", model)
     (file,) = found["files"]
     assert file["path"] == str(model)
@@ -65,13 +65,13 @@ def test_json(model):
     ],
 )
 def test_sort(model, order, names):
-    """By size, and as the bytes lie."""
+    """--sort sorts by size or by offset."""
     tensors = cli.parsed("ls", model, "--sort", order)["files"][0]["tensors"]
     assert [tensor["name"] for tensor in tensors] == names
 
 
 def test_match(model):
-    """Only names of a pattern; totals are theirs."""
+    """Only matching names are listed and summed."""
     found = cli.parsed("ls", model, "--match", "*.weight")
     assert [tensor["name"] for tensor in found["files"][0]["tensors"]] == [
         "h.0.weight",
@@ -82,7 +82,7 @@ def test_match(model):
 
 
 def test_tree(model):
-    """Prefixes with their sums, single ways on joined, names with their types."""
+    """The tree shows prefixes with sums, joins single children, and shows types."""
     drawn = cli.output("ls", model, "--tree").split("\n\n")[0].splitlines()
     assert [line.split() for line in drawn] == [
         ["├──", "h", "4", "tensors", "70", "B"],
@@ -97,7 +97,7 @@ def test_tree(model):
 
 @pytest.mark.parametrize("option", [[], ["--tree"], ["--totals"], ["--model"], ["--json"]])
 def test_nothing_matches(model, option):
-    """Status 1 and a note, as a search that finds nothing."""
+    """The status is 1, and a note says so."""
     done = cli.run("ls", model, "--match", "nothing*", *option, status=1)
     assert done.stderr == f"safetensors: {model}: no tensor matches nothing*\n"
     assert (done.stdout == "") == (option != ["--json"])
@@ -106,7 +106,7 @@ def test_nothing_matches(model, option):
 
 
 def test_tree_depth_and_ascii(model):
-    """Deeper levels are summed up; an encoding without lines gets others."""
+    """Deeper levels are summed; encodings without box characters get ASCII."""
     lines = cli.output(
         "ls", model, "--tree", "--depth", "1", env={"PYTHONIOENCODING": "ascii"}
     ).splitlines()
@@ -123,15 +123,15 @@ def test_a_name_that_the_encoding_lacks_is_escaped(tmp_path):
 
 
 def test_a_name_that_is_a_prefix_too(tmp_path):
-    """It counts as one of the tensors below it."""
+    """It is one of the tensors below the prefix."""
     tensors = {"a": raw("U8", (1,)), "a.b": raw("U8", (2,))}
     lines = cli.output("ls", "--tree", cli.write(tmp_path / "m.safetensors", tensors)).splitlines()
     assert lines[0].split() == ["└──", "a", "2", "tensors", "3", "B"]
     assert lines[1].split() == ["└──", "b", "U8", "[2]", "2", "B"]
 
 
-def test_a_million_dots_make_no_million_levels(tmp_path):
-    """The tree of a hostile name is drawn, and soon."""
+def test_a_million_dots_are_not_a_million_levels(tmp_path):
+    """The tree of a hostile name is drawn quickly."""
     tensors = {"." * 1_000_000 + "a": raw("U8", (1,)), ".b": raw("U8", (1,))}
     path = cli.write(tmp_path / "m.safetensors", tensors)
     assert "2 tensors" in cli.output("ls", "--tree", path)
@@ -139,7 +139,7 @@ def test_a_million_dots_make_no_million_levels(tmp_path):
 
 @pytest.mark.parametrize("how", ["index", "folder"])
 def test_shards(tmp_path, how):
-    """An index, or the folder it lies in: one list, with each tensor's file."""
+    """An index, or its folder, gives one list with each tensor's file."""
     index = cli.sharded(tmp_path)
     target = index if how == "index" else tmp_path
     lines = [line.split() for line in cli.output("ls", target).splitlines()]
@@ -150,14 +150,14 @@ def test_shards(tmp_path, how):
 
 
 def test_a_folder_without_an_index(tmp_path):
-    """All its .safetensors files, which may have names in common."""
+    """All .safetensors files are listed, which may share names."""
     for name in ("x", "y"):
         cli.write(tmp_path / f"{name}.safetensors", {"a": raw("U8", (1,))})
     assert cli.output("ls", tmp_path).count("\na ") == 2
 
 
 def test_an_empty_file_and_a_scalar(tmp_path):
-    """No tensors, and a tensor without axes."""
+    """A file without tensors, and a tensor without axes, are listed."""
     assert "total" in cli.output("ls", cli.write(tmp_path / "e.safetensors", {}))
     scalar = cli.write(tmp_path / "s.safetensors", {"": raw("F32", ())})
     assert cli.output("ls", scalar).splitlines()[1].split() == ["F32", "[]", "4", "B"]
@@ -183,7 +183,7 @@ def test_an_empty_file_and_a_scalar(tmp_path):
     ],
 )
 def test_errors(tmp_path, words, said):
-    """Each is one line."""
+    """Each error is one line."""
     cli.write(tmp_path / "m.safetensors", cli.small())
     (tmp_path / "empty").mkdir()
     (tmp_path / "two").mkdir()
@@ -206,7 +206,7 @@ def test_errors(tmp_path, words, said):
 
 
 def test_names_cannot_steer_the_terminal(tmp_path):
-    """Escape sequences, carriage returns and reversed writing are spelled out."""
+    """Escape sequences, carriage returns and bidirectional controls are escaped."""
     name = "a\x1b[31m\r\n\u202eb[red]c"
     path = cli.write(tmp_path / "m.safetensors", {name: raw("U8", (1,))})
     for option in ([], ["--tree"], ["--color", "always"], ["--json"]):

@@ -46,14 +46,14 @@ def test_matching_sorting_totals_and_tree():
     assert "attention" in cli.output("ls", "--tree", GGUF)
 
 
-def test_names_without_a_rule_stand_apart():
+def test_unmapped_names_are_listed_apart():
     text = cli.output("ls", DATA / "gguf" / "types.gguf")
     assert "31 tensors without a canonical name:" in text
     assert "and 21 more" in text
 
 
 @pytest.mark.parametrize("name", ["dim_prod_wrap.gguf", "arr_deep.gguf"])
-def test_a_model_that_lies_is_one_line(name):
+def test_an_error_is_one_line(name):
     line = cli.complaint("ls", DATA / "bad" / name)
     assert name in line
 

@@ -31,12 +31,12 @@ def metadata(path):
 
 
 def contents(path):
-    """Every tensor, as `deserialize` gives it."""
+    """Returns every tensor, as `deserialize` does."""
     return safetensors.deserialize(path.read_bytes())
 
 
 def has_leases(folder):
-    """Whether this file system gives leases; some network file systems do not."""
+    """Whether this file system supports leases; some network file systems do not."""
     path = folder / "lease"
     path.write_bytes(b"")
     with path.open("r+b") as file:
@@ -48,7 +48,7 @@ def has_leases(folder):
 
 
 def test_read(model):
-    """All, one key, JSON; a key that is not there is status 1."""
+    """All keys, one key and JSON are printed; a missing key has status 1."""
     assert cli.output("meta", model).splitlines() == ["key     text", "author  me", "format  pt"]
     assert cli.output("meta", model, "author") == "me\n"
     assert metadata(model) == {"author": "me", "format": "pt"}
@@ -57,7 +57,7 @@ def test_read(model):
 
 
 def test_read_nothing_and_shards(tmp_path):
-    """A file without, and a model of several files."""
+    """A file without metadata and a model of several files are read."""
     assert cli.output("meta", cli.write(tmp_path / "e.safetensors", {})) == ""
     assert metadata(cli.sharded(tmp_path / "shards")) == {"format": "pt"}
 
@@ -66,7 +66,7 @@ def test_read_nothing_and_shards(tmp_path):
 @pytest.mark.parametrize("place", ["first", "last", "only"])
 @pytest.mark.parametrize("indent", [None, 1])
 def test_changes_in_a_row(tmp_path, start, place, indent):
-    """Set, replace, grow, shrink, remove: after each the metadata is right, tensors untouched."""
+    """After each of set, replace, grow, shrink and remove, metadata and tensors are right."""
     tensors = {} if place == "only" else cli.small()
     path = tmp_path / "m.safetensors"
     header = file_builder.header_dict(tensors, start)
@@ -100,7 +100,7 @@ def test_changes_in_a_row(tmp_path, start, place, indent):
 
 
 def test_unknown_fields_stay(tmp_path):
-    """The rest of the header is kept byte by byte, unknown fields with it."""
+    """The rest of the header keeps its bytes, including unknown fields."""
     fields = '"a":{"x":[1e5,{"}":"\\"{["}],"dtype":"U8", "shape":[1],"data_offsets":[0,1],"y":null}'
     path = file_builder.write(
         tmp_path / "m.safetensors",
@@ -116,15 +116,15 @@ def test_unknown_fields_stay(tmp_path):
 
 
 def test_escaped_key_and_null(tmp_path):
-    """`__metadata__` however it is spelled, and mlx's null."""
+    """`__metadata__` may be written with escapes, and may be null as mlx writes it."""
     for text in ('{"\\u005f_metadata__":{"k":"v"}}', '{"__metadata__":null}'):
         path = file_builder.write(tmp_path / "m.safetensors", file_builder.from_entries(text))
         cli.run("meta", path, "--set", "k=w")
         assert metadata(path) == {"k": "w"}
 
 
-def test_room_is_used(model):
-    """A change that fits leaves the data where it is; one that does not leaves room behind."""
+def test_reserved_space_is_used(model):
+    """A change that fits does not move the data; another one reserves room for the next."""
     size = model.stat().st_size
     cli.run("meta", model, "--set", "author=" + "x" * 50)
     assert model.stat().st_size == size + GROWN
@@ -136,7 +136,7 @@ def test_room_is_used(model):
 
 
 def test_in_place_only_when_it_is_atomic(model):
-    """Few bytes and nobody else: in place. Else the file is replaced, and readers keep theirs."""
+    """A few bytes of a file that nobody has open change in place; else the file is replaced."""
     if not has_leases(model.parent):
         pytest.skip("no leases on this file system")
     inode = model.stat().st_ino
@@ -155,8 +155,8 @@ def test_in_place_only_when_it_is_atomic(model):
     assert model.stat().st_ino != inode, "four sectors cannot be written at once"
 
 
-def test_readers_never_see_a_half(model):
-    """While a key changes to and fro, whoever opens the file finds one of its texts."""
+def test_readers_never_see_half_a_change(model):
+    """While a key changes back and forth, every reader finds one of its values."""
     texts = {"a" * 40, "b" * 40}
     cli.run("meta", model, "--set", f"author={min(texts)}")
     stop, seen = threading.Event(), set()
@@ -180,7 +180,7 @@ def test_readers_never_see_a_half(model):
 
 
 def test_mode_link_and_temporary(model):
-    """The mode is kept, a link followed, nothing left beside."""
+    """The mode is kept, a link is followed, and no temporary file is left."""
     model.chmod(0o640)
     link = model.parent / "link.safetensors"
     link.symlink_to(model.name)
@@ -192,7 +192,7 @@ def test_mode_link_and_temporary(model):
 
 
 def test_a_full_disk_leaves_the_old_file(model):
-    """What cannot be written whole is not written at all."""
+    """If the new file cannot be written, the old one is unchanged."""
     before = model.read_bytes()
 
     def limit():
@@ -206,8 +206,8 @@ def test_a_full_disk_leaves_the_old_file(model):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_rights(model):
-    """Refused: writing in place would not be atomic."""
+def test_a_read_only_folder(model):
+    """The change is refused, because writing in place would not be atomic."""
     model.parent.chmod(0o500)
     try:
         words = ("meta", model, "--set", "author=" + "x" * 5000)
@@ -228,14 +228,14 @@ def test_a_folder_without_rights(model):
     ],
 )
 def test_errors(model, words, said):
-    """One line, and the file as it was."""
+    """An error is one line, and the file is unchanged."""
     before = model.read_bytes()
     assert said in cli.complaint("meta", model, *words)
     assert model.read_bytes() == before
 
 
 def test_changing_takes_one_file(tmp_path):
-    """Not a folder, nor what is no safetensors file."""
+    """A folder and other formats are refused."""
     cli.sharded(tmp_path)
     assert "Is a directory" in cli.complaint("meta", tmp_path, "--set", "a=1")
     text = tmp_path / "text.safetensors"
@@ -244,7 +244,7 @@ def test_changing_takes_one_file(tmp_path):
 
 
 def test_the_header_has_a_limit(tmp_path):
-    """100,000,000 bytes: more is refused, and the file left alone."""
+    """A header above 100,000,000 bytes is refused, and the file is unchanged."""
     path = tmp_path / "m.safetensors"
     field = '{"a":{"x":"' + "x" * 99_999_000 + '","dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     file_builder.write(path, file_builder.from_entries(field, b"\0"))
@@ -256,7 +256,7 @@ def test_the_header_has_a_limit(tmp_path):
 
 
 def test_killed_at_any_time(tmp_path):
-    """Old or new, whole: a large rewrite is killed again and again."""
+    """After each of many kills during a large rewrite, the file is the old or the new one."""
     path = tmp_path / "m.safetensors"
     cli.write(path, {"a": raw("U8", (60_000_000,), bytes(60_000_000))}, {"k": ""})
     seen = set()

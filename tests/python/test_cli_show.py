@@ -34,7 +34,7 @@ def model(tmp_path):
 
 
 def test_values_statistics_and_picture(model):
-    """The corners, the figures, and a bar for each range."""
+    """`show` prints the corners, the statistics, and a bar for each range."""
     lines = cli.output("show", model, "line", "--bins", "4").splitlines()
     assert lines[0] == "line  F32 [10, 100]  1,000 elements  4.0 kB"
     assert lines[1].split() == ["-1", "-0.998", "-0.996", "...", "-0.80581", "-0.8038", "-0.8018"]
@@ -64,14 +64,14 @@ def test_values_statistics_and_picture(model):
     ],
 )
 def test_kinds_of_tensors(model, name, said):
-    """Values that are none, single ones, truths, and what has no values to show."""
+    """NaN, single values, bools, and types without values are shown."""
     printed = cli.output("show", model, name)
     for words in said:
         assert words in printed
 
 
 def test_json(model):
-    """Statistics and histogram, for several tensors."""
+    """--json has statistics and histograms of several tensors."""
     line, scalar = cli.parsed("show", model, "line", "scalar", "--bins", "10")
     assert line["statistics"]["elements"] == line["statistics"]["finite"] == 1000
     assert line["statistics"]["mean"] == pytest.approx(0, abs=1e-9)
@@ -82,7 +82,7 @@ def test_json(model):
 
 
 def test_large_means_and_ranges(tmp_path):
-    """A large mean does not swallow the deviation; the widest range does not overflow."""
+    """A large mean does not cancel the deviation; the widest range does not overflow."""
     shifted = np.tile(np.array([1e9, 1e9 + 2]), 2_000_000)
     widest = np.array([-1.7e308, 1.7e308, 0, 5e-324])
     path = cli.write(tmp_path / "m.safetensors", {"a": of(shifted, "F64"), "b": of(widest, "F64")})
@@ -120,7 +120,7 @@ def test_integers_are_summed_exactly(tmp_path):
 
 
 def test_patterns(tmp_path):
-    """They are sorted as ls sorts, and a tensor is shown once; a name comes before a pattern."""
+    """Matches are sorted as in ls and shown once; an exact name takes precedence."""
     names = ["h.10.b", "h.2.b", "h.2.w", "[a]", "a"]
     tensors = {name: raw("U8", (1,)) for name in names}
     path = cli.write(tmp_path / "m.safetensors", tensors)
@@ -138,7 +138,7 @@ def test_patterns(tmp_path):
 @pytest.mark.parametrize("without", [(), ("rich",)])
 @pytest.mark.parametrize("columns", [30, 50, 80, 120])
 def test_bars_fit_the_terminal(model, columns, without):
-    """They do not wrap, with rich or without."""
+    """Bars do not wrap, with rich or without."""
     shown = cli.on_terminal("show", model, "line", columns=columns, without=without)
     bars = [line for line in shown.replace("\r", "").splitlines() if "█" in line]
     bars = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in bars]
@@ -148,7 +148,7 @@ def test_bars_fit_the_terminal(model, columns, without):
 
 @pytest.mark.parametrize("dtype", TABLE, ids=lambda dtype: dtype.name)
 def test_every_type_is_decoded(dtype):
-    """As NumPy and ml_dtypes have it, for every bit pattern of a byte or two."""
+    """Every 8-bit and 16-bit pattern has the value of NumPy and ml_dtypes."""
     if not can_decode(dtype.name):
         assert dtype.bits == 6
         return
@@ -173,20 +173,20 @@ def test_every_type_is_decoded(dtype):
 
 
 def test_sharded(tmp_path):
-    """The tensor is found in its shard."""
+    """A tensor of a sharded model is shown."""
     index = cli.sharded(tmp_path)
     assert "h.10.weight  F32 [4]  4 elements" in cli.output("show", index, "h.10.weight")
 
 
 def test_without_unicode(model):
-    """Bars of an encoding without blocks."""
+    """Encodings without block characters get ASCII bars."""
     printed = cli.output("show", model, "line", env={"PYTHONIOENCODING": "ascii"})
     assert "###" in printed
     assert printed.isascii()
 
 
 def test_errors(model):
-    """A name that is not there, with the nearest; too many bars; no NumPy."""
+    """Errors are a missing name, with similar names, too many bars, and no NumPy."""
     assert "no tensor `lines`; did you mean `line`?" in cli.complaint("show", model, "lines")
     assert "--bins must be from 0 to 1000" in cli.complaint("show", model, "line", "--bins", "1001")
     said = cli.complaint("show", model, "line", without=["numpy"])
@@ -194,7 +194,7 @@ def test_errors(model):
 
 
 def test_memory_is_bounded(tmp_path):
-    """268 MB are read a few megabytes at a time."""
+    """A tensor of 268 MB is read in a few megabytes of memory."""
     header = file_builder.from_entries({"a": file_builder.entry("U8", (1 << 28,), 0, 1 << 28)})
     path = tmp_path / "m.safetensors"
     path.write_bytes(header)

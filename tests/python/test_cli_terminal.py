@@ -1,4 +1,4 @@
-"""How the command line ends and what it writes where: terminals, pipes, interrupts."""
+"""Exit statuses and output of the command line on terminals and pipes, and at interrupts."""
 
 import importlib.metadata
 import os
@@ -23,12 +23,12 @@ def model(tmp_path):
 
 
 def plain(text):
-    """Without escape sequences."""
+    """Returns the text without escape sequences."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r\n", "\n")
 
 
 def test_colours_on_a_terminal_only(model):
-    """The same words as in a pipe, where they are plain; NO_COLOR and --color are heeded."""
+    """A pipe gets the same words without colours; NO_COLOR and --color are respected."""
     pytest.importorskip("rich")
     piped = cli.output("ls", model)
     assert ESCAPE not in piped
@@ -43,7 +43,7 @@ def test_colours_on_a_terminal_only(model):
 
 
 def test_narrow_terminal(tmp_path):
-    """A long name is folded, not cut."""
+    """A long name is wrapped, not cut."""
     pytest.importorskip("rich")
     name = "layer." * 20 + "weight"
     path = cli.write(tmp_path / "m.safetensors", {name: raw("U8", (1,))})
@@ -53,7 +53,7 @@ def test_narrow_terminal(tmp_path):
 
 
 def test_no_rich(model):
-    """Plain on a terminal as well; colours that are asked for say what is missing."""
+    """Without rich, output is plain, and --color names the missing package."""
     words = ["ls", model]
     assert cli.output(*words, without=["rich"]) == cli.output(*words)
     said = cli.complaint("ls", model, "--color", "always", without=["rich"])
@@ -81,7 +81,7 @@ LONG = {
 @pytest.mark.parametrize("columns", [30, 50, 80, 120])
 @pytest.mark.parametrize("command", LONG)
 def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, columns):
-    """Long commands show one line on stderr, and erase it when they are done."""
+    """Long commands show one line on stderr and erase it at the end."""
     pytest.importorskip("rich")
     monkeypatch.chdir(tmp_path)
     path = sparse(tmp_path / "m.safetensors", 1 << 24)
@@ -100,7 +100,7 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
 
 
 def test_a_broken_pipe_is_silent(tmp_path):
-    """As `| head` makes one."""
+    """`| head` closes the pipe early."""
     tensors = {f"tensor.{i}": raw("U8", (1,)) for i in range(20_000)}
     path = cli.write(tmp_path / "m.safetensors", tensors)
     process = subprocess.Popen(
@@ -117,7 +117,7 @@ def test_a_broken_pipe_is_silent(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_output_that_cannot_be_written(model):
-    """One line and a status, also when it is found at the end only."""
+    """The error is one line and a status, also if only closing fails."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "safetensors", "ls", str(model)],
@@ -131,7 +131,7 @@ def test_output_that_cannot_be_written(model):
 
 
 def test_ctrl_c(tmp_path):
-    """One word, status 130."""
+    """Ctrl-C prints one word and exits with 130."""
     process = subprocess.Popen(
         [sys.executable, "-m", "safetensors", "hash", str(sparse(tmp_path / "m", 1 << 38))],
         stdout=subprocess.PIPE,
@@ -147,7 +147,7 @@ def test_ctrl_c(tmp_path):
 
 
 def open_files(pid):
-    """Whether the process has opened its file."""
+    """Whether the process has opened the file `m`."""
     try:
         return any(
             os.readlink(f"/proc/{pid}/fd/{fd}").endswith("/m")
@@ -170,7 +170,7 @@ def open_files(pid):
     ],
 )
 def test_wrong_usage(words, said):
-    """One line, status 2."""
+    """Wrong usage is one line and status 2."""
     if "\0" in "".join(words):
         with pytest.raises(ValueError, match="null"):
             cli.complaint(*words)
@@ -181,7 +181,7 @@ def test_wrong_usage(words, said):
 
 
 def test_help_and_version():
-    """Each command has a help with all its options; the version is the package's."""
+    """Each command's help has all its options; --version is the package's version."""
     listed = cli.output("--help")
     for command in ("ls", "show", "meta", "check", "diff", "hash", "convert", "completion"):
         assert f"\n    {command}" in listed
@@ -191,7 +191,7 @@ def test_help_and_version():
 
 
 def test_a_name_that_is_not_utf8(tmp_path):
-    """Paths may be any bytes."""
+    """Paths may have any bytes."""
     path = os.fsencode(tmp_path) + b"/\xff.safetensors"
     with open(path, "wb") as file:
         file.write(file_builder.to_bytes(cli.small()))
@@ -199,7 +199,7 @@ def test_a_name_that_is_not_utf8(tmp_path):
 
 
 def test_console_script(model):
-    """The installed command is the same program."""
+    """The installed command runs the same program."""
     script = shutil.which("safetensors", path=os.path.dirname(sys.executable))
     if script is None:
         pytest.skip("the package is not installed with its script")
@@ -208,7 +208,7 @@ def test_console_script(model):
 
 
 def test_importing_the_package_does_not_import_it():
-    """`import safetensors` costs what it cost; the command line imports neither torch nor NumPy."""
+    """`import safetensors` does not import the command line, nor that torch or NumPy."""
     code = "import sys, safetensors; print([m for m in sys.modules if '_cli' in m or 'rich' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -221,7 +221,7 @@ def test_importing_the_package_does_not_import_it():
 
 
 def test_without_numpy_and_torch(tmp_path, model):
-    """All but `show`, .npz and .pt."""
+    """Everything works except `show`, .npz and .pt."""
     bare = {"without": ["numpy", "torch", "ml_dtypes"]}
     assert "5" in cli.output("ls", model, **bare)
     cli.run("meta", model, "--set", "a=" + "b" * 100, **bare)

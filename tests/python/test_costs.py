@@ -1,5 +1,5 @@
-"""What calls cost, counted and not timed: instructions, allocations, bytes, memory. The bounds
-leave room for other compilers and versions; they are there to notice a doubling."""
+"""What calls cost, counted instead of timed: instructions, allocations, bytes, memory. The bounds
+leave room for other compilers and versions; they detect a doubling."""
 
 import os
 import pathlib
@@ -71,7 +71,7 @@ INSTRUCTIONS_IMPORT = 3_800_000
 
 
 def parse_dump(path):
-    """Instructions, and calls of the allocator, in a callgrind file."""
+    """Returns the instructions and the calls of the allocator in a callgrind file."""
     names, calls, callee = {}, 0, ""
     text = path.read_text()
     for line in text.splitlines():
@@ -134,7 +134,7 @@ IMPORTED = """
 
 
 def test_an_import_brings_nothing_else():
-    """Each module takes a quarter of a millisecond to find; typing and enum take several."""
+    """Finding a module takes 0.25 ms; importing typing or enum takes several ms."""
     assert children.run(IMPORTED, "safetensors").split() == ["safetensors", "safetensors._core"]
     pytest.importorskip("torch")
     names = children.run(IMPORTED, "safetensors.torch", "torch", "typing").split()
@@ -143,7 +143,7 @@ def test_an_import_brings_nothing_else():
 
 
 def transferred():
-    """Bytes that this process has read and written by system calls."""
+    """Returns the bytes that this process has read and written by system calls."""
     fields = dict(
         line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines()
     )
@@ -151,7 +151,7 @@ def transferred():
 
 
 class Transfer:
-    """What a block of code reads and writes."""
+    """Counts the bytes that a block of code reads and writes."""
 
     def __enter__(self):
         self.before = transferred()

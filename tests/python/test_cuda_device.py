@@ -1,4 +1,4 @@
-"""What only a real CUDA device can show. Skipped without one; the rest is in test_cuda_load.py and
+"""Tests that need a real CUDA device. They skip without one; others are in test_cuda_load.py and
 test_prefetch.py."""
 
 import gc
@@ -21,7 +21,7 @@ CHUNK = 4 << 20
 
 @pytest.fixture(scope="module")
 def tensors():
-    """Large, small, odd and empty ones."""
+    """Large, small, odd-sized and empty tensors."""
     made = {f"w{i}": torch.randn(1024, 1000 + i) for i in range(40)}
     made |= {f"s{i}": torch.randn(i + 1).bfloat16() for i in range(500)}
     made |= {"empty": torch.zeros(0, 3), "scalar": torch.tensor(2.0), "byte": torch.ones(1).char()}
@@ -63,8 +63,8 @@ def test_slices(path, tensors):
         assert torch.equal(lists.cpu(), tensors["w3"][[1, 2, 5]])
 
 
-def test_memory_is_torchs(path, tensors):
-    """All of it in torch's allocator, and given back tensor by tensor."""
+def test_torch_owns_the_memory(path, tensors):
+    """torch's allocator owns all of it, and each tensor frees its part."""
     gc.collect()
     before = torch.cuda.memory_allocated()
     found = load_file(path, device="cuda")
@@ -78,7 +78,7 @@ def test_memory_is_torchs(path, tensors):
 
 
 def test_memory_that_is_still_in_use(path, tensors):
-    """A block that torch hands out again may have work queued that writes to it."""
+    """Work that is queued on a block that torch reuses ends before the load writes to it."""
     with safe_open(path, "pt", device="cuda") as f:
         for _ in range(20):
             old = torch.empty_like(tensors["w5"], device="cuda")
@@ -91,7 +91,7 @@ def test_memory_that_is_still_in_use(path, tensors):
 
 
 def test_other_streams(path, tensors):
-    """Made on one stream, ready on all."""
+    """A tensor made on one stream is ready on all."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(20_000_000)
@@ -111,7 +111,7 @@ def test_refused_while_captured(path):
 
 
 def test_capture_on_another_thread_goes_on(path, tensors):
-    """Loading here does not invalidate what is being captured there."""
+    """A load does not invalidate the other thread's capture."""
     with safe_open(path, "pt") as f:
         loader = f.prefetch(device="cuda")
         graph = torch.cuda.CUDAGraph()
@@ -125,7 +125,7 @@ def test_capture_on_another_thread_goes_on(path, tensors):
 
 
 def test_out_of_memory(path, tmp_path):
-    """torch's error; the next load works."""
+    """The error is torch's, and the next load works."""
     free, _ = torch.cuda.mem_get_info()
     held = torch.empty(max(free - (64 << 20), 0), dtype=torch.uint8, device="cuda")
     try:
@@ -145,7 +145,7 @@ def test_no_such_device(path):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_interrupted(tmp_path):
-    """Nothing is under way afterwards, and the device works."""
+    """After Ctrl-C no copy is in flight, and the device works."""
     path = tmp_path / "long.safetensors"
     save_file({f"t{i}": torch.zeros(1 << 26) for i in range(8)}, path)
     begin = time.perf_counter()
@@ -168,7 +168,7 @@ def test_prefetch(path, tensors):
 
 
 def test_prefetched_tensors_dropped_on_another_stream(tmp_path):
-    """Their memory is filled again only after what that stream does with them."""
+    """Their memory is reused only after that stream's work on them."""
     path = tmp_path / "model.safetensors"
     wanted = {name: torch.randn(1 << 20) for name in ("a", "b")}
     save_file(wanted, path)

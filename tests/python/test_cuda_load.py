@@ -1,4 +1,4 @@
-"""Tensors on a CUDA device, by the engine and a driver that is none; see fake_cuda."""
+"""Tensors on a CUDA device, loaded by the engine with a fake driver; see fake_cuda."""
 
 import os
 import re
@@ -31,14 +31,14 @@ BACKENDS = ["mmap", "pread", "auto", "direct"]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A file of all kinds of tensors."""
+    """A file of tensors of all kinds."""
     path = tmp_path_factory.mktemp("cuda") / "model.safetensors"
     save_file(TENSORS, path)
     return path
 
 
 def same(found, wanted=None):
-    """All tensors are there, bit for bit."""
+    """Checks that all tensors are equal, bit for bit."""
     wanted = TENSORS if wanted is None else wanted
     assert set(found) == set(wanted)
     for name, tensor in wanted.items():
@@ -49,7 +49,7 @@ def same(found, wanted=None):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("mode", [EAGER, ASYNC, LAZY])
 def test_all_tensors(cuda, path, backend, mode):
-    """Each made by torch on the device, in the order of the file, and filled by the engine."""
+    """torch allocates each tensor on the device, in file order, and the engine fills it."""
     cuda.mode(mode, 20)
     same(load_file(path, device="cuda:1", backend=backend))
     with safe_open(path, "pt") as f:
@@ -63,14 +63,14 @@ def test_all_tensors(cuda, path, backend, mode):
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda:0"), torch.device("cuda")])
 def test_words_for_the_device(cuda, path, device):
-    """ "cuda" is the first device."""
+    """The name cuda means the first device."""
     with safe_open(path, "pt", device=device) as f:
         assert torch.equal(f.get_tensor("half"), TENSORS["half"])
     assert cuda.made == [((1000, 1001), torch.bfloat16, "cuda:0")]
 
 
 def test_one_tensor_after_another(cuda, path):
-    """Each call gives a tensor of its own."""
+    """Each call returns a new tensor."""
     with safe_open(path, "pt", device="cuda") as f:
         same({name: f.get_tensor(name) for name in f.keys()})  # noqa: SIM118
         first, second = f.get_tensor("half"), f.get_tensor("half")
@@ -88,7 +88,7 @@ INDEXES = [
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 @pytest.mark.parametrize("index", INDEXES, ids=repr)
 def test_slices(cuda, path, backend, index):
-    """Only their bytes go to the device."""
+    """Only the slice's bytes are copied to the device."""
     with safe_open(path, "pt", device="cuda", backend=backend) as f:
         part = f.get_slice("half")[index]
     wanted = TENSORS["half"][index]
@@ -97,7 +97,7 @@ def test_slices(cuda, path, backend, index):
     assert cuda.stat(fake_cuda.COPIED_BYTES) == wanted.nbytes
 
 
-def test_slices_that_cannot_be(cuda, path):
+def test_invalid_slices(cuda, path):
     with safe_open(path, "pt", device="cuda") as f:
         part = f.get_slice("half")
         for index in (1000, (0, 0, 0), slice(None, None, 0)):
@@ -106,7 +106,7 @@ def test_slices_that_cannot_be(cuda, path):
 
 
 def test_memory_is_warmed_for_many(cuda, path):
-    """Once, with what the tensors over a megabyte take; not for a few."""
+    """It is warmed once, for the tensors above 1 MB, and not for a few tensors."""
     load_file(path, device="cuda:1")
     large = [t.nbytes for t in TENSORS.values() if t.nbytes > 1 << 20]
     assert cuda.warmed == [(sum(-(-n // 512) * 512 for n in large), 1)]
@@ -117,7 +117,7 @@ def test_memory_is_warmed_for_many(cuda, path):
 
 
 def test_out_of_memory_is_torchs_error(cuda, path):
-    """It comes through as it is, before anything is read; and the next load works."""
+    """It propagates unchanged before anything is read, and the next load works."""
     cuda.fail_at = 20
     with pytest.raises(torch.OutOfMemoryError, match="as the test asked for"):
         load_file(path, device="cuda")
@@ -127,7 +127,7 @@ def test_out_of_memory_is_torchs_error(cuda, path):
 
 
 def test_refused_while_a_graph_is_captured(cuda, path):
-    """Before torch is asked for memory; and when the driver knows better, before the first copy."""
+    """torch's state refuses before allocating; the driver's refuses before the first copy."""
     cuda.capturing = True
     with pytest.raises(SafetensorError, match="captured"):
         load_file(path, device="cuda")
@@ -142,7 +142,7 @@ def test_refused_while_a_graph_is_captured(cuda, path):
 
 
 def test_copies_follow_the_work_that_is_queued(cuda, path):
-    """torch may hand out memory that a kernel of its stream has not finished with."""
+    """torch may return memory that a queued kernel of its stream still uses."""
     import ctypes
 
     with safe_open(path, "pt", device="cuda") as f:
@@ -176,7 +176,7 @@ def test_copies_follow_the_work_that_is_queued(cuda, path):
     ],
 )
 def test_a_driver_that_refuses(cuda, path, function, code):
-    """One error that names the function and the code; the next load works."""
+    """The error names the function and the code, and the next load works."""
     cuda.fault(function, 0, code)
     # A device that died refuses everything: another reader may come first, with another call.
     name = "cu" if code == 719 else function.removesuffix("_v2")
@@ -192,7 +192,7 @@ def test_no_such_device(cuda, path):
 
 
 def test_a_driver_that_is_too_old(cuda, path):
-    """Then torch's own copies do it, as if there was none; what needs the engine says why."""
+    """torch copies, as without a driver; calls that need the engine say why they fail."""
     _core._use_cuda_driver("libm.so.6")
     assert not _core._has_cuda_driver()
     wanted = "the CUDA driver is too old: it has no cuInit"
@@ -200,8 +200,8 @@ def test_a_driver_that_is_too_old(cuda, path):
         f.prefetch()
 
 
-def test_a_file_cut_short(cuda, tmp_path):
-    """An error that names the file and the tensor; nothing lands afterwards."""
+def test_a_truncated_file(cuda, tmp_path):
+    """The error names the file and the tensor, and nothing is written afterwards."""
     path = tmp_path / "cut.safetensors"
     save_file({"a": torch.zeros(1 << 18), "b": torch.zeros(1 << 22)}, path)
     with safe_open(path, "pt", device="cuda") as f:
@@ -216,7 +216,7 @@ def test_a_file_cut_short(cuda, tmp_path):
 
 
 def test_a_file_that_was_replaced(cuda, tmp_path):
-    """A handle stays with the file that it opened, as without a device."""
+    """A handle reads the file that it opened, as without a device."""
     path = tmp_path / "r.safetensors"
     old, new = torch.arange(1000), torch.arange(1000) + 7
     save_file({"a": old}, path)
@@ -229,14 +229,14 @@ def test_a_file_that_was_replaced(cuda, tmp_path):
 
 
 def load_and_interrupt(path):
-    """The signal cannot come before the caller expects it."""
+    """Starts a load after setting a timer that sends SIGINT."""
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     load_file(path, device="cuda")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_interrupted(cuda, tmp_path):
-    """Ctrl-C ends a long load soon, and nothing lands afterwards."""
+    """Ctrl-C ends a long load soon, and nothing is written afterwards."""
     path = tmp_path / "long.safetensors"
     save_file({f"t{i}": torch.zeros(1 << 18) for i in range(200)}, path)
     before = _core.io_config()
@@ -311,7 +311,7 @@ assert torch.equal(loader.take("half"), wanted)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forked(cuda, path):
-    """A forked process cannot use the device, and says so; the CPU it can use."""
+    """A forked process cannot use the device, and the error says so; it can load to the CPU."""
     if "asan" in _core.__version__:
         pytest.skip("the sanitizer's allocator may be locked for ever in a forked process")
     children.run(FORKED, path)
@@ -333,13 +333,13 @@ print("copies", fake.calls("cuMemcpyHtoDAsync_v2"), "inits", fake.calls("cuInit"
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch would load to the real device")
 def test_switched_off(cuda, path):
-    """SAFETENSORS_CUDA_ENGINE=off leaves CUDA to torch, which has none here."""
+    """With SAFETENSORS_CUDA_ENGINE=off torch makes the copies, which fails here without CUDA."""
     env = {**os.environ, "SAFETENSORS_CUDA_ENGINE": "off"}
     assert children.run(OFF, path, env=env).split()[-4:] == ["copies", "0", "inits", "0"]
 
 
 def test_amd_devices_are_loaded_by_torch(cuda, path, monkeypatch):
-    """A ROCm build of torch calls them cuda; a CUDA driver beside it is not used."""
+    """A ROCm build of torch calls them cuda; an installed CUDA driver is not used."""
     monkeypatch.setattr(torch.version, "hip", "6.0")
     device = FakeDevice(monkeypatch)
     same(load_file(path, device="cuda:1"))
@@ -350,7 +350,7 @@ def test_amd_devices_are_loaded_by_torch(cuda, path, monkeypatch):
 
 
 def test_nothing_is_linked():
-    """The module needs no library of CUDA's, and loads none before a device is asked for."""
+    """The module links no CUDA library, and loads none before a device is used."""
     readelf = subprocess.run(["readelf", "-d", _core.__file__], capture_output=True, text=True)
     if readelf.returncode != 0:
         pytest.skip("readelf is not installed")
@@ -365,7 +365,7 @@ def test_nothing_is_linked():
 
 
 def test_settings():
-    """Of all loads of the process; sizes that cannot be are refused."""
+    """They apply to all loads of the process; impossible sizes are refused."""
     before = _core.io_config()
     assert set(before) == {"threads", "chunk_bytes", "staging_bytes", "streams", "slots"}
     try:

@@ -1,4 +1,4 @@
-"""What a handle and its arguments can do that upstream's cannot: a test for each difference."""
+"""Handles and arguments support more than upstream's: a test for each difference."""
 
 import mmap
 import os
@@ -23,13 +23,13 @@ TENSORS = {
 
 @pytest.fixture
 def path(tmp_path):
-    """A file whose order by offset is not that by name."""
+    """A file whose order by offset differs from that by name."""
     return str(file_builder.write(tmp_path / "handle.safetensors", TENSORS))
 
 
 @pytest.fixture(params=["safe_open", "_safe_open_handle"])
 def opened(request, path):
-    """A handle of either kind."""
+    """Returns a handle of either kind."""
     if request.param == "safe_open":
         yield safe_open(path, "np")
     else:
@@ -38,7 +38,7 @@ def opened(request, path):
 
 
 def test_in(opened, upstream, path):
-    """Names of tensors, and nothing else, are in a handle."""
+    """`in` finds the names of tensors and nothing else."""
     assert "a" in opened
     assert "zz" not in opened
     assert "" not in opened
@@ -47,19 +47,19 @@ def test_in(opened, upstream, path):
 
 
 def test_len(opened, upstream, path):
-    """The number of tensors."""
+    """len() is the number of tensors."""
     assert len(opened) == 4
     assert not upstream.evaluate("len(safe_open(path, 'np'))", path=path).ok
 
 
 def test_iteration(opened, upstream, path):
-    """Over the names, in the order of keys()."""
+    """Iterating yields the names in the order of keys()."""
     assert list(opened) == opened.keys() == ["a", "e", "m", "z"]
     assert not upstream.evaluate("list(safe_open(path, 'np'))", path=path).ok
 
 
 def test_a_handle_is_always_true(opened, tmp_path):
-    """`if handle:` means what it meant before there was a length."""
+    """`if handle:` is true even if the length is 0."""
     empty = safe_open(file_builder.write(tmp_path / "empty.st", {}), "np")
     assert len(empty) == 0
     assert list(empty) == empty.keys() == empty.offset_keys() == []
@@ -70,7 +70,7 @@ def test_a_handle_is_always_true(opened, tmp_path):
 
 
 def test_handles_are_hashable_and_differ(opened, path):
-    """Programs keep them in sets."""
+    """Programs put handles into sets."""
     other = safe_open(path, "np")
     assert len({opened, other, opened}) == 2
     assert opened == opened
@@ -103,7 +103,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("how", ["close", "with"])
 def test_use_after_close(opened, name, how):
-    """A clear error, in upstream's words."""
+    """The error has upstream's text."""
     if how == "close":
         opened.close()
     else:
@@ -115,7 +115,7 @@ def test_use_after_close(opened, name, how):
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_slices_and_tensors_outlive_their_handle(path, backend):
-    """What was taken before goes on working."""
+    """Slices and tensors of a closed handle remain usable."""
     with safe_open(path, "np", backend=backend) as handle:
         part, tensor = handle.get_slice("z"), handle.get_tensor("z")
     os.unlink(path)
@@ -126,7 +126,7 @@ def test_slices_and_tensors_outlive_their_handle(path, backend):
 
 
 def test_an_open_handle_may_be_entered_and_left_by_hand(path):
-    """As programs do that keep many handles."""
+    """Programs that keep many handles call __enter__ and __exit__."""
     handle = safe_open(filename=path, framework="np", device="cpu", backend="mmap")
     assert handle.__enter__() is handle
     assert handle.keys()
@@ -136,7 +136,7 @@ def test_an_open_handle_may_be_entered_and_left_by_hand(path):
 
 
 def test_get_tensor_meta(opened):
-    """dtype, shape and offsets within the data, without reading any."""
+    """It returns dtype, shape and offsets within the data, without reading data."""
     begin = 0
     for name, tensor in TENSORS.items():
         meta = opened.get_tensor_meta(name)
@@ -151,7 +151,7 @@ def test_get_tensor_meta(opened):
 
 
 def test_paths_of_every_kind(upstream, tmp_path):
-    """str, bytes, os.PathLike of either, and names that are not UTF-8."""
+    """Paths are str, bytes or os.PathLike of either, and may not be UTF-8."""
 
     class OfBytes:
         def __fspath__(self):
@@ -170,7 +170,7 @@ def test_paths_of_every_kind(upstream, tmp_path):
 
 
 def test_deserialize_and_load_take_any_bytes_like_object(upstream, tmp_path):
-    """Upstream takes bytes alone."""
+    """Upstream accepts only bytes."""
     path = file_builder.write(tmp_path / "bytes.st", GOOD)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         forms = [GOOD, bytearray(GOOD), memoryview(GOOD), memoryview(bytearray(GOOD))]
@@ -184,7 +184,7 @@ def test_deserialize_and_load_take_any_bytes_like_object(upstream, tmp_path):
 
 
 def test_load_for_torch_takes_any_bytes_like_object():
-    """The tensors are their own: writing to them leaves the caller's bytes alone."""
+    """The tensors are copies: writing to them does not change the caller's bytes."""
     pytest.importorskip("torch")
     import safetensors.torch
 
@@ -196,7 +196,7 @@ def test_load_for_torch_takes_any_bytes_like_object():
 
 
 def test_devices_of_every_kind(upstream, tmp_path):
-    """torch.device objects, "cpu:0" and "meta"; upstream knows only words of its own list."""
+    """torch.device objects, "cpu:0" and "meta" are accepted; upstream accepts a fixed list."""
     torch = pytest.importorskip("torch")
     import safetensors.torch
 

@@ -1,4 +1,4 @@
-"""Where opening is better than upstream's on purpose: a test for each difference."""
+"""Intended differences from upstream when opening files: a test for each."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ DUPLICATES_UPSTREAM_REFUSES = {
 
 
 def refused(content, tmp_path):
-    """The text with which a file and its bytes are refused."""
+    """Returns the error text for a file and for its bytes, which must be equal."""
     path = file_builder.write(tmp_path / "refused.safetensors", content)
     with pytest.raises(SafetensorError) as by_bytes:
         deserialize(content)
@@ -54,7 +54,7 @@ def refused(content, tmp_path):
 
 @pytest.mark.parametrize("name", DUPLICATES)
 def test_duplicate_keys_are_refused(upstream, tmp_path, name):
-    """At every level and by every route; upstream keeps the last, or one of them."""
+    """This holds at every level and for every call; upstream keeps one of the values."""
     content = from_entries(DUPLICATES[name], EIGHT)
     assert "duplicate" in refused(content, tmp_path).lower()
     assert upstream.run("keys_by_bytes", content).ok
@@ -62,7 +62,7 @@ def test_duplicate_keys_are_refused(upstream, tmp_path, name):
 
 @pytest.mark.parametrize("name", DUPLICATES_UPSTREAM_REFUSES)
 def test_duplicate_keys_that_upstream_refuses_too(upstream, tmp_path, name):
-    """The fields of an entry, and `__metadata__` itself."""
+    """Repeated fields of an entry, and a second `__metadata__`."""
     content = from_entries(DUPLICATES_UPSTREAM_REFUSES[name], EIGHT)
     assert "duplicate" in refused(content, tmp_path).lower()
     assert not upstream.run("keys_by_bytes", content).ok
@@ -86,20 +86,20 @@ def test_trailing_bytes_other_than_spaces_are_refused(upstream, tmp_path, tail):
 
 @pytest.mark.parametrize("entry_text", ['["F32",[2],[0,8]]', '[{"F32":null},[2],[0,8]]'])
 def test_an_entry_that_is_not_an_object_is_refused(upstream, tmp_path, entry_text):
-    """Upstream takes the fields of an entry in an array."""
+    """Upstream accepts the fields of an entry in an array."""
     refused(text(entry_text), tmp_path)
     assert upstream.run("keys_by_bytes", text(entry_text)).ok
 
 
 def test_a_dtype_that_is_not_a_string_is_refused(upstream, tmp_path):
-    """Upstream takes an object with the dtype as its only key."""
+    """Upstream accepts an object with the dtype as its only key."""
     content = text('{"dtype":{"F32":null},"shape":[2],"data_offsets":[0,8]}')
     refused(content, tmp_path)
     assert upstream.run("keys_by_bytes", content).ok
 
 
 def test_metadata_null_is_accepted(upstream, tmp_path):
-    """mlx writes it. Upstream takes it too; both say there is no metadata."""
+    """mlx writes it. Both packages return None as the metadata."""
     path = file_builder.write(tmp_path / "null.st", hostile_headers.ACCEPTED["metadata null"])
     for peer in (operations, upstream):
         answer = peer.run("look", str(path), "np", "mmap").unwrap()
@@ -107,7 +107,7 @@ def test_metadata_null_is_accepted(upstream, tmp_path):
 
 
 def test_unknown_fields_are_skipped(tmp_path):
-    """Any JSON value in a field of another name, before, between and after the known."""
+    """Unknown fields may have any JSON value and any position."""
     for value in ("null", "1e5", '"F32"', "[[[]]]", '{"dtype":"U8","shape":[9]}', "-0.5", "1e300"):
         for at in (0, 1, 2, 3):
             fields = ['"dtype":"F32"', '"shape":[2]', '"data_offsets":[0,8]']
@@ -143,7 +143,7 @@ HEAVY = {
 @pytest.mark.skipif(not memory.can_measure_peak(), reason="the peak cannot be measured")
 @pytest.mark.parametrize("name", HEAVY)
 def test_memory_while_parsing_is_a_small_multiple_of_the_header(tmp_path, name):
-    """A 4 MB header costs a few times 4 MB; upstream: 67 MB for `numbers`, 182 for `one key`."""
+    """A 4 MB header takes at most 8 times 4 MB; upstream takes 182 MB for `one key`."""
     content = text('{"x":' + HEAVY[name] + "," + FIELDS + "}")
     path = file_builder.write(tmp_path / "heavy.st", content)
     assert int(children.run(OPEN, path)) < 8 * len(content)
@@ -151,13 +151,13 @@ def test_memory_while_parsing_is_a_small_multiple_of_the_header(tmp_path, name):
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_nesting_is_bounded(tmp_path, opening):
-    """A header that is all brackets is refused, and no stack overflows."""
+    """A header of brackets is refused without a stack overflow."""
     depth = 20_000_000 // len(opening)
     refused(from_entries('{"a":' + opening * depth), tmp_path)
 
 
 def open_in_child(path, seconds=20):
-    """What a fresh process says when it opens `path`; a hang is a failure."""
+    """Returns what a fresh process prints when it opens `path`; a hang fails the test."""
     code = (
         "import sys, safetensors\n"
         "for backend in ('mmap', 'pread'):\n"
@@ -193,7 +193,7 @@ def test_a_named_pipe_is_refused_at_once(tmp_path):
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no sockets in the file system here")
 def test_a_socket_is_refused(tmp_path, monkeypatch):
-    """Its name is given, and no connection is tried."""
+    """The error names it, and no connection is tried."""
     # A socket's path may be no longer than 107 bytes.
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
@@ -222,7 +222,7 @@ def sparse_file(path, size):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/sys/vm")
 def test_a_file_larger_than_memory_opens(tmp_path):
-    """64 GB mapped private and writable, where the kernel counts no reserve for it."""
+    """64 GB are mapped private and writable without a reservation of memory."""
     if pathlib.Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
         pytest.skip("vm.overcommit_memory=2 counts every private mapping")
     path = sparse_file(tmp_path / "huge.st", 64 << 30)
@@ -237,7 +237,7 @@ def test_a_file_larger_than_memory_opens(tmp_path):
 
 
 def os_error(path, kind, number):
-    """The error for `path`, checked for its class, errno and file name."""
+    """Returns the error for `path`, after checking its class, errno and file name."""
     found = []
     for backend in ("mmap", "pread"):
         with pytest.raises(kind) as caught:
@@ -261,7 +261,7 @@ def test_missing_file_keeps_errno(upstream, tmp_path):
 
 
 def test_a_file_as_folder_is_a_not_a_directory_error(upstream, tmp_path):
-    """ENOTDIR; for upstream every file that cannot be opened is a missing one."""
+    """errno is ENOTDIR; upstream reports every file that cannot be opened as missing."""
     path = str(file_builder.write(tmp_path / "file.st", GOOD) / "x")
     assert os_error(path, NotADirectoryError, errno.ENOTDIR)
     theirs = upstream.evaluate("safe_open(path, 'np')", path=path).failure
@@ -269,7 +269,7 @@ def test_a_file_as_folder_is_a_not_a_directory_error(upstream, tmp_path):
 
 
 def test_permission_denied_is_a_permission_error(tmp_path):
-    """EACCES, which the superuser gets by being somebody else for a moment."""
+    """errno is EACCES; the test as root opens the file as another user."""
     path = file_builder.write(tmp_path / "secret.st", GOOD)
     path.chmod(0)
     superuser = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -283,13 +283,13 @@ def test_permission_denied_is_a_permission_error(tmp_path):
 
 
 def test_a_loop_of_links_keeps_errno(tmp_path):
-    """An error with no class of its own is an OSError with its errno."""
+    """An errno without its own class raises OSError with that errno."""
     (tmp_path / "loop").symlink_to("loop")
     os_error(tmp_path / "loop", OSError, errno.ELOOP)
 
 
 def test_a_truncated_download_says_how_much_is_missing(tmp_path):
-    """How many bytes the header promises, how many there are, and a guess why."""
+    """The error has the bytes that the header needs, those of the file, and the likely reason."""
     full = file_builder.to_bytes({"a": raw("U8", (5_000_000,), bytes(5_000_000))})
     message = refused(full[:1_500_000], tmp_path)
     assert message.startswith("Error while deserializing header: incomplete metadata, file not")
@@ -298,7 +298,7 @@ def test_a_truncated_download_says_how_much_is_missing(tmp_path):
 
 
 def zip_checkpoint():
-    """The first bytes of what torch.save writes, by hand."""
+    """Returns the first bytes of a file of torch.save."""
     name = b"archive/data.pkl"
     fields = (0x04034B50, 0, 0, 0, 0, 0, 0, 0, 0, len(name), 0)
     return struct.pack("<IHHHHHIIIHH", *fields) + name + b"\x80\x02}q\x00." + bytes(200)
@@ -317,7 +317,7 @@ MISTAKEN = {
 
 @pytest.mark.parametrize("name", MISTAKEN)
 def test_other_files_are_named(upstream, tmp_path, name):
-    """Upstream's text, and what the file seems to be."""
+    """The error has upstream's text and the name of the other format."""
     content, *words = MISTAKEN[name]
     message = refused(content, tmp_path)
     theirs = upstream.run("keys_by_file", str(tmp_path / "refused.safetensors")).failure
@@ -327,7 +327,7 @@ def test_other_files_are_named(upstream, tmp_path, name):
 
 
 def test_errors_name_the_file(tmp_path):
-    """Behind upstream's text."""
+    """The path follows upstream's text."""
     for content in hostile_headers.REFUSED.values():
         assert "refused.safetensors" in refused(content, tmp_path)
     path = file_builder.write(tmp_path / "named.st", GOOD)

@@ -1,4 +1,4 @@
-"""A bad file is refused by us as by upstream: same class, upstream's text first."""
+"""Both packages refuse bad files with the same class, and upstream's text begins ours."""
 
 from collections import Counter
 from random import Random
@@ -21,13 +21,13 @@ JSON_DETAIL = "invalid JSON in header: "
 
 
 def kept_part(text):
-    """The part of upstream's text that is ours too: its JSON parser's words are its own."""
+    """Returns the part of upstream's text that ours repeats: all but its JSON parser's details."""
     head, found, _ = text.partition(JSON_DETAIL)
     return head + found
 
 
 def same_failure(ours, theirs):
-    """Both raised the same class, and ours begins with upstream's text."""
+    """Checks that both raised the same class, and that our text begins with upstream's."""
     assert not theirs.ok, "upstream accepts this"
     assert not ours.ok, f"accepted; upstream: {theirs.failure.text}"
     assert ours.failure.kind == theirs.failure.kind == ERROR
@@ -36,7 +36,7 @@ def same_failure(ours, theirs):
 
 @pytest.fixture(params=["keys_by_file", "keys_by_bytes"])
 def read(request, upstream, scratch):
-    """Both Outcomes of reading bytes, through a file or directly."""
+    """Returns both packages' Outcomes of reading bytes, from a file or directly."""
 
     def both(content):
         source = content
@@ -49,12 +49,12 @@ def read(request, upstream, scratch):
 
 @pytest.mark.parametrize("name", hostile_headers.REFUSED)
 def test_refused(read, name):
-    """Each file of the table, refused with upstream's text as the prefix of ours."""
+    """Each file of the table is refused, and upstream's text is the prefix of ours."""
     same_failure(*read(hostile_headers.REFUSED[name]))
 
 
 def test_two_tensors_on_the_same_bytes(read):
-    """Refused, whichever of the two is named."""
+    """They are refused; the error names either of them."""
     ours, theirs = read(hostile_headers.SAME_BYTES_TWICE)
     theirs = theirs._replace(failure=theirs.failure._replace(text=theirs.failure.text[:-3]))
     same_failure(ours, theirs)
@@ -62,7 +62,7 @@ def test_two_tensors_on_the_same_bytes(read):
 
 @pytest.mark.parametrize("name", hostile_headers.ACCEPTED)
 def test_accepted(read, name):
-    """Each odd but good file of the table."""
+    """Both packages accept each unusual but valid file of the table."""
     content = hostile_headers.ACCEPTED[name]
     assert intentional_differences.why_refused(content) is None
     ours, theirs = read(content)
@@ -71,7 +71,7 @@ def test_accepted(read, name):
 
 @pytest.mark.parametrize("name", hostile_headers.ACCEPTED)
 def test_accepted_is_understood_alike(upstream, scratch, name):
-    """Metadata, shapes and names of the odd but good files."""
+    """Metadata, shapes and names of the unusual files are equal."""
     path = str(file_builder.write(scratch / "odd.safetensors", hostile_headers.ACCEPTED[name]))
     ours = operations.run("look", path, "np", "mmap").unwrap()
     theirs = upstream.run("look", path, "np", "mmap").unwrap()
@@ -80,7 +80,7 @@ def test_accepted_is_understood_alike(upstream, scratch, name):
 
 
 def test_the_backend_does_not_matter(scratch):
-    """The same refusals through pread."""
+    """pread raises the same errors."""
     for name, content in hostile_headers.REFUSED.items():
         path = str(file_builder.write(scratch / "backend.safetensors", content))
         by_mmap = operations.run("look", path, "np", "mmap")
@@ -90,7 +90,7 @@ def test_the_backend_does_not_matter(scratch):
 
 
 def test_nesting_ends_where_upstreams_ends(read):
-    """The deepest unknown field that upstream takes, and one more level."""
+    """The deepest unknown field that upstream accepts is accepted, and one more level is not."""
     accepted = [read(hostile_headers.nested(depth))[1].ok for depth in range(100, 140)]
     deepest = 99 + accepted.index(False)
     ours, theirs = read(hostile_headers.nested(deepest))
@@ -102,7 +102,7 @@ def test_nesting_ends_where_upstreams_ends(read):
     "content", [hostile_headers.GOOD, hostile_headers.ACCEPTED["unknown fields"]]
 )
 def test_every_prefix_is_refused(read, content):
-    """A download that stopped at any byte."""
+    """A download may stop at any byte."""
     for size in range(len(content)):
         same_failure(*read(content[:size]))
     ours, theirs = read(content)
@@ -110,7 +110,7 @@ def test_every_prefix_is_refused(read, content):
 
 
 def same_verdict(ours, theirs, content):
-    """Check that the verdict is upstream's, wanted differences aside, and name it."""
+    """Checks that the verdict is upstream's, except for intended differences, and returns it."""
     reason = intentional_differences.why_refused(content)
     if reason is None and theirs.ok:
         assert ours.unwrap() == theirs.value
@@ -125,7 +125,7 @@ def same_verdict(ours, theirs, content):
 
 
 def test_damaged_files(read):
-    """Bits flipped, bytes cut out, tokens put in, JSON trees changed: the verdict is upstream's."""
+    """Both packages agree on files with changed bits, bytes, tokens and JSON trees."""
     seen = Counter()
 
     @strategies.examples(40)
@@ -144,7 +144,7 @@ def test_damaged_files(read):
 
 
 def test_every_byte_of_a_header_changed(read):
-    """One good file, each byte of its length and header set to a few telling values."""
+    """Each byte of a valid file's length and header is set to several values."""
     tensors = {"a": file_builder.raw("F4", (2, 2)), "\\": file_builder.raw("U8", (3,))}
     good = file_builder.to_bytes(tensors, {"k": "v"}, separators=(",", ":"))
     end = len(good) - sum(len(tensor.data) for tensor in tensors.values())
@@ -231,7 +231,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_wrong_calls(upstream, scratch, name):
-    """Wrong arguments: upstream's class or one derived from it."""
+    """Wrong arguments raise upstream's class or one derived from it."""
     path = str(file_builder.write(scratch / "good.safetensors", hostile_headers.GOOD))
     ours = operations.run("evaluate", CALLS[name], path=path)
     theirs = upstream.evaluate(CALLS[name], path=path)

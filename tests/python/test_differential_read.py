@@ -1,4 +1,4 @@
-"""What we read from a good file is what upstream reads."""
+"""Both packages read the same from valid files."""
 
 import json
 
@@ -15,12 +15,12 @@ BACKENDS = ["mmap", "pread"]
 
 
 def both(upstream, name, *args):
-    """The same operation by us and by upstream, both of which must succeed."""
+    """Returns both packages' results of an operation, which must succeed."""
     return operations.run(name, *args).unwrap(), upstream.run(name, *args).unwrap()
 
 
 def tensors_of(content):
-    """The tensors of a good file, by Python's json."""
+    """Returns the tensors of a valid file, read with Python's json."""
     header, data = file_builder.split(content)
     found = {}
     for name, entry in json.loads(header).items():
@@ -31,13 +31,13 @@ def tensors_of(content):
 
 
 def offsets_of(content):
-    """(begin, end) by name."""
+    """Returns (begin, end) by name."""
     header = json.loads(file_builder.split(content)[0])
     return {n: tuple(e["data_offsets"]) for n, e in header.items() if n != "__metadata__"}
 
 
 def same_tensors(ours, theirs, content, framework):
-    """Both dicts hold the same values, and the bytes are those of the file."""
+    """Checks that both dicts hold the same values, and that the bytes are the file's."""
     assert ours == theirs
     expected = tensors_of(content)
     assert ours.keys() == expected.keys()
@@ -52,7 +52,7 @@ def same_tensors(ours, theirs, content, framework):
 
 @pytest.fixture(params=["np", "pt"])
 def framework(request):
-    """A framework that is installed."""
+    """Each installed framework."""
     pytest.importorskip("torch" if request.param == "pt" else "numpy")
     if request.param == "np":
         pytest.importorskip("ml_dtypes")
@@ -60,7 +60,7 @@ def framework(request):
 
 
 def dtypes_for(framework):
-    """The dtypes upstream reads into a framework."""
+    """Returns the dtypes that upstream reads into a framework."""
     return TORCH if framework == "pt" else NUMPY
 
 
@@ -68,7 +68,7 @@ def dtypes_for(framework):
 @strategies.examples(60)
 @given(content=strategies.files(ALL))
 def test_keys_order_metadata_and_entries(upstream, scratch, backend, content):
-    """Names, their order by offset, metadata, dtypes and shapes, for every dtype."""
+    """Names, order by offset, metadata, dtypes and shapes agree for every dtype."""
     path = str(file_builder.write(scratch / "look.safetensors", content))
     ours, theirs = both(upstream, "look", path, "np", backend)
     offsets = offsets_of(content)
@@ -85,7 +85,7 @@ def test_keys_order_metadata_and_entries(upstream, scratch, backend, content):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("operation", ["get_tensor_each", "get_tensors", "load_file"])
 def test_tensors_of_a_file(upstream, scratch, framework, operation, backend):
-    """Bytes, dtype and shape by every call that reads tensors from a file."""
+    """Every call that reads tensors from a file returns the same bytes, dtypes and shapes."""
 
     @strategies.examples(25)
     @given(content=strategies.files(dtypes_for(framework)))
@@ -103,7 +103,7 @@ def test_tensors_of_a_file(upstream, scratch, framework, operation, backend):
 
 
 def test_tensors_of_bytes(upstream, framework):
-    """`load` of a framework; upstream's has no F8_E8M0 for PyTorch and no BF16 for NumPy."""
+    """`load` agrees; upstream's lacks F8_E8M0 for PyTorch and BF16 for NumPy."""
     lacking = {"F8_E8M0", "BF16"} if framework == "np" else {"F8_E8M0"}
     known = [name for name in dtypes_for(framework) if name not in lacking]
 
@@ -119,13 +119,13 @@ def test_tensors_of_bytes(upstream, framework):
 @strategies.examples(100)
 @given(content=strategies.files(ALL))
 def test_deserialize(upstream, content):
-    """`deserialize` gives dtype, shape and bytes of every tensor, F6 too."""
+    """`deserialize` returns dtype, shape and bytes of every tensor, also of F6."""
     ours, theirs = both(upstream, "deserialize", content)
     assert ours == theirs == tensors_of(content)
 
 
 def test_deserialize_gives_a_list_of_pairs_with_bytearrays(upstream):
-    """The types in deserialize's answer, which programs rely on."""
+    """Programs rely on the types in the result of deserialize."""
     content = file_builder.to_bytes({"a": file_builder.raw("F32", (2,))})
     source = "[(n, sorted(e), *[type(e[k]).__name__ for k in sorted(e)]) for n, e in (lambda d: d)"
     source += "(safetensors.deserialize(content))]"
@@ -136,7 +136,7 @@ def test_deserialize_gives_a_list_of_pairs_with_bytearrays(upstream):
 
 
 def test_metadata_is_a_fresh_dict(scratch):
-    """Callers pop from it, and the next call must not see that."""
+    """Callers change it, which must not affect the next call."""
     content = file_builder.to_bytes({"a": file_builder.raw("U8", (1,))}, {"format": "pt", "k": "v"})
     path = str(file_builder.write(scratch / "metadata.safetensors", content))
     with operations.evaluate("safe_open(path, 'np')", path=path) as handle:
@@ -145,7 +145,7 @@ def test_metadata_is_a_fresh_dict(scratch):
 
 
 def test_no_metadata_is_none_and_empty_metadata_is_a_dict(upstream, scratch):
-    """None and {} are told apart, as in upstream."""
+    """None and {} differ, as in upstream."""
     for metadata in (None, {}):
         content = file_builder.to_bytes({"a": file_builder.raw("U8", (1,))}, metadata)
         path = str(file_builder.write(scratch / "none.safetensors", content))
@@ -154,7 +154,7 @@ def test_no_metadata_is_none_and_empty_metadata_is_a_dict(upstream, scratch):
 
 
 def test_get_tensors_follows_offsets_not_names(upstream, scratch):
-    """A file whose order is not that of its names."""
+    """In this file the order by offset differs from that by name."""
     tensors = {
         "z": file_builder.raw("U8", (1,)),
         "m": file_builder.raw("F32", (1,)),

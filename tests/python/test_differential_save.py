@@ -1,4 +1,4 @@
-"""What we write is byte for byte what upstream writes."""
+"""Both packages write the same bytes."""
 
 import json
 
@@ -16,7 +16,7 @@ ALL_ESCAPES = "".join(chr(code) for code in range(0x80)) + "\x80é\u2028\ufeff\u
 
 @pytest.fixture(params=["np", "pt"])
 def framework(request):
-    """A framework that is installed."""
+    """Each installed framework."""
     pytest.importorskip("torch" if request.param == "pt" else "numpy")
     if request.param == "np":
         pytest.importorskip("ml_dtypes")
@@ -24,19 +24,19 @@ def framework(request):
 
 
 def broken_in_upstream(tensors, metadata):
-    """Upstream 0.8.0 writes `{},"__metadata__":{}}` for this one input."""
+    """Whether upstream 0.8.0 writes the invalid `{},"__metadata__":{}}` for this input."""
     return not tensors and metadata == {}
 
 
 def same_bytes(upstream, name, *args):
-    """Ours, which are upstream's."""
+    """Returns our bytes after checking that upstream's are equal."""
     ours = operations.run(name, *args).unwrap()
     assert ours == upstream.run(name, *args).unwrap()
     return ours
 
 
 def check_content(content, tensors, metadata):
-    """The file holds what was saved, in the documented layout, by Python's json."""
+    """Checks with Python's json that the file has the tensors in the documented layout."""
     header, data = file_builder.split(content)
     assert len(header) % 8 == 0
     assert header[:1] == b"{"
@@ -55,7 +55,7 @@ def check_content(content, tensors, metadata):
 
 
 def test_save(upstream, framework):
-    """`save` of a framework: any dtypes, names, shapes, and at most one metadata key."""
+    """`save` agrees for any dtypes, names, shapes, and at most one metadata key."""
 
     @strategies.examples(50)
     @given(
@@ -71,7 +71,7 @@ def test_save(upstream, framework):
 
 
 def test_save_file(upstream, framework, scratch):
-    """`save_file` leaves the bytes that `save` returns, and each package opens the other's."""
+    """`save_file` writes the bytes that `save` returns, and each package opens the other's file."""
     path = str(scratch / f"save_file-{framework}.safetensors")
 
     @strategies.examples(40)
@@ -101,7 +101,7 @@ def test_save_file(upstream, framework, scratch):
 @example({ALL_ESCAPES: raw("BOOL", (3,)), "": raw("U64", ())}, {"": ""})
 @example({}, None)
 def test_serialize(upstream, tensors, metadata):
-    """`serialize` from pointers; `deserialize` of either package reads it back."""
+    """`serialize` reads from pointers; `deserialize` of both packages reads its result."""
     if broken_in_upstream(tensors, metadata):
         return
     content = same_bytes(upstream, "serialize", tensors, metadata)
@@ -124,7 +124,7 @@ def test_serialize_file(upstream, scratch, tensors, metadata):
 @strategies.examples(40)
 @given(strategies.tensor_dicts(dtype_table.SAVEABLE), strategies.metadata)
 def test_many_metadata_keys_are_sorted_and_read_by_upstream(upstream, tensors, metadata):
-    """Upstream's order is that of a hash table; ours is sorted, and upstream reads it."""
+    """Upstream's order is random; ours is sorted, and upstream reads it."""
     content = operations.run("serialize", tensors, metadata).unwrap()
     check_content(content, tensors, metadata)
     assert upstream.run("deserialize", content).unwrap() == tensors
@@ -136,7 +136,7 @@ def test_many_metadata_keys_are_sorted_and_read_by_upstream(upstream, tensors, m
 
 
 def test_no_tensors_and_empty_metadata_is_a_good_file(upstream, scratch):
-    """The one input for which upstream writes a file that nobody can read."""
+    """For this input upstream writes an invalid file."""
     ours = operations.run("serialize", {}, {}).unwrap()
     check_content(ours, {}, {})
     assert upstream.run("deserialize", ours).unwrap() == {}
@@ -146,7 +146,7 @@ def test_no_tensors_and_empty_metadata_is_a_good_file(upstream, scratch):
 
 @pytest.mark.parametrize("row", [r for r in dtype_table.TABLE if r.spec], ids=lambda row: row.name)
 def test_dtype_words(upstream, row):
-    """TensorSpec takes frameworks' words for a dtype and tells the format's."""
+    """TensorSpec accepts frameworks' names of a dtype and shows the format's."""
     source = "(lambda s: (s.dtype, s.shape, s.data_ptr, s.data_len, repr(s)))"
     source += "(safetensors.TensorSpec(dtype=word, shape=(2, 4), data_ptr=4096, data_len=7))"
     ours = operations.run("evaluate", source, word=row.spec).unwrap()
@@ -155,7 +155,7 @@ def test_dtype_words(upstream, row):
 
 
 def test_layout_is_by_dtype_rank_then_name(upstream):
-    """All dtypes in one file, two names each."""
+    """One file has all dtypes, with two names each."""
     names = [f"{prefix}{row.name}" for row in dtype_table.TABLE if row.spec for prefix in "zaé"]
     tensors = {name: raw(name[1:], (2, 2)) for name in reversed(names)}
     content = same_bytes(upstream, "serialize", tensors, {"k": "v"})
@@ -164,20 +164,20 @@ def test_layout_is_by_dtype_rank_then_name(upstream):
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1, 1), (2, 3, 4, 5, 6)])
 def test_shapes(upstream, framework, shape):
-    """Scalars, empty tensors and many dimensions."""
+    """Scalars, empty tensors and tensors of many dimensions are written alike."""
     tensors = {"a": raw("F64", shape), "b": raw("BOOL", shape)}
     check_content(same_bytes(upstream, "save", tensors, None, framework), tensors, None)
 
 
 @pytest.mark.parametrize("count", range(12))
 def test_padding(upstream, count):
-    """Every remainder of the header's length modulo 8."""
+    """The header's length has every remainder modulo 8."""
     tensors = {"n" * count: raw("U8", (3,))}
     check_content(same_bytes(upstream, "serialize", tensors, None), tensors, None)
 
 
 def test_files_large_enough_for_several_writes(upstream, framework, scratch):
-    """More than any buffer holds, to a new file and over an existing one."""
+    """Files larger than any buffer are written, new and over an existing file."""
     tensors = {f"t{i}": raw("F32", (1 << 18,), bytes([i]) * (1 << 20)) for i in range(9)}
     path = str(scratch / f"large-{framework}.safetensors")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Every dtype of the format through every way to read and write it."""
+"""Every dtype of the format, with every way to read and write it."""
 
 import subprocess
 import sys
@@ -22,13 +22,13 @@ F4_VALUES = [[0.5, 1.0, 1.5, 2.0], [3.0, 4.0, 6.0, -6.0]]
 
 
 def tensor_of(name):
-    """The tensor of a dtype that all tests here use."""
+    """Returns the tensor of a dtype that the tests use."""
     return Raw("F4", SHAPE, F4_BYTES) if name == "F4" else raw(name, SHAPE)
 
 
 @pytest.fixture
 def torch():
-    """PyTorch, with its part of the package imported."""
+    """Returns PyTorch after importing safetensors.torch."""
     module = pytest.importorskip("torch")
     import safetensors.torch  # noqa: F401
 
@@ -37,18 +37,18 @@ def torch():
 
 @pytest.fixture
 def ml_dtypes():
-    """The dtypes NumPy lacks."""
+    """Returns ml_dtypes, which has dtypes that NumPy lacks."""
     return pytest.importorskip("ml_dtypes")
 
 
 @pytest.fixture
 def file_of(tmp_path):
-    """A function that writes a file with one tensor `a`."""
+    """Returns a function that writes a file with one tensor `a`."""
     return lambda tensor: file_builder.write(tmp_path / "dtype.safetensors", {"a": tensor})
 
 
 def ways(path, framework, backend):
-    """The tensor `a` of a file by every call that gives all of it."""
+    """Yields the tensor `a` of a file from every call that returns all of it."""
     module = operations.framework_module(framework)
     with safe_open(path, framework, backend=backend) as handle:
         return {
@@ -62,7 +62,7 @@ def ways(path, framework, backend):
 
 
 def check_saved(framework, tensors, path, expected):
-    """save and save_file write one tensor `a` as `expected`."""
+    """Checks that save and save_file write one tensor `a` as `expected`."""
     module = operations.framework_module(framework)
     content = module.save(tensors)
     module.save_file(tensors, path)
@@ -73,7 +73,7 @@ def check_saved(framework, tensors, path, expected):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", WHOLE_BYTES)
 def test_torch(torch, file_of, name, backend):
-    """Read in every way, slice by rows and columns, and save again."""
+    """Every way to read a dtype, slices of rows and columns, and saving."""
     tensor = tensor_of(name)
     path = file_of(tensor)
     for way, found in ways(path, "pt", backend).items():
@@ -91,7 +91,7 @@ def test_torch(torch, file_of, name, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_torch_f4_has_two_values_to_an_element(torch, file_of, upstream, backend):
-    """Read as upstream's get_tensor reads it, in the ways where upstream fails too."""
+    """All calls return what upstream's get_tensor does, also where upstream fails."""
     tensor = tensor_of("F4")
     path = file_of(tensor)
     for way, found in ways(path, "pt", backend).items():
@@ -112,7 +112,7 @@ def test_torch_f4_has_two_values_to_an_element(torch, file_of, upstream, backend
 
 
 def test_torch_refuses_f4_whose_rows_end_within_a_byte(torch, file_of):
-    """[2, 3] is six values in three bytes, which no shape of torch's type has."""
+    """[2, 3] is six values in three bytes; torch's type has no such shape."""
     path = file_of(Raw("F4", (2, 3), F4_BYTES[:3]))
     for backend in BACKENDS:
         with safe_open(path, "pt", backend=backend) as handle:
@@ -122,7 +122,7 @@ def test_torch_refuses_f4_whose_rows_end_within_a_byte(torch, file_of):
 
 
 def test_torch_load_of_bytes_where_upstream_has_no_type(torch, upstream):
-    """Upstream's `load` knows neither F8_E8M0 nor F4."""
+    """Upstream's `load` has neither F8_E8M0 nor F4."""
     for name in ("F8_E8M0", "F4"):
         content = file_builder.to_bytes({"a": tensor_of(name)})
         found = safetensors.torch.load(content)["a"]
@@ -142,19 +142,19 @@ def test_torch_load_of_bytes_looks_its_table_up_live(torch, monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", NUMPY_NATIVE)
 def test_numpy(file_of, name, backend):
-    """NumPy's own dtypes: every way to read, slices, and saving again."""
+    """NumPy's dtypes: every way to read, slices, and saving."""
     check_numpy(file_of, name, backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", [name for name in NUMPY_ML if name != "F4"])
 def test_numpy_through_ml_dtypes(ml_dtypes, file_of, name, backend):
-    """The dtypes of ml_dtypes, likewise."""
+    """The same for dtypes of ml_dtypes."""
     check_numpy(file_of, name, backend)
 
 
 def check_numpy(file_of, name, backend):
-    """Every way to read a dtype of whole bytes into NumPy, slices, and saving again."""
+    """Checks every way to read a dtype of whole bytes into NumPy, slices, and saving."""
     tensor = tensor_of(name)
     path = file_of(tensor)
     expected = np.frombuffer(tensor.data, numpy_dtype(name)).reshape(SHAPE)
@@ -178,7 +178,7 @@ def check_numpy(file_of, name, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shape", [(2, 4), (8,), (2, 2, 2), (4, 1, 2)], ids=str)
 def test_numpy_f4_has_one_value_to_an_element(ml_dtypes, file_of, backend, shape):
-    """The file's shape, and of each byte the low nibble first."""
+    """The shape is the file's, and the low half of each byte is the first value."""
     tensor = Raw("F4", shape, F4_BYTES)
     path = file_of(tensor)
     expected = np.array(F4_VALUES).reshape(shape)
@@ -204,7 +204,7 @@ def test_numpy_f4_slices_end_within_bytes(ml_dtypes, file_of, backend):
 
 
 def test_numpy_f4_whose_rows_end_within_a_byte(ml_dtypes, file_of):
-    """[2, 3] is six values in three bytes: NumPy has a shape for that."""
+    """[2, 3] is six values in three bytes, which NumPy can represent."""
     tensor = Raw("F4", (2, 3), F4_BYTES[:3])
     path = file_of(tensor)
     for backend in BACKENDS:
@@ -220,7 +220,7 @@ def test_numpy_f4_of_half_a_byte_is_not_saved(ml_dtypes):
 
 
 def test_numpy_dtypes_the_format_lacks(ml_dtypes, upstream):
-    """Refused in upstream's words."""
+    """They are refused with upstream's text."""
     for name in ("int4", "uint4", "float8_e4m3", "float8_e3m4", "float6_e2m3fn"):
         with pytest.raises(SafetensorError) as caught:
             safetensors.numpy.save({"a": np.zeros((2, 4), getattr(ml_dtypes, name))})
@@ -233,7 +233,7 @@ def test_numpy_dtypes_the_format_lacks(ml_dtypes, upstream):
 
 @pytest.mark.parametrize("name", NUMPY_ML)
 def test_without_ml_dtypes_the_error_says_to_install_it(tmp_path, name):
-    """In a process where it cannot be imported; NumPy's own dtypes still work."""
+    """NumPy's own dtypes work in a process that cannot import it."""
     path = file_builder.write(tmp_path / "a.st", {"a": tensor_of(name), "b": raw("F32", (2,))})
     code = """
 import sys
@@ -269,7 +269,7 @@ for backend in ("mmap", "pread"):
 @pytest.mark.parametrize("framework", ["np", "pt"])
 @pytest.mark.parametrize("name", F6)
 def test_f6_is_listed_and_refused(upstream, tmp_path, name, framework):
-    """No framework has a type for it: all but the values can be read."""
+    """No framework has a type for F6: everything but values can be read."""
     pytest.importorskip("torch" if framework == "pt" else "numpy")
     tensors = {"a": raw(name, SHAPE), "b": raw("U8", (1,))}
     path = file_builder.write(tmp_path / "f6.st", tensors)
@@ -303,7 +303,7 @@ def test_f6_is_listed_and_refused(upstream, tmp_path, name, framework):
 
 @pytest.mark.parametrize("name", SAVEABLE)
 def test_empty_and_scalar_tensors(tmp_path, name):
-    """No bytes, no dimensions, and no elements between dimensions."""
+    """Tensors have no bytes, no dimensions, or a dimension of size 0."""
     tensors = {"none": raw(name, (0,)), "middle": raw(name, (2, 0, 4))}
     if name != "F4":
         tensors["scalar"] = raw(name, ())
@@ -324,7 +324,7 @@ def test_empty_and_scalar_tensors(tmp_path, name):
 
 
 def test_the_table_of_dtypes_is_whole(upstream):
-    """Every dtype upstream names in its error for an unknown one is in the table here."""
+    """The table has every dtype that upstream lists in its error for an unknown one."""
     content = file_builder.from_entries({"a": file_builder.entry("F99", (), 0, 0)})
     text = upstream.run("deserialize", content).failure.text
     assert len(BY_NAME) == 22

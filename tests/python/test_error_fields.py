@@ -15,7 +15,7 @@ from support.file_builder import entry, from_entries, raw
 
 
 def error_of(call):
-    """What the call raises."""
+    """Returns the error that the call raises."""
     with pytest.raises(Exception, match=".") as caught:
         call()
     return caught.value
@@ -54,7 +54,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_calls(path, name):
-    """Code, file and tensor; the text names both, and pickle keeps all."""
+    """Errors have code, path and subject; the text names both, and pickling keeps all."""
     call, code, subject = CALLS[name]
     error = error_of(lambda: call(path))
     found = {"missing": path + ".no", "directory": os.path.dirname(path)}.get(name, path)
@@ -67,12 +67,12 @@ def test_calls(path, name):
 
 
 def code_of(row):
-    """kInvalidOffset as invalid_offset."""
+    """Returns invalid_offset for kInvalidOffset."""
     return "".join("_" + c.lower() if c.isupper() else c for c in row.expect[1:]).lstrip("_")
 
 
 def test_every_hostile_file(tmp_path):
-    """The code is the one of the table, by path and by bytes."""
+    """The code is the table's, for a path and for bytes."""
     seen = set()
     for row in hostile_cases.LIGHT:
         if row.expect == "ok":
@@ -88,7 +88,7 @@ def test_every_hostile_file(tmp_path):
 
 
 def test_the_subject_of_a_bad_header(tmp_path):
-    """The tensor at fault; of a file that is too short the first whose bytes are missing."""
+    """It is the tensor at fault; in a truncated file, the first whose bytes are missing."""
     good = from_entries({"a": entry("U8", (4,), 0, 4), "b": entry("U8", (4,), 4, 8)}, bytes(8))
     cases = {
         from_entries({"a": entry("U8", (4,), 1, 5)}, bytes(5)): "a",
@@ -105,7 +105,7 @@ def test_the_subject_of_a_bad_header(tmp_path):
 
 
 def test_errors_of_saving(tmp_path):
-    """They are SafetensorError and OSError at once."""
+    """They are both SafetensorError and OSError."""
     missing = tmp_path / "no" / "m.safetensors"
     error = error_of(lambda: save_file({"a": np.zeros(3)}, missing))
     assert fields(error) == ("io", str(missing), None)
@@ -115,7 +115,7 @@ def test_errors_of_saving(tmp_path):
 
 
 def test_errors_of_python_alone(path):
-    """No code of the core's stands behind them."""
+    """They have no code."""
     for call in (
         lambda: safe_open(path, "nonsense"),
         lambda: safe_open(path, "np", "nonsense"),
@@ -128,7 +128,7 @@ def test_errors_of_python_alone(path):
 
 
 def test_a_load_names_file_and_tensor(path):
-    """The system's refusal in a reader of the engine has a filename too."""
+    """A system error in a reader thread has a filename too."""
     pytest.importorskip("torch")
     handle = _core._open_shard(path, "pread")
     os.remove(path)

@@ -1,4 +1,4 @@
-"""Errors go from process to process, as from a data loader's workers."""
+"""Errors are pickled, as by workers of a data loader."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from support import children
 
 
 def error_of(call):
-    """What the call raises."""
+    """Returns the error that the call raises."""
     with pytest.raises(Exception, match=".") as caught:
         call()
     return caught.value
@@ -20,7 +20,7 @@ def error_of(call):
 
 @pytest.fixture
 def errors(tmp_path):
-    """Of each kind that is one of ours and one of Python's, and ours alone."""
+    """One error of each class that combines ours with Python's, and of ours alone."""
     path = tmp_path / "a.safetensors"
     save_file({"a": np.zeros((3, 3), "f4")}, path)
     with safe_open(path, "np", backend="pread") as f, weights.open_weights(path) as model:
@@ -40,12 +40,12 @@ def errors(tmp_path):
 
 
 def state(error):
-    """All that an error has."""
+    """Returns all properties of an error."""
     return str(error), error.args, vars(error), getattr(error, "errno", None)
 
 
 def test_errors_are_pickled(errors, tmp_path):
-    """Errors and their classes, read in this process and by one that has raised none."""
+    """Errors and classes are unpickled here and in a process that has raised none."""
     assert sum(type(error).__bases__ != (Exception,) for error in errors) > 6
     for error in errors:
         copied, its_class = pickle.loads(pickle.dumps((error, type(error))))
@@ -65,7 +65,7 @@ def test_errors_are_pickled(errors, tmp_path):
 
 
 def test_classes_by_name():
-    """Those that errors have, and no others."""
+    """Modules have the names of error classes and no similar ones."""
     error = safetensors.SafetensorIndexError
     assert error is safetensors.SafetensorIndexError
     assert error.__mro__[1:3] == (SafetensorError, IndexError)

@@ -35,7 +35,7 @@ def describe(array):
 
 
 class TestFlax(Cases):
-    """What holds for every framework; JAX has types of 64 bits when it is told so."""
+    """The common tests, with JAX's 64-bit types enabled."""
 
     kit = Kit("flax", safetensors.flax, "JAX", TYPES, describe, {})
 
@@ -49,7 +49,7 @@ class TestFlax(Cases):
 
 @pytest.mark.parametrize("code", ["I64", "U64", "F64"])
 def test_types_of_64_bits_follow_the_option(tmp_path, code):
-    """Without it they become those of 32, silently, as in jnp.array."""
+    """Without it they become 32-bit types, silently, as in jnp.array."""
     small = {"I64": "int32", "U64": "uint32", "F64": "float32"}[code]
     array = np.arange(6).astype(array_of(tensor_of(code)).dtype).reshape(2, 3)
     path = tmp_path / "wide.safetensors"
@@ -63,7 +63,7 @@ def test_types_of_64_bits_follow_the_option(tmp_path, code):
 
 
 def test_an_array_is_a_copy(tmp_path):
-    """It does not change with the file's pages, wherever the tensor lies in them."""
+    """It does not share memory with the mapped file, at any offset."""
     tensors = {str(i): raw("F32", (16 + i,)) for i in range(32)}
     path = file_builder.write(tmp_path / "copy.safetensors", tensors)
     loaded = safetensors.flax.load_file(path)
@@ -93,7 +93,7 @@ def test_values_are_saved_whatever_the_layout():
 
 
 def test_types_that_files_do_not_have():
-    """They are refused with the type's name."""
+    """The error names the type."""
     with pytest.raises(SafetensorError, match="int4"):
         safetensors.flax.save({"a": jnp.ones(2, dtype=jnp.int4)})
     with pytest.raises(TypeError, match="PRNGKey"):
@@ -101,7 +101,7 @@ def test_types_that_files_do_not_have():
 
 
 def test_helpers():
-    """_np2jnp and _jnp2np are each other's reverse."""
+    """_np2jnp and _jnp2np are inverse."""
     arrays = {code: array_of(tensor_of(code)) for code in ("F32", "BF16", "F8_E4M3", "BOOL")}
     back = safetensors.flax._jnp2np(safetensors.flax._np2jnp(arrays))
     for code, array in arrays.items():
@@ -110,7 +110,7 @@ def test_helpers():
 
 
 def test_parameters_of_a_model(tmp_path):
-    """A flat dict of flax's, saved and put back."""
+    """A flat dict of flax is saved and restored."""
     linen = pytest.importorskip("flax.linen")
     traverse = pytest.importorskip("flax.traverse_util")
     model = linen.Dense(3, param_dtype=jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""Damaged GGUF headers beside gguf-py: where both read a file, they read the same from it."""
+"""Damaged GGUF headers: if this package and gguf-py both read a file, the results agree."""
 
 import contextlib
 import logging
@@ -32,7 +32,7 @@ def _stop(*_: object) -> None:
 
 @contextlib.contextmanager
 def at_most(seconds: float):
-    """gguf-py may go through 2^30 elements of an array that is not there."""
+    """Stops gguf-py, which may iterate over 2^30 elements that the file does not have."""
     before = signal.signal(signal.SIGALRM, _stop)
     # Again and again: Python drops an exception that is raised within a callback of its collector.
     signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
@@ -44,7 +44,7 @@ def at_most(seconds: float):
 
 
 def theirs(path):
-    """gguf-py's reader; None when it raises, whatever."""
+    """Returns gguf-py's reader, or None if it raises any error."""
     try:
         with at_most(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,7 +61,7 @@ def ours(path):
 
 
 def value_of(field: Any) -> Any:
-    """A field's value; NotImplemented for arrays in arrays, of which gguf-py keeps no shape."""
+    """Returns a field's value; NotImplemented for nested arrays, whose shape gguf-py drops."""
     kinds = gguf.GGUFValueType
     if field.types[0] == kinds.ARRAY:
         if len(field.types) > 2:

@@ -1,4 +1,4 @@
-"""Ten thousand of anything leaves no more behind than one."""
+"""Ten thousand calls leave no more memory, objects or files than one."""
 
 import os
 import pathlib
@@ -115,7 +115,7 @@ SCRIPT = """
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder in memory where there is one: what a disk does is not in question."""
+    """A folder in memory if there is one, so that a slow disk does not matter."""
     memory = "/dev/shm"
     if not os.access(memory, os.W_OK):
         yield tmp_path

@@ -1,4 +1,4 @@
-"""A handle as a mapping, and what it and its slices say of themselves."""
+"""Handles as mappings; properties and repr of handles and slices."""
 
 import os
 
@@ -12,14 +12,14 @@ from safetensors.numpy import save_file
 
 @pytest.fixture
 def path(tmp_path):
-    """Two tensors; the second comes first in the file."""
+    """A file of two tensors; the second by name comes first."""
     arrays = {"a": np.arange(6, dtype="f4").reshape(2, 3), "b": np.arange(4, dtype="u8")}
     save_file(arrays, tmp_path / "model.safetensors")
     return os.fspath(tmp_path / "model.safetensors")
 
 
 def test_repr_of_a_handle(path):
-    """Path, framework and count; that it is closed."""
+    """It shows path, framework and count, and whether it is closed."""
     f = safe_open(path, "np")
     assert repr(f) == f"<safe_open path={path!r} framework='numpy' tensors=2>"
     f.close()
@@ -30,14 +30,14 @@ def test_repr_of_a_handle(path):
 
 
 def test_repr_of_a_path_that_is_no_utf8(path, tmp_path):
-    """It is told as os.fsdecode tells it."""
+    """It is decoded like os.fsdecode."""
     odd = os.fsencode(tmp_path) + b"/\xff'.safetensors"
     os.rename(path, odd)
     assert repr(os.fsdecode(odd)) in repr(safe_open(odd, "np"))
 
 
 def test_items_of_a_handle(path):
-    """In the order of keys(), each tensor made when it is asked for."""
+    """items() has the order of keys() and creates each tensor on access."""
     with safe_open(path, "np") as f:
         assert f["a"].tolist() == f.get_tensor("a").tolist()
         assert [(name, value.tolist()) for name, value in f.items()] == [
@@ -70,8 +70,8 @@ def test_a_missing_item_is_a_key_error(path):
             f[0]
 
 
-def test_a_slice_tells_shape_and_dtype(path):
-    """As properties too, equal to the methods' results; they cannot be set."""
+def test_shape_and_dtype_of_a_slice(path):
+    """They are also read-only properties, equal to the methods' results."""
     part = safe_open(path, "np").get_slice("a")
     assert part.shape == part.get_shape() == [2, 3]
     assert part.dtype == part.get_dtype() == "F32"
@@ -82,16 +82,16 @@ def test_a_slice_tells_shape_and_dtype(path):
             setattr(part, name, 1)
 
 
-def test_every_dtype_is_told_by_its_name(tmp_path):
-    """The shared strings are those of the types."""
+def test_dtype_names(tmp_path):
+    """The names are right for types whose strings are shared."""
     for name, dtype in (("U8", "u1"), ("I64", "i8"), ("F16", "f2"), ("C64", "c8"), ("BOOL", "?")):
         save_file({"a": np.zeros(1, dtype)}, tmp_path / name)
         with safe_open(tmp_path / name, "np") as f:
             assert f.get_slice("a").dtype == f.get_tensor_meta("a").dtype == name
 
 
-def test_classes_list_what_is_theirs():
-    """Nothing of the library that binds them."""
+def test_classes_do_not_list_names_of_pybind11():
+    """dir() has no names of pybind11."""
     from safetensors import _weights
 
     classes = [getattr(_core, name) for name in _safetensors_rust.__all__]
@@ -102,7 +102,7 @@ def test_classes_list_what_is_theirs():
 
 
 def test_the_iterator_of_a_prefetch_loader(path):
-    """It is the class that upstream 0.9 has for it."""
+    """Its class is that of upstream 0.9."""
     pytest.importorskip("torch")
     with safe_open(path, "pt") as f, f.prefetch() as loader:
         assert type(loader) is _safetensors_rust.PrefetchLoader

@@ -1,4 +1,4 @@
-"""The table of hostile files, of which tests/cpp/test_header_hostile.cpp runs every row too."""
+"""The table of hostile files, which tests/cpp/test_header_hostile.cpp runs too."""
 
 import pytest
 from test_differential_errors import ERROR, same_verdict
@@ -30,7 +30,7 @@ FIRST_WORDS = {
 
 
 def check(outcome, case, begin, end=""):
-    """The verdict is the table's; an error has the right class and words."""
+    """Checks that the verdict is the table's, and that an error has the right class and text."""
     if case.expect == "ok":
         outcome.unwrap()
         return
@@ -64,7 +64,7 @@ def test_reading_bytes():
 
 
 def test_upstream_agrees(upstream, scratch):
-    """But for the wanted differences, of which the judge knows the reason."""
+    """Upstream agrees except for intended differences, which the judge explains."""
     path = scratch / "hostile.safetensors"
     for case in hostile_cases.LIGHT:
         content = case.file()
@@ -73,8 +73,8 @@ def test_upstream_agrees(upstream, scratch):
         same_verdict(ours, upstream.run("keys_by_file", str(path)), content)
 
 
-def test_only_the_judge_sees_what_upstream_overlooks():
-    """None of the files that we take is one that the judge would refuse."""
+def test_the_judge_accepts_what_this_package_accepts():
+    """The judge refuses no file that this package accepts."""
     for case in hostile_cases.LIGHT:
         if case.expect == "ok":
             assert intentional_differences.why_refused(case.file()) is None, case.name
@@ -83,7 +83,7 @@ def test_only_the_judge_sees_what_upstream_overlooks():
 @pytest.mark.slow
 @pytest.mark.skipif(not memory.can_measure_peak(), reason="the peak cannot be measured")
 def test_memory_of_heavy_files(tmp_path):
-    """No more than 8 times the header and 64 MB, for opening and for being refused."""
+    """Opening or refusing takes at most 8 times the header and 64 MB."""
     script = """
         import sys
         from safetensors import SafetensorError, safe_open

@@ -22,7 +22,7 @@ TORCH = [name for name in MODULES if name.startswith(("safetensors._torch", "saf
 
 
 def imports_of(name, path):
-    """The modules of this package that a module imports, anywhere in its text."""
+    """Returns the modules of this package that a module imports, anywhere in its text."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -50,7 +50,7 @@ def test_no_module_imports_itself_through_others():
 
 
 def test_each_module_of_torch_imports_first():
-    """Whichever of them a program imports first, none misses a name of another."""
+    """Any of them may be the first that a program imports."""
     pytest.importorskip("torch")
     children.run(
         """

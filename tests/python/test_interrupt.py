@@ -116,7 +116,7 @@ check(calls[way], after)
 
 
 def interrupted_by_parent(script, *args, wait):
-    """Start the script, send it SIGINT once wait() holds; return (output, seconds to its end)."""
+    """Starts the script, interrupts it once wait() holds; returns (output, seconds to its end)."""
     child = subprocess.Popen(
         children.command(script, *args), cwd="/", stdout=subprocess.PIPE, text=True
     )
@@ -232,7 +232,7 @@ def test_other_signals_do_not_disturb(tmp_path, kind):
     assert children.run(script, tmp_path / "one", kind).strip() == "undisturbed"
 
 
-def test_an_exception_of_a_handler_comes_out(tmp_path):
+def test_an_exception_of_a_handler_propagates(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     script = """
         import os, signal, sys

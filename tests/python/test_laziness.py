@@ -1,4 +1,4 @@
-"""Nothing is read before it is asked for."""
+"""Nothing is read before it is requested."""
 
 import ctypes
 import mmap
@@ -49,7 +49,7 @@ both_frameworks = pytest.mark.parametrize("framework", ["pt", "np"])
 
 
 def resident(path):
-    """For each page of the file, whether it lies in the page cache."""
+    """Returns for each page of the file whether it is in the page cache."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         count = -(-len(view) // PAGE)
@@ -66,20 +66,20 @@ def resident(path):
 
 
 def resident_after(path, begin):
-    """How many bytes of the file beyond `begin` lie in the page cache."""
+    """Returns how many bytes of the file beyond `begin` are in the page cache."""
     return int(resident(path)[-(-begin // PAGE) :].sum()) * PAGE
 
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a file goes that is large, if only in name."""
+    """The path for a large sparse file."""
     yield tmp_path / "sparse.safetensors"
     (tmp_path / "sparse.safetensors").unlink(missing_ok=True)
 
 
 @pytest.fixture
 def cold(path):
-    """A file of 24 tensors of 64 MB, no page of it in memory; two rows are not zero."""
+    """A file of 24 tensors of 64 MB with no page in the page cache; two rows are not zero."""
     begin = file_builder.write_sparse(path, {f"t{i:02}": (ROWS, 1024) for i in range(COUNT)})
     with open(path, "r+b") as file:
         for index, row, value in ((20, 3, 23), (23, 8000, 1043)):
@@ -129,7 +129,7 @@ def test_load_file_reads_nothing(cold, module):
 
 
 def soon(is_so):
-    """Whether it is so within a few seconds."""
+    """Whether the condition becomes true within a few seconds."""
     end = time.monotonic() + 10
     while not is_so():
         if time.monotonic() > end:
@@ -139,13 +139,13 @@ def soon(is_so):
 
 
 def use(tensors, count):
-    """Reads so many tensors of 64 MB."""
+    """Reads this many tensors of 64 MB."""
     assert float(sum(tensors[f"t{i:02}"].sum() for i in range(count))) == 0
 
 
 @pytest.mark.parametrize("module", [for_torch, for_numpy], ids=["torch", "numpy"])
-def test_load_file_reads_ahead_of_what_is_used(cold, module):
-    """Once an eighth of the file is used, and 64 MB at most."""
+def test_load_file_reads_ahead_of_use(cold, module):
+    """It begins once an eighth of the file is used, and reads at most 64 MB ahead."""
     loaded = module.load_file(cold)
     use(loaded, 2)
     time.sleep(0.2)
@@ -156,8 +156,8 @@ def test_load_file_reads_ahead_of_what_is_used(cold, module):
     assert resident_after(cold, 0) <= (256 + 64) * MB + AHEAD
 
 
-def test_who_asks_for_single_tensors_is_not_read_ahead_of(cold):
-    """Of an open file, and when load_files is given names."""
+def test_single_tensors_are_not_read_ahead(cold):
+    """This holds for an open file, and for load_files with names."""
     few = for_torch.load_files(cold, keys=["t00"])
     with safe_open(cold, "pt") as file:
         everything = file.get_tensors()
@@ -167,8 +167,8 @@ def test_who_asks_for_single_tensors_is_not_read_ahead_of(cold):
     assert resident_after(cold, 256 * MB + AHEAD) == 0
 
 
-def test_load_files_reads_ahead_of_what_is_used(cold):
-    """As load_file, when all of a file is loaded."""
+def test_load_files_reads_ahead_of_use(cold):
+    """load_files of a whole file reads ahead as load_file does."""
     loaded = for_torch.load_files(cold)
     use(loaded, 4)
     assert soon(lambda: resident_after(cold, 256 * MB + AHEAD) > 32 * MB)
@@ -236,7 +236,7 @@ def test_a_file_of_64_gb_opens_and_gives_a_row(path, framework, backend):
 
 
 @both_frameworks
-def test_handing_out_tensors_faults_no_page_in(path, framework):
+def test_get_tensor_causes_no_page_faults(path, framework):
     file_builder.write_sparse(path, {f"t{i}": (16, 1024) for i in range(1024)})
 
     def faults():
@@ -261,14 +261,14 @@ def test_handing_out_tensors_faults_no_page_in(path, framework):
 
 
 def faults_of(work):
-    """Page faults while it runs."""
+    """Returns the page faults while the call runs."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     work()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def touch_huge_pages():
-    """256 MB of fresh memory, of which the kernel is asked for huge pages."""
+    """Touches 256 MB of new memory with huge pages requested."""
     with mmap.mmap(-1, 256 * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
         np.frombuffer(memory, "u1")[::PAGE] = 1  # by a view that goes at once

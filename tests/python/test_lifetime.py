@@ -1,4 +1,4 @@
-"""What is handed out lives on by itself, and what is let go is really gone."""
+"""Tensors and slices own what they need, and destroyed objects release it."""
 
 import contextlib
 import gc
@@ -33,7 +33,7 @@ def path(tmp_path):
 
 
 def contents(path):
-    """The bytes of a file."""
+    """Returns the bytes of a file."""
     with open(path, "rb") as file:
         return file.read()
 
@@ -45,7 +45,7 @@ def mapped(path):
 
 
 def descriptors(path):
-    """How many descriptors of this process are the file."""
+    """Returns the number of descriptors of this process for the file."""
     count = 0
     for number in os.listdir("/proc/self/fd"):
         # One of them listdir itself used, and it is gone.
@@ -55,7 +55,7 @@ def descriptors(path):
 
 
 def address(tensor):
-    """Where the data of an array or tensor begins."""
+    """Returns the address of an array's or tensor's data."""
     return tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.ctypes.data
 
 
@@ -124,7 +124,7 @@ def test_writes_stay_in_this_process(path, framework, backend):
 
 
 @both_frameworks
-def test_mmap_hands_out_the_same_pages_again(path, framework):
+def test_mmap_returns_the_same_pages_again(path, framework):
     with safe_open(path, framework) as file:
         first, second = file.get_tensor("a"), file.get_tensor("a")
         assert first is not second
@@ -136,7 +136,7 @@ def test_mmap_hands_out_the_same_pages_again(path, framework):
 
 
 @both_frameworks
-def test_pread_hands_out_a_private_copy(path, framework):
+def test_pread_returns_a_private_copy(path, framework):
     with safe_open(path, framework, backend="pread") as file:
         first, second = file.get_tensor("a"), file.get_tensor("a")
         assert address(first) != address(second)
@@ -169,7 +169,7 @@ def test_numpy_array_is_writable_and_plain(path, backend):
 
 @linux
 @both_frameworks
-def test_close_lets_go_of_the_mapping_when_no_tensor_lives(path, framework):
+def test_close_releases_the_mapping_without_tensors(path, framework):
     file = safe_open(path, framework)
     tensor = file.get_tensor("a")
     assert mapped(path)
@@ -187,7 +187,7 @@ def test_close_lets_go_of_the_mapping_when_no_tensor_lives(path, framework):
 
 @linux
 @every_kind
-def test_close_lets_go_of_the_descriptor(path, framework, backend):
+def test_close_releases_the_descriptor(path, framework, backend):
     file = safe_open(path, framework, backend=backend)
     tensor = file.get_tensor("a")
     file.close()
@@ -199,7 +199,7 @@ def test_close_lets_go_of_the_descriptor(path, framework, backend):
 
 @linux
 @both_backends
-def test_dropped_handle_lets_go_without_close(path, backend):
+def test_destroyed_handle_releases_the_file(path, backend):
     file = safe_open(path, "np", backend=backend)
     part = file.get_slice("a")
     assert mapped(path) or descriptors(path) > 0
@@ -210,7 +210,7 @@ def test_dropped_handle_lets_go_without_close(path, backend):
 
 
 @linux
-def test_failed_open_lets_go(tmp_path):
+def test_failed_open_releases_the_file(tmp_path):
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(file_builder.to_bytes({"a": A})[:-1])
     for backend in ("mmap", "pread"):
@@ -326,14 +326,14 @@ def test_interpreter_exits_quietly_with_everything_alive(path, module):
 
 @pytest.fixture
 def collector():
-    """Leaves the garbage collector as it was, whatever a test does."""
+    """Restores the garbage collector's state after a test."""
     was = gc.isenabled()
     yield
     (gc.enable if was else gc.disable)()
 
 
 def load_through_handle(path):
-    """All tensors by way of the handle's own call."""
+    """Returns all tensors by the handle's get_tensors."""
     with safe_open(path, "pt") as file:
         return file.get_tensors()
 

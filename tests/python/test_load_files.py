@@ -1,4 +1,4 @@
-"""load_files: which tensors, and where to; which files is tested by test_shards."""
+"""load_files: which tensors, and to which device. test_shards tests which files."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ BACKENDS = sharded.BACKENDS
 
 @pytest.fixture
 def loads(monkeypatch):
-    """What the engine is asked for each time: names by device."""
+    """A log of the engine's loads: names by device."""
     asked = []
     engine = _core._load_groups
 
@@ -29,7 +29,7 @@ def loads(monkeypatch):
 
 
 def test_one_file_is_as_load_file(model):
-    """Values and order."""
+    """Values and order are those of load_file."""
     for path in sharded.shards_of(model):
         found, wanted = load_files(path), load_file(path)
         sharded.check(found, wanted)
@@ -38,7 +38,7 @@ def test_one_file_is_as_load_file(model):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_keys(model, tensors, backend):
-    """Any iterable of names; of none nothing comes."""
+    """keys may be any iterable of names; an empty one loads nothing."""
     some = list(tensors)[::3]
     wanted = {name: tensors[name] for name in some}
     sharded.check(load_files(model, keys=iter(some), backend=backend), wanted)
@@ -46,7 +46,7 @@ def test_keys(model, tensors, backend):
 
 
 def test_bad_keys_and_plans(model, tensors):
-    """Unknown names, one name instead of several, both."""
+    """Unknown names, a single name, and both keys and plan are errors."""
     for asked in ({"keys": ["layers.0.weight", "nowhere"]}, {"plan": {"nowhere": None}}):
         with pytest.raises(SafetensorError, match="do not contain tensor 'nowhere'"):
             load_files(model, **asked)
@@ -58,7 +58,7 @@ def test_bad_keys_and_plans(model, tensors):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_plan(model, tensors, backend):
-    """Parts are those of the tensors; only planned tensors come."""
+    """Parts equal slices of the tensors, and only planned tensors are loaded."""
     plan = {
         "layers.3.weight": slice(1, 3),
         "layers.4.weight": (1, slice(None), slice(0, 5, 2)),
@@ -76,13 +76,13 @@ def test_plan(model, tensors, backend):
     [(7, IndexError), (slice(None, None, -1), ValueError), ((0, 0, 0), IndexError)],
 )
 def test_bad_parts_name_their_tensor(model, part, error):
-    """Before anything is loaded."""
+    """The error comes before anything is loaded."""
     with pytest.raises(error, match=r"layers\.3\.weight"):
         load_files(model, plan={"layers.3.weight": part}, backend="pread")
 
 
 def mapped_at(address):
-    """What /proc says of the mapping that an address is in."""
+    """Returns the line of /proc/self/maps with an address."""
     with open("/proc/self/maps") as lines:
         for line in lines:
             begin, end = (int(part, 16) for part in line.split()[0].split("-"))
@@ -94,7 +94,7 @@ def mapped_at(address):
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs /proc")
 @pytest.mark.parametrize("asked", [{}, {"keys": [f"layers.{i}.weight" for i in (3, 5)]}])
 def test_mapped_tensors_are_views(model, loads, asked):
-    """By the mapping nothing is copied, by the other backends all is."""
+    """mmap copies nothing; the other backends copy everything."""
     for backend, is_mapped in zip(BACKENDS, [True, True, False, False], strict=True):
         tensors = load_files(model, backend=backend, **asked)
         for name in ("layers.3.weight", "layers.5.weight"):
@@ -104,7 +104,7 @@ def test_mapped_tensors_are_views(model, loads, asked):
 
 
 def test_meta(model, tensors):
-    """Types and shapes without memory."""
+    """Tensors on the meta device have types and shapes without memory."""
     for name, tensor in load_files(model, "meta", plan={"layers.5.weight": slice(3)}).items():
         assert tensor.is_meta
         assert tensor.shape == (3, 7)
@@ -112,7 +112,7 @@ def test_meta(model, tensors):
 
 
 def test_devices_by_name_and_pattern(model, tensors, loads):
-    """A name first, then patterns in their order; all devices at once."""
+    """Names take precedence, then patterns in order; all devices load at once."""
     places = {"layers.1?.weight": "cpu", "layers.1*": "meta", "layers.12.weight": "meta", "*": 0}
     places["*"] = torch.device("cpu")
     found = load_files(model, places, backend="pread")
@@ -126,7 +126,7 @@ def test_devices_by_name_and_pattern(model, tensors, loads):
 
 
 def test_a_tensor_without_a_device(model):
-    """Nothing fits, or what fits is no device."""
+    """A tensor that matches nothing, or an invalid device, is an error."""
     with pytest.raises(SafetensorError, match=r"nowhere to put tensor 'layers\.0\.weight'"):
         load_files(model, {"layers.1*": "cpu", "": "cpu"}, keys=["layers.0.weight"])
     for bad in ("", "nonsense", "cpu:1", True, 1.5):
@@ -137,20 +137,20 @@ def test_a_tensor_without_a_device(model):
 
 
 def test_no_device_is_the_cpu(model, tensors):
-    """As load_file has it."""
+    """None means the CPU, as in load_file."""
     sharded.check(load_files(model, None), tensors)
     sharded.check(load_files(model, {"*": None}), tensors)
     sharded.check(dict(stream_files(model, None)), tensors)
 
 
 def test_unknown_backend(model):
-    """As safe_open has it."""
+    """The error is safe_open's."""
     with pytest.raises(SafetensorError, match='backend "x" is invalid'):
         load_files(model, backend="x")
 
 
 def test_budget(model, loads):
-    """Of each device, before anything is loaded."""
+    """The budget holds for each device, and is checked before anything is loaded."""
     total = sum(tensor.nbytes for tensor in load_file(sharded.shards_of(model)[0]).values())
     first = sharded.shards_of(model)[0]
     load_files(first, budget_bytes=total, backend="pread")
@@ -166,7 +166,7 @@ def test_budget(model, loads):
 
 @pytest.mark.parametrize("device", ["cpu", {"layers.1*": "meta", "*": "cpu"}])
 def test_progress(model, tensors, device):
-    """Grows, and ends with all bytes that are read, told once."""
+    """It grows, and reports the total once, at the end."""
     told = []
     load_files(model, device, backend="pread", progress=lambda *args: told.append(args))
     read = [name for name in tensors if device == "cpu" or not name.startswith("layers.1")]
@@ -180,14 +180,14 @@ def test_progress(model, tensors, device):
 @pytest.mark.parametrize("device", ["cpu", "meta", {"layers.1*": "meta", "*": "cpu"}])
 @pytest.mark.parametrize("keys", [None, ["layers.5.weight"]])
 def test_progress_of_what_is_not_read(model, backend, device, keys):
-    """Views, and tensors of the meta device: nothing is there to be told."""
+    """Views and tensors on the meta device read nothing, so no bytes are reported."""
     told = []
     load_files(model, device, backend=backend, keys=keys, progress=lambda *args: told.append(args))
     assert told == [(0, 0)]
 
 
 def test_progress_of_nothing(model):
-    """The end is told even then."""
+    """The end is reported even then."""
     told = []
     load_files(model, keys=[], progress=lambda *args: told.append(args))
     assert told == [(0, 0)]
@@ -195,7 +195,7 @@ def test_progress_of_nothing(model):
 
 @pytest.mark.parametrize("backend", ["auto", "pread"])
 def test_an_error_in_progress_passes_through(model, tensors, backend):
-    """And the next load works."""
+    """It propagates, and the next load works."""
 
     def stop(done, total):
         raise ZeroDivisionError(f"{done} of {total}")
@@ -206,7 +206,7 @@ def test_an_error_in_progress_passes_through(model, tensors, backend):
 
 
 def test_tensors_of_types_that_torch_lacks(tmp_path):
-    """The tensor is named where tensors are looked at one by one."""
+    """The error names the tensor if tensors are converted one by one."""
     header = b'{"odd":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}}'
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(3))
@@ -218,7 +218,7 @@ def test_tensors_of_types_that_torch_lacks(tmp_path):
 
 
 def test_threads(model, tensors):
-    """Loads of several threads at once."""
+    """Several threads load at once."""
     found, go = [], threading.Barrier(4)
 
     def load(backend):
@@ -236,7 +236,7 @@ def test_threads(model, tensors):
 
 
 def test_cuda(cuda, model, tensors):
-    """By the engine, whatever the backend; parts and patterns too."""
+    """The engine loads with any backend, also parts and patterns."""
     for backend in BACKENDS:
         sharded.check(load_files(model, "cuda:1", backend=backend), tensors)
         sharded.check(dict(stream_files(model, "cuda:1", backend=backend)), tensors)
@@ -251,7 +251,7 @@ def test_cuda(cuda, model, tensors):
 
 
 def test_cuda_of_some_on_the_cpu(cuda, model, tensors):
-    """Progress counts the bytes of both, but for views."""
+    """Progress includes the bytes of both, except for views."""
     told = []
     places = {"layers.5.weight": "cpu", "*": "cuda"}
     found = load_files(model, places, progress=lambda *args: told.append(args))
@@ -263,7 +263,7 @@ def test_cuda_of_some_on_the_cpu(cuda, model, tensors):
 
 
 def test_devices_that_load_side_by_side(cuda, model, tensors):
-    """Two of CUDA's and the CPU; one count of the bytes of all."""
+    """Two CUDA devices and the CPU load together and share one progress count."""
     places = {"layers.1*": "cuda:1", "layers.2.*": "cpu", "*": "cuda"}
     told = []
     found = load_files(model, places, backend="pread", progress=lambda *args: told.append(args))
@@ -274,7 +274,7 @@ def test_devices_that_load_side_by_side(cuda, model, tensors):
 
 
 def test_a_device_that_fails_beside_others(cuda, model, tensors):
-    """One error; the next load works."""
+    """One error is raised, and the next load works."""
     places = {"layers.1*": "cuda:1", "layers.2.*": "cpu", "*": "cuda"}
     cuda.fault("cuMemcpyHtoDAsync_v2", 1, 2)
     with pytest.raises(SafetensorError, match=r"\(2\) in cuMemcpyHtoDAsync"):
@@ -284,7 +284,7 @@ def test_a_device_that_fails_beside_others(cuda, model, tensors):
 
 
 def test_devices_with_and_without_an_engine(model, tensors, monkeypatch):
-    """One after the other where torch copies; progress goes on from one to the next."""
+    """Devices without an engine follow one after the other; progress continues."""
     fake = FakeDevice(monkeypatch)
     places = {"layers.1*": "xpu:0", "layers.2.*": "xpu:1", "*": "cpu"}
     told = []
@@ -299,7 +299,7 @@ def test_devices_with_and_without_an_engine(model, tensors, monkeypatch):
 
 @pytest.mark.parametrize("device", ["xpu:0", "cuda:0"])
 def test_devices_without_an_engine(model, tensors, device, monkeypatch):
-    """By torch's copies; CUDA too, where there is no driver."""
+    """torch copies, also to CUDA without a driver."""
     if device == "cuda:0" and _core._has_cuda_driver():
         pytest.skip("CUDA has an engine here")
     fake = FakeDevice(monkeypatch)

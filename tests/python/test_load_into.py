@@ -1,4 +1,4 @@
-"""load_into: values land in tensors that are there, and nothing lands in those that do not fit."""
+"""load_into: existing tensors get the files' values; if one does not fit, none is changed."""
 
 import shutil
 import threading
@@ -21,13 +21,13 @@ from support import fake_cuda, file_builder, sharded
 
 @pytest.fixture
 def targets(tensors):
-    """Tensors of the same forms with other values."""
+    """Tensors of the same dtypes and shapes with other values."""
     return {name: torch.full_like(tensor, True) for name, tensor in tensors.items()}
 
 
 @pytest.fixture
 def untouched(targets):
-    """Checks at the end that no target has changed."""
+    """Checks after the test that no target has changed."""
     before = {name: tensor.clone() for name, tensor in targets.items()}
     versions = {name: tensor._version for name, tensor in targets.items()}
     yield
@@ -36,18 +36,18 @@ def untouched(targets):
 
 
 def replaced(targets, **values):
-    """The targets with some of them others, by numbers as `_3`."""
+    """Returns the targets with some replaced: `_3` is the tensor of layer 3."""
     return targets | {f"layers.{key[1:]}.weight": value for key, value in values.items()}
 
 
 def refused(targets, model, text, **options):
-    """Loading raises, with this text."""
+    """Checks that loading raises an error with this text."""
     with pytest.raises(SafetensorError, match=text):
         load_into(targets, model, **options)
 
 
-def test_values_land_where_they_were(model, tensors, targets):
-    """The same tensors, with the files' values."""
+def test_values_are_loaded_in_place(model, tensors, targets):
+    """The tensors keep their addresses and get the files' values."""
     addresses = {name: tensor.data_ptr() for name, tensor in targets.items()}
     assert load_into(targets, model) == ([], [])
     sharded.check(targets, tensors)
@@ -55,7 +55,7 @@ def test_values_land_where_they_were(model, tensors, targets):
 
 
 def test_one_file(model, tensors, targets):
-    """Without an index; the rest of the state is missing."""
+    """A file without an index is loaded, and other names are missing."""
     path = sorted(model.glob("*.safetensors"))[0]
     names = load_file(path).keys()
     load_into({name: targets[name] for name in names}, path)
@@ -63,7 +63,7 @@ def test_one_file(model, tensors, targets):
 
 
 def test_a_models_state(tmp_path):
-    """Parameters that require gradients, and buffers."""
+    """A model's state has parameters that require gradients, and buffers."""
     source = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.BatchNorm1d(9))
     save_file(source.state_dict(), tmp_path / "a.safetensors")
     target = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.BatchNorm1d(9))
@@ -72,8 +72,8 @@ def test_a_models_state(tmp_path):
     assert all(parameter.requires_grad for parameter in target.parameters())
 
 
-def test_autograd_learns_of_it(tmp_path):
-    """A backward pass through values that were overwritten raises, as after copy_()."""
+def test_autograd_sees_the_writes(tmp_path):
+    """A backward pass through overwritten values raises, as after copy_()."""
     save_file({"a": torch.ones(3)}, tmp_path / "a.safetensors")
     weight = torch.full((3,), 2.0, requires_grad=True)
     loss = (weight * weight).sum()
@@ -85,7 +85,7 @@ def test_autograd_learns_of_it(tmp_path):
 
 
 def test_views_that_are_contiguous(tmp_path):
-    """Parts of one memory that do not meet."""
+    """Views of one storage that do not overlap are loaded."""
     save_file({"a": torch.ones(2, 4), "b": torch.full((2, 4), 2.0)}, tmp_path / "a.safetensors")
     memory = torch.zeros(6, 4)
     load_into({"a": memory[1:3], "b": memory[3:5]}, tmp_path)
@@ -93,7 +93,7 @@ def test_views_that_are_contiguous(tmp_path):
 
 
 def test_progress(model, targets, tensors):
-    """Grows, and ends with all bytes, told once."""
+    """It grows, and reports the total once, at the end."""
     told = []
     load_into(targets, model, progress=lambda *args: told.append(args))
     total = sum(tensor.nbytes for tensor in tensors.values())
@@ -102,7 +102,7 @@ def test_progress(model, targets, tensors):
 
 
 def test_an_error_in_progress_passes_through(model, targets, tensors):
-    """Autograd learns of what was written; the next load works."""
+    """Autograd sees the writes until then, and the next load works."""
 
     def stop(done, total):
         raise ZeroDivisionError(f"{done} of {total}")
@@ -116,7 +116,7 @@ def test_an_error_in_progress_passes_through(model, targets, tensors):
 
 
 def test_missing_and_unexpected(model, targets, tensors):
-    """As load_state_dict: raised, or returned when not strict."""
+    """They are raised if strict, else returned, as by load_state_dict."""
     del targets["layers.5.weight"], targets["layers.11.weight"]
     targets["other"] = torch.zeros(3)
     before = {name: tensor.clone() for name, tensor in targets.items()}
@@ -136,7 +136,7 @@ def test_missing_and_unexpected(model, targets, tensors):
 
 
 def test_not_strict_opens_only_files_that_are_needed(model, targets, tmp_path):
-    """By the index."""
+    """The index tells which files are needed."""
     copied = shutil.copytree(model, tmp_path / "model")
     first, second, third = sorted(copied.glob("*.safetensors"))
     few = {name: targets[name] for name in load_file(second)}
@@ -150,7 +150,7 @@ def test_not_strict_opens_only_files_that_are_needed(model, targets, tmp_path):
 
 @pytest.mark.usefixtures("untouched")
 def test_wrong_forms(model, targets):
-    """Type and shape, with both told."""
+    """The error has both types or both shapes."""
     text = r"'layers\.0\.weight'.*of type torch.float64, the file's is torch.float32"
     refused(replaced(targets, _0=torch.zeros((), dtype=torch.float64)), model, text)
     text = r"'layers\.5\.weight'.*of shape \[7, 1000\], the file's is \[1000, 7\]"
@@ -161,7 +161,7 @@ def test_wrong_forms(model, targets):
 
 @pytest.mark.usefixtures("untouched")
 def test_memory_that_cannot_be_written_through(model, targets):
-    """Strided, sparse, conjugated, expanded, without memory."""
+    """Strided, sparse, conjugated, expanded tensors and those without memory are refused."""
     refused(replaced(targets, _5=torch.zeros(7, 1000).byte().t()), model, "not contiguous")
     refused(replaced(targets, _5=torch.zeros(7).byte().expand(1000, 7)), model, "not contiguous")
     sparse = torch.zeros(1000, 7, dtype=torch.uint8).to_sparse()
@@ -174,7 +174,7 @@ def test_memory_that_cannot_be_written_through(model, targets):
 
 @pytest.mark.usefixtures("untouched")
 def test_inference_tensors(model, targets, tensors):
-    """Written to in inference mode only, as torch has it."""
+    """They are written to only in inference mode, as by torch."""
     with torch.inference_mode():
         made = {name: torch.zeros_like(tensor) for name, tensor in targets.items()}
     refused(made, model, "inference mode")
@@ -185,7 +185,7 @@ def test_inference_tensors(model, targets, tensors):
 
 @pytest.mark.usefixtures("untouched")
 def test_lazily_negated_tensors(model, targets):
-    """Their memory holds the negated values: the file's bytes would be wrong ones."""
+    """Their memory holds the negated values, so the file's bytes would be wrong."""
     negated = torch._neg_view(torch.zeros(()))
     assert negated.is_neg()
     assert negated.is_contiguous()
@@ -194,7 +194,7 @@ def test_lazily_negated_tensors(model, targets):
 
 @pytest.mark.usefixtures("untouched")
 def test_tensors_that_share_memory(model, targets):
-    """Tied, or meeting in one byte; both names are told."""
+    """Tied tensors, and ones that share a byte, are refused; the error has both names."""
     tied = replaced(targets, _11=targets["layers.5.weight"])
     refused(tied, model, r"'layers\.11\.weight' and 'layers\.5\.weight' share memory")
     memory = torch.zeros(13999, dtype=torch.uint8)
@@ -203,7 +203,7 @@ def test_tensors_that_share_memory(model, targets):
 
 
 def test_tied_names_that_the_files_lack(model, targets, tensors):
-    """Are not missing: they get the values of those that they are tied to."""
+    """They are not missing: they get the values of the tensors that they are tied to."""
     targets["tied"] = targets["layers.5.weight"]
     assert load_into(targets, model) == ([], [])
     sharded.check(targets, tensors | {"tied": tensors["layers.5.weight"]})
@@ -217,7 +217,7 @@ F4 = getattr(torch, "float4_e2m1fn_x2", None)
 
 @pytest.mark.skipif(F4 is None, reason="this torch has no F4")
 def test_elements_of_half_a_byte(tmp_path):
-    """torch holds two in one: the last axis of a file must be even."""
+    """A torch element holds two values: the last axis in the file must be even."""
     path = tmp_path / "a.safetensors"
     bits = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
     save_file({"a": bits.view(F4)}, path)
@@ -240,7 +240,7 @@ def tied_model():
 
 
 def test_a_module(tmp_path):
-    """Parameters and buffers, tied ones too, which save_model writes once."""
+    """Parameters and buffers are loaded, also tied ones, which save_model writes once."""
     source, target = tied_model(), tied_model()
     save_model(source, tmp_path / "model.safetensors")
     assert load_into(target, tmp_path) == ([], [])
@@ -249,7 +249,7 @@ def test_a_module(tmp_path):
 
 
 def test_a_module_without_memory(tmp_path):
-    """The error says how to make some."""
+    """The error says how to allocate memory."""
     save_model(tied_model(), tmp_path / "model.safetensors")
     with torch.device("meta"):
         target = tied_model()
@@ -262,7 +262,7 @@ def test_a_module_without_memory(tmp_path):
 
 @pytest.mark.usefixtures("untouched")
 def test_a_truncated_or_missing_shard(model, targets, tmp_path):
-    """Nothing is written before all files are open."""
+    """All files are opened before the first tensor is written."""
     copied = shutil.copytree(model, tmp_path / "model")
     last = sorted(copied.glob("*.safetensors"))[-1]
     last.write_bytes(last.read_bytes()[:-1])
@@ -272,8 +272,8 @@ def test_a_truncated_or_missing_shard(model, targets, tmp_path):
         load_into(targets, copied)
 
 
-def test_a_shard_that_is_cut_while_it_loads(model, targets, tensors, tmp_path, monkeypatch):
-    """Nothing lands any more once that has raised, and the next load works."""
+def test_a_shard_that_is_truncated_during_the_load(model, targets, tensors, tmp_path, monkeypatch):
+    """Nothing is written after the error, and the next load works."""
     copied = shutil.copytree(model, tmp_path / "model")
     last = sorted(copied.glob("*.safetensors"))[-1]
 
@@ -297,7 +297,7 @@ def test_a_shard_that_is_cut_while_it_loads(model, targets, tensors, tmp_path, m
 
 
 def test_one_group_for_each_device(model, targets, tensors, monkeypatch):
-    """Devices may be mixed: each gets its own tensors."""
+    """Targets may be on several devices: each device's tensors are one group."""
     asked = []
 
     def fake(groups, progress):
@@ -316,7 +316,7 @@ def test_one_group_for_each_device(model, targets, tensors, monkeypatch):
 
 
 def test_cuda(cuda, model, targets, tensors, monkeypatch):
-    """The engine writes to the tensors that are there: none is made."""
+    """The engine writes to the existing tensors, and none is allocated."""
     there = {targets[name].data_ptr() for i, name in enumerate(targets) if i % 2 == 0}
     where = {True: "cuda:1", False: "cpu"}
     monkeypatch.setattr(module, "_device", lambda tensor: where[tensor.data_ptr() in there])
@@ -330,7 +330,7 @@ def test_cuda(cuda, model, targets, tensors, monkeypatch):
 
 
 def test_threads(model, tensors):
-    """Each with targets of its own."""
+    """Each thread has its own targets."""
     made = [{name: torch.zeros_like(t) for name, t in tensors.items()} for _ in range(4)]
     threads = [threading.Thread(target=load_into, args=(one, model)) for one in made]
     for thread in threads:
@@ -341,8 +341,8 @@ def test_threads(model, tensors):
         sharded.check(one, tensors)
 
 
-def test_into_what_the_same_file_is_mapped_to(tmp_path):
-    """Pages of a file's private mapping can be written, and the file stays."""
+def test_into_views_of_the_same_file(tmp_path):
+    """Private mappings of a file can be overwritten; the file does not change."""
     path = tmp_path / "a.safetensors"
     save_file({"a": torch.arange(5000.0)}, path)
     content = path.read_bytes()

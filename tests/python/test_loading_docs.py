@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "loading.md"
 
 
 def test_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands, and its variables hold what the text says."""
+    """The program runs unchanged, and its variables have the values that the text says."""
     (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     model = {f"layers.{i}.norm": torch.rand(i, 3) for i in range(10)}
     (tmp_path / "model_dir").mkdir()

@@ -38,13 +38,13 @@ print(sum(int(each.to(torch.float64).sum()) for each in found.values() if not ea
 
 @pytest.fixture(scope="module")
 def tensors():
-    """A model's, two in each file."""
+    """The tensors of a model, two in each file."""
     return sharded.make(2 * SHARDS)
 
 
 @pytest.fixture(scope="module")
 def model(tensors, tmp_path_factory):
-    """Its directory."""
+    """The model's directory."""
     directory = tmp_path_factory.mktemp("model")
     sharded.write(directory, tensors, SHARDS)
     return directory
@@ -60,7 +60,7 @@ def model(tensors, tmp_path_factory):
     ],
 )
 def test_few_descriptors_are_enough(model, tensors, way, backend):
-    """64 of them, for 200 files."""
+    """64 descriptors are enough for 200 files."""
     child = subprocess.run(
         [sys.executable, "-c", USE, model, backend, way], capture_output=True, text=True
     )
@@ -70,7 +70,7 @@ def test_few_descriptors_are_enough(model, tensors, way, backend):
 
 
 def test_all_headers_are_checked_before_the_first_tensor_is_read(tmp_path):
-    """The last file's too, whose descriptor nobody keeps."""
+    """So is the last file's, whose descriptor is not kept open."""
     paths = [tmp_path / f"{i}.safetensors" for i in range(3)]
     for number, path in enumerate(paths):
         save_file({str(number): torch.zeros(9)}, path)
@@ -83,7 +83,7 @@ def test_all_headers_are_checked_before_the_first_tensor_is_read(tmp_path):
 
 @pytest.mark.parametrize("backend", ["pread", "direct"])
 def test_a_file_that_is_replaced_before_it_is_read(tmp_path, backend):
-    """Raises: its header is no longer the one that was checked."""
+    """It raises, because the header differs from the one that was checked."""
     paths = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
     for path in paths:
         save_file({path.name: torch.zeros(1000)}, path)

@@ -55,7 +55,7 @@ def described(arrays):
 
 @pytest.mark.parametrize("metadata", [None, {"format": "mlx"}], ids=repr)
 def test_files_that_mlx_wrote(tmp_path, arrays, metadata):
-    """Their header is not padded, and says null where there is no metadata."""
+    """Their header is not padded, and has null for missing metadata."""
     path = tmp_path / "theirs.safetensors"
     mx.save_safetensors(str(path), arrays, *([metadata] if metadata else []))
     header, _ = file_builder.split(path.read_bytes())
@@ -73,7 +73,7 @@ def test_files_that_mlx_wrote(tmp_path, arrays, metadata):
 
 @pytest.mark.parametrize("metadata", [None, {"format": "mlx"}], ids=repr)
 def test_mlx_reads_our_files(tmp_path, arrays, metadata):
-    """Values and metadata."""
+    """It reads values and metadata."""
     path = tmp_path / "ours.safetensors"
     safetensors.mlx.save_file(arrays, path, metadata)
     loaded, found = mx.load(str(path), return_metadata=True)
@@ -82,14 +82,14 @@ def test_mlx_reads_our_files(tmp_path, arrays, metadata):
 
 
 @pytest.mark.parametrize("code", ["F8_E4M3", "F8_E8M0"])
-def test_types_of_8_bits_are_what_mlx_makes_of_them(tmp_path, code):
-    """Of a file with them MLX's own reader gives the same arrays."""
+def test_8_bit_types_equal_those_of_mlxs_reader(tmp_path, code):
+    """MLX's own reader returns the same arrays."""
     path = file_builder.write(tmp_path / "fp8.safetensors", {"a": tensor_of(code)})
     assert describe(safetensors.mlx.load_file(path)["a"]) == describe(mx.load(str(path))["a"])
 
 
 def test_an_array_is_a_copy(tmp_path):
-    """Two arrays of one tensor do not share memory; the file stays as it is."""
+    """Two arrays of one tensor do not share memory, and the file does not change."""
     path = file_builder.write(tmp_path / "copy.safetensors", {"a": raw("F32", (4,))})
     before = path.read_bytes()
     with safe_open(path, "mlx") as handle:
@@ -101,7 +101,7 @@ def test_an_array_is_a_copy(tmp_path):
 
 
 def test_values_are_saved_whatever_the_layout():
-    """Transposed and strided arrays, and those not computed yet."""
+    """Transposed, strided and unevaluated arrays are saved."""
     base = mx.arange(24, dtype=mx.float32).reshape(4, 6)
     for array in (base.T, base[::2, 1::2], base + 1, mx.broadcast_to(base[:1], (3, 6))):
         for typed in (array, array.astype(mx.bfloat16)):
@@ -110,7 +110,7 @@ def test_values_are_saved_whatever_the_layout():
 
 
 def test_helpers():
-    """_np2mx and _mx2np are each other's reverse."""
+    """_np2mx and _mx2np are inverse."""
     arrays = {code: array_of(tensor_of(code)) for code in ("F32", "BF16", "C64", "BOOL")}
     back = safetensors.mlx._mx2np(safetensors.mlx._np2mx(arrays))
     for code, array in arrays.items():
@@ -120,14 +120,14 @@ def test_helpers():
 
 
 def test_float64_is_saved_as_it_is():
-    """MLX has the type on the CPU; only what is read becomes float32."""
+    """MLX has the type on the CPU; only read tensors become float32."""
     array = mx.array(np.array([1e300, 1.0]), dtype=mx.float64)
     content = safetensors.mlx.save({"a": array})
     assert safetensors.numpy.load(content)["a"].tolist() == [1e300, 1.0]
 
 
 def test_without_ml_dtypes(tmp_path):
-    """Everything can be read; the error at saving says what to install."""
+    """All types can be read; the error of a save says what to install."""
     tensors = {code: tensor_of(code) for code in ("BF16", "F8_E4M3", "F8_E8M0")}
     file = file_builder.write(tmp_path / "a.safetensors", tensors)
     children.run(

@@ -26,13 +26,13 @@ class Tied(nn.Module):
 
 
 def filled(cls=Tied, seed=0):
-    """A model whose values a seed determines."""
+    """Returns a model whose values a seed determines."""
     torch.manual_seed(seed)
     return cls()
 
 
 def assert_same_state(first, second):
-    """Every name, value and dtype of the two is the same."""
+    """Checks that names, values and dtypes of both are the same."""
     first, second = first.state_dict(), second.state_dict()
     assert first.keys() == second.keys()
     for name in first:
@@ -42,7 +42,7 @@ def assert_same_state(first, second):
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a model goes."""
+    """The path for a model."""
     return str(tmp_path / "model.safetensors")
 
 
@@ -99,7 +99,7 @@ def test_missing_and_unexpected_names(saved):
 
 
 def test_metadata_of_the_caller_is_kept(saved, path):
-    """Also where its key is the name of a weight that is left out."""
+    """It is kept even if its key is the name of a tensor that is left out."""
     st.save_model(saved[1], path, {"b.weight": "the caller's"})
     with safe_open(path, "pt") as file:
         assert file.metadata() == {"b.weight": "the caller's"}
@@ -324,7 +324,7 @@ def small(tmp_path):
 
 
 def every_way(small, backend):
-    """The tensors of the file by every way of loading."""
+    """Returns the tensors of the file by every way of loading."""
     path, data = small
     with safe_open(path, "pt", backend=backend) as file:
         yield {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -44,8 +44,8 @@ def path(tmp_path):
     return file_builder.write(tmp_path / "one.safetensors", {"a": raw("F32", (512, 64))})
 
 
-def test_values_are_what_paddle_means_by_them(tmp_path):
-    """Of the types that NumPy lacks."""
+def test_values_equal_paddles(tmp_path):
+    """This holds for types that NumPy lacks."""
     values = np.array([1.0, -2.5, 0.0, 448.0], dtype=np.float32)
     for code in ("BF16", "F8_E4M3"):
         typed = values.astype(array_of(tensor_of(code)).dtype)
@@ -61,14 +61,14 @@ def test_values_are_what_paddle_means_by_them(tmp_path):
 
 @pytest.mark.parametrize("code", ["U32", "U64"])
 def test_types_with_few_kernels(tmp_path, code):
-    """Upstream cannot read them at all; Paddle can convert them."""
+    """Upstream cannot read them; Paddle can convert them."""
     data = (7).to_bytes(4 if code == "U32" else 8, "little")
     path = file_builder.write(tmp_path / "unsigned.safetensors", {"a": Raw(code, (1,), data)})
     assert safetensors.paddle.load_file(path)["a"].astype("float32").tolist() == [7.0]
 
 
 def test_uint16_is_not_taken_for_bfloat16(tmp_path):
-    """Upstream hands it out as bfloat16, as Paddle does with NumPy's arrays."""
+    """Upstream returns it as bfloat16, as Paddle does with NumPy arrays."""
     path = file_builder.write(tmp_path / "u16.safetensors", {"a": tensor_of("U16")})
     with pytest.raises(SafetensorError, match="U16: Paddle has no such type"):
         safetensors.paddle.load_file(path)
@@ -79,7 +79,7 @@ def test_uint16_is_not_taken_for_bfloat16(tmp_path):
 @pytest.mark.parametrize("code", ["F32", "BF16", "U32"])
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_a_tensor_is_a_copy(tmp_path, code, backend):
-    """Writing to one changes neither another nor the file; upstream's share pages by mmap."""
+    """Writing to one changes neither another nor the file; with upstream they share pages."""
     path = file_builder.write(tmp_path / "copy.safetensors", {"a": raw(code, (64, 16))})
     before = path.read_bytes()
     with safe_open(path, "paddle", backend=backend) as handle:
@@ -94,7 +94,7 @@ def test_a_tensor_is_a_copy(tmp_path, code, backend):
 
 
 def test_slices_can_be_saved(path):
-    """They are contiguous, of whatever columns."""
+    """They are contiguous for any columns."""
     with safe_open(path, "paddle") as handle:
         part = handle.get_slice("a")
         for tensor in (part[2:4], part[:, 1:3], part[::-1], part[5]):
@@ -105,7 +105,7 @@ def test_slices_can_be_saved(path):
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_tensors_may_live_until_the_end(path, backend):
-    """Python ends well with tensors left; upstream's aborts by mmap, and cannot do pread."""
+    """Python exits cleanly with tensors alive; with upstream it aborts."""
     children.run(
         """
         import warnings
@@ -136,7 +136,7 @@ def test_tensors_that_cannot_be_saved():
 
 
 def test_devices(path):
-    """The CPU by either function; a device that is not there is Paddle's error."""
+    """Both functions load to the CPU; a missing device is Paddle's error."""
     content = path.read_bytes()
     for tensor in (
         safetensors.paddle.load(content, "cpu")["a"],
@@ -157,7 +157,7 @@ def test_devices(path):
 
 
 def test_tables(upstream):
-    """Upstream's, with the types added that it lacks."""
+    """Tables have upstream's entries and the types that it lacks."""
     module = safetensors.paddle
     for table in ("_SIZE", "_TYPES", "NPDTYPES"):
         source = "sorted(map(str, __import__('importlib').import_module('safetensors.paddle')"
@@ -171,7 +171,7 @@ def test_tables(upstream):
 
 
 def test_helpers():
-    """The private functions that other programs may call."""
+    """Other programs may call the private functions."""
     module, kept = safetensors.paddle, []
     tensors = {"a": paddle.to_tensor([[1.0, 2.0]]), "b": paddle.ones([3], "bfloat16")}
     specs = module._flatten(tensors, kept)
@@ -194,7 +194,7 @@ def test_helpers():
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", 0])
 def test_handles_for_a_gpu(path, device):
-    """They open with torch's words, and hand Paddle its own, which refuses without a GPU."""
+    """Handles accept torch's names of devices; Paddle raises without a GPU."""
     if paddle.is_compiled_with_cuda():
         pytest.skip("what follows needs a Paddle without CUDA")
     handle = safe_open(path, "paddle", device=device)
@@ -205,7 +205,7 @@ def test_handles_for_a_gpu(path, device):
 
 
 def test_no_type_needs_ml_dtypes(tmp_path):
-    """Saving and loading, from files and from memory, go without NumPy's extension."""
+    """Saving and loading, to files and memory, work without ml_dtypes."""
     tensors = {code: tensor_of(code) for code in ("BF16", "F8_E4M3", "F8_E5M2")}
     file = file_builder.write(tmp_path / "a.safetensors", tensors)
     children.run(

@@ -1,4 +1,4 @@
-"""safe_open.prefetch: upstream's rules and words of 0.9, on the CPU and on a fake device."""
+"""safe_open.prefetch has upstream 0.9's rules and texts, on the CPU and on a fake device."""
 
 import gc
 import inspect
@@ -33,7 +33,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(params=["cpu", "cuda:0", "cuda:1"])
 def device(request):
-    """Where to, with a device if that is wanted."""
+    """A device's name; installs the fake driver for CUDA."""
     if request.param != "cpu":
         request.getfixturevalue("cuda").mode(ASYNC, 50)
     return request.param
@@ -46,7 +46,7 @@ def same(found, names):
 
 
 def test_iterating(path, device):
-    """Every tensor once."""
+    """Each tensor comes once."""
     with safe_open(path, "pt") as f, f.prefetch(device=device) as loader:
         assert isinstance(loader, PrefetchLoader)
         assert len(loader) == len(TENSORS)
@@ -60,7 +60,7 @@ def test_iterating(path, device):
 
 @pytest.mark.parametrize("budget", [None, 0, 1, 100_000, 10**9])
 def test_taking_and_iterating(path, device, budget):
-    """What was taken is skipped by the iterator; what is taken comes out of order."""
+    """take() works in any order, and the iterator skips tensors that were taken."""
     with safe_open(path, "pt") as f, f.prefetch(device=device, budget_bytes=budget) as loader:
         taken = {name: loader.take(name) for name in ("l39", "empty", "l05", "big", "scalar")}
         same(taken, taken)
@@ -71,7 +71,7 @@ def test_taking_and_iterating(path, device, budget):
 
 
 def test_a_plan(path, device):
-    """Rows come as a slice has them; the order is the file's."""
+    """Rows equal a slice's, and the order is the file's."""
     rows = TENSORS["rows"]
     plans = [
         (slice(1, 3), rows[1:3]), (slice(None), rows), (slice(-1, None), rows[3:]),
@@ -110,7 +110,7 @@ WRONG_PLANS = [
 
 @pytest.mark.parametrize(("plan", "words"), WRONG_PLANS, ids=[words for _, words in WRONG_PLANS])
 def test_wrong_plans(cuda, path, plan, words):
-    """In upstream's words, before anything is made."""
+    """The error has upstream's text and comes before anything is allocated."""
     with safe_open(path, "pt", device="cuda") as f:
         with pytest.raises(SafetensorError) as caught:
             f.prefetch(plan)
@@ -119,7 +119,7 @@ def test_wrong_plans(cuda, path, plan, words):
 
 
 def test_signatures():
-    """Upstream's, and one more keyword."""
+    """Signatures are upstream's with one more keyword."""
     parameters = inspect.signature(safe_open.prefetch).parameters
     assert list(parameters) == ["self", "plan", "device", "threads", "budget_bytes"]
     assert [parameters[name].default for name in ("plan", "device", "threads")] == [None, None, 8]
@@ -153,14 +153,14 @@ def test_wrong_arguments(path):
 
 
 def test_no_driver(cuda, path):
-    """One clear error."""
+    """One error says so."""
     _core._use_cuda_driver("/nowhere/libcuda.so.1")
     with safe_open(path, "pt") as f, pytest.raises(SafetensorError, match="no CUDA driver"):
         f.prefetch(device="cuda")
 
 
-def test_amds_devices(cuda, path, monkeypatch):
-    """torch calls them cuda, but prefetch does not know them."""
+def test_amd_devices(cuda, path, monkeypatch):
+    """torch calls them cuda, but prefetch does not support them."""
     monkeypatch.setattr(torch.version, "hip", "6.0")
     with safe_open(path, "pt") as f, pytest.raises(SafetensorError, match="AMD devices"):
         f.prefetch(device="cuda")
@@ -168,7 +168,7 @@ def test_amds_devices(cuda, path, monkeypatch):
     assert cuda.calls("cuInit") == 0
 
 
-def test_words_of_taking(path, device):
+def test_errors_of_take(path, device):
     with safe_open(path, "pt") as f:
         loader = f.prefetch({"rows": None}, device=device)
         with pytest.raises(SafetensorError, match="^l00 is not in the prefetch plan"):
@@ -188,7 +188,7 @@ def test_words_of_taking(path, device):
 
 
 def test_the_handle_stays_as_it_is(path, device):
-    """Slices, tensors and other loaders, meanwhile and after it is closed."""
+    """Slices, tensors and other loaders work during a prefetch and after its end."""
     f = safe_open(path, "pt")
     first, second = f.prefetch(device=device), f.prefetch(device="cpu")
     assert torch.equal(f.get_tensor("rows"), TENSORS["rows"])
@@ -207,7 +207,7 @@ def test_tensors_outlive_the_loader(path, device):
 
 
 def test_the_budget_is_kept(cuda, path, monkeypatch):
-    """Bytes that were made and not handed out never pass it; one tensor is always made."""
+    """Bytes that are loaded and not taken stay within it, but one tensor is always loaded."""
     nbytes, alive, most = {}, 0, 0
     real = transfer.empty
 
@@ -235,8 +235,8 @@ def test_the_budget_is_kept(cuda, path, monkeypatch):
         assert most == TENSORS["big"].nbytes
 
 
-def test_closed_on_the_way(cuda, tmp_path):
-    """Nothing lands afterwards, and threads are gone."""
+def test_closed_during_the_load(cuda, tmp_path):
+    """Nothing is written afterwards, and the threads have ended."""
     path = tmp_path / "long.safetensors"
     save_file({f"t{i}": torch.zeros(1 << 16) for i in range(300)}, path)
     before = _core.io_config()
@@ -254,8 +254,8 @@ def test_closed_on_the_way(cuda, tmp_path):
     assert cuda.stat(fake_cuda.COPIED_BYTES) == copied < 300 << 18
 
 
-def test_dropped_on_the_way(cuda, path):
-    """Without a word: no thread is left behind, no memory pinned for it."""
+def test_destroyed_during_the_load(cuda, path):
+    """Nothing is printed, and no thread and no pinned memory is left."""
     before = threading.active_count(), len(os.listdir("/proc/self/task"))
     with safe_open(path, "pt") as f:
         for _ in range(5):
@@ -268,7 +268,7 @@ def test_dropped_on_the_way(cuda, path):
 
 
 def test_several_take_the_same(path, device):
-    """One gets it."""
+    """One thread gets it."""
     with safe_open(path, "pt") as f:
         for _ in range(10):
             with f.prefetch(device=device) as loader:
@@ -291,7 +291,7 @@ def test_several_take_the_same(path, device):
 
 
 def test_several_iterate(path, device):
-    """Each tensor comes out once, whoever asks; a budget holds nobody up."""
+    """Each tensor is returned to one thread, and a budget blocks nobody forever."""
     with safe_open(path, "pt") as f:
         for budget in (None, 30_000):
             with f.prefetch(device=device, budget_bytes=budget) as loader:
@@ -311,8 +311,8 @@ def test_several_iterate(path, device):
                 same(dict(found), TENSORS)
 
 
-def test_closing_wakes_who_waits(cuda, path):
-    """A thread that waits for a tensor that will not come gets an error."""
+def test_closing_wakes_waiting_threads(cuda, path):
+    """A thread that waits for a tensor gets an error when the loader is closed."""
     cuda.mode(ASYNC, 200_000)
     with safe_open(path, "pt") as f:
         loader = f.prefetch(device="cuda", threads=1)
@@ -335,7 +335,7 @@ def test_closing_wakes_who_waits(cuda, path):
 
 
 def test_out_of_memory(cuda, path):
-    """torch's own error; with a budget it can be asked again."""
+    """The error is torch's; with a budget, the tensor can be requested again."""
     with safe_open(path, "pt") as f:
         cuda.fail_at = 3
         with pytest.raises(torch.OutOfMemoryError):
@@ -350,7 +350,7 @@ def test_out_of_memory(cuda, path):
         same({name: loader.take(name) for name in (second, first)}, [first, second])
 
 
-def test_a_file_cut_short(cuda, tmp_path):
+def test_a_truncated_file(cuda, tmp_path):
     path = tmp_path / "cut.safetensors"
     save_file({"a": torch.zeros(1 << 10), "b": torch.zeros(1 << 22)}, path)
     with safe_open(path, "pt", backend="pread") as f:
@@ -361,8 +361,8 @@ def test_a_file_cut_short(cuda, tmp_path):
                 loader.take("b")
 
 
-def test_a_device_that_dies(cuda, path):
-    """Its error, each time, and no tensor."""
+def test_a_device_that_fails(cuda, path):
+    """Each request raises its error."""
     cuda.mode(LAZY)
     with safe_open(path, "pt") as f:
         cuda.fault("cuMemcpyHtoDAsync_v2", 3, 700)

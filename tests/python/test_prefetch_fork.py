@@ -1,4 +1,4 @@
-"""Prefetch and os.fork: what a forked process may do with its parent's loader."""
+"""Prefetch and os.fork: forked processes and their parent's loaders."""
 
 import os
 
@@ -49,7 +49,7 @@ loader.close()
 
 
 def model_at(tmp_path):
-    """A file of the tensors `a` and `b`."""
+    """Writes a file of the tensors `a` and `b`."""
     import torch
 
     from safetensors import _core
@@ -63,7 +63,7 @@ def model_at(tmp_path):
 
 
 def test_forked_while_a_tensor_is_made(cuda, tmp_path):
-    """A forked process does not wait for the parent's threads, which it does not have."""
+    """A forked process does not wait for threads that only the parent has."""
     path = model_at(tmp_path)
     children.run(FORKED_WHILE_A_TENSOR_IS_MADE, path)
 
@@ -95,5 +95,5 @@ assert codes == [0] * 20, codes
 
 @pytest.mark.slow
 def test_forked_while_loaders_start(tmp_path):
-    """A forked process inherits no lock of ours that its parent's threads held: it can load."""
+    """A forked process inherits no locked mutex of the parent's threads, so it can load."""
     children.run(FORKED_WHILE_LOADERS_START, model_at(tmp_path))

@@ -1,4 +1,4 @@
-"""Prefetch and CUDA streams: memory of tensors that one stream works on while others load."""
+"""Prefetch and CUDA streams: memory in use by one stream while others load."""
 
 import ctypes
 import threading
@@ -16,20 +16,20 @@ TENSORS = {f"t{i}": torch.full((1000,), i, dtype=torch.int32) for i in range(4)}
 
 @pytest.fixture
 def path(tmp_path):
-    """A file of tensors of one size: memory of one can be the next one's."""
+    """A file of tensors of one size, so that the memory of one can be reused for the next."""
     save_file(TENSORS, tmp_path / "model.safetensors")
     return tmp_path / "model.safetensors"
 
 
 def take_by(how, loader):
-    """One tensor, by either way."""
+    """Returns one tensor by take() or by iterating."""
     return loader.take("t0") if how == "take" else next(iter(loader))[1]
 
 
 @pytest.mark.parametrize("how", ["take", "iterate"])
 @pytest.mark.parametrize("budget", [None, 4000])
 def test_work_that_is_pending_on_another_threads_stream(cuda, path, monkeypatch, how, budget):
-    """One thread's dropped tensor is not filled again before that thread's work with it is done."""
+    """The memory of a dropped tensor is not reused before its thread's work on it is done."""
     fake_cuda.Allocator(cuda, monkeypatch)
     cuda.mode(LAZY)
     other_stream = cuda.make_stream()
@@ -55,7 +55,7 @@ def test_work_that_is_pending_on_another_threads_stream(cuda, path, monkeypatch,
 
 @pytest.mark.parametrize("how", ["take", "iterate"])
 def test_nothing_is_recorded_on_the_stream_of_the_memory(cuda, path, monkeypatch, how):
-    """Its work comes before what is loaded to the same memory later."""
+    """The stream orders its work before later loads to the same memory."""
     fake_cuda.Allocator(cuda, monkeypatch)
     recorded = []
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 @pytest.mark.slow
 def test_readme_program_runs(tmp_path: Path) -> None:
-    """It runs as it stands, and its variables hold what the text says."""
+    """The program runs unchanged, and its variables have the values that the text says."""
     programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert len(programs) == 2
     checks = "\nassert bias.sum() == 64, bias\nassert rows.shape == (10, 64), rows\nprint(*tensors)"
@@ -32,7 +32,7 @@ def test_readme_program_runs(tmp_path: Path) -> None:
 
 
 def test_readme_opens_a_model() -> None:
-    """The program about models, with a model's name in it."""
+    """The program about models runs with the name of a model."""
     programs = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     model = README.parent / "tests" / "data" / "weights" / "gguf" / "llama_q4_0.gguf"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A file appears whole or not at all."""
+"""Saves are atomic: a file appears whole or not at all."""
 
 import errno
 import inspect
@@ -26,7 +26,7 @@ both_modules = pytest.mark.parametrize("module", [for_torch, for_numpy], ids=["t
 
 
 def constant(number, count=1 << 20):
-    """Tensors all of one value, so that a mixture of two files shows."""
+    """Returns tensors of one value, so that a mixture of two files is detected."""
     return {"a": np.full(count, number, "f4"), "b": np.full(count // 2, number, "i4")}
 
 
@@ -49,7 +49,7 @@ print(reads, len(seen))
 
 
 def start(script, *args):
-    """A child that says when it is ready."""
+    """Starts a child process and waits until it prints that it is ready."""
     child = subprocess.Popen(
         children.command(script, *args), cwd="/", stdout=subprocess.PIPE, text=True
     )
@@ -127,7 +127,7 @@ def test_saving_over_the_file_the_tensors_come_from(tmp_path, module):
 
 
 def save_calls(path):
-    """Every function that writes a file."""
+    """Returns calls of every function that writes a file."""
     array = np.zeros(4, "f4")
     spec = TensorSpec(dtype="float32", shape=[4], data_ptr=array.ctypes.data, data_len=16)
     return [
@@ -152,7 +152,7 @@ def test_too_long_a_name(tmp_path):
 
 
 @pytest.mark.parametrize("length", [255, 250])
-def test_the_longest_name_is_no_problem(tmp_path, length):
+def test_the_longest_name_is_saved(tmp_path, length):
     path = tmp_path / ("x" * length)
     for_numpy.save_file({"a": np.arange(3)}, path)
     assert for_numpy.load_file(path)["a"].tolist() == [0, 1, 2]

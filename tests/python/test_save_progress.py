@@ -1,4 +1,4 @@
-"""`progress` of everything that saves to a file."""
+"""`progress` of every function that saves to a file."""
 
 import inspect
 
@@ -22,7 +22,7 @@ def save_torch(path, **options):
 
 
 def save_prepared_torch(path, **options):
-    """Of a tensor whose memory does not hold its values: a sign is pending."""
+    """Saves a lazily negated tensor, whose memory does not hold its values."""
     tensor = torch.from_numpy(-ARRAY)
     for_torch.save_file({"a": torch._neg_view(tensor)}, path, **options)
 
@@ -78,7 +78,7 @@ def test_an_exception_stops_the_save(tmp_path, save, kind, when):
 
 
 @every_way
-def test_what_cannot_be_called_is_a_type_error(tmp_path, save):
+def test_progress_must_be_callable(tmp_path, save):
     with pytest.raises(TypeError):
         save(tmp_path / "one", progress=3)
     assert not list(tmp_path.iterdir())
@@ -87,7 +87,7 @@ def test_what_cannot_be_called_is_a_type_error(tmp_path, save):
 @pytest.mark.parametrize(
     "function", [for_torch.save_file, for_torch.save_model, for_numpy.save_file, serialize_file]
 )
-def test_it_is_a_keyword_only_argument(function):
+def test_progress_is_a_keyword_only_argument(function):
     progress = inspect.signature(function).parameters["progress"]
     assert progress.kind is inspect.Parameter.KEYWORD_ONLY
     assert progress.default is None

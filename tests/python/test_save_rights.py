@@ -1,4 +1,4 @@
-"""Who may do what with a file after another user replaced it, by every way of saving."""
+"""Permissions of a file that another user replaces, for every way of saving."""
 
 import errno
 import json
@@ -51,7 +51,7 @@ save(path)
 
 
 def access_list(mode, user, rights):
-    """An access list as the kernel takes it, with one entry that names a user."""
+    """Returns an access control list in the kernel's format with an entry for a user."""
     nobody = 0xFFFFFFFF
     entries = [
         (1, mode >> 6 & 7, nobody),
@@ -76,7 +76,7 @@ def has_list(path):
 
 @pytest.fixture
 def path():
-    """A file of another user and group, in a folder where everybody may replace it."""
+    """A file of another user and group, in a folder that everybody may write to."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="safetensors-test-"))
     try:
         folder.chmod(0o777)
@@ -109,7 +109,7 @@ def test_a_member_of_the_group_keeps_it(path, way):
 
 @every_way
 @pytest.mark.parametrize(("before", "after"), [(0o664, 0o644), (0o604, 0o600)])
-def test_a_lost_group_leaves_what_group_and_others_had(path, way, before, after):
+def test_without_the_group_both_get_the_rights_that_both_had(path, way, before, after):
     path.chmod(before)
     assert save_as([], way, path) == (STAFF, after)
 
@@ -150,7 +150,7 @@ def test_other_attributes_are_not_kept(path, way):
 
 
 @pytest.mark.parametrize("name", ["getxattr", "setxattr"])
-def test_a_list_that_cannot_be_carried_over_closes_the_file(path, monkeypatch, name):
+def test_if_a_list_cannot_be_copied_only_the_owner_has_rights(path, monkeypatch, name):
     """The core does the same: tests/faults makes each of these calls fail."""
     set_list(path, ACCESS, access_list(0o644, NAMED, 0))
 

@@ -1,4 +1,4 @@
-"""What lies at the name saved to: links, modes, pipes, devices, folders, foreign files."""
+"""Targets of a save: links, modes, pipes, devices, folders, files of other users."""
 
 import errno
 import os
@@ -40,12 +40,12 @@ def umask():
 
 
 def mode(path):
-    """The permission bits."""
+    """Returns the permission bits."""
     return stat.S_IMODE(os.stat(path).st_mode)
 
 
 def names(folder):
-    """What is in the folder."""
+    """Returns the names in the folder."""
     return sorted(os.listdir(folder))
 
 
@@ -155,7 +155,7 @@ def test_a_folder_is_refused(tmp_path):
 
 @pytest.fixture
 def cat():
-    """Starts processes that copy what comes out of a pipe to a file."""
+    """Starts processes that copy from a pipe to a file."""
     started = []
 
     def start(source, target, words=("cat",)):
@@ -171,7 +171,7 @@ def cat():
 
 
 def write_by_spec(tensors, path):
-    """serialize_file with the given arrays."""
+    """Saves the arrays with serialize_file."""
     words = {"<i8": "int64", "<f4": "float32"}
     specs = {
         name: TensorSpec(
@@ -186,7 +186,7 @@ def write_by_spec(tensors, path):
 
 
 def write_torch(tensors, path):
-    """The torch module's save_file with the given arrays."""
+    """Saves the arrays with safetensors.torch.save_file."""
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file as save_torch
 
@@ -217,7 +217,7 @@ def test_a_pipe_whose_reader_leaves_is_an_error(tmp_path, cat):
 
 
 def device(folder, name, minor):
-    """A memory device; root gets one of its own, for a bug here would replace it."""
+    """A memory device; root gets a new one, because a bug would replace it."""
     if os.getuid() != 0:
         return pathlib.Path("/dev") / name
     try:
@@ -280,7 +280,7 @@ NEW = {"a": np.arange(1000), "b": np.ones((3, 3), "f4")}
 
 @pytest.fixture
 def shared():
-    """A folder that other users may enter, unlike pytest's, with a file in it."""
+    """A folder with a file that other users may enter, unlike pytest's."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="safetensors-test-"))
     try:
         folder.chmod(0o755)
@@ -292,7 +292,7 @@ def shared():
 
 
 def as_nobody(script, folder, module="numpy"):
-    """Run the script as a user who owns nothing here; as ourselves when we are not root."""
+    """Runs the script as a user without files here, or as the current user if that is not root."""
     out = children.run(NOBODY + script, folder, module)
     assert out.strip() == "done"
 

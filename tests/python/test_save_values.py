@@ -1,4 +1,4 @@
-"""What is saved is what the array or tensor says it holds."""
+"""Saved values are those of the array or tensor, not its raw memory."""
 
 import re
 from pathlib import Path
@@ -15,14 +15,14 @@ BASE = np.arange(24, dtype="f8").reshape(2, 3, 4)
 
 
 class Sub(np.ndarray):
-    """An ndarray that refuses to be looked at in any way but the base class's."""
+    """An ndarray whose own tobytes must not be called."""
 
     def tobytes(self, order="C"):
         raise AssertionError("an array's own tobytes is not asked")
 
 
 def read_only(array):
-    """The array, locked."""
+    """Returns the array as read-only."""
     array = array.copy()
     array.flags.writeable = False
     return array
@@ -65,13 +65,13 @@ ARRAYS = {
 
 
 def expected(array):
-    """The values, native and contiguous; ascontiguousarray would add a dimension to 0-d."""
+    """Returns the values, native and contiguous; ascontiguousarray would add a dimension to 0-d."""
     array = np.asarray(array)
     return np.array(array, array.dtype.newbyteorder("="), order="C", copy=True)
 
 
 def assert_same(found, array):
-    """Same values, shape and native dtype."""
+    """Checks for the same values, shape and native dtype."""
     want = expected(array)
     assert found.dtype == want.dtype
     assert found.shape == want.shape
@@ -134,7 +134,7 @@ UNKNOWN_DTYPES = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN_DTYPES)
-def test_numpy_refuses_dtypes_the_format_has_not(name):
+def test_numpy_refuses_unsupported_dtypes(name):
     word = name.split()[-1]
     with pytest.raises(
         SafetensorError, match=rf'^Unknown dtype "{word}.*". Supported dtypes: bool'
@@ -170,7 +170,7 @@ class TensorSub(torch.Tensor):
 
 
 def inference_tensor():
-    """A tensor made in inference mode."""
+    """Returns a tensor made in inference mode."""
     with torch.inference_mode():
         return torch.arange(3.0)
 
@@ -285,7 +285,7 @@ def test_torch_refuses(tmp_path, name):
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
-def test_torch_names_what_shares_memory():
+def test_torch_names_tensors_that_share_memory():
     with pytest.raises(RuntimeError) as caught:
         for_torch.save({"first": T, "second": T, "own": torch.zeros(1)})
     assert "'first'" in str(caught.value)
@@ -294,7 +294,7 @@ def test_torch_names_what_shares_memory():
     assert "save_model" in str(caught.value)
 
 
-def test_parts_of_one_storage_that_do_not_meet_are_saved():
+def test_disjoint_parts_of_one_storage_are_saved():
     loaded = for_torch.load(for_torch.save({"a": T[:3], "b": T[3:], "none": torch.zeros(0)}))
     assert loaded["a"].tolist() == [0, 1, 2]
     assert loaded["b"].tolist() == [3, 4, 5]
@@ -302,7 +302,7 @@ def test_parts_of_one_storage_that_do_not_meet_are_saved():
 
 
 def test_golden_bytes(tmp_path):
-    """The bytes that upstream 0.8.0 wrote, and that the C++ tests write as well."""
+    """The bytes are those that upstream 0.8.0 wrote and that the C++ tests write."""
     tensors = {
         "b": np.arange(4, dtype=np.float32).reshape(2, 2),
         "a": np.array([1.5, -2, 0.25], dtype=np.float32),

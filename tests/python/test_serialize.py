@@ -1,4 +1,4 @@
-"""TensorSpec, serialize, serialize_file, deserialize, and bytes that never vary."""
+"""TensorSpec, serialize, serialize_file and deserialize; saved bytes are reproducible."""
 
 import array
 import json
@@ -38,17 +38,17 @@ DTYPES = dict(zip(SUPPORTED.split(", "), WORDS.split(", "), strict=True))
 
 
 def spec(dtype="float32", shape=(2, 3), data_ptr=POINTER, data_len=24):
-    """A TensorSpec over BUFFER."""
+    """Returns a TensorSpec of BUFFER's memory."""
     return TensorSpec(dtype=dtype, shape=shape, data_ptr=data_ptr, data_len=data_len)
 
 
 def header_of(data):
-    """The header as JSON."""
+    """Returns the header, parsed as JSON."""
     (length,) = struct.unpack_from("<Q", data)
     return json.loads(data[8 : 8 + length])
 
 
-def test_spec_says_what_it_holds():
+def test_spec_shows_its_fields():
     one = spec()
     assert one.dtype == "F32"
     assert one.shape == [2, 3]
@@ -76,7 +76,7 @@ def test_spec_refuses_other_dtypes(word):
         spec(word)
 
 
-def test_spec_of_two_to_a_byte_shows_the_shape_in_elements():
+def test_spec_of_a_packed_dtype_shows_the_shape_in_elements():
     one = spec("float4_e2m1fn_x2", [2, 3], POINTER, 6)
     assert (one.dtype, one.shape) == ("F4", [2, 6])
     assert header_of(serialize({"a": one})) == {
@@ -109,7 +109,7 @@ def test_spec_of_two_to_a_byte_shows_the_shape_in_elements():
     ],
     ids=["shape", "pointer", "length", "str", "generator", "float", "dtype object"],
 )
-def test_spec_refuses_what_is_no_shape_pointer_or_word(words, error, text):
+def test_spec_refuses_invalid_arguments(words, error, text):
     with pytest.raises(error, match=f"^{re.escape(text)}"):
         spec(**words)
 
@@ -157,7 +157,7 @@ def test_serialize_refuses_specs_that_do_not_fit(tmp_path, words, text):
     assert not list(tmp_path.iterdir())
 
 
-def test_null_pointer_is_an_error_unless_nothing_is_there():
+def test_null_pointer_is_an_error_unless_the_tensor_is_empty():
     # In a process of its own: a failure would be a crash.
     script = """
         from safetensors import SafetensorError, TensorSpec, serialize
@@ -183,7 +183,7 @@ NOT_SPEC = "argument 'tensor_dict': 'dict' object is not an instance of 'TensorS
     ],
     ids=["dict", "list", "int key"],
 )
-def test_serialize_refuses_what_is_no_dict_of_specs(tmp_path, tensors, text):
+def test_serialize_requires_a_dict_of_specs(tmp_path, tensors, text):
     with pytest.raises(TypeError, match=f"^{re.escape(text)}"):
         serialize(tensors)
     with pytest.raises(TypeError, match=f"^{re.escape(text)}"):
@@ -244,7 +244,7 @@ def test_metadata_is_sorted_and_escaped_plainly():
 
 
 def test_flatten_describes_arrays_in_memory_that_it_keeps():
-    """Programs call this private function of upstream's."""
+    """Programs call this private function of upstream."""
     tensors = {
         "rows": np.arange(6, dtype="f4").reshape(2, 3),
         "every second": np.arange(8, dtype="i2")[::2],
@@ -293,7 +293,7 @@ WHOLE = for_numpy.save({"a": np.arange(3, dtype="f4"), "b": np.array([[7]], "u1"
 
 
 def in_a_map():
-    """WHOLE in anonymous memory."""
+    """Returns WHOLE in anonymous memory."""
     memory = mmap.mmap(-1, len(WHOLE))
     memory.write(WHOLE)
     return memory
@@ -327,7 +327,7 @@ def test_memory_of_any_kind_is_read(name):
     assert bytes(source) == WHOLE
 
 
-def test_what_was_read_does_not_change_with_the_source():
+def test_loaded_tensors_do_not_change_with_the_source():
     source = bytearray(WHOLE)
     loaded = [for_numpy.load(source)["a"], for_torch.load(source)["a"]]
     data = dict(deserialize(bytes=source))["a"]["data"]
@@ -338,7 +338,7 @@ def test_what_was_read_does_not_change_with_the_source():
 
 
 @pytest.mark.parametrize("read", [deserialize, for_numpy.load, for_torch.load])
-def test_memory_with_gaps_and_what_is_no_memory_is_refused(read):
+def test_strided_buffers_and_other_objects_are_refused(read):
     doubled = b"".join(bytes([byte, 0]) for byte in WHOLE)
     with pytest.raises((TypeError, ValueError, BufferError)):
         read(memoryview(doubled)[::2])

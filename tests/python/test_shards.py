@@ -1,4 +1,4 @@
-"""Which files a model is in: directories, indexes, lists, and what is refused of them."""
+"""The files of a model: directories, indexes and lists, and their errors."""
 
 import json
 import os
@@ -22,22 +22,22 @@ def copied(model, tmp_path):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_directory_index_and_list_give_the_same(model, tensors, backend):
-    """All ways to name the files of a model."""
+    """All ways to name the files of a model load the same tensors."""
     index = model / "model.safetensors.index.json"
     ways = [model, str(model), os.fsencode(model), index, str(index)]
     for way in [*ways, sharded.shards_of(model), tuple(map(str, sharded.shards_of(model)))]:
         sharded.check(load_files(way, backend=backend), tensors)
 
 
-def test_order_is_of_files_and_bytes(model):
-    """Whatever the order of keys."""
+def test_order_is_by_file_and_offset(model):
+    """The order does not depend on that of keys."""
     wanted = [name for path in sharded.shards_of(model) for name in load_file(path)]
     assert list(load_files(model)) == wanted
     assert list(load_files(model, keys=reversed(wanted[3:9]))) == wanted[3:9]
 
 
 def test_directory_without_an_index(tmp_path, tensors):
-    """All its files, hidden ones left out."""
+    """All its files except hidden ones are loaded."""
     names = list(tensors)
     save_file({name: tensors[name] for name in names[:9]}, tmp_path / "b.safetensors")
     save_file({name: tensors[name] for name in names[9:]}, tmp_path / "a.safetensors")
@@ -48,8 +48,8 @@ def test_directory_without_an_index(tmp_path, tensors):
     assert list(found)[: len(names) - 9] == list(load_file(tmp_path / "a.safetensors"))
 
 
-def test_which_index_counts(tmp_path, tensors):
-    """model.safetensors.index.json; else the only one; of several none."""
+def test_which_index_is_used(tmp_path, tensors):
+    """model.safetensors.index.json is used, else a single other index; several are an error."""
     sharded.write(tmp_path, tensors, 2)
     few = dict.fromkeys(list(tensors)[::2], "model-00001-of-00002.safetensors")
     other = sharded.write_index(tmp_path / "x.safetensors.index.json", few)
@@ -61,7 +61,7 @@ def test_which_index_counts(tmp_path, tensors):
 
 
 def test_the_models_index_is_preferred(tmp_path, tensors):
-    """Beside another index, and over the files that it leaves out."""
+    """It is preferred to another index and to files that it does not name."""
     sharded.write(tmp_path, tensors, 2)
     first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
     few = dict.fromkeys(list(tensors)[::2], first)
@@ -71,7 +71,7 @@ def test_the_models_index_is_preferred(tmp_path, tensors):
 
 
 def test_nothing_to_load(tmp_path):
-    """An empty directory, no directory, no files."""
+    """An empty directory, a missing one and an empty list are errors."""
     with pytest.raises(FileNotFoundError, match="No .safetensors files") as caught:
         load_files(tmp_path)
     assert caught.value.filename == str(tmp_path)
@@ -84,7 +84,7 @@ def test_nothing_to_load(tmp_path):
 
 
 def test_only_files_with_wanted_tensors_are_opened(copied, tensors):
-    """Others may be missing or damaged."""
+    """Other files may be missing or damaged."""
     first, second, third = sharded.shards_of(copied)
     keep = list(load_file(second))
     first.unlink()
@@ -93,7 +93,7 @@ def test_only_files_with_wanted_tensors_are_opened(copied, tensors):
 
 
 def test_the_same_name_in_two_files(model, tmp_path):
-    """Both files are named; by an index as well."""
+    """The error names both files, also with an index."""
     first, second, _ = sharded.shards_of(model)
     name = min(load_file(first))
     save_file({name: torch.zeros(2)}, tmp_path / "again.safetensors")
@@ -152,7 +152,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_indexes(tmp_path, case):
-    """One clear error, which names the index."""
+    """One error names the index."""
     content, text = HOSTILE[case]
     index = tmp_path / "model.safetensors.index.json"
     index.write_bytes(content)
@@ -164,7 +164,7 @@ def test_hostile_indexes(tmp_path, case):
 
 
 def test_an_index_that_is_too_large(tmp_path):
-    """Is not read to its end."""
+    """An index that is too large is not read to its end."""
     index = tmp_path / "model.safetensors.index.json"
     with open(index, "wb") as file:
         file.truncate(1 << 40)
@@ -205,16 +205,16 @@ LOAD = """
 @pytest.mark.slow
 @pytest.mark.skipif(not memory.can_measure_peak(), reason="the peak cannot be measured")
 @pytest.mark.parametrize("case", BULK)
-def test_memory_that_an_index_takes(tmp_path, case):
-    """At most 8 times the index, and 64 MB."""
+def test_memory_of_an_index(tmp_path, case):
+    """It is at most 8 times the index and 64 MB."""
     index = tmp_path / "model.safetensors.index.json"
     index.write_bytes(BULK[case](24 * MB))
     assert int(children.run(LOAD, index)) <= 8 * index.stat().st_size + 64 * MB
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_an_index_that_is_no_regular_file(tmp_path, tensors):
-    """Is refused at once, by its name."""
+def test_an_index_that_is_not_a_regular_file(tmp_path, tensors):
+    """It is refused at once, and the error names it."""
     pipe = tmp_path / "model.safetensors.index.json"
     os.mkfifo(pipe)
     for call in (load_files, lambda path: list(stream_files(path))):
@@ -231,7 +231,7 @@ def test_an_index_that_is_no_regular_file(tmp_path, tensors):
 
 
 def test_a_missing_shard(copied):
-    """Index, shard and tensor are named."""
+    """The error names index, shard and tensor."""
     gone = sharded.shards_of(copied)[1]
     names = list(load_file(gone))
     gone.unlink()
@@ -243,7 +243,7 @@ def test_a_missing_shard(copied):
 
 
 def test_a_name_that_its_shard_lacks(copied):
-    """Likewise; even when the tensor is not wanted."""
+    """The error names index, shard and tensor, even if the tensor is not requested."""
     index = copied / "model.safetensors.index.json"
     shard = sharded.shards_of(copied)[0]
     weight_map = json.loads(index.read_text())["weight_map"]
@@ -256,7 +256,7 @@ def test_a_name_that_its_shard_lacks(copied):
 
 
 def test_shards_may_be_links_and_in_directories(copied, tmp_path, tensors):
-    """As in a download cache, whose names are links to elsewhere."""
+    """Download caches have links to files in other directories."""
     index = copied / "model.safetensors.index.json"
     weight_map = json.loads(index.read_text())["weight_map"]
     (copied / "sub").mkdir()

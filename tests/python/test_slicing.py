@@ -1,4 +1,4 @@
-"""Slices are NumPy's own answer to the same index, on both frameworks and backends."""
+"""Slices equal NumPy's for the same index, on both frameworks and backends."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ DTYPES = {"scalar": "F64", "row": "U8", "cube": "I16", "five": "BOOL"}
 
 
 def tensors():
-    """The tensors of the file that all tests here read."""
+    """The tensors of the file that all these tests read."""
     return {
         name: file_builder.raw(DTYPES.get(name, "I32"), shape) for name, shape in SHAPES.items()
     }
@@ -50,18 +50,18 @@ def way(request):
 
 @pytest.fixture(scope="module")
 def slices(path, way):
-    """A slice of every tensor of the file."""
+    """A slice handle for each tensor of the file."""
     handle = safe_open(path, way[0], backend=way[1])
     return {name: handle.get_slice(name) for name in SHAPES}
 
 
 def as_array(value):
-    """A NumPy array of what a slice gave."""
+    """Returns a slice's result as a NumPy array."""
     return value.numpy() if hasattr(value, "untyped_storage") else value
 
 
 def check_same(slices, name, index):
-    """The slice is NumPy's answer, or its IndexError."""
+    """Checks that the slice equals NumPy's, or that both raise IndexError."""
     try:
         expected = np.asarray(ARRAYS[name][index])
     except IndexError:
@@ -84,7 +84,7 @@ integers = st.one_of(st.integers(-6, 6), st.sampled_from([2**31, -(2**31), 2**62
 
 
 def slices_of(way, negative=False):
-    """A strategy for slices with positive or negative steps."""
+    """Returns a strategy for slices with positive or negative steps."""
     own = way == ("pt", "mmap")
     bounds = st.none() | st.integers(-9, 9) | st.sampled_from(BOUNDS if own else WIDE_BOUNDS)
     if negative:
@@ -96,7 +96,7 @@ def slices_of(way, negative=False):
 
 @st.composite
 def indices(draw, part):
-    """A basic index for the tensor of some name: (name, index)."""
+    """Draws (name, index) with a basic index for that tensor."""
     name = draw(st.sampled_from(list(SHAPES)))
     rank = len(SHAPES[name])
     single = st.one_of(part, integers, st.builds(np.int64, st.integers(-3, 3)))
@@ -109,7 +109,7 @@ def indices(draw, part):
 
 
 def test_basic_indices(slices, way):
-    """Integers, slices with positive steps, an ellipsis and new axes, in any mix."""
+    """Integers, slices with positive steps, an ellipsis and new axes may be combined."""
 
     @strategies.examples(150)
     @given(indices(slices_of(way)))
@@ -141,7 +141,7 @@ TORCHS_OWN = {"two ellipses", "bounds beyond 64 bits", "step beyond 64 bits"}
 
 @pytest.mark.parametrize("index", NAMED)
 def test_named_indices(slices, way, index):
-    """The indices that programs use, on every shape."""
+    """Common indices of programs, on every shape."""
     if index in TORCHS_OWN and way == ("pt", "mmap"):
         pytest.skip("torch itself answers, and not as NumPy does")
     for name in SHAPES:
@@ -149,7 +149,7 @@ def test_named_indices(slices, way, index):
 
 
 def test_negative_steps(slices, way):
-    """NumPy's own answer; torch has no negative strides and raises its own error."""
+    """NumPy's result is returned; torch has no negative strides and raises its error."""
 
     @strategies.examples(60)
     @given(indices(slices_of(way, negative=True)))
@@ -166,13 +166,13 @@ def test_negative_steps(slices, way):
 
 
 def test_step_zero(slices):
-    """A ValueError in NumPy and in torch; upstream's pread raises its SafetensorError."""
+    """NumPy and torch raise ValueError; upstream's pread raises SafetensorError."""
     with pytest.raises((ValueError, SafetensorError)):
         slices["matrix"][::0]
 
 
 def test_numpy_lists_masks_and_arrays(slices, way):
-    """What NumPy takes beyond basic indices works too."""
+    """NumPy's advanced indices are supported."""
     if way[0] != "np":
         pytest.skip("torch's are in another test")
     mask = np.array([True, False, True, False])
@@ -186,7 +186,7 @@ def test_numpy_lists_masks_and_arrays(slices, way):
 
 
 def test_torch_lists_masks_and_tensors(path, way):
-    """What torch takes on a tensor gives on a slice what it gives on the tensor."""
+    """torch's advanced indices give the same on a slice as on a tensor."""
     if way[0] != "pt":
         pytest.skip("NumPy's are in another test")
     import torch
@@ -219,7 +219,7 @@ OUT_OF_RANGE = {
 
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
 def test_out_of_range(slices, way, upstream, path, name):
-    """An IndexError that is a SafetensorError too, unless torch itself raises it."""
+    """The error is an IndexError and a SafetensorError, unless torch raises it."""
     index = OUT_OF_RANGE[name]
     theirs = upstream.run("get_slice", str(path), *way, "matrix", index).failure
     with pytest.raises(IndexError) as caught:
@@ -233,7 +233,7 @@ def test_out_of_range(slices, way, upstream, path, name):
 
 
 def test_out_of_range_says_where(path):
-    """The text that programs match on."""
+    """Programs match on the text."""
     expected = (
         "Error during slicing [4] with shape [4, 6]: "
         "index 4 out of bounds for tensor dimension #0 of size 4"
@@ -244,14 +244,14 @@ def test_out_of_range_says_where(path):
 
 
 @pytest.mark.parametrize("index", [1.5, "x", b"x", {}, object(), slice("a", "b"), slice(1.5), 1j])
-def test_what_is_no_index(slices, index):
-    """An error, of any of the classes that upstream or a framework has for it."""
+def test_invalid_indices(slices, index):
+    """The error has a class that upstream or a framework raises."""
     with pytest.raises((IndexError, TypeError, ValueError, SafetensorError)):
         slices["matrix"][index]
 
 
-def test_where_upstream_answers_we_agree(slices, way, upstream, path):
-    """Upstream's slices, where it has them; where it fails, NumPy's answer is above."""
+def test_upstreams_slices(slices, way, upstream, path):
+    """Slices equal upstream's, where upstream supports the index."""
     answered = 0
     for label, index in NAMED.items():
         theirs = upstream.run("get_slice", str(path), *way, "matrix", index)
@@ -264,7 +264,7 @@ def test_where_upstream_answers_we_agree(slices, way, upstream, path):
 
 
 def test_shape_and_dtype(slices):
-    """get_shape is a fresh list of int, get_dtype a str."""
+    """get_shape returns a new list of int, get_dtype a str."""
     for name, shape in SHAPES.items():
         found = slices[name].get_shape()
         assert found == list(shape)
@@ -275,7 +275,7 @@ def test_shape_and_dtype(slices):
 
 
 def test_torch_slices_from_mmap_are_strided_views(path):
-    """They share memory with the tensor, and copy nothing."""
+    """They share memory with the tensor, without a copy."""
     pytest.importorskip("torch")
     with safe_open(path, "pt") as handle:
         whole, part = handle.get_tensor("matrix"), handle.get_slice("matrix")
@@ -290,7 +290,7 @@ def test_torch_slices_from_mmap_are_strided_views(path):
 
 
 def test_numpy_slices_from_mmap_share_memory(path):
-    """Zero-copy, writable, and seen by the next get_tensor."""
+    """They are writable without a copy, and the next get_tensor sees the change."""
     with safe_open(path, "np") as handle:
         whole, column = handle.get_tensor("matrix"), handle.get_slice("matrix")[:, 1:3]
         assert np.shares_memory(whole, column)
@@ -300,7 +300,7 @@ def test_numpy_slices_from_mmap_share_memory(path):
 
 
 def read_bytes(action):
-    """Bytes that `action` reads by system calls, the counter's own left out."""
+    """Returns the bytes that `action` reads by system calls, without the counter's own."""
 
     def count():
         # One short read of a fixed size, so that counting always costs the same.
@@ -321,7 +321,7 @@ LARGE = (64, 1 << 16)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/io")
 @pytest.mark.parametrize("framework", ["np", "pt"])
 def test_pread_reads_a_rows_own_bytes(tmp_path, framework):
-    """A row slice reads that row, a column slice at most 64 KiB more at each row."""
+    """A row slice reads that row, a column slice at most 64 KiB more for each row."""
     pytest.importorskip("torch" if framework == "pt" else "numpy")
     fill = np.arange(LARGE[0] * LARGE[1], dtype="<u4")
     path = file_builder.write(

@@ -1,4 +1,4 @@
-"""stream_files: all tensors one by one, and files closed when it is left."""
+"""stream_files yields tensors one by one and closes the files when it ends."""
 
 import os
 import weakref
@@ -16,7 +16,7 @@ BACKENDS = sharded.BACKENDS
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_stream(model, tensors, backend):
-    """All tensors once, those of a file together."""
+    """All tensors come once, those of a file together."""
     sharded.check(dict(stream_files(model, backend=backend)), tensors)
     names = [name for name, _ in stream_files(model, backend=backend)]
     assert len(names) == len(tensors)
@@ -30,7 +30,7 @@ def test_stream(model, tensors, backend):
 @pytest.mark.parametrize("budget", [None, 1, 5000])
 @pytest.mark.parametrize("device", ["xpu:0", "cuda:0", "meta"])
 def test_devices_without_an_engine(model, tensors, device, budget, monkeypatch):
-    """A few tensors at a time, as the budget has it; CUDA too, where there is no driver."""
+    """A few tensors at a time are loaded, within the budget; also to CUDA without a driver."""
     if device == "cuda:0" and _core._has_cuda_driver():
         pytest.skip("CUDA has an engine here")
     if device != "meta":
@@ -54,8 +54,8 @@ def test_devices_without_an_engine(model, tensors, device, budget, monkeypatch):
     assert (len(batches) == 3) == (budget is None)
 
 
-def test_handed_out_tensors_are_let_go(model, monkeypatch):
-    """Also by the way for devices without an engine."""
+def test_the_stream_keeps_no_tensor(model, monkeypatch):
+    """The stream keeps no reference, also for devices without an engine."""
     FakeDevice(monkeypatch)
     stream = stream_files(model, "xpu:0")
     _, tensor = next(stream)
@@ -66,7 +66,7 @@ def test_handed_out_tensors_are_let_go(model, monkeypatch):
 
 
 def test_stream_of_some(model, tensors):
-    """By keys, which are checked before the first tensor is asked for."""
+    """keys selects tensors, and is checked before the first is loaded."""
     some = list(tensors)[1::4]
     wanted = {name: tensors[name] for name in some}
     sharded.check(dict(stream_files(model, keys=some)), wanted)
@@ -78,14 +78,14 @@ def test_stream_of_some(model, tensors):
 
 
 def test_stream_with_a_budget(model, tensors):
-    """However small: one tensor at a time then."""
+    """With any budget, at least one tensor is loaded."""
     for budget in (1, 1000, 1 << 20):
         found = dict(stream_files(model, backend="pread", budget_bytes=budget))
         sharded.check(found, tensors)
 
 
 def test_a_stream_that_is_closed(model):
-    """Gives no more, and what it gave stays."""
+    """A closed stream ends, and its tensors stay valid."""
     with closing(stream_files(model, backend="pread")) as stream:
         name, tensor = next(stream)
         wanted = load_files(model, keys=[name])[name]
@@ -94,19 +94,19 @@ def test_a_stream_that_is_closed(model):
 
 
 def open_files():
-    """How many files this process has open or mapped, of the names of models."""
+    """Returns how many files of models this process has open or mapped."""
     names = [os.readlink(f"/proc/self/fd/{fd}") for fd in listed("/proc/self/fd")]
     return sum(name.endswith(".safetensors") for name in names)
 
 
 def listed(directory):
-    """Entries that are still there."""
+    """Returns the entries that still exist."""
     return [fd for fd in os.listdir(directory) if os.path.lexists(f"{directory}/{fd}")]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 def test_files_are_closed(model):
-    """After success, errors, and iterators that are left."""
+    """They are closed after success, errors, and abandoned iterators."""
     before = open_files()
     for _ in range(3):
         load_files(model, backend="pread")

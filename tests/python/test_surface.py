@@ -147,14 +147,14 @@ CALLABLES = [(module, name) for module, names in SIGNATURES.items() for name in 
 
 
 def load(module):
-    """Import a module of the package, or skip where its framework is absent."""
+    """Imports a module of the package, or skips the test if its framework is not installed."""
     if module in NEEDS:
         pytest.importorskip(NEEDS[module], reason=f"{NEEDS[module]} is not installed")
     return importlib.import_module(module)
 
 
 def described(expected):
-    """(name, kind, default's repr) of a list in the notation of SIGNATURES."""
+    """Returns (name, kind, default's repr) for a list in the notation of SIGNATURES."""
     kind, found = "POSITIONAL_OR_KEYWORD", []
     for parameter in expected:
         if parameter == "*":
@@ -166,13 +166,13 @@ def described(expected):
 
 
 def parameters(member):
-    """The same of a callable, `self` left out."""
+    """Returns the same for a callable, without `self`."""
     listed = inspect.signature(member).parameters.values()
     return [(p.name, p.kind.name, repr(p.default)) for p in listed if p.name != "self"]
 
 
 def check_signature(member, expected):
-    """`member` has the expected parameters; more only by keyword and with a default."""
+    """Checks the parameters of `member`; more may be keyword-only with a default."""
     wanted, found = described(expected), parameters(member)
     assert found[: len(wanted)] == wanted
     for name, kind, default in found[len(wanted) :]:
@@ -182,19 +182,19 @@ def check_signature(member, expected):
 
 @pytest.mark.parametrize(("module", "name"), CALLABLES, ids=lambda value: value)
 def test_signature(module, name):
-    """Every function and class, with real defaults."""
+    """Every function and class has the expected parameters and defaults."""
     check_signature(getattr(load(module), name), SIGNATURES[module][name])
 
 
 @pytest.mark.parametrize("name", HANDLE)
 @pytest.mark.parametrize("kind", ["safe_open", "_safe_open_handle"])
 def test_handle_signature(kind, name):
-    """The methods of both handles."""
+    """Methods of both handles have the expected parameters."""
     check_signature(getattr(getattr(safetensors, kind), name), HANDLE[name])
 
 
-def test_the_table_above_is_upstreams(upstream):
-    """Every entry that upstream has here is what its own signature says."""
+def test_the_table_equals_upstreams_signatures(upstream):
+    """Every entry that upstream has equals its signature."""
     modules = ["safetensors"]
     for module, framework in NEEDS.items():
         if importlib.util.find_spec(framework.partition(".")[0]):
@@ -212,7 +212,7 @@ def test_the_table_above_is_upstreams(upstream):
 
 
 def test_nothing_of_upstreams_is_missing(upstream):
-    """Names upstream has, its own imports aside: same names, same kind of thing."""
+    """Upstream's names, except its imports, exist and have the same kind."""
     helpers = {"Any", "Dict", "List", "Optional", "Set", "Tuple", "Union", "defaultdict"}
     ordinary = {"function", "builtin_function_or_method", "builtin_function", "method"}
     modules = ["safetensors"]
@@ -228,7 +228,7 @@ def test_nothing_of_upstreams_is_missing(upstream):
 
 
 def test_new_names():
-    """What 0.9.0rc1 adds and comes with this package."""
+    """Names of 0.9.0rc1 that this package has."""
     for name in NEW_IN_090:
         assert isinstance(getattr(safetensors, name), type)
     for kind in (safetensors.safe_open, safetensors._safe_open_handle):
@@ -237,7 +237,7 @@ def test_new_names():
 
 @pytest.mark.parametrize("module", ADDITIONS)
 def test_additions(module):
-    """Functions of our own: those that the module lists, with these parameters."""
+    """Functions that upstream lacks: the module lists them, with these parameters."""
     loaded = load(module)
     listed = set(loaded.__all__) - SIGNATURES[module].keys() - set(EXTENSION)
     assert listed == ADDITIONS[module].keys()
@@ -246,7 +246,7 @@ def test_additions(module):
 
 
 def test_additions_are_imported_late(tmp_path):
-    """They take longer to import than all that most programs use."""
+    """They take longer to import than everything that most programs use."""
     load("safetensors.torch")
     loaded = "print('safetensors._torch.load_files' in sys.modules)"
     code = f"import sys; import safetensors.torch as t; {loaded}\n"
@@ -270,7 +270,7 @@ print(all(f"{name}(" in pydoc.plaintext.document(t) for name in names))
 
 @pytest.mark.slow
 def test_additions_are_listed_before_they_are_used():
-    """By dir(), inspect and help()."""
+    """dir(), inspect and help() list them."""
     load("safetensors.torch")
     printed = children.run(LISTED, *ADDITIONS["safetensors.torch"])
     assert printed.split() == ["True", "True", "True"]
@@ -278,7 +278,7 @@ def test_additions_are_listed_before_they_are_used():
 
 @pytest.mark.parametrize("module", [name for name in SIGNATURES if name != "safetensors"])
 def test_type_hints(module):
-    """Programs that build parsers or forms from functions read their annotations."""
+    """Programs that generate parsers from functions read their annotations."""
     loaded = load(module)
     for name in loaded.__all__ if hasattr(loaded, "__all__") else SIGNATURES[module]:
         member = getattr(loaded, name)
@@ -290,7 +290,7 @@ def test_type_hints(module):
 
 @pytest.mark.parametrize("module", SIGNATURES)
 def test_docstrings(module):
-    """Every public name, and the module, says what it is for."""
+    """Every public name and the module have a docstring."""
     loaded = load(module)
     names = [name for name in SIGNATURES[module] if not name.startswith("_")]
     names += ADDITIONS.get(module, {})
@@ -299,7 +299,7 @@ def test_docstrings(module):
 
 
 def test_docstrings_of_methods():
-    """The methods of a handle and of a slice."""
+    """Methods of handles and slices have a docstring."""
     for name in [*HANDLE, *HANDLE_ADDITIONS]:
         if not name.startswith("__"):
             assert inspect.getdoc(getattr(safetensors.safe_open, name)), name
@@ -307,8 +307,8 @@ def test_docstrings_of_methods():
         assert inspect.getdoc(getattr(safetensors.PySafeSlice, name)), name
 
 
-def test_the_rust_modules_name_still_imports():
-    """Real programs import from safetensors._safetensors_rust."""
+def test_the_rust_modules_name_can_be_imported():
+    """Programs import from safetensors._safetensors_rust."""
     extension = importlib.import_module("safetensors._safetensors_rust")
     for name in EXTENSION:
         assert getattr(extension, name) is getattr(safetensors, name), name
@@ -316,7 +316,7 @@ def test_the_rust_modules_name_still_imports():
 
 
 def test_safetensor_error(upstream):
-    """Its module, its base, and that it can be raised and sent to another process."""
+    """Its module and base are upstream's, and it can be raised and pickled."""
     source = "(lambda e: (e.__module__, e.__qualname__, [b.__name__ for b in e.__mro__]))"
     source += "(safetensors.SafetensorError)"
     ours = operations.run("evaluate", source).unwrap()
@@ -329,7 +329,7 @@ def test_safetensor_error(upstream):
 
 
 def test_reexports():
-    """Names that other projects import from the frameworks' modules."""
+    """Other projects import these names from the frameworks' modules."""
     for module in ("safetensors.numpy", "safetensors.torch"):
         loaded = load(module)
         for name in ("safe_open", "deserialize", "serialize", "serialize_file", "TensorSpec"):
@@ -340,7 +340,7 @@ def test_reexports():
 
 @pytest.mark.parametrize("module", ["safetensors.numpy", "safetensors.torch"])
 def test_tables_hold_what_upstreams_hold(upstream, module):
-    """_TYPES and _SIZE: upstream's entries, and the dtypes it forgot."""
+    """_TYPES and _SIZE have upstream's entries and the dtypes that it lacks."""
     load(module)
     for table in ("_TYPES", "_SIZE"):
         source = (
@@ -353,7 +353,7 @@ def test_tables_hold_what_upstreams_hold(upstream, module):
 
 
 def test_importing_imports_no_framework(tmp_path):
-    """`import safetensors` in a fresh interpreter leaves every framework alone."""
+    """`import safetensors` in a fresh interpreter imports no framework."""
     frameworks = {"numpy", "torch", "jax", "tensorflow", "paddle", "mlx", "ml_dtypes"}
     code = "import sys; before = set(sys.modules); import safetensors\n"
     code += "print('\\n'.join(set(sys.modules) - before))"
@@ -366,7 +366,7 @@ def test_importing_imports_no_framework(tmp_path):
 
 
 def test_typing_files():
-    """py.typed, and a stub that tells every name of the extension."""
+    """The package has py.typed and a stub with every name of the extension."""
     folder = importlib.resources.files("safetensors")
     assert (folder / "py.typed").is_file()
     tree = ast.parse((folder / "_core.pyi").read_text())
@@ -386,14 +386,14 @@ def test_typing_files():
     "wanted", ["==0.8.0", "~=0.8.0", ">=0.8.0", "<1", ">=0.4.3", ">=0.8.0,<0.9", "!=0.7.0"]
 )
 def test_version_satisfies(wanted):
-    """What pip, transformers and diffusers ask of the distribution's version."""
+    """pip, transformers and diffusers compare the distribution's version."""
     version = importlib.metadata.version("safetensors")
     assert SpecifierSet(wanted).contains(version)
     assert safetensors.__version__ == version
 
 
 def test_distribution():
-    """Upstream's extras, and nothing that is needed without one."""
+    """The extras are upstream's, and nothing is required without one."""
     metadata = importlib.metadata.metadata("safetensors")
     extras = set(metadata.get_all("Provides-Extra") or [])
     assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all", "cli"} <= extras
@@ -402,6 +402,6 @@ def test_distribution():
 
 
 def test_build_description():
-    """Users can tell which implementation is loaded."""
+    """Users can see which implementation is loaded."""
     core = importlib.import_module("safetensors._core")
     assert core.__build__

@@ -1,4 +1,4 @@
-"""What the package asks the system for, as strace sees it: files, and none of them inherited."""
+"""System calls of the package, seen by strace: files only, and none inherited."""
 
 import re
 import shutil
@@ -51,7 +51,7 @@ SCRIPT = """
 
 @pytest.fixture
 def traced(tmp_path):
-    """Runs the script under strace; returns the lines of its log."""
+    """Runs the script under strace and returns the lines of its log."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("there is no strace to see system calls with")
@@ -75,7 +75,7 @@ def traced(tmp_path):
 
 
 def opened(folder, lines):
-    """The calls that opened something in the folder."""
+    """Returns the calls that opened files in the folder."""
     calls = [line for line in lines if f'"{folder}/' in line or f'"{folder}"' in line]
     return [call for call in calls if re.search(r"\b(open|openat|openat2|creat)\(", call)]
 
@@ -97,7 +97,7 @@ def test_no_network_no_program_no_inherited_file(traced, module):
     assert [call for call in calls if "O_CLOEXEC" not in call] == []
 
 
-def test_the_test_would_see_them(traced, monkeypatch):
+def test_strace_shows_network_programs_and_inherited_files(traced, monkeypatch):
     monkeypatch.setenv("CALL_OUT", "1")
     folder, lines = traced("numpy")
     assert [line for line in lines if NETWORK.search(line)] != []

@@ -44,8 +44,8 @@ class TestTensorflow(Cases):
     kit = Kit("tf", safetensors.tensorflow, "TensorFlow", TYPES, describe, {})
 
 
-def test_the_other_word_for_it(tmp_path):
-    """safe_open knows two."""
+def test_both_names_of_the_framework(tmp_path):
+    """safe_open accepts both names."""
     path = file_builder.write(tmp_path / "word.safetensors", {"a": tensor_of("F32")})
     with safe_open(path, "tensorflow") as handle:
         assert describe(handle.get_tensor("a")) == describe(
@@ -54,7 +54,7 @@ def test_the_other_word_for_it(tmp_path):
 
 
 def test_a_tensor_is_a_copy(tmp_path):
-    """A variable made of one tensor is written without a change to another, or to the file."""
+    """Writing to a variable made of one tensor changes neither another nor the file."""
     tensors = {str(i): raw("F32", (16 + i,)) for i in range(32)}
     path = file_builder.write(tmp_path / "copy.safetensors", tensors)
     before = path.read_bytes()
@@ -69,7 +69,7 @@ def test_a_tensor_is_a_copy(tmp_path):
 
 
 def test_variables_are_saved():
-    """As the tensors they hold; scalars too, which upstream cannot save."""
+    """Variables are saved as their tensors, also scalars, which upstream cannot save."""
     scalar, vector = tf.Variable(2.5), tf.Variable([1.0, 2.0], dtype=tf.bfloat16)
     content = safetensors.tensorflow.save({"scalar": scalar, "vector": vector})
     loaded = safetensors.tensorflow.load(content)
@@ -77,8 +77,8 @@ def test_variables_are_saved():
     assert describe(loaded["vector"]) == describe(vector.read_value())
 
 
-def test_what_is_no_tensor_of_numbers():
-    """Refused with the type's name, or as Python has it."""
+def test_unsupported_types():
+    """The error names the type, or is Python's."""
     with pytest.raises(SafetensorError, match="object"):
         safetensors.tensorflow.save({"a": tf.constant(["text"])})
     with pytest.raises(SafetensorError, match="int4"):
@@ -88,7 +88,7 @@ def test_what_is_no_tensor_of_numbers():
 
 
 def test_helpers():
-    """_np2tf and _tf2np are each other's reverse."""
+    """_np2tf and _tf2np are inverse."""
     arrays = {code: array_of(tensor_of(code)) for code in ("F32", "BF16", "C64", "BOOL")}
     back = safetensors.tensorflow._tf2np(safetensors.tensorflow._np2tf(arrays))
     for code, array in arrays.items():

@@ -1,4 +1,4 @@
-"""Many threads on one handle, and the GIL let go while bytes move."""
+"""Many threads use one handle; long calls release the GIL."""
 
 import gc
 import itertools
@@ -32,7 +32,7 @@ def path(tmp_path):
 
 
 def together(work, count=THREADS):
-    """Run work(0..count-1) in threads that begin at once; raises what any of them raised."""
+    """Runs work(0..count-1) in threads that begin together; raises the first error."""
     barrier = threading.Barrier(count)
 
     def begin(number):
@@ -44,7 +44,7 @@ def together(work, count=THREADS):
 
 
 def check_once(file, number, turn):
-    """One call of each kind, with its answer looked at."""
+    """Makes one call of each kind and checks its result."""
     i = (number * 7 + turn) % len(NAMES)
     tensor = file.get_tensor(NAMES[i])
     assert tuple(tensor.shape) == (64, 9)
@@ -211,7 +211,7 @@ def test_loads_in_parallel_leave_the_garbage_collector_on(tmp_path):
 
 
 def longest_pause(call):
-    """How long the call took, and the longest that another thread stood still meanwhile."""
+    """Returns the time of the call and the longest pause of another thread meanwhile."""
     ticks, stop = [], threading.Event()
 
     def tick():
@@ -240,7 +240,7 @@ BIG = 400 << 20
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory):
-    """A file of one tensor of 400 MB that is a hole."""
+    """A sparse file of one tensor of 400 MB."""
     path = tmp_path_factory.mktemp("gil") / "sparse.safetensors"
     file_builder.write_sparse(path, {"a": (BIG // 4096, 1024)})
     return path
@@ -248,7 +248,7 @@ def sparse(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_memory(sparse):
-    """The same as bytes."""
+    """The same file as bytes."""
     return sparse.read_bytes()
 
 

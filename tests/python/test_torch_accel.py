@@ -1,4 +1,4 @@
-"""What loads ask of torch."""
+"""The functions of torch that loads call."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ MB = 1 << 20
 
 
 def test_pinned_memory_is_asked_for(monkeypatch):
-    """By torch's word for it, on the CPU whatever the default device."""
+    """torch's pin_memory is used, on the CPU with any default device."""
     asked = []
     monkeypatch.setattr(torch, "empty", lambda *args, **options: asked.append((args, options)))
     transfer.staging(123)
@@ -21,7 +21,7 @@ def test_pinned_memory_is_asked_for(monkeypatch):
 
 
 def test_events_of_devices_that_torch_event_does_not_know(monkeypatch):
-    """Their own; none when that fails as well."""
+    """The device's own event class is used; if that fails, none."""
     assert transfer.event(devices.Device("npu")) is None
     made = []
 
@@ -34,7 +34,7 @@ def test_events_of_devices_that_torch_event_does_not_know(monkeypatch):
 
 
 def test_the_current_device(monkeypatch):
-    """By the device's own module; nothing where it has no such thing."""
+    """The device's own module sets it; without one, nothing is done."""
     log = []
     monkeypatch.setattr(torch, "npu", SimpleNamespace(device=log.append), raising=False)
     transfer.current(devices.Device("npu", 3))
@@ -50,12 +50,12 @@ def test_the_current_device(monkeypatch):
      (torch.device("cpu"), "cpu")],
 )  # fmt: skip
 def test_names_of_devices(given, name):
-    """One for each device."""
+    """Each device has one name."""
     assert devices.device_of(given).name == name
 
 
 def test_the_current_stream(monkeypatch):
-    """By torch's quick function or, where that is not, its stream object."""
+    """torch's fast function is used if it exists, else its stream object."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda i: 100 + i, raising=False)
     assert transfer.raw_stream(1) == 101
     monkeypatch.delattr(torch._C, "_cuda_getCurrentRawStream")
@@ -65,7 +65,7 @@ def test_the_current_stream(monkeypatch):
 
 
 def test_capturing(monkeypatch):
-    """Not asked before CUDA is in use: asking would be an error."""
+    """torch is not asked before CUDA is initialised, because that would raise."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: 1 / 0)
     assert transfer.is_capturing() is False
@@ -76,7 +76,7 @@ def test_capturing(monkeypatch):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """Figures of a CUDA device for `warm`, and what it makes."""
+    """Replaces the properties of a CUDA device for `warm`, and records allocations."""
     figures = SimpleNamespace(
         reserved=0, allocated=0, free=10 << 30, backend="native", settings="", made=[]
     )
@@ -102,7 +102,7 @@ def cuda(monkeypatch):
 
 
 def test_warm_makes_one_segment(cuda):
-    """A little larger than asked, on that device."""
+    """The segment is slightly larger than requested, on that device."""
     transfer.warm(64 * MB, 2)
     assert cuda.made == [(66 * MB, "cuda:2")]
 
@@ -119,7 +119,7 @@ WARM_NOT = {
 
 @pytest.mark.parametrize("case", WARM_NOT)
 def test_when_warm_does_nothing(cuda, case):
-    """Each reason alone; without it the segment is made."""
+    """Each reason alone suffices; without it the segment is allocated."""
     figures = {"nbytes": 100 * MB, "reserved": 149 * MB, "allocated": 100 * MB, "free": 356 * MB}
     for name, value in (figures | WARM_NOT[case]).items():
         setattr(cuda, name, value)
@@ -131,7 +131,7 @@ def test_when_warm_does_nothing(cuda, case):
 
 
 def test_warm_by_the_environment(cuda, monkeypatch):
-    """Where torch does not tell its settings."""
+    """The environment is read if torch does not expose its settings."""
     monkeypatch.delattr(torch._C, "_accelerator_getAllocatorSettings")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     transfer.warm(100 * MB, 0)
@@ -142,7 +142,7 @@ def test_warm_by_the_environment(cuda, monkeypatch):
 
 
 def test_warm_never_raises(cuda, monkeypatch):
-    """Whatever torch does: this is for speed only."""
+    """Errors of torch are ignored, because this is only for speed."""
 
     def full(*args, **options):
         raise torch.OutOfMemoryError("full")

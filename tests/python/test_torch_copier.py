@@ -34,7 +34,7 @@ def device(monkeypatch):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The sizes of what is read, in order."""
+    """The sizes of reads, in order."""
     sizes = []
     read = _core._read_request
 
@@ -48,7 +48,7 @@ def reads(monkeypatch):
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_values(opened, mixed_tensors, device, name):
-    """On each device; torch's own, made for that device, which was the current one."""
+    """Values are right on each device; memory is allocated on it while it is current."""
     sharded.check(
         load(requests_for(opened), name), {n: mixed_tensors[n] for n in opened.offset_keys()}
     )
@@ -58,7 +58,7 @@ def test_values(opened, mixed_tensors, device, name):
 
 
 def test_no_piece_is_larger_than_a_slot(opened, device, reads):
-    """Large tensors go in pieces, small ones together."""
+    """Large tensors are copied in pieces, small ones together."""
     load(requests_for(opened), "xpu:0")
     assert max(reads) <= 4096
     assert [size for kind, size in device.log_of("staging")] == [4096, 4096]
@@ -77,7 +77,7 @@ def test_reading_overlaps_copying(opened, device):
 
 
 def test_a_missing_wait_is_caught(opened, mixed_tensors, device, monkeypatch):
-    """The fake device sees what a copier that does not wait does wrong."""
+    """The fake device detects a copier that does not wait."""
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: None)
     found = load(requests_for(opened), "xpu:0")
     device.run(len(device.queue))
@@ -94,13 +94,13 @@ PARTS = {
 
 @pytest.mark.parametrize(("name", "part"), [(n, part) for n in PARTS for part in PARTS[n]])
 def test_parts(opened, mixed_tensors, device, name, part):
-    """Slices, larger than a slot or not."""
+    """Parts may be larger than a slot or not."""
     found = load(requests_for(opened, {name: part}), "npu:0")[name]
     assert sharded.same(found, mixed_tensors[name][part])
 
 
-def test_one_read_brings_a_part_that_is_not_split(opened, mixed_tensors, device, reads):
-    """An index with `...` or new axes, larger than a slot: by memory of its own."""
+def test_a_part_that_is_not_split_is_one_read(opened, mixed_tensors, device, reads):
+    """A part with `...` or new axes that is larger than a slot has its own memory."""
     found = load(requests_for(opened, {"flat": None, "wide": (..., slice(1, None))}), "xpu:0")
     assert sharded.same(found["wide"], mixed_tensors["wide"][..., 1:])
     assert sharded.same(found["flat"], mixed_tensors["flat"])
@@ -109,7 +109,7 @@ def test_one_read_brings_a_part_that_is_not_split(opened, mixed_tensors, device,
 
 @st.composite
 def shapes_and_parts(draw):
-    """A shape and an index of ints and slices for it."""
+    """Draws a shape and an index of ints and slices for it."""
     shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
     part = []
     for size in shape[: draw(st.integers(0, len(shape)))]:
@@ -122,7 +122,7 @@ def shapes_and_parts(draw):
 
 @given(shapes_and_parts(), st.integers(8, 2000))
 def test_pieces_make_up_the_part(case, limit):
-    """In the order of its bytes, none larger than the limit."""
+    """Pieces are in the order of the bytes, and none is larger than the limit."""
     shape, part = case
     tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
     wanted = (tensor if part is None else tensor[part]).reshape(-1)
@@ -135,7 +135,7 @@ def test_pieces_make_up_the_part(case, limit):
 
 
 def test_packed_pairs(tmp_path, device):
-    """Of F4, two elements a byte: in slots and larger."""
+    """F4 tensors, two values to a byte, fit into slots or are larger."""
     header = b'{"a":{"dtype":"F4","shape":[100,128],"data_offsets":[0,6400]},'
     header += b'"b":{"dtype":"F4","shape":[2,6],"data_offsets":[6400,6406]}}'
     data = bytes(i % 251 for i in range(6406))
@@ -147,8 +147,8 @@ def test_packed_pairs(tmp_path, device):
     assert sharded.bytes_of(found["a"]) + sharded.bytes_of(found["b"]) == data
 
 
-def test_tensors_that_are_given(opened, mixed_tensors, device):
-    """Are filled and returned, also those that require gradients or start inside a storage."""
+def test_given_destinations(opened, mixed_tensors, device):
+    """They are filled and returned, also if they require gradients or start inside a storage."""
     given = {name: torch.ones_like(tensor) for name, tensor in mixed_tensors.items()}
     given["rows"] = torch.ones(400, 10, dtype=torch.int64)[50:350]
     given["wide"] = torch.nn.Parameter(given["wide"])
@@ -158,8 +158,8 @@ def test_tensors_that_are_given(opened, mixed_tensors, device):
     assert device.made == []
 
 
-def test_memory_without_a_pin(opened, mixed_tensors, monkeypatch):
-    """Where torch can pin none, as here, by ordinary memory."""
+def test_memory_that_cannot_be_pinned(opened, mixed_tensors, monkeypatch):
+    """If torch cannot pin memory, pageable memory is used."""
     device = FakeDevice(monkeypatch)
     monkeypatch.undo()
     asked = []
@@ -179,7 +179,7 @@ def test_memory_without_a_pin(opened, mixed_tensors, monkeypatch):
 
 
 def test_a_device_without_events(opened, mixed_tensors, monkeypatch):
-    """Each tensor is read into memory of its own, and copied at once."""
+    """Each tensor is read into its own memory and copied at once."""
     device = FakeDevice(monkeypatch, has_events=False)
     sharded.check(load(requests_for(opened), "npu:0"), tensors_in_order(opened, mixed_tensors))
     assert device.log_of("staging") == []
@@ -187,7 +187,7 @@ def test_a_device_without_events(opened, mixed_tensors, monkeypatch):
 
 
 def test_a_big_endian_host(opened, mixed_tensors, device, monkeypatch):
-    """Files are little-endian: bytes are turned round on the way, for devices as the host is."""
+    """Bytes are swapped on the way to devices that are big-endian as the host."""
     monkeypatch.setattr(transfer, "sys", SimpleNamespace(byteorder="big"))
     for name, tensor in load(requests_for(opened), "npu:0").items():
         wanted = mixed_tensors[name]
@@ -197,10 +197,8 @@ def test_a_big_endian_host(opened, mixed_tensors, device, monkeypatch):
     assert device.log_of("staging") == []
 
 
-def test_a_device_that_does_not_look_at_tensors_as_bytes(
-    opened, mixed_tensors, device, monkeypatch
-):
-    """Its tensors are copied as what they are."""
+def test_a_device_without_views_as_bytes(opened, mixed_tensors, device, monkeypatch):
+    """Tensors are copied with their own dtype."""
 
     def refuse(tensor):
         raise RuntimeError("no such view")
@@ -210,13 +208,13 @@ def test_a_device_that_does_not_look_at_tensors_as_bytes(
 
 
 def test_the_cpu_by_real_hooks(opened, mixed_tensors):
-    """Nothing is replaced."""
+    """The hooks are not replaced."""
     sharded.check(load(requests_for(opened), "cpu"), tensors_in_order(opened, mixed_tensors))
 
 
 @pytest.mark.parametrize("position", [0, 1, 7, 30])
 def test_a_failing_read(opened, device, monkeypatch, position):
-    """Raises when nothing is under way any more."""
+    """The error is raised when no copy is in flight."""
     fail_reading(monkeypatch, position)
     with pytest.raises(SafetensorError, match="the disk is gone"):
         load(requests_for(opened), "xpu:0")
@@ -224,7 +222,7 @@ def test_a_failing_read(opened, device, monkeypatch, position):
 
 
 def test_a_failing_wait_does_not_hide_the_first_error(opened, device, monkeypatch):
-    """Nor does the second slot's wait go missing."""
+    """The second slot is waited for nevertheless."""
     waited = []
 
     def fail(event):
@@ -240,7 +238,7 @@ def test_a_failing_wait_does_not_hide_the_first_error(opened, device, monkeypatc
 
 
 def test_a_failing_device(opened, device, monkeypatch):
-    """Its own error passes through, from a copy and from the last wait."""
+    """Its error propagates from a copy and from the last wait."""
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         load(requests_for(opened, {"layers.5.weight": slice(10)}), "xpu:0")
@@ -254,7 +252,7 @@ def test_a_failing_device(opened, device, monkeypatch):
 
 
 def test_a_full_device(opened, device, monkeypatch, reads):
-    """torch's error, before anything is read."""
+    """torch's error propagates before anything is read."""
 
     def full(*args, **options):
         raise torch.OutOfMemoryError("full")
@@ -267,7 +265,7 @@ def test_a_full_device(opened, device, monkeypatch, reads):
 
 @pytest.mark.parametrize("has_events", [True, False])
 def test_progress(opened, mixed_tensors, monkeypatch, has_events):
-    """Grows by what has landed, and ends with all, told once."""
+    """It grows by copied bytes, and reports the total once, at the end."""
     monkeypatch.setattr(transfer, "_STAGING_NBYTES", 4096)
     device = FakeDevice(monkeypatch, has_events)
     told = []
@@ -285,7 +283,7 @@ def test_progress(opened, mixed_tensors, monkeypatch, has_events):
 
 
 def test_an_error_in_progress(opened, device):
-    """Is raised once, when nothing is under way any more."""
+    """It is raised once, when no copy is in flight."""
     told = []
 
     def stop(done, total):
@@ -299,7 +297,7 @@ def test_an_error_in_progress(opened, device):
 
 
 def test_nothing_to_copy(opened, device):
-    """No tensors, or tensors without elements: no staging memory."""
+    """Without tensors or elements no staging memory is allocated."""
     told = []
     assert transfer.copy_requests([], transfer.Device("xpu"), lambda *args: told.append(args)) == []
     found = load(requests_for(opened, {"layers.1.weight": None}), "xpu:0")
@@ -308,8 +306,8 @@ def test_nothing_to_copy(opened, device):
     assert told == [(0, 0)]
 
 
-def test_a_file_cut_after_it_was_opened(mixed_path, device, tmp_path):
-    """The reader's error; nothing is under way."""
+def test_a_file_truncated_after_it_was_opened(mixed_path, device, tmp_path):
+    """The reader's error propagates, and no copy is in flight."""
     cut = shutil.copy(mixed_path, tmp_path / "cut.safetensors")
     with safe_open(cut, "pt", backend="pread") as f:
         with open(cut, "r+b") as file:
@@ -320,7 +318,7 @@ def test_a_file_cut_after_it_was_opened(mixed_path, device, tmp_path):
 
 
 def test_threads(mixed_path, mixed_tensors, device):
-    """Loads at once share nothing but the device."""
+    """Concurrent loads share only the device."""
     found = []
 
     def work():
@@ -338,7 +336,7 @@ def test_threads(mixed_path, mixed_tensors, device):
 
 
 def test_capture_is_refused(opened, device, monkeypatch):
-    """Before anything is made; other devices do not ask."""
+    """It is refused before allocating; other devices are not asked."""
     monkeypatch.setattr(transfer, "is_capturing", lambda: True)
     with pytest.raises(SafetensorError, match="captured"):
         load(requests_for(opened), "cuda:0")
@@ -346,8 +344,8 @@ def test_capture_is_refused(opened, device, monkeypatch):
     load(requests_for(opened), "xpu:0")
 
 
-def test_the_log_tells(opened, device, caplog):
-    """That torch copies, for who wonders why; no warning."""
+def test_the_log_says_that_torch_copies(opened, device, caplog):
+    """The log says that torch copies, without a warning."""
     with caplog.at_level("DEBUG", logger="safetensors"):
         load(requests_for(opened), "cuda:1")
     records = [(r.levelname, r.getMessage()) for r in caplog.records]

@@ -1,4 +1,4 @@
-"""What a torch without DLPack's C exchange functions gets: the same tensors by other ways."""
+"""torch without DLPack's C exchange functions gets the same tensors by other means."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def without_exchange() -> Iterator[None]:
-    """Switch the C exchange functions off, and on again."""
+    """Switches the C exchange functions off during a test."""
     _core._use_torch_exchange(False)
     yield
     _core._use_torch_exchange(True)
 
 
 def tensors_of_every_type() -> dict[str, torch.Tensor]:
-    """Some bytes as each of torch's types, with empty and scalar ones among them."""
+    """Returns tensors of each of torch's types, also empty ones and scalars."""
     made = {}
     for code, dtype in st._TYPES.items():
         limit = 2 if dtype == torch.bool else 255
@@ -49,7 +49,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_loads_every_type(tmp_path: Path, backend: str) -> None:
-    """Capsules, or bytes viewed as the type where a capsule cannot say it."""
+    """Tensors come from capsules, or from bytes if DLPack lacks the type."""
     expected = tensors_of_every_type()
     path = tmp_path / "all.safetensors"
     st.save_file(expected, path)
@@ -64,14 +64,14 @@ def test_loads_every_type(tmp_path: Path, backend: str) -> None:
 
 
 def test_loads_bytes() -> None:
-    """The same from memory."""
+    """Files in memory load the same tensors."""
     expected = tensors_of_every_type()
     for name, tensor in st.load(st.save(expected)).items():
         assert same(tensor, expected[name]), name
 
 
 def test_saves_the_same_bytes(tmp_path: Path) -> None:
-    """Without the short way the file is the same."""
+    """The file is the same without the exchange functions."""
     tensors = tensors_of_every_type()
     slow = st.save(tensors, {"format": "pt"})
     st.save_file(tensors, tmp_path / "slow.safetensors", {"format": "pt"})

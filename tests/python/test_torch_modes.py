@@ -1,4 +1,4 @@
-"""torch's ambient modes: what they do to tensors that come from files."""
+"""The effect of torch's global modes on tensors from files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def default_device_is_meta(path: Path) -> Iterator[None]:
-    """Once the file is there, new tensors are made on the meta device."""
+    """Makes new tensors on the meta device after writing the file."""
     assert path.exists()
     torch.set_default_device("meta")
     yield
@@ -35,7 +35,7 @@ def default_device_is_meta(path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 @pytest.mark.usefixtures("default_device_is_meta")
 def test_slices_stay_on_the_device_of_the_handle(path: Path, backend: str) -> None:
-    """Upstream's slices follow the default device, though its tensors do not."""
+    """Upstream's slices follow the default device; its tensors do not."""
     with safe_open(path, "pt", backend=backend) as opened:
         assert opened.get_slice("a")[:].device.type == "cpu"
         assert opened.get_slice("a")[1:].tolist() == [[3.0, 4.0, 5.0]]
@@ -43,7 +43,7 @@ def test_slices_stay_on_the_device_of_the_handle(path: Path, backend: str) -> No
 
 
 def test_tensors_are_real_in_fake_mode(path: Path) -> None:
-    """Upstream raises when a tensor is taken, this package when one is used."""
+    """Upstream raises when a tensor is requested, this package when one is used."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(), safe_open(path, "pt") as opened:
@@ -56,7 +56,7 @@ def test_tensors_are_real_in_fake_mode(path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_inference_mode_makes_inference_tensors(path: Path, backend: str) -> None:
-    """As upstream's."""
+    """Upstream makes them, too."""
     with safe_open(path, "pt", backend=backend) as opened:
         with torch.inference_mode():
             assert opened.get_tensor("a").is_inference()

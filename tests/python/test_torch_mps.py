@@ -1,4 +1,4 @@
-"""The copier for MPS, whose memory is the CPU's, by stand-ins."""
+"""The copier for MPS, whose memory the CPU can access, with a fake device."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from support.fake_device import (
 
 @pytest.fixture
 def mps(monkeypatch):
-    """MPS by the CPU's memory: what is done, in order."""
+    """A fake MPS device with the CPU's memory; the fixture is the log of its calls."""
     log = []
 
     def alias(storage):
@@ -32,22 +32,22 @@ def mps(monkeypatch):
 
 
 def test_mps_is_read_into(opened, mixed_tensors, mps):
-    """Between two waits for the device, without a copy."""
+    """Bytes are read in place between two waits for the device."""
     sharded.check(load(requests_for(opened), "mps"), tensors_in_order(opened, mixed_tensors))
     steps = ["alias", "read"] * sum(tensor.nbytes != 0 for tensor in mixed_tensors.values())
     assert mps == ["synchronize", *steps, "synchronize"]
 
 
 def test_mps_tensors_inside_a_storage(opened, mixed_tensors, mps):
-    """Their bytes go behind what is before them."""
+    """Tensors that start inside a storage are read at their offset."""
     memory = torch.zeros(302, 10, dtype=torch.int64)
     load([(opened, "rows", None, memory[1:301])], "mps:0")
     assert sharded.same(memory[1:301], mixed_tensors["rows"])
     assert memory[0].tolist() == memory[301].tolist() == [0] * 10
 
 
-def test_mps_fails_when_nothing_is_under_way(opened, mps, monkeypatch):
-    """The last wait is made all the same."""
+def test_mps_raises_after_the_last_wait(opened, mps, monkeypatch):
+    """The last wait is not skipped."""
     fail_reading(monkeypatch, 2)
     with pytest.raises(SafetensorError, match="the disk is gone"):
         load(requests_for(opened), "mps")
@@ -56,8 +56,8 @@ def test_mps_fails_when_nothing_is_under_way(opened, mps, monkeypatch):
 
 
 @pytest.mark.parametrize("has_alias", [True, False])
-def test_mps_memory_that_the_cpu_does_not_see(opened, mixed_tensors, monkeypatch, mps, has_alias):
-    """Or a torch that does not show it: by copies."""
+def test_mps_memory_that_the_cpu_cannot_access(opened, mixed_tensors, monkeypatch, mps, has_alias):
+    """If torch does not expose the memory, bytes are copied."""
 
     def refuse(storage):
         raise RuntimeError("private memory")

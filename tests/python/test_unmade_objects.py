@@ -1,4 +1,4 @@
-"""Nobody gets an object that no constructor made, or makes one class's methods take another's."""
+"""Objects cannot be created without a constructor, nor passed to other classes' methods."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,7 @@ FOREIGN = """
 @pytest.mark.slow
 @pytest.mark.parametrize("script", [UNMADE, COPIED, FOREIGN], ids=["unmade", "copied", "foreign"])
 def test_objects_come_from_their_constructors(script, tmp_path):
-    """Each class of both extension modules, by each way around its constructor."""
+    """Each class of both extension modules, with each way to bypass its constructor."""
     path = tmp_path / "model.safetensors"
     save_file({"a": np.zeros((2, 3), "f4")}, path)
     done = children.run_raw(COMMON + script, path, timeout=60)

@@ -1,4 +1,4 @@
-"""The other tests' view of upstream: that it is upstream, and what happens when it dies."""
+"""The fixture of upstream: it runs upstream, and survives a crash of it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from support import operations, upstream_client
 
 
 def test_it_is_the_rust_package(upstream):
-    """Its version, and an extension from the directory it was installed into."""
+    """Its version is upstream's, and its extension is in the directory of the installation."""
     assert upstream.version == upstream_client.VERSION
     found = upstream.evaluate("safetensors._safetensors_rust.__file__").unwrap()
     assert found.startswith(str(upstream_client.directory()))
@@ -14,7 +14,7 @@ def test_it_is_the_rust_package(upstream):
 
 
 def test_errors_come_with_class_text_and_number(upstream):
-    """What a Failure tells."""
+    """A Failure has class, text and errno."""
     found = upstream.evaluate("open('no-such-file')").failure
     assert found.kind == "builtins.FileNotFoundError"
     assert "builtins.OSError" in found.bases
@@ -22,12 +22,12 @@ def test_errors_come_with_class_text_and_number(upstream):
 
 
 def test_output_does_not_disturb_the_answers(upstream):
-    """Replies have a pipe of their own."""
+    """Replies use a separate pipe."""
     assert upstream.evaluate("print('x' * 100_000) or 5").unwrap() == 5
 
 
 def test_a_crash_is_reported_and_the_next_call_works(upstream):
-    """Upstream's process is replaced by another."""
+    """Another process replaces the one that crashed."""
     peer = upstream_client.Upstream(upstream.target)
     try:
         with pytest.raises(upstream_client.UpstreamCrashed, match=r"died \(7\)"):

@@ -1,4 +1,4 @@
-"""What architectures differ in: rotary embedding, norm weights, and what GGUF changes."""
+"""Differences of architectures: rotary embedding, norm weights, and layouts of GGUF."""
 
 import numpy as np
 import pytest
@@ -158,7 +158,7 @@ def reordered(rows, heads):
 
 
 def layout_model(tmp_path, arch, **keys):
-    """A GGUF of one layer, and its checkpoint's q and norm."""
+    """Returns metadata of a GGUF file of one layer, and its checkpoint's q and norm."""
     rng = np.random.default_rng(1)
     q, norm = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8), (8,)))
     metadata = {"general.architecture": arch, f"{arch}.attention.head_count": 2}

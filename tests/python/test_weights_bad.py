@@ -1,4 +1,4 @@
-"""Models that lie: each is refused with one clear error, or read, as the manifest says."""
+"""Invalid models: each is refused with one error, or read, as the manifest says."""
 
 import re
 
@@ -52,7 +52,7 @@ def test_a_closed_model_says_so():
         pass
 
 
-def test_what_is_not_there():
+def test_missing_files_and_tensors():
     with pytest.raises(FileNotFoundError) as caught:
         open_weights(BAD / "absent.gguf")
     assert isinstance(caught.value, WeightsError)

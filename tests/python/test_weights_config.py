@@ -1,4 +1,4 @@
-"""Fields of the configuration table, out of config.json and out of GGUF metadata."""
+"""Fields of the configuration table from config.json and from GGUF metadata."""
 
 import json
 import math
@@ -380,7 +380,7 @@ def test_the_raw_configuration(tmp_path):
         assert w.config.raw is None
 
 
-def test_a_part_of_a_head_that_makes_no_sense(tmp_path):
+def test_an_impossible_part_of_a_head(tmp_path):
     for part in (-0.5, 1.5, math.inf, math.nan):
         config = {"model_type": "glm4", "head_dim": 128, "partial_rotary_factor": part}
         with open_weights(write_hf(tmp_path / "m", config)) as w:

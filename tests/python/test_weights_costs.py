@@ -1,4 +1,4 @@
-"""What opening a model of very many tensors costs: processor time and memory."""
+"""Processor time and memory for opening models of very many tensors."""
 
 import json
 import struct
@@ -33,7 +33,7 @@ def check_costs(path, tensors, seconds, nbytes):
 
 
 def write_gguf(path, count):
-    """Tensors without elements: 60 bytes of header each."""
+    """Writes tensors without elements, which take 60 bytes of header each."""
 
     def text(value):
         return struct.pack("<Q", len(value)) + value

@@ -1,4 +1,4 @@
-"""What docs/weights.md shows, run on small models."""
+"""The examples of docs/weights.md, run on small models."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ MODELS += [path for path in sorted((DATA / "gguf").glob("*.gguf")) if path.stem.
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
-def test_the_whole_way(path):
+def test_the_program_runs(path):
     (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert '"model_dir_or_file"' in program
     names = {}

@@ -55,7 +55,7 @@ def test_fused_buffers(model):
 
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("name", [name for name in GGUF if name.endswith("_f32")])
-def test_layout_hf_is_the_checkpoints(name, mmap):
+def test_layout_hf_equals_the_checkpoint(name, mmap):
     wanted = expected(DATA / "gguf" / f"{name}.expected.json")
     with open_weights(DATA / "gguf" / f"{name}.gguf", layout="hf", mmap=mmap) as w:
         for tensor, entry in wanted["tensors"].items():
@@ -178,7 +178,7 @@ def test_arrays_outlive_the_model(tmp_path):
     assert hashlib.sha256(packed).hexdigest() == wanted
 
 
-def test_a_file_that_was_cut_short(tmp_path):
+def test_a_truncated_file(tmp_path):
     path = tmp_path / "m.gguf"
     shutil.copy(DATA / "gguf" / "llama_f32.gguf", path)
     for mmap in (True, False):

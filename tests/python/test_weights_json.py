@@ -1,4 +1,4 @@
-"""The JSON files of models (config.json, indexes): what is opened, and what memory it takes."""
+"""JSON files of models (config.json, indexes): types of files, and memory."""
 
 import os
 import pathlib
@@ -33,7 +33,7 @@ BULK = {
 
 @pytest.fixture
 def model(tmp_path):
-    """The directory of a model that opens."""
+    """The directory of a valid model."""
     source = DATA / "mlx" / "llama_bf16"
     for file in filter(pathlib.Path.is_file, source.iterdir()):
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -44,7 +44,7 @@ def model(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 @pytest.mark.parametrize("name", ["config.json", INDEX])
 def test_a_named_pipe_is_not_waited_for(model, name):
-    """Refused, or passed over as what is no file."""
+    """It is refused, or ignored as a missing file."""
     (model / name).unlink(missing_ok=True)
     os.mkfifo(model / name)
     try:
@@ -57,7 +57,7 @@ def test_a_named_pipe_is_not_waited_for(model, name):
 @pytest.mark.parametrize("name", ["config.json", INDEX])
 @pytest.mark.parametrize("case", BULK)
 def test_memory_is_bounded(model, name, case):
-    """At most 8 times the file, and 64 MB."""
+    """It is at most 8 times the file and 64 MB."""
     value = BULK[case]
     count = 24 * MB // (len(value) + 1)
     (model / name).write_bytes(b'{"a": [' + (value + b",") * count + value + b"]}")

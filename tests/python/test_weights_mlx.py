@@ -1,4 +1,4 @@
-"""Models in safetensors: MLX's and Hugging Face's directories."""
+"""Models in safetensors files: directories of MLX and Hugging Face."""
 
 import json
 
@@ -103,7 +103,7 @@ def test_rows_are_a_slice_of_the_whole(model):
             np.testing.assert_array_equal(t.numpy(rows=row), flat[row])
 
 
-def test_formats_are_told_apart():
+def test_formats_are_detected():
     formats = {name: detect_format(DATA / "mlx" / name) for name in MLX}
     hf = {name for name, kind in formats.items() if kind == "hf_safetensors"}
     assert hf == {"mixtral_hf_f16"}
@@ -172,7 +172,7 @@ def half_of_bf16(data):
 
 
 def copy_tensors(source, target, start):
-    """Writes a file of one pack, byte for byte; gives the bytes of its tensors."""
+    """Writes a file of one pack, byte for byte, and returns the bytes of its tensors."""
     data = source.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])

@@ -1,7 +1,7 @@
-"""Packs whose rows are as long as real models have them, which config.json often does not say.
+"""Packs with the row lengths of real models, which config.json often does not tell.
 
-Each case is one matrix of a real model, cut down to eight rows, with the tensors beside it that
-tell how long its rows are.
+Each case is one matrix of a real model, reduced to eight rows, with the neighbouring tensors
+that determine the length of its rows.
 """
 
 import dataclasses
@@ -153,7 +153,7 @@ CASES = {
 
 
 def pack_of(case, quant):
-    """Words, scales and biases of eight rows, and the values by the formula."""
+    """Returns words, scales and biases of eight rows, and the values by the formula."""
     rng = np.random.default_rng(case.row)
     leading = (case.stacked, 8) if case.stacked else (8,)
     packed = {
@@ -198,7 +198,7 @@ ROWS = [
 
 
 def remarks(model):
-    """The warnings, but for those of what a model of a few tensors does not show."""
+    """Returns the warnings, except those about tensors that the small model lacks."""
     about = ("rope_style ", "norm_weight_offset ", "tie_word_embeddings ")
     return [warning for warning in model.warnings if not warning.startswith(about)]
 
@@ -240,7 +240,7 @@ def test_known_rows_win_over_the_configuration(name, tmp_path):
         np.testing.assert_array_equal(matrix_of(w, case).numpy(), values)
 
 
-def test_norms_tell_in_models_that_are_known(tmp_path):
+def test_norms_determine_rows_of_known_models(tmp_path):
     case = Case(
         {"model_type": "llama", "hidden_size": 4096},
         LAYER + "self_attn.q_proj",
@@ -259,7 +259,7 @@ def test_norms_tell_in_models_that_are_known(tmp_path):
         assert matrix_of(w, case).quant == QuantParams("affine", 4, 64)
 
 
-def test_what_is_likely_replaces_a_configuration_that_does_not_fit(tmp_path):
+def test_likely_parameters_replace_a_configuration_that_does_not_fit(tmp_path):
     case = CASES["gemma-4 full"]
     packed, values = pack_of(case, OTHER)
     write(tmp_path, case, packed, {"bits": 6, "group_size": 64})
@@ -278,7 +278,7 @@ def test_the_only_kind_that_fits_is_taken(tmp_path):
         np.testing.assert_array_equal(matrix_of(w, case).numpy(), values)
 
 
-def test_what_cannot_be_told_is_never_guessed(tmp_path):
+def test_ambiguous_rows_are_never_guessed(tmp_path):
     case = CASES["qwen3-next linear"]  # nothing tells how long its rows are
     packed, values = pack_of(case, OTHER)
     write(tmp_path, case, packed, {"bits": 6, "group_size": 64})

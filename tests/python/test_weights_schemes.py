@@ -1,4 +1,4 @@
-"""Tensors of quantisation schemes that are not decoded: they never come as values."""
+"""Tensors of unsupported quantisation schemes are never returned as values."""
 
 import json
 
@@ -29,7 +29,7 @@ def write(folder, tensors, config=None, metadata=None):
 
 
 def check_refused(w, name, scheme, stored):
-    """`stored` comes as it is, and as nothing else."""
+    """Checks that the tensor is returned as `stored` and not as decoded values."""
     t = w[name]
     assert not t.is_decoded
     for use in (lambda: t.numpy("float32"), lambda: t.numpy("bfloat16"), lambda: t.torch()):
@@ -120,7 +120,7 @@ def test_a_scheme_is_known_by_its_tensors(scheme, tmp_path):
 
 
 def write_f8(path, beside):
-    """A weight in F8_E4M3, and perhaps what scales it."""
+    """Writes a weight in F8_E4M3, with or without scales."""
     entries = {Q + "weight": ("F8_E4M3", [2, 4], bytes([0x38, 0xB8, 0x40, 0x30] * 2))}
     if beside is not None:
         entries[Q + beside] = ("F32", [1], np.float32(2).tobytes())

@@ -19,7 +19,7 @@ class Three:
 
 
 @pytest.mark.parametrize("row", [np.int64(3), np.uint8(3), np.array(3), Three()])
-def test_a_row_is_anything_with_an_index(row):
+def test_rows_accept_any_index(row):
     torch = pytest.importorskip("torch")
     with open_weights(MODEL) as w:
         t = w[NAME]
@@ -34,7 +34,7 @@ def test_a_row_is_anything_with_an_index(row):
 
 
 @pytest.mark.parametrize("row", [True, False, np.True_, 1.0, "1", [1], np.arange(2)])
-def test_a_row_is_nothing_else(row):
+def test_rows_refuse_other_objects(row):
     with open_weights(MODEL) as w, pytest.raises(TypeError):
         w[NAME].numpy(rows=row)
 
@@ -73,7 +73,7 @@ def test_tensors_are_equal_by_model_and_name():
 
 
 def raw_file(path, start):
-    """A file of one F32 tensor that starts `start` bytes after a multiple of 64."""
+    """Writes a file of one F32 tensor that starts `start` bytes after a multiple of 64."""
     header = {"t": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
     text = json.dumps(header).encode()
     text += b" " * ((start - 8 - len(text)) % 64)

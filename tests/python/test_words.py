@@ -1,4 +1,4 @@
-"""The words for frameworks and devices are upstream's; it tells what each is worth."""
+"""Names of frameworks and devices: this package accepts those that upstream accepts."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def path(tmp_path_factory):
 
 
 def same_verdict(upstream, source, **variables):
-    """Both open it, or both raise the same class with upstream's text first."""
+    """Checks that both open it, or that both raise the same class with upstream's text first."""
     ours = operations.run("evaluate", source, **variables)
     theirs = upstream.evaluate(source, **variables)
     if theirs.ok:
@@ -41,21 +41,21 @@ def same_verdict(upstream, source, **variables):
 
 @pytest.mark.parametrize("word", FRAMEWORKS, ids=repr)
 def test_framework(upstream, path, word):
-    """A handle is made without the framework, but for paddle."""
+    """A handle does not import the framework, except Paddle."""
     same_verdict(upstream, "safe_open(path, word).keys()", path=path, word=word)
 
 
 @pytest.mark.parametrize("word", DEVICES, ids=repr)
 @pytest.mark.parametrize("framework", ["pt", "np"])
 def test_device(upstream, path, framework, word):
-    """A handle is made without the device; NumPy takes none but the CPU."""
+    """A handle does not use the device; NumPy accepts only the CPU."""
     source = "safe_open(path, framework, word).keys()"
     same_verdict(upstream, source, path=path, framework=framework, word=word)
 
 
 @pytest.mark.parametrize("framework", ["tf", "jax", "mlx"])
-def test_frameworks_without_a_tensor_of_their_own_need_their_module(upstream, path, framework):
-    """get_tensor imports the framework, and says so when it is not there."""
+def test_other_frameworks_need_their_module(upstream, path, framework):
+    """get_tensor imports the framework, and raises if it is not installed."""
     source = "safe_open(path, word).get_tensor('a')"
     theirs = upstream.evaluate(source, path=path, word=framework)
     if theirs.ok:

@@ -1,6 +1,6 @@
-"""What holds for every framework whose tensors are made from NumPy arrays.
+"""Tests for all frameworks whose tensors are made from NumPy arrays.
 
-A test file of a framework derives its class from Cases and says what its kit is.
+The test file of a framework derives its class from Cases and sets its kit.
 """
 
 import gc
@@ -97,7 +97,7 @@ class Cases:
     @pytest.mark.parametrize("way", WAYS)
     @every_type
     def test_read(self, file_of, code, way, backend):
-        """Every dtype, by every call that returns a whole tensor, or the error it raises."""
+        """Every call that returns a whole tensor reads every dtype or raises the expected error."""
         kit, tensor = self.kit, tensor_of(code)
         path = file_of(tensor)
         if code not in kit.types:
@@ -109,7 +109,7 @@ class Cases:
 
     @every_type
     def test_save(self, file_of, tmp_path, code):
-        """What was read is saved unchanged."""
+        """Tensors that were read are saved unchanged."""
         kit = self.kit
         if code not in kit.types or code in kit.changed:
             pytest.skip(f"{kit.label} has no {code}")
@@ -127,7 +127,7 @@ class Cases:
 
     @pytest.mark.parametrize("code", F6)
     def test_six_bits(self, file_of, code):
-        """No framework has them; a file that holds one opens."""
+        """No framework has 6-bit types; a file with one opens."""
         path = file_of(raw(code, SHAPE))
         with safe_open(path, self.kit.word) as handle:
             assert handle.get_slice("a").get_dtype() == code
@@ -140,7 +140,7 @@ class Cases:
     @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (0, 2), (1,), (1, 2, 1, 3)], ids=str)
     @pytest.mark.parametrize("code", ["F32", "BF16", "U8"])
     def test_shapes(self, file_of, code, shape, backend):
-        """Scalars and empty tensors, read and saved."""
+        """Scalars and empty tensors are read and saved."""
         kit, tensor = self.kit, raw(code, shape)
         loaded = kit.module.load_file(file_of(tensor), backend=backend)
         expected = self.expected(code, array_of(tensor))
@@ -151,7 +151,7 @@ class Cases:
     @pytest.mark.parametrize("index", INDICES, ids=repr)
     @pytest.mark.parametrize("code", ["F32", "BF16"])
     def test_slices(self, file_of, code, index, backend):
-        """NumPy's answers."""
+        """Slices equal NumPy's."""
         kit, tensor = self.kit, raw(code, (4, 6))
         with safe_open(file_of(tensor), kit.word, backend=backend) as handle:
             found = handle.get_slice("a")[index]
@@ -159,7 +159,7 @@ class Cases:
 
     @both_backends
     def test_index_out_of_range(self, file_of, backend):
-        """An error that is an IndexError too."""
+        """The error is an IndexError too."""
         path = file_of(tensor_of("F32"))
         with safe_open(path, self.kit.word, backend=backend) as handle:
             part = handle.get_slice("a")
@@ -168,7 +168,7 @@ class Cases:
             assert isinstance(caught.value, IndexError)
 
     def test_names_and_order(self, tmp_path):
-        """keys() is sorted; tensors come in the order of their bytes."""
+        """keys() is sorted by name, get_tensors() by offset."""
         tensors = {"z": raw("F32", (2,)), "a": raw("U8", (3,)), "ключ": raw("I32", ())}
         path = file_builder.write(tmp_path / "three.safetensors", tensors)
         with safe_open(path, self.kit.word) as handle:
@@ -179,7 +179,7 @@ class Cases:
 
     @pytest.mark.parametrize("metadata", [None, {}, {"format": "x", "é": '"\\\n'}], ids=repr)
     def test_metadata(self, file_of, tmp_path, metadata):
-        """It is saved, by position and by keyword, and the handle returns it."""
+        """Metadata given by position or keyword is saved, and the handle returns it."""
         kit, path = self.kit, tmp_path / "meta.safetensors"
         tensors = kit.module.load_file(file_of(tensor_of("F32")))
         kit.module.save_file(tensors, path, metadata)
@@ -188,7 +188,7 @@ class Cases:
         assert kit.module.save(tensors, metadata=metadata) == path.read_bytes()
 
     def test_interchange_with_numpy(self):
-        """NumPy's module reads what this one saved, and the other way round."""
+        """safetensors.numpy reads what this module saved, and vice versa."""
         kit = self.kit
         codes = [code for code in kit.types if code not in kit.changed]
         arrays = {code: array_of(tensor_of(code)) for code in codes}
@@ -200,7 +200,7 @@ class Cases:
             assert array.tobytes() == arrays[code].tobytes()
 
     def test_upstream_reads_and_writes_the_same(self, upstream, tmp_path):
-        """Both packages save the same bytes, and load what the other saved."""
+        """Both packages save the same bytes, and each loads the other's files."""
         kit, path = self.kit, tmp_path / "plain.safetensors"
         file_builder.write(path, {code: tensor_of(code) for code in PLAIN})
         content = kit.module.save(kit.module.load_file(path), {"a": "b"})
@@ -213,7 +213,7 @@ class Cases:
 
     @both_backends
     def test_a_tensor_outlives_its_file(self, file_of, backend):
-        """After the handle is closed, and after the file is gone."""
+        """The handle may be closed and the file removed."""
         kit, tensor = self.kit, raw("F32", (512, 64))
         path = file_of(tensor)
         handle = safe_open(path, kit.word, backend=backend)
@@ -230,8 +230,8 @@ class Cases:
         del filler
 
     @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-    def test_the_file_is_let_go_with_the_last_tensor(self, file_of):
-        """Nothing keeps the pages once handle and tensors are gone."""
+    def test_the_last_tensor_releases_the_file(self, file_of):
+        """The file is unmapped once handle and tensors are destroyed."""
         kit, path = self.kit, file_of(raw("F32", (512, 64)))
 
         def is_mapped():
@@ -250,7 +250,7 @@ class Cases:
         assert not is_mapped()
 
     def test_saving_over_the_file_that_was_loaded(self, file_of):
-        """The tensors are whole, and so is the file."""
+        """Tensors loaded from a file can be saved over it."""
         kit, tensor = self.kit, raw("F32", (512, 64))
         path = file_of(tensor)
         loaded = kit.module.load_file(path)
@@ -274,7 +274,7 @@ class Cases:
             kit.module.save_file({}, tmp_path / "new", None, True)  # fsync is keyword-only
 
     def test_the_framework_is_imported_when_it_is_needed(self, file_of):
-        """At the first tensor; upstream imports only Paddle when it opens a file."""
+        """The first tensor imports it; upstream imports only Paddle when it opens a file."""
         root = {"tf": "tensorflow", "flax": "jax"}.get(self.kit.word, self.kit.word)
         children.run(
             """

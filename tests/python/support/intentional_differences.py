@@ -1,6 +1,6 @@
-"""An independent judge of the files that we refuse and upstream takes.
+"""An independent judge of the files that this package refuses and upstream accepts.
 
-It knows nothing of the package: it looks at the header through Python's json.
+It does not use the package: it reads the header with Python's json.
 """
 
 import json
@@ -8,7 +8,7 @@ import struct
 
 
 class _Repeated(Exception):
-    """An object of the header repeats a key."""
+    """Raised if an object of the header repeats a key."""
 
 
 def _object(pairs):
@@ -18,9 +18,9 @@ def _object(pairs):
 
 
 def why_refused(content):
-    """The rule of the format that a file breaks and upstream overlooks, or None.
+    """Returns the rule of the format that a file breaks and upstream does not check, or None.
 
-    None too for what both must refuse: that is for the comparison to find.
+    Also returns None for files that both packages must refuse: comparing them tests that.
     """
     if len(content) < 8:
         return None

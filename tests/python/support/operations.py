@@ -1,4 +1,4 @@
-"""What the tests ask of both packages; answers are plain data that can cross a pipe.
+"""The operations that tests run on both packages. Results are plain data that pickle can send.
 
 The same functions run in the test's process on our package and in
 upstream_server.py on upstream's: both are imported as `safetensors`.
@@ -32,13 +32,13 @@ class Outcome(NamedTuple):
         return self.failure is None
 
     def unwrap(self):
-        """The value; an AssertionError where there is none."""
+        """Returns the value; raises AssertionError if there is none."""
         assert self.failure is None, f"{self.failure.kind}: {self.failure.text}"
         return self.value
 
 
 class Array(NamedTuple):
-    """A NumPy array or a PyTorch tensor, by value."""
+    """The type, shape and bytes of a NumPy array or a PyTorch tensor."""
 
     dtype: str
     shape: tuple
@@ -46,7 +46,7 @@ class Array(NamedTuple):
 
 
 def run(name, /, *args, **kwargs):
-    """Runs the function of this module with this name."""
+    """Runs a function of this module by its name."""
     try:
         return Outcome(plain(globals()[name](*args, **kwargs)), None)
     except KeyboardInterrupt:
@@ -57,13 +57,13 @@ def run(name, /, *args, **kwargs):
 
 
 def failure(error):
-    """A Failure that describes an exception."""
+    """Returns a Failure that describes an exception."""
     names = tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
     return Failure(names[0], names[1:], str(error), getattr(error, "errno", None))
 
 
 def plain(value):
-    """Returns `value` with arrays by value. Objects that cannot be sent become their repr."""
+    """Returns `value` with arrays as Array, and objects that cannot be pickled as their repr."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     if isinstance(value, (Array, Raw)):
@@ -82,7 +82,7 @@ def plain(value):
 
 
 def torch_bytes(tensor):
-    """The bytes of a tensor on the CPU in C order."""
+    """Returns the bytes of a tensor on the CPU in C order."""
     import torch
 
     if tensor.numel() == 0:
@@ -91,7 +91,7 @@ def torch_bytes(tensor):
 
 
 def framework_module(framework):
-    """safetensors.torch or safetensors.numpy."""
+    """Returns safetensors.torch or safetensors.numpy."""
     if framework == "pt":
         import safetensors.torch as module
     else:
@@ -100,7 +100,7 @@ def framework_module(framework):
 
 
 def to_tensor(framework, tensor):
-    """An array or tensor of a framework from a Raw."""
+    """Returns a Raw as an array or tensor of a framework."""
     import numpy
 
     flat = numpy.frombuffer(bytearray(tensor.data), numpy.uint8)
@@ -116,12 +116,12 @@ def to_tensor(framework, tensor):
 
 
 def to_tensors(framework, tensors):
-    """A dict that `save` of a framework takes."""
+    """Returns a dict for `save` of a framework."""
     return {name: to_tensor(framework, tensor) for name, tensor in tensors.items()}
 
 
 def look(path, framework, backend):
-    """Returns everything that a handle says about a file, except the tensors."""
+    """Returns all properties of a handle, without the tensors."""
     import safetensors
 
     with safetensors.safe_open(path, framework, backend=backend) as handle:
@@ -136,7 +136,7 @@ def look(path, framework, backend):
 
 
 def get_tensor_each(path, framework, backend):
-    """Every tensor of a file by get_tensor."""
+    """Returns every tensor of a file by get_tensor."""
     import safetensors
 
     with safetensors.safe_open(path, framework, backend=backend) as handle:
@@ -144,7 +144,7 @@ def get_tensor_each(path, framework, backend):
 
 
 def get_tensors(path, framework, backend):
-    """Every tensor of a file by get_tensors."""
+    """Returns every tensor of a file by get_tensors."""
     import safetensors
 
     with safetensors.safe_open(path, framework, backend=backend) as handle:
@@ -152,7 +152,7 @@ def get_tensors(path, framework, backend):
 
 
 def get_slice(path, framework, backend, name, index):
-    """One slice of one tensor."""
+    """Returns one slice of one tensor."""
     import safetensors
 
     with safetensors.safe_open(path, framework, backend=backend) as handle:
@@ -160,17 +160,17 @@ def get_slice(path, framework, backend, name, index):
 
 
 def load_file(path, framework, backend):
-    """A framework module's load_file."""
+    """Returns the result of a framework's load_file."""
     return framework_module(framework).load_file(path, backend=backend)
 
 
 def load(content, framework):
-    """A framework module's load."""
+    """Returns the result of a framework's load."""
     return framework_module(framework).load(content)
 
 
 def deserialize(content):
-    """`deserialize` as a dict of Raw: upstream's order is that of a hash table."""
+    """Returns the result of deserialize as a dict of Raw, because upstream's order is random."""
     import safetensors
 
     pairs = safetensors.deserialize(content)
@@ -180,31 +180,31 @@ def deserialize(content):
 
 
 def keys_by_file(path):
-    """The names in a file: the cheapest call that reads its whole header."""
+    """Returns the names in a file, with the cheapest call that reads its whole header."""
     import safetensors
 
     return safetensors.safe_open(path, "np").keys()
 
 
 def keys_by_bytes(content):
-    """The names in a file's bytes."""
+    """Returns the names in a file's bytes."""
     return sorted(deserialize(content))
 
 
 def save(tensors, metadata, framework):
-    """A framework module's save, from a dict of Raw."""
+    """Returns the result of a framework's save of a dict of Raw."""
     return framework_module(framework).save(to_tensors(framework, tensors), metadata)
 
 
 def save_file(tensors, path, metadata, framework):
-    """A framework module's save_file, and the bytes it left."""
+    """Runs a framework's save_file and returns the bytes of the file."""
     framework_module(framework).save_file(to_tensors(framework, tensors), path, metadata)
     with open(path, "rb") as file:
         return file.read()
 
 
 def specs(tensors):
-    """TensorSpecs of a dict of Raw, and what keeps their memory."""
+    """Returns TensorSpecs of a dict of Raw, and the objects that own their memory."""
     from safetensors import TensorSpec
 
     kept, described = [], {}
@@ -222,7 +222,7 @@ def specs(tensors):
 
 
 def serialize(tensors, metadata):
-    """`serialize`, from a dict of Raw."""
+    """Returns the result of serialize for a dict of Raw."""
     import safetensors
 
     described, kept = specs(tensors)
@@ -232,7 +232,7 @@ def serialize(tensors, metadata):
 
 
 def serialize_file(tensors, path, metadata):
-    """`serialize_file`, and the bytes it left."""
+    """Runs serialize_file and returns the bytes of the file."""
     import safetensors
 
     described, kept = specs(tensors)
@@ -243,7 +243,7 @@ def serialize_file(tensors, path, metadata):
 
 
 def evaluate(source, /, **variables):
-    """A Python expression that sees safetensors, safe_open, np, torch, sn and st."""
+    """Evaluates an expression with the names safetensors, safe_open, np, torch, sn and st."""
     import numpy
 
     import safetensors
@@ -262,7 +262,7 @@ def evaluate(source, /, **variables):
 
 
 def surface(modules):
-    """{module: {name: [kind, parameters]}} of importable modules, for public and private names."""
+    """Returns {module: {name: [kind, parameters]}} of the modules that can be imported."""
     import importlib
     import inspect
 

@@ -1,4 +1,4 @@
-"""Runs upstream safetensors in a process of its own, beside the package under test."""
+"""Runs upstream safetensors in a separate process, beside the package under test."""
 
 import os
 import pickle
@@ -17,21 +17,21 @@ REPLY_SECONDS = 120
 
 
 class UpstreamUnavailable(Exception):
-    """Upstream could not be installed."""
+    """Raised if upstream could not be installed."""
 
 
 class UpstreamCrashed(Exception):
-    """The process that ran upstream died; the next call starts another."""
+    """Raised if the process that ran upstream died. The next call starts another."""
 
 
 def directory():
-    """Where upstream's package is kept between runs."""
+    """Returns the directory that keeps upstream's package between runs."""
     chosen = os.environ.get("SAFETENSORS_UPSTREAM_DIR")
     return Path(chosen) if chosen else REPOSITORY / ".cache" / f"upstream-{VERSION}"
 
 
 def install(target):
-    """Install upstream into `target` unless it is there; whole or not at all."""
+    """Installs upstream into `target`, atomically, unless it is installed."""
     if (target / "safetensors" / "__init__.py").is_file():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def install(target):
 
 
 class Upstream:
-    """Calls operations.py under upstream; `crashes` lists the calls that killed it."""
+    """Calls operations.py under upstream. `crashes` lists the calls that killed it."""
 
     def __init__(self, target):
-        """Start it on the package in `target`."""
+        """Starts the process with the package in `target`."""
         self.target = target
         self.crashes = []
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
@@ -63,7 +63,7 @@ class Upstream:
         self.version = self._start()
 
     def run(self, name, /, *args, **kwargs):
-        """The Outcome of one operation."""
+        """Returns the Outcome of one operation."""
         if self._process is None:
             self._start()
         try:
@@ -76,11 +76,11 @@ class Upstream:
             raise UpstreamCrashed(report) from error
 
     def evaluate(self, source, /, **variables):
-        """The Outcome of one Python expression; see operations.evaluate."""
+        """Returns the Outcome of one Python expression; see operations.evaluate."""
         return self.run("evaluate", source, **variables)
 
     def close(self):
-        """End the process."""
+        """Ends the process."""
         if self._process is not None:
             self._process.stdin.close()
             self._process.stdout.close()

@@ -11,7 +11,7 @@ import sys
 
 
 def use_upstream(directory):
-    """Import upstream's safetensors from `directory`, or die saying what came instead."""
+    """Imports upstream's safetensors from `directory`; exits if another one is imported."""
     # An editable install puts its own finder first; it would hand out our package.
     sys.meta_path[:] = [finder for finder in sys.meta_path if isinstance(finder, type)]
     sys.path.insert(0, directory)
@@ -27,7 +27,7 @@ def use_upstream(directory):
 
 
 def serve(requests, replies):
-    """Answer (operation, args, kwargs) with an Outcome until the input ends."""
+    """Answers each (operation, args, kwargs) with an Outcome until the input ends."""
     from support import operations
 
     with contextlib.suppress(ModuleNotFoundError):
@@ -44,7 +44,7 @@ def serve(requests, replies):
 
 
 def main():
-    """Keep the real stdout for replies, so that a stray print cannot corrupt them."""
+    """Reserves stdout for replies, so that a stray print cannot corrupt them."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     version = use_upstream(sys.argv[1])

@@ -1,4 +1,4 @@
-"""The models in tests/data/weights, and what is expected of them."""
+"""The models in tests/data/weights and their expected values."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def expected(path: Path) -> dict[str, Any]:
 
 
 def sha_of_values(values: np.ndarray) -> str:
-    """Of F32 values; the sign of a zero does not count."""
+    """Returns the SHA-256 of F32 values, in which -0.0 becomes 0.0."""
     assert values.dtype == np.float32
     return hashlib.sha256((values + np.float32(0)).astype("<f4").tobytes()).hexdigest()
 
@@ -39,7 +39,7 @@ def check_config(config: dict[str, Any], wanted: dict[str, Any]) -> None:
 def write_gguf(
     path: Path, metadata: dict[str, Any], tensors: dict[str, np.ndarray] | None = None
 ) -> Path:
-    """A GGUF file of F32 tensors. Integers are written as u32, floats as f32."""
+    """Writes a GGUF file of F32 tensors. Integers are written as u32, floats as f32."""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value.encode())) + value.encode()
@@ -76,7 +76,7 @@ def write_gguf(
 def write_hf(
     path: Path, config: dict[str, Any], tensors: dict[str, np.ndarray] | None = None
 ) -> Path:
-    """A checkpoint's directory, of `tensors` or one embedding."""
+    """Writes a checkpoint of `tensors` or of one embedding."""
     path.mkdir(exist_ok=True)
     (path / "config.json").write_text(json.dumps(config))
     if tensors is None:
