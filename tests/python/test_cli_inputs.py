@@ -47,6 +47,11 @@ def test_standard_input(model, tmp_path, command):
     assert os.listdir(tmp_path / "temporary") == []
 
 
+def test_a_stream_longer_than_a_chunk_is_read_whole(tmp_path):
+    path = cli.write(tmp_path / "m.safetensors", {"a": raw("U8", (9 << 20,))})
+    assert fed(["hash", "-"], path.read_bytes()) == cli.output("hash", path)
+
+
 def test_a_file_called_dash(tmp_path):
     """It is opened as ./-."""
     cli.write(tmp_path / "-", {"a": raw("U8", (1,))})

@@ -31,6 +31,7 @@ def errors(tmp_path):
             error_of(lambda: rows[10**30]),
             error_of(lambda: rows[::0]),
             error_of(lambda: safe_open("/dev/null", "np")),
+            error_of(lambda: safe_open(tmp_path / "absent", "np")),
             error_of(lambda: save_file({}, tmp_path)),
             error_of(lambda: save_file({}, tmp_path / "absent" / "a")),
             error_of(lambda: model["b"]),
