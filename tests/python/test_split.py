@@ -1,0 +1,136 @@
+"""Which tensors go to which file of a model, and what the files are called."""
+
+import itertools
+import json
+import os
+import re
+
+import pytest
+
+from safetensors import _split
+
+
+def shards(sizes, most):
+    """Returns the sizes in each shard."""
+    named = {str(i): nbytes for i, nbytes in enumerate(sizes)}
+    return [[named[name] for name in names] for names in _split.split(named, most).shards]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([6, 6, 2, 6, 2, 2], [[6], [6, 2], [6, 2, 2]]),
+        ([2, 11, 2], [[11], [2, 2]]),  # the large one does not close the current shard
+        ([11], [[11]]),
+        ([11, 11], [[11], [11]]),
+        ([10, 1], [[10], [1]]),
+        ([5, 5], [[5, 5]]),
+        ([0, 0, 10, 0], [[0, 0, 10, 0]]),
+        ([11, 0], [[11], [0]]),
+        ([], [[]]),
+    ],
+)
+def test_split(sizes, expected):
+    assert shards(sizes, 10) == expected
+
+
+def test_every_split_of_a_few_sizes():
+    """Each tensor is in one shard, in order; none is too large, and no two neighbours fit in
+    one, unless a large tensor is a shard of its own."""
+    for sizes in itertools.product([0, 1, 2, 3, 5], repeat=5):
+        found = shards(sizes, 4)
+        assert sorted(itertools.chain.from_iterable(found)) == sorted(sizes)
+        assert all(sum(shard) <= 4 for shard in found if shard != [5])
+        small = [shard for shard in found if shard != [5]]
+        assert list(itertools.chain(*small)) == [size for size in sizes if size < 5]
+        assert all(sum(a) + b[0] > 4 for a, b in itertools.pairwise(small))
+        assert _split.split(dict(enumerate(sizes)), 4).total_size == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("5GB", 5_000_000_000),
+        ("5 gb", 5_000_000_000),
+        ("1.5KB", 1500),
+        (" 2GiB ", 2 << 30),
+        ("3MiB", 3 << 20),
+        ("1TB", 10**12),
+        ("1TiB", 1 << 40),
+        ("2G", 2 * 10**9),
+        ("100", 100),
+        ("100B", 100),
+        (100, 100),
+    ],
+)
+def test_size(text, nbytes):
+    assert _split.parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "GB", "five", "-5GB", "5XB", "5iB", "infGB", "nanGB", "1e3MB", "5GBB", "\u0663GB", "5\0"],
+)
+def test_bad_size(text):
+    with pytest.raises(ValueError, match="^not a size: "):
+        _split.parse_size(text)
+
+
+@pytest.mark.parametrize("size", [0, -1, "0GB", "0.1B"])
+def test_no_size(size):
+    with pytest.raises(ValueError, match=r"is too small$"):
+        _split.parse_size(size)
+
+
+def test_too_many_shards():
+    sizes = {str(i): 2 for i in range(100_000)}
+    with pytest.raises(ValueError, match=r"max_shard_size=1 makes 100,000 shards; .* 99,999$"):
+        _split.split(sizes, 1)
+    del sizes["0"]
+    assert len(_split.split(sizes, 1).shards) == 99_999
+
+
+def test_names():
+    assert _split.file_names("model", 1) == ["model.safetensors"]
+    assert _split.file_names("a b", 2) == [
+        "a b-00001-of-00002.safetensors",
+        "a b-00002-of-00002.safetensors",
+    ]
+    assert _split.index_name("model") == "model.safetensors.index.json"
+    assert len(os.fsencode(_split.file_names("x" * 128, 99_999)[-1])) < 255
+
+
+def test_shard_names():
+    for name in ("model", "a.b", "a[bc]*", "model-00001-of-00002"):
+        assert all(_split.is_shard_name(name, file) for file in _split.file_names(name, 3))
+        for file in ("model.safetensors", f"{name}-1-of-2.safetensors", f"{name}.safetensors"):
+            assert not _split.is_shard_name(name, file)
+    whole = "model-00001-of-00002.safetensors"
+    for file in (whole + "\n", "x" + whole, whole + "x", "../" + whole, whole.replace(".", "-")):
+        assert not _split.is_shard_name("model", file)
+    digits = "\u0660\u0660\u0660\u0660\u0661"
+    assert not _split.is_shard_name("model", f"model-{digits}-of-00002.safetensors")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".model", "a/b", "a\\b", "a\0", "x" * 129])
+def test_bad_name(name):
+    with pytest.raises(ValueError, match=r"^(not a name for a model's files|a model's name has)"):
+        _split.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["model", "a.b", "diffusion_pytorch_model", "ä" * 64, "a\nb"])
+def test_good_name(name):
+    _split.check_name(name)
+
+
+def test_index():
+    """The text, byte for byte, and that names survive it."""
+    split = _split.Split([["b", 'q"\n'], ["ä"]], 12)
+    text = _split.index_text("m", split)
+    first, second = _split.file_names("m", 2)
+    assert text == (
+        '{\n  "metadata": {\n    "total_size": 12\n  },\n  "weight_map": {\n'
+        f'    "b": "{first}",\n    "q\\"\\n": "{first}",\n    "\\u00e4": "{second}"\n  }}\n}}'
+    )
+    assert list(json.loads(text)["weight_map"]) == ["b", 'q"\n', "ä"]
+    assert re.search(r"[^ -~\n]", text) is None
