@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _safetensors_rust
+    from ._recovery import recover
     from ._writer import SafeWriter, safe_create, specs_of
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "_safetensors_rust",
     "deserialize",
     "io_config",
+    "recover",
     "release_staging",
     "safe_create",
     "safe_open",
@@ -53,7 +55,12 @@ __all__ = [
 ]
 
 # Names and their modules, which are imported on first access to keep the import short.
-_LAZY = {"SafeWriter": "_writer", "safe_create": "_writer", "specs_of": "_writer"}
+_LAZY = {
+    "SafeWriter": "_writer",
+    "recover": "_recovery",
+    "safe_create": "_writer",
+    "specs_of": "_writer",
+}
 
 
 def __dir__() -> "list[str]":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core
@@ -15,6 +16,8 @@ from ._core import SafetensorError, safe_open
 from ._typing import Paths
 
 _INDEX = ".safetensors.index.json"
+_SWITCH = ".switch"
+_RANDOM_DIGITS = 16
 
 
 class Shard(NamedTuple):
@@ -37,7 +40,7 @@ def find_shards(filenames: Paths) -> List[Shard]:
 
     Raises:
         FileNotFoundError: a directory has none of these.
-        SafetensorError: an index is damaged.
+        SafetensorError: an index is damaged, or a save to the directory was interrupted.
         ValueError: the list is empty.
     """
     if isinstance(filenames, (str, bytes, os.PathLike)):
@@ -92,6 +95,27 @@ def open_tensors(
     return handles, unwanted
 
 
+def refuse_interrupted(directory: str, names: Collection[str]) -> None:
+    """Raises if a save of a model was interrupted while its files took their places.
+
+    Args:
+        directory: a directory that has no index of the model to be loaded.
+        names: the names in it.
+    """
+    for name in names:
+        # A switch file, ".NAME.RANDOM.switch", is empty until the old model's files are removed.
+        if name.startswith(".") and name.endswith(_SWITCH):
+            model, _, random = name[1 : -len(_SWITCH)].rpartition(".")
+            if not model or len(random) != _RANDOM_DIGITS or model + _INDEX in names:
+                continue
+            status = os.lstat(os.path.join(directory, name))
+            if stat.S_ISREG(status.st_mode) and status.st_size:
+                raise SafetensorError(
+                    f"{directory}: a save of `{model}` was interrupted while its files took their "
+                    f"places, or is about to end. `safetensors recover` completes it (found {name})"
+                )
+
+
 def _shards_of(path: str) -> List[Shard]:
     if os.path.isdir(path):
         return _shards_in(path)
@@ -100,12 +124,18 @@ def _shards_of(path: str) -> List[Shard]:
 
 def _shards_in(directory: str) -> List[Shard]:
     """Returns the files of a directory: those of its index, or all."""
+    found = os.listdir(directory)
     # Other programs leave hidden files behind: "._model.safetensors" is a file manager's.
-    names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    names = sorted(name for name in found if not name.startswith("."))
     # Several indexes describe variants of the model, such as fp16: none of them is the default.
     indexes = [name for name in names if name.endswith(_INDEX)]
     if "model" + _INDEX in indexes:
         indexes = ["model" + _INDEX]
+    else:
+        try:
+            refuse_interrupted(directory, found)
+        except FileNotFoundError:  # a save has just ended
+            return _shards_in(directory)
     if len(indexes) == 1:
         return _read_index(os.path.join(directory, indexes[0]))
     files = [os.path.join(directory, name) for name in names if name.endswith(".safetensors")]

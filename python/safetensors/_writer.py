@@ -238,7 +238,7 @@ class SafeWriter:
                 f"Error while serializing: without specs, the size of tensor `{name}` is not "
                 "known: write it as a whole"
             )
-        return io.BufferedWriter(_TensorBytes(writer, self._index_of(name)), 1 << 20)  # type: ignore[return-value]
+        return io.BufferedWriter(_TensorBytes(writer, self._index_of(name)), 1 << 20)
 
     def copy(
         self, source: safe_open, name: Optional[str] = None, *, to: Optional[str] = None
@@ -389,16 +389,17 @@ def _prepared(name: str, tensor: Any) -> Any:
     if hasattr(tensor, "__dlpack__"):
         if torch is not None:
             return _prepared_torch(name, torch.from_dlpack(tensor))
-        import numpy
+        import numpy as np
 
-        return _prepared_numpy(numpy.from_dlpack(tensor))
+        return _prepared_numpy(np.from_dlpack(tensor))
     return tensor
 
 
 def _prepared_torch(name: str, tensor: Any) -> _Prepared:
     from . import torch
+    from ._torch.checks import _evaluate_tensors_for_save
 
-    torch._evaluate_tensors_for_save({name: tensor})
+    _evaluate_tensors_for_save({name: tensor})
     array, dense = torch._to_ndarray(tensor)
     spec = _core.TensorSpec(
         dtype=str(dense.dtype).rpartition(".")[2],
@@ -487,7 +488,7 @@ def _refuse_shared(source: Mapping[str, Any]) -> None:
         if isinstance(value, torch.Tensor) and value.device.type != "meta"
     }
     if real:
-        from .torch import _refuse_shared_tensors
+        from ._torch.checks import _refuse_shared_tensors
 
         _refuse_shared_tensors(real)
 

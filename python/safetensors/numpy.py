@@ -23,6 +23,7 @@ __all__ = [
     "safe_open",
     "save",
     "save_file",
+    "save_files",
     "serialize",
     "serialize_file",
 ]
@@ -77,6 +78,56 @@ def save_file(
             such as FileNotFoundError or PermissionError.
     """
     _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync, progress)
+
+
+def save_files(
+    tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
+    folder: Path,
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    max_shard_size: Union[int, str] = "5GB",
+    name: str = "model",
+    fsync: bool = False,
+    progress: Optional[Progress] = None,
+) -> List[str]:
+    """Saves a model to a folder, as one file or as shards with an index.
+
+    The files have the names and the content that huggingface_hub gives them. They replace a model
+    of the same name as a whole: if the save fails or is killed, the folder holds the old model, or
+    `recover` completes the new one. The old model's files are removed.
+
+    Args:
+        tensor_dict: as for `save`. They may be views of the files that are replaced.
+        folder: made if it does not exist; its parent must exist.
+        metadata: strings to store in the header of each file.
+        max_shard_size: the limit of the arrays of a file, in bytes or as "5GB" (decimal) or
+            "2GiB". A larger array gets a file of its own.
+        name: the first part of the names: `model.safetensors`, or
+            `model-00001-of-00002.safetensors` and `model.safetensors.index.json`.
+        fsync: if true, returns only after the model is on the disk. If a model is replaced, the
+            new files are flushed in any case before the first old one is removed.
+        progress: called as `progress(done, total)` with bytes of arrays, on the calling thread,
+            until all files are written. If it raises, nothing is saved and the exception
+            propagates.
+
+    Returns:
+        The paths of the files with arrays.
+
+    Raises:
+        SafetensorError: as `save_file`; another process is saving to the folder; the index of the
+            old model is damaged, or another user's.
+        OSError: an operating system call failed.
+        ValueError: `max_shard_size` or `name` is not valid.
+    """
+    from ._model_files import save_files as save_all
+
+    arrays = dict(tensor_dict)
+
+    def save(names: List[str], path: str, report: Optional[Progress]) -> None:
+        save_file({each: arrays[each] for each in names}, path, metadata, progress=report)
+
+    sizes = {key: _stored_nbytes(array) for key, array in arrays.items()}
+    return save_all(sizes, save, folder, max_shard_size, name, fsync, progress)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:
@@ -165,6 +216,11 @@ def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
     if not little_endian:
         array = array.astype(array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array), code, shape
+
+
+def _stored_nbytes(array: Any) -> int:
+    is_f4 = array.dtype.name == _DTYPES["F4"]["ml_dtypes"]
+    return (array.size + 1) // 2 if is_f4 else int(array.nbytes)
 
 
 def _packed_f4(array: np.ndarray) -> np.ndarray:

@@ -10,12 +10,14 @@ import torch
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
+from ._torch.checks import _check_dense, _evaluate_tensors_for_save
 from ._torch.dtypes import _SIZE, _TYPES
 from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
     from ._torch.load_into import load_into
+    from ._torch.save_files import save_files
     from ._torch.shared_memory import storage_ptr, storage_size
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "safe_open",
     "save",
     "save_file",
+    "save_files",
     "save_model",
     "serialize",
     "serialize_file",
@@ -51,6 +54,7 @@ _float4_e2m1_x2 = _TYPES.get("F4")
 _LAZY = {
     "load_files": "load_files",
     "load_into": "load_into",
+    "save_files": "save_files",
     "stream_files": "load_files",
     "storage_ptr": "shared_memory",
     "storage_size": "shared_memory",
@@ -318,84 +322,6 @@ def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
     """Returns the tensor's bytes as the file stores them."""
     _check_dense(tensor, name)
     return bytes(_to_ndarray(tensor)[0].tobytes())
-
-
-def _check_dense(tensor: torch.Tensor, name: str) -> None:
-    if tensor.layout != torch.strided:
-        raise ValueError(
-            f"You are trying to save a sparse tensor: `{name}` which this library does not support."
-        )
-    if not tensor.is_contiguous():
-        raise ValueError(
-            f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It "
-            "either means you are trying to save tensors which are reference of each other in "
-            "which case it's recommended to save only the full tensors, and reslice at load time, "
-            "or simply call `.contiguous()` on your tensor to pack it before saving."
-        )
-
-
-def _check_data(tensor: torch.Tensor, name: str) -> None:
-    """Raises if a file cannot hold the tensor.
-
-    The messages begin as those that torch raises when the tensor's memory is read.
-    """
-    if hasattr(tensor, "full_tensor"):  # DTensor, without importing torch.distributed
-        raise RuntimeError(
-            "Attempted to access the data pointer on an invalid python storage. Tensor "
-            f"`{name}` is a DTensor, of which this process holds a part. Save its "
-            "`.full_tensor()`, or save the parts with `torch.distributed.checkpoint`."
-        )
-    if tensor.device.type == "meta":
-        raise NotImplementedError(
-            f"Cannot copy out of meta tensor; no data! Tensor `{name}` is on the meta device. Load "
-            "its values before saving, or leave it out."
-        )
-    if tensor.dtype not in _SIZE:
-        advice = "`.dequantize()` or `.int_repr()`" if tensor.is_quantized else "`.to(...)`"
-        raise _core._error_class(KeyError)(
-            f"{tensor.dtype}: tensor `{name}` is of this type, which the file format does not "
-            f"have. Convert it with {advice}."
-        )
-
-
-def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
-    """Raises if the tensors cannot be saved in one file."""
-    if not isinstance(tensors, dict):
-        raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
-    sparse = []
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise ValueError(
-                f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}"
-            )
-        if tensor.layout != torch.strided:
-            sparse.append(name)
-    if sparse:
-        raise ValueError(
-            f"You are trying to save a sparse tensors: `{sparse}` which this library does not "
-            "support. You can make it a dense tensor before saving with `.to_dense()` but be aware "
-            "this might make a much larger file than needed."
-        )
-    for name, tensor in tensors.items():
-        _check_data(tensor, name)
-    _refuse_shared_tensors(tensors)
-
-
-def _refuse_shared_tensors(tensors: Dict[str, torch.Tensor]) -> None:
-    """Raises RuntimeError if tensors share memory."""
-    from ._torch.shared_memory import _find_shared_tensors
-
-    failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]
-    if failing:
-        # Programs compare this text, spaces included.
-        indent = "\n            "
-        raise RuntimeError(
-            f"{indent}Some tensors share memory, this will lead to duplicate memory on disk and "
-            f"potential differences when loading them again: {failing}."
-            f"{indent}A potential way to correctly save your model is to use `save_model`."
-            f"{indent}More information at "
-            f"https://huggingface.co/docs/safetensors/torch_shared_tensors{indent}"
-        )
 
 
 def _flatten_as_ptr(

@@ -118,8 +118,13 @@ EXTENSION = [
     "SafetensorError", "TensorSpec", "__version__", "_safe_open_handle", "deserialize",
     "safe_open", "serialize", "serialize_file",
 ]  # fmt: skip
+SAVE_FILES = [
+    "folder", METADATA, "*", "max_shard_size='5GB'", "name='model'", "fsync=False", "progress=None",
+]  # fmt: skip
 ADDITIONS = {
+    "safetensors.numpy": {"save_files": ["tensor_dict", *SAVE_FILES]},
     "safetensors.torch": {
+        "save_files": ["tensors", *SAVE_FILES],
         "load_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
             "progress=None", "budget_bytes=None",
@@ -233,6 +238,19 @@ def test_new_names():
         assert isinstance(getattr(safetensors, name), type)
     for kind in (safetensors.safe_open, safetensors._safe_open_handle):
         assert [name for name in HANDLE_ADDITIONS if not hasattr(kind, name)] == []
+
+
+def test_recover_is_imported_late():
+    """It is a function of the package, whose import few programs need."""
+    code = """
+        import safetensors
+        assert "safetensors._recovery" not in sys.modules and "recover" in dir(safetensors)
+        from safetensors import *
+        print(recover is safetensors.recover is sys.modules["safetensors._recovery"].recover)
+    """
+    assert children.run(code).strip() == "True"
+    check_signature(safetensors.recover, ["path"])
+    assert "rolled forward" in safetensors.recover.__doc__
 
 
 @pytest.mark.parametrize("module", ADDITIONS)

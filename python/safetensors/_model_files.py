@@ -1,0 +1,153 @@
+"""Writes the files of a model so that they replace the old ones as a whole.
+
+While a model `model` is saved, its folder has these files besides the old model's:
+
+    .model.0123456789abcdef.switch       locked by the process that saves
+    .model-00001.0123456789abcdef.part   the first shard
+    .model-index.0123456789abcdef.part   the index, if there are several shards
+
+The switch is empty until all other files are complete. Then it says what is to be done; from then
+on the save can only be completed (docs/format.md, "Switch").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from types import TracebackType
+from typing import Callable, List, Mapping, Optional, Type, Union
+
+from . import _recovery, _split
+from ._switch import Switch
+from ._typing import Path, Progress
+
+SaveShard = Callable[[List[str], str, Optional[Progress]], None]
+"""Called as `save(names, path, progress)`: saves these tensors to a new file."""
+
+
+class ModelFiles:
+    """The files of a model that is being saved.
+
+    A context manager: leaving it without `commit` aborts. In a forked child, aborting does nothing.
+
+    Thread safety: one thread at a time calls methods. The files may be written by any number of
+    threads and processes.
+    """
+
+    def __init__(self, folder: Path, name: str = "model", fsync: bool = False) -> None:
+        """Recovers what an interrupted save has left, and reserves the folder for this save.
+
+        Args:
+            folder: made if it does not exist; its parent must exist.
+            name: the first part of the files' names.
+            fsync: if true, `commit` returns only after the model is on the disk. If a model is
+                replaced, its files are flushed in any case.
+
+        Raises:
+            ValueError: the name contains a separator or begins with a dot.
+            SafetensorError: another process is saving to the folder, or a switch or the index of
+                the old model cannot be trusted.
+            OSError: an operating system call failed.
+        """
+        _split.check_name(name)
+        self._name = name
+        self._folder = os.path.abspath(os.fsdecode(folder))
+        self._fsync = fsync
+        self._pid = os.getpid()
+        self._made = not os.path.lexists(self._folder)
+        try:
+            if self._made:
+                os.mkdir(self._folder)
+            _recovery.recover_model(self._folder, name)
+            self._old = _recovery.old_files(self._folder, name)
+            self._switch = Switch(self._folder, name)
+        except BaseException:
+            self._remove_folder()
+            raise
+
+    @property
+    def rights_of(self) -> Optional[str]:
+        """The file of the old model whose mode, owner and access list the new files take over."""
+        files = [file for file in self._old if not file.endswith(".json")]
+        return os.path.join(self._folder, files[0]) if files else None
+
+    def temporary(self, number: int) -> str:
+        """Returns the path to which shard `number`, from 1 on, is written."""
+        return self._switch.path_of(f"{number:05}")
+
+    def commit(self, split: _split.Split) -> List[str]:
+        """Makes the files that were written the model, and returns their paths.
+
+        Requires: `temporary(1)` to `temporary(len(split.shards))` are complete.
+
+        If it raises, the old model is unchanged and nothing else is left; or, if the system
+        refuses to rename or remove files when some had been, `recover` completes the save.
+        """
+        if len(split.shards) > 1:
+            self._switch.write_index(_split.index_text(self._name, split))
+        self._switch.commit(len(split.shards), self._fsync)
+        if self._fsync and self._made:
+            _recovery.flush(os.path.dirname(self._folder))
+        files = _split.file_names(self._name, len(split.shards))
+        return [os.path.join(self._folder, file) for file in files]
+
+    def abort(self) -> None:
+        """Removes everything that was written. Does nothing after `commit`."""
+        if os.getpid() == self._pid and self._switch.abort():
+            self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._made:
+            with contextlib.suppress(OSError):  # it has other files
+                os.rmdir(self._folder)
+
+    def __enter__(self) -> ModelFiles:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if error is None:
+            self.abort()
+            return
+        with contextlib.suppress(OSError):  # the error in flight says more
+            self.abort()
+
+
+def save_files(
+    sizes: Mapping[str, int],
+    save: SaveShard,
+    folder: Path,
+    max_shard_size: Union[int, str],
+    name: str,
+    fsync: bool,
+    progress: Optional[Progress],
+) -> List[str]:
+    """Saves a model. Shared by all frameworks.
+
+    Args:
+        sizes: the bytes of each tensor, in the order in which they are split.
+        save: saves one shard.
+        folder, max_shard_size, name, fsync, progress: see `safetensors.torch.save_files`.
+    """
+    split = _split.split(sizes, max_shard_size)
+    with ModelFiles(folder, name, fsync) as files:
+        done = 0
+        for number, tensors in enumerate(split.shards, 1):
+            nbytes = sum(sizes[tensor] for tensor in tensors)
+            report = _counted(progress, done, nbytes, split.total_size) if progress else None
+            save(tensors, files.temporary(number), report)
+            done += nbytes
+        return files.commit(split)
+
+
+def _counted(progress: Progress, before: int, nbytes: int, total: int) -> Progress:
+    """Returns a function for one file, of whose bytes the last `nbytes` are those of tensors."""
+
+    def report(done: int, file_nbytes: int) -> None:
+        progress(before + max(0, done - (file_nbytes - nbytes)), total)
+
+    return report

@@ -1,0 +1,307 @@
+"""Recovers models whose save was interrupted.
+
+docs/format.md, "Switch", describes the files, the steps and the recovery. What is read here, the
+switch and the old index, may come from anyone: it selects among fixed file names of one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import time
+from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
+
+from . import _core, _split
+from ._core import SafetensorError
+from ._typing import Path
+
+CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
+
+SWITCH = re.compile(r"\.([^./\\][^/\\]*)\.([0-9a-f]{16})\.switch")
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
+"""The temporary file of a single save."""
+_MOST_NBYTES = 64 << 20
+_SECONDS_UNTIL_STALE = 60
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+Identity = List[int]
+"""Size and time of the last change: those of another file differ."""
+
+
+class Content(NamedTuple):
+    """What a complete switch file says."""
+
+    shards: int
+    old: Dict[str, Identity]
+    """The files that the new model replaces or removes."""
+
+
+def recover(path: Path) -> str:
+    """Completes or undoes saves that were interrupted by a kill or a power failure.
+
+    Saving to a folder does this first, so a program needs it only before it loads.
+
+    Args:
+        path: a folder, or a file of the model. Of a folder, all models are recovered.
+
+    Returns:
+        "rolled forward": the new model has taken its place. "rolled back": temporary files were
+        removed. "clean": there was nothing to do.
+
+    Raises:
+        SafetensorError: another process is saving; or a file that the recovery would follow was
+            made by another user, is not a regular file, or names other files.
+        OSError: an operating system call failed.
+    """
+    folder, file = os.path.abspath(os.fsdecode(path)), ""
+    if not os.path.isdir(folder):
+        folder, file = os.path.split(folder)
+    outcomes = []
+    for each in sorted(os.listdir(folder)):
+        match = SWITCH.fullmatch(each)
+        if match and (not file or _is_file_of(match[1], file)):
+            outcomes.append(_recover_switch(folder, match[1], match[2]))
+    outcomes += [_remove_stale(folder, each, file) for each in os.listdir(folder)]
+    return next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
+
+
+def recover_model(folder: str, name: str) -> None:
+    """Recovers the model with this name, as `recover`."""
+    for file in switches(folder, name):
+        match = SWITCH.fullmatch(file)
+        assert match is not None
+        _recover_switch(folder, name, match[2])
+
+
+def old_files(folder: str, name: str) -> Dict[str, Identity]:
+    """Returns the files of a model: its index, its single file, and the shards that the index
+    names.
+
+    Raises:
+        SafetensorError: the index is damaged, another user's, or not a regular file.
+    """
+    index = _split.index_name(name)
+    files = [index, *_split.file_names(name, 1)]
+    path = os.path.join(folder, index)
+    if os.path.lexists(path):
+        _check_own(os.lstat(path), path)
+        by_file, _ = _core._read_index(path)
+        files += [file for file in by_file if _split.is_shard_name(name, file)]
+    return identities(folder, files)
+
+
+def flush(path: str) -> None:
+    """Waits until a file or the entries of a folder are on the disk.
+
+    A folder that may not be read, or that the file system cannot flush, is not flushed.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        if os.path.isdir(path):
+            return
+        raise
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH or not os.path.isdir(path):
+            raise
+    finally:
+        os.close(fd)
+
+
+def _recover_switch(folder: str, name: str, random: str) -> str:
+    path = os.path.join(folder, f".{name}.{random}.switch")
+    try:
+        fd = _open_untrusted(path)
+    except FileNotFoundError:
+        return CLEAN  # another process has completed it
+    except OSError as error:
+        if error.errno not in _NOT_A_FILE:
+            raise
+        _refuse(path, "it is not a regular file")
+    try:
+        status = os.fstat(fd)
+        _check_own(status, path)
+        try:
+            is_locked = lock(fd)
+        except OSError as error:
+            _refuse(path, f"it cannot be locked: {error.strerror}")
+        if not is_locked:
+            refuse_busy(folder, name)
+        if os.fstat(fd).st_nlink == 0:
+            return CLEAN
+        content = _parse(_read(fd), name, path)
+        if content is None:
+            roll_back(folder, name, random)
+            return BACK
+        roll_forward(folder, name, random, content, durable=True)
+        return FORWARD
+    finally:
+        os.close(fd)
+
+
+def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
+    """Returns the content of a switch file, or None if it is incomplete."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    except RecursionError:
+        _refuse(path, "it is nested too deeply")
+    if not isinstance(found, dict) or found.keys() != {*Content._fields}:
+        _refuse(path, "it is not a switch file")
+    shards, old = found["shards"], found["old"]
+    if type(shards) is not int or not 1 <= shards <= _split.MOST_SHARDS:
+        _refuse(path, f"it has a bad number of shards: {str(shards)[:100]}")
+    if not isinstance(old, dict):
+        _refuse(path, "its list of old files is not an object")
+    for file, identity in old.items():
+        if not _is_file_of(name, file):
+            _refuse(path, f"it names {file[:100]!r}, which is no file of `{name}`")
+        if not isinstance(identity, list) or [type(each) for each in identity] != [int, int]:
+            _refuse(path, f"it has a bad size or time of {file}")
+    return Content(shards, old)
+
+
+def roll_forward(folder: str, name: str, random: str, content: Content, durable: bool) -> None:
+    """Does what of the switch has not been done, and removes the switch file."""
+    switch = os.path.join(folder, f".{name}.{random}.switch")
+    index, single = _split.index_name(name), f"{name}.safetensors"
+    files = _split.file_names(name, content.shards) + [index] * (content.shards > 1)
+    parts = [temporary_name(name, random, part) for part in parts_of(content.shards)]
+    waiting = {
+        file: part
+        for file, part in zip(files, parts, strict=True)
+        if os.path.lexists(os.path.join(folder, part))
+    }
+    outdated = [file for file in content.old if file in waiting or file not in files]
+    present = identities(folder, {*files, *outdated})
+    for file in files:
+        if file not in waiting and present.get(file) in (None, content.old.get(file)):
+            _refuse(switch, f"the new {file} is missing")
+    for file in {*waiting, *outdated} & present.keys():
+        if present[file] != content.old.get(file):
+            _refuse(switch, f"{file} was changed after the save was interrupted")
+
+    # A reader that finds no index fails; it never combines the shards of two models. The single
+    # file goes as well, as readers prefer it to an index.
+    for file in (index, single):
+        if file in outdated and file not in (waiting.keys() - {index}):
+            _unlink(folder, file)
+    if durable:
+        flush(folder)
+    for file, part in waiting.items():
+        os.replace(os.path.join(folder, part), os.path.join(folder, file))
+    for file in outdated:
+        if file not in waiting:
+            _unlink(folder, file)
+    if durable:
+        flush(folder)
+    _unlink(folder, os.path.basename(switch))
+
+
+def roll_back(folder: str, name: str, random: str) -> None:
+    """Removes the temporary files of a save, and its switch file."""
+    # A shard that is being written has a temporary name of its own.
+    part = re.escape(temporary_name(name, random, "PART")).replace("PART", "([0-9]{5}|index)")
+    pattern = re.compile(rf"{part}|\.{part}\.[0-9a-f]{{16}}\.tmp")
+    for file in os.listdir(folder):
+        if pattern.fullmatch(file):
+            _unlink(folder, file)
+    _unlink(folder, f".{name}.{random}.switch")
+
+
+def _remove_stale(folder: str, file: str, only: str) -> str:
+    """Removes the temporary file of a single save that was killed; with `only`, to this name."""
+    match = _TEMPORARY.fullmatch(file)
+    if match is None or not (match[1] == only if only else match[1].endswith(".safetensors")):
+        return CLEAN
+    path = os.path.join(folder, file)
+    with contextlib.suppress(OSError):
+        fd = _open_untrusted(path)
+        try:
+            status = os.fstat(fd)
+            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            is_old = status.st_mtime < time.time() - _SECONDS_UNTIL_STALE
+            if is_own and is_old and lock(fd):
+                os.unlink(path)
+                return BACK
+        finally:
+            os.close(fd)
+    return CLEAN
+
+
+def temporary_name(name: str, random: str, part: str) -> str:
+    return f".{name}-{part}.{random}.part"
+
+
+def parts_of(shards: int) -> List[str]:
+    return [f"{number:05}" for number in range(1, shards + 1)] + ["index"] * (shards > 1)
+
+
+def _is_file_of(name: str, file: str) -> bool:
+    fixed = (f"{name}.safetensors", _split.index_name(name))
+    return file in fixed or _split.is_shard_name(name, file)
+
+
+def switches(folder: str, name: str) -> List[str]:
+    found = [(file, SWITCH.fullmatch(file)) for file in os.listdir(folder)]
+    return sorted(file for file, match in found if match and match[1] == name)
+
+
+def identities(folder: str, files: Collection[str]) -> Dict[str, Identity]:
+    """Returns the identities of those files that exist."""
+    found = {}
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(os.path.join(folder, file))
+            found[file] = [status.st_size, status.st_mtime_ns]
+    return found
+
+
+def _open_untrusted(path: str) -> int:
+    # O_RDWR: NFS locks only files that are open for writing. O_NONBLOCK: a pipe would block.
+    return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def lock(fd: int) -> bool:
+    """Locks a file until it is closed. Returns false if another process has locked it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(fd: int) -> bytes:
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(_MOST_NBYTES + 1)
+
+
+def _unlink(folder: str, file: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, file))
+
+
+def _check_own(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        _refuse(path, "it is not a regular file")
+    if status.st_uid != os.geteuid():
+        _refuse(path, "it belongs to another user")
+    if status.st_size > _MOST_NBYTES:
+        _refuse(path, f"it has {status.st_size:,} bytes, more than {_MOST_NBYTES:,}")
+
+
+def _refuse(path: str, reason: str) -> NoReturn:
+    raise SafetensorError(f"{path} is not followed: {reason}")
+
+
+def refuse_busy(folder: str, name: str) -> NoReturn:
+    raise SafetensorError(f"{folder}: another process is saving `{name}`")

@@ -1,0 +1,88 @@
+"""Refuses tensors that files cannot hold."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+import torch
+
+from .. import _core
+from .dtypes import _SIZE
+
+
+def _check_dense(tensor: torch.Tensor, name: str) -> None:
+    if tensor.layout != torch.strided:
+        raise ValueError(
+            f"You are trying to save a sparse tensor: `{name}` which this library does not support."
+        )
+    if not tensor.is_contiguous():
+        raise ValueError(
+            f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It "
+            "either means you are trying to save tensors which are reference of each other in "
+            "which case it's recommended to save only the full tensors, and reslice at load time, "
+            "or simply call `.contiguous()` on your tensor to pack it before saving."
+        )
+
+
+def _check_data(tensor: torch.Tensor, name: str) -> None:
+    """Raises if a file cannot hold the tensor.
+
+    The messages begin as those that torch raises when the tensor's memory is read.
+    """
+    if hasattr(tensor, "full_tensor"):  # DTensor, without importing torch.distributed
+        raise RuntimeError(
+            "Attempted to access the data pointer on an invalid python storage. Tensor "
+            f"`{name}` is a DTensor, of which this process holds a part. Save its "
+            "`.full_tensor()`, or save the parts with `torch.distributed.checkpoint`."
+        )
+    if tensor.device.type == "meta":
+        raise NotImplementedError(
+            f"Cannot copy out of meta tensor; no data! Tensor `{name}` is on the meta device. Load "
+            "its values before saving, or leave it out."
+        )
+    if tensor.dtype not in _SIZE:
+        advice = "`.dequantize()` or `.int_repr()`" if tensor.is_quantized else "`.to(...)`"
+        raise _core._error_class(KeyError)(
+            f"{tensor.dtype}: tensor `{name}` is of this type, which the file format does not "
+            f"have. Convert it with {advice}."
+        )
+
+
+def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
+    """Raises if the tensors cannot be saved in one file."""
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
+    sparse = []
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}"
+            )
+        if tensor.layout != torch.strided:
+            sparse.append(name)
+    if sparse:
+        raise ValueError(
+            f"You are trying to save a sparse tensors: `{sparse}` which this library does not "
+            "support. You can make it a dense tensor before saving with `.to_dense()` but be aware "
+            "this might make a much larger file than needed."
+        )
+    for name, tensor in tensors.items():
+        _check_data(tensor, name)
+    _refuse_shared_tensors(tensors)
+
+
+def _refuse_shared_tensors(tensors: Dict[str, torch.Tensor]) -> None:
+    """Raises RuntimeError if tensors share memory."""
+    from .shared_memory import _find_shared_tensors
+
+    failing = [group for group in _find_shared_tensors(tensors) if len(group) > 1]
+    if failing:
+        # Programs compare this text, spaces included.
+        indent = "\n            "
+        raise RuntimeError(
+            f"{indent}Some tensors share memory, this will lead to duplicate memory on disk and "
+            f"potential differences when loading them again: {failing}."
+            f"{indent}A potential way to correctly save your model is to use `save_model`."
+            f"{indent}More information at "
+            f"https://huggingface.co/docs/safetensors/torch_shared_tensors{indent}"
+        )

@@ -1,0 +1,245 @@
+"""Saves a model over another one, and stops the save at each of its system calls."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import types
+
+import numpy as np
+
+import safetensors
+from safetensors import _model_files, _recovery, _shards, _split, _switch
+from safetensors import numpy as stn
+
+CALLS = {"ftruncate", "fsync", "mkdir", "open", "replace", "rmdir", "unlink", "write"}
+"""Of the module os: those that change or flush files, and opening them."""
+OTHERS = {"config.json": "{}", "model-00001-of-00002.safetensors.bak": "x", ".model.notes": "y"}
+"""Files that no save and no recovery may touch."""
+
+OLD = {f"layers.{i}": np.full(30, i, "f4") for i in range(6)} | {"old": np.zeros(3, "i8")}
+NEW = {f"layers.{i}": np.full(30, -i, "f4") for i in range(1, 8)} | {"new": np.ones(5, "u1")}
+ONE, TWO, THREE, SEVEN = 10_000, 600, 400, 120
+
+# The limit of the old model's shards, or None for no old model; that of the new one's.
+CHANGES = {
+    "seven shards by three": (SEVEN, THREE),
+    "three shards by seven": (THREE, SEVEN),
+    "three shards by three": (THREE, THREE),
+    "one file by shards": (ONE, THREE),
+    "shards by one file": (THREE, ONE),
+    "one file by one": (ONE, ONE),
+    "nothing by shards": (None, TWO),
+    "nothing by one file": (None, ONE),
+}
+
+
+def files_of(arrays, limit):
+    """Returns the names of a model's files, and of the other files."""
+    sizes = {name: array.nbytes for name, array in arrays.items()}
+    count = len(_split.split(sizes, limit).shards)
+    index = [_split.index_name("model")] if count > 1 else []
+    return {*_split.file_names("model", count), *index, *OTHERS}
+
+
+def make(folder, limit):
+    """Makes a folder with the other files and, unless the limit is None, the old model."""
+    folder.mkdir(parents=True)
+    for name, text in OTHERS.items():
+        (folder / name).write_text(text)
+    if limit is not None:
+        stn.save_files(OLD, folder, max_shard_size=limit)
+
+
+def load(folder):
+    """Returns the arrays of the model that `load_files` would load."""
+    with contextlib.ExitStack() as stack:
+        handles, _ = _shards.open_tensors(_shards.find_shards(folder), None, "pread", stack)
+        return {name: handle.get_slice(name)[...] for name, handle in handles.items()}
+
+
+def load_as_transformers(folder):
+    """Returns the arrays of the model as most programs do: one file is preferred to an index."""
+    single = folder / "model.safetensors"
+    return load(single if single.exists() else folder / _split.index_name("model"))
+
+
+def same(found, expected):
+    """Returns whether two models have the same tensors."""
+    return found.keys() == expected.keys() and all(
+        np.array_equal(found[name], expected[name]) for name in found
+    )
+
+
+def state(folder, limits):
+    """Returns "old" or "new" if the folder holds exactly this model, and nothing else.
+
+    "old" of no model is a folder with the other files.
+    """
+    names = {path.name for path in folder.iterdir()}
+    for name, text in OTHERS.items():
+        assert (folder / name).read_text() == text
+    if limits[0] is None and names == OTHERS.keys():
+        return "old"
+    for word, model, limit in (("old", OLD, limits[0]), ("new", NEW, limits[1])):
+        if limit is not None and names == files_of(model, limit):
+            arrays = load(folder)
+            if same(arrays, model) and same(load_as_transformers(folder), model):
+                return word
+    raise AssertionError(sorted(names))
+
+
+class Steps:
+    """Counts the system calls of the functions under test, and acts at one of them.
+
+    Used as a context manager, which puts itself in place of the module `os`.
+    """
+
+    def __init__(self, at=0, act=None, to_the_end=False):
+        """`act(name, function, args)` is called instead of call number `at`, from 1 on; with
+        `to_the_end`, instead of all later ones too."""
+        self.count = 0
+        self.names = []
+        self.at, self.act, self.to_the_end = at, act, to_the_end
+
+    def __enter__(self):
+        fake = types.ModuleType("os")
+        fake.__dict__.update(os.__dict__)
+        for name in CALLS:
+            setattr(fake, name, self._counted(name, getattr(os, name)))
+        self._put(fake)
+        self._save_file = stn.save_file
+        stn.save_file = self._counted("save", stn.save_file)
+        return self
+
+    def __exit__(self, *_):
+        self._put(os)
+        stn.save_file = self._save_file
+
+    @staticmethod
+    def _put(module):
+        for user in (_recovery, _switch, _model_files):
+            user.os = module
+
+    def _counted(self, name, function):
+        def call(*args, **options):
+            self.count += 1
+            self.names.append(name)
+            if self.count == self.at or (self.to_the_end and 0 < self.at < self.count):
+                return self.act(name, lambda *given: function(*given, **options), args)
+            return function(*args, **options)
+
+        return call
+
+
+def kill(*_):
+    """Ends the process as a kill does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_in_the_middle(name, function, args):
+    """Does a part of the call first."""
+    if name == "write":
+        function(args[0], bytes(args[1])[: len(args[1]) // 2])
+    elif name == "save":
+        path = pathlib.Path(args[1])
+        (path.parent / f".{path.name}.{'0' * 15}f.tmp").write_bytes(b"half")
+    kill()
+
+
+def fail(number):
+    """Returns a function that fails as a system call."""
+
+    def call(*_):
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+def interrupt_before(*_):
+    """Raises as Ctrl-C does, before the call."""
+    raise KeyboardInterrupt
+
+
+def interrupt_after(_, function, args):
+    """Raises as Ctrl-C does, after the call."""
+    with contextlib.suppress(OSError):
+        function(*args)
+    raise KeyboardInterrupt
+
+
+def steps_of(scratch, limits, fsync):
+    """Returns the names of the system calls of a save."""
+    folder = scratch / "counted"
+    make(folder, limits[0])
+    with Steps() as steps:
+        stn.save_files(NEW, folder, max_shard_size=limits[1], fsync=fsync)
+    assert state(folder, limits) == "new"
+    return steps.names
+
+
+def each(scratch, change, modes, fsync=False):
+    """Yields for each system call and each of `modes`: its number, the mode, and a folder with the
+    old model. The mode "within" is for calls that write."""
+    limits = CHANGES[change]
+    names = [*steps_of(scratch, limits, fsync), "end"]
+    make(scratch / "old", limits[0])
+    for at, name in enumerate(names, 1):
+        for mode in modes:
+            if mode == "within" and name not in ("save", "write"):
+                continue
+            folder = scratch / f"{at}-{mode}"
+            # copy2: the times are a part of what a switch says about old files.
+            shutil.copytree(scratch / "old", folder)
+            yield at, mode, folder
+            shutil.rmtree(folder)
+
+
+def kill_at_each(scratch, change, fsync):
+    """Kills a save at each system call; checks what is left, and what recovery makes of it.
+
+    Forks, so it runs in a process without threads. Returns the states and the outcomes.
+    """
+    limits = CHANGES[change]
+    seen = []
+    for at, mode, folder in each(scratch, change, ("before", "within"), fsync):
+        child = os.fork()
+        if child == 0:
+            act = kill if mode == "before" else kill_in_the_middle
+            with contextlib.suppress(BaseException), Steps(at, act):
+                stn.save_files(NEW, folder, max_shard_size=limits[1], fsync=fsync)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        for loader in (load, load_as_transformers):
+            try:
+                found = loader(folder)
+            except (safetensors.SafetensorError, FileNotFoundError):
+                continue
+            assert same(found, OLD) or same(found, NEW), (at, mode)
+        outcome = safetensors.recover(folder)
+        word = state(folder, limits)
+        assert safetensors.recover(folder) == "clean", (at, mode)
+        assert state(folder, limits) == word
+        if os.waitstatus_to_exitcode(status) == 0:  # after the last call
+            assert (word, outcome) == ("new", "clean")
+        else:
+            assert os.WTERMSIG(status) == signal.SIGKILL
+        seen.append((word, outcome))
+    words = [word for word, _ in seen]
+    assert words == sorted(words, reverse=True), "once new, never old again"
+    return seen
+
+
+def errors_of(folder, limits, steps, fsync=False):
+    """Saves with these steps; returns the exception's class, or None."""
+    try:
+        with steps:
+            stn.save_files(NEW, folder, max_shard_size=limits[1], fsync=fsync)
+    except (OSError, safetensors.SafetensorError, KeyboardInterrupt) as error:
+        return type(error)
+    return None
+
+
+ERRNOS = (errno.ENOSPC, errno.EIO)

@@ -1,0 +1,257 @@
+"""A save of a model that is killed, fails or is interrupted leaves the old model or the new one."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import safetensors
+from safetensors import numpy as stn
+from support import children, model_saves
+from support.model_saves import CHANGES
+
+
+@pytest.fixture(scope="module")
+def memory():
+    """A folder in memory, where the system has one: the saves flush files hundreds of times."""
+    root = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        yield pathlib.Path(folder)
+
+
+# Forks for each kill, which a process with threads should not.
+KILLED = """
+    import json, pathlib
+    from support import model_saves
+    seen = {}
+    for change in model_saves.CHANGES:
+        folder = pathlib.Path(sys.argv[1]) / change
+        seen[change] = model_saves.kill_at_each(folder, change, fsync="nothing" in change)
+    print(json.dumps(seen))
+"""
+
+
+def test_kill_at_each_call(memory):
+    """Before recovery, the old model, the new one or a clean error; after it, the old or the new
+    one, whole, and nothing else. (The checks are in model_saves.)"""
+    found = json.loads(children.run(KILLED, memory / "killed"))
+    assert found.keys() == CHANGES.keys()
+    for change, seen in found.items():
+        outcomes = {tuple(each) for each in seen}
+        expected = {("old", "clean"), ("old", "rolled back"), ("new", "clean")}
+        if change in ("one file by one", "nothing by one file"):  # a rename, and no switch
+            expected.add(("new", "rolled back"))
+        else:
+            expected.add(("new", "rolled forward"))
+        assert outcomes == expected, change
+        assert len(seen) >= (8 if change.endswith(("one", "one file")) else 20)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_fail_at_each_call(memory, change):
+    """If one call fails, nothing is left behind. A failure after the first old file is gone is
+    mended, if it was passing."""
+    limits = CHANGES[change]
+    words = []
+    for at, number, folder in model_saves.each(
+        memory / f"failed-{change}", change, model_saves.ERRNOS
+    ):
+        steps = model_saves.Steps(at, model_saves.fail(number))
+        error = model_saves.errors_of(folder, limits, steps)
+        word = model_saves.state(folder, limits)
+        assert (word == "new") or (error is OSError), (at, number)
+        words.append(word)
+        assert safetensors.recover(folder) == "clean"
+    assert words[0] == "old"
+    assert words[-1] == "new"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_fail_at_each_call_and_ever_after(memory, change):
+    """A disk that fails for good: recovery later completes or removes what was written."""
+    limits = CHANGES[change]
+    words = set()
+    for at, number, folder in model_saves.each(
+        memory / f"broken-{change}", change, [model_saves.ERRNOS[1]]
+    ):
+        steps = model_saves.Steps(at, model_saves.fail(number), to_the_end=True)
+        error = model_saves.errors_of(folder, limits, steps)
+        assert (error is None) == (at > steps.count), at
+        safetensors.recover(folder)
+        words.add(model_saves.state(folder, limits))
+    assert words == {"old", "new"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_interrupt_at_each_call(memory, change):
+    """Ctrl-C undoes the save or, once the first old file is gone, completes it and raises then."""
+    limits = CHANGES[change]
+    acts = {"before": model_saves.interrupt_before, "after": model_saves.interrupt_after}
+    words = set()
+    for at, mode, folder in model_saves.each(memory / f"interrupted-{change}", change, acts):
+        steps = model_saves.Steps(at, acts[mode])
+        error = model_saves.errors_of(folder, limits, steps)
+        assert error is (KeyboardInterrupt if at <= steps.count else None)
+        words.add(model_saves.state(folder, limits))
+        assert safetensors.recover(folder) == "clean"
+    assert words == {"old", "new"}
+
+
+def test_a_folder_that_was_made_is_removed(tmp_path):
+    """Unless the save succeeds, or others have put files into it."""
+    folder = tmp_path / "new"
+
+    def refuse(*_):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="^no$"):
+        stn.save_files(model_saves.NEW, folder, max_shard_size=100, progress=refuse)
+    assert not folder.exists()
+
+    def write(*_):
+        (folder / "other").touch()
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="^no$"):
+        stn.save_files(model_saves.NEW, folder, progress=write)
+    assert os.listdir(folder) == ["other"]
+
+
+SAVING = """
+    import itertools
+    from safetensors import numpy as stn
+    from support import model_saves
+    for i in itertools.count():
+        model, limit = [(model_saves.OLD, 400), (model_saves.NEW, 120), (model_saves.OLD, 9999)][
+            i % 3
+        ]
+        stn.save_files(model, sys.argv[1], max_shard_size=limit)
+        print(i, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_random_kills(tmp_path):
+    """Of a process that saves all the time; the next one recovers by itself, every other time."""
+    folder, rng = tmp_path / "model", random.Random(5)
+    outcomes = set()
+    for i in range(150):
+        with subprocess.Popen(
+            children.command(SAVING, folder), stdout=subprocess.PIPE, text=True
+        ) as process:
+            process.stdout.readline()
+            time.sleep(rng.uniform(0, 0.02))
+            process.send_signal(signal.SIGKILL)
+        if i % 2:
+            outcomes.add(safetensors.recover(folder))
+            found = model_saves.load(folder)
+            assert model_saves.same(found, model_saves.OLD) or model_saves.same(
+                found, model_saves.NEW
+            )
+            hidden = [name for name in os.listdir(folder) if name.startswith(".")]
+            assert [name for name in hidden if not name.endswith(".tmp")] == []
+    assert "rolled back" in outcomes
+
+
+def test_readers_meanwhile(tmp_path):
+    """A reader finds one of the models or fails cleanly."""
+    folder = tmp_path / "model"
+    stn.save_files(model_saves.OLD, folder)
+    with subprocess.Popen(
+        children.command(SAVING, folder), stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.readline()
+        ends = time.monotonic() + 1.5
+        loaded = failed = 0
+        while time.monotonic() < ends:
+            try:
+                found = model_saves.load(folder)
+            except (safetensors.SafetensorError, FileNotFoundError):
+                failed += 1
+                continue
+            loaded += 1
+            models = (model_saves.OLD, model_saves.NEW)
+            assert any(model_saves.same(found, model) for model in models)
+        process.kill()
+    assert loaded > 10, failed
+
+
+def test_two_savers(tmp_path):
+    """The second fails at once, and leaves nothing; recovery fails as well."""
+    done = []
+
+    def meanwhile(*_):
+        if not done:
+            done.append(True)
+            for call in (
+                lambda: stn.save_files(model_saves.OLD, tmp_path),
+                lambda: safetensors.recover(tmp_path),
+                lambda: safetensors.recover(tmp_path / "model.safetensors"),
+            ):
+                with pytest.raises(
+                    safetensors.SafetensorError, match=r"another process is saving `model`$"
+                ):
+                    call()
+            stn.save_files(model_saves.OLD, tmp_path, name="other")
+
+    paths = stn.save_files(model_saves.NEW, tmp_path, max_shard_size=400, progress=meanwhile)
+    assert done
+    names = {pathlib.Path(path).name for path in paths}
+    names |= {"model.safetensors.index.json", "other.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert model_saves.same(model_saves.load(tmp_path), model_saves.NEW)
+
+
+def test_many_savers(tmp_path):
+    """Threads save to one folder: each succeeds or is refused, and the last success is whole."""
+    saved, refused = [], []
+
+    def save(i):
+        model = {"a": np.full(100, i), "b": np.full(100, i)}
+        for _ in range(10):
+            try:
+                stn.save_files(model, tmp_path, max_shard_size=800 if i % 2 else 9999)
+            except safetensors.SafetensorError as error:
+                refused.append(str(error))
+            else:
+                saved.append(i)
+
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(saved) + len(refused) == 40
+    assert saved
+    assert {*refused} <= {f"{tmp_path}: another process is saving `model`"}
+    found = model_saves.load(tmp_path)
+    assert found["a"][0] in saved
+    assert len({int(value) for array in found.values() for value in array}) == 1
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_forked_child_removes_nothing(tmp_path):
+    """Its copy of a writer is not the writer."""
+    code = """
+        import os
+        from safetensors import _model_files
+        files = _model_files.ModelFiles(sys.argv[1])
+        open(files.temporary(1), "w").close()
+        child = os.fork()
+        if child == 0:
+            files.abort()
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(len(os.listdir(sys.argv[1])))
+        files.abort()
+        print(os.path.exists(sys.argv[1]))
+    """
+    assert children.run(code, tmp_path / "model").split() == ["2", "False"]
