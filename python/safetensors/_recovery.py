@@ -192,10 +192,11 @@ def roll_forward(folder: str, name: str, random: str, content: Content, durable:
 
     # A reader that finds no index fails; it never combines the shards of two models. The single
     # file goes as well, as readers prefer it to an index.
-    for file in (index, single):
-        if file in outdated and file not in (waiting.keys() - {index}):
-            _unlink(folder, file)
-    if durable:
+    first = [index] if content.shards == 1 else [index, single]
+    first = [file for file in first if file in outdated]
+    for file in first:
+        _unlink(folder, file)
+    if first and durable:
         flush(folder)
     for file, part in waiting.items():
         os.replace(os.path.join(folder, part), os.path.join(folder, file))
@@ -257,11 +258,14 @@ def switches(folder: str, name: str) -> List[str]:
 
 
 def identities(folder: str, files: Collection[str]) -> Dict[str, Identity]:
-    """Returns the identities of those files that exist."""
+    """Returns the identities of those files that exist. Raises OSError if one is a directory."""
     found = {}
     for file in files:
         with contextlib.suppress(FileNotFoundError):
-            status = os.lstat(os.path.join(folder, file))
+            path = os.path.join(folder, file)
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             found[file] = [status.st_size, status.st_mtime_ns]
     return found
 

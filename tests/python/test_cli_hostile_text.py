@@ -91,6 +91,8 @@ def folder(tmp_path_factory):
     config = {"model_type": HOSTILE, "eos_token_id": [HOSTILE]}
     (top / "wrong" / "config.json").write_text(json.dumps(config))
     (top / f"x{HOSTILE_FILE}.safetensors.index.json").write_text("[1]")
+    (top / "switch").mkdir()
+    (top / "switch" / f".x{HOSTILE_FILE}.{'0' * 16}.switch").write_text('{"a": 1}')
     with zipfile.ZipFile(top / "a.npz", "w") as archive:
         archive.writestr("owned" + HOSTILE, b"")
     return top
@@ -150,6 +152,11 @@ def command_lines(top):
         ["convert", m, top / "new", "--max-shard-size", HOSTILE],
         ["convert", m, top / "new.safetensors", "--key", HOSTILE],
         ["convert", top / "a.npz", top / "a.safetensors"],
+        ["recover", top / "shards"],
+        ["recover", top / "switch"],
+        ["recover", top / "switch", "-q"],
+        ["recover", top / HOSTILE_FILE / "none"],
+        ["ls", top / "switch"],
         ["ls", m, HOSTILE],
         ["ls", m, "--sort", HOSTILE],
         ["ls", m, "--" + HOSTILE],

@@ -7,11 +7,11 @@ import warnings
 from typing import NoReturn, Sequence
 
 from .. import SafetensorError, __version__
-from . import check, completion, convert, diff, hash, ls, meta, output, show
+from . import check, completion, convert, diff, hash, ls, meta, output, recover, show
 from .errors import TROUBLE, CliError
 from .text import shown
 
-_COMMANDS = (ls, show, meta, check, diff, hash, convert, completion)
+_COMMANDS = (ls, show, meta, check, diff, hash, convert, recover, completion)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _STATUS = """status:

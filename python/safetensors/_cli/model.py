@@ -4,6 +4,7 @@ import os
 from typing import NamedTuple
 
 from .. import SafetensorError, _core
+from .._shards import refuse_interrupted
 from .errors import CliError
 from .opening import STDIN
 from .reader import File, Tensor
@@ -105,6 +106,7 @@ def files_of(path: str) -> tuple[list[str], Index | None]:
         raise CliError(f"{path} has several models: name one of {', '.join(indexes)}")
     if indexes:
         return files_of(os.path.join(path, indexes[0]))
+    refuse_interrupted(path, names)
     found = [os.path.join(path, name) for name in names if name.endswith(".safetensors")]
     if not found:
         raise CliError(f"{path}: a folder without .safetensors files")

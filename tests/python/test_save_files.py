@@ -1,0 +1,270 @@
+"""save_files: what it writes, what it returns, and what it refuses."""
+
+import errno
+import json
+import os
+import pathlib
+import stat
+
+import numpy as np
+import pytest
+
+from safetensors import SafetensorError, safe_open
+from safetensors import numpy as stn
+from support import model_saves
+
+MODEL = {f"{i}": np.full(100, i, "f4") for i in range(6)}
+INDEX = "model.safetensors.index.json"
+
+
+def names_in(folder):
+    """Returns the names in a folder, sorted."""
+    return sorted(os.listdir(folder))
+
+
+def metadata_of(path):
+    """Returns the metadata of a file."""
+    with safe_open(path, "np") as file:
+        return file.metadata()
+
+
+def test_shards_are_files_of_save_file(tmp_path):
+    """Each has the bytes that save_file gives its tensors; the index names all."""
+    paths = stn.save_files(MODEL, tmp_path / "m", {"k": "v"}, max_shard_size="0.8KB")
+    expected = [str(tmp_path / "m" / f"model-0000{i}-of-00003.safetensors") for i in (1, 2, 3)]
+    assert paths == expected
+    for i, path in enumerate(map(pathlib.Path, paths)):
+        part = {name: MODEL[name] for name in (str(2 * i), str(2 * i + 1))}
+        stn.save_file(part, tmp_path / "one", {"k": "v"})
+        assert path.read_bytes() == (tmp_path / "one").read_bytes()
+    index = json.loads((tmp_path / "m" / INDEX).read_text())
+    weight_map = {str(i): os.path.basename(expected[i // 2]) for i in range(6)}
+    assert index == {"metadata": {"total_size": 2400}, "weight_map": weight_map}
+    assert model_saves.same(model_saves.load(tmp_path / "m"), MODEL)
+
+
+def test_one_file(tmp_path):
+    """If all fits into one file, there is no index."""
+    assert stn.save_files(MODEL, tmp_path) == [str(tmp_path / "model.safetensors")]
+    stn.save_file(MODEL, tmp_path / "one")
+    assert (tmp_path / "model.safetensors").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_no_tensors(tmp_path):
+    stn.save_files({}, tmp_path)
+    assert names_in(tmp_path) == ["model.safetensors"]
+    assert model_saves.load(tmp_path) == {}
+
+
+def test_names(tmp_path, monkeypatch):
+    """Two models in one folder; paths of every kind, also relative ones."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").mkdir()
+    stn.save_files(MODEL, tmp_path / "m", max_shard_size=1200, name="model.fp16")
+    paths = stn.save_files(model_saves.NEW, b"m", name="x")
+    assert paths == [str(tmp_path / "m" / "x.safetensors")]
+    assert stn.save_files(model_saves.OLD, "m", name="x") == paths
+    files = [f"model.fp16-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    assert names_in("m") == [*files, "model.fp16.safetensors.index.json", "x.safetensors"]
+    index = tmp_path / "m" / "model.fp16.safetensors.index.json"
+    assert model_saves.same(model_saves.load(index), MODEL)
+
+
+@pytest.mark.parametrize("options", [{"name": "../x"}, {"name": ""}, {"max_shard_size": "big"}])
+def test_bad_options(tmp_path, options):
+    """They are refused before the folder is made."""
+    with pytest.raises(ValueError, match="^not a "):
+        stn.save_files(MODEL, tmp_path / "m", **options)
+    assert names_in(tmp_path) == []
+
+
+def test_bad_folders(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        stn.save_files(MODEL, tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        stn.save_files(MODEL, tmp_path / "no" / "folder")
+    assert names_in(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("limit", [120, 10_000])
+def test_a_directory_in_the_way(tmp_path, limit):
+    """Of a file's name: the old model stays."""
+    stn.save_files(MODEL, tmp_path, max_shard_size=1200)
+    name = max(model_saves.files_of(model_saves.OLD, limit) - {INDEX, *model_saves.OTHERS})
+    assert not (tmp_path / name).exists()
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "x").touch()
+    before = names_in(tmp_path)
+    with pytest.raises(OSError, match=r"[Dd]irectory"):
+        stn.save_files(model_saves.OLD, tmp_path, max_shard_size=limit)
+    assert names_in(tmp_path) == before
+    assert model_saves.same(model_saves.load(tmp_path), MODEL)
+
+
+def test_bad_tensor(tmp_path):
+    """Of the last shard: nothing is left of the others, nor of the folder."""
+    bad = {**MODEL, "bad": np.array(["text"])}
+    with pytest.raises(SafetensorError):
+        stn.save_files(bad, tmp_path / "m", max_shard_size=400)
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("limit", [400, 900, 10_000])
+def test_progress(tmp_path, limit):
+    """Bytes of tensors, ascending; the last call has all."""
+    calls = []
+    stn.save_files(MODEL, tmp_path, max_shard_size=limit, progress=lambda *args: calls.append(args))
+    assert calls == sorted(calls)
+    assert {total for _, total in calls} == {2400}
+    assert calls[-1] == (2400, 2400)
+    assert sum(done == 2400 for done, _ in calls) == 1
+
+
+def test_progress_of_nothing(tmp_path):
+    calls = []
+    stn.save_files({}, tmp_path, progress=lambda *args: calls.append(args))
+    assert calls == [(0, 0)]
+
+
+def test_views_of_the_old_model(tmp_path):
+    """Tensors may be views of the files that are replaced."""
+    stn.save_files(MODEL, tmp_path, max_shard_size=400)
+    views = {}
+    for path in tmp_path.glob("*.safetensors"):
+        views.update(stn.load_file(path))
+    stn.save_files(views, tmp_path, max_shard_size=1200)
+    assert model_saves.same(model_saves.load(tmp_path), MODEL)
+    assert model_saves.same(views, MODEL)
+
+
+class Flushes(model_saves.Steps):
+    """Records what is flushed, renamed and removed."""
+
+    def _counted(self, name, function):
+        def call(*args, **options):
+            if name == "fsync":
+                self.names.append(
+                    ("fsync", os.path.basename(os.readlink(f"/proc/self/fd/{args[0]}")))
+                )
+            elif name in ("replace", "unlink"):
+                self.names.append((name, os.path.basename(args[-1])))
+            return function(*args, **options)
+
+        return call
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+@pytest.mark.parametrize("fsync", [False, True])
+@pytest.mark.parametrize("change", model_saves.CHANGES)
+def test_flushes(tmp_path, change, fsync):
+    """If a model is replaced, its files, the switch and the folder reach the disk before the first
+    old file goes, and the last rename before the switch."""
+    old, new = model_saves.CHANGES[change]
+    folder = tmp_path / "model"
+    model_saves.make(folder, old)
+    with Flushes() as seen:
+        stn.save_files(model_saves.NEW, folder, max_shard_size=new, fsync=fsync)
+    kinds = [kind for kind, _ in seen.names]
+    flushed = [name for kind, name in seen.names if kind == "fsync"]
+    assert kinds[-1] == "unlink"
+    assert seen.names[-1][1].endswith(".switch")
+    if not fsync and old is None:
+        assert flushed == []
+        return
+    parts = [name for name in flushed if name.endswith(".part")]
+    count = len([name for name in os.listdir(folder) if ".safetensors" in name]) - 1  # the .bak
+    assert len(parts) == count
+    first = next(i for i, kind in enumerate(kinds) if kind != "fsync")
+    assert flushed[:count] == parts
+    if change in ("one file by one", "nothing by one file"):
+        assert first == count
+        assert kinds[-2] == ("fsync" if fsync else "replace")
+    else:
+        assert flushed[count].endswith(".switch")
+        assert flushed[count + 1] == "model"
+        assert first == count + 2
+        assert seen.names[-2] == ("fsync", "model")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_new_folder_is_flushed_into_its_parent(tmp_path):
+    with Flushes() as seen:
+        stn.save_files(MODEL, tmp_path / "new", fsync=True)
+    assert seen.names[-1] == ("fsync", tmp_path.name)
+
+
+def test_without_locks(tmp_path, monkeypatch):
+    """A file system without locks can be saved to; what a kill leaves on it is not recovered, as
+    the process may be alive."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    stn.save_files(MODEL, tmp_path, max_shard_size=900)
+    (tmp_path / ".model.0123456789abcdef.switch").touch()
+    with pytest.raises(SafetensorError, match=r"it cannot be locked: No locks available$"):
+        stn.save_files(MODEL, tmp_path)
+
+
+def test_the_switch_is_private(tmp_path):
+    modes = []
+
+    def look(*_):
+        (path,) = tmp_path.glob(".*.switch")
+        modes.append(stat.S_IMODE(path.stat().st_mode))
+
+    stn.save_files(MODEL, tmp_path, progress=look)
+    assert {*modes} == {0o600}
+
+
+def test_f4(tmp_path):
+    """Half a byte each, also in the sizes of shards."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    arrays = {str(i): np.zeros(100, ml_dtypes.float4_e2m1fn) for i in range(4)}
+    assert len(stn.save_files(arrays, tmp_path, max_shard_size=100)) == 2
+    assert json.loads((tmp_path / INDEX).read_text())["metadata"] == {"total_size": 200}
+
+
+def test_torch(tmp_path):
+    """Its metadata, and its errors, which come before anything is written."""
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_files, save_files
+
+    tensors = {name: torch.from_numpy(array) for name, array in MODEL.items()}
+    paths = save_files(tensors, tmp_path / "m", max_shard_size=900)
+    assert [metadata_of(path) for path in paths] == [{"format": "pt"}] * 3
+    loaded = load_files(paths)
+    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
+    (path,) = save_files(tensors, tmp_path / "m", {"a": "b"})
+    assert metadata_of(path) == {"a": "b", "format": "pt"}
+    (path,) = save_files(tensors, tmp_path / "m", {"format": "mlx"})
+    assert metadata_of(path) == {"format": "mlx"}
+    before = names_in(tmp_path / "m")
+    base = torch.zeros(10)
+    for bad, error, text in (
+        ({"a": base, "b": base}, RuntimeError, "Some tensors share memory"),
+        ({"a": base[::2]}, ValueError, "You are trying to save a non contiguous tensor: `a`"),
+        ({"a": base.to_sparse()}, ValueError, "You are trying to save a sparse tensor"),
+        ({"a": 5}, ValueError, "Key `a` is invalid, expected torch.Tensor"),
+        ([base], ValueError, "Expected a dict of"),
+        ({"a": torch.zeros(1, device="meta")}, NotImplementedError, "Cannot copy out of meta"),
+    ):
+        with pytest.raises(error, match=text):
+            save_files({**tensors, **bad} if isinstance(bad, dict) else bad, tmp_path / "m")
+        assert names_in(tmp_path / "m") == before
+    assert metadata_of(path) == {"format": "mlx"}
+
+
+def test_torch_tensors_that_need_preparation(tmp_path):
+    """A conjugate view, a scalar, an empty tensor."""
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_files, save_files
+
+    conjugate = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    tensors = {"a": conjugate, "b": torch.tensor(3.0), "c": torch.zeros(0, 3)}
+    save_files(tensors, tmp_path, max_shard_size=8)
+    loaded = load_files(tmp_path)
+    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
+    assert len(names_in(tmp_path)) == 3
