@@ -3,6 +3,8 @@
 import fcntl
 import json
 import os
+import pathlib
+import re
 import shutil
 import time
 
@@ -427,6 +429,35 @@ def test_single_saves(tmp_path):
     assert len(os.listdir(tmp_path)) == len(others) + 2
     assert recover(tmp_path / "c.bin") == "rolled back"  # asked for by name
     assert not others[1].exists()
+
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "format.md"
+
+
+def test_the_program_in_the_documents(tmp_path):
+    """It does at each stage what recovery does."""
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(program.splitlines()) < 60
+    scope = {}
+    exec(compile(program, PAGE, "exec"), scope)
+    for old in (model_saves.ONE, model_saves.THREE):
+        limits = (old, model_saves.TWO)
+        first = "model.safetensors" if old == model_saves.ONE else INDEX
+        stages = [lambda _: None, lambda f: (f / SWITCH).write_bytes(b"")]
+        stages += [lambda f, first=first: (f / first).unlink()]
+        stages += [lambda f, i=i: os.replace(f / part(i), f / TWO[i - 1]) for i in (1, 2)]
+        stages += [lambda f: os.replace(f / part("index"), f / INDEX)]
+        for count in range(1, len(stages) + 1):
+            done = [stages[0], stages[1]] if count == 2 else [stages[0], *stages[2:count]]
+            words = set()
+            for recovers in (recover, lambda folder: scope["recover"](folder, "model", RANDOM)):
+                folder = tmp_path / f"{len(os.listdir(tmp_path))}"
+                interrupted(folder, old)
+                for stage in done:
+                    stage(folder)
+                words.add((recovers(folder), model_saves.state(folder, limits)))
+            expected = ("rolled back", "old") if count == 2 else ("rolled forward", "new")
+            assert words == {expected}
 
 
 def test_nothing_to_recover(tmp_path):

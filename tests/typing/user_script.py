@@ -15,7 +15,7 @@ import safetensors
 import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
-from safetensors.torch import load_files, load_into, stream_files
+from safetensors.torch import load_files, load_into, save_files, stream_files
 from safetensors.weights import WeightsError, detect_format, open_weights
 
 TEXT = "model.safetensors"
@@ -93,6 +93,15 @@ def of_many_files(model: torch.nn.Module) -> None:
     assert_type(unexpected, List[str])
     load_into(dict(model.named_parameters()), TEXT)
     load_into(model, TEXT)
+
+
+def of_models(model: torch.nn.Module) -> None:
+    for folder in (TEXT, b"folder", pathlib.Path(TEXT), Folder()):
+        assert_type(save_files(model.state_dict(), folder, {"k": "v"}), List[str])
+        assert_type(safetensors.recover(folder), str)
+    save_files({}, TEXT, max_shard_size=1 << 30, name="x", fsync=True, progress=progress)
+    arrays = {"a": np.zeros(3)}
+    assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), List[str])
 
 
 def of_numpy() -> None:
