@@ -195,10 +195,7 @@ class SafeWriter:
                 was written before. The writer goes on.
         """
         writer = self._open()
-        if self._specs is None:
-            index = self._add(writer, name, tensor)
-        else:
-            index = self._index_of(name)
+        index = self._index_of(name) if self._specs is not None else self._add(writer, name, tensor)
         if writer.write(index, tensor):
             return
         prepared = _prepared(name, tensor)
