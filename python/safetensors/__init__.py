@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from . import _safetensors_rust
     from ._recovery import recover
-    from ._writer import SafeWriter, safe_create, specs_of
+    from ._specs import specs_of
+    from ._writer import SafeWriter, safe_create
 
 __all__ = [
     "PrefetchLoader",
@@ -59,7 +60,7 @@ _LAZY = {
     "SafeWriter": "_writer",
     "recover": "_recovery",
     "safe_create": "_writer",
-    "specs_of": "_writer",
+    "specs_of": "_specs",
 }
 
 

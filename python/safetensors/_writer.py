@@ -1,71 +1,29 @@
-"""Writes a file tensor by tensor: safe_create, SafeWriter and specs_of."""
+"""Writes a file tensor by tensor: safe_create and SafeWriter."""
 
 from __future__ import annotations
 
 import io
 import operator
 import os
-import sys
 import threading
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Type, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._prepare import Prepared, prepared
+from ._specs import Row, Spec, spec_in, spec_of, specs_of
+from ._stream_target import StreamTarget, stream_target
 from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-_DEFAULT_BUDGET = 256 << 20
+__all__ = ["SafeWriter", "safe_create"]
 
+_BUDGET_NBYTES = 256 << 20
 
-class Spec(NamedTuple):
-    """What a file will hold of a tensor."""
-
-    dtype: str
-    """The format's name, such as "BF16"."""
-    shape: Tuple[int, ...]
-
-
-Specs = Mapping[str, Tuple[Any, Sequence[int]]]
 Target = Union[Path, int, "BinaryIO", Callable[[int, memoryview], object]]
-
-
-def specs_of(source: Any) -> Dict[str, Spec]:
-    """Returns the dtypes and shapes of tensors, for `safe_create`.
-
-    Args:
-        source: a dict of tensors (of torch, also on the meta device, or of NumPy) or of
-            `(dtype, shape)`; a module of torch; an open file (`safe_open`); or the path of a file,
-            an index or a directory. A dtype is a name of the format ("BF16"), of torch
-            ("bfloat16"), or a dtype object.
-
-    Raises:
-        SafetensorError: the format has no such dtype.
-        RuntimeError: tensors of a dict share memory, as in `save_file`.
-    """
-    if isinstance(source, safe_open):
-        return _specs_of_file(source)
-    if isinstance(source, (str, bytes, os.PathLike)):
-        return _specs_of_path(source)
-    if not isinstance(source, Mapping):
-        source = source.state_dict()
-    _refuse_shared(source)
-    return {name: _spec_of(name, value) for name, value in source.items()}
 
 
 def safe_create(
@@ -74,7 +32,9 @@ def safe_create(
     *,
     metadata: Optional[Dict[str, str]] = None,
     layout: str = "canonical",
-    budget_bytes: int = _DEFAULT_BUDGET,
+    max_shard_size: Union[int, str, None] = None,
+    name: str = "model",
+    budget_bytes: int = _BUDGET_NBYTES,
     fsync: bool = False,
     progress: Optional[Progress] = None,
     _rights_of: Optional[Path] = None,
@@ -99,6 +59,11 @@ def safe_create(
         metadata: strings to store in the file's header.
         layout: "canonical", or "blocks": tensors of whole 4096-byte blocks begin with a block, so
             that copies of them share disk space on file systems such as btrfs and XFS.
+        max_shard_size: makes a model of `target`, a folder: files of at most this size ("5GB", or
+            bytes) and their index, with the names of `save_files`. They replace an old model as a
+            whole when the writer is closed. Without specs, a file is completed when the next tensor
+            does not fit.
+        name: with `max_shard_size`, the first part of the files' names.
         budget_bytes: the limit of bytes that are kept in memory because a target that cannot seek,
             such as a pipe, needs others first.
         fsync: if true, closing returns only after the file and its name are on the disk.
@@ -109,7 +74,47 @@ def safe_create(
         SafetensorError: the specs cannot be written. If an operating system call fails, the error
             is an OSError too.
     """
-    return SafeWriter(target, specs, metadata, layout, budget_bytes, fsync, progress, _rights_of)
+    entries = None if specs is None else specs_of(specs)
+    if max_shard_size is not None:
+        from ._shard_writer import ShardWriter
+
+        if not isinstance(target, (str, bytes, os.PathLike)):
+            raise TypeError("max_shard_size needs the path of a folder as target")
+        options = (metadata, layout, fsync, budget_bytes, progress)
+        return SafeWriter(
+            ShardWriter(target, _rows(entries), max_shard_size, name, *options), entries
+        )
+    seeks, stream = True, None
+    to: Any = target
+    if isinstance(target, int):
+        to = operator.index(target)
+    elif not isinstance(target, (str, bytes, os.PathLike)):
+        if specs is None:
+            raise ValueError(
+                "without specs, the header is written after the tensors: that needs a path"
+            )
+        if not callable(target):
+            stream = stream_target(target)
+            to, seeks = stream.target, stream.seeks
+    writer = _core._FileWriter(
+        to,
+        seeks,
+        _rows(entries),
+        metadata,
+        layout,
+        fsync,
+        budget_bytes,
+        progress,
+        _rights_of,
+    )
+    return SafeWriter(writer, entries, stream)
+
+
+def _rows(specs: Optional[Dict[str, Spec]]) -> Optional[List[Row]]:
+    """Returns the specs as the compiled module takes them."""
+    if specs is None:
+        return None
+    return [(name, spec.dtype, spec.shape) for name, spec in specs.items()]
 
 
 class SafeWriter:
@@ -120,51 +125,23 @@ class SafeWriter:
 
     def __init__(
         self,
-        target: Any,
-        specs: Any,
-        metadata: Optional[Dict[str, str]],
-        layout: str,
-        budget_bytes: int,
-        fsync: bool,
-        progress: Optional[Progress],
-        rights_of: Optional[Path],
+        writer: Any,
+        specs: Optional[Dict[str, Spec]],
+        stream: Optional[StreamTarget] = None,
     ) -> None:
-        self._writer: Any = None
-        self._stream: Optional[_Stream] = None
+        """Takes a _FileWriter or a ShardWriter; without specs, one that tensors are added to."""
+        self._writer: Any = writer
+        self._stream = stream
         self._lock = threading.Lock()
-        self._specs: Optional[Dict[str, Spec]] = None if specs is None else specs_of(specs)
-        self._added: Dict[str, Spec] = {}
-        is_path = isinstance(target, (str, bytes, os.PathLike))
-        if specs is None and not is_path:
-            raise ValueError(
-                "without specs, the header is written after the tensors: that needs a path"
-            )
-        seeks = True
-        if isinstance(target, int):
-            target = operator.index(target)
-        elif not is_path and not callable(target):
-            self._stream = _stream_of(target)
-            target, seeks = self._stream.target, self._stream.seeks
-        entries = None
-        if self._specs is not None:
-            entries = [(name, spec.dtype, spec.shape) for name, spec in self._specs.items()]
-        self._index = {name: i for i, name in enumerate(self._specs or ())}
-        self._writer = _core._FileWriter(
-            target,
-            seeks,
-            entries,
-            metadata,
-            layout,
-            bool(fsync),
-            budget_bytes,
-            progress,
-            rights_of,
-        )
+        self._has_plan = specs is not None
+        self._specs: Dict[str, Spec] = specs or {}
+        self._index = {name: i for i, name in enumerate(self._specs)}
+        self._nbytes = 0
 
     @property
     def specs(self) -> Dict[str, Spec]:
         """The dtype and shape of each tensor; without specs, of those written so far."""
-        return dict(self._added if self._specs is None else self._specs)
+        return dict(self._specs)
 
     @property
     def missing(self) -> List[str]:
@@ -175,7 +152,7 @@ class SafeWriter:
     @property
     def nbytes_written(self) -> int:
         """The bytes of tensors that were written."""
-        return int(self._writer.nbytes_written) if self._writer is not None else 0
+        return int(self._writer.nbytes_written) if self._writer is not None else self._nbytes
 
     @property
     def closed(self) -> bool:
@@ -195,14 +172,14 @@ class SafeWriter:
                 was written before. The writer goes on.
         """
         writer = self._open()
-        index = self._index_of(name) if self._specs is not None else self._add(writer, name, tensor)
+        index = self._index_of(name) if self._has_plan else self._add(writer, name, tensor)
         if writer.write(index, tensor):
             return
-        prepared = _prepared(name, tensor)
-        if isinstance(prepared, _Prepared):
-            writer.write(index, prepared.spec)
+        data = prepared(name, tensor)
+        if isinstance(data, Prepared):
+            writer.write(index, data.spec)
         else:
-            writer.write_bytes(index, None, prepared)
+            writer.write_bytes(index, None, data)
 
     __setitem__ = write
 
@@ -217,20 +194,20 @@ class SafeWriter:
             part: a tensor as for `write`, of the shape that the index selects.
         """
         writer = self._open()
-        if self._specs is None:
+        if not self._has_plan:
             raise SafetensorError(
                 f"Error while serializing: without specs, the size of tensor `{name}` is not "
                 "known: write it as a whole"
             )
-        spec = _prepared(name, part)
-        if not isinstance(spec, _Prepared):
+        data = prepared(name, part)
+        if not isinstance(data, Prepared):
             raise TypeError(f"a part is a tensor or an array, not {type(part).__name__}")
-        writer.write_slice(self._index_of(name), index, spec.dtype, spec.shape, spec.array)
+        writer.write_slice(self._index_of(name), index, data.dtype, data.shape, data.array)
 
     def open(self, name: str) -> BinaryIO:
         """Returns a file object that takes the tensor's bytes in order, little-endian."""
         writer = self._open()
-        if self._specs is None:
+        if not self._has_plan:
             raise SafetensorError(
                 f"Error while serializing: without specs, the size of tensor `{name}` is not "
                 "known: write it as a whole"
@@ -256,13 +233,13 @@ class SafeWriter:
             pairs = [(to if to is not None else name, name)]
         elif to is not None:
             raise TypeError("`to` needs the name of a tensor")
-        elif self._specs is None:
+        elif not self._has_plan:
             pairs = [(each, each) for each in source.offset_keys()]
         else:
             left = set(self.missing)
             pairs = [(each, each) for each in source.offset_keys() if each in left]
-        if self._specs is None:
-            indices = [self._add_spec(writer, new, _spec_in(source, old)) for new, old in pairs]
+        if not self._has_plan:
+            indices = [self._add_spec(writer, new, spec_in(source, old)) for new, old in pairs]
         else:
             indices = [self._index_of(new) for new, _ in pairs]
         writer.copy(source, [(i, old) for i, (_, old) in zip(indices, pairs, strict=True)])
@@ -336,13 +313,13 @@ class SafeWriter:
                 f"Error while serializing: without specs, tensor `{name}` needs a dtype and a "
                 f"shape, which {type(tensor).__name__} does not have"
             )
-        return self._add_spec(writer, name, _spec_of(name, tensor))
+        return self._add_spec(writer, name, spec_of(name, tensor))
 
     def _add_spec(self, writer: Any, name: str, spec: Spec) -> int:
         with self._lock:
             index: int = writer.add(name, spec.dtype, spec.shape)
             self._index[name] = index
-            self._added[name] = spec
+            self._specs[name] = spec
         return index
 
 
@@ -362,201 +339,3 @@ class _TensorBytes(io.RawIOBase):
         self._writer.write_bytes(self._index, self._position, data)
         self._position += nbytes
         return nbytes
-
-
-class _Prepared(NamedTuple):
-    """A tensor in the layout of files."""
-
-    dtype: str
-    shape: Tuple[int, ...]
-    array: Any
-    """Its bytes, an object with a buffer."""
-    spec: Any
-    """A TensorSpec of the array."""
-
-
-def _prepared(name: str, tensor: Any) -> Any:
-    """Returns a _Prepared, or the tensor itself if it is an object with a buffer."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
-        return _prepared_torch(name, tensor)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
-        return _prepared_numpy(tensor)
-    if hasattr(tensor, "__dlpack__"):
-        if torch is not None:
-            return _prepared_torch(name, torch.from_dlpack(tensor))
-        import numpy as np
-
-        return _prepared_numpy(np.from_dlpack(tensor))
-    return tensor
-
-
-def _prepared_torch(name: str, tensor: Any) -> _Prepared:
-    from . import torch
-    from ._torch.checks import _evaluate_tensors_for_save
-
-    _evaluate_tensors_for_save({name: tensor})
-    array, dense = torch._to_ndarray(tensor)
-    spec = _core.TensorSpec(
-        dtype=str(dense.dtype).rpartition(".")[2],
-        shape=dense.shape,
-        data_ptr=array.ctypes.data,
-        data_len=array.nbytes,
-    )
-    return _Prepared(spec.dtype, tuple(spec.shape), array, spec)
-
-
-def _prepared_numpy(array: Any) -> _Prepared:
-    from . import numpy
-
-    kept: List[Any] = []
-    spec = numpy._flatten({"": array}, kept)[""]
-    stored = kept[0].reshape(-1).view("u1")
-    return _Prepared(spec.dtype, tuple(spec.shape), stored, spec)
-
-
-def _dtype_code(name: str, dtype: Any) -> str:
-    """Returns the format's name of a dtype."""
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
-    code = _codes().get(text.rpartition(".")[2])
-    if code is None:
-        raise _core._error_class(KeyError)(
-            f"Error while serializing: tensor `{name}`: the format has no dtype {text}"
-        )
-    return code
-
-
-def _codes() -> Dict[str, str]:
-    """Maps the names of dtypes in the format, torch and NumPy to those in the format."""
-    if not _CODES:
-        for code, row in _core._dtypes().items():
-            _CODES[code] = code
-            for other in (row["torch"], row["ml_dtypes"]):
-                if other:
-                    _CODES[other] = code
-        _CODES["uint8"], _CODES["bool"] = "U8", "BOOL"
-    return _CODES
-
-
-_CODES: Dict[str, str] = {}
-
-
-def _spec_of(name: str, value: Any) -> Spec:
-    """Returns the spec of a tensor, or of a pair (dtype, shape)."""
-    if isinstance(value, tuple):
-        dtype, shape = value
-        return Spec(_dtype_code(name, dtype), tuple(shape))
-    code = _dtype_code(name, value.dtype)
-    shape = tuple(value.shape)
-    torch = sys.modules.get("torch")
-    if code == "F4" and shape and torch is not None and isinstance(value, torch.Tensor):
-        shape = (*shape[:-1], shape[-1] * 2)  # torch's element is a byte, which holds two
-    return Spec(code, shape)
-
-
-def _spec_in(file: safe_open, name: str) -> Spec:
-    meta = file.get_tensor_meta(name)
-    return Spec(meta.dtype, tuple(meta.shape))
-
-
-def _specs_of_file(file: safe_open) -> Dict[str, Spec]:
-    return {name: _spec_in(file, name) for name in file.offset_keys()}
-
-
-def _specs_of_path(path: Path) -> Dict[str, Spec]:
-    import contextlib
-
-    from ._shards import find_shards, open_tensors
-
-    with contextlib.ExitStack() as stack:
-        handles, _ = open_tensors(find_shards(path), None, "pread", stack)
-        return {name: _spec_in(handle, name) for name, handle in handles.items()}
-
-
-def _refuse_shared(source: Mapping[str, Any]) -> None:
-    """Raises RuntimeError if tensors of torch share memory."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return
-    real = {
-        name: value
-        for name, value in source.items()
-        if isinstance(value, torch.Tensor) and value.device.type != "meta"
-    }
-    if real:
-        from ._torch.checks import _refuse_shared_tensors
-
-        _refuse_shared_tensors(real)
-
-
-class _Stream:
-    """A binary file object as a target of `safe_create`."""
-
-    def __init__(self, file: Any, begin: Optional[int]) -> None:
-        self._file = file
-        self._begin = begin
-        self._position = begin or 0
-        self._end = begin or 0
-        self.seeks = begin is not None
-        self.target: Any = self._write
-
-    def _write(self, offset: int, view: memoryview) -> None:
-        position = (self._begin or 0) + offset
-        if position != self._position:
-            self._file.seek(position)
-        while view:
-            count = self._file.write(view)
-            if count is None:  # some objects do not say: they have written all
-                count = len(view)
-            view = view[count:]
-            position += count
-        self._position = position
-        self._end = max(self._end, position)
-
-    def finish(self) -> None:
-        """Leaves the object at the end of what was written."""
-        if self._position != self._end:
-            self._file.seek(self._end)
-
-    def undo(self) -> None:
-        """Cuts the object back to where it began."""
-        if self._begin is not None:
-            self._file.seek(self._begin)
-            self._file.truncate()
-
-
-class _Descriptor(_Stream):
-    """An unbuffered file, which the compiled module writes by its descriptor."""
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, None)
-        self.seeks = True
-        self.target = file.fileno()
-
-
-def _stream_of(file: Any) -> _Stream:
-    if not hasattr(file, "write"):
-        raise TypeError(
-            "target is a path, a descriptor, a binary file object or a function, not "
-            f"{type(file).__name__}"
-        )
-    if isinstance(file, io.TextIOBase):
-        raise TypeError("target is open as text: open it in binary mode")
-    if isinstance(file, io.FileIO):
-        return _Descriptor(file)
-    return _Stream(file, _position_of(file))
-
-
-def _position_of(file: Any) -> Optional[int]:
-    """Returns the position of an object that can be written anywhere; None for others."""
-    # A GzipFile says that it seeks, but does not seek back.
-    if type(file).__module__ == "gzip" or "a" in str(getattr(file, "mode", "")):
-        return None
-    try:
-        if not file.seekable():
-            return None
-        position: int = file.tell()
-    except (AttributeError, OSError):
-        return None
-    return position

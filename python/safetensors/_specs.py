@@ -1,0 +1,115 @@
+"""What a file will hold: the dtypes and shapes of its tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
+
+from . import _core
+from ._core import safe_open
+from ._typing import Path
+
+
+class Spec(NamedTuple):
+    """What a file will hold of a tensor."""
+
+    dtype: str
+    """The format's name, such as "BF16"."""
+    shape: Tuple[int, ...]
+
+
+Row = Tuple[str, str, Sequence[int]]
+"""The name, dtype and shape of a tensor, as the compiled module takes them."""
+
+
+def specs_of(source: Any) -> Dict[str, Spec]:
+    """Returns the dtypes and shapes of tensors, for `safe_create`.
+
+    Args:
+        source: a dict of tensors (of torch, also on the meta device, or of NumPy) or of
+            `(dtype, shape)`; a module of torch; an open file (`safe_open`); or the path of a file,
+            an index or a directory. A dtype is a name of the format ("BF16"), of torch
+            ("bfloat16"), or a dtype object.
+
+    Raises:
+        SafetensorError: the format has no such dtype.
+        RuntimeError: tensors of a dict share memory, as in `save_file`.
+    """
+    if isinstance(source, safe_open):
+        return _specs_of_file(source)
+    if isinstance(source, (str, bytes, os.PathLike)):
+        return _specs_of_path(source)
+    if not isinstance(source, Mapping):
+        source = source.state_dict()
+    _refuse_shared(source)
+    return {name: spec_of(name, value) for name, value in source.items()}
+
+
+def _dtype_code(name: str, dtype: Any) -> str:
+    """Returns the format's name of a dtype."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
+    code = _codes().get(text.rpartition(".")[2])
+    if code is None:
+        raise _core._error_class(KeyError)(
+            f"Error while serializing: tensor `{name}`: the format has no dtype {text}"
+        )
+    return code
+
+
+def _codes() -> Dict[str, str]:
+    """Maps the names of dtypes in the format, torch, NumPy and ml_dtypes to those in the format."""
+    if not _CODES:
+        for code, row in _core._dtypes().items():
+            _CODES.update({name: code for name in (code, row["torch"], row["ml_dtypes"]) if name})
+    return _CODES
+
+
+_CODES: Dict[str, str] = {}
+
+
+def spec_of(name: str, value: Any) -> Spec:
+    """Returns the spec of a tensor, or of a pair (dtype, shape)."""
+    if isinstance(value, tuple):
+        dtype, shape = value
+        return Spec(_dtype_code(name, dtype), tuple(shape))
+    code = _dtype_code(name, value.dtype)
+    shape = tuple(value.shape)
+    torch = sys.modules.get("torch")
+    if code == "F4" and shape and torch is not None and isinstance(value, torch.Tensor):
+        shape = (*shape[:-1], shape[-1] * 2)  # torch's element is a byte, which holds two
+    return Spec(code, shape)
+
+
+def spec_in(file: safe_open, name: str) -> Spec:
+    meta = file.get_tensor_meta(name)
+    return Spec(meta.dtype, tuple(meta.shape))
+
+
+def _specs_of_file(file: safe_open) -> Dict[str, Spec]:
+    return {name: spec_in(file, name) for name in file.offset_keys()}
+
+
+def _specs_of_path(path: Path) -> Dict[str, Spec]:
+    from ._shards import find_shards, open_tensors
+
+    with contextlib.ExitStack() as stack:
+        handles, _ = open_tensors(find_shards(path), None, "pread", stack)
+        return {name: spec_in(handle, name) for name, handle in handles.items()}
+
+
+def _refuse_shared(source: Mapping[str, Any]) -> None:
+    """Raises RuntimeError if tensors of torch share memory."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    real = {
+        name: value
+        for name, value in source.items()
+        if isinstance(value, torch.Tensor) and value.device.type != "meta"
+    }
+    if real:
+        from ._torch.checks import _refuse_shared_tensors
+
+        _refuse_shared_tensors(real)
