@@ -57,7 +57,7 @@ class ModelFiles:
         self._made = not os.path.lexists(self._folder)
         try:
             if self._made:
-                os.mkdir(self._folder)
+                self._make_folder()
             _recovery.recover_model(self._folder, name)
             self._old = _recovery.old_files(self._folder, name)
             self._switch = Switch(self._folder, name)
@@ -95,6 +95,12 @@ class ModelFiles:
         """Removes everything that was written. Does nothing after `commit`."""
         if os.getpid() == self._pid and self._switch.abort():
             self._remove_folder()
+
+    def _make_folder(self) -> None:
+        try:
+            os.mkdir(self._folder)
+        except FileExistsError:  # another process was faster
+            self._made = False
 
     def _remove_folder(self) -> None:
         if self._made:

@@ -173,7 +173,7 @@ def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
 def roll_forward(folder: str, name: str, random: str, content: Content, durable: bool) -> None:
     """Does what of the switch has not been done, and removes the switch file."""
     switch = os.path.join(folder, f".{name}.{random}.switch")
-    index, single = _split.index_name(name), f"{name}.safetensors"
+    index = _split.index_name(name)
     files = _split.file_names(name, content.shards) + [index] * (content.shards > 1)
     parts = [temporary_name(name, random, part) for part in parts_of(content.shards)]
     waiting = {
@@ -190,18 +190,16 @@ def roll_forward(folder: str, name: str, random: str, content: Content, durable:
         if present[file] != content.old.get(file):
             _refuse(switch, f"{file} was changed after the save was interrupted")
 
-    # A reader that finds no index fails; it never combines the shards of two models. The single
-    # file goes as well, as readers prefer it to an index.
-    first = [index] if content.shards == 1 else [index, single]
-    first = [file for file in first if file in outdated]
-    for file in first:
-        _unlink(folder, file)
-    if first and durable:
-        flush(folder)
+    # A reader that finds no index fails; it never combines the shards of two models. An old single
+    # file stays until the end: readers prefer it to an index, and it is whole.
+    if index in outdated:
+        _unlink(folder, index)
+        if durable:
+            flush(folder)
     for file, part in waiting.items():
         os.replace(os.path.join(folder, part), os.path.join(folder, file))
     for file in outdated:
-        if file not in waiting:
+        if file not in waiting and file != index:
             _unlink(folder, file)
     if durable:
         flush(folder)

@@ -163,8 +163,26 @@ def test_readers_refuse_a_half_switched_folder(tmp_path):
         assert "a save of `model` was interrupted" in cli.complaint("ls", folder)
     os.rename(folder / part("index"), folder / INDEX)
     assert model_saves.same(model_saves.load(folder), model_saves.NEW)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    for name in (f".model.{RANDOM}.switch", INDEX):  # also if the name is another one
+        os.rename(other / name, other / name.replace("model", "x"))
+    assert model_saves.same(model_saves.load(other), model_saves.NEW)
     assert recover(folder) == "rolled forward"
     assert model_saves.state(folder, LIMITS) == "new"
+
+
+def test_a_switch_that_ends_while_a_reader_looks(tmp_path, monkeypatch):
+    """The reader looks again."""
+    folder = tmp_path / "model"
+    interrupted(folder)
+
+    def refuse(*_):
+        recover(folder)
+        raise FileNotFoundError
+
+    monkeypatch.setattr("safetensors._shards.refuse_interrupted", refuse)
+    assert model_saves.same(model_saves.load(folder), model_saves.NEW)
 
 
 def test_readers_of_other_models_do_not_care(tmp_path):
@@ -398,6 +416,30 @@ def test_links_are_replaced_and_not_followed(tmp_path):
     assert model_saves.same(model_saves.load(folder), model_saves.NEW)
     assert {name: (tmp_path / name).read_bytes() for name in TWO} == before
     assert not any(path.is_symlink() for path in folder.iterdir())
+
+
+def test_a_switch_that_has_just_been_completed(tmp_path, monkeypatch):
+    """By another process, between opening and locking it: a newer save's files are not touched."""
+
+    def lock(_):
+        (tmp_path / SWITCH).unlink()
+        return True
+
+    (tmp_path / SWITCH).touch()
+    (tmp_path / part(1)).touch()
+    monkeypatch.setattr("safetensors._recovery.lock", lock)
+    assert recover(tmp_path) == "clean"
+    assert os.listdir(tmp_path) == [part(1)]
+
+
+def test_two_switches_at_the_same_time(tmp_path, monkeypatch):
+    """Made after each process has looked for others: both give up."""
+    with open(tmp_path / SWITCH, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        monkeypatch.setattr("safetensors._recovery.recover_model", lambda *_: None)
+        with pytest.raises(SafetensorError, match=r"another process is saving `model`$"):
+            stn.save_files(model_saves.NEW, tmp_path)
+        assert os.listdir(tmp_path) == [SWITCH]
 
 
 def stale(folder, name, age=61):

@@ -184,6 +184,8 @@ def test_flushes(tmp_path, change, fsync):
         assert flushed[count].endswith(".switch")
         assert flushed[count + 1] == "model"
         assert first == count + 2
+        if INDEX in [name for kind, name in seen.names if kind == "unlink"]:
+            assert seen.names[first : first + 2] == [("unlink", INDEX), ("fsync", "model")]
         assert seen.names[-2] == ("fsync", "model")
 
 

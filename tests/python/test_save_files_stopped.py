@@ -105,6 +105,77 @@ def test_interrupt_at_each_call(memory, change):
     assert words == {"old", "new"}
 
 
+def test_a_refusal_before_anything_is_gone(memory):
+    """Of the system, to remove the first old file, and for good: nothing happens."""
+    limits = CHANGES["three shards by seven"]
+    folder = memory / "refused"
+    model_saves.make(folder, limits[0])
+
+    def refuse(name, function, args):
+        if name == "unlink" and args[0].endswith(".json"):
+            raise PermissionError(1, "no", args[0])
+        return function(*args)
+
+    steps = model_saves.Steps(1, refuse, to_the_end=True)
+    assert model_saves.errors_of(folder, limits, steps) is PermissionError
+    assert model_saves.state(folder, limits) == "old"
+
+
+def test_a_refusal_later(memory):
+    """To rename the second shard, and for good: what has been written stays, for recovery."""
+    limits = CHANGES["three shards by seven"]
+    folder = memory / "refused later"
+    model_saves.make(folder, limits[0])
+
+    def refuse(name, function, args):
+        if name == "replace" and "-00002-of-" in args[1]:
+            raise PermissionError(1, "no", *args)
+        return function(*args)
+
+    with (
+        model_saves.Steps(1, refuse, to_the_end=True),
+        pytest.raises(
+            safetensors.SafetensorError,
+            match=r"took their places only in part \(.*\); `safetensors recover` completes it$",
+        ) as caught,
+    ):
+        stn.save_files(model_saves.NEW, folder, max_shard_size=limits[1])
+    assert isinstance(caught.value.__cause__, PermissionError)
+    with pytest.raises(safetensors.SafetensorError, match="was interrupted while its files"):
+        model_saves.load(folder)
+    assert safetensors.recover(folder) == "rolled forward"
+    assert model_saves.state(folder, limits) == "new"
+
+
+def test_a_kill_while_a_save_is_undone(memory):
+    """Recovery undoes the rest, although the switch had been complete, or does all of it."""
+    limits = CHANGES["three shards by seven"]
+    for calls in range(20):
+        folder = memory / f"undone-{calls}"
+        model_saves.make(folder, limits[0])
+        failed = []
+
+        def refuse(name, function, args, failed=failed, calls=calls):
+            if name == "unlink" and not failed:  # the old index
+                failed.append(1)
+                raise PermissionError(1, "no", args[0])
+            if failed:
+                failed.append(1)
+                if len(failed) > calls + 1:
+                    raise KeyboardInterrupt  # nothing is done any more, as after a kill
+            return function(*args)
+
+        steps = model_saves.Steps(1, refuse, to_the_end=True)
+        assert model_saves.errors_of(folder, limits, steps)
+        killed = len(failed) > calls + 1
+        if calls == 0:  # the switch is still complete, and so are all files that it names
+            expected = ("rolled forward", "new")
+        else:
+            expected = ("rolled back" if killed else "clean", "old")
+        assert (safetensors.recover(folder), model_saves.state(folder, limits)) == expected
+    assert not killed
+
+
 def test_a_folder_that_was_made_is_removed(tmp_path):
     """Unless the save succeeds, or others have put files into it."""
     folder = tmp_path / "new"
@@ -156,8 +227,7 @@ def test_random_kills(tmp_path):
             assert model_saves.same(found, model_saves.OLD) or model_saves.same(
                 found, model_saves.NEW
             )
-            hidden = [name for name in os.listdir(folder) if name.startswith(".")]
-            assert [name for name in hidden if not name.endswith(".tmp")] == []
+            assert [name for name in os.listdir(folder) if name.startswith(".")] == []
     assert "rolled back" in outcomes
 
 
