@@ -187,6 +187,7 @@ SHARDED = """
 """
 
 
+@pytest.mark.slow
 def test_a_distributed_tensor_is_named(tmp_path):
     """The error names the two ways to save it."""
     torch = pytest.importorskip("torch")

@@ -235,6 +235,7 @@ def test_every_hostile_file(tmp_path):
     assert sum(not line.startswith("  ") for line in lines) == len(LIGHT)
 
 
+@pytest.mark.slow
 def test_heavy_hostile_files(tmp_path):
     """Headers of tens of megabytes do not take gigabytes for Python objects."""
     paths = []

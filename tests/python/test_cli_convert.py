@@ -118,7 +118,9 @@ NPZ = {
 }
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize(
+    "save", [np.savez, pytest.param(np.savez_compressed, marks=pytest.mark.slow)]
+)
 def test_npz(tmp_path, save):
     """Arrays of every layout and byte order keep their values."""
     save(tmp_path / "m.npz", **NPZ)
@@ -174,6 +176,7 @@ def test_a_damaged_npz(tmp_path):
     assert os.listdir(tmp_path) == ["m.npz"]
 
 
+@pytest.mark.slow
 def test_memory_and_ctrl_c(tmp_path):
     """An array of 400 MB is converted in a few megabytes; Ctrl-C leaves no file."""
     shape = (100_000_000,)
@@ -205,6 +208,7 @@ def test_memory_and_ctrl_c(tmp_path):
     assert os.listdir(tmp_path) == ["m.npz"]
 
 
+@pytest.mark.slow
 def test_memory_of_merging(tmp_path):
     """Tensors of 500 MB are not read whole."""
     header = file_builder.from_entries({"a": file_builder.entry("U8", (1 << 29,), 0, 1 << 29)})

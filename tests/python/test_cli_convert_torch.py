@@ -33,7 +33,7 @@ def tensors():
     }
 
 
-@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("zipped", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_values_of_every_layout(tmp_path, zipped):
     """Views, transposed and lazily conjugated tensors keep their values, in both formats."""
     torch.save(tensors(), tmp_path / "m.bin", _use_new_zipfile_serialization=zipped)
@@ -57,6 +57,7 @@ def test_the_bytes_are_save_files(tmp_path):
     assert (tmp_path / "m.safetensors").read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_f4_and_f8(tmp_path):
     """4-bit and 8-bit types are converted, as far as this torch has them."""
     kinds = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"]
@@ -157,7 +158,7 @@ def test_checkpoints_with_more(tmp_path):
     assert load_file(tmp_path / "m.safetensors").keys() == {"a"}
 
 
-@pytest.mark.parametrize("how", ["index", "folder"])
+@pytest.mark.parametrize("how", ["index", pytest.param("folder", marks=pytest.mark.slow)])
 def test_a_sharded_checkpoint(tmp_path, how):
     """pytorch_model.bin.index.json is converted to one file."""
     for i in (1, 2):
@@ -172,6 +173,7 @@ def test_a_sharded_checkpoint(tmp_path, how):
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"w1": [1, 1], "w2": [2, 2]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "said"),
     [

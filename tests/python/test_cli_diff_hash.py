@@ -130,6 +130,7 @@ def test_errors(tmp_path):
         assert "is in both" in cli.complaint(*command)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path):
     """A tensor of 268 MB is read in a few megabytes of memory."""
     for name in "ab":

@@ -243,6 +243,7 @@ def test_changing_takes_one_file(tmp_path):
     assert "HTML page" in cli.complaint("meta", text, "--set", "a=1")
 
 
+@pytest.mark.slow
 def test_the_header_has_a_limit(tmp_path):
     """A header above 100,000,000 bytes is refused, and the file is unchanged."""
     path = tmp_path / "m.safetensors"

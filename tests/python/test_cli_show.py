@@ -193,6 +193,7 @@ def test_errors(model):
     assert said == "show needs NumPy: pip install numpy"
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path):
     """A tensor of 268 MB is read in a few megabytes of memory."""
     header = file_builder.from_entries({"a": file_builder.entry("U8", (1 << 28,), 0, 1 << 28)})

@@ -92,6 +92,7 @@ def many(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["np", "pt"])
 def test_instructions_and_allocations(many, tmp_path, framework):
     if framework == "pt":

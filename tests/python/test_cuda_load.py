@@ -349,6 +349,7 @@ def test_amd_devices_are_loaded_by_torch(cuda, path, monkeypatch):
     assert cuda.calls("cuInit") == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_linked():
     """The module links no CUDA library, and loads none before a device is used."""
     readelf = subprocess.run(["readelf", "-d", _core.__file__], capture_output=True, text=True)

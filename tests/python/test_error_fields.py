@@ -71,6 +71,7 @@ def code_of(row):
     return "".join("_" + c.lower() if c.isupper() else c for c in row.expect[1:]).lstrip("_")
 
 
+@pytest.mark.slow
 def test_every_hostile_file(tmp_path):
     """The code is the table's, for a path and for bytes."""
     seen = set()

@@ -47,7 +47,7 @@ def test_every_class_of_error_is_in_the_table():
     assert len({case.name for case in hostile_cases.ALL}) == len(hostile_cases.ALL) > 3900
 
 
-@pytest.mark.parametrize("backend", ["mmap", "pread"])
+@pytest.mark.parametrize("backend", ["mmap", pytest.param("pread", marks=pytest.mark.slow)])
 def test_opening_a_file(scratch, backend):
     path = scratch / "hostile.safetensors"
     for case in hostile_cases.LIGHT:
@@ -63,6 +63,7 @@ def test_reading_bytes():
         check(outcome, case, "Error while deserializing: ")
 
 
+@pytest.mark.slow
 def test_upstream_agrees(upstream, scratch):
     """Upstream agrees except for intended differences, which the judge explains."""
     path = scratch / "hostile.safetensors"

@@ -49,6 +49,7 @@ def test_no_module_imports_itself_through_others():
     assert len(order) == len(MODULES)
 
 
+@pytest.mark.slow
 def test_each_module_of_torch_imports_first():
     """Any of them may be the first that a program imports."""
     pytest.importorskip("torch")
