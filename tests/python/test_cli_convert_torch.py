@@ -130,6 +130,24 @@ def test_not_enough_memory(tmp_path, monkeypatch, capsys, error):
     assert os.listdir(tmp_path) == ["m.pt"]
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError("two\nlines"), "two lines"), (KeyError(), "KeyError"),
+     (MemoryError(), "not enough memory")],
+)  # fmt: skip
+def test_errors_of_torch_are_one_line(tmp_path, monkeypatch, capsys, error, said):
+    from safetensors._cli.main import main
+
+    def fail(*_args, **_options):
+        raise error
+
+    source, target = str(tmp_path / "m.pt"), str(tmp_path / "m.safetensors")
+    torch.save({"a": torch.ones(1)}, source)
+    monkeypatch.setattr(torch, "load", fail)
+    assert main(["convert", source, target]) == 2
+    assert capsys.readouterr().err == f"safetensors: {source}: torch cannot load it: {said}\n"
+
+
 def test_code_does_not_run(tmp_path):
     """A pickle that would create a file is refused, in either format."""
     for zipped in (True, False):

@@ -14,6 +14,7 @@ import time
 import pytest
 
 import safetensors
+from safetensors._cli.in_place import _changed_in_one_sector
 from safetensors._cli.main import main
 from support import cli, file_builder
 from support.file_builder import raw
@@ -153,6 +154,21 @@ def test_in_place_only_when_it_is_atomic(model):
     inode = model.stat().st_ino  # of the file before the last: older numbers are given out anew
     cli.run("meta", model, "--set", "author=" + "y" * 2000)
     assert model.stat().st_ino != inode, "four sectors cannot be written at once"
+
+
+@pytest.mark.parametrize("begin", [0, 100, 503, 504, 505, 1015, 1016])
+def test_changes_in_two_sectors_are_not_made_in_place(begin):
+    """Sectors of 512 bytes begin in the header at 504, 1016, ..., after its length of 8 bytes."""
+    old = bytes(2000)
+    for end in range(begin + 1, 2000):
+        new = bytearray(old)
+        new[begin] = new[end - 1] = 1
+        place = _changed_in_one_sector(old, bytes(new))
+        if (begin + 8) // 512 != (end + 7) // 512:
+            assert place is None
+        else:
+            assert place is not None
+            assert place[0] <= begin < end <= place[1]
 
 
 def test_readers_never_see_half_a_change(model):

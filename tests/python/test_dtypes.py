@@ -175,6 +175,16 @@ def check_numpy(file_of, name, backend):
     check_saved("np", {"a": found}, path.with_name("saved"), tensor)
 
 
+def test_numpy_getdtype(ml_dtypes):
+    """Programs call this private function of upstream, which has no F4."""
+    assert safetensors.numpy._getdtype("I64") == np.dtype("i8")
+    assert safetensors.numpy._getdtype("BF16") == np.dtype(ml_dtypes.bfloat16)
+    assert safetensors.numpy._getdtype("F8_E5M2") == np.dtype(ml_dtypes.float8_e5m2)
+    for name in ("F4", "none"):
+        with pytest.raises(KeyError):
+            safetensors.numpy._getdtype(name)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shape", [(2, 4), (8,), (2, 2, 2), (4, 1, 2)], ids=str)
 def test_numpy_f4_has_one_value_to_an_element(ml_dtypes, file_of, backend, shape):
