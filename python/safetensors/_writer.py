@@ -137,6 +137,7 @@ class SafeWriter:
         self._specs: Dict[str, Spec] = specs or {}
         self._index = {name: i for i, name in enumerate(self._specs)}
         self._nbytes = 0
+        self._pid = os.getpid()  # a forked child discards nothing
 
     @property
     def specs(self) -> Dict[str, Spec]:
@@ -272,7 +273,7 @@ class SafeWriter:
         if writer is None:
             return
         writer.abort()
-        if self._stream is not None:
+        if self._stream is not None and self._pid == os.getpid():
             self._stream.undo()
 
     def __enter__(self) -> SafeWriter:

@@ -77,7 +77,7 @@ AtomicFile::AtomicFile(const fs::path& target, const std::optional<OldFile>& old
 }
 
 AtomicFile::Temporary::~Temporary() {
-  if (!path.empty()) ::unlink(path.c_str());
+  if (!path.empty() && process.is_this()) ::unlink(path.c_str());
 }
 
 void AtomicFile::take_over(const OldFile& from) {

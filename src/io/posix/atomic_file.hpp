@@ -33,7 +33,7 @@ class AtomicFile {
   [[nodiscard]] int take_name() noexcept;
 
  private:
-  /// The destructor removes the file, unless `path` is empty.
+  /// The destructor removes the file, unless `path` is empty or this is a forked child.
   struct Temporary {
     Temporary() = default;
     Temporary(const Temporary&) = delete;
@@ -41,6 +41,7 @@ class AtomicFile {
     ~Temporary();
 
     std::filesystem::path path;
+    OwnProcess process;
   };
 
   void take_over(const OldFile& old);

@@ -58,7 +58,7 @@ class DescriptorSink final : public PositionedSink {
   DescriptorSink(const DescriptorSink&) = delete;
   DescriptorSink& operator=(const DescriptorSink&) = delete;
   ~DescriptorSink() override {
-    if (is_committed_ || !is_at_end_) return;
+    if (is_committed_ || !is_at_end_ || !process_.is_this()) return;
     if (::ftruncate(fd_.get(), static_cast<off_t>(base())) != 0) {
       // The file keeps a part, whose header has a length of 0.
     }
@@ -78,6 +78,7 @@ class DescriptorSink final : public PositionedSink {
   Fd fd_;
   bool is_at_end_;
   bool is_committed_ = false;
+  OwnProcess process_;
 };
 
 }  // namespace

@@ -11,6 +11,16 @@ namespace safetensors::io {
 /// Bytes to request by one system call: Linux reads and writes at most 2 GiB, macOS refuses more.
 inline constexpr std::size_t kMaxPerRead = std::size_t{1} << 30;
 
+/// Whether this is the process that made the object. A forked child inherits files that its parent
+/// is writing, and must neither remove nor truncate them.
+class OwnProcess {
+ public:
+  [[nodiscard]] bool is_this() const noexcept { return ::getpid() == pid_; }
+
+ private:
+  pid_t pid_ = ::getpid();
+};
+
 /// Owns a file descriptor and closes it. Holds -1 if it is not open.
 class Fd {
  public:

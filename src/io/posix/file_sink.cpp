@@ -155,7 +155,7 @@ class OverwritingSink final : public PositionedSink {
   OverwritingSink(const OverwritingSink&) = delete;
   OverwritingSink& operator=(const OverwritingSink&) = delete;
   ~OverwritingSink() override {
-    if (is_new_ && fd_.is_open()) ::unlink(path().c_str());
+    if (is_new_ && fd_.is_open() && process_.is_this()) ::unlink(path().c_str());
   }
 
 #if !defined(__linux__)
@@ -200,6 +200,7 @@ class OverwritingSink final : public PositionedSink {
 
   Fd fd_;
   bool is_new_;
+  OwnProcess process_;
   off_t old_nbytes_ = 0;
   std::uint64_t nbytes_ = 0;
   Buffer content_;  // on systems whose mappings cannot be replaced

@@ -1,0 +1,366 @@
+"""safe_create: the bytes that a writer makes, whatever it is given and wherever it writes."""
+
+import gzip
+import io
+import os
+import random
+import sys
+import threading
+import zipfile
+
+import numpy as np
+import pytest
+
+from safetensors import SafetensorError, safe_create, safe_open, specs_of
+from safetensors import numpy as stn
+from safetensors import torch as stt
+from support.file_builder import Raw
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+TENSORS = {
+    "b": torch.randn(100, 30),
+    "a": torch.randn(7).to(torch.bfloat16),
+    "large": torch.arange(200_000),
+    "scalar": torch.tensor(3.0, dtype=torch.float64),
+    "empty": torch.empty(0, 3),
+    "f8": torch.randn(9).to(torch.float8_e4m3fn),
+    "bool": torch.tensor([True, False]),
+    "\u00e9\n": torch.arange(5, dtype=torch.int8),
+}
+WANTED = stt.save(TENSORS, {"format": "pt"})
+
+
+def write_all(writer, rng):
+    """Writes TENSORS in any order and in any form."""
+    names = list(TENSORS)
+    rng.shuffle(names)
+    for name in names:
+        tensor = TENSORS[name]
+        data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+        form = rng.choice(["whole", "item", "slices", "stream", "bytes", "strided"])
+        if form == "item":
+            writer[name] = tensor
+        elif form == "slices" and tensor.dim() > 0 and len(tensor) > 1:
+            cut = rng.randrange(1, len(tensor))
+            writer.write_slice(name, slice(cut, None), tensor[cut:])
+            writer.write_slice(name, (slice(None, cut), ...), tensor[:cut])
+        elif form == "stream":
+            with writer.open(name) as stream:
+                cut = rng.randrange(len(data) + 1)
+                stream.write(data[:cut])
+                stream.write(memoryview(data)[cut:])
+        elif form == "bytes":
+            writer.write(name, data)
+        elif form == "strided" and tensor.dim() == 2:
+            writer.write(name, tensor.T.contiguous().T)
+        else:
+            writer.write(name, tensor)
+    assert writer.missing == []
+    assert writer.nbytes_written == sum(each.nbytes for each in TENSORS.values())
+
+
+def create(target, **options):
+    return safe_create(target, TENSORS, metadata={"format": "pt"}, **options)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_file_has_the_bytes_of_save_file(tmp_path, seed):
+    path = tmp_path / "f"
+    with create(path, fsync=seed == 0) as writer:
+        write_all(writer, random.Random(seed))
+        assert not path.exists()
+        assert not writer.closed
+    assert writer.closed
+    assert path.read_bytes() == WANTED
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_upstream_writes_the_same_bytes(tmp_path, upstream):
+    arrays = {
+        "b": np.arange(12, dtype="f4").reshape(3, 4),
+        "a": np.arange(5),
+        "c": np.ones(3, "f2"),
+    }
+    with safe_create(tmp_path / "f", arrays, metadata={"k": "v"}) as writer:
+        for name in ("c", "a", "b"):
+            writer.write(name, arrays[name])
+    dtypes = {"b": "F32", "a": "I64", "c": "F16"}
+    tensors = {
+        name: Raw(dtypes[name], array.shape, array.tobytes()) for name, array in arrays.items()
+    }
+    theirs = upstream.run("save", tensors, {"k": "v"}, "np").unwrap()
+    assert (tmp_path / "f").read_bytes() == theirs
+
+
+def _bytes_io(folder, write):
+    file = io.BytesIO(b"before" + b"x" * 3)
+    file.seek(6)
+    write(file)
+    return file.getvalue()[6:]
+
+
+def _file(mode, buffering=-1):
+    def make(folder, write):
+        (folder / "f").write_bytes(b"before")
+        with open(folder / "f", mode, buffering=buffering) as file:
+            file.seek(0, os.SEEK_END)
+            write(file)
+            assert file.tell() == 6 + len(WANTED)
+        return (folder / "f").read_bytes()[6:]
+
+    return make
+
+
+def _descriptor(folder, write):
+    fd = os.open(folder / "f", os.O_RDWR | os.O_CREAT)
+    try:
+        write(fd)
+    finally:
+        os.close(fd)
+    return (folder / "f").read_bytes()
+
+
+def _pipe(folder, write):
+    reader, writer = os.pipe()
+    received = []
+
+    def receive():
+        with open(reader, "rb") as file:
+            received.append(file.read())
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with open(writer, "wb") as file:
+        write(file)
+    thread.join()
+    return received[0]
+
+
+def _zip(folder, write):
+    with zipfile.ZipFile(folder / "f.zip", "w") as archive, archive.open("m", "w") as member:
+        write(member)
+    with zipfile.ZipFile(folder / "f.zip") as archive:
+        return archive.read("m")
+
+
+def _gzip(folder, write):
+    with gzip.open(folder / "f.gz", "wb", compresslevel=1) as file:
+        write(file)
+    with gzip.open(folder / "f.gz") as file:
+        return file.read()
+
+
+def _fsspec(folder, write):
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    with fsspec.open("memory://safe_create", "wb") as file:
+        write(file)
+    with fsspec.open("memory://safe_create", "rb") as file:
+        return file.read()
+
+
+def _function(folder, write):
+    data = bytearray()
+
+    def put(offset, view):
+        if len(data) < offset + len(view):
+            data.extend(bytes(offset + len(view) - len(data)))
+        data[offset : offset + len(view)] = view
+
+    write(put)
+    return bytes(data)
+
+
+def _slow(folder, write):
+    """An object that takes at most 1,000 bytes at a time, and says nothing else."""
+
+    class Slow:
+        data = b""
+
+        def write(self, view):
+            self.data += bytes(view[:1000])
+            return len(view[:1000])
+
+    slow = Slow()
+    write(slow)
+    return slow.data
+
+
+TARGETS = {
+    "BytesIO": _bytes_io,
+    "buffered": _file("r+b"),
+    "unbuffered": _file("r+b", 0),
+    "append": _file("ab"),
+    "append unbuffered": _file("ab", 0),
+    "descriptor": _descriptor,
+    "pipe": _pipe,
+    "zip": _zip,
+    "gzip": _gzip,
+    "fsspec": _fsspec,
+    "function": _function,
+    "slow": _slow,
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_target_gets_the_same_bytes(tmp_path, target, seed):
+    def write(to):
+        with create(to) as writer:
+            write_all(writer, random.Random(seed))
+
+    data = TARGETS[target](tmp_path, write)
+    assert data[: len(WANTED)] == WANTED
+    assert len(data) == len(WANTED)
+
+
+@pytest.mark.parametrize("target", ["BytesIO", "buffered", "unbuffered", "descriptor"])
+def test_a_target_that_seeks_is_cut_back(tmp_path, target):
+    """If the writer fails, the target holds what it held before."""
+
+    def write(to):
+        writer = create(to)
+        writer.write("large", TENSORS["large"])
+        writer.abort()
+        if hasattr(to, "flush"):
+            to.flush()
+            assert to.tell() == 6
+
+    if target == "BytesIO":
+        file = io.BytesIO(b"before")
+        file.seek(6)
+        write(file)
+        assert file.getvalue() == b"before"
+        return
+    path = tmp_path / "f"
+    path.write_bytes(b"before")
+    with open(path, "r+b", buffering=0 if target == "unbuffered" else -1) as file:
+        file.seek(6)
+        write(file.fileno() if target == "descriptor" else file)
+    assert path.read_bytes() == b"before"
+
+
+def test_tensors_of_numpy_and_dlpack(tmp_path):
+    class Foreign:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    arrays = {
+        "plain": np.arange(6, dtype="<f4").reshape(2, 3),
+        "big-endian": np.arange(6, dtype=">f4"),
+        "strided": np.arange(20)[::2],
+        "generic": np.float64(3),
+        "dlpack": np.arange(3, dtype="i2"),
+    }
+    with safe_create(tmp_path / "f", arrays) as writer:
+        for name, array in arrays.items():
+            writer.write(name, Foreign(array) if name == "dlpack" else array)
+    loaded = stn.load_file(tmp_path / "f")
+    assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)
+
+
+def test_without_specs_the_order_is_that_of_the_writes(tmp_path):
+    with safe_create(tmp_path / "f", metadata={"k": "v"}) as writer:
+        for name, tensor in TENSORS.items():
+            writer.write(name, tensor)
+        assert writer.specs == specs_of(TENSORS)
+    with safe_open(tmp_path / "f", "pt") as f:
+        assert f.offset_keys() == list(TENSORS)
+        assert f.metadata() == {"k": "v"}
+    loaded = stt.load_file(tmp_path / "f")
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in TENSORS.items())
+    assert (tmp_path / "f").read_bytes()[:8] == (65536 - 8).to_bytes(8, "little")
+
+
+def test_without_specs_the_header_may_outgrow_its_room(tmp_path):
+    with safe_create(tmp_path / "f") as writer:
+        for i in range(2000):
+            writer.write(f"a tensor with a long name, {i}", torch.full((3,), i))
+    loaded = stt.load_file(tmp_path / "f")
+    assert len(loaded) == 2000
+    assert all(int(tensor[2]) == int(name.split()[-1]) for name, tensor in loaded.items())
+
+
+def test_copies(tmp_path):
+    stt.save_file(TENSORS, tmp_path / "from")
+    with safe_open(tmp_path / "from", "pt") as f:
+        with create(tmp_path / "all") as writer:
+            writer.write("b", TENSORS["b"])
+            writer.copy(f)
+        assert (tmp_path / "all").read_bytes() == WANTED
+        with safe_create(tmp_path / "one", {"new": ("I64", (200_000,))}) as writer:
+            writer.copy(f, "large", to="new")
+        with safe_create(tmp_path / "none") as writer:
+            writer.copy(f, "large")
+            writer.copy(f, "b", to="c")
+        bad = safe_create(tmp_path / "bad", {"b": ("F32", (3000,))})
+        with pytest.raises(
+            SafetensorError, match=r"F32 \[3000\] in the specs, but F32 \[100, 30\] in"
+        ):
+            bad.copy(f)
+    assert torch.equal(stt.load_file(tmp_path / "one")["new"], TENSORS["large"])
+    loaded = stt.load_file(tmp_path / "none")
+    assert torch.equal(loaded["large"], TENSORS["large"])
+    assert torch.equal(loaded["c"], TENSORS["b"])
+    assert not (tmp_path / "bad").exists()
+
+
+def test_threads_share_a_writer(tmp_path):
+    tensors = {f"t{i}": torch.randn(1 if i % 2 else 100_000) for i in range(40)}
+    with safe_create(tmp_path / "f", tensors) as writer:
+
+        def work(first):
+            for i in range(first, 40, 4):
+                writer.write(f"t{i}", tensors[f"t{i}"])
+
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (tmp_path / "f").read_bytes() == stt.save(tensors)
+
+
+def test_specs_of():
+    from torch import nn
+
+    with torch.device("meta"):
+        module = nn.Linear(3, 4)
+    assert specs_of(module) == {"weight": ("F32", (4, 3)), "bias": ("F32", (4,))}
+    given = {"a": ("float32", [2]), "b": (torch.float16, ()), "c": (np.dtype("int8"), (1,))}
+    assert specs_of(given) == {"a": ("F32", (2,)), "b": ("F16", ()), "c": ("I8", (1,))}
+    assert specs_of(TENSORS)["a"].dtype == "BF16"
+    with pytest.raises(SafetensorError, match="tensor `a`: the format has no dtype complex128"):
+        specs_of({"a": np.zeros(3, "c16")})
+    shared = torch.zeros(10)
+    with pytest.raises(RuntimeError, match="Some tensors share memory"):
+        specs_of({"a": shared, "b": shared[:5]})
+
+
+def test_specs_of_files(tmp_path, model, tensors):
+    """Of an open file, a path, and a folder of shards."""
+    stt.save_file(TENSORS, tmp_path / "f")
+    with safe_open(tmp_path / "f", "pt") as f:
+        assert specs_of(f) == specs_of(TENSORS)
+    assert specs_of(str(tmp_path / "f")) == specs_of(TENSORS)
+    assert specs_of(model) == specs_of(tensors)
+
+
+def test_importing_the_package_does_not_import_the_writer():
+    from support import children
+
+    script = """
+        import sys, safetensors
+        assert "safetensors._writer" not in sys.modules
+        assert {"safe_create", "SafeWriter", "specs_of"} <= set(dir(safetensors))
+        safetensors.safe_create
+        assert "torch" not in sys.modules and "numpy" not in sys.modules
+    """
+    children.run(script)
+    assert "safetensors._writer" in sys.modules
