@@ -10,7 +10,6 @@ import torch
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
-from ._torch.checks import _check_dense, _evaluate_tensors_for_save
 from ._torch.dtypes import _SIZE, _TYPES
 from ._typing import Buffer, Path, Progress
 
@@ -55,6 +54,9 @@ _LAZY = {
     "load_files": "load_files",
     "load_into": "load_into",
     "save_files": "save_files",
+    "_check_data": "checks",
+    "_check_dense": "checks",
+    "_evaluate_tensors_for_save": "checks",
     "stream_files": "load_files",
     "storage_ptr": "shared_memory",
     "storage_size": "shared_memory",
@@ -320,6 +322,8 @@ def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
 
 def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
     """Returns the tensor's bytes as the file stores them."""
+    from ._torch.checks import _check_dense
+
     _check_dense(tensor, name)
     return bytes(_to_ndarray(tensor)[0].tobytes())
 
@@ -331,6 +335,8 @@ def _flatten_as_ptr(
 
     The specs point to memory that `keep_alive_buffer` owns once this function returns.
     """
+    from ._torch.checks import _check_dense, _evaluate_tensors_for_save
+
     _evaluate_tensors_for_save(tensors)
     specs = {}
     for name, tensor in tensors.items():
