@@ -39,6 +39,14 @@ def test_rows_refuse_other_objects(row):
         w[NAME].numpy(rows=row)
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "float32"])
+def test_a_slice_may_have_no_rows(dtype):
+    with open_weights(MODEL) as w:
+        values = w[NAME].numpy(dtype)
+        assert w[NAME].numpy(dtype, rows=slice(2, 2)).shape == (0, values.shape[1])
+        np.testing.assert_array_equal(w[NAME].numpy(dtype, rows=slice(2, 3)), values[2:3])
+
+
 @pytest.mark.parametrize("step", [2, -1, np.int64(2)])
 def test_steps_are_refused(step):
     pytest.importorskip("torch")
