@@ -20,9 +20,9 @@ class CannotReplace final : public Error {
 /// Returns a sink that overwrites a file, or creates it under its own name. Not atomic: for files
 /// that cannot be replaced.
 ///
-/// What this process has mapped of the file keeps its values. On Linux its pages are copied first;
-/// elsewhere the sink keeps everything in memory until commit(), because the tensors to be written
-/// may be views of the file.
+/// What this process has mapped of the file keeps its values. On Linux its pages are copied first.
+/// On Windows a mapped file is refused. Elsewhere the sink keeps everything in memory until
+/// commit(), because the tensors to be written may be views of the file.
 /// Throws: Error kIo, before anything is overwritten; what `interrupt` throws.
 [[nodiscard]] std::unique_ptr<ByteSink> make_overwriting_sink(const std::filesystem::path& path,
                                                               const Interrupt& interrupt);

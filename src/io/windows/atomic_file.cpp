@@ -7,10 +7,10 @@
 
 #include "io/os_error.hpp"
 #include "io/temporary_name.hpp"
+#include "io/windows/descriptor_sink.hpp"
 #include "io/windows/last_error.hpp"
 #include "io/windows/open_file.hpp"
 #include "io/windows/pending_deletes.hpp"
-#include "io/windows/stream_writer.hpp"
 #include "safetensors/buffer.hpp"
 
 namespace safetensors::io {
@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTries = 100;
-constexpr DWORD kAccess = GENERIC_WRITE | DELETE;  // DELETE is needed to rename by handle
+// DELETE is needed to rename by handle.
+constexpr DWORD kAccess = GENERIC_READ | GENERIC_WRITE | DELETE;
 
 // Declared here because headers for older systems lack them. Those systems refuse the call.
 constexpr auto kFileRenameInfoEx = static_cast<FILE_INFO_BY_HANDLE_CLASS>(22);
@@ -70,13 +71,13 @@ DWORD move_file(const fs::path& from, const fs::path& to, DWORD flags) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const fs::path& target, bool replaces)
-    : target_(target), replaces_(replaces) {
+AtomicFile::AtomicFile(const fs::path& target, const std::optional<fs::path>& old)
+    : target_(target), replaces_(old.has_value()) {
   create();
-  if (!replaces) return;
+  if (!old) return;
   // Nobody else could open the file so far. It is shared only now, with the old file's access list,
   // so that readers can open it at the moment of the rename.
-  copy_access_list(system_path(target_), system_path(temporary_));
+  copy_access_list(system_path(*old), system_path(temporary_));
   handle_ = Handle();
   handle_ = open_file(temporary_, kAccess, kShareAll, OPEN_EXISTING);
   if (handle_.is_open()) return;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "io/windows/handle.hpp"
 
@@ -12,10 +13,10 @@ namespace safetensors::io {
 /// succeeded.
 class AtomicFile {
  public:
-  /// Creates the temporary file. `replaces` says whether `target` exists; its access list is then
-  /// copied as far as the system allows.
+  /// Creates the temporary file. `old` is the file to be replaced, whose access list is copied as
+  /// far as the system allows.
   /// Throws: Error kIo.
-  AtomicFile(const std::filesystem::path& target, bool replaces);
+  AtomicFile(const std::filesystem::path& target, const std::optional<std::filesystem::path>& old);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();

@@ -1,24 +1,16 @@
 #include "io/file_source.hpp"
 
-#include <io.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
 
 #include "io/os_error.hpp"
+#include "io/windows/descriptor.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/last_error.hpp"
 #include "io/windows/open_file.hpp"
-
-#if defined(_UCRT) && !defined(_MSC_VER)
-// In MinGW's libraries, but not in its headers.
-extern "C" __declspec(dllimport) _invalid_parameter_handler __cdecl
-_set_thread_local_invalid_parameter_handler(_invalid_parameter_handler);
-#endif
 
 namespace safetensors {
 namespace {
@@ -47,32 +39,11 @@ FileId checked_id(HANDLE handle, const std::filesystem::path& path) {
               joined(info.ftLastWriteTime.dwHighDateTime, info.ftLastWriteTime.dwLowDateTime))};
 }
 
-/// Returns INVALID_HANDLE_VALUE if there is no such descriptor.
-HANDLE handle_of(int descriptor) {
-#if defined(_UCRT) || defined(_MSC_VER)
-  // By default the C run-time ends the process if the descriptor is invalid.
-  const auto ignore = [](const wchar_t*, const wchar_t*, const wchar_t*, unsigned, std::uintptr_t) {
-  };
-  const auto old = ::_set_thread_local_invalid_parameter_handler(ignore);
-  const std::intptr_t handle = ::_get_osfhandle(descriptor);
-  ::_set_thread_local_invalid_parameter_handler(old);
-#else
-  const std::intptr_t handle = ::_get_osfhandle(descriptor);
-#endif
-  constexpr std::intptr_t kNoStream = -2;  // a standard stream of a program without a console
-  return handle == kNoStream ? INVALID_HANDLE_VALUE : reinterpret_cast<HANDLE>(handle);
-}
-
 io::Handle reopen(HANDLE handle) {
   // A duplicate would share the caller's position in the file, and reading moves that.
   io::Handle own(::ReOpenFile(handle, GENERIC_READ, io::kShareAll, kFlags));
   if (own.is_open()) return own;
-  HANDLE copy = nullptr;
-  const HANDLE process = ::GetCurrentProcess();
-  if (::DuplicateHandle(process, handle, process, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS) == 0) {
-    return {};
-  }
-  return io::Handle(copy);
+  return io::duplicate(handle);
 }
 
 /// Returns whether the error means that the system lacks memory, or the file system mappings. The
@@ -120,7 +91,7 @@ std::unique_ptr<FileSource> FileSource::open(const std::filesystem::path& path) 
 
 std::unique_ptr<FileSource> FileSource::duplicate(int descriptor,
                                                   const std::filesystem::path& label) {
-  const HANDLE theirs = handle_of(descriptor);
+  const HANDLE theirs = io::handle_of(descriptor);
   if (theirs == INVALID_HANDLE_VALUE) io::fail_os(EBADF, label);
   (void)checked_id(theirs, label);  // reopening a pipe could wait for its other end
   io::Handle own = reopen(theirs);

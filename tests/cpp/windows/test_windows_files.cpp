@@ -16,14 +16,19 @@
 #include <vector>
 
 #include "base/display_path.hpp"
+#include "io/file_sink.hpp"
 #include "io/file_source.hpp"
-#include "write_support.hpp"
 #include "io/os_error.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/last_error.hpp"
 #include "io/windows/open_file.hpp"
 #include "io/windows/pending_deletes.hpp"
+#include "safetensors/byte_sink.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/safe_open.hpp"
+#include "safetensors/save.hpp"
+#include "safetensors/writer.hpp"
+#include "write_support.hpp"
 
 namespace {
 
@@ -31,6 +36,7 @@ namespace fs = std::filesystem;
 using safetensors::Error;
 using safetensors::ErrorCode;
 using safetensors::FileSource;
+using safetensors::FileWriter;
 using safetensors::Interrupt;
 namespace io = safetensors::io;
 
@@ -56,9 +62,13 @@ class Folder {
 };
 
 void write(const fs::path& path, std::string_view text) {
-  const io::FileContent content{{std::as_bytes(std::span(text))}, text.size()};
+  const test::FileContent content{{std::as_bytes(std::span(text))}, text.size()};
   const Interrupt never;
   test::write_file(path, content, {false, never});
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
 }
 
 std::string text_of(std::span<const std::byte> bytes) {
@@ -275,8 +285,8 @@ TEST_CASE("an interrupted write leaves the old file and nothing else") {
   const Interrupt stop = [] { throw Stop(); };
   // One piece many times: the interrupt is looked at while it is written.
   const std::vector<std::byte> piece(std::size_t{4} << 20);
-  const io::FileContent content{std::vector<std::span<const std::byte>>(128, piece),
-                                128 * piece.size()};
+  const test::FileContent content{std::vector<std::span<const std::byte>>(128, piece),
+                                  128 * piece.size()};
   CHECK_THROWS_AS(test::write_file(folder / "file", content, {false, stop}), Stop);
   CHECK(read(folder / "file") == "old");
   CHECK(folder.file_count() == 1);
@@ -310,6 +320,121 @@ TEST_CASE("pipes and devices are written to") {
   reader.join();
   CHECK(got == text);
   write("NUL", text);
+}
+
+TEST_CASE("tensors are written out of order, by several threads") {
+  const Folder folder;
+  write(folder / "file", "old");
+  std::vector<std::string> names;
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < 40; ++i) {
+    names.push_back("tensor " + std::to_string(i));
+    texts.emplace_back(i % 2 == 0 ? 100'000 + i : 10 + i, static_cast<char>('a' + i % 26));
+  }
+  std::vector<std::vector<std::uint64_t>> shapes;
+  for (const std::string& text : texts) shapes.push_back({text.size()});
+  std::vector<safetensors::TensorSpec> specs;
+  for (std::size_t i = 0; i < names.size(); ++i) specs.push_back({names[i], shapes[i]});
+  FileWriter writer(safetensors::make_file_sink(folder / "file"), safetensors::plan_file(specs));
+  {
+    std::vector<std::thread> threads;
+    for (std::size_t first = 0; first < 4; ++first) {
+      threads.emplace_back([&, first] {
+        for (std::size_t i = first; i < texts.size(); i += 4) writer.write(i, bytes_of(texts[i]));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(read(folder / "file") == "old");
+  writer.commit();
+  const safetensors::SafeOpen file(folder / "file");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto view = file.get_tensor(names[i]);
+    CHECK(text_of(view.bytes()) == texts[i]);
+  }
+  CHECK(folder.file_count() == 1);
+}
+
+TEST_CASE("a header that outgrows its room moves the data") {
+  const Folder folder;
+  FileWriter writer(safetensors::make_file_sink(folder / "file"), nullptr, {.header_room = 4096});
+  const std::string text(1000, 'x');
+  const std::vector<std::uint64_t> shape = {text.size()};
+  for (std::size_t i = 0; i < 2000; ++i) {
+    writer.write(writer.add({"tensor " + std::to_string(i), shape}), bytes_of(text));
+  }
+  writer.commit();
+  const safetensors::SafeOpen file(folder / "file");
+  CHECK(file.header().size() == 2000);
+  CHECK(file.data_offset() > 4096);
+  for (const auto& tensor : file.header().tensors()) {
+    const auto view = file.get_tensor(tensor.name);
+    CHECK(text_of(view.bytes()) == text);
+  }
+}
+
+TEST_CASE("a descriptor is written from its position on, and cut back after a failure") {
+  const Folder folder;
+  write(folder / "file", "before");
+  const int descriptor = ::_wopen((folder / "file").c_str(), _O_RDWR | _O_BINARY);
+  REQUIRE(descriptor >= 0);
+  REQUIRE(::_lseeki64(descriptor, 0, SEEK_END) == 6);
+  const std::string text(100'000, 'x');
+  const std::vector<std::uint64_t> shape = {text.size()};
+  const std::vector<safetensors::TensorSpec> specs = {{"t", shape}};
+  const auto plan = safetensors::plan_file(specs);
+  {
+    FileWriter writer(safetensors::make_descriptor_sink(descriptor, "label"), plan);
+    writer.write(0, bytes_of(text));
+  }
+  CHECK(read(folder / "file") == "before");
+  CHECK(::_telli64(descriptor) == 6);
+  FileWriter writer(safetensors::make_descriptor_sink(descriptor, "label"), plan);
+  writer.write(0, bytes_of(text));
+  writer.commit();
+  CHECK(::_telli64(descriptor) == static_cast<std::int64_t>(6 + plan.total_nbytes));
+  ::_close(descriptor);
+  const std::string found = read(folder / "file");
+  CHECK(found.substr(0, 6) == "before");
+  CHECK(found.substr(6 + plan.prologue.size()) == text);
+  CHECK(error_of([] { (void)safetensors::make_descriptor_sink(-1, "label"); }).os_error() == EBADF);
+}
+
+TEST_CASE("a descriptor of a pipe is written in order") {
+  int ends[2];
+  REQUIRE(::_pipe(ends, 1 << 16, _O_BINARY) == 0);
+  const auto sink = safetensors::make_descriptor_sink(ends[1], "pipe");
+  CHECK_FALSE(sink->seeks());
+  CHECK(sink->write_at(0, bytes_of("text")) == 4);
+  sink->commit(4, false);
+  char got[4];
+  REQUIRE(::_read(ends[0], got, 4) == 4);
+  CHECK(std::string(got, 4) == "text");
+  ::_close(ends[0]);
+  ::_close(ends[1]);
+}
+
+TEST_CASE("a file is overwritten, unless it is mapped; a new one is removed after a failure") {
+  const Folder folder;
+  write(folder / "file", "old and longer");
+  {
+    const auto mapping = FileSource::open(folder / "file")->map();
+    const Error error =
+        error_of([&] { (void)io::make_overwriting_sink(folder / "file", Interrupt()); });
+    CHECK(error.os_error() == EACCES);
+    CHECK(text_of(mapping->bytes()) == "old and longer");
+  }
+  for (const char* const name : {"file", "new"}) {
+    const auto sink = io::make_overwriting_sink(folder / name, Interrupt());
+    CHECK(sink->write_at(3, bytes_of("er")) == 2);
+    CHECK(sink->write_at(0, bytes_of("new")) == 3);
+    sink->commit(5, true);
+  }
+  CHECK(read(folder / "file") == "newer");
+  CHECK(read(folder / "new") == "newer");
+  (void)io::make_overwriting_sink(folder / "third", Interrupt());
+  CHECK_FALSE(fs::exists(folder / "third"));
+  CHECK(folder.file_count() == 2);
 }
 
 TEST_CASE("a file that cannot be removed now is removed later") {
