@@ -21,7 +21,8 @@
  * mapped file which another process truncates can end this process (see SAFETENSORS_PREAD).
  *
  * Thread safety: an open file never changes. All functions may be called from many threads at once,
- * also on one file, except that safetensors_close must be the last call on a file.
+ * also on one file, except that safetensors_close must be the last call on a file. Writers have
+ * rules of their own (see safetensors_writer).
  *
  * Strings: UTF-8, with their size. JSON allows a NUL within a string, so use the size. Strings of
  * the library are also followed by a NUL, which the size does not include. In arguments, a size of
@@ -295,9 +296,11 @@ SAFETENSORS_API int32_t safetensors_read_slice(const safetensors_file* file,
                                                const safetensors_index* indices, size_t index_count,
                                                void* to, size_t room, safetensors_error* error);
 
-/* Flags of safetensors_save. */
+/* Flags of functions that write. */
 enum {
-  SAFETENSORS_FSYNC = 1 /* flush the file and its directory entry to the disk before returning */
+  SAFETENSORS_FSYNC = 1, /* flush the file and its directory entry to the disk before returning */
+  SAFETENSORS_BLOCKS = 2 /* safetensors_writer_create: place tensors so that file systems can share
+                            their blocks between files (docs/format.md, "Blocks") */
 };
 /* Writes a file atomically: a temporary file in the same directory is renamed over `path`. The
  * tensors are sorted by dtype, then by name, so the order of `tensors` does not matter and the same
@@ -318,6 +321,84 @@ SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors,
                                               const safetensors_item* metadata,
                                               size_t metadata_count, void* to, size_t room,
                                               uint64_t* nbytes, safetensors_error* error);
+
+/* Writes a file tensor by tensor, for tensors that are never all in memory:
+ *
+ *   safetensors_writer *writer;
+ *   if (safetensors_writer_create(path, tensors, count, NULL, 0, 0, &writer, &error)) ...
+ *   if (safetensors_writer_write(writer, "weight", 0, bytes, nbytes, &error)) ...
+ *   if (safetensors_writer_commit(writer, &error)) ...
+ *   safetensors_writer_free(writer);
+ *
+ * Tensors may be written in any order, each once. If writing fails (IO, OUT_OF_MEMORY), all later
+ * calls but safetensors_writer_free return WRITER_CLOSED. After other errors the writer is as it
+ * was before the call.
+ *
+ * Thread safety: several threads may write to one writer at once. safetensors_writer_commit and
+ * safetensors_writer_free must be called when all others have returned. */
+typedef struct safetensors_writer safetensors_writer;
+
+/* Where the bytes of a file go. The functions of a writer call `write` on their own thread, while
+ * they run. */
+typedef struct safetensors_sink {
+  void* context; /* what `write` gets as its first argument; the caller owns it */
+  /* Writes all of these bytes. Returns 0, or the errno of a failure, which the function of the
+   * writer reports as IO. If `seeks` is 0, each call continues where the last one ended. If not,
+   * `offset` may be any, the first 8 bytes are written twice, and threads that write to one writer
+   * may call it at once, for different ranges. */
+  int32_t (*write)(void* context, uint64_t offset, const void* bytes, size_t nbytes);
+  int32_t seeks; /* 1 if `write` takes any offset, else 0 */
+} safetensors_sink;
+
+/* Begins a file of these tensors, whose name, shape and dtype are used; `data`, `nbytes` and
+ * `begin` are not. As safetensors_save, writes a temporary file in the same directory, which
+ * safetensors_writer_commit renames over `path`. `flags` is 0, or SAFETENSORS_FSYNC,
+ * SAFETENSORS_BLOCKS or both. Free *writer with safetensors_writer_free.
+ * Codes: those of safetensors_save. */
+SAFETENSORS_API int32_t safetensors_writer_create(const char* path,
+                                                  const safetensors_tensor* tensors, size_t count,
+                                                  const safetensors_item* metadata,
+                                                  size_t metadata_count, uint32_t flags,
+                                                  safetensors_writer** writer,
+                                                  safetensors_error* error);
+/* The same, to a sink, which is copied. If it does not seek, tensors that it needs later are kept
+ * in memory, up to 256 MiB. `flags` is 0 or SAFETENSORS_BLOCKS. Codes: those of
+ * safetensors_writer_create except NOT_REGULAR_FILE. */
+SAFETENSORS_API int32_t safetensors_writer_create_sink(
+    const safetensors_sink* sink, const safetensors_tensor* tensors, size_t count,
+    const safetensors_item* metadata, size_t metadata_count, uint32_t flags,
+    safetensors_writer** writer, safetensors_error* error);
+/* Writes a whole tensor.
+ * Codes: TENSOR_NOT_FOUND, INVALID_TENSOR_INFO (`nbytes` is not the tensor's size), WRITTEN_TWICE,
+ * OUT_OF_ORDER (the sink needs others first, and 256 MiB are kept for it), WRITER_CLOSED, IO. */
+SAFETENSORS_API int32_t safetensors_writer_write(safetensors_writer* writer, const char* name,
+                                                 size_t name_size, const void* bytes, size_t nbytes,
+                                                 safetensors_error* error);
+/* Writes a part of a tensor, `begin` bytes after its start. Parts that overlap are not noticed
+ * unless together they have more bytes than the tensor.
+ * Codes: those of safetensors_writer_write, INVALID_ARGUMENT (the part reaches past the end). */
+SAFETENSORS_API int32_t safetensors_writer_write_at(safetensors_writer* writer, const char* name,
+                                                    size_t name_size, uint64_t begin,
+                                                    const void* bytes, size_t nbytes,
+                                                    safetensors_error* error);
+/* Copies a whole tensor from an open file. Blocks are shared with that file if the file system can
+ * do that. `tensor` is a tensor of the file, or a part that is contiguous in it, with the dtype and
+ * size of the tensor `name`.
+ * Codes: those of safetensors_writer_write, INVALID_TENSOR_INFO (another dtype), FILE_CHANGED,
+ * UNSUPPORTED_DTYPE (no such dtype), INVALID_ARGUMENT (a tensor outside the file's data, a header
+ * alone). */
+SAFETENSORS_API int32_t safetensors_writer_copy(safetensors_writer* writer, const char* name,
+                                                size_t name_size, const safetensors_file* file,
+                                                const safetensors_tensor* tensor,
+                                                safetensors_error* error);
+/* Completes the file.
+ * Codes: MISSING_TENSORS (the text names up to five; the writer is as it was), WRITER_CLOSED, IO.
+ */
+SAFETENSORS_API int32_t safetensors_writer_commit(safetensors_writer* writer,
+                                                  safetensors_error* error);
+/* Frees a writer. Discards the file unless safetensors_writer_commit has completed it: then `path`
+ * is as it was before. Does nothing for NULL. */
+SAFETENSORS_API void safetensors_writer_free(safetensors_writer* writer);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include "safetensors/save.hpp"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
+#include "c/items.hpp"
 #include "c/path.hpp"
 
 using safetensors::ErrorCode;
@@ -18,7 +20,6 @@ using safetensors::TensorData;
 using safetensors::TensorInfo;
 using safetensors::c::check_pointer;
 using safetensors::c::guarded;
-using safetensors::c::text_of;
 
 namespace {
 
@@ -27,9 +28,8 @@ class Content {
  public:
   Content(const safetensors_tensor* tensors, std::size_t count, const safetensors_item* metadata,
           std::size_t metadata_count)
-      : has_metadata_(metadata != nullptr) {
+      : metadata_(safetensors::c::metadata_of(metadata, metadata_count)) {
     check_pointer(tensors, count, "tensors");
-    check_pointer(metadata, metadata_count, "metadata");
     tensors_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       const TensorInfo info = safetensors::c::info_of(&tensors[i]);
@@ -40,24 +40,15 @@ class Content {
                            static_cast<std::size_t>(tensors[i].nbytes)},
                           info.dtype});
     }
-    for (std::size_t i = 0; i < metadata_count; ++i) {
-      const std::string_view key = text_of(metadata[i].key, metadata[i].key_size, "key");
-      const std::string_view value = text_of(metadata[i].value, metadata[i].value_size, "value");
-      if (!metadata_.emplace(key, value).second) {
-        fail(ErrorCode::kDuplicateName, "metadata key `" + std::string(key) + "` occurs twice",
-             {.subject = std::string(key)});
-      }
-    }
   }
   [[nodiscard]] std::span<const TensorData> tensors() const noexcept { return tensors_; }
   [[nodiscard]] const Metadata* metadata() const noexcept {
-    return has_metadata_ ? &metadata_ : nullptr;
+    return metadata_ ? &*metadata_ : nullptr;
   }
 
  private:
   std::vector<TensorData> tensors_;
-  Metadata metadata_;
-  bool has_metadata_;
+  std::optional<Metadata> metadata_;
 };
 
 }  // namespace

@@ -27,6 +27,64 @@ static void save(const char* path) {
   check(safetensors_save(path, &tensor, 1, &metadata, 1, 0, &error) == SAFETENSORS_OK, "save");
 }
 
+/* What a sink has received. */
+typedef struct memory {
+  char bytes[512];
+  size_t nbytes;
+} memory;
+
+static int32_t receive(void* context, uint64_t offset, const void* bytes, size_t nbytes) {
+  memory* to = (memory*)context;
+  if (offset > sizeof to->bytes || nbytes > sizeof to->bytes - offset) return 1;
+  memcpy(to->bytes + offset, bytes, nbytes);
+  if (to->nbytes < offset + nbytes) to->nbytes = (size_t)offset + nbytes;
+  return 0;
+}
+
+/* Copies a file tensor by tensor, to a path and to a sink. */
+static void write_again(const safetensors_file* file, const char* path) {
+  static memory to;
+  safetensors_sink sink;
+  safetensors_tensor tensor;
+  safetensors_writer* writer = NULL;
+  safetensors_file* written = NULL;
+  float values[6];
+  check(safetensors_at(file, 0, &tensor, &error) == SAFETENSORS_OK &&
+            safetensors_read(file, &tensor, values, sizeof values, &error) == SAFETENSORS_OK,
+        "a tensor to write again");
+  to.nbytes = 0;
+  sink.context = &to;
+  sink.write = receive;
+  sink.seeks = 0;
+  check(safetensors_writer_create_sink(&sink, &tensor, 1, NULL, 0, 0, &writer, &error) ==
+            SAFETENSORS_OK,
+        "writer_create_sink");
+  check(safetensors_writer_commit(writer, &error) == SAFETENSORS_MISSING_TENSORS &&
+            strstr(error.text, "weight") != NULL,
+        "a missing tensor");
+  check(safetensors_writer_write_at(writer, "weight", 0, 0, values, 8, &error) == SAFETENSORS_OK &&
+            safetensors_writer_write_at(writer, "weight", 0, 8, values + 2, 16, &error) ==
+                SAFETENSORS_OK &&
+            safetensors_writer_commit(writer, &error) == SAFETENSORS_OK,
+        "writer_write_at");
+  safetensors_writer_free(writer);
+  check(safetensors_open_memory(to.bytes, to.nbytes, &written, &error) == SAFETENSORS_OK &&
+            safetensors_count(written) == 1,
+        "what a sink received");
+  check(safetensors_writer_create(path, &tensor, 1, NULL, 0, SAFETENSORS_FSYNC, &writer, &error) ==
+            SAFETENSORS_OK,
+        "writer_create");
+  check(safetensors_at(written, 0, &tensor, &error) == SAFETENSORS_OK &&
+            safetensors_writer_copy(writer, "weight", 0, written, &tensor, &error) ==
+                SAFETENSORS_OK &&
+            safetensors_writer_write(writer, "weight", 0, values, sizeof values, &error) ==
+                SAFETENSORS_WRITTEN_TWICE &&
+            safetensors_writer_commit(writer, &error) == SAFETENSORS_OK,
+        "writer_copy");
+  safetensors_writer_free(writer);
+  safetensors_close(written);
+}
+
 static void use(const safetensors_file* file) {
   safetensors_tensor tensor, part;
   safetensors_index column[2];
@@ -81,7 +139,9 @@ int main(int argc, char** argv) {
   for (backend = SAFETENSORS_MMAP; backend <= SAFETENSORS_PREAD; ++backend) {
     check(safetensors_open(argv[1], backend, &file, &error) == SAFETENSORS_OK, "open");
     use(file);
+    write_again(file, argv[1]);
     safetensors_close(file);
+    save(argv[1]);
   }
   check(safetensors_open("/nowhere/at/all", SAFETENSORS_MMAP, &file, &error) == SAFETENSORS_IO &&
             error.os_error != 0,

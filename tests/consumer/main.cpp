@@ -1,7 +1,11 @@
 // Saves a file and opens it again, with nothing but the installed package.
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <safetensors/safetensors.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +14,40 @@ namespace {
 int failed(const char* what) {
   std::fprintf(stderr, "failed: %s\n", what);
   return 1;
+}
+
+/// A sink of this program: its base class is the library's.
+struct Text final : safetensors::ByteSink {
+  explicit Text(std::string& to) : text(to) {}
+  [[nodiscard]] bool seeks() const noexcept override { return false; }
+  [[nodiscard]] std::size_t write_at(std::uint64_t, std::span<const std::byte> bytes) override {
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return bytes.size();
+  }
+  void commit(std::uint64_t, bool) override {}
+  std::string& text;
+};
+
+/// Writes a file tensor by tensor, to a sink and to a path.
+int write_again(const safetensors::SafeOpen& file, const std::string& path) {
+  const safetensors::TensorInfo& info = file.at("weight");
+  const safetensors::TensorSpec spec = {info.name, info.shape, info.dtype};
+  std::string text;
+  safetensors::FileWriter to_text(std::make_unique<Text>(text), safetensors::plan_file({&spec, 1}));
+  if (to_text.missing() != std::vector<std::size_t>{0}) return failed("missing");
+  const safetensors::TensorView view = file.get_tensor("weight");
+  to_text.write(0, view.bytes());
+  to_text.commit();
+  const auto written = safetensors::parse_bytes(std::as_bytes(std::span(text)));
+  if (written.header.tensors().size() != 1) return failed("what a sink received");
+
+  safetensors::FileWriter to_file(safetensors::make_file_sink(path),
+                                  safetensors::plan_file({&spec, 1}));
+  const safetensors::TensorCopy copy = {0, file.position(info)};
+  to_file.copy(*file.source(), {&copy, 1});
+  to_file.commit();
+  const safetensors::SafeOpen copied(path);
+  return copied.header().size() == 1 ? 0 : failed("a copied tensor");
 }
 
 int use(const std::string& path) {
@@ -49,6 +87,8 @@ int use(const std::string& path) {
   const safetensors::TensorRead read{&info, std::as_writable_bytes(std::span(all))};
   file.read({&read, 1});
   if (file.header().find_metadata("format") != "pt") return failed("metadata");
+
+  if (write_again(file, path) != 0) return 1;
 
   // Thrown inside the library, caught outside by its type: one type for both.
   try {
