@@ -229,3 +229,10 @@ def _plan_layout(
 def _write_file(
     path: _Path, data: Buffer, fsync: bool, rights_of: Optional[_Path] = None
 ) -> None: ...
+def _write_with_header(
+    path: _Path,
+    file: safe_open,
+    header: Buffer,
+    fsync: bool,
+    progress: Optional[Progress] = None,
+) -> None: ...

@@ -7,7 +7,18 @@ import operator
 import os
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 from . import _core
 from ._core import SafetensorError, safe_open
@@ -229,7 +240,6 @@ class SafeWriter:
                 written yet.
             to: the tensor's name in the new file; None keeps the name.
         """
-        writer = self._open()
         if name is not None:
             pairs = [(to if to is not None else name, name)]
         elif to is not None:
@@ -239,11 +249,7 @@ class SafeWriter:
         else:
             left = set(self.missing)
             pairs = [(each, each) for each in source.offset_keys() if each in left]
-        if not self._has_plan:
-            indices = [self._add_spec(writer, new, spec_in(source, old)) for new, old in pairs]
-        else:
-            indices = [self._index_of(new) for new, _ in pairs]
-        writer.copy(source, [(i, old) for i, (_, old) in zip(indices, pairs, strict=True)])
+        self._copy(source, pairs)
 
     def close(self) -> None:
         """Completes the file. Does nothing if the writer is closed.
@@ -293,6 +299,15 @@ class SafeWriter:
 
     def __del__(self) -> None:
         self.abort()
+
+    def _copy(self, source: safe_open, pairs: Sequence[Tuple[str, str]]) -> None:
+        """Copies tensors, given as pairs of the name in the new file and that in the source."""
+        writer = self._open()
+        if not self._has_plan:
+            indices = [self._add_spec(writer, new, spec_in(source, old)) for new, old in pairs]
+        else:
+            indices = [self._index_of(new) for new, _ in pairs]
+        writer.copy(source, [(i, old) for i, (_, old) in zip(indices, pairs, strict=True)])
 
     def _open(self) -> Any:
         writer = self._writer

@@ -18,4 +18,5 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_bytes(m);
   register_save(m);
   register_writer(m);
+  register_rewrite(m);
 }

@@ -16,5 +16,6 @@ void register_load(py::module_& module);        // bind_load.cpp
 void register_bytes(py::module_& module);       // bind_bytes.cpp
 void register_save(py::module_& module);        // bind_save.cpp
 void register_writer(py::module_& module);      // bind_writer.cpp
+void register_rewrite(py::module_& module);     // bind_rewrite.cpp
 
 }  // namespace safetensors::python

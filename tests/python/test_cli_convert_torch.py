@@ -123,7 +123,7 @@ def test_not_enough_memory(tmp_path, monkeypatch, capsys, error):
         raise error
 
     monkeypatch.setattr(safetensors_torch, "_to_ndarray", fail)
-    torch.save({"a": torch.ones(1)}, tmp_path / "m.pt")
+    torch.save({"a": torch.ones(2, 2).t()}, tmp_path / "m.pt")  # not contiguous: copied first
     source, target = str(tmp_path / "m.pt"), str(tmp_path / "m.safetensors")
     assert main(["convert", source, target]) == 2
     assert capsys.readouterr().err == f"safetensors: {source}: tensor `a`: not enough memory\n"

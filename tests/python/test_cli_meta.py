@@ -294,3 +294,41 @@ def test_killed_at_any_time(tmp_path):
         assert found == "" or found in {str(j) * (5000 * (j + 1)) for j in range(i + 1)}
         seen.add(found)
     assert cli.output("check", "--read", path)
+
+
+def test_the_name_of_a_descriptor(model):
+    """The descriptor's file is changed; one without a name is refused, and nothing else changed."""
+    words = ("--set", "author=" + "x" * 5000)
+    with model.open("rb") as held:
+        name = f"/proc/self/fd/{held.fileno()}"
+        cli.run("meta", name, *words, pass_fds=[held.fileno()])
+        assert metadata(model)["author"] == "x" * 5000
+    with model.open("rb") as held:
+        name = f"/proc/self/fd/{held.fileno()}"
+        model.unlink()
+        other = model.with_name(model.name + " (deleted)")
+        other.write_bytes(b"other")
+        said = cli.complaint(
+            "meta", name, "--set", "author=" + "y" * 9000, pass_fds=[held.fileno()]
+        )
+        assert "without a name" in said
+        assert other.read_bytes() == b"other"
+    assert os.listdir(model.parent) == [other.name]
+
+
+def test_ctrl_c_leaves_nothing(tmp_path):
+    """The file stays as it was, and the temporary file is removed."""
+    path = tmp_path / "m.safetensors"
+    cli.write(path, {"a": raw("U8", (1 << 28,), bytes(1 << 28))}, {"k": ""})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safetensors", "meta", str(path), "--set", "k=" + "x" * 5000],
+        stderr=subprocess.PIPE,
+    )
+    while not list(tmp_path.glob(".m*.tmp")):
+        assert process.poll() is None
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == b"safetensors: interrupted\n"
+    assert process.returncode == 130
+    assert metadata(path) == {"k": ""}
+    assert os.listdir(tmp_path) == [path.name]

@@ -1,6 +1,5 @@
 """Permissions of a file that another user replaces, for every way of saving."""
 
-import errno
 import json
 import os
 import pathlib
@@ -12,7 +11,6 @@ import tempfile
 import numpy as np
 import pytest
 
-from safetensors._cli.atomic_file import AtomicFile
 from safetensors.numpy import save_file
 from support import children
 
@@ -147,17 +145,3 @@ def test_other_attributes_are_not_kept(path, way):
         pytest.skip("no extended attributes on this file system")
     save_as([TEAM], way, path)
     assert "user.note" not in os.listxattr(path)
-
-
-@pytest.mark.parametrize("name", ["getxattr", "setxattr"])
-def test_if_a_list_cannot_be_copied_only_the_owner_has_rights(path, monkeypatch, name):
-    """The core does the same: tests/faults makes each of these calls fail."""
-    set_list(path, ACCESS, access_list(0o644, NAMED, 0))
-
-    def refuse(*_):
-        raise OSError(errno.EPERM, "refused")
-
-    monkeypatch.setattr(os, name, refuse)
-    with AtomicFile(str(path)) as file:
-        file.commit(False)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600

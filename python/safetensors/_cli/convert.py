@@ -6,19 +6,15 @@ given. Only weights are loaded from pickles: code in them does not run.
 
 import argparse
 import contextlib
-import json
 import os
-from typing import Sequence
 
-from . import text
-from .atomic_file import AtomicFile
+from . import writing
 from .errors import CliError
-from .header_text import Entry, file_order, prologue
 from .model import read_index
 from .opening import STDIN, open_regular
-from .output import Advance, Output
-from .reader import File
+from .output import Output
 from .source import Source
+from .writing import target_of, write_model
 
 EXAMPLES = """
 safetensors convert pytorch_model.bin model.safetensors
@@ -27,7 +23,6 @@ safetensors convert model.safetensors shards --max-shard-size 5GB
 safetensors convert shards merged.safetensors
 """
 
-_INDEX = "model.safetensors.index.json"
 _TORCH_INDEX = ".bin.index.json"
 _TORCH_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 _ZIP = b"PK\x03\x04"
@@ -46,52 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-others", action="store_true", help="leave out entries that are not tensors"
     )
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-    parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
+    writing.add_options(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     target: str = arguments.target
     if STDIN in (arguments.source, target):
         raise CliError("convert takes files, not standard input or output")
-    most = None
-    if arguments.max_shard_size is not None:
-        most = text.parse_size(arguments.max_shard_size)
-        if target.endswith(".safetensors"):
-            raise CliError("--max-shard-size needs a folder as target")
-    to_folder = most is not None or os.path.isdir(target) or target.endswith(("/", os.sep))
+    to = target_of(target, arguments.max_shard_size)
     with contextlib.closing(_open_source(arguments)) as source:
-        for note in source.notes:
-            out.note(note)
-        shards = _planned(source.entries, most)
-        names = _shard_names(len(shards)) if to_folder else [os.path.basename(target)]
-        folder = target if to_folder else os.path.dirname(target)
-        _refuse_to_replace(folder, names, to_folder, arguments.force)
-        if to_folder:
-            os.makedirs(folder, exist_ok=True)
-        total = sum(entry.nbytes for entry in source.entries)
-        written: list[str] = []
-        try:
-            with out.progress("converting", total) as advance:
-                for name, shard in zip(names, shards, strict=True):
-                    path = os.path.join(folder, name)
-                    existed = os.path.lexists(path)
-                    _write(path, shard, source, arguments.fsync, advance)
-                    if not existed:
-                        written.append(path)
-            if len(shards) > 1:
-                _write_index(folder, names, shards, arguments.fsync)
-        except BaseException:
-            # Shards without an index are not a model.
-            for path in written:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-            raise
-    said = f"{text.count(len(source.entries), 'tensor')}, {text.size(total)}"
-    if len(shards) > 1:
-        said += f", {text.count(len(shards), 'shard')}"
-    if not out.quiet:
-        out.line(f"{target}: {said}")
+        write_model(source, to, arguments, "canonical", out)
     return 0
 
 
@@ -153,66 +112,3 @@ def _torch_files(path: str) -> list[str]:
         return [path]
     index = read_index(path)
     return [os.path.join(index.folder(), name) for name in index.file_names()]
-
-
-def _planned(entries: list[Entry], most: int | None) -> list[list[Entry]]:
-    """Assigns consecutive entries to shards of at most `most` bytes.
-
-    An entry that is larger than `most` gets its own shard.
-    """
-    shards: list[list[Entry]] = [[]]
-    room = most
-    for entry in entries:
-        if room is not None and most is not None:
-            if entry.nbytes > room and shards[-1]:
-                shards.append([])
-                room = most
-            room -= entry.nbytes
-        shards[-1].append(entry)
-    return shards
-
-
-def _shard_names(count: int) -> list[str]:
-    if count == 1:
-        return ["model.safetensors"]
-    return [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
-
-
-def _refuse_to_replace(folder: str, names: list[str], to_folder: bool, force: bool) -> None:
-    ours = {*names, _INDEX} if len(names) > 1 else set(names)
-    if to_folder and os.path.isdir(folder):
-        there = sorted(name for name in os.listdir(folder) if ".safetensors" in name)
-    else:
-        there = sorted(name for name in ours if os.path.lexists(os.path.join(folder, name)))
-    others = [name for name in there if name not in ours]
-    if others:
-        path = os.path.join(folder, others[0])
-        raise CliError(
-            f"{path} exists: two models in one folder get mixed up, choose another folder"
-        )
-    if there and not force:
-        path = os.path.join(folder, there[0])
-        raise CliError(f"{path} exists; --force replaces it")
-
-
-def _write(
-    path: str, entries: Sequence[Entry], source: Source, fsync: bool, advance: Advance
-) -> None:
-    ordered = file_order(entries)
-    with AtomicFile(path) as target:
-        target.write(prologue(ordered, source.metadata))
-        for entry in ordered:
-            source.write(entry.name, target, advance)
-        File(target.temporary).close()  # raises if the core does not accept the file
-        target.commit(fsync)
-
-
-def _write_index(folder: str, names: list[str], shards: list[list[Entry]], fsync: bool) -> None:
-    total = sum(entry.nbytes for shard in shards for entry in shard)
-    weight_map = {
-        entry.name: name for name, shard in zip(names, shards, strict=True) for entry in shard
-    }
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-    with AtomicFile(os.path.join(folder, _INDEX)) as target:
-        target.write((json.dumps(index, indent=2, ensure_ascii=False) + "\n").encode())
-        target.commit(fsync)

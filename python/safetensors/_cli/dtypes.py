@@ -8,8 +8,6 @@ DTYPES = _dtypes()
 BITS: Dict[str, int] = {code: row["bits"] for code, row in DTYPES.items()}
 """Bits of an element. The order is the one in which writers group tensors."""
 
-ORDER = {dtype: place for place, dtype in enumerate(BITS)}
-
 
 def element_count(shape: Sequence[int]) -> int:
     """Returns the number of elements. An axis of 0 is handled first, before the product grows."""

@@ -1,12 +1,9 @@
-"""Builds headers, and changes the metadata of existing ones."""
+"""Changes the metadata of headers."""
 
 import json
 import re
-from typing import NamedTuple, Sequence
 
-from .dtypes import ORDER
 from .errors import CliError
-from .text import clipped
 
 LENGTH_NBYTES = 8
 MOST_NBYTES = 100_000_000
@@ -16,46 +13,6 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _WORD = re.compile(r"[a-z]+")
 _STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[\[\]{}]")
-
-
-class Entry(NamedTuple):
-    """A tensor that will be written to a file."""
-
-    name: str
-    dtype: str
-    shape: Sequence[int]
-    nbytes: int
-
-
-def file_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Returns the entries in the order in which writers of the format store them."""
-    for entry in entries:
-        if entry.dtype not in ORDER:
-            raise CliError(f"tensor `{clipped(entry.name)}`: the format has no type {entry.dtype}")
-    return sorted(entries, key=lambda entry: (ORDER[entry.dtype], entry.name))
-
-
-def prologue(ordered: Sequence[Entry], metadata: dict[str, str] | None) -> bytes:
-    """Returns the start of a file, up to its data: the same bytes that `serialize` writes."""
-    members = [] if not metadata else [_member(metadata)]
-    position = 0
-    for name, dtype, shape, nbytes in ordered:
-        begin, position = position, position + nbytes
-        dims = ",".join(map(str, shape))
-        members.append(
-            f'{_quoted(name)}:{{"dtype":"{dtype}","shape":[{dims}],'
-            f'"data_offsets":[{begin},{position}]}}'
-        )
-    header = _encoded("{" + ",".join(members) + "}")
-    header += b" " * (-len(header) % LENGTH_NBYTES)
-    return with_length(header)
-
-
-def with_length(header: bytes) -> bytes:
-    """Returns the header, preceded by its length."""
-    if len(header) > MOST_NBYTES:
-        raise CliError(f"the header would have {len(header):,} bytes; the limit is {MOST_NBYTES:,}")
-    return len(header).to_bytes(LENGTH_NBYTES, "little") + header
 
 
 def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
@@ -81,6 +38,8 @@ def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
         return (before + new + after).ljust(len(header))
     length = len(header) + -(-(least - len(header)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
     length += -length % LENGTH_NBYTES
+    if length > MOST_NBYTES:
+        raise CliError(f"the header would have {length:,} bytes; the limit is {MOST_NBYTES:,}")
     return before + new.ljust(length - len(before) - len(after)) + after
 
 

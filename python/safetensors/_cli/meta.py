@@ -6,11 +6,10 @@ copied either if the system can avoid it; docs/cli.md says how.
 
 import argparse
 
-from . import text
-from .atomic_file import AtomicFile
-from .copying import clone, copy_range
+from .._core import _write_with_header
+from . import output, text
 from .errors import NEGATIVE, CliError
-from .header_text import with_length, with_metadata
+from .header_text import with_metadata
 from .in_place import change_in_place
 from .model import Model
 from .opening import STDIN
@@ -99,25 +98,5 @@ def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) 
     with File(path) as file:
         if file.header() != old:
             raise CliError(f"{path}: another process changed the file at the same time")
-        _replace(file, new, metadata, fsync, out)
-
-
-def _replace(file: File, header: bytes, metadata: dict[str, str], fsync: bool, out: Output) -> None:
-    nbytes = file.nbytes - file.data_begin
-    with AtomicFile(file.path) as target, out.progress("rewriting", nbytes) as advance:
-        prologue = with_length(header)
-        shares_data = len(prologue) == file.data_begin and clone(file, target.fileno())
-        target.write(prologue)
-        if not shares_data:
-            copy_range(file, file.data_begin, nbytes, target.fileno(), advance)
-        _verify(file, target, metadata)
-        target.commit(fsync)
-
-
-def _verify(old: File, target: AtomicFile, metadata: dict[str, str]) -> None:
-    """Raises if anything but the metadata differs in the new file. Called before the rename."""
-    with File(target.temporary) as new:
-        moved = new.data_begin - old.data_begin
-        expected = [tensor._replace(begin=tensor.begin + moved) for tensor in old.tensors]
-        if new.tensors != expected or (new.metadata or {}) != metadata:
-            raise CliError(f"{old.path}: the file changed while it was copied; it was not replaced")
+        with file.handle() as handle, out.progress("rewriting", file.nbytes) as advance:
+            _write_with_header(path, handle, new, fsync, output.counted(advance))

@@ -150,6 +150,18 @@ class Output:
             yield lambda nbytes: bar.advance(task, nbytes)
 
 
+def counted(advance: Advance) -> "Callable[[int, int], None]":
+    """Returns a function to which a writer passes the bytes that it has written so far."""
+    before = 0
+
+    def report(done: int, _total: int) -> None:
+        nonlocal before
+        advance(done - before)
+        before = done
+
+    return report
+
+
 def complain(message: str) -> None:
     """Writes one line to standard error."""
     sys.stderr.write(f"safetensors: {shown(message)}\n")

@@ -32,8 +32,7 @@ class File:
         self.path = os.fspath(path)
         self._file = open_input(self.path) if opened is None else opened
         try:
-            # "np" needs no NumPy here: safe_open imports it only for the first array.
-            with _safe_open_handle(self._file, "np", backend="pread") as handle:
+            with self.handle() as handle:
                 self.nbytes = os.fstat(self._file.fileno()).st_size
                 length = int.from_bytes(self.read(0, _LENGTH_NBYTES), "little")
                 self.data_begin = _LENGTH_NBYTES + length
@@ -49,8 +48,10 @@ class File:
         begin, end = meta.data_offsets
         return Tensor(name, meta.dtype, tuple(meta.shape), self.data_begin + begin, end - begin)
 
-    def fileno(self) -> int:
-        return self._file.fileno()
+    def handle(self) -> safe_open:
+        """Returns the file as a handle of its own, to copy from. The caller closes it."""
+        # "np" needs no NumPy here: safe_open imports it only for the first array.
+        return _safe_open_handle(self._file, "np", backend="pread")
 
     def close(self) -> None:
         self._file.close()

@@ -1,10 +1,17 @@
 """The interface of what `convert` reads."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol, Sequence
 
-from .atomic_file import AtomicFile
-from .header_text import Entry
-from .output import Advance
+from .._writer import SafeWriter
+
+
+class Entry(NamedTuple):
+    """A tensor of a source."""
+
+    name: str
+    dtype: str
+    shape: Sequence[int]
+    nbytes: int
 
 
 class Source(Protocol):
@@ -23,8 +30,8 @@ class Source(Protocol):
         """Lines that tell the user about surprising effects of the conversion."""
         ...
 
-    def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
-        """Appends the bytes of a tensor to a file."""
+    def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
+        """Writes tensors to a file."""
         ...
 
     def close(self) -> None: ...

@@ -1,11 +1,12 @@
 """Reads safetensors files, to merge or split them."""
 
+from typing import Sequence
+
+from .._writer import SafeWriter
 from . import text
-from .atomic_file import AtomicFile
-from .copying import copy_range
-from .header_text import Entry
 from .model import Model
-from .output import Advance
+from .reader import File
+from .source import Entry
 
 
 class ModelSource:
@@ -33,9 +34,14 @@ class ModelSource:
             if self.metadata[key] != value
         ]
 
-    def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
-        file, tensor = self._placed[name]
-        copy_range(file, tensor.begin, tensor.nbytes, target.fileno(), advance)
+    def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
+        by_file: dict[File, list[str]] = {}
+        # In file order, so that neighbours are copied together.
+        for name in sorted(names, key=lambda name: self._placed[name].tensor.begin):
+            by_file.setdefault(self._placed[name].file, []).append(name)
+        for file, found in by_file.items():
+            with file.handle() as handle:
+                writer._copy(handle, [(name, name) for name in found])
 
     def close(self) -> None:
         self._model.close()

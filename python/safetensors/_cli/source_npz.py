@@ -2,15 +2,14 @@
 
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
 
 from .. import TensorSpec
+from .._writer import SafeWriter
 from . import text
-from .atomic_file import AtomicFile
 from .errors import CliError
-from .header_text import Entry
-from .output import Advance
 from .reader import CHUNK_NBYTES
+from .source import Entry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,12 +51,16 @@ class NpzSource:
             raise self._error(str(error)) from None
         self.entries.sort(key=lambda entry: text.natural_key(entry.name))
 
-    def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
-        member = self._members[name]
+    def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
+        for name in names:
+            with writer.open(name) as stream:
+                for chunk in self._chunks(name):
+                    stream.write(chunk)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        """Yields the bytes of an array, with errors that name it."""
         try:
-            for chunk in self._chunks(member):
-                target.write(chunk)
-                advance(len(chunk))
+            yield from self._read_chunks(self._members[name])
         except _BROKEN as error:
             raise self._error(f"array `{text.clipped(name)}`: {error}") from None
         except MemoryError:
@@ -102,7 +105,7 @@ class NpzSource:
             )
         return _Member(info, begin, shape, fortran, dtype, nbytes)
 
-    def _chunks(self, member: _Member) -> Iterator[bytes]:
+    def _read_chunks(self, member: _Member) -> Iterator[bytes]:
         """Yields the bytes of the array in C order, little-endian."""
         import numpy as np
 

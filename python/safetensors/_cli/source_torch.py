@@ -2,16 +2,14 @@
 
 import pickle
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Sequence
 
 from .. import SafetensorError, TensorSpec
+from .._writer import SafeWriter
 from . import text
-from .atomic_file import AtomicFile
 from .errors import CliError
-from .header_text import Entry
 from .opening import open_regular
-from .output import Advance
-from .reader import CHUNK_NBYTES
+from .source import Entry
 
 if TYPE_CHECKING:
     import torch
@@ -44,19 +42,12 @@ class TorchSource:
         )
         self._note_shared()
 
-    def write(self, name: str, target: AtomicFile, advance: Advance) -> None:
-        from ..torch import _to_ndarray
-
-        try:
-            array, keep_alive = _to_ndarray(self._tensors[name])
-        except (MemoryError, RuntimeError) as error:
-            raise self._error(name, _reason(error)) from None
-        view = memoryview(array)
-        for begin in range(0, len(view), CHUNK_NBYTES):
-            chunk = view[begin : begin + CHUNK_NBYTES]
-            target.write(chunk)
-            advance(len(chunk))
-        del keep_alive
+    def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                writer.write(name, self._tensors[name])
+            except (MemoryError, RuntimeError) as error:
+                raise self._error(name, _reason(error)) from None
 
     def close(self) -> None:
         self._tensors.clear()

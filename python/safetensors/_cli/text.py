@@ -1,12 +1,8 @@
-"""Formats names, sizes and shapes as text, and parses sizes."""
+"""Formats names, sizes and shapes as text."""
 
 import re
 from typing import Sequence
 
-from .errors import CliError
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {f"{unit}I": 1 << (10 * power) for power, unit in enumerate("KMGT", 1)}
 _MOST_AXES = 12
 
 
@@ -34,17 +30,6 @@ def size(nbytes: int) -> str:
         value /= 1000
         units.pop(0)
     return f"{value:.1f} {units[0]}"
-
-
-def parse_size(text: str) -> int:
-    """Parses "5GB", "500 MB", "2GiB" or "1000" into bytes."""
-    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?I?)B?", text.strip().upper())
-    if match is None or match[2] not in _UNITS:
-        raise CliError(f"not a size: {clipped(text)} (examples: 5GB, 500MB, 2GiB)")
-    nbytes = int(float(match[1]) * _UNITS[match[2]])
-    if nbytes == 0:
-        raise CliError("a shard size of 0 is too small")
-    return nbytes
 
 
 def shape(dims: Sequence[int]) -> str:
