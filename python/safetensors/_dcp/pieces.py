@@ -1,0 +1,35 @@
+"""The bytes of tensors of torch, in pieces."""
+
+from __future__ import annotations
+
+import sys
+from typing import Iterator
+
+import torch
+
+_MOST_NBYTES = 16 << 20
+
+
+def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
+    """Yields the tensor's bytes as a file stores them.
+
+    What is not contiguous memory of the CPU is copied, at most 16 MiB at a time. An element of
+    the last dimension is never divided.
+    """
+    from .. import torch as stt
+
+    tensor = tensor.detach()
+    nbytes = tensor.numel() * tensor.element_size()
+    is_plain = (
+        tensor.device.type == "cpu"
+        and tensor.is_contiguous()
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and sys.byteorder == "little"
+    )
+    if is_plain or nbytes <= _MOST_NBYTES or not tensor.dim():
+        yield memoryview(stt._to_ndarray(tensor)[0])
+        return
+    rows = _MOST_NBYTES // (nbytes // len(tensor))
+    for begin in range(0, len(tensor), max(rows, 1)):
+        yield from pieces_of(tensor[begin : begin + rows] if rows > 1 else tensor[begin])
