@@ -55,10 +55,11 @@ def two_dimensions(world):
 
 
 def _placed(whole, mesh):
-    state = {
-        name: tensor if placements is None else distribute_tensor(tensor, mesh, placements)
-        for name, (tensor, placements) in whole.items()
-    }
+    state = {}
+    for name, (tensor, placements) in whole.items():
+        if placements is not None:  # gloo could not send all dtypes: all ranks have the values
+            tensor = distribute_tensor(tensor, mesh, placements, src_data_rank=None)
+        state[name] = tensor
     return {name: tensor.contiguous() for name, (tensor, _) in whole.items()}, state
 
 
