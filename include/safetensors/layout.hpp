@@ -95,9 +95,14 @@ struct LayoutPlan {
 ///   of Dtype's enumerators). The texts name the tensor.
 [[nodiscard]] SAFETENSORS_API LayoutPlan plan_layout(std::span<const TensorData> tensors,
                                                      const Metadata* metadata = nullptr);
-/// Plans a file of tensors whose bytes come later (FileWriter). Throws: what plan_layout throws.
+/// Plans a file of tensors whose bytes come later (FileWriter). The header is padded until the data
+/// begins at offset `data_begin`, or, if it is longer, the least multiple of kBlockSize beyond it,
+/// so that a changed copy of a file can share its blocks. 0 leaves the padding to `layout`.
+///
+/// Throws: what plan_layout throws.
 [[nodiscard]] SAFETENSORS_API LayoutPlan plan_file(std::span<const TensorSpec> tensors,
                                                    const Metadata* metadata = nullptr,
-                                                   Layout layout = Layout::kCanonical);
+                                                   Layout layout = Layout::kCanonical,
+                                                   std::uint64_t data_begin = 0);
 
 }  // namespace safetensors

@@ -192,8 +192,17 @@ void append_tensor(std::string& json, const Tensor& tensor, std::uint64_t begin,
   json += "]}";
 }
 
+/// Returns the spaces after a header of `size` bytes, its length included: see plan_file().
+std::uint64_t padding_of(std::uint64_t size, Layout layout, std::uint64_t data_begin) {
+  if (size <= data_begin) return data_begin - size;
+  const std::uint64_t multiple =
+      layout == Layout::kBlocks || data_begin != 0 ? kBlockSize : kLengthSize;
+  return (multiple - (size - data_begin) % multiple) % multiple;
+}
+
 template <typename Tensor>
-LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadata, Layout layout) {
+LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadata, Layout layout,
+                        std::uint64_t data_begin) {
   LayoutPlan plan;
   plan.places.reserve(tensors.size());
   for (const Tensor& tensor : tensors) plan.places.push_back({0, checked_nbytes(tensor)});
@@ -217,15 +226,14 @@ LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadat
     position = *end;
   }
   json += '}';
-  const std::size_t multiple = layout == Layout::kBlocks ? kBlockSize : kLengthSize;
-  json.append((multiple - json.size() % multiple) % multiple, ' ');
-
-  const std::uint64_t length = json.size() - kLengthSize;
-  if (length > kMaxHeaderSize) {
+  const std::uint64_t padding = padding_of(json.size(), layout, data_begin);
+  const std::uint64_t length = json.size() - kLengthSize + padding;
+  if (padding > kMaxHeaderSize || length > kMaxHeaderSize) {
     fail(ErrorCode::kHeaderTooLarge, "header too large: " + grouped(length) + " bytes, at most " +
                                          grouped(kMaxHeaderSize) +
                                          ": fewer tensors or shorter names");
   }
+  json.append(static_cast<std::size_t>(padding), ' ');
   for (std::size_t i = 0; i < kLengthSize; ++i) {
     json[i] = static_cast<char>(length >> (8 * i) & 0xFF);
   }
@@ -239,11 +247,12 @@ LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadat
 }  // namespace
 
 LayoutPlan plan_layout(std::span<const TensorData> tensors, const Metadata* metadata) {
-  return plan_tensors(tensors, metadata, Layout::kCanonical);
+  return plan_tensors(tensors, metadata, Layout::kCanonical, 0);
 }
 
-LayoutPlan plan_file(std::span<const TensorSpec> tensors, const Metadata* metadata, Layout layout) {
-  return plan_tensors(tensors, metadata, layout);
+LayoutPlan plan_file(std::span<const TensorSpec> tensors, const Metadata* metadata, Layout layout,
+                     std::uint64_t data_begin) {
+  return plan_tensors(tensors, metadata, layout, data_begin);
 }
 
 }  // namespace safetensors

@@ -109,6 +109,33 @@ TEST_CASE("the header is padded to 8 with spaces, whatever its length") {
   }
 }
 
+TEST_CASE("the data begins where it is wanted, or whole blocks later") {
+  const std::vector<std::uint64_t> shape = {8};
+  const auto begin_of = [&](std::size_t count, std::uint64_t wanted) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < count; ++i) names.push_back("tensor" + std::to_string(i));
+    std::vector<safetensors::TensorSpec> specs;
+    for (const std::string& name : names) specs.push_back({name, shape, Dtype::kF32});
+    const LayoutPlan plan =
+        safetensors::plan_file(specs, nullptr, safetensors::Layout::kGiven, wanted);
+    CHECK(plan.prologue.substr(0, 8) == test::length_bytes(plan.prologue.size() - 8));
+    CHECK(plan.total_nbytes == plan.prologue.size() + 32 * count);
+    if (count != 0) CHECK(plan.places.front().begin == plan.prologue.size());
+    return plan.prologue.size();
+  };
+  CHECK(begin_of(1, 0) % 8 == 0);
+  CHECK(begin_of(0, 10) == 10);
+  CHECK(begin_of(0, 9) == 9 + 4096);  // "{}" and its length take 10
+  CHECK(begin_of(1, 104) == 104);
+  CHECK(begin_of(1, 1003) == 1003);  // what another program wrote need not be aligned
+  CHECK(begin_of(1, 50'000) == 50'000);
+  CHECK(begin_of(100, 104) == 104 + 2 * 4096);
+  CHECK(begin_of(100, 104 + 2 * 4096) == 104 + 2 * 4096);
+  for (const std::uint64_t wanted : {std::uint64_t{101'000'000}, ~std::uint64_t{0}}) {
+    CHECK(test::outcome_of([&] { (void)begin_of(1, wanted); }) == "kHeaderTooLarge");
+  }
+}
+
 TEST_CASE("only characters that JSON requires are escaped") {
   const auto escaped = [](std::string_view name) {
     const std::string json = json_of_name(name);
