@@ -17,7 +17,7 @@ namespace safetensors {
 namespace {
 
 // The limit for headers. Bounds the recursion of RapidJSON's reader.
-constexpr unsigned kMaxDepth = 127;
+constexpr unsigned kMaxIndexDepth = 127;
 constexpr std::size_t kShortestEntry = 7;  // "a":"",
 
 std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'"; }
@@ -126,8 +126,8 @@ class ShardIndexHandler {
   [[nodiscard]] bool is_in_map() const noexcept { return depth_ == 2 && section_ == Section::kMap; }
 
   bool enter() {
-    return ++depth_ <= kMaxDepth || stop("the index is not JSON: nested deeper than " +
-                                         std::to_string(kMaxDepth) + " levels");
+    return ++depth_ <= kMaxIndexDepth || stop("the index is not JSON: nested deeper than " +
+                                         std::to_string(kMaxIndexDepth) + " levels");
   }
   bool leave() {
     --depth_;
