@@ -7,14 +7,14 @@ namespace {
 
 /// A tensor whose name ends in `end` belongs to the scheme if there is another tensor with `beside`
 /// instead of `end`. Rules are tried in order.
-struct Rule {
+struct SchemeRule {
   std::string_view end;
   std::string_view beside;
   std::string_view scheme;
 };
 // The endings are those of the libraries' own checkpoints: transformers (MXFP4), AutoGPTQ and
 // AutoAWQ, compressed-tensors, bitsandbytes, and the FP8 checkpoints of DeepSeek and others.
-constexpr Rule kRules[] = {
+constexpr SchemeRule kRules[] = {
     {"_blocks", "_scales", "mxfp4"},  // gpt-oss by transformers
     {"_scales", "_blocks", "mxfp4"},
     {".qweight", ".scales", "gptq or awq"},
@@ -44,7 +44,7 @@ bool is_plain_float(Dtype dtype) noexcept {
 std::string_view scheme_of(const SourceTensors& tensors, const SourceTensor& tensor) {
   if (is_plain_float(tensor.info->dtype)) return {};
   const std::string_view name = tensor.info->name;
-  for (const Rule& rule : kRules) {
+  for (const SchemeRule& rule : kRules) {
     if (!name.ends_with(rule.end)) continue;
     std::string beside(name.substr(0, name.size() - rule.end.size()));
     beside += rule.beside;
