@@ -17,7 +17,7 @@ import os
 from types import TracebackType
 from typing import Callable, List, Mapping, Optional, Type, Union
 
-from . import _recovery, _split
+from . import _core, _recovery, _split
 from ._switch import Switch
 from ._typing import Path, Progress
 
@@ -67,8 +67,9 @@ class ModelFiles:
 
     @property
     def rights_of(self) -> Optional[str]:
-        """The file of the old model whose mode, owner and access list the new files take over."""
-        files = [file for file in self._old if not file.endswith(".json")]
+        """The file of the old model whose mode, owner and access list the new shards take over."""
+        index = _split.index_name(self._name)
+        files = [file for file in self._old if file != index] or list(self._old)
         return os.path.join(self._folder, files[0]) if files else None
 
     def temporary(self, number: int) -> str:
@@ -84,7 +85,10 @@ class ModelFiles:
         refuses to rename or remove files when some had been, `recover` completes the save.
         """
         if len(split.shards) > 1:
-            self._switch.write_index(_split.index_text(self._name, split))
+            text = _split.index_text(self._name, split)
+            index = _split.index_name(self._name)
+            like = os.path.join(self._folder, index) if index in self._old else self.rights_of
+            _core._write_file(self._switch.path_of("index"), text.encode(), False, like)
         self._switch.commit(len(split.shards), self._fsync)
         if self._fsync and self._made:
             _recovery.flush(os.path.dirname(self._folder))
@@ -145,7 +149,10 @@ def save_files(
         for number, tensors in enumerate(split.shards, 1):
             nbytes = sum(sizes[tensor] for tensor in tensors)
             report = _counted(progress, done, nbytes, split.total_size) if progress else None
-            save(tensors, files.temporary(number), report)
+            path = files.temporary(number)
+            if files.rights_of is not None:  # saving keeps the rights of a file that it replaces
+                _core._write_file(path, b"", False, files.rights_of)
+            save(tensors, path, report)
             done += nbytes
         return files.commit(split)
 

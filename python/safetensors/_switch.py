@@ -10,7 +10,7 @@ from typing import Optional
 from . import _recovery, _split
 from ._core import SafetensorError
 
-_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Switch:
@@ -29,7 +29,7 @@ class Switch:
         self._content: Optional[_recovery.Content] = None
         self._fd = -1
         try:
-            self._fd = os.open(self._path, os.O_RDWR | _NEW_FILE, 0o600)
+            self._fd = os.open(self._path, _NEW_FILE, 0o600)
             with contextlib.suppress(OSError):  # a file system without locks
                 if not _recovery.lock(self._fd):
                     _recovery.refuse_busy(folder, name)
@@ -45,14 +45,6 @@ class Switch:
     def path_of(self, part: str) -> str:
         """Returns the temporary path of a shard's five digits, or of "index"."""
         return os.path.join(self._folder, _recovery.temporary_name(self._name, self._random, part))
-
-    def write_index(self, text: str) -> None:
-        """Writes the index to its temporary path."""
-        fd = os.open(self.path_of("index"), os.O_WRONLY | _NEW_FILE, 0o666)
-        try:
-            _write(fd, text.encode())
-        finally:
-            os.close(fd)
 
     def commit(self, shards: int, fsync: bool) -> None:
         """Makes the temporary files the model."""
@@ -89,7 +81,9 @@ class Switch:
         return True
 
     def _fill(self, content: _recovery.Content, durable: bool) -> None:
-        _write(self._fd, json.dumps(content._asdict()).encode())
+        rest = memoryview(json.dumps(content._asdict()).encode())
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
         if durable:
             os.fsync(self._fd)
             _recovery.flush(self._folder)
@@ -119,9 +113,3 @@ class Switch:
     def _close(self) -> None:
         os.close(self._fd)
         self._fd = -1
-
-
-def _write(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]

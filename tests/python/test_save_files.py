@@ -210,6 +210,43 @@ def test_without_locks(tmp_path, monkeypatch):
         stn.save_files(MODEL, tmp_path)
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+@pytest.mark.parametrize("change", [name for name in model_saves.CHANGES if "nothing" not in name])
+def test_rights(tmp_path, change, mode):
+    """The new files, also those with other names, take over the rights of the old ones."""
+    old, new = model_saves.CHANGES[change]
+    folder = tmp_path / "model"
+    model_saves.make(folder, old)
+    for path in folder.iterdir():
+        path.chmod(mode)
+    stn.save_files(model_saves.NEW, folder, max_shard_size=new)
+    assert model_saves.state(folder, (old, new)) == "new"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {mode}
+
+
+def test_rights_of_an_index(tmp_path):
+    """They are not those of the shards."""
+    stn.save_files(MODEL, tmp_path, max_shard_size=900)
+    for path in tmp_path.glob("*.safetensors"):
+        path.chmod(0o600)
+    (tmp_path / INDEX).chmod(0o644)
+    stn.save_files(MODEL, tmp_path, max_shard_size=400)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes.pop(INDEX) == 0o644
+    assert {*modes.values()} == {0o600}
+    assert len(modes) == 6
+
+
+def test_rights_of_new_models(tmp_path):
+    """They follow the umask."""
+    before = os.umask(0o026)
+    try:
+        stn.save_files(MODEL, tmp_path / "m", max_shard_size=900)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "m").iterdir()} == {0o640}
+
+
 def test_the_switch_is_private(tmp_path):
     modes = []
 

@@ -11,7 +11,7 @@ import types
 import numpy as np
 
 import safetensors
-from safetensors import _model_files, _recovery, _shards, _split, _switch
+from safetensors import _core, _model_files, _recovery, _shards, _split, _switch
 from safetensors import numpy as stn
 
 CALLS = {"ftruncate", "fsync", "mkdir", "open", "replace", "rmdir", "unlink", "write"}
@@ -110,13 +110,14 @@ class Steps:
         for name in CALLS:
             setattr(fake, name, self._counted(name, getattr(os, name)))
         self._put(fake)
-        self._save_file = stn.save_file
+        self._saves = stn.save_file, _core._write_file
         stn.save_file = self._counted("save", stn.save_file)
+        _core._write_file = self._counted("write file", _core._write_file)
         return self
 
     def __exit__(self, *_):
         self._put(os)
-        stn.save_file = self._save_file
+        stn.save_file, _core._write_file = self._saves
 
     @staticmethod
     def _put(module):
@@ -143,8 +144,8 @@ def kill_in_the_middle(name, function, args):
     """Does a part of the call first."""
     if name == "write":
         function(args[0], bytes(args[1])[: len(args[1]) // 2])
-    elif name == "save":
-        path = pathlib.Path(args[1])
+    else:
+        path = pathlib.Path(args[1] if name == "save" else args[0])
         (path.parent / f".{path.name}.{'0' * 15}f.tmp").write_bytes(b"half")
     kill()
 
@@ -188,7 +189,7 @@ def each(scratch, change, modes, fsync=False):
     make(scratch / "old", limits[0])
     for at, name in enumerate(names, 1):
         for mode in modes:
-            if mode == "within" and name not in ("save", "write"):
+            if mode == "within" and name not in ("save", "write", "write file"):
                 continue
             folder = scratch / f"{at}-{mode}"
             # copy2: the times are a part of what a switch says about old files.
