@@ -221,6 +221,9 @@ class _FileWriter:
     @property
     def nbytes_written(self) -> int: ...
 
+def _specs_of_torch(
+    tensors: Dict[str, Any],
+) -> Optional[List[Tuple[str, str, Tuple[int, ...]]]]: ...
 def _plan_layout(
     specs: Sequence[Tuple[str, str, Sequence[int]]],
     metadata: Optional[Dict[str, str]],

@@ -43,6 +43,10 @@ def specs_of(source: Any) -> Dict[str, Spec]:
         return _specs_of_path(source)
     if not isinstance(source, Mapping):
         source = source.state_dict()
+    if isinstance(source, dict) and _all_are_torch(source):
+        rows = _core._specs_of_torch(source)
+        if rows is not None:
+            return {name: Spec(dtype, shape) for name, dtype, shape in rows}
     _refuse_shared(source)
     return {name: spec_of(name, value) for name, value in source.items()}
 
@@ -97,6 +101,11 @@ def _specs_of_path(path: Path) -> Dict[str, Spec]:
     with contextlib.ExitStack() as stack:
         handles, _ = open_tensors(find_shards(path), None, "pread", stack)
         return {name: spec_in(handle, name) for name, handle in handles.items()}
+
+
+def _all_are_torch(source: Dict[str, Any]) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and all(isinstance(each, torch.Tensor) for each in source.values())
 
 
 def _refuse_shared(source: Mapping[str, Any]) -> None:
