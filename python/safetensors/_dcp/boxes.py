@@ -90,8 +90,9 @@ def overlapping(parts: Sequence[Box]) -> Optional[Tuple[int, int]]:
 
 
 def _meet(a: Box, b: Box) -> bool:
+    """Returns whether two parts have a byte in common."""
     return all(
-        x < y + t and y < x + s
+        max(x, y) < min(x + s, y + t)
         for x, s, y, t in zip(a.offsets, a.sizes, b.offsets, b.sizes, strict=True)
     )
 
