@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from . import _safetensors_rust
     from ._recovery import recover
     from ._specs import specs_of
+    from ._update import update_file
     from ._writer import SafeWriter, safe_create
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "serialize",
     "serialize_file",
     "specs_of",
+    "update_file",
 ]
 
 # Names and their modules, which are imported on first access to keep the import short.
@@ -61,6 +63,7 @@ _LAZY = {
     "recover": "_recovery",
     "safe_create": "_writer",
     "specs_of": "_specs",
+    "update_file": "_update",
 }
 
 

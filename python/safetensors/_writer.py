@@ -49,6 +49,7 @@ def safe_create(
     fsync: bool = False,
     progress: Optional[Progress] = None,
     _rights_of: Optional[Path] = None,
+    _data_begin: int = 0,
 ) -> SafeWriter:
     """Creates a file whose tensors are written one by one, so that they are never all in memory.
 
@@ -117,6 +118,7 @@ def safe_create(
         budget_bytes,
         progress,
         _rights_of,
+        _data_begin,
     )
     return SafeWriter(writer, entries, stream)
 

@@ -59,11 +59,11 @@ std::vector<OwnSpec> specs_of(py::handle list) {
 }
 
 LayoutPlan plan_of(std::span<const OwnSpec> specs, const std::optional<Metadata>& metadata,
-                   Layout layout) {
+                   Layout layout, std::uint64_t data_begin = 0) {
   std::vector<safetensors::TensorSpec> views;
   views.reserve(specs.size());
   for (const OwnSpec& spec : specs) views.push_back(spec.view());
-  return plan_file(views, metadata ? &*metadata : nullptr, layout);
+  return plan_file(views, metadata ? &*metadata : nullptr, layout, data_begin);
 }
 
 Layout layout_of(py::handle object) {
@@ -139,7 +139,8 @@ std::string described(Dtype dtype, std::span<const std::uint64_t> shape) {
 class Writer {
  public:
   Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
-         bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of)
+         bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
+         std::uint64_t data_begin)
       : progress_(std::move(progress)) {
     WriterOptions options{
         .fsync = fsync, .interrupt = python_interrupt(), .budget_nbytes = budget_bytes};
@@ -154,7 +155,7 @@ class Writer {
     if (!specs.is_none()) {
       specs_ = specs_of(specs);
       plan = saving({}, [&] {
-        return with_prefix([&] { return plan_of(specs_, given, layout_of(layout)); });
+        return with_prefix([&] { return plan_of(specs_, given, layout_of(layout), data_begin); });
       });
     }
     const auto make = [&](auto&& sink) {
@@ -345,13 +346,14 @@ void register_writer(py::module_& module) {
       .constructor(
           [](py::handle target, bool seeks, py::handle specs, py::handle metadata,
              py::handle layout, bool fsync, std::uint64_t budget_bytes, py::object progress,
-             py::handle rights_of) {
+             py::handle rights_of, std::uint64_t data_begin) {
             return std::make_unique<Writer>(target, seeks, specs, metadata, layout, fsync,
-                                            budget_bytes, std::move(progress), rights_of);
+                                            budget_bytes, std::move(progress), rights_of,
+                                            data_begin);
           },
           py::arg("target"), py::arg("seeks"), py::arg("specs"), py::arg("metadata"),
           py::arg("layout"), py::arg("fsync"), py::arg("budget_bytes"), py::arg("progress"),
-          py::arg("rights_of"))
+          py::arg("rights_of"), py::arg("data_begin") = 0)
       .method("add", &Writer::add, py::arg("name"), py::arg("dtype"), py::arg("shape"))
       .method("write", &Writer::write, py::arg("tensor"), py::arg("data"))
       .method("write_bytes", &Writer::write_bytes, py::arg("tensor"), py::arg("begin"),

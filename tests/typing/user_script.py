@@ -104,6 +104,14 @@ def of_models(model: torch.nn.Module) -> None:
     assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), List[str])
 
 
+def updating(tensor: torch.Tensor, array: np.ndarray) -> None:
+    for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT), Folder()):
+        safetensors.update_file(path, {"a": tensor, "b": array, "c": b"123"})
+    safetensors.update_file(TEXT, {"a": tensor}, add=True, remove=["b"], fsync=True)
+    safetensors.update_file(TEXT, {}, remove={"b"}, metadata={"k": "v"})
+    safetensors.update_file(TEXT, {}, metadata=None)
+
+
 def of_numpy() -> None:
     arrays = {"a": np.zeros(3), "b": np.arange(3)}
     assert_type(safetensors.numpy.save(arrays), bytes)

@@ -1,0 +1,155 @@
+"""Changes some tensors of a file: update_file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterable, Mapping, Union
+
+from . import _core
+from ._core import SafetensorError, safe_open
+from ._specs import Spec, spec_in, spec_of
+from ._typing import Path
+from ._writer import safe_create
+
+
+class _Keep:
+    """The type of the default of `metadata`."""
+
+    def __repr__(self) -> str:
+        return "KEEP"
+
+
+KEEP = _Keep()
+
+
+def update_file(
+    filename: Path,
+    tensors: Mapping[str, Any],
+    *,
+    add: bool = False,
+    remove: Iterable[str] = (),
+    metadata: Union[Dict[str, str], _Keep, None] = KEEP,
+    fsync: bool = False,
+) -> None:
+    """Changes tensors of a file, atomically: if it fails, the file is unchanged.
+
+        update_file("model.safetensors", {"lm_head.weight": weight})
+
+    On file systems such as btrfs and XFS, the new file shares the blocks of the other tensors with
+    the old one, so that only the changed tensors take time and space. Elsewhere, such as on ext4,
+    the kernel copies them, and the disk needs space for both files. Tensors behind a removed one
+    are shared only if it has whole blocks of 4096 bytes.
+
+    Tensors that were loaded from the old file keep their values.
+
+    Args:
+        filename: the file to change.
+        tensors: new values by name: tensors of torch or NumPy, or all else that `SafeWriter.write`
+            takes. They have the dtypes and shapes of those in the file. They may be views of the
+            file.
+        add: if true, names that the file does not have are added at its end.
+        remove: names of tensors to remove.
+        metadata: the new metadata of the header; None removes it. By default it is kept.
+        fsync: if true, returns only after the file and its name are on the disk.
+
+    Raises:
+        SafetensorError: a tensor has another dtype or shape; the file has no tensor of a name,
+            which is a KeyError, too; or another program changed the file meanwhile. If an operating
+            system call fails, the error is an OSError too.
+    """
+    before = os.stat(filename)
+    removed = set(remove)
+    with safe_open(filename, framework="numpy", backend="pread") as file:
+        old = {name: spec_in(file, name) for name in file.offset_keys()}
+        _check_names(filename, old, tensors, removed, add)
+        specs = {name: spec for name, spec in old.items() if name not in removed}
+        specs.update(_checked_specs(filename, specs, tensors))
+        notes = file.metadata() if isinstance(metadata, _Keep) else metadata
+        writer = safe_create(
+            filename,
+            specs,
+            metadata=notes,
+            layout="given",
+            fsync=fsync,
+            _data_begin=_data_begin(filename),
+        )
+        with writer:
+            # First, so that the file system need not find space for what it can share.
+            indices = {name: index for index, name in enumerate(specs)}
+            kept = [(indices[name], name) for name in specs if name not in tensors]
+            writer._open().copy(file, kept)
+            for name, tensor in tensors.items():
+                writer.write(name, tensor)
+            file.close()  # Windows cannot replace an open file
+            _check_unchanged(filename, before)
+
+
+def _check_names(
+    filename: Path, old: Mapping[str, Spec], new: Iterable[str], removed: Iterable[str], add: bool
+) -> None:
+    for name in removed:
+        if name not in old:
+            raise _unknown(filename, name, "")
+        if name in new:
+            raise SafetensorError(
+                f"Error while serializing: tensor `{name}` is both changed and removed"
+            )
+    for name in new:
+        if name not in old and not add:
+            raise _unknown(filename, name, "; add=True adds it")
+
+
+def _unknown(filename: Path, name: str, advice: str) -> SafetensorError:
+    return _core._error_class(KeyError)(
+        f"Error while serializing: there is no tensor `{name}` in {_shown(filename)}{advice}"
+    )
+
+
+def _checked_specs(
+    filename: Path, old: Mapping[str, Spec], tensors: Mapping[str, Any]
+) -> Dict[str, Spec]:
+    """Returns the specs of the changed and added tensors."""
+    specs: Dict[str, Spec] = {}
+    for name, tensor in tensors.items():
+        if hasattr(tensor, "dtype") and hasattr(tensor, "shape"):
+            specs[name] = spec_of(name, tensor)
+        elif name in old:
+            specs[name] = old[name]  # bytes, whose number the writer checks
+        else:
+            raise TypeError(
+                f"tensor `{name}` is new: it needs a dtype and a shape, which "
+                f"{type(tensor).__name__} does not have"
+            )
+        if name in old and specs[name] != old[name]:
+            raise SafetensorError(
+                f"Error while serializing: tensor `{name}` is {_described(old[name])} in "
+                f"{_shown(filename)}, but {_described(specs[name])} was given"
+            )
+    return specs
+
+
+def _described(spec: Spec) -> str:
+    return f"{spec.dtype} {list(spec.shape)}"
+
+
+def _shown(filename: Path) -> str:
+    return os.fsdecode(filename)
+
+
+def _data_begin(filename: Path) -> int:
+    """Returns the offset of the first tensor."""
+    with open(filename, "rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
+
+
+def _check_unchanged(filename: Path, before: os.stat_result) -> None:
+    """Raises if the path names another file, or the file was written to."""
+    now = os.stat(filename)
+    fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns")
+    if any(getattr(now, field) != getattr(before, field) for field in fields):
+        error = SafetensorError(
+            f"Error while serializing: {_shown(filename)} was replaced or written to while it was "
+            "being updated"
+        )
+        error.code = "file_changed"
+        raise error
