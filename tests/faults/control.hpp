@@ -23,6 +23,10 @@ enum class Kind : std::uint8_t {
   kDuplicate,  ///< fcntl with F_DUPFD
   kMode,       ///< fchmod, fchown
   kAttribute,  ///< getxattr, fsetxattr, fremovexattr
+  kCopy,       ///< copy_file_range
+  kShare,      ///< ioctl with FICLONERANGE
+  kLock,       ///< flock
+  kSeek,       ///< lseek
 };
 
 enum class Effect : std::uint8_t {
@@ -42,6 +46,7 @@ struct Plan {
   std::size_t nth = 0;     ///< which call, counted from 0
   bool onward = false;     ///< and all later ones of its kind
   bool no_rename = false;  ///< besides, every rename fails with EXDEV: not its file system's way
+  bool no_copy = false;    ///< besides, every copy_file_range fails with EXDEV
 };
 
 /// A recorded call.

@@ -101,6 +101,19 @@ inline std::vector<Plan> plans_for(Kind kind) {
     case Kind::kAttribute:
       errors({ENODATA, ENOTSUP, EIO, ENOMEM});
       break;
+    case Kind::kCopy:
+      errors({EINTR, EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM, EXDEV, ENOSYS, EINVAL, EPERM});
+      effects({Effect::kHalf, Effect::kOneByte, Effect::kNothing});
+      break;
+    case Kind::kShare:
+      errors({EINTR, EIO, ENOSPC, EDQUOT, ENOMEM, EXDEV, EOPNOTSUPP, EINVAL, ENOTTY});
+      break;
+    case Kind::kLock:
+      errors({EINTR, EWOULDBLOCK, ENOLCK});
+      break;
+    case Kind::kSeek:
+      errors({EINVAL, ESPIPE});
+      break;
   }
   // What does not pass by itself: a full disk is full for the next call too.
   const std::size_t once = plans.size();
@@ -110,6 +123,36 @@ inline std::vector<Plan> plans_for(Kind kind) {
     plans.back().onward = true;
   }
   return plans;
+}
+
+/// Returns the call that opened the descriptor of call `i`. Numbers of descriptors are reused.
+inline const Call* opening_of(const std::vector<Call>& calls, std::size_t i) {
+  for (std::size_t k = i; k-- > 0;) {
+    if (calls[k].kind == Kind::kOpen && calls[k].fd == calls[i].fd) return &calls[k];
+  }
+  return nullptr;
+}
+
+inline bool is_folder(const Call* opening) {
+  return opening != nullptr && (opening->flags & O_DIRECTORY) != 0;
+}
+
+/// Returns whether call `i` closes a file that was written.
+inline bool ends_writing(const std::vector<Call>& calls, std::size_t i) {
+  if (calls[i].kind != Kind::kClose) return false;
+  for (std::size_t k = i; k-- > 0 && &calls[k] != opening_of(calls, i);) {
+    if (calls[k].kind == Kind::kWrite && calls[k].fd == calls[i].fd) return true;
+  }
+  return false;
+}
+
+/// Returns whether a call that `counts` selects has failed.
+template <typename Counts>
+bool meets(const Plan& plan, const std::vector<Call>& calls, const Counts& counts) {
+  for (std::size_t i = plan.nth; i < (plan.onward ? calls.size() : plan.nth + 1); ++i) {
+    if (calls[i].kind == calls[plan.nth].kind && counts(i)) return true;
+  }
+  return false;
 }
 
 /// Describes a call and its fault, for failed checks.

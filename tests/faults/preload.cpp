@@ -2,7 +2,10 @@
 // fail, transfer less, or kill the process.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -55,7 +58,7 @@ class Turn {
       call_->path[0] = '\0';
       if (path != nullptr) std::snprintf(call_->path, sizeof call_->path, "%s", path);
     }
-    if (plan.no_rename && kind == Kind::kRename) {
+    if ((plan.no_rename && kind == Kind::kRename) || (plan.no_copy && kind == Kind::kCopy)) {
       effect_ = Effect::kError;
       error_ = EXDEV;
     }
@@ -200,6 +203,13 @@ int open_file_at(const char* name, int folder, const char* path, int flags, mode
     return Turn(Kind::kDuplicate, fd, nullptr).run(call);                                          \
   }
 
+#define SEEK(NAME)                                                    \
+  INTERPOSE off_t NAME(int fd, off_t to, int whence) noexcept {       \
+    return Turn(Kind::kSeek, fd, nullptr).run([&] {                   \
+      return next<off_t (*)(int, off_t, int)>(#NAME)(fd, to, whence); \
+    });                                                               \
+  }
+
 namespace {
 
 /// The result of mmap; MAP_FAILED, which is -1, on failure.
@@ -250,6 +260,8 @@ FSTATUS(fstat, stat)
 FSTATUS(fstat64, stat64)
 FCNTL(fcntl)
 FCNTL(fcntl64)
+SEEK(lseek)
+SEEK(lseek64)
 
 INTERPOSE ssize_t read(int fd, void* to, size_t size) {
   return Turn(Kind::kRead, fd, nullptr).run(size, [&](std::size_t some) {
@@ -267,6 +279,31 @@ INTERPOSE ssize_t writev(int fd, const iovec* pieces, int piece_count) {
   Turn turn(Kind::kWrite, fd, nullptr);
   return turn.run([&]() -> ssize_t {
     return next<ssize_t (*)(int, const iovec*, int)>("writev")(fd, pieces, piece_count);
+  });
+}
+
+INTERPOSE ssize_t copy_file_range(int from, off_t* begin, int to, off_t* offset, size_t size,
+                                  unsigned flags) {
+  return Turn(Kind::kCopy, to, nullptr).run(size, [&](std::size_t some) {
+    return next<ssize_t (*)(int, off_t*, int, off_t*, size_t, unsigned)>("copy_file_range")(
+        from, begin, to, offset, some, flags);
+  });
+}
+
+INTERPOSE int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list more;
+  va_start(more, request);
+  void* const argument = va_arg(more, void*);
+  va_end(more);
+  const auto call = [&] {
+    return next<int (*)(int, unsigned long, void*)>("ioctl")(fd, request, argument);
+  };
+  return request == FICLONERANGE ? Turn(Kind::kShare, fd, nullptr).run(call) : call();
+}
+
+INTERPOSE int flock(int fd, int operation) noexcept {
+  return Turn(Kind::kLock, fd, nullptr).run([&] {
+    return next<int (*)(int, int)>("flock")(fd, operation);
   });
 }
 

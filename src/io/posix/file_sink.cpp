@@ -144,18 +144,13 @@ class ReplacingSink final : public PositionedSink {
 class OverwritingSink final : public PositionedSink {
  public:
   OverwritingSink(const fs::path& path, bool is_new, const Interrupt& interrupt)
-      : PositionedSink(path, 0),
-        fd_(open_for_writing(path, is_new ? O_CREAT | O_EXCL : 0, interrupt)),
-        is_new_(is_new) {
+      : PositionedSink(path, 0), file_(this->path()) {
+    fd_ = open_for_writing(path, is_new ? O_CREAT | O_EXCL : 0, interrupt);
+    file_.is_new = is_new;
     struct stat status{};
     if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path);
     old_nbytes_ = status.st_size;
     if (!is_new) detach_mappings(path, interrupt);
-  }
-  OverwritingSink(const OverwritingSink&) = delete;
-  OverwritingSink& operator=(const OverwritingSink&) = delete;
-  ~OverwritingSink() override {
-    if (is_new_ && fd_.is_open() && process_.is_this()) ::unlink(path().c_str());
   }
 
 #if !defined(__linux__)
@@ -169,7 +164,7 @@ class OverwritingSink final : public PositionedSink {
 #endif
 
   void commit(std::uint64_t nbytes, bool fsync) override {
-    const Fd folder = fsync && is_new_ ? open_folder(path()) : Fd();
+    const Fd folder = fsync && file_.is_new ? open_folder(path()) : Fd();
     std::span<const std::byte> left = content_.bytes();
     for (std::uint64_t at = 0; !left.empty();) {
       const std::size_t done = PositionedSink::write_at(at, left);
@@ -181,10 +176,25 @@ class OverwritingSink final : public PositionedSink {
     if (::ftruncate(fd_.get(), static_cast<off_t>(nbytes)) != 0) fail_write(errno, path());
     if (fsync) flush(fd_.get(), path());
     close_checked(std::move(fd_), path());
+    file_.is_new = false;
     if (folder.is_open()) flush_folder(folder.get(), path());
   }
 
  private:
+  /// The destructor removes a new file that commit() has not completed.
+  struct Incomplete {
+    explicit Incomplete(const fs::path& its_path) : path(its_path) {}
+    Incomplete(const Incomplete&) = delete;
+    Incomplete& operator=(const Incomplete&) = delete;
+    ~Incomplete() {
+      if (is_new && process.is_this()) ::unlink(path.c_str());
+    }
+
+    const fs::path& path;
+    bool is_new = false;
+    OwnProcess process;
+  };
+
   [[nodiscard]] int descriptor() const noexcept override { return fd_.get(); }
   void reserve(std::uint64_t size) override {
     // Before anything is overwritten, so that the old content is kept if the disk is full.
@@ -198,9 +208,8 @@ class OverwritingSink final : public PositionedSink {
     }
   }
 
+  Incomplete file_;  // a member, so that the file is removed also if the constructor throws
   Fd fd_;
-  bool is_new_;
-  OwnProcess process_;
   off_t old_nbytes_ = 0;
   std::uint64_t nbytes_ = 0;
   Buffer content_;  // on systems whose mappings cannot be replaced
