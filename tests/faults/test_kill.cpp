@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -33,6 +34,38 @@ bool only_leftovers(const faults::Target& target) {
   return left <= 1;
 }
 
+/// Kills `save` before, during and after each of its calls.
+void check_each_kill(bool has_old, const std::function<void(const faults::Target&)>& save) {
+  const faults::Target target(has_old);
+  const auto calls = faults::run({}, [&] {
+                       save(target);
+                       return std::string();
+                     }).first;
+  REQUIRE(target.found() == "new");
+  const std::string before = has_old ? "old" : "none";
+  bool is_new = false;
+  for (std::size_t nth = 0; nth < calls.size(); ++nth) {
+    for (const Effect effect : {Effect::kKillBefore, Effect::kKillAfter}) {
+      target.remove();
+      if (has_old) target.write_old();
+      const int status = test::in_child([&] {
+        const Plan plan = {.effect = effect, .nth = nth};
+        faults_begin(&plan);
+        save(target);
+        return 0;
+      });
+      CAPTURE(nth);
+      CAPTURE(has_old);
+      CHECK(status == 256 + SIGKILL);
+      // From the rename on it is the new one.
+      is_new = is_new || (calls[nth].kind == Kind::kRename && effect == Effect::kKillAfter);
+      CHECK(target.found() == (is_new ? "new" : before));
+      CHECK(only_leftovers(target));
+    }
+  }
+  CHECK(is_new);
+}
+
 std::size_t kill_count() {
   const char* const given = std::getenv("SAFETENSORS_TEST_KILLS");
   return given == nullptr ? 40 : std::strtoul(given, nullptr, 10);
@@ -41,35 +74,13 @@ std::size_t kill_count() {
 }  // namespace
 
 TEST_CASE("a save killed before, during or after each call leaves a whole file") {
-  for (const bool has_old : {false, true}) {
-    for (const bool fsync : {false, true}) {
-      const faults::Target target(has_old);
-      const auto calls = faults::run({}, [&] {
-                           target.save(fsync);
-                           return std::string();
-                         }).first;
-      const std::string before = has_old ? "old" : "none";
-      bool is_new = false;
-      for (std::size_t nth = 0; nth < calls.size(); ++nth) {
-        for (const Effect effect : {Effect::kKillBefore, Effect::kKillAfter}) {
-          target.remove();
-          if (has_old) target.write_old();
-          const int status = test::in_child([&] {
-            const Plan plan = {.effect = effect, .nth = nth};
-            faults_begin(&plan);
-            target.save(fsync);
-            return 0;
-          });
-          CAPTURE(nth);
-          CAPTURE(has_old);
-          CHECK(status == 256 + SIGKILL);
-          // From the rename on it is the new one.
-          is_new = is_new || (calls[nth].kind == Kind::kRename && effect == Effect::kKillAfter);
-          CHECK(target.found() == (is_new ? "new" : before));
-          CHECK(only_leftovers(target));
-        }
+  using Save = void (faults::Target::*)(bool) const;
+  for (const Save save :
+       {&faults::Target::save, &faults::Target::write, &faults::Target::write_added}) {
+    for (const bool has_old : {false, true}) {
+      for (const bool fsync : {false, true}) {
+        check_each_kill(has_old, [&](const faults::Target& target) { (target.*save)(fsync); });
       }
-      CHECK(is_new);
     }
   }
 }
@@ -86,7 +97,8 @@ TEST_CASE("a save killed at a random moment leaves a whole file") {
       // Old and new in turn, until the end.
       try {
         while (true) {
-          target.save(random() % 4 == 0);
+          const bool fsync = random() % 4 == 0;
+          random() % 2 == 0 ? target.save(fsync) : target.write(fsync);
           target.replace_with_old();
         }
       } catch (...) {
