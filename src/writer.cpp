@@ -38,7 +38,7 @@ class FileWriter::State {
  public:
   State(std::unique_ptr<ByteSink> sink, LayoutPlan plan, WriterOptions options)
       : sink_(checked(std::move(sink))),
-        plan_(std::move(plan)),
+        plan_(checked(std::move(plan))),
         options_(std::move(options)),
         out_(*sink_, plan_.total_nbytes, options_.interrupt, options_.progress),
         written_(plan_.places.size()),
@@ -60,8 +60,7 @@ class FileWriter::State {
            "the sink does not seek, so it needs the specs of all tensors before the first one");
     }
     if (metadata != nullptr) added_->metadata = *metadata;
-    added_->room = (std::max<std::uint64_t>(options_.header_room, 1) + kBlockSize - 1) /
-                   kBlockSize * kBlockSize;
+    added_->room = room_for(std::max<std::uint64_t>(options_.header_room, 1));
     plan_.total_nbytes = added_->room;
     sink_->start(0);
   }
@@ -71,20 +70,22 @@ class FileWriter::State {
     check_open();
     if (!added_) fail(ErrorCode::kInvalidArgument, "the plan of this file is complete");
     const std::uint64_t nbytes = plan_file({&spec, 1}).places.front().nbytes;  // checks it
+    if (nbytes > std::numeric_limits<std::uint64_t>::max() - plan_.total_nbytes) {
+      fail(ErrorCode::kOverflow, "the tensors together exceed 2^64 bytes");
+    }
     const auto [at, is_new] = added_->names.emplace(spec.name);
     if (!is_new) {
       fail(ErrorCode::kWrittenTwice, named(*at) + " was added before", {.subject = *at});
     }
-    if (nbytes > std::numeric_limits<std::uint64_t>::max() - plan_.total_nbytes) {
-      fail(ErrorCode::kOverflow, "the tensors together exceed 2^64 bytes");
-    }
-    added_->tensors.push_back(
-        {*at, std::vector<std::uint64_t>(spec.shape.begin(), spec.shape.end()), spec.dtype});
-    plan_.places.push_back({plan_.total_nbytes, nbytes});
-    plan_.order.push_back(plan_.order.size());
+    guarded([&] {
+      added_->tensors.push_back(
+          {*at, std::vector<std::uint64_t>(spec.shape.begin(), spec.shape.end()), spec.dtype});
+      plan_.places.push_back({plan_.total_nbytes, nbytes});
+      plan_.order.push_back(plan_.order.size());
+      written_.push_back(0);
+      is_begun_.push_back(false);
+    });
     plan_.total_nbytes += nbytes;
-    written_.push_back(0);
-    is_begun_.push_back(false);
     out_.set_total(plan_.total_nbytes);
     return plan_.order.back();
   }
@@ -133,10 +134,15 @@ class FileWriter::State {
                grouped(bytes.size()) + " are given",
            {.subject = name});
     }
+    if (bytes.empty()) return;
     const auto nbytes = static_cast<std::size_t>(runs.run_nbytes);
-    for (io::RunCursor cursor(runs, 0); !bytes.empty(); cursor.next()) {
-      if (!lock.owns_lock()) lock.lock();
-      write_part(lock, tensor, place.begin + cursor.position(), bytes.first(nbytes), false);
+    io::RunCursor cursor(runs, 0);
+    check_free(tensor, bytes.size(), false);
+    const bool is_next = nbytes == bytes.size() && place.begin + cursor.position() == next_;
+    if (!sink_->seeks() && !is_next) check_budget(tensor, bytes.size());
+    mark(tensor, bytes.size());
+    for (; !bytes.empty(); cursor.next()) {
+      put_part(lock, place.begin + cursor.position(), bytes.first(nbytes));
       bytes = bytes.subspan(nbytes);
     }
   }
@@ -149,8 +155,8 @@ class FileWriter::State {
       copy_in_order(source, tensors);
       return;
     }
-    for (const TensorCopy& each : tensors) mark(each.tensor, place_of(each.tensor).nbytes, true);
     const std::vector<Run> runs = runs_of(tensors);
+    mark_all(tensors);
     lock.unlock();
     guarded([&] {
       for (const Run& run : runs) out_.copy(source, run.from, run.nbytes, run.to);
@@ -173,6 +179,7 @@ class FileWriter::State {
     const std::lock_guard lock(mutex_);
     check_open();
     if (!left.empty()) fail_missing(left);
+    if (!sink_->seeks() && next_ != plan_.total_nbytes) fail_overlap();
     guarded([&] {
       if (added_) {
         write_late_header();
@@ -193,6 +200,24 @@ class FileWriter::State {
   static std::unique_ptr<ByteSink> checked(std::unique_ptr<ByteSink> sink) {
     if (!sink) fail(ErrorCode::kInvalidArgument, "the sink is null");
     return sink;
+  }
+
+  static LayoutPlan checked(LayoutPlan plan) {
+    if (plan.prologue.size() < kLengthSize || plan.order.size() != plan.places.size()) {
+      fail(ErrorCode::kInvalidArgument, "the plan was not made by plan_file()");
+    }
+    return plan;
+  }
+
+  /// Returns the room for a header of this size, with its length: whole blocks.
+  static std::uint64_t room_for(std::uint64_t nbytes) {
+    if (nbytes <= kMaxHeaderSize) {
+      const std::uint64_t room = (nbytes + kBlockSize - 1) / kBlockSize * kBlockSize;
+      if (room - kLengthSize <= kMaxHeaderSize) return room;
+    }
+    fail(ErrorCode::kHeaderTooLarge, "room for a header of " + counted(nbytes, "byte") +
+                                         ", in whole blocks, exceeds the limit of " +
+                                         grouped(kMaxHeaderSize));
   }
 
   void check_open() const {
@@ -238,9 +263,9 @@ class FileWriter::State {
     std::string prologue = plan_file(specs, metadata, Layout::kGiven).prologue;
     out_.flush();
     if (prologue.size() > added_->room) {
-      const std::uint64_t more =
-          (prologue.size() - added_->room + kBlockSize - 1) / kBlockSize * kBlockSize;
-      if (!sink_->shift(plan_.total_nbytes, more)) {
+      const std::uint64_t more = room_for(prologue.size()) - added_->room;
+      const bool has_data = plan_.total_nbytes != added_->room;
+      if (has_data && !sink_->shift(plan_.total_nbytes, more)) {
         fail(ErrorCode::kInvalidArgument, "the header takes " + counted(prologue.size(), "byte") +
                                               ", the room for it has " + grouped(added_->room) +
                                               " and cannot grow");
@@ -265,7 +290,8 @@ class FileWriter::State {
 
   static std::string named(const std::string& name) { return "tensor `" + clipped(name) + "`"; }
 
-  void mark(std::size_t tensor, std::uint64_t nbytes, bool is_whole) {
+  /// Throws Error kWrittenTwice unless so many bytes of the tensor may be written.
+  void check_free(std::size_t tensor, std::uint64_t nbytes, bool is_whole) const {
     if ((is_whole && is_begun_[tensor]) ||
         nbytes > plan_.places[tensor].nbytes - written_[tensor]) {
       const std::string name = name_of(tensor);
@@ -274,17 +300,47 @@ class FileWriter::State {
                     : "the parts written of " + named(name) + " have more bytes than it",
            {.subject = name});
     }
-    is_begun_[tensor] = true;
+  }
+
+  /// Requires: check_free().
+  void mark(std::size_t tensor, std::uint64_t nbytes) {
+    // Also after an empty tensor was written whole, but not after an empty part of another one.
+    if (nbytes != 0 || plan_.places[tensor].nbytes == 0) is_begun_[tensor] = true;
     written_[tensor] += nbytes;
     nbytes_written_ += nbytes;
+  }
+
+  /// Marks all of these tensors, or none if one of them may not be written.
+  void mark_all(std::span<const TensorCopy> tensors) {
+    std::size_t count = 0;
+    try {
+      for (; count < tensors.size(); ++count) {
+        const std::size_t tensor = tensors[count].tensor;
+        check_free(tensor, plan_.places[tensor].nbytes, true);
+        mark(tensor, plan_.places[tensor].nbytes);
+      }
+    } catch (...) {
+      for (const TensorCopy& each : tensors.first(count)) {
+        nbytes_written_ -= written_[each.tensor];
+        written_[each.tensor] = 0;
+        is_begun_[each.tensor] = false;
+      }
+      throw;
+    }
   }
 
   /// Requires: the lock, which is released while a large piece is written.
   void write_part(std::unique_lock<std::mutex>& lock, std::size_t tensor, std::uint64_t offset,
                   std::span<const std::byte> bytes, bool is_whole) {
+    check_free(tensor, bytes.size(), is_whole);
     if (!sink_->seeks() && offset != next_ && !bytes.empty()) check_budget(tensor, bytes.size());
-    mark(tensor, bytes.size(), is_whole);
-    if (bytes.empty()) return;
+    mark(tensor, bytes.size());
+    if (!bytes.empty()) put_part(lock, offset, bytes);
+  }
+
+  /// Writes a part that was marked. Requires: as write_part().
+  void put_part(std::unique_lock<std::mutex>& lock, std::uint64_t offset,
+                std::span<const std::byte> bytes) {
     guarded([&] {
       if (sink_->seeks() && !io::SinkWriter::is_small(bytes.size())) {
         lock.unlock();
@@ -328,16 +384,21 @@ class FileWriter::State {
     held_.emplace(offset, std::move(bytes));
   }
 
+  /// Returns the tensor that has the byte which the sink needs next.
+  /// Requires: next_ is not the end.
+  [[nodiscard]] std::size_t next_tensor() const {
+    return *std::ranges::find_if(plan_.order, [&](std::size_t i) {
+      return plan_.places[i].begin + plan_.places[i].nbytes > next_;
+    });
+  }
+
   /// Throws Error kOutOfOrder if a part of this size cannot be held back.
   void check_budget(std::size_t tensor, std::uint64_t nbytes) const {
     if (nbytes <= options_.budget_nbytes && held_nbytes_ <= options_.budget_nbytes - nbytes) return;
-    const auto next = std::ranges::find_if(plan_.order, [&](std::size_t i) {
-      return plan_.places[i].begin + plan_.places[i].nbytes > next_;
-    });
     const std::string name = name_of(tensor);
     fail(ErrorCode::kOutOfOrder,
          named(name) + " was written, but the sink does not seek and needs " +
-             named(name_of(*next)) + " next; " + counted(held_nbytes_, "byte") +
+             named(name_of(next_tensor())) + " next; " + counted(held_nbytes_, "byte") +
              " are held back, and the budget is " + grouped(options_.budget_nbytes),
          {.subject = name});
   }
@@ -381,8 +442,9 @@ class FileWriter::State {
     for (const TensorCopy& each : ordered) {
       const TensorPlace& place = plan_.places[each.tensor];
       const bool is_next = place.begin == next_;
+      check_free(each.tensor, place.nbytes, true);
       if (!is_next) check_budget(each.tensor, place.nbytes);
-      mark(each.tensor, place.nbytes, true);
+      mark(each.tensor, place.nbytes);
       guarded([&] {
         if (!is_next) {
           Buffer bytes(static_cast<std::size_t>(place.nbytes));
@@ -411,6 +473,15 @@ class FileWriter::State {
     }
     if (left.size() > kNamesInError) text += ", ...";
     fail(ErrorCode::kMissingTensors, text, {.subject = name_of(left.front())});
+  }
+
+  [[noreturn]] void fail_overlap() const {
+    const std::size_t tensor = next_tensor();
+    const std::string name = name_of(tensor);
+    fail(ErrorCode::kMissingTensors,
+         "the parts written of " + named(name) + " overlap: its byte " +
+             grouped(next_ - plan_.places[tensor].begin) + " is missing",
+         {.subject = name});
   }
 
   /// What a file without a plan holds so far.

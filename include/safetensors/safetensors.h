@@ -330,9 +330,9 @@ SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors,
  *   if (safetensors_writer_commit(writer, &error)) ...
  *   safetensors_writer_free(writer);
  *
- * Tensors may be written in any order, each once. If writing fails (IO, OUT_OF_MEMORY), all later
- * calls but safetensors_writer_free return WRITER_CLOSED. After other errors the writer is as it
- * was before the call.
+ * Tensors may be written in any order, each once. If writing or copying fails (IO, FILE_CHANGED,
+ * OUT_OF_MEMORY), all later calls but safetensors_writer_free return WRITER_CLOSED. After other
+ * errors the writer is as it was before the call.
  *
  * Thread safety: several threads may write to one writer at once. safetensors_writer_commit and
  * safetensors_writer_free must be called when all others have returned. */

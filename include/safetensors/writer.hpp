@@ -58,12 +58,14 @@ struct TensorCopy {
 /// Lifetime: no call keeps a reference to the caller's bytes.
 class SAFETENSORS_API FileWriter {
  public:
-  /// Throws: Error kInvalidArgument if `sink` is null; what the sink and `interrupt` throw.
+  /// Throws: Error kInvalidArgument if `sink` is null, or `plan` was not made by plan_file() or
+  ///   plan_layout(); what the sink and `interrupt` throw.
   FileWriter(std::unique_ptr<ByteSink> sink, LayoutPlan plan, WriterOptions options = {});
   /// Makes a writer for tensors that are not known yet: add() them. They are stored in that order,
   /// after the room for the header, which is written by commit() and padded with spaces.
   ///
-  /// Throws: Error kInvalidArgument if `sink` is null or does not seek; what the sink throws.
+  /// Throws: Error kInvalidArgument if `sink` is null or does not seek, or kHeaderTooLarge if the
+  ///   room exceeds kMaxHeaderSize; what the sink throws.
   FileWriter(std::unique_ptr<ByteSink> sink, const Metadata* metadata, WriterOptions options = {});
   FileWriter(FileWriter&&) noexcept;
   FileWriter& operator=(FileWriter&&) noexcept;
@@ -80,8 +82,8 @@ class SAFETENSORS_API FileWriter {
   ///   size), kWrittenTwice, or kOutOfOrder if the sink does not seek, needs other tensors first,
   ///   and the budget is used up; what the sink throws.
   void write(std::size_t tensor, std::span<const std::byte> bytes);
-  /// Writes a part of a tensor, `begin` bytes after its start. Parts that overlap are not noticed
-  /// unless together they have more bytes than the tensor.
+  /// Writes a part of a tensor, `begin` bytes after its start. Parts that overlap are noticed only
+  /// if together they have more bytes than the tensor, or, by commit(), if the sink does not seek.
   ///
   /// Throws: as write(); kInvalidArgument if the part reaches past the tensor's end.
   void write_at(std::size_t tensor, std::uint64_t begin, std::span<const std::byte> bytes);
@@ -91,7 +93,8 @@ class SAFETENSORS_API FileWriter {
   void write_runs(std::size_t tensor, const ByteRuns& runs, std::span<const std::byte> bytes);
   /// Copies whole tensors from a source. Blocks are shared with the source if the file system can
   /// do that (btrfs, XFS and others), else copied in the kernel if possible. Tensors that are
-  /// adjacent in both files are copied together.
+  /// adjacent in both files are copied together. If one of the tensors was written before, a sink
+  /// that seeks gets none of them.
   ///
   /// Throws: as write(); kFileChanged if the source has changed since it was opened; what reading
   ///   it throws.
@@ -103,7 +106,7 @@ class SAFETENSORS_API FileWriter {
   /// Completes the file.
   ///
   /// Throws: Error kMissingTensors, which names up to five of them and leaves the writer as it was;
-  ///   what the sink throws.
+  ///   kHeaderTooLarge; what the sink throws.
   void commit();
   /// Discards what was written. Does nothing after commit().
   void abort() noexcept;

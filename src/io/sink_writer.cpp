@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/text.hpp"
+#include "safetensors/error.hpp"
+
 namespace safetensors::io {
 namespace {
 
@@ -11,6 +14,13 @@ constexpr std::size_t kSmallPiece = std::size_t{64} << 10;
 constexpr std::size_t kGatherSize = std::size_t{1} << 20;
 // Bytes of one system call. The interrupt is polled between calls.
 constexpr std::size_t kMaxPerWrite = std::size_t{16} << 20;
+
+/// Returns what a sink says that it has written, checked: programs have sinks of their own.
+std::uint64_t checked(std::uint64_t done, std::uint64_t wanted) {
+  if (done <= wanted) return done;
+  fail(ErrorCode::kInvalidArgument, "the sink was given " + counted(wanted, "byte") +
+                                        ", and says that it has written " + grouped(done));
+}
 
 }  // namespace
 
@@ -39,14 +49,19 @@ void SinkWriter::gather(std::uint64_t offset, std::span<const std::byte> piece) 
 }
 
 void SinkWriter::write_now(std::uint64_t offset, std::span<const std::byte> piece) {
+  write_all(offset, piece, true);
+}
+
+void SinkWriter::write_all(std::uint64_t offset, std::span<const std::byte> piece, bool reports) {
   while (!piece.empty()) {
     timer_.poll();
     const std::size_t wanted = std::min(piece.size(), kMaxPerWrite);
-    const std::size_t done = sink_.write_at(offset, piece.first(wanted));
+    const auto done =
+        static_cast<std::size_t>(checked(sink_.write_at(offset, piece.first(wanted)), wanted));
     if (done < wanted) timer_.poll_now();  // most likely a signal interrupted it
     piece = piece.subspan(done);
     offset += done;
-    report(done);
+    if (reports) report(done);
   }
 }
 
@@ -56,7 +71,7 @@ void SinkWriter::copy(const ByteSource& source, std::uint64_t begin, std::uint64
   const ByteSource& from = kept ? *kept : source;
   while (nbytes != 0 && sink_.seeks()) {
     timer_.poll();
-    const std::uint64_t done = sink_.copy_from(from, begin, nbytes, offset);
+    const std::uint64_t done = checked(sink_.copy_from(from, begin, nbytes, offset), nbytes);
     if (done == 0) break;
     begin += done;
     offset += done;
@@ -93,11 +108,8 @@ void SinkWriter::patch(std::uint64_t offset, std::span<const std::byte> bytes) {
     std::memcpy(gathered_.data() + (offset - begin_), bytes.data(), bytes.size());
     return;
   }
-  while (!bytes.empty()) {
-    const std::size_t done = sink_.write_at(offset, bytes);
-    bytes = bytes.subspan(done);
-    offset += done;
-  }
+  flush();
+  write_all(offset, bytes, false);
 }
 
 void SinkWriter::report(std::uint64_t nbytes) {

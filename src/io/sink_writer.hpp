@@ -40,10 +40,12 @@ class SinkWriter {
             std::uint64_t offset);
   /// Writes what gather() has copied.
   void flush();
-  /// Overwrites bytes that were written or gathered before. Reports no progress.
+  /// Overwrites bytes that were written or gathered before: after all others, unless they are still
+  /// gathered. Reports no progress.
   void patch(std::uint64_t offset, std::span<const std::byte> bytes);
 
  private:
+  void write_all(std::uint64_t offset, std::span<const std::byte> piece, bool reports);
   void report(std::uint64_t nbytes);
 
   ByteSink& sink_;

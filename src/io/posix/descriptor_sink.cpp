@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "io/os_error.hpp"
 #include "io/parallel.hpp"
@@ -18,6 +19,8 @@
 
 namespace safetensors::io {
 namespace {
+
+constexpr auto kMaxOffset = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
 
 #if defined(__linux__)
 constexpr std::uint64_t kLeastShared = std::uint64_t{64} << 10;
@@ -85,9 +88,13 @@ class DescriptorSink final : public PositionedSink {
 
 std::size_t PositionedSink::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   reserve_once();
-  const ssize_t done =
-      ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(base_ + offset));
+  const ssize_t done = ::pwrite(descriptor(), bytes.data(), bytes.size(), position_of(offset));
   return checked_count(done, path_);
+}
+
+off_t PositionedSink::position_of(std::uint64_t offset) const {
+  if (offset > kMaxOffset - base_) fail_write(EFBIG, path_);
+  return static_cast<off_t>(base_ + offset);
 }
 
 void PositionedSink::reserve_once() {
@@ -100,7 +107,8 @@ std::uint64_t PositionedSink::copy_from(const ByteSource& source, std::uint64_t 
 #if defined(__linux__)
   const int from = source.descriptor();
   if (from < 0) return 0;
-  std::uint64_t done = clone(from, begin, nbytes, base_ + offset);
+  off_t out = position_of(offset);
+  std::uint64_t done = clone(from, begin, nbytes, static_cast<std::uint64_t>(out));
   if (done == 0) {
     if (!can_clone_) reserve_once();
     // Up to the first whole block only, if what follows can be shared.
@@ -108,7 +116,6 @@ std::uint64_t PositionedSink::copy_from(const ByteSource& source, std::uint64_t 
     const bool can_share = can_clone_ && (begin ^ (base_ + offset)) % kBlockSize == 0;
     if (can_share && to_block != 0) nbytes = std::min(nbytes, to_block);
     auto in = static_cast<off_t>(begin);
-    auto out = static_cast<off_t>(base_ + offset);
     const auto wanted = static_cast<std::size_t>(std::min(nbytes, kMaxPerCopy));
     const ssize_t copied = ::copy_file_range(from, &in, descriptor(), &out, wanted, 0);
     if (copied < 0 && !is_unsupported(errno)) {
@@ -227,6 +234,7 @@ void reserve(int fd, std::uint64_t begin, std::uint64_t nbytes, bool keep_size,
   // Not posix_fallocate, which glibc emulates by writing to every block. Reserving fails early on a
   // full disk, and avoids the flush with which ext4 delays a rename (delayed allocation).
   if (nbytes == 0) return;
+  if (nbytes > kMaxOffset - begin) fail_write(EFBIG, path);
   const int mode = keep_size ? FALLOC_FL_KEEP_SIZE : 0;
   while (::fallocate(fd, mode, static_cast<off_t>(begin), static_cast<off_t>(nbytes)) != 0) {
     if (errno == EINTR) continue;

@@ -1,6 +1,8 @@
 // Sinks for descriptors, and the calls that complete a written file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +40,8 @@ class PositionedSink : public ByteSink {
 
  private:
   void reserve_once();
+  /// Returns the position in the file. Throws: Error kIo if no file can be so large.
+  [[nodiscard]] off_t position_of(std::uint64_t offset) const;
   [[nodiscard]] std::uint64_t clone(int from, std::uint64_t begin, std::uint64_t nbytes,
                                     std::uint64_t to);
 
