@@ -85,7 +85,7 @@ DAMAGED = {
         ["an overlap", "tensor `b` overlaps the one before by 2 bytes"],
     ),
     "tensor": (
-        from_entries({"a": entry("F32", (3,), 0, 8)}, bytes(8)),
+        from_entries({"b": entry("U8", (4,), 0, 4), "a": entry("F32", (3,), 4, 12)}, bytes(12)),
         ["tensor `a` takes 12 bytes by its shape and type, 8 by its offsets"],
     ),
     "header": (file_builder.with_length(b'{"a":'), ["invalid JSON"]),
