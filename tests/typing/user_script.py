@@ -104,6 +104,29 @@ def of_models(model: torch.nn.Module) -> None:
     assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), List[str])
 
 
+def writing(tensor: torch.Tensor, array: np.ndarray, model: torch.nn.Module) -> None:
+    specs = safetensors.specs_of(model)
+    assert_type(specs["a"].dtype, str)
+    assert_type(specs["a"].shape, Tuple[int, ...])
+    for target in (TEXT, b"file", pathlib.Path(TEXT), Folder(), 3, io.BytesIO(), open(TEXT, "wb")):
+        with safetensors.safe_create(target, specs, metadata={"k": "v"}, fsync=True) as writer:
+            assert_type(writer, safetensors.SafeWriter)
+    safetensors.safe_create(lambda offset, view: None, {"a": ("F32", (2, 3))})
+    writer = safetensors.safe_create(TEXT, {"a": tensor}, max_shard_size="5GB", progress=progress)
+    writer.write("a", tensor)
+    writer["b"] = array
+    writer.write_slice("a", (slice(0, 2), ...), array)
+    with writer.open("a") as stream:
+        stream.write(b"123")
+    with safe_open(TEXT, "pt") as file:
+        writer.copy(file)
+        writer.copy(file, "a", to="b")
+    assert_type(writer.missing, List[str])
+    assert_type(writer.nbytes_written, int)
+    writer.close()
+    writer.abort()
+
+
 def updating(tensor: torch.Tensor, array: np.ndarray) -> None:
     for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT), Folder()):
         safetensors.update_file(path, {"a": tensor, "b": array, "c": b"123"})
