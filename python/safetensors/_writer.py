@@ -229,7 +229,12 @@ class SafeWriter:
         return io.BufferedWriter(_TensorBytes(writer, self._index_of(name)), 1 << 20)
 
     def copy(
-        self, source: safe_open, name: Optional[str] = None, *, to: Optional[str] = None
+        self,
+        source: safe_open,
+        name: Optional[str] = None,
+        *,
+        to: Optional[str] = None,
+        cast: bool = False,
     ) -> None:
         """Copies tensors of an open file, without bringing them into memory if possible.
 
@@ -241,6 +246,13 @@ class SafeWriter:
             name: a tensor of the source; None copies all that the specs name and that are not
                 written yet.
             to: the tensor's name in the new file; None keeps the name.
+            cast: if true, tensors of another dtype than in the specs are converted, with the
+                rounding of torch: F64, F32, F16, BF16, F8_E4M3 and F8_E5M2 to each other. Memory
+                stays within 16 MiB.
+
+        Raises:
+            SafetensorError: the specs have no such name, another shape or dtype, or a dtype that
+                `cast` does not convert; the tensor was written before; or the source has changed.
         """
         if name is not None:
             pairs = [(to if to is not None else name, name)]
@@ -251,7 +263,7 @@ class SafeWriter:
         else:
             left = set(self.missing)
             pairs = [(each, each) for each in source.offset_keys() if each in left]
-        self._copy(source, pairs)
+        self._copy(source, pairs, cast)
 
     def close(self) -> None:
         """Completes the file. Does nothing if the writer is closed.
@@ -302,14 +314,17 @@ class SafeWriter:
     def __del__(self) -> None:
         self.abort()
 
-    def _copy(self, source: safe_open, pairs: Sequence[Tuple[str, str]]) -> None:
+    def _copy(
+        self, source: safe_open, pairs: Sequence[Tuple[str, str]], cast: bool = False
+    ) -> None:
         """Copies tensors, given as pairs of the name in the new file and that in the source."""
         writer = self._open()
         if not self._has_plan:
             indices = [self._add_spec(writer, new, spec_in(source, old)) for new, old in pairs]
         else:
             indices = [self._index_of(new) for new, _ in pairs]
-        writer.copy(source, [(i, old) for i, (_, old) in zip(indices, pairs, strict=True)])
+        names = [old for _, old in pairs]
+        writer.copy(source, list(zip(indices, names, strict=True)), bool(cast))
 
     def _open(self) -> Any:
         writer = self._writer

@@ -135,6 +135,16 @@ std::string described(Dtype dtype, std::span<const std::uint64_t> shape) {
          py::cast<std::string>(py::str(to_list(shape)));
 }
 
+void check_cast(const OwnSpec& spec, const TensorInfo& info, const std::filesystem::path& path) {
+  if (is_castable(spec.dtype) && is_castable(info.dtype)) return;
+  throw Error(ErrorCode::kUnsupportedDtype,
+              "Error while serializing: tensor `" + spec.name + "` of " + path.string() + " is " +
+                  std::string(name(info.dtype)) + ", which cannot be cast to " +
+                  std::string(name(spec.dtype)) +
+                  ": only F64, F32, F16, BF16, F8_E4M3 and F8_E5M2 are cast to each other",
+              ErrorContext{.subject = spec.name});
+}
+
 /// The value of a _FileWriter.
 class Writer {
  public:
@@ -244,28 +254,40 @@ class Writer {
     serializing(path_, [&] { writer_->write_runs(tensor, part->runs, view.bytes()); });
   }
 
-  /// Copies tensors of an open file: a list of (index, name in the file).
-  void copy(const Handle& handle, py::handle pairs) {
+  /// Copies tensors of an open file: a list of (index, name in the file). With `cast`, those of
+  /// another dtype are converted.
+  void copy(const Handle& handle, py::handle pairs, bool cast) {
     const std::shared_ptr<const OpenFile> opened = handle.file();
     const SafeOpen& file = opened->file();
     std::vector<TensorCopy> copies;
+    std::vector<TensorCast> casts;
     for (const py::handle pair : pairs) {
       const auto fields = py::cast<py::tuple>(pair);
       const auto tensor = py::cast<std::size_t>(fields[0]);
       const TensorInfo& info = file.at(text_of(fields[1], "name"));
       if (tensor < specs_.size()) {
         const OwnSpec& spec = specs_[tensor];
-        if (spec.dtype != info.dtype || !std::ranges::equal(spec.shape, info.shape)) {
+        const bool has_dtype = spec.dtype == info.dtype || cast;
+        if (!has_dtype || !std::ranges::equal(spec.shape, info.shape)) {
           throw Error(ErrorCode::kInvalidTensorInfo,
                       "Error while serializing: tensor `" + spec.name + "` is " +
                           described(spec.dtype, spec.shape) + " in the specs, but " +
                           described(info.dtype, info.shape) + " in " + file.path().string(),
                       ErrorContext{.subject = spec.name});
         }
+        if (spec.dtype != info.dtype) {
+          check_cast(spec, info, file.path());
+          const std::uint64_t count = info.nbytes() * 8 / bit_size(info.dtype);
+          casts.push_back({{tensor, file.position(info)}, count, info.dtype, spec.dtype});
+          continue;
+        }
       }
       copies.push_back({tensor, file.position(info)});
     }
-    serializing(path_, [&] { writer_->copy(*file.source(), copies); });
+    serializing(path_, [&] {
+      writer_->copy(*file.source(), copies);
+      for (const TensorCast& each : casts) copy_cast(*writer_, *file.source(), each);
+    });
   }
 
   [[nodiscard]] py::list missing() const {
@@ -360,7 +382,7 @@ void register_writer(py::module_& module) {
               py::arg("data"))
       .method("write_slice", &Writer::write_slice, py::arg("tensor"), py::arg("index"),
               py::arg("dtype"), py::arg("shape"), py::arg("data"))
-      .method("copy", &Writer::copy, py::arg("file"), py::arg("tensors"))
+      .method("copy", &Writer::copy, py::arg("file"), py::arg("tensors"), py::arg("cast"))
       .method("missing", &Writer::missing)
       .method("commit", &Writer::commit)
       .method("abort", &Writer::abort)
