@@ -239,4 +239,5 @@ def _write_with_header(
     header: Buffer,
     fsync: bool,
     progress: Optional[Progress] = None,
+    rights_of: Optional[_Path] = None,
 ) -> None: ...

@@ -37,8 +37,9 @@ LayoutPlan plan_of(std::span<const std::byte> header, std::uint64_t data_nbytes)
 }
 
 void write_with_header(py::handle path, const Handle& handle, py::handle header, bool fsync,
-                       py::object progress) {
+                       py::object progress, py::handle rights_of) {
   const std::filesystem::path target = path_of(path, "path");
+  const auto like = rights_of.is_none() ? std::filesystem::path() : path_of(rights_of, "rights_of");
   const std::shared_ptr<const OpenFile> opened = handle.file();
   const SafeOpen& file = opened->file();
   const BufferView json(header, "header");
@@ -55,8 +56,8 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
     const std::uint64_t begin = file.data_offset();
     const std::uint64_t nbytes = source->size() - begin;
     check_same_tensors(file.header(), Header::parse(json.bytes(), nbytes));
-    FileWriter writer(make_file_sink(target, {}, python_interrupt()), plan_of(json.bytes(), nbytes),
-                      std::move(options));
+    FileWriter writer(make_file_sink(target, like, python_interrupt()),
+                      plan_of(json.bytes(), nbytes), std::move(options));
     const TensorCopy data{0, begin};
     writer.copy(*source, {&data, 1});
     writer.commit();
@@ -68,7 +69,8 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
 void register_rewrite(py::module_& module) {
   define(module, "_write_with_header", &write_with_header, py::arg("path"), py::arg("file"),
          py::arg("header"), py::arg("fsync"), py::arg("progress") = py::none(),
-         "_write_with_header(path, file, header, fsync, progress=None)\n--\n\n"
+         py::arg("rights_of") = py::none(),
+         "_write_with_header(path, file, header, fsync, progress=None, rights_of=None)\n--\n\n"
          "Writes a file with the data of an open one. The header describes the same tensors, but\n"
          "for their names.");
 }

@@ -54,10 +54,11 @@ def folder(tmp_path_factory):
 
 
 COMPLETED = [
-    ("safetensors sh", ["show"]),
+    ("safetensors sho", ["show"]),
     ("safetensors ", [*COMMANDS]),
     ("safetensors ls --sort s", ["size"]),
     ("safetensors convert --max", ["--max-shard-size"]),
+    ("safetensors shard --max", ["--max-shard-size"]),
     ("safetensors ls m", ["model.safetensors"]),
     ("safetensors check --read x m", ["model.safetensors"]),
     ("safetensors convert model.safetensors m", ["model.safetensors"]),

@@ -74,6 +74,8 @@ LONG = {
     "show": ("show", "--bins", "0", "m.safetensors", "a"),
     "diff": ("diff", "m.safetensors", "same.safetensors"),
     "convert": ("convert", "m.safetensors", "new.safetensors", "--force"),
+    "shard": ("shard", "m.safetensors", "shards", "--force"),
+    "rename": ("rename", "m.safetensors", "new.safetensors", "--map", "a=b", "--force"),
     "meta": ("meta", "m.safetensors", "--set", "a=b"),
 }
 
@@ -183,7 +185,17 @@ def test_wrong_usage(words, said):
 def test_help_and_version():
     """Each command's help has all its options; --version is the package's version."""
     listed = cli.output("--help")
-    for command in ("ls", "show", "meta", "check", "diff", "hash", "convert", "completion"):
+    for command in (
+        "ls",
+        "show",
+        "meta",
+        "check",
+        "diff",
+        "hash",
+        "convert",
+        "merge",
+        "completion",
+    ):
         assert f"\n    {command}" in listed
         assert "--color" in cli.output(command, "--help")
     version = importlib.metadata.version("safetensors")

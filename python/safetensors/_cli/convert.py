@@ -11,10 +11,10 @@ import os
 from . import writing
 from .errors import CliError
 from .model import read_index
-from .opening import STDIN, open_regular
+from .opening import open_regular, refuse_stdin
 from .output import Output
 from .source import Source
-from .writing import target_of, write_model
+from .writing import target_of, write_source
 
 EXAMPLES = """
 safetensors convert pytorch_model.bin model.safetensors
@@ -41,16 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-others", action="store_true", help="leave out entries that are not tensors"
     )
-    writing.add_options(parser)
+    writing.add_options(parser, "canonical")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     target: str = arguments.target
-    if STDIN in (arguments.source, target):
-        raise CliError("convert takes files, not standard input or output")
+    refuse_stdin("convert", arguments.source, target)
     to = target_of(target, arguments.max_shard_size)
     with contextlib.closing(_open_source(arguments)) as source:
-        write_model(source, to, arguments, "canonical", out)
+        write_source(source, to, arguments, out)
     return 0
 
 

@@ -36,11 +36,24 @@ def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
     least = len(before) + len(new) + len(after)
     if least <= len(header):
         return (before + new + after).ljust(len(header))
-    length = len(header) + -(-(least - len(header)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
+    length = _grown(len(header), least)
+    return before + new.ljust(length - len(before) - len(after)) + after
+
+
+def padded(header: bytes, old_nbytes: int) -> bytes:
+    """Returns a header as long as the one that it replaces, or longer as in with_metadata()."""
+    header = header.rstrip(b" ")
+    fits = len(header) <= old_nbytes
+    return header.ljust(old_nbytes if fits else _grown(old_nbytes, len(header)))
+
+
+def _grown(nbytes: int, least: int) -> int:
+    """Returns the length of a header of `nbytes` bytes that grows to at least `least` bytes."""
+    length = nbytes + -(-(least - nbytes) // _BLOCK_NBYTES) * _BLOCK_NBYTES
     length += -length % LENGTH_NBYTES
     if length > MOST_NBYTES:
         raise CliError(f"the header would have {length:,} bytes; the limit is {MOST_NBYTES:,}")
-    return before + new.ljust(length - len(before) - len(after)) + after
+    return length
 
 
 def _span(header: bytes) -> tuple[int, int, bool]:

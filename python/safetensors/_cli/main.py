@@ -7,11 +7,40 @@ import warnings
 from typing import NoReturn, Sequence
 
 from .. import SafetensorError, __version__
-from . import check, completion, convert, diff, hash, ls, meta, output, recover, show
+from . import (
+    check,
+    completion,
+    convert,
+    diff,
+    extract,
+    hash,
+    ls,
+    merge,
+    meta,
+    output,
+    recover,
+    rename,
+    shard,
+    show,
+)
 from .errors import TROUBLE, CliError
 from .text import shown
 
-_COMMANDS = (ls, show, meta, check, diff, hash, convert, recover, completion)
+_COMMANDS = (
+    ls,
+    show,
+    meta,
+    check,
+    diff,
+    hash,
+    convert,
+    shard,
+    merge,
+    extract,
+    rename,
+    recover,
+    completion,
+)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _STATUS = """status:

@@ -16,6 +16,11 @@ STDIN = "-"
 CHUNK_NBYTES = 4 << 20
 
 
+def refuse_stdin(command: str, *paths: "str | None") -> None:
+    if STDIN in paths:
+        raise CliError(f"{command} takes files, not standard input or output")
+
+
 def open_input(path: str) -> io.FileIO:
     """Opens a file or standard input, unbuffered. The core later refuses files that are not
     regular."""

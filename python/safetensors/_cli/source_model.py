@@ -1,47 +1,79 @@
 """Reads safetensors files, to merge or split them."""
 
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from .._writer import SafeWriter
 from . import text
-from .model import Model
+from .dtypes import BITS, element_count
+from .errors import CliError
+from .model import Model, Placed
 from .reader import File
 from .source import Entry
 
+CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+"""The types that --dtype converts, and to which."""
+
 
 class ModelSource:
-    """A file, a folder or an index of safetensors files."""
+    """The tensors of files, folders and indexes, together."""
 
-    def __init__(self, path: str) -> None:
-        self._model = Model(path)
+    def __init__(self, *paths: str) -> None:
+        self.models: list[Model] = []
+        self.placed: dict[str, Placed] = {}
         try:
-            self._placed = self._model.by_name()
+            for path in paths:
+                self.models.append(Model(path))
+                self._add(self.models[-1])
         except BaseException:
-            self._model.close()
+            self.close()
             raise
-        self.entries = [
-            Entry(name, tensor.dtype, tensor.shape, tensor.nbytes)
-            for name, (_, tensor) in sorted(
-                self._placed.items(), key=lambda item: text.natural_key(item[0])
-            )
-        ]
-        self.metadata = self._model.metadata()
+        self.files = [file for model in self.models for file in model.files]
+        self.metadata: dict[str, str] = {}
+        for model in self.models:
+            self.metadata = {**model.metadata(), **self.metadata}
         self.notes = [
             f"metadata `{text.clipped(key)}` of {file.path} is left out: another "
             "file has a different value"
-            for file in self._model.files
+            for file in self.files
             for key, value in (file.metadata or {}).items()
             if self.metadata[key] != value
         ]
+        self.entries: list[Entry] = []
+        self.select(self.placed, None)
+
+    def _add(self, model: Model) -> None:
+        for name, placed in model.by_name().items():
+            other = self.placed.setdefault(name, placed)
+            if other is not placed:
+                raise CliError(
+                    f"tensor `{text.clipped(name)}` is in both {other.file.path} and "
+                    f"{placed.file.path}"
+                )
+
+    def select(self, placed: Mapping[str, Placed], dtype: str | None) -> None:
+        """Sets which tensors are written, under which names. With `dtype`, floating-point tensors
+        are cast to it."""
+        self.placed = dict(placed)
+        self.entries = []
+        for name in sorted(placed, key=text.natural_key):
+            tensor = placed[name].tensor
+            to = dtype if dtype is not None and tensor.dtype in CASTABLE else tensor.dtype
+            nbytes = element_count(tensor.shape) * BITS[to] // 8
+            self.entries.append(Entry(name, to, tensor.shape, nbytes))
+
+    def in_copy_order(self, names: Sequence[str]) -> dict[File, list[str]]:
+        """Returns the names by file, in file order: neighbours are then copied together."""
+        by_file: dict[File, list[str]] = {}
+        for name in sorted(names, key=lambda name: self.placed[name].tensor.begin):
+            by_file.setdefault(self.placed[name].file, []).append(name)
+        return by_file
 
     def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
-        by_file: dict[File, list[str]] = {}
-        # In file order, so that neighbours are copied together.
-        for name in sorted(names, key=lambda name: self._placed[name].tensor.begin):
-            by_file.setdefault(self._placed[name].file, []).append(name)
-        for file, found in by_file.items():
+        for file, found in self.in_copy_order(names).items():
             with file.handle() as handle:
-                writer._copy(handle, [(name, name) for name in found])
+                pairs = [(name, self.placed[name].tensor.name) for name in found]
+                writer._copy(handle, pairs, True)
 
     def close(self) -> None:
-        self._model.close()
+        for model in self.models:
+            model.close()

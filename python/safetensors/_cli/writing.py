@@ -5,14 +5,16 @@ import os
 import stat
 from typing import NamedTuple, Sequence
 
-from .. import _split
+from .. import _core, _split
 from .._model_files import ModelFiles
 from .._split import Split
 from .._writer import safe_create
 from . import text
 from .errors import CliError
 from .output import Advance, Output, counted
+from .sharing import Piece, shareable_nbytes
 from .source import Source
+from .source_model import CASTABLE, ModelSource
 
 _NAME = "model"
 
@@ -22,16 +24,90 @@ class Target(NamedTuple):
 
     path: str
     is_folder: bool
-    most: int | None
+    most: int | None = None
     """The limit of a shard's tensors in bytes; None: one file."""
 
-    def names(self, shards: int) -> list[str]:
-        if self.is_folder:
-            return _split.file_names(_NAME, shards)
-        return [os.path.basename(self.path)]
+    def paths(self, shards: int) -> list[str]:
+        """Returns the paths of the files, without the index."""
+        if not self.is_folder:
+            return [self.path]
+        return [os.path.join(self.path, name) for name in _split.file_names(_NAME, shards)]
 
-    def folder(self) -> str:
-        return self.path if self.is_folder else os.path.dirname(self.path)
+
+class FileContent:
+    """What the tensors of a source become in a file."""
+
+    def __init__(self, source: Source, layout: str) -> None:
+        self._source = source
+        self._layout = layout
+
+    def write(
+        self,
+        path: str,
+        names: Sequence[str],
+        fsync: bool,
+        advance: Advance,
+        rights_of: str | None = None,
+    ) -> None:
+        """Writes these tensors to a file, which is replaced completely or not at all."""
+        with safe_create(
+            path,
+            self._specs(names),
+            metadata=self._source.metadata or None,
+            layout=self._layout,
+            fsync=fsync,
+            progress=counted(advance),
+            _rights_of=rights_of,
+        ) as writer:
+            self._source.write(writer, names)
+
+    def planned(self, names: Sequence[str]) -> tuple[int, int]:
+        """Returns the size of the file, and how many of its bytes can be shared with the source."""
+        specs = self._specs(names)
+        metadata = self._source.metadata or None
+        prologue, places = _core._plan_layout(
+            [(name, *spec) for name, spec in specs.items()], metadata, self._layout
+        )
+        nbytes = len(prologue) + sum(place[1] for place in places)
+        source = self._source
+        if not isinstance(source, ModelSource):
+            return nbytes, 0
+        begins = {name: begin for name, (begin, _) in zip(specs, places, strict=True)}
+        pieces = [
+            Piece(file, tensor.begin, tensor.nbytes, begins[name])
+            for file, found in source.in_copy_order(names).items()
+            for name in found
+            if (tensor := source.placed[name].tensor).dtype == specs[name][0]
+        ]
+        return nbytes, shareable_nbytes(pieces)
+
+    def _specs(self, names: Sequence[str]) -> dict[str, tuple[str, Sequence[int]]]:
+        wanted = set(names)
+        return {e.name: (e.dtype, e.shape) for e in self._source.entries if e.name in wanted}
+
+
+def add_options(parser: argparse.ArgumentParser, layout: str | None) -> None:
+    default = "" if layout is None else f" (default: {layout})"
+    parser.add_argument(
+        "--layout",
+        choices=("blocks", "canonical"),
+        default=layout,
+        help="blocks: copies of the tensors can share disk space; canonical: the bytes of "
+        f"save_file{default}",
+    )
+    parser.add_argument("--force", action="store_true", help="replace existing files")
+    parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be written, and write nothing"
+    )
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dtype",
+        choices=CASTABLE,
+        help="cast floating-point tensors to this type; others keep theirs",
+    )
 
 
 def target_of(path: str, shard_size: str | None = None) -> Target:
@@ -49,94 +125,82 @@ def target_of(path: str, shard_size: str | None = None) -> Target:
     return Target(path, is_folder, most)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="replace existing files")
-    parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
-
-
-def write_model(
-    source: Source, target: Target, arguments: argparse.Namespace, layout: str, out: Output
+def write_source(
+    source: Source, target: Target, arguments: argparse.Namespace, out: Output
 ) -> None:
     """Writes all tensors of a source, and prints what was written."""
+    sizes = {entry.name: entry.nbytes for entry in source.entries}
+    split = Split([list(sizes)], sum(sizes.values()))
+    if target.most is not None:
+        try:
+            split = _split.split(sizes, target.most)
+        except ValueError as error:
+            raise CliError(str(error)) from None
     for note in source.notes:
         out.note(note)
-    sizes = {entry.name: entry.nbytes for entry in source.entries}
-    split = _split_of(sizes, target.most)
-    _refuse_to_replace(target, target.names(len(split.shards)), arguments.force)
+    write_split(FileContent(source, arguments.layout), target, split, arguments, out)
+
+
+def write_split(
+    content: FileContent,
+    target: Target,
+    split: Split,
+    arguments: argparse.Namespace,
+    out: Output,
+) -> None:
+    """Writes a model that is split into files, and prints what was written."""
+    paths = target.paths(len(split.shards))
+    _refuse_to_replace(target, paths, arguments.force)
+    said = f"{text.count(sum(map(len, split.shards)), 'tensor')}, {text.size(split.total_size)}"
+    if len(paths) > 1:
+        said += f", {text.count(len(paths), 'shard')}"
+    if arguments.dry_run:
+        _plan(content, paths, split, out)
+        out.line(f"{target.path}: would have {said}; nothing was written")
+        return
     with out.progress("writing", split.total_size) as advance:
         if target.is_folder:
-            _write_shards(source, target.path, split, layout, arguments.fsync, advance)
+            _write_shards(content, target.path, split, arguments.fsync, advance)
         else:
-            write_file(source, target.path, list(sizes), layout, arguments.fsync, advance)
+            content.write(target.path, split.shards[0], arguments.fsync, advance)
     if not out.quiet:
-        out.line(f"{target.path}: {described(split)}")
+        out.line(f"{target.path}: {said}")
 
 
-def described(split: Split) -> str:
-    said = f"{text.count(sum(map(len, split.shards)), 'tensor')}, {text.size(split.total_size)}"
-    if len(split.shards) > 1:
-        said += f", {text.count(len(split.shards), 'shard')}"
-    return said
-
-
-def write_file(
-    source: Source,
-    path: str,
-    names: Sequence[str],
-    layout: str,
-    fsync: bool,
-    advance: Advance,
-    rights_of: str | None = None,
-) -> None:
-    """Writes tensors of a source to a file, which is replaced completely or not at all."""
-    wanted = set(names)
-    specs = {e.name: (e.dtype, e.shape) for e in source.entries if e.name in wanted}
-    with safe_create(
-        path,
-        specs,
-        metadata=source.metadata or None,
-        layout=layout,
-        fsync=fsync,
-        progress=counted(advance),
-        _rights_of=rights_of,
-    ) as writer:
-        source.write(writer, names)
+def _plan(content: FileContent, paths: list[str], split: Split, out: Output) -> None:
+    for path, names in zip(paths, split.shards, strict=True):
+        nbytes, shared = content.planned(names)
+        out.line(
+            f"{path}: {text.count(len(names), 'tensor')}, {text.size(nbytes)}, of which up to "
+            f"{text.size(shared)} can share disk space with the source"
+        )
 
 
 def _write_shards(
-    source: Source, folder: str, split: Split, layout: str, fsync: bool, advance: Advance
+    content: FileContent, folder: str, split: Split, fsync: bool, advance: Advance
 ) -> None:
     os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
     with ModelFiles(folder, _NAME, fsync) as files:
         for number, names in enumerate(split.shards, 1):
-            path = files.temporary(number)
-            write_file(source, path, names, layout, False, advance, files.rights_of)
+            content.write(files.temporary(number), names, False, advance, files.rights_of)
         files.commit(split)
 
 
-def _split_of(sizes: dict[str, int], most: int | None) -> Split:
-    if most is None:
-        return Split([list(sizes)], sum(sizes.values()))
-    try:
-        return _split.split(sizes, most)
-    except ValueError as error:
-        raise CliError(str(error)) from None
-
-
-def _refuse_to_replace(target: Target, names: list[str], force: bool) -> None:
-    ours = {*names, _split.index_name(_NAME)} if len(names) > 1 else set(names)
-    folder = target.folder()
-    if target.is_folder and os.path.isdir(folder):
-        found = sorted(name for name in os.listdir(folder) if ".safetensors" in name)
+def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:
+    ours = list(paths)
+    if len(paths) > 1:
+        ours.append(os.path.join(target.path, _split.index_name(_NAME)))
+    if target.is_folder and os.path.isdir(target.path):
+        names = sorted(name for name in os.listdir(target.path) if ".safetensors" in name)
+        found = [os.path.join(target.path, name) for name in names]
     else:
-        found = sorted(name for name in ours if os.path.lexists(os.path.join(folder, name)))
-    others = [name for name in found if name not in ours]
+        found = sorted(path for path in ours if os.path.lexists(path))
+    others = [path for path in found if path not in ours]
     if others:
-        path = os.path.join(folder, others[0])
         raise CliError(
-            f"{path} exists: two models in one folder get mixed up, choose another folder"
+            f"{others[0]} exists: two models in one folder get mixed up, choose another folder"
         )
-    for path in (os.path.join(folder, name) for name in found):
+    for path in found:
         if not force:
             raise CliError(f"{path} exists; --force replaces it")
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):

@@ -1,0 +1,33 @@
+"""Merge the tensors of several files or models into one file.
+
+Each tensor name occurs once. If metadata differ, the first value is kept, and a note says so.
+"""
+
+import argparse
+import contextlib
+
+from . import writing
+from .opening import refuse_stdin
+from .output import Output
+from .source_model import ModelSource
+
+EXAMPLES = """
+safetensors merge shards model.safetensors
+safetensors merge base.safetensors adapter.safetensors both.safetensors --dry-run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", nargs="+", help="files, folders or indexes")
+    parser.add_argument("target", help="a file, or a folder")
+    writing.add_dtype(parser)
+    writing.add_options(parser, "blocks")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    refuse_stdin("merge", *arguments.source, arguments.target)
+    target = writing.target_of(arguments.target)
+    with contextlib.closing(ModelSource(*arguments.source)) as source:
+        source.select(source.placed, arguments.dtype)
+        writing.write_source(source, target, arguments, out)
+    return 0

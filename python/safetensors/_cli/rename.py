@@ -1,0 +1,159 @@
+"""Rename tensors: of a file, or of all files of a model.
+
+Only headers change, unless --dtype or --layout is given: the data keeps its order. Without a
+target, the source is replaced.
+"""
+
+import argparse
+import contextlib
+import os
+from typing import Sequence
+
+from .. import _core
+from .._split import Split
+from . import writing
+from .errors import CliError
+from .header_text import padded
+from .model import Placed
+from .opening import refuse_stdin
+from .output import Advance, Output, counted
+from .reader import File
+from .sharing import Piece, shareable_nbytes
+from .source_model import ModelSource
+from .text import clipped
+
+EXAMPLES = """
+safetensors rename model.safetensors --map lm_head.weight=output.weight
+safetensors rename model.safetensors new.safetensors --prefix model.=transformer. --dry-run
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="a file, a folder or an index")
+    parser.add_argument("target", nargs="?", help="a file or a folder; default: the source")
+    parser.add_argument(
+        "--map",
+        metavar="OLD=NEW",
+        action="append",
+        default=[],
+        help="rename a tensor; may be given several times",
+    )
+    parser.add_argument(
+        "--prefix",
+        metavar="A=B",
+        action="append",
+        default=[],
+        help="replace A at the beginning of names by B; may be given several times",
+    )
+    writing.add_dtype(parser)
+    writing.add_options(parser, None)
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    refuse_stdin("rename", arguments.source, arguments.target)
+    changes = [_pair("--map", each) for each in arguments.map]
+    prefixes = [_pair("--prefix", each) for each in arguments.prefix]
+    if not changes and not prefixes:
+        raise CliError("rename: which tensors? --map or --prefix")
+    with contextlib.closing(ModelSource(arguments.source)) as source:
+        placed = _renamed(source, changes, prefixes)
+        source.select(placed, arguments.dtype)
+        content: writing.FileContent = _NewHeader(source)
+        if arguments.dtype is not None or arguments.layout is not None:
+            content = writing.FileContent(source, arguments.layout or "blocks")
+        by_file: dict[File, list[str]] = {}
+        for name, each in placed.items():
+            by_file.setdefault(each.file, []).append(name)
+        split = Split(list(by_file.values()), sum(entry.nbytes for entry in source.entries))
+        if arguments.target is None:
+            arguments.force = True
+        writing.write_split(content, _target(arguments, source), split, arguments, out)
+    return 0
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not equals or not old:
+        raise CliError(f"rename: {option} takes OLD=NEW, not {clipped(text)}")
+    try:
+        new.encode()
+    except UnicodeEncodeError:
+        raise CliError(f"rename: {option} {clipped(text)}: the name is not valid UTF-8") from None
+    return old, new
+
+
+def _renamed(
+    source: ModelSource, changes: list[tuple[str, str]], prefixes: list[tuple[str, str]]
+) -> dict[str, Placed]:
+    """Returns the tensors by new name. Each change applies to the old names."""
+    names = {name: name for name in source.placed}
+    for old, new in prefixes:
+        found = [name for name in names if name.startswith(old)]
+        if not found:
+            raise CliError(f"{source.files[0].path}: no tensor begins with {clipped(old)}")
+        for name in found:
+            names[name] = new + name.removeprefix(old)
+    for old, new in changes:
+        if old not in names:
+            raise CliError(f"{source.files[0].path}: no tensor `{clipped(old)}`")
+        names[old] = new
+    renamed: dict[str, Placed] = {}
+    for old, new in names.items():
+        if new in renamed:
+            raise CliError(
+                f"`{clipped(renamed[new].tensor.name)}` and `{clipped(old)}` would both be "
+                f"`{clipped(new)}`"
+            )
+        renamed[new] = source.placed[old]
+    return renamed
+
+
+def _target(arguments: argparse.Namespace, source: ModelSource) -> writing.Target:
+    if arguments.target is None:
+        path = source.files[0].path
+        if len(source.files) == 1 and source.models[0].index is None:
+            return writing.Target(path, False)
+        return writing.Target(os.path.dirname(path) or ".", True)
+    target = writing.target_of(arguments.target)
+    if len(source.files) > 1 and not target.is_folder:
+        if target.path.endswith(".safetensors"):
+            raise CliError(
+                f"{arguments.source} has {len(source.files)} files: rename needs a folder as target"
+            )
+        return target._replace(is_folder=True)
+    return target
+
+
+class _NewHeader(writing.FileContent):
+    """A file's data with a header of new names."""
+
+    def __init__(self, source: ModelSource) -> None:
+        super().__init__(source, "given")
+        self._model = source
+
+    def write(
+        self,
+        path: str,
+        names: Sequence[str],
+        fsync: bool,
+        advance: Advance,
+        rights_of: str | None = None,
+    ) -> None:
+        file, header = self._header(names)
+        with file.handle() as handle:
+            _core._write_with_header(path, handle, header, fsync, counted(advance), rights_of)
+
+    def planned(self, names: Sequence[str]) -> tuple[int, int]:
+        file, header = self._header(names)
+        begin = 8 + len(header)
+        nbytes = file.nbytes - file.data_begin
+        piece = Piece(file, file.data_begin, nbytes, begin)
+        return begin + nbytes, shareable_nbytes([piece])
+
+    def _header(self, names: Sequence[str]) -> tuple[File, bytes]:
+        """Returns the file that has these tensors, and its header with their new names."""
+        file = self._model.placed[names[0]].file
+        new = {self._model.placed[name].tensor.name: name for name in names}
+        specs = [(new[each.name], each.dtype, each.shape) for each in file.tensors]
+        prologue, _ = _core._plan_layout(specs, file.metadata, "given")
+        return file, padded(prologue[8:], len(file.header()))

@@ -1,0 +1,99 @@
+"""`safetensors merge` and `safetensors extract`."""
+
+import os
+
+import numpy as np
+import pytest
+
+from support import cli, copies
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two files of blocks, and one in the canonical layout, of one model."""
+    model = copies.tensors()
+    parts = {"a": {}, "b": {}, "c": {}}
+    for i, name in enumerate(model):
+        parts["abc"[i % 3]][name] = model[name]
+    for name, part in parts.items():
+        layout = "canonical" if name == "c" else "blocks"
+        copies.write(tmp_path / f"{name}.safetensors", part, layout, {"k": "v", name: "1"})
+    return tmp_path
+
+
+def test_merge(folder):
+    """Files and folders become one file with all metadata."""
+    files = [folder / f"{name}.safetensors" for name in "abc"]
+    cli.run("merge", *files, folder / "m.safetensors")
+    merged = folder / "m.safetensors"
+    assert copies.same(copies.read(merged), copies.tensors())
+    assert cli.parsed("meta", merged) == {"a": "1", "b": "1", "c": "1", "k": "v"}
+    assert copies.data_offset(merged) % 4096 == 0
+
+
+def test_merge_canonical(folder):
+    """With --layout canonical, the file has the bytes of save_file; a cast gives numpy's values."""
+    files = [folder / f"{name}.safetensors" for name in "abc"]
+    cli.run("merge", *files, folder / "m", "--layout", "canonical")
+    metadata = {"a": "1", "b": "1", "c": "1", "k": "v"}
+    assert (folder / "m").read_bytes() == copies.serialized(copies.tensors(), metadata)
+    cli.run("merge", *files, folder / "n", "--layout", "canonical", "--dtype", "F16")
+    halves = {
+        name: array.astype("f2") if array.dtype.kind == "f" else array
+        for name, array in copies.tensors().items()
+    }
+    assert (folder / "n").read_bytes() == copies.serialized(halves, metadata)
+
+
+def test_merge_dry_run(folder):
+    """Files of blocks can share; nothing is written."""
+    before = sorted(os.listdir(folder))
+    files = [folder / "a.safetensors", folder / "b.safetensors"]
+    line = cli.output("merge", *files, folder / "m", "--dry-run").splitlines()[0]
+    whole = sum(a.nbytes for p in files for a in copies.read(p).values() if a.nbytes % 4096 == 0)
+    assert f"up to {whole / 1e6:.1f} MB can share" in line
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_merge_errors(folder):
+    """A name in two sources names both; an existing file needs --force."""
+    a, b = folder / "a.safetensors", folder / "b.safetensors"
+    said = cli.complaint("merge", a, b, a, folder / "m")
+    assert "is in both" in said
+    assert str(a) in said
+    assert f"{b} exists; --force replaces it" in cli.complaint("merge", a, b)
+    (folder / "d.safetensors").symlink_to("a.safetensors")
+    for path in (a, b):
+        assert copies.read(path)
+    assert not (folder / "m").exists()
+
+
+def test_extract(folder):
+    """--keep and --drop take several patterns."""
+    model, out = copies.tensors(), folder / "x.safetensors"
+    source = copies.write(folder / "m.safetensors", model, metadata={"k": "v"})
+    words = ["extract", source, out]
+    cli.run(*words, "--keep", "layer.[01].*", "--keep", "ids", "--drop", "*.bias")
+    expected = {"layer.0.weight", "layer.1.weight", "ids"}
+    assert copies.same(copies.read(out), {name: model[name] for name in expected})
+    assert cli.parsed("meta", out) == {"k": "v"}
+    cli.run(*words, "--drop", "layer.*", "--force")
+    assert copies.read(out).keys() == {"ids"}
+    cli.run(*words, "--keep", "*.weight", "--dtype", "F8_E4M3", "--force")
+    dtypes = {each["dtype"] for each in cli.parsed("ls", out)["files"][0]["tensors"]}
+    assert dtypes == {"F8_E4M3"}
+
+
+def test_extract_dry_run_and_errors(folder):
+    """A pattern that fits nothing is an error, and so is an empty result."""
+    source = copies.write(folder / "m.safetensors", {"a": np.zeros(1 << 16, "f4"), "b": np.ones(1)})
+    before = sorted(os.listdir(folder))
+    line = cli.output("extract", source, folder / "x", "--drop", "b", "--dry-run").splitlines()[0]
+    assert "1 tensor" in line
+    assert "up to 262.1 kB can share" in line
+    words = ["extract", source, folder / "x"]
+    assert "which tensors? --keep or --drop" in cli.complaint(*words)
+    assert "no tensor fits none*" in cli.complaint(*words, "--keep", "none*")
+    assert "no tensor fits c" in cli.complaint(*words, "--drop", "c")
+    assert "no tensor is left" in cli.complaint(*words, "--drop", "?")
+    assert sorted(os.listdir(folder)) == before

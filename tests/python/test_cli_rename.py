@@ -1,0 +1,120 @@
+"""`safetensors rename`."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from support import cli, copies
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A file whose tensors are in no canonical order, with metadata."""
+    return copies.write(tmp_path / "m.safetensors", copies.tensors(), "given", {"k": "v"})
+
+
+def renamed(change):
+    """Returns the tensors with new names."""
+    return {change(name): array for name, array in copies.tensors().items()}
+
+
+def test_in_place_the_data_stays(source):
+    """The header fits, so that data keeps its offset and order; mode and metadata are kept."""
+    cli.run("meta", source, "--set", "room=" + "x" * 3000)
+    cli.run("meta", source, "--remove", "room")
+    source.chmod(0o640)
+    offset, size = copies.data_offset(source), source.stat().st_size
+    data = source.read_bytes()[offset:]
+    before = cli.parsed("ls", source)["files"][0]["tensors"]
+    cli.run("rename", source, "--map", "ids=positions", "--prefix", "layer.=model.layers.")
+    assert (copies.data_offset(source), source.stat().st_size) == (offset, size)
+    assert source.read_bytes()[offset:] == data
+    assert source.stat().st_mode & 0o777 == 0o640
+    assert cli.parsed("meta", source) == {"k": "v"}
+    assert len(cli.parsed("ls", source)["files"][0]["tensors"]) == len(before)
+    new = renamed(lambda name: {"ids": "positions"}.get(name, f"model.layers.{name[6:]}"))
+    assert copies.same(copies.read(source), new)
+    assert os.listdir(source.parent) == [source.name]
+
+
+def test_a_header_that_grows(source):
+    """It grows by whole blocks, so that the data keeps its alignment."""
+    offset = copies.data_offset(source)
+    cli.run("rename", source, source.with_name("n"), "--prefix", "layer.=" + "x" * 100)
+    assert copies.data_offset(source.with_name("n")) == offset + 4096
+    new = renamed(lambda name: name.replace("layer.", "x" * 100))
+    assert copies.same(copies.read(source.with_name("n")), new)
+    assert copies.same(copies.read(source), copies.tensors())
+
+
+def test_names_may_be_swapped(tmp_path):
+    """Each change applies to the old names."""
+    path = copies.write(tmp_path / "m", {"a": np.zeros(2), "b": np.ones(3)})
+    cli.run("rename", path, "--map", "a=b", "--map", "b=a")
+    assert {name: len(array) for name, array in copies.read(path).items()} == {"a": 3, "b": 2}
+
+
+def test_shards(tmp_path, source):
+    """The shards of a model are renamed in place, with their index, or to another folder."""
+    folder = tmp_path / "shards"
+    cli.run("shard", source, folder, "--max-shard-size", "600kB")
+    files = sorted(os.listdir(folder))
+    data = {name: (folder / name).stat().st_size for name in files if "index" not in name}
+    cli.run("rename", folder, tmp_path / "new", "--prefix", "layer.=l.")
+    cli.run("rename", folder, "--prefix", "layer.=l.")
+    for each in (folder, tmp_path / "new"):
+        assert sorted(os.listdir(each)) == files
+        assert data == {name: (each / name).stat().st_size for name in data}
+        assert copies.same(copies.read(each), renamed(lambda name: name.replace("layer.", "l.")))
+        index = json.loads((each / "model.safetensors.index.json").read_text())
+        assert "l.0.weight" in index["weight_map"]
+        assert cli.output("check", each)
+    said = cli.complaint("rename", folder, tmp_path / "x.safetensors", "--prefix", "l.=m.")
+    assert "has 3 files: rename needs a folder as target" in said
+
+
+def test_dtype_and_layout(source):
+    """With one of them, the data is written anew."""
+    out = source.with_name("out")
+    cli.run("rename", source, out, "--map", "ids=i", "--layout", "canonical")
+    new = renamed(lambda name: name.replace("ids", "i"))
+    assert out.read_bytes() == copies.serialized(new, {"k": "v"})
+    cli.run("rename", source, "--map", "ids=i", "--dtype", "F16")
+    found = copies.read(source)
+    assert found["layer.3.weight"].dtype == np.float16
+    assert found["layer.3.weight"].max() == 3
+    assert copies.data_offset(source) % 4096 == 0
+
+
+def test_dry_run(source):
+    """Nothing is written; all whole blocks of the data can be shared if it keeps its alignment."""
+    before = source.read_bytes()
+    line = cli.output("rename", source, "--map", "ids=i", "--dry-run").splitlines()[0]
+    assert "13 tensors" in line
+    assert "up to 1.6 MB can share" in line
+    assert source.read_bytes() == before
+    assert os.listdir(source.parent) == [source.name]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which tensors? --map or --prefix"),
+        (["--map", "ids"], "--map takes OLD=NEW, not ids"),
+        (["--map", "none=x"], "no tensor `none`"),
+        (["--prefix", "none.=x"], "no tensor begins with none."),
+        (["--map", "ids=layer.0.bias"], "`layer.0.bias` and `ids` would both be `layer.0.bias`"),
+        (["--map", "ids=__metadata__"], "__metadata__"),
+        (["--map", "ids=\udcff"], "valid UTF-8"),
+        (["old", "--map", "ids=x"], "old exists; --force replaces it"),
+    ],
+)
+def test_errors(source, words, said):
+    """An error is one line, and nothing changes."""
+    source.with_name("old").write_bytes(b"")
+    before = source.read_bytes()
+    assert said in cli.complaint("rename", source.name, *words, cwd=source.parent)
+    assert source.read_bytes() == before
+    assert sorted(os.listdir(source.parent)) == [source.name, "old"]
