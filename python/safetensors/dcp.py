@@ -307,7 +307,8 @@ def _on_meta(item: WriteItem, size: torch.Size) -> torch.Tensor:
 def _row_of(item: WriteItem) -> Row:
     """Returns what a file holds of the whole tensor of an item."""
     fqn = item.index.fqn
-    return (fqn, *spec_of(fqn, _on_meta(item, _tensor_data(item).size)))
+    spec = spec_of(fqn, _on_meta(item, _tensor_data(item).size))
+    return fqn, spec.dtype, spec.shape
 
 
 def _boxes_of(item: WriteItem) -> Tuple[boxes.Sizes, boxes.Box]:

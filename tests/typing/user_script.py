@@ -12,6 +12,7 @@ import torch
 from typing_extensions import assert_type
 
 import safetensors
+import safetensors.dcp
 import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
@@ -102,6 +103,10 @@ def of_models(model: torch.nn.Module) -> None:
     save_files({}, TEXT, max_shard_size=1 << 30, name="x", fsync=True, progress=progress)
     arrays = {"a": np.zeros(3)}
     assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), List[str])
+    mapping = {"a": 1}
+    writer = safetensors.dcp.StorageWriter(Folder(), name="x", fqn_to_index_mapping=mapping)
+    assert_type(writer.validate_checkpoint_id(TEXT), bool)
+    assert_type(safetensors.dcp.consolidate(b"folder", TEXT, max_shard_size=1 << 30), List[str])
 
 
 def writing(tensor: torch.Tensor, array: np.ndarray, model: torch.nn.Module) -> None:

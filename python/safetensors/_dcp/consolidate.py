@@ -20,7 +20,7 @@ from .model import FullSizeModel, Options
 from .ranges import MAX_PER_CALL, write
 from .rank_files import OFFSETS, SHARDING_INFO
 
-_BLOCK_NBYTES = 8 << 20
+_BLOCK_NBYTES = 1 << 20
 _LEAST_RUN_NBYTES = 1 << 20
 """Shorter runs are assembled in memory: a call for each would take longer."""
 _CANNOT_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
@@ -214,12 +214,12 @@ def _assembled(tensor: _Tensor, block: boxes.Box) -> memoryview:
         # A block divides one dimension, so the rows that it takes of a part are contiguous there.
         inner = boxes.relative(shared, part.box)
         starts, nbytes = boxes.runs(part.box.sizes, inner)
-        values = bytearray(nbytes)
+        values = np.empty(nbytes, np.uint8)
         with _opened(part.source) as source:
-            _read(part, source, part.begin + next(starts), memoryview(values))
+            _read(part, source, part.begin + next(starts), values.data)
         outer = boxes.relative(shared, block)
         where = tuple(slice(o, o + s) for o, s in zip(outer.offsets, outer.sizes, strict=True))
-        data[where] = np.frombuffer(values, np.uint8).reshape(shared.sizes)
+        data[where] = values.reshape(shared.sizes)
     return data.reshape(-1).data
 
 
