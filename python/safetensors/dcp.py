@@ -231,7 +231,8 @@ class StorageWriter(_Base):
 
     def _write_own_file(self, plan: SavePlan, planner: SavePlanner) -> List[WriteResult]:
         number, ranks = plan.storage_data
-        os.makedirs(self._folder, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._folder)
         name = self._options.name
         rank_files.refuse_others(self._folder, name, ranks)
         items = {item.index.fqn: item for item in plan.items}
