@@ -107,7 +107,6 @@ class StorageWriter(_Base):
         parse_size(max_shard_size)
         self._folder = os.path.abspath(os.fsdecode(path))
         self._options = Options(max_shard_size, name, fsync, fqn_to_index_mapping)
-        self._is_coordinator = False
         self._model: Optional[FullSizeModel] = None
         self._expected: Dict[str, int] = {}
         self._thread: Optional[threading.Thread] = None
@@ -119,11 +118,12 @@ class StorageWriter(_Base):
             self._folder = os.path.abspath(os.fsdecode(checkpoint_id))
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Refuses to save without a coordinator."""
         if not kwargs.get("use_collectives", True):
             raise SafetensorError("safetensors.dcp.StorageWriter needs use_collectives=True")
-        self._is_coordinator = is_coordinator
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Checks what this rank saves, and adds where it runs."""
         if not getattr(plan, "usable", True):
             raise SafetensorError(
                 "safetensors.dcp.StorageWriter needs a whole plan for each save: "
@@ -134,6 +134,7 @@ class StorageWriter(_Base):
         return dataclasses.replace(plan, storage_data=local)
 
     def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
+        """Makes the files, and says where each rank writes."""
         self._abort()
         sites = [plan.storage_data.site for plan in plans]
         rows = _merged([row for plan in plans for row in plan.storage_data.rows])
@@ -169,6 +170,7 @@ class StorageWriter(_Base):
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
     ) -> torch.futures.Future[List[WriteResult]]:
+        """Writes the parts of this rank, and returns a future that is done."""
         try:
             if isinstance(plan.storage_data, _OwnFile):
                 results = self._write_own_file(plan, planner)
@@ -182,6 +184,7 @@ class StorageWriter(_Base):
         return future
 
     def finish(self, metadata: Metadata, results: List[List[WriteResult]]) -> None:
+        """Checks that all bytes were written, and makes the files the model."""
         written: Dict[str, int] = {}
         for result in (each for of_rank in results for each in of_rank):
             fqn = result.index.fqn
