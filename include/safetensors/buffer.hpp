@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 
@@ -39,6 +40,10 @@ class SAFETENSORS_API Buffer {
 /// Asks the system to back the whole pages within `memory` by huge pages. A hint, for memory that
 /// has not been touched yet: does nothing below 4 MiB, or where the system has no huge pages.
 SAFETENSORS_API void advise_huge_pages(std::span<std::byte> memory) noexcept;
+
+/// Returns how many bytes of memory can be allocated without swapping, within the limits set for
+/// this process; the largest number if the system does not say.
+[[nodiscard]] SAFETENSORS_API std::uint64_t memory_available();
 
 /// One piece of a bulk copy.
 struct CopyPiece {

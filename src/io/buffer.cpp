@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/parallel.hpp"
+#include "io/system.hpp"
 
 namespace safetensors {
 
@@ -20,6 +21,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(size_, taken.size_);
   return *this;
 }
+
+std::uint64_t memory_available() { return io::memory_available(); }
 
 void copy_all(std::span<const CopyPiece> pieces, const Interrupt& interrupt) {
   // A task is a stretch of all pieces, put end to end; `begins` are the pieces' positions there.
