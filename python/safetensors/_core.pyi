@@ -195,6 +195,28 @@ def _save_numpy_file(
 def _use_torch_exchange(use: bool) -> None: ...
 
 @final
+class _StagedSave:
+    def __init__(
+        self,
+        tensors: Dict[str, TensorSpec],
+        metadata: Optional[Dict[str, str]],
+        filename: _Path,
+        fsync: bool,
+    ) -> None: ...
+    def stage(
+        self,
+        readers: Dict[str, Callable[[int, memoryview], object]],
+        budget_bytes: Optional[int],
+    ) -> None: ...
+    def write(self) -> None: ...
+    def stop(self) -> None: ...
+    @property
+    def nbytes_done(self) -> int: ...
+
+def _renew_staging() -> None: ...
+def _staging_state() -> Tuple[int, int]: ...
+
+@final
 class _FileWriter:
     def __init__(
         self,

@@ -7,13 +7,16 @@ described here.
 from __future__ import annotations  # evaluating them would dominate the import time
 
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._typing import Buffer, Path, Progress
+
+if TYPE_CHECKING:
+    from ._numpy_async import save_file_async
 
 __all__ = [
     "TensorSpec",
@@ -23,10 +26,26 @@ __all__ = [
     "safe_open",
     "save",
     "save_file",
+    "save_file_async",
     "save_files",
     "serialize",
     "serialize_file",
 ]
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first access, because it needs threads and futures.
+    if name != "save_file_async":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._numpy_async import save_file_async
+
+    globals()[name] = save_file_async
+    return save_file_async
+
 
 _DTYPES = _core._dtypes()
 

@@ -16,6 +16,7 @@ from ._typing import Buffer, Path, Progress
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
     from ._torch.load_into import load_into
+    from ._torch.save_file_async import save_file_async
     from ._torch.save_files import save_files
     from ._torch.shared_memory import storage_ptr, storage_size
 
@@ -30,6 +31,7 @@ __all__ = [
     "safe_open",
     "save",
     "save_file",
+    "save_file_async",
     "save_files",
     "save_model",
     "serialize",
@@ -53,6 +55,7 @@ _float4_e2m1_x2 = _TYPES.get("F4")
 _LAZY = {
     "load_files": "load_files",
     "load_into": "load_into",
+    "save_file_async": "save_file_async",
     "save_files": "save_files",
     "_check_data": "checks",
     "_check_dense": "checks",

@@ -13,6 +13,7 @@
 #include "prefetch.hpp"
 #include "register.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
+#include "staging_arena.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -316,13 +317,12 @@ void register_load(py::module_& module) {
       module, "release_staging",
       [] {
         const GilRelease release;
-        return release_staging();
+        return release_staging() + StagingArena::get().release();
       },
       "release_staging()\n--\n\n"
-      "Frees the pinned memory that no load uses, and returns how many bytes it freed. Memory "
-      "that\n"
-      "the driver fails to unpin stays allocated. May be called while a CUDA graph is being\n"
-      "captured.");
+      "Frees the pinned memory that no load uses, and the memory that no save in the background\n"
+      "uses. Returns how many bytes it freed. Memory that the driver fails to unpin stays\n"
+      "allocated. May be called while a CUDA graph is being captured.");
   define(
       module, "_use_cuda_driver",
       [](const std::string& path) { safetensors::detail::use_cuda_driver(path.c_str()); },

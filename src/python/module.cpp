@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_load(m);
   register_bytes(m);
   register_save(m);
+  register_staged_save(m);
   register_writer(m);
   register_rewrite(m);
 }

@@ -17,5 +17,6 @@ void register_bytes(py::module_& module);       // bind_bytes.cpp
 void register_save(py::module_& module);        // bind_save.cpp
 void register_writer(py::module_& module);      // bind_writer.cpp
 void register_rewrite(py::module_& module);     // bind_rewrite.cpp
+void register_staged_save(py::module_& module);  // bind_staged_save.cpp
 
 }  // namespace safetensors::python

@@ -16,7 +16,7 @@ def test_the_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """As they are, and they make the files that the text names."""
     text = PAGE.read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(programs) == 5
+    assert len(programs) == 6
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     exec(compile("\n".join(programs), PAGE, "exec"), scope)

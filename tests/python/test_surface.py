@@ -121,9 +121,14 @@ EXTENSION = [
 SAVE_FILES = [
     "folder", METADATA, "*", "max_shard_size='5GB'", "name='model'", "fsync=False", "progress=None",
 ]  # fmt: skip
+SAVE_ASYNC = ["filename", METADATA, "*", "fsync=False", "budget_bytes=None"]
 ADDITIONS = {
-    "safetensors.numpy": {"save_files": ["tensor_dict", *SAVE_FILES]},
+    "safetensors.numpy": {
+        "save_files": ["tensor_dict", *SAVE_FILES],
+        "save_file_async": ["tensor_dict", *SAVE_ASYNC],
+    },
     "safetensors.torch": {
+        "save_file_async": ["tensors", *SAVE_ASYNC],
         "save_files": ["tensors", *SAVE_FILES],
         "load_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",

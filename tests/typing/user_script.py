@@ -1,6 +1,7 @@
 """A user's script, which strict type checkers must accept: every public call, with every kind of
 argument that the documentation allows. `.ci/run types` checks it; nothing runs it."""
 
+import concurrent.futures
 import io
 import mmap
 import os
@@ -130,6 +131,17 @@ def writing(tensor: torch.Tensor, array: np.ndarray, model: torch.nn.Module) -> 
     assert_type(writer.nbytes_written, int)
     writer.close()
     writer.abort()
+
+
+def in_the_background(tensor: torch.Tensor, array: np.ndarray) -> None:
+    for path in (TEXT, b"model.safetensors", pathlib.Path(TEXT), Folder()):
+        future = safetensors.torch.save_file_async({"a": tensor}, path, {"k": "v"}, fsync=True)
+        other = safetensors.numpy.save_file_async({"a": array}, path, budget_bytes=1 << 30)
+        both: List[concurrent.futures.Future[None]] = [future, other]
+        concurrent.futures.wait(both)
+        future.result(timeout=1.5)
+        assert_type(future.nbytes_done, int)
+        assert_type(future.cancel(), bool)
 
 
 def updating(tensor: torch.Tensor, array: np.ndarray) -> None:

@@ -1,0 +1,172 @@
+"""Saves in the background, for save_file_async of torch and NumPy."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set
+
+from . import _core
+from ._core import SafetensorError, TensorSpec
+from ._typing import Path
+
+if TYPE_CHECKING:
+    NoneFuture = Future[None]
+else:
+    NoneFuture = Future
+
+Readers = Dict[str, Callable[[int, memoryview], object]]
+"""Functions that copy a part of a tensor that is not in memory, by the tensor's name."""
+
+_WRITERS = 2
+
+
+class SaveFuture(NoneFuture):
+    """A save in the background. Its result is None."""
+
+    def __init__(self, save: Any, target: str) -> None:
+        super().__init__()
+        self._save = save
+        self._target = target
+        self._pid = os.getpid()
+        self._earlier: Optional[SaveFuture] = None
+        self._uncollected: Optional[BaseException] = None
+
+    @property
+    def nbytes_done(self) -> int:
+        """The bytes of tensors that were written."""
+        return int(self._save.nbytes_done)
+
+    def result(self, timeout: Optional[float] = None) -> None:
+        error = self.exception(timeout)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del self, error  # which the traceback would keep
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        self._check_process()
+        found = super().exception(timeout)
+        self._uncollected = None
+        return found
+
+    def cancel(self) -> bool:
+        """Discards the save if no thread has begun to write it."""
+        self._check_process()
+        if not super().cancel():
+            return False
+        self._save.stop()
+        return True
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise SafetensorError(
+                f"{self._target} is being saved by the process {self._pid}, from which this one "
+                "was forked: only that process has the result"
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        self._uncollected = error
+        self.set_exception(error)
+
+    def __del__(self) -> None:
+        if self._uncollected is not None and self._pid == os.getpid():
+            raise self._uncollected  # Python passes it to sys.unraisablehook
+
+
+class _Saves:
+    """The saves of this process."""
+
+    def __init__(self) -> None:
+        # Held while a call stages its tensors. A save that waits for memory is then the latest one,
+        # and those before it, which have the memory, need nothing but a writer.
+        self.staging = threading.Lock()
+        self.lock = threading.Lock()
+        self.pool: Optional[ThreadPoolExecutor] = None
+        self.running: Set[SaveFuture] = set()
+        self.last: Dict[str, SaveFuture] = {}
+        """The last save of each path."""
+
+    def submit(self, future: SaveFuture) -> None:
+        with self.lock:
+            if self.pool is None:
+                self.pool = ThreadPoolExecutor(_WRITERS, "safetensors-save")
+            future._earlier = self.last.get(future._target)
+            self.pool.submit(self.run, [future])
+            self.running.add(future)
+            self.last[future._target] = future
+
+    def run(self, box: list[SaveFuture]) -> None:
+        """Writes a file. Empties the box, so that the pool does not keep the future."""
+        future = box.pop()
+        if future._earlier is not None:
+            wait([future._earlier])  # it began before, so this ends
+            future._earlier = None
+        error: Optional[BaseException] = None
+        if future.set_running_or_notify_cancel():
+            try:
+                future._save.write()
+            except BaseException as raised:
+                error = raised
+        with self.lock:
+            self.running.discard(future)
+            if self.last.get(future._target) is future:
+                del self.last[future._target]
+        if error is not None:
+            future._fail(error)
+        elif not future.cancelled():
+            future.set_result(None)
+        del future, error  # the error's traceback has this frame
+
+    def stop(self) -> None:
+        """Ends what still runs when the interpreter exits. Only Ctrl-C leaves something."""
+        with self.lock:
+            left = list(self.running)
+        for future in left:
+            future.cancel()
+            future._save.stop()
+        wait(left)
+
+
+_saves = _Saves()
+
+
+def _forget() -> None:
+    """Gives a forked process its own state: locks and threads are its parent's."""
+    global _saves
+    _core._renew_staging()
+    _saves = _Saves()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+atexit.register(lambda: _saves.stop())
+
+
+def start_save(
+    specs: Dict[str, TensorSpec],
+    readers: Readers,
+    filename: Path,
+    metadata: Optional[Dict[str, str]],
+    fsync: bool,
+    budget_bytes: Optional[int],
+) -> SaveFuture:
+    """Copies tensors, and writes them in the background."""
+    target = os.path.realpath(os.fsdecode(filename))
+    absolute = os.path.abspath(os.fsdecode(filename))  # the working directory may change
+    save = _core._StagedSave(specs, metadata, absolute, bool(fsync))
+    future = SaveFuture(save, target)
+    saves = _saves
+    with saves.staging:
+        saves.submit(future)
+        try:
+            save.stage(readers, budget_bytes)
+        except BaseException:
+            save.stop()
+            wait([future])
+            future._uncollected = None
+            raise
+    return future

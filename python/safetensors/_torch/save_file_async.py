@@ -1,0 +1,91 @@
+"""Saves tensors in the background."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+
+from .._core import TensorSpec
+from .._save_async import SaveFuture, start_save
+from .._typing import Path
+from .checks import _check_dense, _evaluate_tensors_for_save
+
+__all__ = ["save_file_async"]
+
+
+def save_file_async(
+    tensors: Dict[str, torch.Tensor],
+    filename: Path,
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    fsync: bool = False,
+    budget_bytes: Optional[int] = None,
+) -> SaveFuture:
+    """Saves tensors to a file in the background.
+
+        future = save_file_async(model.state_dict(), "model.safetensors")
+        train()  # may change the tensors
+        future.result()
+
+    Returns when the tensors have been copied: from then on they may be changed or deleted. The file
+    gets the values that they had during the call. Tensors on a device are copied by torch, after
+    the work on its current stream.
+
+    Args:
+        tensors: as for `save`.
+        filename, metadata, fsync: as for `save_file`.
+        budget_bytes: the limit of the memory that all saves in the background use for copies, at
+            least 16 MiB. A call that needs more waits until enough has been written. By default, a
+            quarter of the available memory. The memory is kept for the next save;
+            `safetensors.release_staging` frees it.
+
+    Returns:
+        A `concurrent.futures.Future` without a result. It raises errors of the operating system;
+        one that nobody asks for is passed to `sys.unraisablehook`. Its attribute `nbytes_done` is
+        the number of bytes that are written. `cancel` succeeds while the save waits for others.
+
+    Raises:
+        SafetensorError, ValueError, RuntimeError, NotImplementedError: as `save`.
+    """
+    if isinstance(tensors, dict):
+        tensors = dict(tensors)  # other threads may change the caller's
+    _evaluate_tensors_for_save(tensors)
+    # By its name, because that module imports this one.
+    to_ndarray = importlib.import_module("safetensors.torch")._to_ndarray
+    specs: Dict[str, TensorSpec] = {}
+    readers: Dict[str, Callable[[int, memoryview], object]] = {}
+    kept: List[Any] = []
+    for name, tensor in tensors.items():
+        _check_dense(tensor, name)
+        if tensor.device.type == "cpu":
+            array, dense = to_ndarray(tensor)
+            address, nbytes = array.ctypes.data, array.nbytes
+            kept.append((array, dense))
+        else:
+            flat = _flat_bytes(tensor)
+            address, nbytes = flat.data_ptr(), flat.nbytes
+            readers[name] = _reader_of(flat)
+        specs[name] = TensorSpec(
+            dtype=str(tensor.dtype).rpartition(".")[2],
+            shape=tensor.shape,
+            data_ptr=address,
+            data_len=nbytes,
+        )
+    return start_save(specs, readers, filename, metadata, fsync, budget_bytes)
+
+
+def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach().resolve_conj().resolve_neg()
+    return dense.as_strided((dense.nelement(),), (1,)).view(torch.uint8)
+
+
+def _reader_of(flat: torch.Tensor) -> Callable[[int, memoryview], object]:
+    """Returns a function that copies bytes of a tensor to memory."""
+
+    def read(begin: int, to: memoryview) -> None:
+        memory = torch.frombuffer(to, dtype=torch.uint8)
+        memory.copy_(flat[begin : begin + len(to)])
+
+    return read

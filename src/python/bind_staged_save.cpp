@@ -1,0 +1,279 @@
+// _StagedSave, a save in the background, and the memory of such saves.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "fast_def.hpp"
+#include "gil.hpp"
+#include "register.hpp"
+#include "staging_arena.hpp"
+#include "tensor_spec.hpp"
+
+namespace safetensors::python {
+namespace {
+
+constexpr std::size_t kChunk = StagingArena::kChunkSize;
+constexpr auto kPollInterval = std::chrono::milliseconds(50);
+
+/// A save whose tensors one thread copies to chunks, and another one writes to the file:
+///
+///     tensors --stage()--> chunks --write()--> file
+///
+/// The data section of the file is cut into chunks; the last one is shorter. write() returns each
+/// chunk to the arena, which is what stage() waits for if the budget is used up.
+class StagedSave {
+ public:
+  StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync)
+      : path_(path_of(path, "filename")), fsync_(fsync) {
+    std::vector<std::string_view> names;
+    std::vector<TensorData> data;
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {
+      data.push_back(py::cast<const TensorSpec&>(value).data(text_of(key, "tensors")));
+    }
+    const std::optional<Metadata> given = metadata_of(metadata);
+    LayoutPlan plan = saving({}, [&] {
+      try {
+        return plan_layout(data, given ? &*given : nullptr);
+      } catch (const Error& error) {
+        throw error.with_context("Error while serializing: ");
+      }
+    });
+    const std::uint64_t begin = plan.prologue.size();
+    for (const std::size_t i : plan.order) {
+      if (plan.places[i].nbytes == 0) continue;
+      pieces_.push_back({std::string(data[i].name), plan.places[i].begin - begin, data[i].bytes});
+    }
+    nbytes_ = plan.total_nbytes - begin;
+    // To the writer, all tensors are one.
+    plan_ = {.prologue = std::move(plan.prologue),
+             .order = {0},
+             .places = {{begin, nbytes_}},
+             .total_nbytes = plan.total_nbytes};
+  }
+  StagedSave(const StagedSave&) = delete;
+  StagedSave& operator=(const StagedSave&) = delete;
+  ~StagedSave() {
+    // In a forked process, threads of its parent had the arena's mutex.
+    if (&arena_ == &StagingArena::get()) end();
+  }
+
+  /// Copies the tensors. Returns when all are copied, or the save has ended. `readers` maps names
+  /// of tensors that are not in memory to functions `f(begin, memoryview)`, which copy a part.
+  void stage(const py::dict& readers, py::handle budget_bytes) {
+    std::vector<py::object> reader_of;  // destroyed with the GIL
+    for (const Piece& piece : pieces_) {
+      const py::str name = to_str(piece.name);
+      reader_of.push_back(readers.contains(name) ? py::object(readers[name]) : py::none());
+    }
+    const std::uint64_t budget =
+        budget_bytes.is_none() ? arena_.default_budget() : size_of(budget_bytes, "budget_bytes");
+    const Interrupt interrupt = python_interrupt();
+    const GilRelease release;
+    while (staged_ < count()) {
+      const std::size_t wanted = wait_for_room(budget, interrupt);
+      if (wanted == 0) return;
+      std::vector<Buffer> chunks;
+      try {
+        while (chunks.size() < wanted) chunks.push_back(arena_.take());
+        fill(chunks, reader_of, interrupt);
+      } catch (...) {
+        for (Buffer& chunk : chunks) arena_.give_back(std::move(chunk));
+        throw;
+      }
+      hand_over(std::move(chunks));
+    }
+  }
+
+  /// Writes the file, as the chunks come.
+  void write() {
+    saving(path_, [&] {
+      const GilRelease release;
+      try {
+        write_chunks();
+      } catch (const Error& error) {
+        end();
+        throw error.with_context("Error while serializing: ");
+      } catch (...) {
+        end();
+        throw;
+      }
+    });
+  }
+
+  /// Makes write() throw, or never begin, and stage() return.
+  void stop() {
+    const GilRelease release;
+    is_stopped_ = true;
+    end();
+  }
+
+  [[nodiscard]] std::uint64_t nbytes_done() const noexcept { return done_; }
+
+ private:
+  struct Piece {
+    std::string name;
+    std::uint64_t begin;  ///< in the data section
+    std::span<const std::byte> bytes;
+  };
+
+  [[nodiscard]] std::size_t count() const noexcept {
+    return static_cast<std::size_t>((nbytes_ + kChunk - 1) / kChunk);
+  }
+
+  /// Waits until chunks may be taken. Returns how many; 0 if the save has ended.
+  std::size_t wait_for_room(std::uint64_t budget, const Interrupt& interrupt) {
+    std::unique_lock lock(arena_.mutex);
+    while (!has_ended_) {
+      const std::size_t allowed = arena_.allowed(budget);
+      if (allowed != 0) return std::min(allowed, count() - staged_);
+      arena_.changed.wait_for(lock, kPollInterval);
+      lock.unlock();
+      interrupt();
+      lock.lock();
+    }
+    return 0;
+  }
+
+  /// Copies the next bytes of the data section.
+  void fill(std::span<const Buffer> chunks, std::span<const py::object> reader_of,
+            const Interrupt& interrupt) {
+    struct Read {
+      py::handle reader;
+      std::uint64_t begin;
+      std::span<std::byte> to;
+    };
+    std::vector<CopyPiece> copies;
+    std::vector<Read> reads;
+    std::uint64_t begin = std::uint64_t{staged_} * kChunk;
+    for (const Buffer& chunk : chunks) {
+      const std::uint64_t end = std::min<std::uint64_t>(begin + kChunk, nbytes_);
+      for (; next_ < pieces_.size(); ++next_) {
+        const Piece& piece = pieces_[next_];
+        const std::uint64_t from = std::max(begin, piece.begin);
+        const std::uint64_t to = std::min(end, piece.begin + piece.bytes.size());
+        if (from < to) {
+          const auto nbytes = static_cast<std::size_t>(to - from);
+          const auto at = static_cast<std::size_t>(from - piece.begin);
+          std::byte* const target = chunk.data() + (from - begin);
+          if (reader_of[next_].is_none()) {
+            copies.push_back({target, piece.bytes.data() + at, nbytes});
+          } else {
+            reads.push_back({reader_of[next_], at, {target, nbytes}});
+          }
+        }
+        if (piece.begin + piece.bytes.size() > end) break;  // goes on in the next chunk
+      }
+      begin = end;
+    }
+    copy_all(copies, interrupt);
+    for (const Read& read : reads) {
+      const GilAcquire gil;
+      const auto size = static_cast<py::ssize_t>(read.to.size());
+      (void)read.reader(read.begin, py::memoryview::from_memory(read.to.data(), size));
+    }
+  }
+
+  void hand_over(std::vector<Buffer> chunks) {
+    {
+      const std::lock_guard lock(arena_.mutex);
+      staged_ += chunks.size();
+      if (!has_ended_) {
+        for (Buffer& chunk : chunks) staged_chunks_.push_back(std::move(chunk));
+        chunks.clear();
+      }
+      arena_.changed.notify_all();
+    }
+    for (Buffer& chunk : chunks) arena_.give_back(std::move(chunk));
+  }
+
+  void check_running() const {
+    if (is_stopped_) fail(ErrorCode::kWriterClosed, "the save was stopped");
+  }
+
+  [[nodiscard]] Buffer next_chunk() {
+    std::unique_lock lock(arena_.mutex);
+    arena_.changed.wait(lock, [&] { return is_stopped_ || !staged_chunks_.empty(); });
+    check_running();
+    Buffer chunk = std::move(staged_chunks_.front());
+    staged_chunks_.pop_front();
+    return chunk;
+  }
+
+  void write_chunks() {
+    // The sink is made after the first chunk came, so that this thread does not slow down stage().
+    Buffer chunk = nbytes_ == 0 ? Buffer() : next_chunk();
+    const auto give_back = [&] {
+      if (chunk.size() != 0) arena_.give_back(std::move(chunk));
+    };
+    try {
+      const Interrupt interrupt = [this] { check_running(); };
+      FileWriter writer(make_file_sink(path_, {}, interrupt), std::move(plan_),
+                        {.fsync = fsync_, .interrupt = interrupt});
+      for (std::uint64_t at = 0; at < nbytes_; at += kChunk) {
+        if (at != 0) chunk = next_chunk();
+        const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kChunk, nbytes_ - at));
+        writer.write_at(0, at, chunk.bytes().first(size));
+        give_back();
+        done_ += size;
+      }
+      check_running();
+      writer.commit();
+    } catch (...) {
+      give_back();
+      throw;
+    }
+  }
+
+  /// Ends the save: no chunk is staged or written any more.
+  void end() {
+    std::deque<Buffer> chunks;
+    {
+      const std::lock_guard lock(arena_.mutex);
+      has_ended_ = true;
+      chunks.swap(staged_chunks_);
+      arena_.changed.notify_all();
+    }
+    for (Buffer& chunk : chunks) arena_.give_back(std::move(chunk));
+  }
+
+  StagingArena& arena_ = StagingArena::get();
+  std::filesystem::path path_;
+  bool fsync_;
+  std::vector<Piece> pieces_;  // in file order, without empty ones
+  std::uint64_t nbytes_ = 0;   // of the data section
+  LayoutPlan plan_;
+  std::size_t next_ = 0;  // the first piece that is not staged completely
+  std::atomic<std::uint64_t> done_ = 0;
+  std::atomic<bool> is_stopped_ = false;
+  // Guarded by the arena's mutex:
+  std::size_t staged_ = 0;  // chunks
+  std::deque<Buffer> staged_chunks_;
+  bool has_ended_ = false;
+};
+
+}  // namespace
+
+void register_staged_save(py::module_& module) {
+  Class<StagedSave>(module, "_StagedSave")
+      .constructor(
+          [](py::handle tensors, py::handle metadata, py::handle filename, bool fsync) {
+            return std::make_unique<StagedSave>(tensors, metadata, filename, fsync);
+          },
+          py::arg("tensors"), py::arg("metadata"), py::arg("filename"), py::arg("fsync"))
+      .method("stage", &StagedSave::stage, py::arg("readers"), py::arg("budget_bytes"))
+      .method("write", &StagedSave::write)
+      .method("stop", &StagedSave::stop)
+      .property("nbytes_done", &StagedSave::nbytes_done);
+  define(module, "_renew_staging", &StagingArena::renew);
+  define(module, "_staging_state", [] {
+    const auto [used, kept] = StagingArena::get().state();
+    return py::make_tuple(used, kept);
+  });
+}
+
+}  // namespace safetensors::python

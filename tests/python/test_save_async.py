@@ -1,0 +1,446 @@
+"""save_file_async copies tensors, and writes them in the background."""
+
+import concurrent.futures
+import contextlib
+import gc
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+from safetensors import SafetensorError, _core
+from safetensors._save_async import SaveFuture
+from safetensors.numpy import load_file
+from support import children, mounts
+
+CHUNK = 16 << 20
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+both = pytest.mark.parametrize("module", [safetensors.torch, safetensors.numpy])
+
+
+def arrays_of(module, seed=0, nbytes=20 << 20):
+    """Returns tensors that begin and end within chunks."""
+    made = {f"t{i}": np.full(n, seed + i, "i4") for i, n in enumerate([3, nbytes // 4, 0, 1 << 20])}
+    if module is safetensors.torch:
+        return {name: torch.from_numpy(array) for name, array in made.items()}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_used():
+    yield
+    used, _ = _core._staging_state()
+    assert used == 0
+
+
+class Gate:
+    """Keeps saves from being written: a pipe that has no reader yet."""
+
+    def __init__(self, folder):
+        self.futures = []
+        self.paths = [folder / f"pipe{i}" for i in range(2)]
+        for path in self.paths:
+            os.mkfifo(path)
+            self.futures.append(safetensors.numpy.save_file_async({"a": np.zeros(2)}, path))
+        while not all(future.running() for future in self.futures):
+            time.sleep(0.001)
+
+    def open(self):
+        for path, future in zip(self.paths, self.futures, strict=True):
+            with open(path, "rb") as file:
+                file.read()
+            future.result(60)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    made = Gate(folder)
+    yield made
+    if not made.futures[0].done():
+        made.open()
+
+
+@both
+def test_the_file_has_the_values_of_the_call(module, tmp_path, gate):
+    path = tmp_path / "async.safetensors"
+    expected = tmp_path / "expected.safetensors"
+    tensors = arrays_of(module)
+    module.save_file(tensors, expected, {"k": "v"})
+    future = module.save_file_async(tensors, path, {"k": "v"})
+    for tensor in tensors.values():
+        tensor[:] = -1
+    tensors.clear()
+    assert not future.done()
+    assert future.nbytes_done == 0
+    assert not path.exists()
+    gate.open()
+    assert future.result(60) is None
+    assert isinstance(future, concurrent.futures.Future)
+    assert path.read_bytes() == expected.read_bytes()
+    assert future.nbytes_done == 12 + (20 << 20) + (4 << 20)
+    assert sorted(os.listdir(tmp_path)) == ["async.safetensors", "expected.safetensors", "gate"]
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK])
+def test_sizes_at_the_borders_of_chunks(tmp_path, size):
+    array = np.arange(size, dtype="u1")
+    safetensors.numpy.save_file_async({"a": array}, tmp_path / "file").result(60)
+    np.testing.assert_array_equal(load_file(tmp_path / "file")["a"], array)
+
+
+@both
+def test_bad_tensors_raise_at_once(module, tmp_path):
+    bad = {"a": torch.zeros(2, 3).T} if module is safetensors.torch else {"a": np.array("text")}
+    with pytest.raises((ValueError, SafetensorError)):
+        module.save_file_async(bad, tmp_path / "file")
+    assert os.listdir(tmp_path) == []
+
+
+def test_arrays_that_need_a_copy(tmp_path):
+    arrays = {"a": np.arange(6, dtype=">i4").reshape(2, 3).T}
+    safetensors.numpy.save_file_async(arrays, tmp_path / "file").result(60)
+    np.testing.assert_array_equal(load_file(tmp_path / "file")["a"], arrays["a"])
+
+
+def test_tensors_of_a_device_are_read_in_parts(tmp_path):
+    """Here a reader takes the place of a device."""
+    from safetensors._save_async import start_save
+
+    source = np.random.default_rng(0).integers(0, 255, 3 * CHUNK + 5, "u1")
+    keep = []
+    specs = safetensors.numpy._flatten({"a": np.arange(4), "b": source, "c": np.ones(3)}, keep)
+    calls = []
+
+    def read(begin, to):
+        calls.append((begin, len(to)))
+        to[:] = source[begin : begin + len(to)]
+
+    start_save(specs, {"b": read}, tmp_path / "file", None, False, CHUNK).result(60)
+    found = load_file(tmp_path / "file")
+    np.testing.assert_array_equal(found["b"], source)
+    np.testing.assert_array_equal(found["a"], np.arange(4))
+    assert len(calls) == 4
+    assert sum(size for _, size in calls) == len(source)
+
+    def broken(begin, to):
+        raise KeyError("device")
+
+    with pytest.raises(KeyError, match="device"):
+        start_save(specs, {"b": broken}, tmp_path / "other", None, False, None)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_the_last_call_wins(tmp_path):
+    path = tmp_path / "file"
+    futures = [
+        safetensors.numpy.save_file_async({"a": np.full(1 << 20, i)}, path) for i in range(8)
+    ]
+    for future in futures:
+        future.result(60)
+    assert (load_file(path)["a"] == 7).all()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_saves_of_one_file_by_other_names_keep_their_order(tmp_path, monkeypatch, gate):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("file")
+    futures = [
+        safetensors.numpy.save_file_async({"a": np.full(1 << 20, i)}, name)
+        for i, name in enumerate(["file", tmp_path / "link", b"gate/../file"])
+    ]
+    monkeypatch.chdir("/")
+    gate.open()
+    for future in futures:
+        future.result(60)
+    assert (load_file(tmp_path / "file")["a"] == 2).all()
+
+
+def test_the_call_waits_beyond_the_budget(tmp_path, gate):
+    safetensors.release_staging()
+    array = np.random.default_rng(0).integers(0, 255, 5 * CHUNK, "u1")
+    waiting = threading.Thread(
+        target=lambda: futures.append(
+            safetensors.numpy.save_file_async(
+                {"a": array}, tmp_path / "file", budget_bytes=2 * CHUNK + 1
+            )
+        )
+    )
+    futures = []
+    used = 0
+    waiting.start()
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        used = max(used, _core._staging_state()[0])
+        time.sleep(0.01)
+    assert not futures, "the save cannot be written, so the call has to wait"
+    assert used == 2 * CHUNK
+    gate.open()
+    while waiting.is_alive():
+        used = max(used, _core._staging_state()[0])
+        time.sleep(0.001)
+    assert used == 2 * CHUNK
+    futures[0].result(60)
+    np.testing.assert_array_equal(load_file(tmp_path / "file")["a"], array)
+
+
+def test_memory_is_kept_until_it_is_released(tmp_path):
+    safetensors.release_staging()
+    for _ in range(3):
+        array = np.zeros(3 * CHUNK, "u1")
+        safetensors.numpy.save_file_async({"a": array}, tmp_path / "file").result(60)
+        assert _core._staging_state() == (0, 3 * CHUNK)
+    assert safetensors.release_staging() >= 3 * CHUNK
+    assert _core._staging_state() == (0, 0)
+
+
+def test_errors_are_delivered(tmp_path):
+    future = safetensors.numpy.save_file_async({"a": np.zeros(3)}, tmp_path / "none" / "file")
+    with pytest.raises(FileNotFoundError) as caught:
+        future.result(60)
+    assert isinstance(caught.value, SafetensorError)
+    assert future.exception() is caught.value
+    assert future.done()
+
+
+def test_an_error_that_nobody_collects_is_reported(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    path = tmp_path / "none" / "file"
+    future = safetensors.numpy.save_file_async({"a": np.zeros(3)}, path)
+    concurrent.futures.wait([future])
+    assert not seen
+    gc.disable()  # no cycle keeps it
+    try:
+        del future
+        deadline = time.monotonic() + 10
+        while not seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        gc.enable()
+    assert len(seen) == 1
+    assert isinstance(seen[0].exc_value, FileNotFoundError)
+
+
+def test_a_collected_error_is_not_reported(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    for collect in (SaveFuture.result, SaveFuture.exception):
+        future = safetensors.numpy.save_file_async({"a": np.zeros(3)}, tmp_path / "none" / "file")
+        with contextlib.suppress(FileNotFoundError):
+            collect(future, 60)
+        del future
+        gc.collect()
+    assert not seen
+
+
+def test_cancel_works_while_the_save_waits(tmp_path, gate):
+    futures = [
+        safetensors.numpy.save_file_async({"a": np.full(CHUNK, i, "u1")}, tmp_path / name)
+        for i, name in enumerate(["one", "one", "two"])
+    ]
+    used = _core._staging_state()[0]
+    assert futures[1].cancel()
+    assert _core._staging_state()[0] < used
+    assert futures[2].cancel()
+    assert not gate.futures[0].cancel(), "it is being written"
+    assert futures[1].cancelled()
+    gate.open()
+    futures[0].result(60)
+    assert not futures[0].cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        futures[2].result(60)
+    concurrent.futures.wait(futures)
+    safetensors.numpy.save_file_async({"b": np.ones(3)}, tmp_path / "two").result(60)
+    assert sorted(os.listdir(tmp_path)) == ["gate", "one", "two"]
+    assert (load_file(tmp_path / "one")["a"] == 0).all()
+
+
+def test_several_threads_save_at_once(tmp_path):
+    errors = []
+
+    def work(number):
+        try:
+            for i in range(5):
+                array = np.full(CHUNK // 2 + number, 10 * number + i, "u1")
+                path = tmp_path / f"{number}.{i}"
+                future = safetensors.numpy.save_file_async(
+                    {"a": array}, path, budget_bytes=2 * CHUNK
+                )
+                array[:] = 255
+                future.result(60)
+                assert (load_file(path)["a"] == 10 * number + i).all()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(os.listdir(tmp_path)) == 20
+
+
+FULL = """
+import errno, os
+import numpy as np
+from safetensors.numpy import load_file, save_file, save_file_async
+path = os.path.join(sys.argv[1], "file")
+save_file({"a": np.ones(1 << 20, "u1")}, path)
+try:
+    # More than the budget, so that the call itself waits for the disk.
+    future = save_file_async({"a": np.zeros(96 << 20, "u1")}, path, budget_bytes=32 << 20)
+    future.result(60)
+except OSError as error:
+    print(errno.errorcode[error.errno])
+print(load_file(path)["a"].all(), os.listdir(sys.argv[1]))
+"""
+
+
+@linux
+def test_a_full_disk_is_reported_and_ends_the_call(tmp_path):
+    prefix = mounts.prefix('mount -t tmpfs -o size=40m none "$0"', tmp_path)
+    out = children.run(FULL, tmp_path, prefix=prefix)
+    assert out == "ENOSPC\nTrue ['file']\n"
+
+
+FORK = """
+import os
+import numpy as np
+import safetensors
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file_async
+folder = sys.argv[1]
+pipe = os.path.join(folder, "pipe")
+os.mkfifo(pipe)
+held = save_file_async({"a": np.zeros(2)}, pipe)
+queued = [save_file_async({"a": np.full(1 << 24, i, "u1")}, f"{folder}/{i}") for i in range(3)]
+child = os.fork()
+if child == 0:
+    status = 1
+    try:
+        for future in (held, queued[0], queued[-1]):
+            for call in (future.result, future.exception, future.cancel):
+                try:
+                    call()
+                except SafetensorError as error:
+                    assert str(os.getppid()) in str(error)
+                else:
+                    raise AssertionError(call)
+        save_file_async({"b": np.arange(3)}, f"{folder}/child").result(60)
+        assert list(load_file(f"{folder}/child")["b"]) == [0, 1, 2]
+        del held, queued, future, call
+        safetensors.release_staging()
+        print("child", flush=True)
+        status = 0
+    finally:
+        if len(sys.argv) == 2:
+            os._exit(status)
+    sys.exit(status)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert not held.done()
+with open(pipe, "rb") as file:
+    file.read()
+for i, future in enumerate(queued):
+    future.result(60)
+    assert (load_file(f"{folder}/{i}")["a"] == i).all()
+print(sorted(os.listdir(folder)))
+"""
+
+
+@linux
+@pytest.mark.parametrize("way", [[], ["exit"]], ids=["_exit", "exit"])
+def test_a_forked_process_has_saves_of_its_own(tmp_path, way):
+    out = children.run(FORK, tmp_path, *way)
+    assert out == "child\n['0', '1', '2', 'child', 'pipe']\n"
+
+
+EXIT = """
+import numpy as np
+from safetensors.numpy import save_file_async
+for i in range(6):
+    save_file_async({"a": np.full(20 << 20, i, "u1")}, f"{sys.argv[1]}/{i}", fsync=True)
+"""
+
+
+def test_the_exit_waits_for_all_saves(tmp_path):
+    children.run(EXIT, tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [str(i) for i in range(6)]
+    for i in range(6):
+        assert (load_file(tmp_path / str(i))["a"] == i).all()
+
+
+REPORTED = """
+import numpy as np
+from safetensors.numpy import save_file_async
+save_file_async({"a": np.zeros(20 << 20, "u1")}, f"{sys.argv[1]}/none/file")
+"""
+
+
+def test_an_error_is_reported_at_exit(tmp_path):
+    done = children.run_raw(REPORTED, tmp_path)
+    assert done.returncode == 0
+    assert "No such file" in done.stderr
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+import numpy as np
+from safetensors.numpy import save_file, save_file_async
+folder = sys.argv[1]
+for name in ("old", "queued"):
+    save_file({"a": np.ones(4)}, f"{folder}/{name}")
+big = np.zeros(128 << 20, "u1")
+for name in ("old", "other", "queued"):
+    save_file_async({"a": big}, f"{folder}/{name}", fsync=True, budget_bytes=1 << 32)
+threading.Thread(
+    target=lambda: (time.sleep(0.05), os.kill(os.getpid(), signal.SIGINT)), daemon=True
+).start()
+"""
+
+
+@linux
+def test_ctrl_c_at_exit_ends_the_saves(tmp_path):
+    """What was not written is discarded, without a trace."""
+    done = children.run_raw(INTERRUPTED, tmp_path)
+    assert "KeyboardInterrupt" in done.stderr
+    left = set(os.listdir(tmp_path))
+    assert left <= {"old", "queued", "other"}, left
+    assert (load_file(tmp_path / "queued")["a"] == 1).all()
+
+
+WAITING = """
+import os, signal, threading
+import numpy as np
+from safetensors import _core
+from safetensors.numpy import save_file_async
+folder = sys.argv[1]
+pipes = [os.path.join(folder, f"pipe{i}") for i in range(2)]
+for pipe in pipes:
+    os.mkfifo(pipe)
+held = [save_file_async({"a": np.zeros(2)}, pipe) for pipe in pipes]
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.6, lambda: [open(pipe, "rb").read() for pipe in pipes]).start()
+try:
+    save_file_async({"a": np.zeros(64 << 20, "u1")}, f"{folder}/file", budget_bytes=32 << 20)
+except KeyboardInterrupt:
+    print("interrupted")
+for each in held:
+    each.result(60)
+print(_core._staging_state()[0], sorted(os.listdir(folder)))
+"""
+
+
+@linux
+def test_ctrl_c_ends_a_call_that_waits(tmp_path):
+    assert children.run(WAITING, tmp_path) == "interrupted\n0 ['pipe0', 'pipe1']\n"
