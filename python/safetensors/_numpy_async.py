@@ -41,5 +41,5 @@ def save_file_async(
         SafetensorError: as `save`.
     """
     kept: List[Any] = []
-    specs = numpy._flatten(numpy._as_dict(tensor_dict), kept)
+    specs = numpy._flatten(dict(numpy._as_dict(tensor_dict)), kept)
     return start_save(specs, {}, filename, metadata, fsync, budget_bytes)

@@ -161,12 +161,13 @@ def start_save(
     future = SaveFuture(save, target)
     saves = _saves
     with saves.staging:
-        saves.submit(future)
         try:
+            saves.submit(future)
             save.stage(readers, budget_bytes)
         except BaseException:
             save.stop()
-            wait([future])
+            if future in saves.running:
+                wait([future])  # until its temporary file is removed
             future._uncollected = None
             raise
     return future

@@ -57,6 +57,7 @@ def update_file(
             which is a KeyError, too; or another program changed the file meanwhile. If an operating
             system call fails, the error is an OSError too.
     """
+    tensors = dict(tensors)
     before = os.stat(filename)
     removed = set(remove)
     with safe_open(filename, framework="numpy", backend="pread") as file:

@@ -1,5 +1,6 @@
 """save_file_async copies tensors, and writes them in the background."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import gc
@@ -40,6 +41,14 @@ def nothing_is_used():
     assert used == 0
 
 
+def until(condition):
+    """Waits at most 20 s."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 class Gate:
     """Keeps saves from being written: a pipe that has no reader yet."""
 
@@ -49,8 +58,7 @@ class Gate:
         for path in self.paths:
             os.mkfifo(path)
             self.futures.append(safetensors.numpy.save_file_async({"a": np.zeros(2)}, path))
-        while not all(future.running() for future in self.futures):
-            time.sleep(0.001)
+        until(lambda: all(future.running() for future in self.futures))
 
     def open(self):
         for path, future in zip(self.paths, self.futures, strict=True):
@@ -95,6 +103,27 @@ def test_sizes_at_the_borders_of_chunks(tmp_path, size):
     array = np.arange(size, dtype="u1")
     safetensors.numpy.save_file_async({"a": array}, tmp_path / "file").result(60)
     np.testing.assert_array_equal(load_file(tmp_path / "file")["a"], array)
+
+
+def test_the_values_are_those_of_the_call_however_the_dict_changes(tmp_path):
+    arrays = {"a": np.arange(3), "b": np.ones(2)}
+    future = safetensors.numpy.save_file_async(arrays, tmp_path / "file")
+    arrays["c"] = arrays.pop("a")
+    future.result(60)
+    assert set(load_file(tmp_path / "file")) == {"a", "b"}
+
+
+def test_a_future_serves_asyncio(tmp_path):
+    async def save():
+        future = safetensors.numpy.save_file_async({"a": np.ones(2)}, tmp_path / "file")
+        await asyncio.wrap_future(future)
+        with pytest.raises(FileNotFoundError):
+            await asyncio.wrap_future(
+                safetensors.numpy.save_file_async({"a": np.ones(2)}, tmp_path / "none" / "file")
+            )
+
+    asyncio.run(save())
+    assert os.listdir(tmp_path) == ["file"]
 
 
 @both
@@ -170,24 +199,22 @@ def test_the_call_waits_beyond_the_budget(tmp_path, gate):
     waiting = threading.Thread(
         target=lambda: futures.append(
             safetensors.numpy.save_file_async(
-                {"a": array}, tmp_path / "file", budget_bytes=2 * CHUNK + 1
+                {"a": array}, tmp_path / "file", budget_bytes=4 * CHUNK + 1
             )
         )
     )
     futures = []
     used = 0
     waiting.start()
-    deadline = time.monotonic() + 0.5
-    while time.monotonic() < deadline:
-        used = max(used, _core._staging_state()[0])
-        time.sleep(0.01)
+    until(lambda: _core._staging_state()[0] == 4 * CHUNK)  # two of them are the gate's
+    time.sleep(0.2)
     assert not futures, "the save cannot be written, so the call has to wait"
-    assert used == 2 * CHUNK
+    assert _core._staging_state()[0] == 4 * CHUNK
     gate.open()
     while waiting.is_alive():
         used = max(used, _core._staging_state()[0])
         time.sleep(0.001)
-    assert used == 2 * CHUNK
+    assert used <= 4 * CHUNK
     futures[0].result(60)
     np.testing.assert_array_equal(load_file(tmp_path / "file")["a"], array)
 
@@ -432,7 +459,7 @@ held = [save_file_async({"a": np.zeros(2)}, pipe) for pipe in pipes]
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 threading.Timer(0.6, lambda: [open(pipe, "rb").read() for pipe in pipes]).start()
 try:
-    save_file_async({"a": np.zeros(64 << 20, "u1")}, f"{folder}/file", budget_bytes=32 << 20)
+    save_file_async({"a": np.zeros(64 << 20, "u1")}, f"{folder}/file", budget_bytes=48 << 20)
 except KeyboardInterrupt:
     print("interrupted")
 for each in held:
