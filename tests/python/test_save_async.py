@@ -18,6 +18,7 @@ import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, _core
 from safetensors._save_async import SaveFuture
+from safetensors._torch.save_file_async import _flat_bytes, _reader_of
 from safetensors.numpy import load_file
 from support import children, mounts
 
@@ -111,6 +112,26 @@ def test_the_values_are_those_of_the_call_however_the_dict_changes(tmp_path):
     arrays["c"] = arrays.pop("a")
     future.result(60)
     assert set(load_file(tmp_path / "file")) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(7, dtype=torch.bfloat16),
+        torch.tensor(3.5),
+        torch.tensor([1 + 2j, 3 - 4j]).conj(),
+        torch.arange(6.0)[2:4],
+    ],
+    ids=["bf16", "scalar", "conj", "view"],
+)
+def test_parts_of_a_tensor_on_a_device(tensor):
+    """As the reader of a tensor on a GPU copies them."""
+    flat = _flat_bytes(tensor)
+    expected = safetensors.torch._tobytes(tensor)
+    memory = bytearray(len(expected))
+    for begin in range(0, len(memory), 3):
+        _reader_of(flat)(begin, memoryview(memory)[begin : begin + 3])
+    assert memory == expected
 
 
 def test_a_future_serves_asyncio(tmp_path):
