@@ -1,6 +1,7 @@
 """`safetensors ls`."""
 
 import os
+import resource
 
 import pytest
 
@@ -147,6 +148,16 @@ def test_shards(tmp_path, how):
     assert lines[1] == ["h.0.bias", "BF16", "[3]", "6", "B", "b.safetensors"]
     assert lines[2][-1] == "a.safetensors"
     assert len(cli.parsed("ls", target)["files"]) == 2
+
+
+def test_more_shards_than_the_soft_limit_of_open_files(tmp_path):
+    for i in range(100):
+        cli.write(tmp_path / f"{i}.safetensors", {f"t{i}": raw("U8", (1,))})
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
+
+    assert len(cli.parsed("ls", tmp_path, preexec_fn=limited)["files"]) == 100
 
 
 def test_a_folder_without_an_index(tmp_path):

@@ -107,6 +107,7 @@ def test_integers_are_summed_exactly(tmp_path):
         "unsigned": (np.array([0, (1 << 64) - 1], "<u8"), "U64", 2.0**63, 2.0**63),
         "lowest": (np.full(3, low, "<i8"), "I64", -(2.0**63), 0),
         "far": (far, "I64", float(1 << 62), 0.5),
+        "steps": (np.repeat([0.0, 3.0], [1_000_000, 2_000_000]), "F64", 2.0, 2**0.5),
         "thirds": (np.array([0, 0, 1], "<i4"), "I32", 1 / 3, 2**0.5 / 3),
         "truths": (np.array([1, 0, 1], "u1"), "BOOL", 2 / 3, 2**0.5 / 3),
     }

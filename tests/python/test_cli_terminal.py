@@ -70,7 +70,7 @@ def sparse(path, nbytes):
 
 LONG = {
     "hash": ("hash", "m.safetensors"),
-    "check": ("check", "--read", "m.safetensors"),
+    "check": ("check", "--read", "my model.safetensors"),
     "show": ("show", "--bins", "0", "m.safetensors", "a"),
     "diff": ("diff", "m.safetensors", "same.safetensors"),
     "convert": ("convert", "m.safetensors", "new.safetensors", "--force"),
@@ -87,7 +87,8 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
     pytest.importorskip("rich")
     monkeypatch.chdir(tmp_path)
     path = sparse(tmp_path / "m.safetensors", 1 << 24)
-    (tmp_path / "same.safetensors").symlink_to(path)
+    for name in ("same.safetensors", "my model.safetensors"):
+        (tmp_path / name).symlink_to(path)
     shown = cli.on_terminal(*LONG[command], columns=columns)
     frames = [line for line in re.split(r"[\r\n]", plain(shown)) if "━" in line]
     assert "16.8/16.8 MB" in frames[-1]
@@ -95,6 +96,8 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
         # What is done of it all: on the line of the bar, not below.
         assert "/16.8 MB" in frame
         assert len(frame) <= columns
+        # A description that is too long is cut: wrapped, it would take a second line.
+        assert ("…" in frame) == (command == "check" and columns < 80)
     assert "\x1b[1A\x1b[2K" in shown[shown.rindex("━") :]
     if columns == 50:
         assert "━" not in cli.on_terminal(*LONG[command], "--quiet")
