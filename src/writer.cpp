@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "base/text.hpp"
@@ -17,14 +14,23 @@
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
 #include "strided_read.hpp"
+#include "write_ledger.hpp"
 
 namespace safetensors {
 namespace {
 
-constexpr std::size_t kNamesInError = 5;
-
 std::span<const std::byte> as_bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
+}
+
+/// Returns WriterOptions::header_room as whole blocks.
+std::uint64_t room_of(std::uint64_t nbytes) {
+  const auto limited = std::clamp<std::uint64_t>(nbytes, 1, 2 * kMaxHeaderSize);
+  const std::uint64_t room = (limited + kBlockSize - 1) / kBlockSize * kBlockSize;
+  if (room - kLengthSize <= kMaxHeaderSize) return room;
+  fail(ErrorCode::kHeaderTooLarge, "room for a header of " + counted(nbytes, "byte") +
+                                       ", in whole blocks, exceeds the limit of " +
+                                       grouped(kMaxHeaderSize));
 }
 
 }  // namespace
@@ -38,67 +44,49 @@ class FileWriter::State {
  public:
   State(std::unique_ptr<ByteSink> sink, LayoutPlan plan, WriterOptions options)
       : sink_(checked(std::move(sink))),
-        plan_(checked(std::move(plan))),
+        ledger_(std::move(plan)),
         options_(std::move(options)),
-        out_(*sink_, plan_.total_nbytes, options_.interrupt, options_.progress),
-        written_(plan_.places.size()),
-        is_begun_(plan_.places.size()) {
-    sink_->start(plan_.total_nbytes);
+        out_(*sink_, ledger_.plan().total_nbytes, options_.interrupt, options_.progress) {
+    sink_->start(ledger_.plan().total_nbytes);
+    std::string prologue = ledger_.plan().prologue;
     // The header's length is written last: see FileWriter.
-    if (sink_->seeks()) std::fill_n(plan_.prologue.begin(), kLengthSize, '\0');
-    put(0, as_bytes_of(plan_.prologue));
+    if (sink_->seeks()) std::fill_n(prologue.begin(), kLengthSize, '\0');
+    put(0, as_bytes_of(prologue));
   }
 
   /// For a file whose tensors are added later. Its header goes to the room before them.
   State(std::unique_ptr<ByteSink> sink, const Metadata* metadata, WriterOptions options)
       : sink_(checked(std::move(sink))),
+        room_(room_of(options.header_room)),
+        ledger_(metadata, room_),
         options_(std::move(options)),
-        added_(std::in_place),
         out_(*sink_, 0, options_.interrupt, options_.progress) {
     if (!sink_->seeks()) {
       fail(ErrorCode::kInvalidArgument,
            "the sink does not seek, so it needs the specs of all tensors before the first one");
     }
-    if (metadata != nullptr) added_->metadata = *metadata;
-    added_->room = room_for(std::max<std::uint64_t>(options_.header_room, 1));
-    plan_.total_nbytes = added_->room;
     sink_->start(0);
   }
 
   std::size_t add(const TensorSpec& spec) {
     const std::lock_guard lock(mutex_);
     check_open();
-    if (!added_) fail(ErrorCode::kInvalidArgument, "the plan of this file is complete");
-    const std::uint64_t nbytes = plan_file({&spec, 1}).places.front().nbytes;  // checks it
-    if (nbytes > std::numeric_limits<std::uint64_t>::max() - plan_.total_nbytes) {
-      fail(ErrorCode::kOverflow, "the tensors together exceed 2^64 bytes");
-    }
-    const auto [at, is_new] = added_->names.emplace(spec.name);
-    if (!is_new) {
-      fail(ErrorCode::kWrittenTwice, named(*at) + " was added before", {.subject = *at});
-    }
-    guarded([&] {
-      added_->tensors.push_back(
-          {*at, std::vector<std::uint64_t>(spec.shape.begin(), spec.shape.end()), spec.dtype});
-      plan_.places.push_back({plan_.total_nbytes, nbytes});
-      plan_.order.push_back(plan_.order.size());
-      written_.push_back(0);
-      is_begun_.push_back(false);
-    });
-    plan_.total_nbytes += nbytes;
-    out_.set_total(plan_.total_nbytes);
-    return plan_.order.back();
+    const std::uint64_t nbytes = ledger_.check_add(spec);
+    std::size_t tensor = 0;
+    guarded([&] { tensor = ledger_.add(spec, nbytes); });
+    out_.set_total(ledger_.plan().total_nbytes);
+    return tensor;
   }
 
   void write(std::size_t tensor, std::span<const std::byte> bytes) {
     std::unique_lock lock(mutex_);
     check_open();
-    const TensorPlace place = place_of(tensor);
+    const TensorPlace place = ledger_.place(tensor);
     if (bytes.size() != place.nbytes) {
-      const std::string name = name_of(tensor);
+      const std::string name = ledger_.name(tensor);
       fail(ErrorCode::kInvalidTensorInfo,
-           named(name) + " takes " + counted(place.nbytes, "byte") + ", " + grouped(bytes.size()) +
-               " are given",
+           quoted_tensor(name) + " takes " + counted(place.nbytes, "byte") + ", " +
+               grouped(bytes.size()) + " are given",
            {.subject = name});
     }
     write_part(lock, tensor, place.begin, bytes, true);
@@ -107,11 +95,11 @@ class FileWriter::State {
   void write_at(std::size_t tensor, std::uint64_t begin, std::span<const std::byte> bytes) {
     std::unique_lock lock(mutex_);
     check_open();
-    const TensorPlace place = place_of(tensor);
+    const TensorPlace place = ledger_.place(tensor);
     if (begin > place.nbytes || bytes.size() > place.nbytes - begin) {
-      const std::string name = name_of(tensor);
+      const std::string name = ledger_.name(tensor);
       fail(ErrorCode::kInvalidArgument,
-           named(name) + " has " + counted(place.nbytes, "byte") + ", the part of " +
+           quoted_tensor(name) + " has " + counted(place.nbytes, "byte") + ", the part of " +
                counted(bytes.size(), "byte") + " at " + grouped(begin) + " reaches past its end",
            {.subject = name});
     }
@@ -121,26 +109,27 @@ class FileWriter::State {
   void write_runs(std::size_t tensor, const ByteRuns& runs, std::span<const std::byte> bytes) {
     std::unique_lock lock(mutex_);
     check_open();
-    const TensorPlace place = place_of(tensor);
-    const std::string name = name_of(tensor);
+    const TensorPlace place = ledger_.place(tensor);
     try {
       check_runs(runs, place.nbytes);
     } catch (const Error& error) {
-      throw error.with_context(named(name) + ": ", {}, name);
+      const std::string name = ledger_.name(tensor);
+      throw error.with_context(quoted_tensor(name) + ": ", {}, name);
     }
     if (bytes.size() != runs.nbytes()) {
+      const std::string name = ledger_.name(tensor);
       fail(ErrorCode::kInvalidTensorInfo,
-           "the part of " + named(name) + " takes " + counted(runs.nbytes(), "byte") + ", " +
-               grouped(bytes.size()) + " are given",
+           "the part of " + quoted_tensor(name) + " takes " + counted(runs.nbytes(), "byte") +
+               ", " + grouped(bytes.size()) + " are given",
            {.subject = name});
     }
     if (bytes.empty()) return;
     const auto nbytes = static_cast<std::size_t>(runs.run_nbytes);
     io::RunCursor cursor(runs, 0);
-    check_free(tensor, bytes.size(), false);
+    ledger_.check_free(tensor, bytes.size(), false);
     const bool is_next = nbytes == bytes.size() && place.begin + cursor.position() == next_;
     if (!sink_->seeks() && !is_next) check_budget(tensor, bytes.size());
-    mark(tensor, bytes.size());
+    ledger_.mark(tensor, bytes.size());
     for (; !bytes.empty(); cursor.next()) {
       put_part(lock, place.begin + cursor.position(), bytes.first(nbytes));
       bytes = bytes.subspan(nbytes);
@@ -150,13 +139,17 @@ class FileWriter::State {
   void copy(const ByteSource& source, std::span<const TensorCopy> tensors) {
     std::unique_lock lock(mutex_);
     check_open();
-    for (const TensorCopy& each : tensors) check_copy(source, each);
+    for (const TensorCopy& each : tensors) {
+      ledger_.check_source(each.tensor, each.begin, source.size());
+    }
     if (!sink_->seeks()) {
       copy_in_order(source, tensors);
       return;
     }
     const std::vector<Run> runs = runs_of(tensors);
-    mark_all(tensors);
+    std::vector<std::size_t> indices;
+    for (const TensorCopy& each : tensors) indices.push_back(each.tensor);
+    ledger_.mark_all(indices);
     lock.unlock();
     guarded([&] {
       for (const Run& run : runs) out_.copy(source, run.from, run.nbytes, run.to);
@@ -165,30 +158,27 @@ class FileWriter::State {
 
   [[nodiscard]] std::vector<std::size_t> missing() const {
     const std::lock_guard lock(mutex_);
-    std::vector<std::size_t> result;
-    for (const std::size_t i : plan_.order) {
-      if (written_[i] != plan_.places[i].nbytes) result.push_back(i);
-    }
-    return result;
+    return ledger_.missing();
   }
 
-  [[nodiscard]] std::uint64_t nbytes_written() const noexcept { return nbytes_written_.load(); }
+  [[nodiscard]] std::uint64_t nbytes_written() const noexcept { return ledger_.nbytes_written(); }
 
   void commit() {
-    const std::vector<std::size_t> left = missing();
     const std::lock_guard lock(mutex_);
     check_open();
-    if (!left.empty()) fail_missing(left);
-    if (!sink_->seeks() && next_ != plan_.total_nbytes) fail_overlap();
+    const std::vector<std::size_t> missing = ledger_.missing();
+    if (!missing.empty()) ledger_.fail_missing(missing);
+    const LayoutPlan& plan = ledger_.plan();
+    if (!sink_->seeks() && next_ != plan.total_nbytes) ledger_.fail_overlap(next_);
     guarded([&] {
-      if (added_) {
-        write_late_header();
+      std::uint64_t nbytes = plan.total_nbytes;
+      if (ledger_.is_added()) {
+        nbytes += write_late_header();
       } else if (sink_->seeks()) {
-        set_length(plan_.prologue);
-        out_.patch(0, as_bytes_of(plan_.prologue).first(kLengthSize));
+        out_.patch(0, as_bytes_of(plan.prologue).first(kLengthSize));
       }
       out_.flush();
-      sink_->commit(plan_.total_nbytes, options_.fsync);
+      sink_->commit(nbytes, options_.fsync);
     });
     condition_ = Condition::kClosed;
     sink_.reset();
@@ -200,24 +190,6 @@ class FileWriter::State {
   static std::unique_ptr<ByteSink> checked(std::unique_ptr<ByteSink> sink) {
     if (!sink) fail(ErrorCode::kInvalidArgument, "the sink is null");
     return sink;
-  }
-
-  static LayoutPlan checked(LayoutPlan plan) {
-    if (plan.prologue.size() < kLengthSize || plan.order.size() != plan.places.size()) {
-      fail(ErrorCode::kInvalidArgument, "the plan was not made by plan_file()");
-    }
-    return plan;
-  }
-
-  /// Returns the room for a header of this size, with its length: whole blocks.
-  static std::uint64_t room_for(std::uint64_t nbytes) {
-    if (nbytes <= kMaxHeaderSize) {
-      const std::uint64_t room = (nbytes + kBlockSize - 1) / kBlockSize * kBlockSize;
-      if (room - kLengthSize <= kMaxHeaderSize) return room;
-    }
-    fail(ErrorCode::kHeaderTooLarge, "room for a header of " + counted(nbytes, "byte") +
-                                         ", in whole blocks, exceeds the limit of " +
-                                         grouped(kMaxHeaderSize));
   }
 
   void check_open() const {
@@ -238,103 +210,28 @@ class FileWriter::State {
     }
   }
 
-  [[nodiscard]] const TensorPlace& place_of(std::size_t tensor) const {
-    if (tensor < plan_.places.size()) return plan_.places[tensor];
-    fail(ErrorCode::kInvalidArgument, "there is no tensor " + std::to_string(tensor) + " of " +
-                                          std::to_string(plan_.places.size()));
-  }
-
-  /// Sets the length field of a prologue.
-  static void set_length(std::string& prologue) {
-    const std::uint64_t nbytes = prologue.size() - kLengthSize;
-    for (std::size_t i = 0; i < kLengthSize; ++i) {
-      prologue[i] = static_cast<char>(nbytes >> (8 * i) & 0xFF);
-    }
-  }
-
   /// Writes the header of tensors that were added, padded with spaces to the room before them.
-  void write_late_header() {
-    std::vector<TensorSpec> specs;
-    specs.reserve(added_->tensors.size());
-    for (const Added::Tensor& each : added_->tensors) {
-      specs.push_back({each.name, each.shape, each.dtype});
-    }
-    const Metadata* const metadata = added_->metadata ? &*added_->metadata : nullptr;
-    std::string prologue = plan_file(specs, metadata, Layout::kGiven).prologue;
+  /// Returns by how many bytes the room, and with it the file, had to grow.
+  std::uint64_t write_late_header() {
+    const std::string prologue = ledger_.prologue_of_added(room_);
+    const std::uint64_t nbytes = ledger_.plan().total_nbytes;
+    const std::uint64_t more = prologue.size() - room_;
     out_.flush();
-    if (prologue.size() > added_->room) {
-      const std::uint64_t more = room_for(prologue.size()) - added_->room;
-      const bool has_data = plan_.total_nbytes != added_->room;
-      if (has_data && !sink_->shift(plan_.total_nbytes, more)) {
-        fail(ErrorCode::kInvalidArgument, "the header takes " + counted(prologue.size(), "byte") +
-                                              ", the room for it has " + grouped(added_->room) +
-                                              " and cannot grow");
-      }
-      added_->room += more;
-      plan_.total_nbytes += more;
+    if (more != 0 && nbytes != room_ && !sink_->shift(nbytes, more)) {
+      fail(ErrorCode::kInvalidArgument, "the header takes " + counted(prologue.size(), "byte") +
+                                            ", the room for it has " + grouped(room_) +
+                                            " and cannot grow");
     }
-    prologue.resize(static_cast<std::size_t>(added_->room), ' ');
-    set_length(prologue);
     out_.write_now(0, as_bytes_of(prologue));
-  }
-
-  /// Returns the name of a tensor, for errors: only the header has it.
-  [[nodiscard]] std::string name_of(std::size_t tensor) const {
-    if (added_) return added_->tensors[tensor].name;
-    const auto place = std::ranges::find(plan_.order, tensor);
-    const Header header = Header::parse(as_bytes_of(plan_.prologue).subspan(kLengthSize),
-                                        plan_.total_nbytes - plan_.prologue.size());
-    const auto at = static_cast<std::size_t>(place - plan_.order.begin());
-    return std::string(header.tensors()[at].name);
-  }
-
-  static std::string named(const std::string& name) { return "tensor `" + clipped(name) + "`"; }
-
-  /// Throws Error kWrittenTwice unless so many bytes of the tensor may be written.
-  void check_free(std::size_t tensor, std::uint64_t nbytes, bool is_whole) const {
-    if ((is_whole && is_begun_[tensor]) ||
-        nbytes > plan_.places[tensor].nbytes - written_[tensor]) {
-      const std::string name = name_of(tensor);
-      fail(ErrorCode::kWrittenTwice,
-           is_whole ? named(name) + " was written before"
-                    : "the parts written of " + named(name) + " have more bytes than it",
-           {.subject = name});
-    }
-  }
-
-  /// Requires: check_free().
-  void mark(std::size_t tensor, std::uint64_t nbytes) {
-    // Also after an empty tensor was written whole, but not after an empty part of another one.
-    if (nbytes != 0 || plan_.places[tensor].nbytes == 0) is_begun_[tensor] = true;
-    written_[tensor] += nbytes;
-    nbytes_written_ += nbytes;
-  }
-
-  /// Marks all of these tensors, or none if one of them may not be written.
-  void mark_all(std::span<const TensorCopy> tensors) {
-    std::size_t count = 0;
-    try {
-      for (; count < tensors.size(); ++count) {
-        const std::size_t tensor = tensors[count].tensor;
-        check_free(tensor, plan_.places[tensor].nbytes, true);
-        mark(tensor, plan_.places[tensor].nbytes);
-      }
-    } catch (...) {
-      for (const TensorCopy& each : tensors.first(count)) {
-        nbytes_written_ -= written_[each.tensor];
-        written_[each.tensor] = 0;
-        is_begun_[each.tensor] = false;
-      }
-      throw;
-    }
+    return more;
   }
 
   /// Requires: the lock, which is released while a large piece is written.
   void write_part(std::unique_lock<std::mutex>& lock, std::size_t tensor, std::uint64_t offset,
                   std::span<const std::byte> bytes, bool is_whole) {
-    check_free(tensor, bytes.size(), is_whole);
+    ledger_.check_free(tensor, bytes.size(), is_whole);
     if (!sink_->seeks() && offset != next_ && !bytes.empty()) check_budget(tensor, bytes.size());
-    mark(tensor, bytes.size());
+    ledger_.mark(tensor, bytes.size());
     if (!bytes.empty()) put_part(lock, offset, bytes);
   }
 
@@ -384,32 +281,15 @@ class FileWriter::State {
     held_.emplace(offset, std::move(bytes));
   }
 
-  /// Returns the tensor that has the byte which the sink needs next.
-  /// Requires: next_ is not the end.
-  [[nodiscard]] std::size_t next_tensor() const {
-    return *std::ranges::find_if(plan_.order, [&](std::size_t i) {
-      return plan_.places[i].begin + plan_.places[i].nbytes > next_;
-    });
-  }
-
   /// Throws Error kOutOfOrder if a part of this size cannot be held back.
   void check_budget(std::size_t tensor, std::uint64_t nbytes) const {
     if (nbytes <= options_.budget_nbytes && held_nbytes_ <= options_.budget_nbytes - nbytes) return;
-    const std::string name = name_of(tensor);
+    const std::string name = ledger_.name(tensor);
     fail(ErrorCode::kOutOfOrder,
-         named(name) + " was written, but the sink does not seek and needs " +
-             named(name_of(next_tensor())) + " next; " + counted(held_nbytes_, "byte") +
-             " are held back, and the budget is " + grouped(options_.budget_nbytes),
-         {.subject = name});
-  }
-
-  void check_copy(const ByteSource& source, const TensorCopy& each) const {
-    const TensorPlace& place = place_of(each.tensor);
-    if (each.begin <= source.size() && place.nbytes <= source.size() - each.begin) return;
-    const std::string name = name_of(each.tensor);
-    fail(ErrorCode::kInvalidArgument,
-         named(name) + ": the source has " + counted(source.size(), "byte") + ", the " +
-             grouped(place.nbytes) + " at " + grouped(each.begin) + " reach past its end",
+         quoted_tensor(name) + " was written, but the sink does not seek and needs " +
+             quoted_tensor(ledger_.name(ledger_.tensor_at(next_))) + " next; " +
+             counted(held_nbytes_, "byte") + " are held back, and the budget is " +
+             grouped(options_.budget_nbytes),
          {.subject = name});
   }
 
@@ -423,7 +303,7 @@ class FileWriter::State {
   [[nodiscard]] std::vector<Run> runs_of(std::span<const TensorCopy> tensors) const {
     std::vector<Run> runs;
     for (const TensorCopy& each : tensors) {
-      const TensorPlace& place = plan_.places[each.tensor];
+      const TensorPlace& place = ledger_.place(each.tensor);
       if (!runs.empty() && runs.back().from + runs.back().nbytes == each.begin &&
           runs.back().to + runs.back().nbytes == place.begin) {
         runs.back().nbytes += place.nbytes;
@@ -438,13 +318,13 @@ class FileWriter::State {
   void copy_in_order(const ByteSource& source, std::span<const TensorCopy> tensors) {
     std::vector<TensorCopy> ordered(tensors.begin(), tensors.end());
     std::ranges::sort(ordered, {},
-                      [&](const TensorCopy& each) { return plan_.places[each.tensor].begin; });
+                      [&](const TensorCopy& each) { return ledger_.place(each.tensor).begin; });
     for (const TensorCopy& each : ordered) {
-      const TensorPlace& place = plan_.places[each.tensor];
+      const TensorPlace& place = ledger_.place(each.tensor);
       const bool is_next = place.begin == next_;
-      check_free(each.tensor, place.nbytes, true);
+      ledger_.check_free(each.tensor, place.nbytes, true);
       if (!is_next) check_budget(each.tensor, place.nbytes);
-      mark(each.tensor, place.nbytes);
+      ledger_.mark(each.tensor, place.nbytes);
       guarded([&] {
         if (!is_next) {
           Buffer bytes(static_cast<std::size_t>(place.nbytes));
@@ -460,53 +340,13 @@ class FileWriter::State {
     }
   }
 
-  [[noreturn]] void fail_missing(std::span<const std::size_t> left) const {
-    std::string text = std::to_string(left.size()) + " of " +
-                       counted(plan_.places.size(), "tensor") +
-                       (left.size() == 1 ? " was not written: " : " were not written: ");
-    for (std::size_t i = 0; i < std::min(left.size(), kNamesInError); ++i) {
-      const std::uint64_t written = written_[left[i]];
-      text += (i == 0 ? "`" : ", `") + clipped(name_of(left[i])) + "`";
-      if (written == 0) continue;
-      text +=
-          " (" + grouped(written) + " of " + counted(plan_.places[left[i]].nbytes, "byte") + ")";
-    }
-    if (left.size() > kNamesInError) text += ", ...";
-    fail(ErrorCode::kMissingTensors, text, {.subject = name_of(left.front())});
-  }
-
-  [[noreturn]] void fail_overlap() const {
-    const std::size_t tensor = next_tensor();
-    const std::string name = name_of(tensor);
-    fail(ErrorCode::kMissingTensors,
-         "the parts written of " + named(name) + " overlap: its byte " +
-             grouped(next_ - plan_.places[tensor].begin) + " is missing",
-         {.subject = name});
-  }
-
-  /// What a file without a plan holds so far.
-  struct Added {
-    struct Tensor {
-      std::string name;
-      std::vector<std::uint64_t> shape;
-      Dtype dtype;
-    };
-    std::optional<Metadata> metadata;
-    std::uint64_t room = 0;  ///< bytes before the first tensor
-    std::vector<Tensor> tensors;
-    std::unordered_set<std::string> names;
-  };
-
   std::unique_ptr<ByteSink> sink_;
-  LayoutPlan plan_;
+  std::uint64_t room_ = 0;  // bytes before the first tensor that is added
+  WriteLedger ledger_;
   WriterOptions options_;
-  std::optional<Added> added_;
   io::SinkWriter out_;
-  mutable std::mutex mutex_;  // guards what follows, and out_.gather()
+  mutable std::mutex mutex_;  // guards ledger_, out_.gather() and what follows
   std::atomic<Condition> condition_ = Condition::kOpen;
-  std::vector<std::uint64_t> written_;  // bytes of each tensor
-  std::vector<bool> is_begun_;
-  std::atomic<std::uint64_t> nbytes_written_ = 0;
   // For a sink that does not seek: the offset that it needs next, and what comes later.
   std::uint64_t next_ = 0;
   std::map<std::uint64_t, Buffer> held_;

@@ -16,7 +16,7 @@ constexpr std::size_t kGatherSize = std::size_t{1} << 20;
 constexpr std::size_t kMaxPerWrite = std::size_t{16} << 20;
 
 /// Returns what a sink says that it has written, checked: programs have sinks of their own.
-std::uint64_t checked(std::uint64_t done, std::uint64_t wanted) {
+std::uint64_t checked_done(std::uint64_t done, std::uint64_t wanted) {
   if (done <= wanted) return done;
   fail(ErrorCode::kInvalidArgument, "the sink was given " + counted(wanted, "byte") +
                                         ", and says that it has written " + grouped(done));
@@ -57,7 +57,7 @@ void SinkWriter::write_all(std::uint64_t offset, std::span<const std::byte> piec
     timer_.poll();
     const std::size_t wanted = std::min(piece.size(), kMaxPerWrite);
     const auto done =
-        static_cast<std::size_t>(checked(sink_.write_at(offset, piece.first(wanted)), wanted));
+        static_cast<std::size_t>(checked_done(sink_.write_at(offset, piece.first(wanted)), wanted));
     if (done < wanted) timer_.poll_now();  // most likely a signal interrupted it
     piece = piece.subspan(done);
     offset += done;
@@ -71,7 +71,7 @@ void SinkWriter::copy(const ByteSource& source, std::uint64_t begin, std::uint64
   const ByteSource& from = kept ? *kept : source;
   while (nbytes != 0 && sink_.seeks()) {
     timer_.poll();
-    const std::uint64_t done = checked(sink_.copy_from(from, begin, nbytes, offset), nbytes);
+    const std::uint64_t done = checked_done(sink_.copy_from(from, begin, nbytes, offset), nbytes);
     if (done == 0) break;
     begin += done;
     offset += done;
