@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
-#include "base/text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors::io {
@@ -18,8 +18,9 @@ constexpr std::size_t kMaxPerWrite = std::size_t{16} << 20;
 /// Returns what a sink says that it has written, checked: programs have sinks of their own.
 std::uint64_t checked_done(std::uint64_t done, std::uint64_t wanted) {
   if (done <= wanted) return done;
-  fail(ErrorCode::kInvalidArgument, "the sink was given " + counted(wanted, "byte") +
-                                        ", and says that it has written " + grouped(done));
+  fail(ErrorCode::kInvalidArgument, "the sink was given " + std::to_string(wanted) +
+                                        " bytes, and says that it has written " +
+                                        std::to_string(done));
 }
 
 }  // namespace

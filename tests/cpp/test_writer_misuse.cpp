@@ -147,7 +147,7 @@ TEST_CASE("a sink that claims too much ends the writer") {
   sink->too_many = 1;
   FileWriter writer(std::move(sink), plan_file(specs));
   CHECK(text_of_error([&] { writer.write(0, large); }) ==
-        "the sink was given 100,000 bytes, and says that it has written 100,001");
+        "the sink was given 100000 bytes, and says that it has written 100001");
   CHECK(test::outcome_of([&] { writer.commit(); }) == "kWriterClosed");
   sink = std::make_unique<Text>(text, true);
   sink->copies_too_many = true;
