@@ -39,6 +39,13 @@ def test_rows_refuse_other_objects(row):
         w[NAME].numpy(rows=row)
 
 
+def test_torch_values_go_to_the_device():
+    torch = pytest.importorskip("torch")
+    with open_weights(MODEL) as w:
+        assert w[NAME].torch().device == torch.device("cpu")
+        assert w[NAME].torch(device="meta").device == torch.device("meta")
+
+
 @pytest.mark.parametrize("dtype", ["uint32", "float32"])
 def test_a_slice_may_have_no_rows(dtype):
     with open_weights(MODEL) as w:
