@@ -22,7 +22,8 @@ WriteLedger::WriteLedger(LayoutPlan plan)
   }
 }
 
-WriteLedger::WriteLedger(const Metadata* metadata, std::uint64_t begin) : added_(std::in_place) {
+WriteLedger::WriteLedger(const Metadata* metadata, std::uint64_t begin)
+    : added_(std::make_unique<Added>()) {
   if (metadata != nullptr) added_->metadata = *metadata;
   plan_.total_nbytes = begin;
 }
@@ -30,7 +31,7 @@ WriteLedger::WriteLedger(const Metadata* metadata, std::uint64_t begin) : added_
 std::uint64_t WriteLedger::check_add(const TensorSpec& spec) const {
   if (!added_) fail(ErrorCode::kInvalidArgument, "the plan of this file is complete");
   const std::uint64_t nbytes = plan_file({&spec, 1}).places.front().nbytes;
-  std::string name(spec.name);
+  const std::string name(spec.name);
   if (added_->names.contains(name)) {
     fail(ErrorCode::kWrittenTwice, quoted_tensor(name) + " was added before", {.subject = name});
   }

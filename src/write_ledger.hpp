@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,7 +26,7 @@ class WriteLedger {
   WriteLedger(const Metadata* metadata, std::uint64_t begin);
 
   /// Returns whether the tensors are added: their plan then has no prologue.
-  [[nodiscard]] bool is_added() const noexcept { return added_.has_value(); }
+  [[nodiscard]] bool is_added() const noexcept { return added_ != nullptr; }
   [[nodiscard]] const LayoutPlan& plan() const noexcept { return plan_; }
   /// Returns the size of a tensor that may be added.
   /// Throws: Error kWrittenTwice (the name), kOverflow, and what plan_file throws.
@@ -76,7 +77,7 @@ class WriteLedger {
   };
 
   LayoutPlan plan_;
-  std::optional<Added> added_;
+  std::unique_ptr<Added> added_;
   std::vector<std::uint64_t> written_;  // bytes of each tensor
   std::vector<bool> is_begun_;
   std::atomic<std::uint64_t> nbytes_written_ = 0;

@@ -211,7 +211,7 @@ class OverwritingSink final : public PositionedSink {
   Incomplete file_;  // a member, so that the file is removed also if the constructor throws
   Fd fd_;
   off_t old_nbytes_ = 0;
-  std::uint64_t nbytes_ = 0;
+  [[maybe_unused]] std::uint64_t nbytes_ = 0;
   Buffer content_;  // on systems whose mappings cannot be replaced
 };
 
