@@ -110,14 +110,14 @@ class ShardWriter:
         self._writer_for(tensor).write_slice(at, index, dtype, shape, data)
         self._finish(shard)
 
-    def copy(self, file: safe_open, tensors: Sequence[Tuple[int, str]]) -> None:
+    def copy(self, file: safe_open, tensors: Sequence[Tuple[int, str]], cast: bool) -> None:
         by_shard: Dict[_Shard, List[Tuple[int, str]]] = {}
         for tensor, name in tensors:
             shard, index = self._places[tensor]
             self._writer_for(tensor)
             by_shard.setdefault(shard, []).append((index, name))
         for shard, pairs in by_shard.items():
-            self._open(shard).copy(file, pairs)
+            self._open(shard).copy(file, pairs, cast)
             self._finish(shard)
 
     def missing(self) -> List[int]:

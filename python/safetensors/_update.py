@@ -78,7 +78,7 @@ def update_file(
             # First, so that the file system need not find space for what it can share.
             indices = {name: index for index, name in enumerate(specs)}
             kept = [(indices[name], name) for name in specs if name not in tensors]
-            writer._open().copy(file, kept)
+            writer._open().copy(file, kept, False)
             for name, tensor in tensors.items():
                 writer.write(name, tensor)
             file.close()  # Windows cannot replace an open file

@@ -63,6 +63,21 @@ def test_values_are_those_of_torch(tmp_path, source, to):
     assert torch.equal(found.view(bits)[~nan], expected.view(bits)[~nan])
 
 
+def test_shards_are_cast(tmp_path):
+    """A writer of several files casts, too."""
+    tensors = {str(i): torch.full((1000,), i + 0.5) for i in range(4)}
+    st.save_file(tensors, tmp_path / "in.safetensors")
+    specs = {name: ("F16", [1000]) for name in tensors}
+    with (
+        safe_open(tmp_path / "in.safetensors", "pt") as file,
+        safe_create(tmp_path / "out", specs, max_shard_size=4000) as writer,
+    ):
+        writer.copy(file, cast=True)
+    assert len(list((tmp_path / "out").glob("model-*"))) == 2
+    found = st.load_files(tmp_path / "out")
+    assert all(torch.equal(found[name], tensors[name].half()) for name in tensors)
+
+
 def test_only_tensors_of_another_dtype_are_cast(tmp_path):
     """Integers are copied, and a cast of them is an error that names file, tensor and dtypes."""
     tensors = {"a": torch.ones(3), "i": torch.arange(3), "e": torch.ones(0, 2), "s": torch.ones(())}
