@@ -72,9 +72,9 @@ class SAFETENSORS_API ByteSink {
 
 /// Returns a sink that writes to a descriptor (on Windows: a C run-time descriptor), from its
 /// current position on. A regular file is written by position, and commit() leaves the descriptor
-/// at the end of what was written. Everything else is written in order. Not atomic: if the write is
-/// not completed, a regular file is cut back to where it began, if it ended there before. `label`
-/// names the descriptor in errors.
+/// at the end of what was written. Everything else, and a file that was opened to append, is
+/// written in order. Not atomic: if the write is not completed, a file that is written by position
+/// is cut back to where it began, if it ended there before. `label` names the descriptor in errors.
 ///
 /// Throws: Error kIo.
 /// Lifetime: the caller keeps the descriptor and may close it after the call.
