@@ -287,7 +287,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
 
 @pytest.mark.parametrize("kind", reflink.KINDS)
 def test_unchanged_tensors_share_their_blocks(tmp_path, kind):
-    for root in reflink.mounted(kind, tmp_path):
+    with reflink.mounted(kind, tmp_path) as root:
         path = root / "model.safetensors"
         generator = np.random.default_rng(0)
         tensors = {f"layer.{i}": generator.bytes(16 << 20) for i in range(4)}

@@ -1,5 +1,6 @@
 """File systems that share blocks between files, in images mounted for a test."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -9,8 +10,9 @@ import pytest
 KINDS = ("btrfs", "xfs")
 
 
+@contextlib.contextmanager
 def mounted(kind, folder, nbytes=1 << 29):
-    """Yields the root of a new file system. Skips the test if it cannot be made or mounted."""
+    """Gives the root of a new file system. Skips the test if it cannot be made or mounted."""
     make = shutil.which(f"mkfs.{kind}") or shutil.which(f"mkfs.{kind}", path="/sbin:/usr/sbin")
     if make is None:
         pytest.skip(f"there is no mkfs.{kind}")
@@ -28,7 +30,8 @@ def mounted(kind, folder, nbytes=1 << 29):
     try:
         yield root
     finally:
-        subprocess.run(["umount", str(root)], check=True)
+        # Lazily, as a test that failed may still have files mapped.
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
 
 
 def used_nbytes(root):
