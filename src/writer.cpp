@@ -49,7 +49,9 @@ class FileWriter::State {
         out_(*sink_, ledger_.plan().total_nbytes, options_.interrupt, options_.progress) {
     sink_->start(ledger_.plan().total_nbytes);
     std::string prologue = ledger_.plan().prologue;
-    // The header's length is written last: see FileWriter.
+    // The header's length is written last: see FileWriter. So is a large header: the first write
+    // reserves disk space for the whole file, which blocks that copy() shares do not need.
+    if (is_late(prologue)) prologue.resize(kLengthSize);
     if (sink_->seeks()) std::fill_n(prologue.begin(), kLengthSize, '\0');
     put(0, as_bytes_of(prologue));
   }
@@ -175,7 +177,9 @@ class FileWriter::State {
       if (ledger_.is_added()) {
         nbytes += write_late_header();
       } else if (sink_->seeks()) {
-        out_.patch(0, as_bytes_of(plan.prologue).first(kLengthSize));
+        const std::span<const std::byte> prologue = as_bytes_of(plan.prologue);
+        out_.patch(0, prologue.first(kLengthSize));
+        if (is_late(plan.prologue)) out_.write_now(kLengthSize, prologue.subspan(kLengthSize));
       }
       out_.flush();
       sink_->commit(nbytes, options_.fsync);
@@ -190,6 +194,10 @@ class FileWriter::State {
   static std::unique_ptr<ByteSink> checked(std::unique_ptr<ByteSink> sink) {
     if (!sink) fail(ErrorCode::kInvalidArgument, "the sink is null");
     return sink;
+  }
+
+  [[nodiscard]] bool is_late(const std::string& prologue) const noexcept {
+    return sink_->seeks() && !io::SinkWriter::is_small(prologue.size());
   }
 
   void check_open() const {

@@ -136,6 +136,23 @@ def test_merging_shards(system, source):
     (folder / "out").unlink()
 
 
+def test_sharing_needs_no_free_space(system, source):
+    """No space is reserved for blocks that are shared, also if the header is long."""
+    name, folder = system
+    if name not in SHARING:
+        pytest.skip(f"{name} does not share blocks")
+    model = {f"{i}." + "x" * 80: np.full((110, 1024), i, "f4") for i in range(1000)}  # 450 MB
+    path, out = copies.write(folder / "large", model), folder / "out"
+    assert copies.data_offset(path) > 65536
+    used(folder)  # btrfs counts what was written only after a sync
+    state = os.statvfs(folder)
+    assert state.f_bavail * state.f_frsize < path.stat().st_size
+    cli.run("merge", path, out)
+    assert cli.output("diff", path, out)
+    path.unlink()
+    out.unlink()
+
+
 @pytest.mark.parametrize("count", [10, 3000])
 def test_a_header_written_last(system, count):
     """Without specs the header goes to 64 KiB before the data, or room is made for a longer one."""
