@@ -68,14 +68,6 @@ def test_split_and_merge(tmp_path):
     assert source.read_bytes() == file_builder.to_bytes(tensors, {"format": "pt"})
 
 
-def test_names_in_the_index_are_readable(tmp_path):
-    names = ["a\u00fc", "b\u6a21"]
-    source = cli.write(tmp_path / "m.safetensors", {name: raw("U8", (8,)) for name in names})
-    cli.run("convert", source, tmp_path / "out", "--max-shard-size", "8")
-    index = (tmp_path / "out" / "model.safetensors.index.json").read_text(encoding="utf-8")
-    assert all(f'"{name}": "model-' in index for name in names)
-
-
 def test_a_tensor_above_the_shard_size(tmp_path):
     """A tensor larger than the limit is alone in its shard, and does not close the shard before
     it; a single shard has no index."""
