@@ -162,4 +162,13 @@ void WriteLedger::fail_overlap(std::uint64_t offset) const {
 
 std::string quoted_tensor(const std::string& name) { return "tensor `" + clipped(name) + "`"; }
 
+std::uint64_t header_room(std::uint64_t nbytes) {
+  const auto limited = std::clamp<std::uint64_t>(nbytes, 1, 2 * kMaxHeaderSize);
+  const std::uint64_t room = (limited + kBlockSize - 1) / kBlockSize * kBlockSize;
+  if (room - kLengthSize <= kMaxHeaderSize) return room;
+  fail(ErrorCode::kHeaderTooLarge, "room for a header of " + counted(nbytes, "byte") +
+                                       ", in whole blocks, exceeds the limit of " +
+                                       grouped(kMaxHeaderSize));
+}
+
 }  // namespace safetensors

@@ -83,6 +83,9 @@ class WriteLedger {
   std::atomic<std::uint64_t> nbytes_written_ = 0;
 };
 
+/// Returns WriterOptions::header_room as whole blocks. Throws: Error kHeaderTooLarge.
+[[nodiscard]] std::uint64_t header_room(std::uint64_t nbytes);
+
 /// Returns how errors name a tensor.
 [[nodiscard]] std::string quoted_tensor(const std::string& name);
 

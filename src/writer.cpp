@@ -23,16 +23,6 @@ std::span<const std::byte> as_bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Returns WriterOptions::header_room as whole blocks.
-std::uint64_t room_of(std::uint64_t nbytes) {
-  const auto limited = std::clamp<std::uint64_t>(nbytes, 1, 2 * kMaxHeaderSize);
-  const std::uint64_t room = (limited + kBlockSize - 1) / kBlockSize * kBlockSize;
-  if (room - kLengthSize <= kMaxHeaderSize) return room;
-  fail(ErrorCode::kHeaderTooLarge, "room for a header of " + counted(nbytes, "byte") +
-                                       ", in whole blocks, exceeds the limit of " +
-                                       grouped(kMaxHeaderSize));
-}
-
 }  // namespace
 
 // A writer goes from kOpen to kFailed, if a call failed half way, or to kClosed.
@@ -59,7 +49,7 @@ class FileWriter::State {
   /// For a file whose tensors are added later. Its header goes to the room before them.
   State(std::unique_ptr<ByteSink> sink, const Metadata* metadata, WriterOptions options)
       : sink_(checked(std::move(sink))),
-        room_(room_of(options.header_room)),
+        room_(header_room(options.header_room)),
         ledger_(metadata, room_),
         options_(std::move(options)),
         out_(*sink_, 0, options_.interrupt, options_.progress) {
@@ -178,8 +168,8 @@ class FileWriter::State {
         nbytes += write_late_header();
       } else if (sink_->seeks()) {
         const std::span<const std::byte> prologue = as_bytes_of(plan.prologue);
-        out_.patch(0, prologue.first(kLengthSize));
         if (is_late(plan.prologue)) out_.write_now(kLengthSize, prologue.subspan(kLengthSize));
+        out_.patch(0, prologue.first(kLengthSize));
       }
       out_.flush();
       sink_->commit(nbytes, options_.fsync);
