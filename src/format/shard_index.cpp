@@ -127,7 +127,7 @@ class ShardIndexHandler {
 
   bool enter() {
     return ++depth_ <= kMaxIndexDepth || stop("the index is not JSON: nested deeper than " +
-                                         std::to_string(kMaxIndexDepth) + " levels");
+                                              std::to_string(kMaxIndexDepth) + " levels");
   }
   bool leave() {
     --depth_;
