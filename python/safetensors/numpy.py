@@ -16,7 +16,7 @@ from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._typing import Buffer, Path, Progress
 
 if TYPE_CHECKING:
-    from ._save_async import SaveFuture
+    from ._numpy_async import save_file_async
 
 __all__ = [
     "TensorSpec",
@@ -31,6 +31,20 @@ __all__ = [
     "serialize",
     "serialize_file",
 ]
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first access, because it needs threads and futures.
+    if name != "save_file_async":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._numpy_async import save_file_async
+
+    globals()[name] = save_file_async
+    return save_file_async
 
 
 _DTYPES = _core._dtypes()
@@ -133,42 +147,6 @@ def save_files(
 
     sizes = {key: _stored_nbytes(array) for key, array in arrays.items()}
     return save_all(sizes, save, folder, max_shard_size, name, fsync, progress)
-
-
-def save_file_async(
-    tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
-    filename: Path,
-    metadata: Optional[Dict[str, str]] = None,
-    *,
-    fsync: bool = False,
-    budget_bytes: Optional[int] = None,
-) -> SaveFuture:
-    """Saves arrays to a file in the background.
-
-    Returns when the arrays have been copied: from then on they may be changed or deleted. The file
-    gets the values that they had during the call.
-
-    Args:
-        tensor_dict: as for `save`.
-        filename, metadata, fsync: as for `save_file`.
-        budget_bytes: the limit of the memory that all saves in the background use for copies, at
-            least 16 MiB. A call that needs more waits until enough has been written. By default, a
-            quarter of the available memory. The memory is kept for the next save;
-            `safetensors.release_staging` frees it.
-
-    Returns:
-        A `concurrent.futures.Future` without a result. It raises errors of the operating system;
-        one that nobody asks for is passed to `sys.unraisablehook`. Its attribute `nbytes_done` is
-        the number of bytes that are written. `cancel` succeeds while the save waits for others.
-
-    Raises:
-        SafetensorError: as `save`.
-    """
-    from ._save_async import start_save  # needs threads and futures
-
-    kept: List[Any] = []
-    specs = _flatten(dict(_as_dict(tensor_dict)), kept)
-    return start_save(specs, {}, filename, metadata, fsync, budget_bytes)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:

@@ -1,0 +1,47 @@
+"""Saves NumPy arrays in the background."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+import numpy as np
+
+from ._save_async import SaveFuture, start_save
+from ._typing import Path
+
+
+def save_file_async(
+    tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
+    filename: Path,
+    metadata: Optional[Dict[str, str]] = None,
+    *,
+    fsync: bool = False,
+    budget_bytes: Optional[int] = None,
+) -> SaveFuture:
+    """Saves arrays to a file in the background.
+
+    Returns when the arrays have been copied: from then on they may be changed or deleted. The file
+    gets the values that they had during the call.
+
+    Args:
+        tensor_dict: as for `save`.
+        filename, metadata, fsync: as for `save_file`.
+        budget_bytes: the limit of the memory that all saves in the background use for copies, at
+            least 16 MiB. A call that needs more waits until enough has been written. By default, a
+            quarter of the available memory. The memory is kept for the next save;
+            `safetensors.release_staging` frees it.
+
+    Returns:
+        A `concurrent.futures.Future` without a result. It raises errors of the operating system;
+        one that nobody asks for is passed to `sys.unraisablehook`. Its attribute `nbytes_done` is
+        the number of bytes that are written. `cancel` succeeds while the save waits for others.
+
+    Raises:
+        SafetensorError: as `save`.
+    """
+    # By its name, because that module imports this one.
+    numpy = importlib.import_module("safetensors.numpy")
+    kept: List[Any] = []
+    specs = numpy._flatten(dict(numpy._as_dict(tensor_dict)), kept)
+    return start_save(specs, {}, filename, metadata, fsync, budget_bytes)
