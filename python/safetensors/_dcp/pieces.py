@@ -7,13 +7,13 @@ from typing import Iterator
 
 import torch
 
-_MOST_NBYTES = 8 << 20
+_MOST_NBYTES = 1 << 20
 
 
 def pieces_of(tensor: torch.Tensor) -> Iterator[memoryview]:
     """Yields the tensor's bytes as a file stores them.
 
-    What is not contiguous memory of the CPU is copied, at most 8 MiB at a time. An element of
+    What is not contiguous memory of the CPU is copied, at most 1 MiB at a time. An element of
     the last dimension is never divided.
     """
     from .. import torch as stt
