@@ -22,6 +22,8 @@ COMMON = """
     objects = [f, _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
+               _core._FileWriter(path + "1", True, [], None, "given", False, 0, None, None),
+               _core._StagedSave({}, None, path + "2", False),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]
     for module in (_core, _weights):
