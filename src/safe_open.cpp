@@ -17,13 +17,11 @@
 namespace safetensors {
 namespace {
 
-// One read of this size contains most headers completely.
-constexpr std::size_t kFirstRead = std::size_t{64} << 10;
-
 /// Reads the start of a file, up to the end of the header. Read, not mapped, so that another
 /// process cannot change the header between its check and its use.
 Buffer read_prologue(const ByteSource& source) {
-  Buffer start(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kFirstRead)));
+  Buffer start(
+      static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), source.cost().first_nbytes)));
   source.read_at(0, start.bytes());
   const std::uint64_t length = format::read_header_length(
       start.bytes().first(std::min(start.size(), format::kStartSize)), source.size());

@@ -11,6 +11,24 @@
 
 namespace safetensors {
 
+/// What reads of a source cost, by which loads choose what to read together.
+struct ReadCost {
+  /// Longest gap between wanted bytes that is read and discarded. A good value is the latency of a
+  /// read times the throughput, divided by the number of concurrent reads.
+  std::uint64_t gap_nbytes = std::uint64_t{64} << 10;
+  std::uint64_t chunk_nbytes = 0;  ///< of one read; 0: as LoadConfig says
+  std::uint64_t alignment = 4096;  ///< reads of whole chunks begin and end at multiples of it
+  std::uint64_t first_nbytes = std::uint64_t{64} << 10;  ///< of the first read of a header
+  /// Whether a read is a request to a server: then each chunk is one read_parts().
+  bool is_request = false;
+};
+
+/// One piece of a bulk read.
+struct ReadPiece {
+  std::uint64_t offset;     ///< in the source
+  std::span<std::byte> to;  ///< filled completely
+};
+
 /// Bytes that can be read at any position. Derive from it to read files from elsewhere, such as an
 /// archive or a server, and pass the source to SafeOpen.
 ///
@@ -27,6 +45,18 @@ class SAFETENSORS_API ByteSource {
   /// Throws: Error kIo, or kFileChanged if the source ends before `to` is full, with a text that
   ///   names the source. Then the contents of `to` are unspecified.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> to) const = 0;
+  /// Fills `parts` from one read of `nbytes` bytes at `offset`.
+  ///
+  /// By default it calls read_at(), for long parts with their own memory, for short neighbours with
+  /// up to 1 MiB of scratch memory. A source that holds what it has read in memory of its own, such
+  /// as an answer of a server, overrides it and copies from there.
+  ///
+  /// Requires: the parts lie within the range, in the order of their offsets; they may overlap.
+  /// Throws: as read_at().
+  virtual void read_parts(std::uint64_t offset, std::uint64_t nbytes,
+                          std::span<const ReadPiece> parts) const;
+  /// Returns what its reads cost. The answer never changes.
+  [[nodiscard]] virtual ReadCost cost() const noexcept;
   /// Returns how many concurrent reads give the best throughput; 0 for one for each processor.
   /// Called before each bulk read, as the answer may change, for example with what is cached.
   [[nodiscard]] virtual unsigned concurrency() const noexcept;
@@ -66,12 +96,6 @@ class SAFETENSORS_API MemorySource final : public ByteSource {
  private:
   std::span<const std::byte> bytes_;
   std::shared_ptr<const void> owner_;
-};
-
-/// One piece of a bulk read.
-struct ReadPiece {
-  std::uint64_t offset;     ///< in the source
-  std::span<std::byte> to;  ///< filled completely
 };
 
 /// Reads all pieces, with several threads if they have 8 MiB or more in all. Small pieces that are

@@ -76,6 +76,39 @@ ByteSource::~ByteSource() = default;
 
 unsigned ByteSource::concurrency() const noexcept { return 0; }
 
+ReadCost ByteSource::cost() const noexcept { return {}; }
+
+void ByteSource::read_parts(std::uint64_t /*offset*/, std::uint64_t nbytes,
+                            std::span<const ReadPiece> parts) const {
+  Buffer scratch;
+  for (std::size_t i = 0; i < parts.size();) {
+    // A long part, or as many short ones as fit in the scratch memory.
+    const std::uint64_t begin = parts[i].offset;
+    std::uint64_t end = begin + parts[i].to.size();
+    std::size_t last = i + 1;
+    if (parts[i].to.size() < kSmallPiece) {
+      for (; last < parts.size() && parts[last].to.size() < kSmallPiece; ++last) {
+        const std::uint64_t next = std::max(end, parts[last].offset + parts[last].to.size());
+        if (next - begin > kScratchSize) break;
+        end = next;
+      }
+    }
+    if (last == i + 1) {
+      read_at(begin, parts[i].to);
+    } else {
+      if (scratch.size() == 0) {
+        scratch = Buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kScratchSize, nbytes)));
+      }
+      read_at(begin, scratch.bytes().first(static_cast<std::size_t>(end - begin)));
+      for (const ReadPiece& part : parts.subspan(i, last - i)) {
+        if (part.to.empty()) continue;
+        std::memcpy(part.to.data(), scratch.data() + (part.offset - begin), part.to.size());
+      }
+    }
+    i = last;
+  }
+}
+
 std::span<const std::byte> ByteSource::memory() const noexcept { return {}; }
 
 std::shared_ptr<const ByteSource> ByteSource::keep_open() const { return nullptr; }

@@ -183,3 +183,32 @@ TEST_CASE("a source is asked for its number of readers only for large reads") {
   read_all(source, {&much, 1});
   CHECK(source.times_asked == 1);
 }
+
+TEST_CASE("parts of one read are read together if they are short") {
+  const std::size_t kib = 1024;
+  const test::FakeSource source(test::pattern(3000 * kib));
+  struct Place {
+    std::uint64_t offset;
+    std::size_t nbytes;
+  };
+  const auto reads_of = [&](const std::vector<Place>& places) {
+    const std::size_t before = source.reads().size();
+    std::vector<std::vector<std::byte>> to;
+    for (const Place& place : places) to.emplace_back(place.nbytes);
+    std::vector<ReadPiece> parts;
+    for (std::size_t i = 0; i < places.size(); ++i) parts.push_back({places[i].offset, to[i]});
+    source.read_parts(0, source.size(), parts);
+    for (const ReadPiece& part : parts) {
+      CHECK(std::equal(part.to.begin(), part.to.end(),
+                       source.bytes().begin() + static_cast<std::ptrdiff_t>(part.offset)));
+    }
+    return source.reads().size() - before;
+  };
+  CHECK(reads_of({}) == 0);
+  CHECK(reads_of({{5, 10}}) == 1);
+  CHECK(reads_of({{5, 10}, {20, 0}, {100 * kib, kib}, {100 * kib, 2 * kib}}) == 1);  // overlap
+  CHECK(reads_of({{0, 10}, {10, 256 * kib}, {300 * kib, 10}}) == 3);                 // one is long
+  CHECK(reads_of({{0, 10}, {1024 * kib - 10, 10}}) == 1);
+  CHECK(reads_of({{0, 10}, {1024 * kib - 9, 10}}) == 2);  // more than 1 MiB apart
+  CHECK(reads_of({{0, 10}, {1500 * kib, 10}, {1501 * kib, 10}, {2900 * kib, 10}}) == 3);
+}
