@@ -317,7 +317,7 @@ TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
   };
   const ByteRuns& runs = part.runs;
   if (file_->is_in_memory() && runs.loops.empty()) {
-    check_runs(runs, info.nbytes());
+    check_runs({&runs, 1}, info.nbytes(), runs.nbytes());
     auto kept = std::make_shared<const Kept>(Kept{file_, std::move(part.selection.shape), {}});
     const std::span<const std::uint64_t> shape = kept->shape;
     TensorView view(info.name, info.dtype, shape,
@@ -329,7 +329,7 @@ TensorView SafeOpen::get_slice(const TensorInfo& info, Indices indices,
   }
   const auto kept = std::make_shared<const Kept>(Kept{
       file_, std::move(part.selection.shape), Buffer(static_cast<std::size_t>(runs.nbytes()))});
-  read(info, runs, kept->bytes.bytes(), interrupt);
+  read(info, {&runs, 1}, kept->bytes.bytes(), interrupt);
   return {info.name, info.dtype, kept->shape, kept->bytes.bytes(), kept, kept};
 }
 
@@ -378,15 +378,15 @@ void SafeOpen::read(std::span<const TensorRead> reads, const Interrupt& interrup
   }
 }
 
-void SafeOpen::read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
+void SafeOpen::read(const TensorInfo& info, std::span<const ByteRuns> runs, std::span<std::byte> to,
                     const Interrupt& interrupt) const {
-  if (to.size() != runs.nbytes()) {
+  check_runs(runs, info.nbytes(), UINT64_MAX);
+  if (to.size() != to_end_of(runs)) {
     fail(ErrorCode::kInvalidArgument,
-         "the selection has " + counted(runs.nbytes(), "byte") + ", the destination " +
+         "the selection takes " + counted(to_end_of(runs), "byte") + ", the destination has " +
              grouped(to.size()),
          {.path = path(), .subject = std::string(info.name)});
   }
-  check_runs(runs, info.nbytes());
   if (file_->is_in_memory()) {
     file_->check_length(info, end_of(runs));
     copy_runs(file_->in_memory(info), runs, to, interrupt);

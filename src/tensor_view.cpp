@@ -14,7 +14,7 @@ std::optional<TensorView> TensorView::slice(Indices indices) const {
   };
   auto [selection, runs] = select_part(info(), indices);
   if (!runs.loops.empty()) return std::nullopt;
-  check_runs(runs, nbytes());
+  check_runs({&runs, 1}, nbytes(), runs.nbytes());
   auto kept = std::make_shared<const Kept>(Kept{std::move(selection.shape), keeps_names_});
   const std::span<const std::uint64_t> part = kept->shape;
   TensorView view(name, dtype, part,
@@ -28,8 +28,8 @@ std::optional<TensorView> TensorView::slice(Indices indices) const {
 void TensorView::copy_slice_bytes(Indices indices, std::span<std::byte> to) const {
   const ByteRuns runs = select_part(info(), indices).runs;
   detail::check_size(info(), runs.nbytes(), to.size());
-  check_runs(runs, nbytes());
-  copy_runs(bytes_, runs, to, {});
+  check_runs({&runs, 1}, nbytes(), to.size());
+  copy_runs(bytes_, {&runs, 1}, to, {});
 }
 
 }  // namespace safetensors

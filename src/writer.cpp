@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "io/run_reader.hpp"
+#include "io/run_cursor.hpp"
 #include "io/sink_writer.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/header.hpp"
@@ -103,7 +103,7 @@ class FileWriter::State {
     check_open();
     const TensorPlace place = ledger_.place(tensor);
     try {
-      check_runs(runs, place.nbytes);
+      check_runs({&runs, 1}, place.nbytes, UINT64_MAX);
     } catch (const Error& error) {
       const std::string name = ledger_.name(tensor);
       throw error.with_context(quoted_tensor(name) + ": ", {}, name);

@@ -109,10 +109,11 @@ struct LoadTensor {
   std::uint64_t offset = 0;  ///< of the tensor's first byte in the source
   std::uint64_t nbytes = 0;  ///< bytes to load: the tensor's, or the sum of `runs`
   std::uint64_t to = 0;      ///< destination: a device address, or a pointer for the host
-  /// The bytes of the tensor to load, concatenated at the destination; all bytes if absent.
+  /// The parts of the tensor to load, and where each goes from `to` on. Empty: all bytes, which
+  /// follow each other.
   ///
-  /// Requires: the runs lie within the tensor.
-  std::optional<ByteRuns> runs = std::nullopt;
+  /// Requires: the runs lie within the tensor and the destination. No two go to the same bytes.
+  std::vector<ByteRuns> runs = {};
 };
 
 /// Options of one Load.

@@ -212,10 +212,18 @@ class SAFETENSORS_API SafeOpen {
   /// Copies many tensors. Faster than one by one: tensors that are adjacent in the file are read
   /// together, and several threads share the work. Throws as read of one tensor does.
   void read(std::span<const TensorRead> reads, const Interrupt& interrupt = {}) const;
-  /// Copies the selected bytes of a tensor to `to`, which has runs.nbytes() bytes. With kPread,
-  /// runs at most 64 KiB apart are read together with the gaps. Throws as read of one tensor does.
-  void read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
+  /// Copies parts of a tensor to where they say, from the first byte of `to` on. `to` ends with the
+  /// last of them. With kPread, runs at most 64 KiB apart are read together with the gaps. Throws
+  /// as read of one tensor does.
+  ///
+  /// Requires: no two runs go to the same bytes.
+  void read(const TensorInfo& info, std::span<const ByteRuns> runs, std::span<std::byte> to,
             const Interrupt& interrupt = {}) const;
+  /// Copies one part of a tensor.
+  void read(const TensorInfo& info, const ByteRuns& runs, std::span<std::byte> to,
+            const Interrupt& interrupt = {}) const {
+    read(info, {&runs, 1}, to, interrupt);
+  }
 
  private:
   class File;

@@ -68,8 +68,8 @@ struct Selection {
 [[nodiscard]] SAFETENSORS_API Selection resolve(std::span<const Index> indices,
                                                 std::span<const std::uint64_t> shape);
 
-/// A selection as bytes: runs of equal length, at positions given by nested loops. Concatenated in
-/// order, the runs are the result in C order.
+/// A part of a tensor as bytes: runs of equal length, at positions given by nested loops, and where
+/// each run goes.
 ///
 /// `t[0:4:2, :, 1:3]` of a (4, 3, 8) tensor of bytes has run_nbytes = 2 and first = 1:
 ///
@@ -77,22 +77,27 @@ struct Selection {
 ///                [--]             [--]         [--]          [--]       ...
 ///     loops[1]:  3 times, stride 8     loops[0]: 2 times, stride 48
 ///
-///     position of run (i, j) = first + i * loops[0].stride + j * loops[1].stride
+///     position of run (i, j)     = first    + i * loops[0].stride    + j * loops[1].stride
+///     destination of run (i, j)  = to_first + i * loops[0].to_stride + j * loops[1].to_stride
 struct ByteRuns {
   struct Loop {
-    std::uint64_t count = 0;   ///< iterations
-    std::uint64_t stride = 0;  ///< bytes from one iteration to the next
+    std::uint64_t count = 0;      ///< iterations
+    std::uint64_t stride = 0;     ///< bytes from one iteration to the next, in the tensor
+    std::uint64_t to_stride = 0;  ///< the same at the destination
   };
   std::uint64_t first = 0;       ///< position of the first run, from the tensor's first byte
   std::uint64_t run_nbytes = 0;  ///< length of each run
   std::vector<Loop> loops;       ///< outermost first; none if there is one run
+  std::uint64_t to_first = 0;  ///< destination of the first run, from the destination's first byte
 
   [[nodiscard]] std::uint64_t run_count() const noexcept;
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return run_count() * run_nbytes; }
+  /// Sets the destinations so that the runs follow each other in order, the first at 0.
+  void concatenate() noexcept;
 };
 
 /// Returns the bytes of `selection` in a C-ordered tensor of `shape` and `dtype`, in the fewest and
-/// longest runs.
+/// longest runs. Concatenated in order, as their destinations say, they are the result in C order.
 ///
 /// Throws: Error kMisalignedSlice if a run of a sub-byte dtype does not start and end on byte
 ///   boundaries; kUnsupportedDtype if `dtype` is none of Dtype's enumerators.

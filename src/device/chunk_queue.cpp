@@ -27,8 +27,8 @@ Load::Index ChunkQueue::add(std::unique_ptr<Batch> batch, std::span<const LoadTe
   batches_.push_back(std::move(batch));
   const Batch& added = *batches_.back();
   total_nbytes_ += added.nbytes;
-  incomplete_chunks_ += added.chunk_count();
-  const Unclaimed chunks{&added, 0, added.chunk_count()};
+  incomplete_chunks_ += added.plan.chunk_count();
+  const Unclaimed chunks{&added, 0, added.plan.chunk_count()};
   if (chunks.end != 0 && is_first) queue_.push_front(chunks);
   if (chunks.end != 0 && !is_first) queue_.push_back(chunks);
   notify_all();
@@ -156,8 +156,8 @@ bool ChunkQueue::wait_for_work() {
 void ChunkQueue::complete(const ChunkTask& task) {
   std::uint64_t nbytes = 0;
   const std::lock_guard lock(mutex_);
-  task.for_each_part([&](const ChunkPart& part, std::uint32_t tensor) {
-    nbytes += part.nbytes;
+  task.for_each_tensor([&](std::uint64_t loaded, std::uint32_t tensor) {
+    nbytes += loaded;
     if (--parts_left_[tensor] == 0) ready_.push_back(tensor);
   });
   --incomplete_chunks_;
@@ -201,7 +201,7 @@ std::exception_ptr ChunkQueue::with_names(const std::exception_ptr& error,
 Error ChunkQueue::with_names(const Error& error, const ChunkTask& task) const {
   std::optional<std::uint32_t> first;
   std::uint32_t last = 0;
-  task.for_each_part([&](const ChunkPart&, std::uint32_t tensor) {
+  task.for_each_tensor([&](std::uint64_t, std::uint32_t tensor) {
     if (!first) first = tensor;
     last = tensor;
   });

@@ -2,8 +2,8 @@
 #include <atomic>
 #include <cstddef>
 
-#include "device/read_plan.hpp"
 #include "io/environment.hpp"
+#include "safetensors/byte_source.hpp"
 #include "safetensors/device.hpp"
 #include "safetensors/error.hpp"
 
@@ -26,7 +26,7 @@ constexpr unsigned kMaxSlots = 64;
 
 void check(const LoadConfig& config) {
   const auto refuse = [](const char* what) { fail(ErrorCode::kInvalidArgument, what); };
-  if (config.chunk_nbytes % device::kReadAlignment != 0 || config.chunk_nbytes > kMaxChunk) {
+  if (config.chunk_nbytes % ReadCost().alignment != 0 || config.chunk_nbytes > kMaxChunk) {
     refuse("the chunk size must be a multiple of 4096 bytes, at most 1 GiB");
   }
   if (config.threads > kMaxThreads) refuse("threads must be at most 256");

@@ -11,12 +11,6 @@
 
 namespace safetensors::device {
 
-/// Returns a device address, or a host address held as a number, as a pointer.
-[[nodiscard]] inline void* pointer_of(std::uint64_t address) noexcept {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the purpose of this function
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
-}
-
 /// The primary context of one device.
 ///
 /// Thread safety: all members may be called by several threads at once.

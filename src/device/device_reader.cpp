@@ -87,7 +87,7 @@ class DeviceReader {
       next_ = (next_ + 1) % slots_.size();
       finish(slot);
       complete_finished();
-      load_.sources().read(task, slot.bytes.first(task.nbytes()));
+      load_.sources().read(task, slot.bytes.first(task.nbytes()), scratch_);
       if (queue_.is_stopping()) return;
       enqueue(slot, task);
     } catch (...) {
@@ -102,9 +102,9 @@ class DeviceReader {
       ordered_after_ = task.batch().number;
     }
     is_stream_busy_ = true;
-    task.for_each_part([&](const ChunkPart& part, std::uint32_t) {
-      driver_.copy_to_device(part.to, slot.bytes.data() + part.from,
-                             static_cast<std::size_t>(part.nbytes), stream_);
+    task.for_each_copy([&](std::uint64_t from, std::uint64_t nbytes, std::uint64_t to) {
+      driver_.copy_to_device(to, slot.bytes.data() + from, static_cast<std::size_t>(nbytes),
+                             stream_);
     });
     driver_.record(slot.event, stream_);
     slot.in_flight = task;
@@ -173,6 +173,7 @@ class DeviceReader {
   const Stream stream_;
   StagingPool::Lease staging_;
   std::vector<Slot> slots_;  // parts of staging_; empty when that is
+  Buffer scratch_;
   std::size_t next_ = 0;
   std::uint64_t ordered_after_ = 0;  // the number of a batch; 0: none
   bool is_stream_busy_ = false;

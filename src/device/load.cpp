@@ -31,10 +31,10 @@ Load::~Load() {
 }
 
 Load::Index Load::add(std::span<const LoadTensor> tensors, void* stream, bool is_first) {
-  const std::span<const std::uint64_t> sizes = state_->sources().sizes();
-  device::check_tensors(tensors, sizes);
-  auto batch = device::plan_batch(tensors, sizes, state_->config().chunk_nbytes);
-  if (state_->context() != nullptr && batch->chunk_count() != 0) {
+  const std::span<const io::PlannedSource> sources = state_->sources().planned();
+  device::check_tensors(tensors, sources);
+  auto batch = device::plan_batch(tensors, sources);
+  if (state_->context() != nullptr && batch->plan.chunk_count() != 0) {
     batch->ready = device::RecordedEvent(*state_->context(), stream);
   }
   return state_->queue().add(std::move(batch), tensors, is_first);

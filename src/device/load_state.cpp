@@ -23,12 +23,14 @@ int numa_node_of(const Context* context) {
 LoadState::LoadState(Context* context, std::vector<std::shared_ptr<const ByteSource>> sources,
                      const LoadOptions& options)
     : context_(context),
-      sources_(std::move(sources)),
       config_(load_config()),
+      sources_(std::move(sources), config_.chunk_nbytes,
+               context == nullptr ? UINT64_MAX : config_.chunk_nbytes),
       generation_(fork_generation()),
       readers_(queue_,
                {.threads = options.threads != 0 ? options.threads : config_.threads,
                 .is_io_bound = sources_.is_any_io_bound(),
+                .requests = sources_.requests(),
                 .numa_node = numa_node_of(context)},
                [this](unsigned number, const auto& between) { read(number, between); }) {}
 

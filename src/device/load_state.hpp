@@ -45,8 +45,8 @@ class LoadState {
   void read(unsigned number, const std::function<void()>& between) noexcept;
 
   Context* const context_;
-  const Sources sources_;
   const LoadConfig config_;
+  const Sources sources_;
   const std::uint64_t generation_;
   ChunkQueue queue_;
   ReaderPool readers_;

@@ -28,7 +28,9 @@ ReaderPool::ReaderPool(ChunkQueue& queue, Options options, Read read)
 
 unsigned ReaderPool::readers_wanted() const {
   unsigned wanted = options_.threads;
-  if (wanted == 0) {
+  if (options_.requests != 0) {
+    wanted = options_.requests;
+  } else if (wanted == 0) {
     const unsigned processors = io::processor_count();
     wanted = options_.is_io_bound ? std::clamp(processors, kMinIoBoundReaders, kMaxIoBoundReaders)
                                   : std::min(processors, kMaxReaders);

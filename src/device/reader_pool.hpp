@@ -23,6 +23,7 @@ class ReaderPool {
   struct Options {
     unsigned threads = 0;      ///< at most; 0: by the processors
     bool is_io_bound = false;  ///< readers wait for I/O: more of them than processors may help
+    unsigned requests = 0;     ///< not 0: readers wait for a server, which takes so many at once
     int numa_node = -1;        ///< where readers should run; -1: anywhere
   };
 

@@ -1,21 +1,27 @@
 #include "device/sources.hpp"
 
+#include <algorithm>
 #include <utility>
 
-#include "io/run_reader.hpp"
+#include "io/chunk_reader.hpp"
 
 namespace safetensors::device {
 
-Sources::Sources(std::vector<std::shared_ptr<const ByteSource>> sources)
+Sources::Sources(std::vector<std::shared_ptr<const ByteSource>> sources, std::uint64_t chunk_nbytes,
+                 std::uint64_t max_chunk)
     : sources_(std::move(sources)) {
-  sizes_.reserve(sources_.size());
+  planned_.reserve(sources_.size());
   is_io_bound_.reserve(sources_.size());
   for (const auto& source : sources_) {
-    sizes_.push_back(source->size());
+    ReadCost cost = source->cost();
+    if (cost.chunk_nbytes == 0) cost.chunk_nbytes = chunk_nbytes;
+    cost.chunk_nbytes = std::min(cost.chunk_nbytes, max_chunk);
+    planned_.push_back({source->size(), cost});
     // Once for a load: the system may have to count the file's pages in the page cache.
-    const bool is_io_bound = source->concurrency() != 0;
-    is_io_bound_.push_back(is_io_bound);
-    is_any_io_bound_ |= is_io_bound;
+    const unsigned concurrency = source->concurrency();
+    is_io_bound_.push_back(concurrency != 0);
+    is_any_io_bound_ |= concurrency != 0;
+    if (cost.is_request) requests_ = std::max(requests_, concurrency);
   }
 }
 
@@ -34,15 +40,13 @@ std::shared_ptr<const ByteSource> Sources::open(std::uint32_t number) const {
   return opened;
 }
 
-void Sources::read(const ChunkTask& task, std::span<std::byte> to) const {
-  if (const Chunk* const chunk = task.chunk()) {
-    open(chunk->source)->read_at(chunk->offset, to);
-    return;
+void Sources::read(const ChunkTask& task, std::span<std::byte> to, Buffer& scratch) const {
+  const std::shared_ptr<const ByteSource> source = open(task.source());
+  if (const io::Chunk* const chunk = task.chunk()) {
+    source->read_at(chunk->offset, to);
+  } else {
+    io::read_concatenated(*source, task.run_piece(), task.run_chunk(), to, scratch);
   }
-  const RunPiece& piece = task.run_piece();
-  const RunChunk& runs = task.run_chunk();
-  io::read_run_block(*open(piece.source), piece.position, piece.runs, runs.first_run, runs.count,
-                     to);
 }
 
 }  // namespace safetensors::device

@@ -19,22 +19,27 @@ namespace safetensors::device {
 /// Thread safety: all members may be called by several threads at once.
 class Sources {
  public:
-  explicit Sources(std::vector<std::shared_ptr<const ByteSource>> sources);
+  /// `max_chunk` limits the chunks of all sources. Sources that do not say how long theirs are have
+  /// those of `chunk_nbytes`.
+  Sources(std::vector<std::shared_ptr<const ByteSource>> sources, std::uint64_t chunk_nbytes,
+          std::uint64_t max_chunk);
 
-  /// Returns the size of each source in bytes.
-  [[nodiscard]] std::span<const std::uint64_t> sizes() const noexcept { return sizes_; }
+  [[nodiscard]] std::span<const io::PlannedSource> planned() const noexcept { return planned_; }
   /// Returns whether reads of a source wait for I/O, rather than copy from the page cache.
   [[nodiscard]] bool is_io_bound(std::uint32_t number) const { return is_io_bound_[number]; }
   [[nodiscard]] bool is_any_io_bound() const noexcept { return is_any_io_bound_; }
+  /// Returns the most concurrent requests that a source asks for; 0 if reads are no requests.
+  [[nodiscard]] unsigned requests() const noexcept { return requests_; }
   /// Returns a source with its file open, which is also kept open for the next calls.
   ///
   /// Throws: Error kIo; kFileChanged if the file was replaced.
   [[nodiscard]] std::shared_ptr<const ByteSource> open(std::uint32_t number) const;
   /// Reads a chunk: `to` is filled with its range of the source, or with its runs, concatenated.
+  /// `scratch` is memory of the calling thread; it grows as needed.
   ///
   /// Requires: `to` has the chunk's size.
   /// Throws: what the source throws.
-  void read(const ChunkTask& task, std::span<std::byte> to) const;
+  void read(const ChunkTask& task, std::span<std::byte> to, Buffer& scratch) const;
 
  private:
   struct OpenFile {
@@ -43,9 +48,10 @@ class Sources {
   };
 
   const std::vector<std::shared_ptr<const ByteSource>> sources_;
-  std::vector<std::uint64_t> sizes_;
+  std::vector<io::PlannedSource> planned_;
   std::vector<bool> is_io_bound_;
   bool is_any_io_bound_ = false;
+  unsigned requests_ = 0;
   // A ring of the files that were opened last: a model may have more shards than a process may have
   // open files, and successive chunks mostly come from one shard.
   mutable std::mutex mutex_;

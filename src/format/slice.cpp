@@ -133,6 +133,15 @@ std::uint64_t ByteRuns::run_count() const noexcept {
   return count;
 }
 
+void ByteRuns::concatenate() noexcept {
+  to_first = 0;
+  std::uint64_t stride = run_nbytes;
+  for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop) {
+    loop->to_stride = stride;
+    stride *= loop->count;
+  }
+}
+
 ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> shape, Dtype dtype) {
   const std::uint64_t bits = bit_size(dtype);
   if (bits == 0) {
@@ -165,7 +174,7 @@ ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> sh
       if (!loops.empty() && loops.back().count * loops.back().stride == step) {
         loops.back().count *= taken.count;
       } else {
-        loops.push_back({taken.count, step});
+        loops.push_back({taken.count, step, 0});
       }
     }
     whole = whole && taken.count == shape[axis];
@@ -182,8 +191,9 @@ ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> sh
   runs.first = first / 8;
   runs.run_nbytes = run / 8;
   for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop) {
-    runs.loops.push_back({loop->count, loop->stride / 8});
+    runs.loops.push_back({loop->count, loop->stride / 8, 0});
   }
+  runs.concatenate();
   return runs;
 }
 

@@ -157,8 +157,8 @@ void read_request(py::handle handle, py::handle name, py::handle index, std::uin
                                 static_cast<std::size_t>(nbytes));
   const SafeOpen& file = request.file->file();
   const GilRelease release;
-  if (request.runs) {
-    file.read(*request.info, *request.runs, to, python_interrupt());
+  if (!request.runs.empty()) {
+    file.read(*request.info, request.runs, to, python_interrupt());
   } else {
     file.read(*request.info, to, python_interrupt());
   }

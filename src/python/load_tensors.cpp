@@ -141,7 +141,7 @@ Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& inf
   Request request = make_request(std::move(file), info);
   request.shape = torch_shape(info.dtype, shape);
   request.nbytes = runs.nbytes();
-  request.runs = std::move(runs);
+  request.runs = {std::move(runs)};
   return request;
 }
 

@@ -13,7 +13,7 @@ namespace safetensors::python {
 struct Request {
   std::shared_ptr<const OpenFile> file;  ///< owns `info`
   const TensorInfo* info = nullptr;
-  std::optional<ByteRuns> runs;     ///< the bytes of a part; nothing for a whole tensor
+  std::vector<ByteRuns> runs;       ///< the bytes of a part; none for a whole tensor
   std::vector<std::int64_t> shape;  ///< that torch gives the tensor or part
   std::uint64_t nbytes = 0;
   py::object tensor;          ///< the destination; empty until make_tensors() makes one

@@ -4,17 +4,32 @@
 #include <map>
 #include <random>
 
-#include "device/read_plan.hpp"
+#include "io/read_plan.hpp"
 #include "safetensors/slice.hpp"
 
 namespace {
 
-using safetensors::device::Chunk;
-using safetensors::device::part_of;
-using safetensors::device::Piece;
-using safetensors::device::plan_chunks;
+using safetensors::io::Chunk;
+using safetensors::io::part_of;
+using safetensors::io::Piece;
+using safetensors::io::PlannedSource;
+using safetensors::io::ReadPlan;
 
-constexpr std::uint64_t kBlock = safetensors::device::kReadAlignment;
+constexpr std::uint64_t kBlock = 4096;
+
+/// Sorts the pieces, as plans do, and returns their chunks.
+std::vector<Chunk> plan_chunks(std::vector<Piece>& pieces, std::span<const std::uint64_t> sizes,
+                               std::uint64_t chunk_nbytes) {
+  std::vector<PlannedSource> sources;
+  for (const std::uint64_t size : sizes) {
+    sources.push_back({size, {.chunk_nbytes = chunk_nbytes}});
+  }
+  ReadPlan plan;
+  plan.pieces = pieces;
+  plan.plan(sources);
+  pieces = plan.pieces;
+  return plan.chunks;
+}
 
 /// Checks the properties of every plan: byte by byte if there are few pieces, else by sums.
 void check_plan(const std::vector<Piece>& pieces, const std::vector<Chunk>& chunks,
@@ -142,19 +157,47 @@ TEST_CASE("random pieces are covered, also if they overlap") {
 }
 
 TEST_CASE("runs are cut between runs") {
-  safetensors::device::RunPiece piece{};
-  piece.runs = {.first = 8, .run_nbytes = 100, .loops = {{7, 5000}, {11, 200}}};
-  std::vector<safetensors::device::RunChunk> chunks;
-  safetensors::device::plan_run_chunks(piece, 3, 1000, chunks);
+  const safetensors::ByteRuns runs{.first = 8, .run_nbytes = 100, .loops = {{7, 5000}, {11, 200}}};
+  ReadPlan plan;
+  const std::vector<PlannedSource> sources = {{1 << 20, {.gap_nbytes = 100, .chunk_nbytes = 1000}}};
+  plan.add(0, 0, 0, 0x1000, runs, sources[0].cost);
+  plan.plan(sources);
   std::uint64_t next = 0;
-  for (const auto& chunk : chunks) {
-    CHECK(chunk.piece == 3);
+  for (const auto& chunk : plan.run_chunks) {
+    CHECK(chunk.piece == 0);
     CHECK(chunk.first_run == next);
     CHECK(chunk.count * 100 <= 1000);
     next += chunk.count;
   }
   CHECK(next == 77);
-  CHECK_FALSE(safetensors::device::are_pieces(piece.runs, 1 << 20));
-  piece.runs.run_nbytes = 1 << 20;
-  CHECK(safetensors::device::are_pieces(piece.runs, 1 << 20));
+  CHECK(plan.chunks.empty());
+}
+
+TEST_CASE("of a server, each stretch of runs is a chunk") {
+  const safetensors::ByteRuns runs{.first = 0, .run_nbytes = 100, .loops = {{4, 5000}, {10, 200}}};
+  const auto chunks_of = [&](std::uint64_t gap, bool is_request) {
+    ReadPlan plan;
+    const std::vector<PlannedSource> sources = {
+        {1 << 20, {.gap_nbytes = gap, .chunk_nbytes = 1 << 19, .is_request = is_request}}};
+    plan.add(0, 0, 0, 0x1000, runs, sources[0].cost);
+    plan.plan(sources);
+    return plan.run_chunks.size();
+  };
+  CHECK(chunks_of(100, true) == 4);  // the rows are 3100 bytes apart
+  CHECK(chunks_of(99, true) == 40);
+  CHECK(chunks_of(3100, true) == 1);
+  CHECK(chunks_of(99, false) == 1);  // one reader reads them one after the other
+}
+
+TEST_CASE("long or few runs are pieces, which share reads with other tensors") {
+  const std::vector<PlannedSource> sources = {{1 << 30, {.chunk_nbytes = 1 << 20}}};
+  const auto piece_count = [&](const safetensors::ByteRuns& runs) {
+    ReadPlan plan;
+    plan.add(0, 0, 0, 0x1000, runs, sources[0].cost);
+    return plan.pieces.size();
+  };
+  CHECK(piece_count({.run_nbytes = 100, .loops = {{100, 5000}}}) == 0);
+  CHECK(piece_count({.run_nbytes = 1 << 18, .loops = {{100, 1 << 19}}}) == 100);
+  CHECK(piece_count({.run_nbytes = 100, .loops = {{8, 5000}}}) == 8);
+  CHECK(piece_count({.run_nbytes = 100, .loops = {}}) == 1);
 }

@@ -256,7 +256,8 @@ TEST_CASE("a file truncated after it was mapped: copies fail, an access ends the
         }) == 0);
   test::write_text(path, whole);
   CHECK(with_file([](const SafeOpen& file) {
-          const auto outcome = [&](const ByteRuns& runs) {
+          const auto outcome = [&](ByteRuns runs) {
+            runs.concatenate();
             std::vector<std::byte> to(runs.nbytes());
             return test::outcome_of([&] { file.read(file.at("a"), runs, to); });
           };
@@ -407,7 +408,8 @@ TEST_CASE("runs outside the tensor and buffers of the wrong size are refused") {
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;
   for (const Backend backend : kBackends) {
     const SafeOpen file(path, {backend});
-    const auto outcome = [&](const ByteRuns& runs, std::size_t room) {
+    const auto outcome = [&](ByteRuns runs, std::size_t room) {
+      runs.concatenate();
       std::vector<std::byte> to(room);
       return test::outcome_of([&] { file.read(file.at("a"), runs, to); });
     };
@@ -424,6 +426,17 @@ TEST_CASE("runs outside the tensor and buffers of the wrong size are refused") {
     CHECK(outcome({0, 2, {{kHalf + 1, 0}}}, 2) == "kInvalidArgument");
     CHECK(outcome({5, 1, {{3, 0}}}, 3) == "ok");
     CHECK(outcome({0, 50, {{2, 10}}}, 100) == "ok");
+    std::vector<std::byte> to(30);
+    const auto placed = [&](const ByteRuns& runs) {
+      return test::outcome_of([&] { file.read(file.at("a"), runs, to); });
+    };
+    CHECK(placed({0, 10, {{2, 50, 20}}}) == "ok");
+    const TensorView view = file.get_tensor("a");
+    CHECK(to[29] == view.bytes()[59]);
+    CHECK(to[10] == std::byte{0});  // between the runs
+    CHECK(placed({0, 10, {{2, 50, 21}}}) == "kInvalidArgument");
+    CHECK(placed({0, 10, {{2, 50, 20}}, 1}) == "kInvalidArgument");
+    CHECK(placed({0, 10, {{2, 50, UINT64_MAX}}}) == "kInvalidArgument");
   }
 }
 

@@ -32,10 +32,12 @@ std::vector<std::byte> gathered(const std::vector<std::byte>& tensor, const Byte
 }
 
 /// Copies and reads the runs, compares both, and returns how many bytes were read.
-std::uint64_t check_both(const std::vector<std::byte>& tensor, const ByteRuns& runs) {
-  const std::vector<std::byte> wanted = gathered(tensor, runs);
-  REQUIRE(wanted.size() == runs.nbytes());
-  check_runs(runs, tensor.size());
+std::uint64_t check_both(const std::vector<std::byte>& tensor, ByteRuns one) {
+  one.concatenate();
+  const std::span<const ByteRuns> runs(&one, 1);
+  const std::vector<std::byte> wanted = gathered(tensor, one);
+  REQUIRE(wanted.size() == one.nbytes());
+  check_runs(runs, tensor.size(), wanted.size());
   std::vector<std::byte> copied(wanted.size());
   copy_runs(tensor, runs, copied, {});
   CHECK(copied == wanted);
@@ -49,8 +51,9 @@ std::uint64_t check_both(const std::vector<std::byte>& tensor, const ByteRuns& r
   return source.nbytes_read();
 }
 
-std::string check_outcome(const ByteRuns& runs, std::uint64_t nbytes) {
-  return test::outcome_of([&] { check_runs(runs, nbytes); });
+std::string check_outcome(ByteRuns runs, std::uint64_t nbytes) {
+  runs.concatenate();
+  return test::outcome_of([&] { check_runs({&runs, 1}, nbytes, UINT64_MAX); });
 }
 
 }  // namespace
@@ -104,7 +107,9 @@ TEST_CASE("a read is at most 1 MB and has whole runs") {
   const std::vector<std::byte> tensor = test::pattern(8U << 20);
   std::vector<std::byte> to(8U << 10);
   const test::FakeSource source(tensor);
-  read_runs(source, 0, {0, 1, {{8U << 10, 1U << 10}}}, to, {});
+  ByteRuns runs{0, 1, {{8U << 10, 1U << 10}}};
+  runs.concatenate();
+  read_runs(source, 0, {&runs, 1}, to, {});
   for (const auto& [offset, size] : source.reads()) CHECK(size <= 1U << 20);
   CHECK(source.reads().size() <= 12);
 }
@@ -136,13 +141,39 @@ TEST_CASE("errors of the source and of interrupts propagate") {
   const ByteRuns apart{0, 1U << 20, {{16, 1U << 21}}};
   for (const ByteRuns& runs : {close, apart}) {
     source.breaks_at = (20U << 20) + 3;
-    CHECK_THROWS_AS(read_runs(source, 0, runs, to, {}), std::runtime_error);
+    CHECK_THROWS_AS(read_runs(source, 0, {&runs, 1}, to, {}), std::runtime_error);
     source.breaks_at = UINT64_MAX;
     source.ends_at = (30U << 20) + 1;
-    CHECK(test::outcome_of([&] { read_runs(source, 0, runs, to, {}); }) == "kFileChanged");
+    CHECK(test::outcome_of([&] { read_runs(source, 0, {&runs, 1}, to, {}); }) == "kFileChanged");
     source.ends_at = UINT64_MAX;
     source.delay = std::chrono::milliseconds(15);
-    CHECK_THROWS_AS(read_runs(source, 0, runs, to, [] { throw Stop(); }), Stop);
+    CHECK_THROWS_AS(read_runs(source, 0, {&runs, 1}, to, [] { throw Stop(); }), Stop);
     source.delay = std::chrono::milliseconds(0);
   }
+}
+
+TEST_CASE("runs go where they say, those of several parts together") {
+  const std::vector<std::byte> tensor = test::pattern(9U << 20);
+  // Columns of two blocks, side by side in rows of 5000 bytes; and one long run behind them.
+  const std::vector<ByteRuns> all = {{100, 2000, {{1000, 3000, 5000}}, 0},
+                                     {3'500'000, 3000, {{1000, 4000, 5000}}, 2000},
+                                     {8'000'000, 1'000'000, {}, 5'000'000}};
+  constexpr std::size_t kRoom = 6'000'000;
+  check_runs(all, tensor.size(), kRoom);
+  CHECK(test::outcome_of([&] { check_runs(all, tensor.size(), kRoom - 1); }) == "kInvalidArgument");
+  std::vector<std::byte> wanted(kRoom);
+  for (const ByteRuns& runs : all) {
+    std::size_t to = runs.to_first;
+    for (const std::uint64_t begin : test::begins_of(runs)) {
+      std::memcpy(wanted.data() + to, tensor.data() + begin, runs.run_nbytes);
+      to += runs.loops.empty() ? 0 : runs.loops[0].to_stride;
+    }
+  }
+  std::vector<std::byte> copied(kRoom);
+  copy_runs(tensor, all, copied, {});
+  CHECK(copied == wanted);
+  const test::FakeSource source(tensor);
+  std::vector<std::byte> read(kRoom);
+  read_runs(source, 0, all, read, {});
+  CHECK(read == wanted);
 }

@@ -123,10 +123,18 @@ class Wanted {
                       misaligned,
                       std::vector<std::byte>(nbytes + misaligned + kMargin, kPoison)});
   }
-  /// Adds a part of the tensor at `offset`.
-  void add_runs(std::uint64_t offset, const ByteRuns& runs, std::uint32_t source = 0) {
-    add(offset, runs.nbytes(), source);
-    items_.back().runs = runs;
+  /// Adds a part of the tensor at `offset`, without gaps at the destination.
+  void add_runs(std::uint64_t offset, ByteRuns runs, std::uint32_t source = 0) {
+    runs.concatenate();
+    add_parts(offset, {runs}, runs.nbytes(), source);
+  }
+  /// Adds parts of the tensor at `offset`, each to where it says in `room` bytes.
+  void add_parts(std::uint64_t offset, std::vector<ByteRuns> runs, std::size_t room,
+                 std::uint32_t source = 0) {
+    add(offset, room, source);
+    items_.back().nbytes = 0;
+    for (const ByteRuns& each : runs) items_.back().nbytes += each.nbytes();
+    items_.back().runs = std::move(runs);
   }
   /// Adds adjacent tensors of one size that cover the first source.
   void add_all(std::uint64_t nbytes) {
@@ -161,10 +169,11 @@ class Wanted {
     const std::vector<std::byte>& source = sources_[item.source]->bytes();
     std::vector<std::byte> expected(item.memory.size(), kPoison);
     std::byte* const to = expected.data() + item.misaligned;
-    if (item.nbytes != 0 && !item.runs) {
+    if (item.nbytes != 0 && item.runs.empty()) {
       std::memcpy(to, source.data() + item.offset, item.nbytes);
-    } else if (item.nbytes != 0) {
-      gather(source.data() + item.offset, *item.runs, 0, item.runs->first, to);
+    }
+    for (const ByteRuns& runs : item.runs) {
+      gather(source.data() + item.offset, runs, 0, runs.first, to + runs.to_first);
     }
     return expected == item.memory;
   }
@@ -198,23 +207,23 @@ class Wanted {
     std::uint32_t source;
     std::uint64_t offset;
     std::uint64_t nbytes;
-    std::optional<ByteRuns> runs;
+    std::vector<ByteRuns> runs;
     std::size_t misaligned;
     std::vector<std::byte> memory;
     [[nodiscard]] std::byte* begin() { return memory.data() + misaligned; }
   };
 
-  /// Copies the runs of nested loops by recursion. Returns where the next run goes.
-  static std::byte* gather(const std::byte* tensor, const ByteRuns& runs, std::size_t depth,
-                           std::uint64_t position, std::byte* to) {
+  /// Copies the runs of nested loops by recursion.
+  static void gather(const std::byte* tensor, const ByteRuns& runs, std::size_t depth,
+                     std::uint64_t position, std::byte* to) {
     if (depth == runs.loops.size()) {
       std::memcpy(to, tensor + position, runs.run_nbytes);
-      return to + runs.run_nbytes;
+      return;
     }
-    for (std::uint64_t i = 0; i < runs.loops[depth].count; ++i) {
-      to = gather(tensor, runs, depth + 1, position + i * runs.loops[depth].stride, to);
+    const ByteRuns::Loop& loop = runs.loops[depth];
+    for (std::uint64_t i = 0; i < loop.count; ++i) {
+      gather(tensor, runs, depth + 1, position + i * loop.stride, to + i * loop.to_stride);
     }
-    return to;
   }
 
   std::vector<std::shared_ptr<const MemorySource>> sources_;

@@ -165,6 +165,34 @@ TEST_CASE("runs of tensors are gathered") {
   }
 }
 
+TEST_CASE("parts of tensors go to strided destinations") {
+  using Loop = safetensors::ByteRuns::Loop;
+  const auto source = std::make_shared<MemorySource>(2'000'000);
+  for (const fake::Mode mode : kModes) {
+    for (const std::size_t chunk : {4096, 65'536, 4 << 20}) {
+      CAPTURE(chunk);
+      const FakeDriver driver(mode);
+      const Config config({.chunk_nbytes = chunk});
+      Wanted wanted(source);
+      // Blocks of columns side by side in rows of 700 bytes; a column; a block of rows and one row.
+      wanted.add_parts(
+          31, {{0, 300, {Loop{500, 3000, 700}}, 0}, {900, 400, {Loop{500, 3000, 700}}, 300}},
+          350'000);
+      wanted.add_parts(0, {{7, 2, {Loop{1000, 1000, 64}}, 10}}, 64'000);
+      wanted.add_parts(100, {{500'000, 300'000, {}, 0}, {5, 10, {}, 300'000}}, 300'010);
+      wanted.add_parts(100, {{0, 0, {}, 0}, {5, 10, {}, 3}}, 20);
+      for (const Device& device : {fake_device(), Device()}) {
+        wanted.poison();
+        wanted.load(device, 3);
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+          CAPTURE(i);
+          CHECK(wanted.is_right(i));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("many small tensors, and bytes that several tensors share") {
   const auto source = std::make_shared<MemorySource>(300'000);
   for (const fake::Mode mode : kModes) {
@@ -246,7 +274,7 @@ TEST_CASE("invalid arguments are refused") {
   CHECK(outcome([](LoadTensor& t) { t.nbytes = UINT64_MAX; }) == "kInvalidArgument");
   CHECK(outcome([](LoadTensor& t) { t.to = 0; }) == "kInvalidArgument");
   CHECK(outcome([](LoadTensor& t) { t.to = UINT64_MAX - 50; }) == "kInvalidArgument");
-  CHECK(outcome([](LoadTensor& t) { t.runs = {.first = 0, .run_nbytes = 5, .loops = {}}; }) ==
+  CHECK(outcome([](LoadTensor& t) { t.runs = {{.first = 0, .run_nbytes = 5, .loops = {}}}; }) ==
         "kInvalidArgument");
   CHECK(wanted.is_all_right());
 

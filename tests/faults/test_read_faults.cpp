@@ -42,10 +42,10 @@ std::string all_of(const SafeOpen& file) {
     found += test::text_of(view.bytes());
   }
   std::string rows(60, '\0');
-  const ByteRuns far = {7, 10, {{6, 100'000}}};
+  const ByteRuns far = {7, 10, {{6, 100'000, 10}}};
   file.read(file.at("rows"), far, std::as_writable_bytes(std::span(rows)));
   found += rows;
-  const ByteRuns near = {7, 10, {{6, 20}}};
+  const ByteRuns near = {7, 10, {{6, 20, 10}}};
   file.read(file.at("rows"), near, std::as_writable_bytes(std::span(rows)));
   return found + rows + std::to_string(file.header().metadata()[0].second.size());
 }

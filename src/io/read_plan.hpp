@@ -15,13 +15,13 @@
 //                                                  ChunkPart {from 0, nbytes 3712, to D + 6288}
 //   destination             D                   D + 6288         D + 10000
 //
-// If only many short runs of a tensor are wanted, a chunk holds runs without the bytes between
-// them. For a ByteRuns of runs 0, 1, 2, ... of R bytes each:
+// Of a part with many short runs, a chunk is a block of runs. It is read in stretches, each of them
+// runs and the short gaps between them, and a slot holds its runs without gaps:
 //
-//   tensor         ...[run 0]........[run 1]........[run 2]........[run 3]...
-//   chunk or slot  [run 0][run 1]   and   [run 2][run 3]    RunChunk {first_run 0, count 2},
-//                                                           RunChunk {first_run 2, count 2}
-//   destination    D                      D + 2 * R
+//   tensor         ...[run 0]..[run 1]..........................[run 2]..[run 3]..
+//   reads             [   stretch    ]                          [   stretch    ]
+//   slot           [run 0][run 1][run 2][run 3]              RunChunk {first_run 0, count 4}
+//   destination    where ByteRuns says for each run
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,25 @@
 #include <span>
 #include <vector>
 
+#include "safetensors/byte_source.hpp"
 #include "safetensors/slice.hpp"
 
-namespace safetensors::device {
+namespace safetensors::io {
 
-/// Chunks begin at multiples of this, which direct I/O requires of offsets.
-inline constexpr std::uint64_t kReadAlignment = 4096;
+/// Converts an address to a pointer, and back.
+[[nodiscard]] inline void* pointer_of(std::uint64_t address) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the purpose of this function
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+[[nodiscard]] inline std::uint64_t address_of(const void* pointer) noexcept {
+  return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+/// A source, as plans need it.
+struct PlannedSource {
+  std::uint64_t nbytes;
+  ReadCost cost;  ///< chunk_nbytes is not 0
+};
 
 /// Bytes that are contiguous both in a source and at their destination.
 struct Piece {
@@ -45,12 +58,12 @@ struct Piece {
   std::uint64_t to;      ///< address of the destination
 };
 
-/// Runs of one tensor that are gathered while they are read.
+/// Short runs of one tensor.
 struct RunPiece {
   std::uint32_t source;
   std::uint32_t tensor;
   std::uint64_t position;  ///< of the tensor, in the source
-  std::uint64_t to;        ///< address of the destination
+  std::uint64_t to;        ///< address of the destination's first byte
   ByteRuns runs;
 };
 
@@ -68,7 +81,7 @@ struct Chunk {
   std::size_t last_piece;
 };
 
-/// One block of consecutive runs of a RunPiece.
+/// A block of consecutive runs of a RunPiece.
 struct RunChunk {
   std::size_t piece;
   std::uint64_t first_run;
@@ -83,21 +96,29 @@ struct ChunkPart {
 };
 [[nodiscard]] ChunkPart part_of(const Piece& piece, const Chunk& chunk) noexcept;
 
-/// Sorts the pieces by source and offset and returns chunks of at most `chunk_nbytes` for them. A
-/// gap of more than 64 KiB between pieces is not read. Chunks ascend within a source; the sources
-/// take turns of 64 MiB, so that several disks work at once.
-///
-/// Requires: pieces lie within their sources, whose sizes are `source_nbytes`.
-[[nodiscard]] std::vector<Chunk> plan_chunks(std::vector<Piece>& pieces,
-                                             std::span<const std::uint64_t> source_nbytes,
-                                             std::uint64_t chunk_nbytes);
+/// Pieces, and the chunks to read for them. A chunk's number is its index in `chunks`, or in
+/// `run_chunks` plus the size of `chunks`.
+struct ReadPlan {
+  std::vector<Piece> pieces;
+  std::vector<RunPiece> run_pieces;
+  std::vector<Chunk> chunks;
+  std::vector<RunChunk> run_chunks;
 
-/// Appends the chunks of one RunPiece, of at most `chunk_nbytes` or one run each. `index` is the
-/// piece's number.
-void plan_run_chunks(const RunPiece& piece, std::size_t index, std::uint64_t chunk_nbytes,
-                     std::vector<RunChunk>& chunks);
+  /// Adds a part of the tensor that begins at `position` in the source: as one RunPiece, or as a
+  /// Piece for each run if these are long or few.
+  ///
+  /// Requires: as plan(). The part is not empty.
+  void add(std::uint32_t source, std::uint32_t tensor, std::uint64_t position, std::uint64_t to,
+           const ByteRuns& runs, const ReadCost& cost);
+  /// Plans the chunks: every byte of the pieces is in one of them, and none is longer than the
+  /// chunk_nbytes of its source. Gaps of more than gap_nbytes are not read. Chunks of pieces ascend
+  /// within a source, and the sources take turns of 64 MiB, so that several disks work at once.
+  ///
+  /// Requires: the pieces lie within their sources.
+  void plan(std::span<const PlannedSource> sources);
+  [[nodiscard]] std::size_t chunk_count() const noexcept {
+    return chunks.size() + run_chunks.size();
+  }
+};
 
-/// Returns whether runs are so long that reading each as a separate piece is faster.
-[[nodiscard]] bool are_pieces(const ByteRuns& runs, std::uint64_t chunk_nbytes) noexcept;
-
-}  // namespace safetensors::device
+}  // namespace safetensors::io

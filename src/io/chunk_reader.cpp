@@ -1,0 +1,141 @@
+#include "io/chunk_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "io/parallel.hpp"
+#include "io/run_cursor.hpp"
+#include "safetensors/buffer.hpp"
+
+namespace safetensors::io {
+namespace {
+
+// A request's answer is copied run by run if its runs are at least as long: a ReadPiece for each
+// takes 24 bytes.
+constexpr std::uint64_t kMinPartRun = 64;
+
+std::span<std::byte> memory_at(std::uint64_t address, std::uint64_t nbytes) noexcept {
+  return {static_cast<std::byte*>(pointer_of(address)), static_cast<std::size_t>(nbytes)};
+}
+
+void copy_part(std::span<const std::byte> from, std::span<std::byte> to) noexcept {
+  std::memcpy(to.data(), from.data(), to.size());
+}
+
+std::span<std::byte> first(Buffer& scratch, std::uint64_t nbytes) {
+  if (scratch.size() < nbytes) {
+    scratch = Buffer(static_cast<std::size_t>(std::max(nbytes, kScratchSize)));
+  }
+  return scratch.bytes().first(static_cast<std::size_t>(nbytes));
+}
+
+void read_pieces(const ByteSource& source, const ReadPlan& plan, const Chunk& chunk, bool in_one,
+                 Buffer& scratch) {
+  std::vector<ReadPiece> parts;
+  bool has_short = false;
+  for (std::size_t i = chunk.first_piece; i < chunk.last_piece; ++i) {
+    const ChunkPart part = part_of(plan.pieces[i], chunk);
+    if (part.nbytes == 0) continue;
+    parts.push_back({chunk.offset + part.from, memory_at(part.to, part.nbytes)});
+    has_short |= part.nbytes < kShortPiece;
+  }
+  if (!in_one || !has_short || parts.size() < 2) {
+    source.read_parts(chunk.offset, chunk.nbytes, parts);
+    return;
+  }
+  const std::span<std::byte> all = first(scratch, chunk.nbytes);
+  source.read_at(chunk.offset, all);
+  for (const ReadPiece& part : parts) {
+    copy_part(all.subspan(static_cast<std::size_t>(part.offset - chunk.offset), part.to.size()),
+              part.to);
+  }
+}
+
+/// Reads runs in stretches. `place(cursor)` returns where the current run goes; it is called once
+/// for each run, in their order.
+template <typename Place>
+void read_runs(const ByteSource& source, const RunPiece& piece, const RunChunk& chunk,
+               const Place& place, Buffer& scratch) {
+  const ByteRuns& runs = piece.runs;
+  const ReadCost cost = source.cost();
+  const std::uint64_t limit = cost.is_request ? UINT64_MAX : kScratchSize;
+  const bool in_parts = cost.is_request && runs.run_nbytes >= kMinPartRun;
+  RunCursor ahead(runs, chunk.first_run);
+  RunCursor behind(runs, chunk.first_run);
+  std::vector<ReadPiece> parts;
+  for (std::uint64_t left = chunk.count; left > 0;) {
+    const Stretch stretch = next_stretch(ahead, left, cost.gap_nbytes, limit);
+    left -= stretch.run_count;
+    const std::uint64_t offset = piece.position + stretch.begin;
+    const std::uint64_t nbytes = stretch.end - stretch.begin;
+    if (stretch.run_count == 1) {
+      source.read_at(offset, place(behind));
+      behind.next();
+      continue;
+    }
+    parts.clear();
+    std::span<std::byte> all;
+    if (!in_parts) {
+      all = first(scratch, nbytes);
+      source.read_at(offset, all);
+    }
+    for (std::uint64_t i = 0; i < stretch.run_count; ++i, behind.next()) {
+      const std::span<std::byte> to = place(behind);
+      if (in_parts) {
+        parts.push_back({piece.position + behind.position(), to});
+      } else {
+        copy_part(
+            all.subspan(static_cast<std::size_t>(behind.position() - stretch.begin), to.size()),
+            to);
+      }
+    }
+    if (in_parts) source.read_parts(offset, nbytes, parts);
+  }
+}
+
+}  // namespace
+
+void read_chunk(const ByteSource& source, const ReadPlan& plan, std::size_t number, bool in_one,
+                Buffer& scratch) {
+  if (number < plan.chunks.size()) {
+    read_pieces(source, plan, plan.chunks[number], in_one, scratch);
+    return;
+  }
+  const RunChunk& chunk = plan.run_chunks[number - plan.chunks.size()];
+  const RunPiece& piece = plan.run_pieces[chunk.piece];
+  const auto place = [&](const RunCursor& cursor) {
+    return memory_at(piece.to + cursor.to(), piece.runs.run_nbytes);
+  };
+  read_runs(source, piece, chunk, place, scratch);
+}
+
+void read_concatenated(const ByteSource& source, const RunPiece& piece, const RunChunk& chunk,
+                       std::span<std::byte> to, Buffer& scratch) {
+  const auto run_nbytes = static_cast<std::size_t>(piece.runs.run_nbytes);
+  const auto place = [&](const RunCursor&) {
+    const std::span<std::byte> run = to.first(run_nbytes);
+    to = to.subspan(run_nbytes);
+    return run;
+  };
+  read_runs(source, piece, chunk, place, scratch);
+}
+
+void read_plan(const ByteSource& source, const ReadPlan& plan, std::uint64_t nbytes,
+               const Interrupt& interrupt) {
+  parallel_for(
+      plan.chunk_count(), nbytes,
+      [&](std::size_t i) {
+        Buffer scratch;
+        read_chunk(source, plan, i, false, scratch);
+      },
+      interrupt, readers_of(source, nbytes));
+}
+
+PlannedSource planned(const ByteSource& source) {
+  PlannedSource planned{source.size(), source.cost()};
+  if (planned.cost.chunk_nbytes == 0) planned.cost.chunk_nbytes = kTaskSize;
+  return planned;
+}
+
+}  // namespace safetensors::io

@@ -1,0 +1,45 @@
+// Reading the chunks of a ReadPlan.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "io/read_plan.hpp"
+#include "safetensors/buffer.hpp"
+#include "safetensors/byte_source.hpp"
+
+namespace safetensors::io {
+
+/// Shorter pieces are read together to scratch memory: a system call costs more than a copy of
+/// less.
+inline constexpr std::uint64_t kShortPiece = std::uint64_t{256} << 10;
+/// Scratch memory of this size stays in the processor's cache until its pieces are copied.
+inline constexpr std::uint64_t kScratchSize = std::uint64_t{1} << 20;
+
+/// Reads a chunk to its destinations in host memory. With `in_one`, short pieces are read with all
+/// of the chunk, by one read, which takes less time than several where reads wait for I/O.
+/// `scratch` is memory that calls of one thread may share; it grows as needed.
+///
+/// Throws: what the source throws.
+void read_chunk(const ByteSource& source, const ReadPlan& plan, std::size_t number, bool in_one,
+                Buffer& scratch);
+
+/// Reads the runs of a chunk and concatenates them in `to`. `scratch` as for read_chunk().
+///
+/// Requires: `to` has as many bytes as the runs.
+/// Throws: what the source throws.
+void read_concatenated(const ByteSource& source, const RunPiece& piece, const RunChunk& chunk,
+                       std::span<std::byte> to, Buffer& scratch);
+
+/// Reads all chunks of a plan of one source to host memory, with several threads if they have 8 MiB
+/// or more.
+///
+/// Throws: what the source and `interrupt` throw.
+void read_plan(const ByteSource& source, const ReadPlan& plan, std::uint64_t nbytes,
+               const Interrupt& interrupt);
+
+/// Returns a source as plans of bulk reads need it, with chunks of 4 MiB unless it says otherwise.
+[[nodiscard]] PlannedSource planned(const ByteSource& source);
+
+}  // namespace safetensors::io
