@@ -4,10 +4,9 @@
 
 Every figure comes from a process of its own, which makes the tensors, and takes the time of one
 save and the growth of its peak memory meanwhile. The implementations of a row take turns, in
-random order. `--with`
-adds a folder to the path of some of them: upstream=DIR (where `pip install --target DIR
-safetensors==0.8.0` put it) and mergekit=DIR. Without a folder, implementations that need it are
-left out. Printed are minima, and the ratio to the first implementation of the row.
+random order. `--with` adds a folder to the path of some of them: upstream=DIR (where `pip install
+--target DIR safetensors==0.8.0` put it) and mergekit=DIR. Without a folder, implementations that
+need it are left out. Printed are minima, and the ratio to the first implementation of the row.
 """
 
 from __future__ import annotations
