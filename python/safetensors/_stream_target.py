@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from typing import Any, Optional
+import os
+from typing import Any, NamedTuple, Optional
+
+
+class _Place(NamedTuple):
+    """Where a file begins in an object that seeks."""
+
+    begin: int
+    end: int
+    """The end of the object before anything was written."""
 
 
 class StreamTarget:
     """A binary file object as a target of `safe_create`."""
 
-    def __init__(self, file: Any, begin: Optional[int]) -> None:
+    def __init__(self, file: Any, place: Optional[_Place]) -> None:
         self._file = file
-        self._begin = begin
-        self._position = begin or 0
-        self._end = begin or 0
-        self.seeks = begin is not None
+        self._place = place
+        self._begin = self._position = self._end = place.begin if place is not None else 0
+        self.seeks = place is not None
         self.target: Any = self._write
 
     def _write(self, offset: int, view: memoryview) -> None:
-        position = (self._begin or 0) + offset
+        position = self._begin + offset
         if position != self._position:
             self._file.seek(position)
         while view:
@@ -36,10 +45,13 @@ class StreamTarget:
             self._file.seek(self._end)
 
     def undo(self) -> None:
-        """Cuts the object back to where it began."""
-        if self._begin is not None:
+        """Gives the object its old length and position. What was overwritten is lost."""
+        if self._place is None:
+            return
+        # What fails here leaves a part, whose header has a length of 0.
+        with contextlib.suppress(Exception):
+            self._file.truncate(self._place.end)
             self._file.seek(self._begin)
-            self._file.truncate()
 
 
 class _Descriptor(StreamTarget):
@@ -61,18 +73,23 @@ def stream_target(file: Any) -> StreamTarget:
         raise TypeError("target is open as text: open it in binary mode")
     if isinstance(file, io.FileIO):
         return _Descriptor(file)
-    return StreamTarget(file, _position_of(file))
+    return StreamTarget(file, _place_of(file))
 
 
-def _position_of(file: Any) -> Optional[int]:
+def _place_of(file: Any) -> Optional[_Place]:
     """Returns the position of an object that can be written anywhere; None for others."""
-    # A GzipFile says that it seeks, but does not seek back.
-    if type(file).__module__ == "gzip" or "a" in str(getattr(file, "mode", "")):
+    if "a" in str(getattr(file, "mode", "")):
         return None
     try:
         if not file.seekable():
             return None
-        position: int = file.tell()
+        begin: int = file.tell()
     except (AttributeError, OSError):
         return None
-    return position
+    try:
+        file.seek(0, os.SEEK_END)
+        end: int = file.tell()
+        file.seek(begin)
+    except (OSError, TypeError, ValueError):  # a GzipFile says that it seeks
+        return None
+    return _Place(begin, end)

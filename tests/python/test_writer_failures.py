@@ -130,6 +130,73 @@ def test_the_reader_of_a_pipe_dies():
             writer.write("a", np.zeros(1 << 20, "u1"))
 
 
+def _bytes_io(path):
+    return io.BytesIO(path.read_bytes())
+
+
+def _file(mode, buffering=-1):
+    return lambda path: open(path, mode, buffering=buffering)
+
+
+HELD = b"0123456789" * 1000
+SEEKING = {
+    "BytesIO": _bytes_io,
+    "buffered": _file("r+b"),
+    "unbuffered": _file("r+b", 0),
+}
+
+
+@pytest.mark.parametrize("target", SEEKING)
+@pytest.mark.parametrize("begin", [0, 10, len(HELD) - 1, len(HELD), len(HELD) + 10])
+def test_content_behind_the_position_survives(tmp_path, target, begin):
+    """An aborted writer removes only what it has appended."""
+    path = tmp_path / "f"
+    path.write_bytes(HELD)
+    specs = {"a": ("U8", (1 << 20,)), "b": ("U8", (100,))}
+    with SEEKING[target](path) as file:
+        file.seek(begin)
+        writer = safe_create(file, specs if begin > 10 else {"b": specs["b"]})
+        assert file.tell() == begin
+        writer.write("b", bytes(100))
+        if begin > 10:
+            writer.write("a", bytes(1 << 20))
+        writer.abort()
+        assert file.tell() == begin
+        file.flush()
+        held = file.getvalue() if target == "BytesIO" else path.read_bytes()
+    assert held[: min(begin, len(HELD))] == HELD[:begin]
+    assert held[begin + 500 : len(HELD)] == HELD[begin + 500 :]
+    if target != "unbuffered":
+        assert len(held) == len(HELD)
+    elif begin >= len(HELD):
+        assert len(held) == begin
+
+
+@pytest.mark.parametrize("mode", ["ab", "a+b"])
+def test_a_file_opened_to_append_keeps_its_content(tmp_path, mode):
+    (tmp_path / "f").write_bytes(HELD)
+    with open(tmp_path / "f", mode) as file:
+        file.seek(0)
+        writer = safe_create(file, SPECS)
+        writer.write("a", A)
+        writer.write("b", B)
+        writer.abort()
+    assert (tmp_path / "f").read_bytes().startswith(HELD)
+
+
+def test_an_object_that_cannot_be_undone(tmp_path):
+    """It was closed, or has no truncate: leaving the block raises what it was left by."""
+
+    class NoTruncate(io.BytesIO):
+        truncate = None
+
+    for file in (open(tmp_path / "f", "w+b"), NoTruncate()):
+        with pytest.raises(ZeroDivisionError), safe_create(file, SPECS) as writer, file:
+            writer.write("a", A)
+            raise ZeroDivisionError
+        assert writer.closed
+
+
 def test_out_of_order_beyond_the_budget():
     data = io.BytesIO()
     data.seekable = lambda: False
