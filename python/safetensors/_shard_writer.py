@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
@@ -16,10 +16,10 @@ from ._typing import Buffer, Path, Progress
 class _Shard:
     """A file of the model. Its writer is open from its first tensor until it is complete."""
 
-    def __init__(self, rows: Optional[List[Row]], nbytes: int) -> None:
+    def __init__(self, number: int, rows: List[Row], nbytes: int) -> None:
+        self.number = number
         self.rows = rows
         self.nbytes = nbytes
-        self.names = [row[0] for row in rows or ()]
         self.writer: Any = None
         self.is_complete = False
 
@@ -54,6 +54,7 @@ class ShardWriter:
         self._names: Dict[str, None] = {}  # in the order of the indices
         self._shards: List[_Shard] = []
         self._done = 0
+        self._total = 0
         self._has_plan = rows is not None
         if rows is not None:
             self._divide(rows)
@@ -62,11 +63,13 @@ class ShardWriter:
     def _divide(self, rows: List[Row]) -> None:
         places = _core._plan_layout(rows, None, "given")[1]  # checks the rows
         self._sizes = [nbytes for _, nbytes in places]
+        self._total = sum(self._sizes)
         sizes = {row[0]: nbytes for row, nbytes in zip(rows, self._sizes, strict=True)}
         by_name = {row[0]: row for row in rows}
         found: Dict[str, Tuple[_Shard, int]] = {}
-        for names in split(sizes, self._most).shards:
-            shard = _Shard([by_name[name] for name in names], sum(sizes[name] for name in names))
+        for number, names in enumerate(split(sizes, self._most).shards, 1):
+            rows_of = [by_name[name] for name in names]
+            shard = _Shard(number, rows_of, sum(sizes[name] for name in names))
             self._shards.append(shard)
             found.update((name, (shard, i)) for i, name in enumerate(names))
         self._places = [found[row[0]] for row in rows]
@@ -79,17 +82,18 @@ class ShardWriter:
             if name in self._names:
                 raise SafetensorError(f"Error while serializing: tensor `{name}` was added before")
             shard = self._shards[-1] if self._shards else None
-            if shard is None or (shard.names and shard.nbytes + nbytes > self._most):
+            if shard is None or (shard.rows and shard.nbytes + nbytes > self._most):
                 if shard is not None:
                     self._complete(shard)
-                shard = _Shard(None, 0)
+                shard = _Shard(len(self._shards) + 1, [], 0)
                 self._shards.append(shard)
             index: int = self._open(shard).add(name, dtype, shape)
             shard.nbytes += nbytes
-            shard.names.append(name)
+            shard.rows.append((name, dtype, shape))
             self._names[name] = None
             self._places.append((shard, index))
             self._sizes.append(nbytes)
+            self._total += nbytes
             return len(self._places) - 1
 
     def write(self, tensor: int, data: Any) -> bool:
@@ -112,22 +116,23 @@ class ShardWriter:
 
     def copy(self, file: safe_open, tensors: Sequence[Tuple[int, str]], cast: bool) -> None:
         by_shard: Dict[_Shard, List[Tuple[int, str]]] = {}
+        writers: Dict[_Shard, Any] = {}
         for tensor, name in tensors:
             shard, index = self._places[tensor]
-            self._writer_for(tensor)
+            writers[shard] = self._writer_for(tensor)
             by_shard.setdefault(shard, []).append((index, name))
         for shard, pairs in by_shard.items():
-            self._open(shard).copy(file, pairs, cast)
+            writers[shard].copy(file, pairs, cast)
             self._finish(shard)
 
     def missing(self) -> List[int]:
-        incomplete: Dict[_Shard, List[int]] = {}
+        incomplete: Dict[_Shard, Set[int]] = {}
         result = []
         for tensor, (shard, index) in enumerate(self._places):
             if shard.is_complete or not self._sizes[tensor]:
                 continue
             if shard.writer is not None and shard not in incomplete:
-                incomplete[shard] = shard.writer.missing()
+                incomplete[shard] = set(shard.writer.missing())
             if shard.writer is None or index in incomplete[shard]:
                 result.append(tensor)
         return result
@@ -156,12 +161,12 @@ class ShardWriter:
             error.code, error.subject = "missing_tensors", names[missing[0]]
             raise error
         if not self._shards:
-            self._shards.append(_Shard([] if self._has_plan else None, 0))
+            self._shards.append(_Shard(1, [], 0))
         for shard in self._shards:
             if not shard.is_complete:
                 self._complete(shard)
-        total = sum(shard.nbytes for shard in self._shards)
-        self._files.commit(Split([shard.names for shard in self._shards], total))
+        names_of = [[row[0] for row in shard.rows] for shard in self._shards]
+        self._files.commit(Split(names_of, self._total))
 
     def abort(self) -> None:
         for shard in self._shards:
@@ -171,23 +176,23 @@ class ShardWriter:
 
     def _writer_for(self, tensor: int) -> Any:
         """Returns the writer of the file that holds a tensor."""
-        shard, _ = self._places[tensor]
+        shard, index = self._places[tensor]
         if not shard.is_complete:
             return self._open(shard)
         if self._sizes[tensor] == 0:  # complete without it
-            return _EMPTY
-        name = shard.names[self._places[tensor][1]]
+            return _checker(shard.rows)
+        name = shard.rows[index][0]
         raise SafetensorError(f"Error while serializing: tensor `{name}` was written before")
 
     def _open(self, shard: _Shard) -> Any:
         with self._lock:
+            assert not shard.is_complete
             if shard.writer is None:
                 metadata, layout, fsync, budget = self._options
-                number = next(i for i, each in enumerate(self._shards, 1) if each is shard)
                 shard.writer = _core._FileWriter(
-                    self._files.temporary(number),
+                    self._files.temporary(shard.number),
                     True,
-                    shard.rows,
+                    shard.rows if self._has_plan else None,
                     metadata,
                     layout,
                     fsync,
@@ -207,7 +212,7 @@ class ShardWriter:
             with self._lock:
                 self._done += done - last
                 last = done
-                self._progress(self._done, max(self._done, sum(self._sizes)))
+                self._progress(self._done, max(self._done, self._total))
 
         return report
 
@@ -226,15 +231,8 @@ class ShardWriter:
             shard.writer = None
 
 
-class _NoWriter:
-    """Takes the bytes of empty tensors."""
-
-    def write(self, tensor: int, data: Any) -> bool:
-        return True
-
-    def write_bytes(self, tensor: int, begin: Optional[int], data: Buffer) -> None: ...
-
-    def write_slice(self, *_: Any) -> None: ...
-
-
-_EMPTY = _NoWriter()
+def _checker(rows: List[Row]) -> Any:
+    """Returns a writer of these tensors that only checks what it is given."""
+    return _core._FileWriter(
+        lambda offset, view: None, True, rows, None, "given", False, 0, None, None
+    )
