@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
@@ -14,14 +15,28 @@ from ._typing import Buffer, Path, Progress
 
 
 class _Shard:
-    """A file of the model. Its writer is open from its first tensor until it is complete."""
+    """A file of the model. Its writer is open from its first tensor until it is complete.
+
+    It is completed by the call that ends last of those that write its bytes.
+    """
 
     def __init__(self, number: int, rows: List[Row], nbytes: int) -> None:
         self.number = number
         self.rows = rows
         self.nbytes = nbytes
         self.writer: Any = None
+        self.users = 0
+        """The calls that are using the writer."""
+        self.is_full = False
+        """Whether no tensor will be added."""
         self.is_complete = False
+
+    @property
+    def nbytes_written(self) -> int:
+        writer = self.writer  # another thread may complete the file
+        if writer is not None:
+            return int(writer.nbytes_written)
+        return self.nbytes if self.is_complete else 0
 
 
 class ShardWriter:
@@ -30,7 +45,8 @@ class ShardWriter:
     Tensors are divided among files as `save_files` does it. Without rows, they are added one by
     one: a file is completed when the next tensor does not fit.
 
-    Thread safety: several threads may write at once.
+    Thread safety: as FileWriter. `progress` is called without `_lock`, because the thread that
+    calls it may hold the lock of a _FileWriter.
     """
 
     def __init__(
@@ -48,6 +64,7 @@ class ShardWriter:
         self._options = (metadata, layout, fsync, budget_bytes)
         self._progress = progress
         self._lock = threading.RLock()
+        self._progress_lock = threading.Lock()
         self._most = parse_size(max_shard_size)
         self._places: List[Tuple[_Shard, int]] = []  # by index of the tensor
         self._sizes: List[int] = []
@@ -70,6 +87,7 @@ class ShardWriter:
         for number, names in enumerate(split(sizes, self._most).shards, 1):
             rows_of = [by_name[name] for name in names]
             shard = _Shard(number, rows_of, sum(sizes[name] for name in names))
+            shard.is_full = True
             self._shards.append(shard)
             found.update((name, (shard, i)) for i, name in enumerate(names))
         self._places = [found[row[0]] for row in rows]
@@ -84,7 +102,8 @@ class ShardWriter:
             shard = self._shards[-1] if self._shards else None
             if shard is None or (shard.rows and shard.nbytes + nbytes > self._most):
                 if shard is not None:
-                    self._complete(shard)
+                    shard.is_full = True
+                    self._finish(shard)
                 shard = _Shard(len(self._shards) + 1, [], 0)
                 self._shards.append(shard)
             index: int = self._open(shard).add(name, dtype, shape)
@@ -98,52 +117,46 @@ class ShardWriter:
 
     def write(self, tensor: int, data: Any) -> bool:
         shard, index = self._places[tensor]
-        done = bool(self._writer_for(tensor).write(index, data))
-        self._finish(shard)
-        return done
+        with self._used(shard, [tensor]) as writer:
+            return bool(writer.write(index, data))
 
     def write_bytes(self, tensor: int, begin: Optional[int], data: Buffer) -> None:
         shard, index = self._places[tensor]
-        self._writer_for(tensor).write_bytes(index, begin, data)
-        self._finish(shard)
+        with self._used(shard, [tensor]) as writer:
+            writer.write_bytes(index, begin, data)
 
     def write_slice(
         self, tensor: int, index: Any, dtype: str, shape: Sequence[int], data: Buffer
     ) -> None:
         shard, at = self._places[tensor]
-        self._writer_for(tensor).write_slice(at, index, dtype, shape, data)
-        self._finish(shard)
+        with self._used(shard, [tensor]) as writer:
+            writer.write_slice(at, index, dtype, shape, data)
 
     def copy(self, file: safe_open, tensors: Sequence[Tuple[int, str]], cast: bool) -> None:
         by_shard: Dict[_Shard, List[Tuple[int, str]]] = {}
-        writers: Dict[_Shard, Any] = {}
         for tensor, name in tensors:
-            shard, index = self._places[tensor]
-            writers[shard] = self._writer_for(tensor)
-            by_shard.setdefault(shard, []).append((index, name))
+            self._refuse_written(tensor)
+            by_shard.setdefault(self._places[tensor][0], []).append((tensor, name))
         for shard, pairs in by_shard.items():
-            writers[shard].copy(file, pairs, cast)
-            self._finish(shard)
+            with self._used(shard, [tensor for tensor, _ in pairs]) as writer:
+                writer.copy(file, [(self._places[i][1], name) for i, name in pairs], cast)
 
     def missing(self) -> List[int]:
         incomplete: Dict[_Shard, Set[int]] = {}
         result = []
-        for tensor, (shard, index) in enumerate(self._places):
-            if shard.is_complete or not self._sizes[tensor]:
-                continue
-            if shard.writer is not None and shard not in incomplete:
-                incomplete[shard] = set(shard.writer.missing())
-            if shard.writer is None or index in incomplete[shard]:
-                result.append(tensor)
+        with self._lock:
+            for tensor, (shard, index) in enumerate(self._places):
+                if shard.is_complete or not self._sizes[tensor]:
+                    continue
+                if shard.writer is not None and shard not in incomplete:
+                    incomplete[shard] = set(shard.writer.missing())
+                if shard.writer is None or index in incomplete[shard]:
+                    result.append(tensor)
         return result
 
     @property
     def nbytes_written(self) -> int:
-        return sum(
-            shard.nbytes if shard.is_complete else shard.writer.nbytes_written
-            for shard in self._shards
-            if shard.is_complete or shard.writer is not None
-        )
+        return sum(shard.nbytes_written for shard in self._shards)
 
     def commit(self) -> None:
         """Completes the files and replaces the old model.
@@ -174,15 +187,29 @@ class ShardWriter:
                 shard.writer.abort()
         self._files.abort()
 
-    def _writer_for(self, tensor: int) -> Any:
-        """Returns the writer of the file that holds a tensor."""
+    @contextlib.contextmanager
+    def _used(self, shard: _Shard, tensors: Sequence[int]) -> Iterator[Any]:
+        """Yields the writer of a file for some of its tensors. Afterwards, completes the file if
+        all is written."""
+        with self._lock:
+            for tensor in tensors:
+                self._refuse_written(tensor)
+            # Empty tensors may be written to a complete file.
+            writer = _checker(shard.rows) if shard.is_complete else self._open(shard)
+            shard.users += 1
+        try:
+            yield writer
+        finally:
+            with self._lock:
+                shard.users -= 1
+        self._finish(shard)
+
+    def _refuse_written(self, tensor: int) -> None:
+        """Raises if the file of a tensor with bytes is complete."""
         shard, index = self._places[tensor]
-        if not shard.is_complete:
-            return self._open(shard)
-        if self._sizes[tensor] == 0:  # complete without it
-            return _checker(shard.rows)
-        name = shard.rows[index][0]
-        raise SafetensorError(f"Error while serializing: tensor `{name}` was written before")
+        if shard.is_complete and self._sizes[tensor] != 0:
+            name = shard.rows[index][0]
+            raise SafetensorError(f"Error while serializing: tensor `{name}` was written before")
 
     def _open(self, shard: _Shard) -> Any:
         with self._lock:
@@ -209,7 +236,7 @@ class ShardWriter:
         def report(done: int, _: int) -> None:
             nonlocal last
             assert self._progress is not None
-            with self._lock:
+            with self._progress_lock:
                 self._done += done - last
                 last = done
                 self._progress(self._done, max(self._done, self._total))
@@ -217,11 +244,10 @@ class ShardWriter:
         return report
 
     def _finish(self, shard: _Shard) -> None:
-        """Completes a planned file whose tensors are all written."""
+        """Completes a full file that has all bytes, none of which is still being written."""
         with self._lock:
-            if not self._has_plan or shard.is_complete or shard.writer is None:
-                return
-            if shard.writer.nbytes_written == shard.nbytes and not shard.writer.missing():
+            is_idle = shard.is_full and shard.users == 0 and shard.writer is not None
+            if is_idle and shard.nbytes_written == shard.nbytes:
                 self._complete(shard)
 
     def _complete(self, shard: _Shard) -> None:

@@ -1,6 +1,7 @@
 """safe_create with max_shard_size: the files, and when they are completed."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -90,3 +91,66 @@ def test_progress(tmp_path):
     assert calls == sorted(calls)
     total = sum((tmp_path / "m" / file).stat().st_size for file in FILES[:2])
     assert calls[-1] == (total, total)
+
+
+def test_a_file_that_another_thread_is_writing(tmp_path):
+    """It is completed by the call that ends last, and calls do not wait for each other."""
+    specs = {"a": ("U8", [100]), "b": ("U8", [1 << 20])}
+    begun, go_on = threading.Event(), threading.Event()
+
+    def progress(done, total):
+        begun.set()
+        assert go_on.wait(60)
+
+    writer = safe_create(tmp_path / "m", specs, max_shard_size="2MB", progress=progress)
+    long = threading.Thread(target=lambda: writer.write("b", bytes([1]) * (1 << 20)))
+    short = threading.Thread(target=lambda: writer.write("a", bytes([2]) * 100))
+    long.start()
+    assert begun.wait(60)
+    short.start()
+    short.join(5)
+    is_waiting = short.is_alive()
+    go_on.set()
+    short.join()
+    long.join()
+    writer.close()
+    assert not is_waiting
+    found = model_saves.load(tmp_path / "m")
+    assert found["a"].tolist() == [2] * 100
+    assert found["b"].tolist() == [1] * (1 << 20)
+
+
+def test_without_specs_a_file_waits_for_its_tensors(tmp_path):
+    """Threads add tensors, and write them later, in any order."""
+    with create(tmp_path / "m", None) as writer:
+        shards = writer._writer
+        a, b, c = (shards.add(name, "U8", [500]) for name in "abc")
+        for count, index in enumerate((c, a, b)):
+            assert shards.nbytes_written == 500 * count
+            shards.write_bytes(index, None, bytes([index]) * 500)
+    found = model_saves.load(tmp_path / "m")
+    assert {name: set(array.tolist()) for name, array in found.items()} == {
+        "a": {0},
+        "b": {1},
+        "c": {2},
+    }
+    assert len(os.listdir(tmp_path / "m")) == 4
+
+
+def test_threads(tmp_path):
+    """Of random writes to several files at once, nothing is lost."""
+    specs = {str(i): ("U8", [1 << 20 if i % 3 else 5]) for i in range(40)}
+    with safe_create(tmp_path / "m", specs, max_shard_size="4MB") as writer:
+
+        def work(first):
+            for i in range(first, 40, 4):
+                writer.write(str(i), bytes([i]) * specs[str(i)][1][0])
+
+        threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = model_saves.load(tmp_path / "m")
+    assert len(found) == 40
+    assert all(set(array.tolist()) == {int(name)} for name, array in found.items())
