@@ -61,6 +61,7 @@ class ShardWriter:
         budget_bytes: int,
         progress: Optional[Progress],
     ) -> None:
+        _core._plan_layout([], metadata, layout)  # checks them
         self._options = (metadata, layout, fsync, budget_bytes)
         self._progress = progress
         self._lock = threading.RLock()
