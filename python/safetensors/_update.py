@@ -76,9 +76,7 @@ def update_file(
         )
         with writer:
             # First, so that the file system need not find space for what it can share.
-            indices = {name: index for index, name in enumerate(specs)}
-            kept = [(indices[name], name) for name in specs if name not in tensors]
-            writer._open().copy(file, kept, False)
+            writer._copy(file, [(name, name) for name in specs if name not in tensors])
             for name, tensor in tensors.items():
                 writer.write(name, tensor)
             file.close()  # Windows cannot replace an open file
