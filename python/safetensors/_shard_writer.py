@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Un
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._model_files import ModelFiles
-from ._specs import Row
+from ._specs import Row, nbytes_of
 from ._split import Split, parse_size, split
 from ._typing import Buffer, Path, Progress
 
@@ -79,10 +79,9 @@ class ShardWriter:
         self._files = ModelFiles(folder, name, fsync)
 
     def _divide(self, rows: List[Row]) -> None:
-        places = _core._plan_layout(rows, None, "given")[1]  # checks the rows
-        self._sizes = [nbytes for _, nbytes in places]
+        sizes = nbytes_of(rows)
+        self._sizes = list(sizes.values())
         self._total = sum(self._sizes)
-        sizes = {row[0]: nbytes for row, nbytes in zip(rows, self._sizes, strict=True)}
         by_name = {row[0]: row for row in rows}
         found: Dict[str, Tuple[_Shard, int]] = {}
         for number, names in enumerate(split(sizes, self._most).shards, 1):
@@ -96,7 +95,7 @@ class ShardWriter:
 
     def add(self, name: str, dtype: str, shape: Sequence[int]) -> int:
         """Adds a tensor to the last file, or to a new one. Returns its index."""
-        nbytes = _core._plan_layout([(name, dtype, shape)], None, "given")[1][0][1]
+        nbytes = nbytes_of([(name, dtype, shape)])[name]
         with self._lock:
             if name in self._names:
                 raise SafetensorError(f"Error while serializing: tensor `{name}` was added before")

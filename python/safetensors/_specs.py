@@ -91,6 +91,16 @@ def spec_in(file: safe_open, name: str) -> Spec:
     return Spec(meta.dtype, tuple(meta.shape))
 
 
+def nbytes_of(rows: Sequence[Row]) -> Dict[str, int]:
+    """Returns the bytes of each tensor.
+
+    Raises:
+        SafetensorError: a file cannot hold these tensors.
+    """
+    places = _core._plan_layout(rows, None, "given")[1]
+    return {row[0]: nbytes for row, (_, nbytes) in zip(rows, places, strict=True)}
+
+
 def _specs_of_file(file: safe_open) -> Dict[str, Spec]:
     return {name: spec_in(file, name) for name in file.offset_keys()}
 

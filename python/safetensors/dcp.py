@@ -27,11 +27,11 @@ from torch.distributed.checkpoint.storage import WriteResult
 from ._core import SafetensorError
 from ._dcp import boxes, rank_files
 from ._dcp.consolidate import consolidate
-from ._dcp.model import File, FullSizeModel, Options, Place, check_written, nbytes_of
+from ._dcp.model import File, FullSizeModel, Options, Place, check_written
 from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
 from ._dcp.site import Site, can_share_files, one_machine, site_of
-from ._specs import Row, spec_of
+from ._specs import Row, nbytes_of, spec_of
 from ._split import check_name, parse_size
 from ._torch.checks import _check_data
 from ._typing import Path

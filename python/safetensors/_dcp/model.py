@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 from .. import _core, _split
 from .._core import SafetensorError
 from .._model_files import ModelFiles
-from .._specs import Row
+from .._specs import Row, nbytes_of
 from .._typing import Path
 
 _LENGTH_NBYTES = 8
@@ -121,12 +121,6 @@ class FullSizeModel:
         self.files.append(File(os.path.basename(path), total))
         self._lengths.append(prologue[:_LENGTH_NBYTES])
         self._modes.append(mode)
-
-
-def nbytes_of(rows: Sequence[Row]) -> Dict[str, int]:
-    """Returns the bytes of each tensor."""
-    places = _core._plan_layout(rows, None, "given")[1]
-    return {row[0]: nbytes for row, (_, nbytes) in zip(rows, places, strict=True)}
 
 
 def check_written(expected: Mapping[str, int], written: Mapping[str, int]) -> None:
