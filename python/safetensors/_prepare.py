@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any, List, NamedTuple, Tuple
 
-from . import _core
-
 
 class Prepared(NamedTuple):
     """A tensor in the layout of files."""
@@ -39,15 +37,11 @@ def prepared(name: str, tensor: Any) -> Any:
 def _prepared_torch(name: str, tensor: Any) -> Prepared:
     from . import torch
     from ._torch.checks import _evaluate_tensors_for_save
+    from ._torch.dtypes import tensor_spec
 
     _evaluate_tensors_for_save({name: tensor})
     array, dense = torch._to_ndarray(tensor)
-    spec = _core.TensorSpec(
-        dtype=str(dense.dtype).rpartition(".")[2],
-        shape=dense.shape,
-        data_ptr=array.ctypes.data,
-        data_len=array.nbytes,
-    )
+    spec = tensor_spec(dense, array.ctypes.data, array.nbytes)
     return Prepared(spec.dtype, tuple(spec.shape), array, spec)
 
 

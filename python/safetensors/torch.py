@@ -339,6 +339,7 @@ def _flatten_as_ptr(
     The specs point to memory that `keep_alive_buffer` owns once this function returns.
     """
     from ._torch.checks import _check_dense, _evaluate_tensors_for_save
+    from ._torch.dtypes import tensor_spec
 
     _evaluate_tensors_for_save(tensors)
     specs = {}
@@ -346,10 +347,5 @@ def _flatten_as_ptr(
         _check_dense(tensor, name)
         array, dense = _to_ndarray(tensor)
         keep_alive_buffer.append((array, dense))
-        specs[name] = TensorSpec(
-            dtype=str(tensor.dtype).rpartition(".")[2],
-            shape=tensor.shape,
-            data_ptr=array.ctypes.data,
-            data_len=array.nbytes,
-        )
+        specs[name] = tensor_spec(tensor, array.ctypes.data, array.nbytes)
     return specs

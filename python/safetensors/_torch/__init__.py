@@ -2,6 +2,7 @@
 
     load_into -> load_files -> devices
                             -> dtypes
+    save_file_async -> checks, dtypes
     save_files -> checks -> dtypes, shared_memory
     transfer -> devices, dtypes, pieces
     shared_memory -> dtypes

@@ -6,7 +6,7 @@ from typing import Any, Dict, Tuple
 
 import torch
 
-from .._core import SafetensorError, _dtypes
+from .._core import SafetensorError, TensorSpec, _dtypes
 
 _TYPES: Dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]
@@ -48,6 +48,16 @@ def form_of(meta: Any, index: Any = None) -> Form:
     if index is not None:
         shape = list(torch.empty(shape, dtype=torch.uint8, device="meta")[index].shape)
     return dtype, tuple(shape)
+
+
+def tensor_spec(tensor: torch.Tensor, address: int, nbytes: int) -> TensorSpec:
+    """Returns the TensorSpec of a tensor whose bytes are at this address."""
+    return TensorSpec(
+        dtype=str(tensor.dtype).rpartition(".")[2],
+        shape=tensor.shape,
+        data_ptr=address,
+        data_len=nbytes,
+    )
 
 
 def nbytes_of(form: Form) -> int:

@@ -11,6 +11,7 @@ from .._core import TensorSpec
 from .._save_async import SaveFuture, start_save
 from .._typing import Path
 from .checks import _check_dense, _evaluate_tensors_for_save
+from .dtypes import tensor_spec
 
 __all__ = ["save_file_async"]
 
@@ -67,12 +68,7 @@ def save_file_async(
             flat = _flat_bytes(tensor)
             address, nbytes = flat.data_ptr(), flat.nbytes
             readers[name] = _reader_of(flat)
-        specs[name] = TensorSpec(
-            dtype=str(tensor.dtype).rpartition(".")[2],
-            shape=tensor.shape,
-            data_ptr=address,
-            data_len=nbytes,
-        )
+        specs[name] = tensor_spec(tensor, address, nbytes)
     return start_save(specs, readers, filename, metadata, fsync, budget_bytes)
 
 
