@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import operator
 import os
 import threading
 from types import TracebackType
@@ -99,9 +98,7 @@ def safe_create(
         )
     seeks, stream = True, None
     to: Any = target
-    if isinstance(target, int):
-        to = operator.index(target)
-    elif not isinstance(target, (str, bytes, os.PathLike)):
+    if not isinstance(target, (int, str, bytes, os.PathLike)):
         if specs is None:
             raise ValueError(
                 "without specs, the header is written after the tensors: that needs a path"
@@ -137,6 +134,8 @@ class SafeWriter:
     The methods may be called from several threads at once.
     """
 
+    _writer: Any = None  # also of an object whose constructor did not run
+
     def __init__(
         self,
         writer: Any,
@@ -144,7 +143,7 @@ class SafeWriter:
         stream: Optional[StreamTarget] = None,
     ) -> None:
         """Takes a _FileWriter or a ShardWriter; without specs, one that tensors are added to."""
-        self._writer: Any = writer
+        self._writer = writer
         self._stream = stream
         self._lock = threading.Lock()
         self._has_plan = specs is not None
@@ -167,7 +166,8 @@ class SafeWriter:
     @property
     def nbytes_written(self) -> int:
         """The bytes of tensors that were written."""
-        return int(self._writer.nbytes_written) if self._writer is not None else self._nbytes
+        writer = self._writer  # another thread may close it
+        return int(writer.nbytes_written) if writer is not None else self._nbytes
 
     @property
     def closed(self) -> bool:
@@ -209,11 +209,7 @@ class SafeWriter:
             part: a tensor as for `write`, of the shape that the index selects.
         """
         writer = self._open()
-        if not self._has_plan:
-            raise SafetensorError(
-                f"Error while serializing: without specs, the size of tensor `{name}` is not "
-                "known: write it as a whole"
-            )
+        self._refuse_part(name)
         data = prepared(name, part)
         if not isinstance(data, Prepared):
             raise TypeError(f"a part is a tensor or an array, not {type(part).__name__}")
@@ -222,11 +218,7 @@ class SafeWriter:
     def open(self, name: str) -> BinaryIO:
         """Returns a file object that takes the tensor's bytes in order, little-endian."""
         writer = self._open()
-        if not self._has_plan:
-            raise SafetensorError(
-                f"Error while serializing: without specs, the size of tensor `{name}` is not "
-                "known: write it as a whole"
-            )
+        self._refuse_part(name)
         return io.BufferedWriter(_TensorBytes(writer, self._index_of(name)), 1 << 20)
 
     def copy(
@@ -332,6 +324,14 @@ class SafeWriter:
         if writer is None:
             raise SafetensorError("Error while serializing: the writer is closed")
         return writer
+
+    def _refuse_part(self, name: str) -> None:
+        """Raises if the size of a tensor is known only when it is written as a whole."""
+        if not self._has_plan:
+            raise SafetensorError(
+                f"Error while serializing: without specs, the size of tensor `{name}` is not "
+                "known: write it as a whole"
+            )
 
     def _index_of(self, name: str) -> int:
         try:

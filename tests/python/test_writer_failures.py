@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, safe_create
+from safetensors import SafetensorError, SafeWriter, safe_create
 from safetensors import numpy as stn
 from support import children, memory
 
@@ -105,6 +105,16 @@ def test_arguments(tmp_path, monkeypatch, positional, options, error, message):
     with pytest.raises(error, match=message):
         safe_create(*positional, **options)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_writer_that_was_not_made_by_safe_create(capsys):
+    """Discarding it does nothing."""
+    writer = SafeWriter.__new__(SafeWriter)
+    assert writer.closed
+    writer.abort()
+    writer.close()
+    del writer
+    assert capsys.readouterr().err == ""
 
 
 def test_a_target_that_raises():
