@@ -94,11 +94,9 @@ class ShardWriter:
         self._names = {row[0]: None for row in rows}
 
     def add(self, name: str, dtype: str, shape: Sequence[int]) -> int:
-        """Adds a tensor to the last file, or to a new one. Returns its index."""
+        """Adds a tensor, whose name is new, to the last file or to a new one. Returns its index."""
         nbytes = nbytes_of([(name, dtype, shape)])[name]
         with self._lock:
-            if name in self._names:
-                raise SafetensorError(f"Error while serializing: tensor `{name}` was added before")
             shard = self._shards[-1] if self._shards else None
             if shard is None or (shard.rows and shard.nbytes + nbytes > self._most):
                 if shard is not None:

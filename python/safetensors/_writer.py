@@ -187,10 +187,18 @@ class SafeWriter:
                 was written before. The writer goes on.
         """
         writer = self._open()
-        index = self._index_of(name) if self._has_plan else self._add(writer, name, tensor)
-        if writer.write(index, tensor):
-            return
-        data = prepared(name, tensor)
+        data = tensor
+        if self._has_plan:
+            index = self._index_of(name)
+        else:
+            spec = self._spec_of_new(name, tensor)
+            if _core._specs_of_torch({name: tensor}) is None:  # not a plain tensor of torch
+                data = prepared(name, tensor)  # first: what is refused leaves no gap in the file
+            (index,) = self._add(writer, {name: spec})
+        if not isinstance(data, Prepared):
+            if writer.write(index, data):
+                return
+            data = prepared(name, data)
         if isinstance(data, Prepared):
             writer.write(index, data.spec)
         else:
@@ -313,7 +321,7 @@ class SafeWriter:
         """Copies tensors, given as pairs of the name in the new file and that in the source."""
         writer = self._open()
         if not self._has_plan:
-            indices = [self._add_spec(writer, new, spec_in(source, old)) for new, old in pairs]
+            indices = self._add(writer, {new: spec_in(source, old) for new, old in pairs})
         else:
             indices = [self._index_of(new) for new, _ in pairs]
         names = [old for _, old in pairs]
@@ -341,20 +349,32 @@ class SafeWriter:
                 f"Error while serializing: the specs have no tensor `{name}`"
             ) from None
 
-    def _add(self, writer: Any, name: str, tensor: Any) -> int:
-        if not hasattr(tensor, "shape"):
+    def _spec_of_new(self, name: str, tensor: Any) -> Spec:
+        if name in self._index:
+            raise _added_before(name)
+        if not hasattr(tensor, "dtype") or not hasattr(tensor, "shape"):
             raise SafetensorError(
                 f"Error while serializing: without specs, tensor `{name}` needs a dtype and a "
                 f"shape, which {type(tensor).__name__} does not have"
             )
-        return self._add_spec(writer, name, spec_of(name, tensor))
+        return spec_of(name, tensor)
 
-    def _add_spec(self, writer: Any, name: str, spec: Spec) -> int:
+    def _add(self, writer: Any, specs: Dict[str, Spec]) -> List[int]:
+        """Adds tensors, or none if one of them was added before, and returns their indices."""
         with self._lock:
-            index: int = writer.add(name, spec.dtype, spec.shape)
-            self._index[name] = index
-            self._specs[name] = spec
-        return index
+            for name in specs:
+                if name in self._index:
+                    raise _added_before(name)
+            for name, spec in specs.items():
+                self._index[name] = writer.add(name, spec.dtype, spec.shape)
+                self._specs[name] = spec
+            return [self._index[name] for name in specs]
+
+
+def _added_before(name: str) -> SafetensorError:
+    error = SafetensorError(f"Error while serializing: tensor `{name}` was added before")
+    error.code, error.subject = "written_twice", name
+    return error
 
 
 class _TensorBytes(io.RawIOBase):

@@ -287,6 +287,33 @@ def test_without_specs_the_header_may_outgrow_its_room(tmp_path):
     assert all(int(tensor[2]) == int(name.split()[-1]) for name, tensor in loaded.items())
 
 
+@pytest.mark.parametrize("options", [{}, {"max_shard_size": 1 << 30}])
+def test_without_specs_what_is_refused_is_not_added(tmp_path, options):
+    """Neither its name is taken, nor is it missing."""
+    stn.save_file({"b": np.ones(3), "a": np.ones(4)}, tmp_path / "from")
+    dense = torch.ones(2, 3)
+    with (
+        safe_open(tmp_path / "from", "np") as file,
+        safe_create(tmp_path / "f", **options) as writer,
+    ):
+        with pytest.raises(ValueError, match="sparse"):
+            writer.write("a", dense.to_sparse())
+        for bad in (b"123", memoryview(b"123"), 3):
+            with pytest.raises(SafetensorError, match="`a` needs a dtype and a shape"):
+                writer.write("a", bad)
+        assert writer.specs == {}
+        writer.write("a", dense)
+        for again in (lambda: writer.write("a", dense), lambda: writer.copy(file)):
+            with pytest.raises(SafetensorError, match="tensor `a` was added before") as raised:
+                again()
+            assert (raised.value.code, raised.value.subject) == ("written_twice", "a")
+        assert writer.missing == []
+        writer.copy(file, "b")
+    found = stt.load_files(tmp_path / "f")
+    assert torch.equal(found["a"], dense)
+    assert found["b"].tolist() == [1, 1, 1]
+
+
 def test_copies(tmp_path):
     stt.save_file(TENSORS, tmp_path / "from")
     with safe_open(tmp_path / "from", "pt") as f:
