@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from types import TracebackType
@@ -24,7 +23,8 @@ from ._core import SafetensorError, safe_open
 from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
-from ._typing import Buffer, Path, Progress
+from ._tensor_stream import TensorStream
+from ._typing import Path, Progress
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -227,7 +227,8 @@ class SafeWriter:
         """Returns a file object that takes the tensor's bytes in order, little-endian."""
         writer = self._open()
         self._refuse_part(name)
-        return io.BufferedWriter(_TensorBytes(writer, self._index_of(name)), 1 << 20)
+        index = self._index_of(name)
+        return TensorStream(lambda begin, data: writer.write_bytes(index, begin, data))
 
     def copy(
         self,
@@ -375,21 +376,3 @@ def _added_before(name: str) -> SafetensorError:
     error = SafetensorError(f"Error while serializing: tensor `{name}` was added before")
     error.code, error.subject = "written_twice", name
     return error
-
-
-class _TensorBytes(io.RawIOBase):
-    """The bytes of one tensor, as a stream."""
-
-    def __init__(self, writer: Any, index: int) -> None:
-        self._writer = writer
-        self._index = index
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        nbytes = memoryview(data).nbytes
-        self._writer.write_bytes(self._index, self._position, data)
-        self._position += nbytes
-        return nbytes

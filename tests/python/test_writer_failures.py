@@ -134,6 +134,27 @@ def test_a_target_that_raises():
             assert writer.closed
 
 
+def test_a_stream_of_a_tensor_that_fails():
+    """Its block is left by the error that the target raised, not by what closing it says."""
+
+    def full(offset, view):
+        raise OSError(28, "full")
+
+    def stream(writer):
+        with writer.open("a") as out:
+            out.write(bytes(50_000))
+            out.write(bytes(2 << 20))
+
+    with safe_create(full, {"a": ("U8", (4 << 20,))}) as writer:
+        with pytest.raises(OSError, match="full"):
+            stream(writer)
+        with pytest.raises(SafetensorError, match="the writer has failed"):
+            writer.close()
+    writer = safe_create(io.BytesIO(), {"a": ("U8", (4,))})
+    with pytest.raises(SafetensorError, match="reaches past its end"), writer.open("a") as out:
+        out.write(bytes(5))
+
+
 def test_the_reader_of_a_pipe_dies():
     reader, writing = os.pipe()
     os.close(reader)
