@@ -142,8 +142,8 @@ def test_a_stream_of_a_tensor_that_fails():
 
     def stream(writer):
         with writer.open("a") as out:
-            out.write(bytes(50_000))
-            out.write(bytes(2 << 20))
+            out.write(bytes(900_000))
+            out.write(bytes(900_000))
 
     with safe_create(full, {"a": ("U8", (4 << 20,))}) as writer:
         with pytest.raises(OSError, match="full"):
