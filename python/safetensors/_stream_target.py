@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import threading
 from typing import Any, NamedTuple, Optional
 
 
@@ -22,26 +24,32 @@ class StreamTarget:
     def __init__(self, file: Any, place: Optional[_Place]) -> None:
         self._file = file
         self._place = place
-        self._begin = self._position = self._end = place.begin if place is not None else 0
+        self._begin = self._end = place.begin if place is not None else 0
+        self._lock = threading.Lock()  # threads may write at once, but the object has one position
         self.seeks = place is not None
         self.target: Any = self._write
 
     def _write(self, offset: int, view: memoryview) -> None:
-        position = self._begin + offset
-        if position != self._position:
-            self._file.seek(position)
-        while view:
-            count = self._file.write(view)
-            if count is None:  # some objects do not say: they have written all
-                count = len(view)
-            view = view[count:]
-            position += count
-        self._position = position
-        self._end = max(self._end, position)
+        with self._lock:
+            end = self._begin + offset + len(view)
+            if self._place is not None:
+                self._file.seek(self._begin + offset)
+            while view:
+                view = view[self._write_some(view) :]
+            self._end = max(self._end, end)
+
+    def _write_some(self, view: memoryview) -> int:
+        """Writes the first bytes, and returns how many."""
+        count: Optional[int] = self._file.write(view)
+        if count is None and not isinstance(self._file, io.RawIOBase):
+            return len(view)  # some objects do not say: they have written all
+        if not count:
+            raise BlockingIOError(errno.EAGAIN, "the target takes no bytes now", str(self._file))
+        return count
 
     def finish(self) -> None:
         """Leaves the object at the end of what was written."""
-        if self._position != self._end:
+        if self._place is not None:
             self._file.seek(self._end)
 
     def undo(self) -> None:
@@ -71,7 +79,7 @@ def stream_target(file: Any) -> StreamTarget:
         )
     if isinstance(file, io.TextIOBase):
         raise TypeError("target is open as text: open it in binary mode")
-    if isinstance(file, io.FileIO):
+    if type(file) is io.FileIO:  # a derived class may have its own write()
         return _Descriptor(file)
     return StreamTarget(file, _place_of(file))
 
