@@ -62,9 +62,10 @@ def safe_create(
     Args:
         target: a path; a descriptor; a binary file object, which is written from its position on
             and stays open; or a function `f(offset, view)`, which writes the bytes of a memoryview
-            at an offset, also for several threads at once, and keeps no reference to it. Only a path is written atomically. If the
-            file is not completed, a file object that can seek, or a descriptor that was at its end,
-            gets its old length back; what was overwritten is lost.
+            at an offset, for several threads at once if they write, and keeps no reference to it.
+            Only a path is written atomically. If the file is not completed, a file object that can
+            seek, or a descriptor that was at its end, gets its old length back; what was
+            overwritten is lost.
         specs: what the file will hold: all that `specs_of` takes. The file has the bytes that
             `save_file` writes. None, for paths only: tensors are stored in the order in which they
             are written, and the header gets the 64 KiB before them, or more if it needs more.

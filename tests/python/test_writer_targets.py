@@ -1,4 +1,4 @@
-"""safe_create: file objects as targets. What they held before, their position, what they return."""
+"""safe_create: file objects as targets, what they held before, their position, what they return."""
 
 import io
 import os
@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from safetensors import safe_create
 from safetensors import numpy as stn
+from safetensors import safe_create
 
 SPECS = {"a": ("F32", (4,)), "b": ("U8", (1000,))}
 A = np.arange(4, dtype="f4")
