@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
@@ -35,6 +36,7 @@ def specs_of(source: Any) -> Dict[str, Spec]:
 
     Raises:
         SafetensorError: the format has no such dtype.
+        TypeError: a value is neither a tensor nor a pair.
         RuntimeError: tensors of a dict share memory, as in `save_file`.
     """
     if isinstance(source, safe_open):
@@ -42,6 +44,10 @@ def specs_of(source: Any) -> Dict[str, Spec]:
     if isinstance(source, (str, bytes, os.PathLike)):
         return _specs_of_path(source)
     if not isinstance(source, Mapping):
+        if not hasattr(source, "state_dict"):
+            raise TypeError(
+                f"expected a dict, a module, an open file or a path, found {type(source).__name__}"
+            )
         source = source.state_dict()
     if isinstance(source, dict) and _all_are_torch(source):
         rows = _core._specs_of_torch(source)
@@ -62,22 +68,24 @@ def _dtype_code(name: str, dtype: Any) -> str:
     return code
 
 
+@functools.cache
 def _codes() -> Dict[str, str]:
     """Maps the names of dtypes in the format, torch, NumPy and ml_dtypes to those in the format."""
-    if not _CODES:
-        for code, row in _core._dtypes().items():
-            _CODES.update({name: code for name in (code, row["torch"], row["ml_dtypes"]) if name})
-    return _CODES
-
-
-_CODES: Dict[str, str] = {}
+    rows = _core._dtypes().items()
+    return {
+        name: code for code, row in rows for name in (code, row["torch"], row["ml_dtypes"]) if name
+    }
 
 
 def spec_of(name: str, value: Any) -> Spec:
     """Returns the spec of a tensor, or of a pair (dtype, shape)."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and len(value) == 2:
         dtype, shape = value
         return Spec(_dtype_code(name, dtype), tuple(shape))
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        raise TypeError(
+            f"tensor `{name}`: expected a tensor or (dtype, shape), found {type(value).__name__}"
+        )
     code = _dtype_code(name, value.dtype)
     shape = tuple(value.shape)
     torch = sys.modules.get("torch")

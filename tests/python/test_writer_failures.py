@@ -95,6 +95,10 @@ ARGUMENTS = [
     (("x", {"a": ("F32", (-1,))}), {}, OverflowError, "shape"),
     (("x", {"a": ("F31", (1,))}), {}, SafetensorError, "the format has no dtype F31"),
     (("x", {"a": ("F32", (1 << 63, 8))}), {}, SafetensorError, "overflow"),
+    (("x", {"a": ["F32", [1]]}), {}, TypeError, r"`a`: expected a tensor or \(dtype, shape\), f"),
+    (("x", {"a": ("F32", [1], 2)}), {}, TypeError, "tensor `a`: expected .* found tuple"),
+    (("x", {"a": 3}), {}, TypeError, "tensor `a`: expected .* found int"),
+    (("x", 3), {}, TypeError, "expected a dict, a module, an open file or a path, found int"),
     (("x", {"__metadata__": ("F32", (1,))}), {}, SafetensorError, "__metadata__"),
 ]
 
