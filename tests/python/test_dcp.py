@@ -114,6 +114,7 @@ def test_fqn_to_index_mapping(tmp_path):
         ({"w": 1}, "no file for tensor `half`"),
         (dict.fromkeys(STATE, 2), "no tensor for file 1"),
         (dict.fromkeys(STATE, 0), "from 1"),
+        ({**dict.fromkeys(STATE, 1), "w": 1 << 60}, "no tensor for file 2"),
     ],
 )
 def test_bad_mapping(tmp_path, mapping, text):

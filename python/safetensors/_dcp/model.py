@@ -138,13 +138,16 @@ def _split_by_index(nbytes: Dict[str, int], indices: Mapping[str, int]) -> _spli
     missing = next((name for name in nbytes if name not in indices), None)
     if missing is not None:
         raise SafetensorError(f"fqn_to_index_mapping has no file for tensor `{missing}`")
-    shards: List[List[str]] = [[] for _ in range(max((indices[n] for n in nbytes), default=1))]
+    numbers = {indices[name] for name in nbytes}
     for name in nbytes:
         if indices[name] < 1:
             raise ValueError(f"fqn_to_index_mapping counts files from 1: {name!r} is below")
+    gap = next((i for i in range(1, len(numbers) + 1) if i not in numbers), None)
+    if gap is not None:
+        raise ValueError(f"fqn_to_index_mapping has no tensor for file {gap}")
+    shards: List[List[str]] = [[] for _ in range(max(1, len(numbers)))]
+    for name in nbytes:
         shards[indices[name] - 1].append(name)
-    if not all(shards) and nbytes:
-        raise ValueError(f"fqn_to_index_mapping has no tensor for file {shards.index([]) + 1}")
     return _split.Split(shards, sum(nbytes.values()))
 
 
