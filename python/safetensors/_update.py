@@ -57,6 +57,8 @@ def update_file(
             which is a KeyError, too; or another program changed the file meanwhile. If an operating
             system call fails, the error is an OSError too.
     """
+    if isinstance(remove, (str, bytes)):
+        raise TypeError(f"remove is a list of names, not {remove!r}")
     tensors = dict(tensors)
     before = os.stat(filename)
     removed = set(remove)

@@ -143,6 +143,7 @@ WRONG = [
     ({"tensors": {"a": b"123"}}, SafetensorError, "`a` takes 12,000 bytes, 3 are given"),
     ({"tensors": {"x": b"123"}, "add": True}, TypeError, "`x` is new: it needs a dtype"),
     ({"tensors": {"a": 1.5}}, TypeError, "float"),
+    ({"tensors": {}, "remove": "a"}, TypeError, "remove is a list of names, not 'a'"),
 ]
 
 
