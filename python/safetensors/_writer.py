@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from types import TracebackType
@@ -312,7 +313,8 @@ class SafeWriter:
             if exc_type is None:
                 self.close()
         finally:
-            self.abort()
+            with contextlib.suppress(OSError):  # the error in flight says more
+                self.abort()
 
     def __del__(self) -> None:
         self.abort()

@@ -154,3 +154,16 @@ def test_threads(tmp_path):
     found = model_saves.load(tmp_path / "m")
     assert len(found) == 40
     assert all(set(array.tolist()) == {int(name)} for name, array in found.items())
+
+
+def test_an_abort_that_fails_hides_no_error(tmp_path, monkeypatch):
+    def refuse(self):
+        raise OSError(5, "refused")
+
+    def leave():
+        with create(tmp_path / "m"):
+            monkeypatch.setattr("safetensors._model_files.ModelFiles.abort", refuse)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        leave()
