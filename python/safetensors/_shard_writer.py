@@ -10,7 +10,7 @@ from . import _core
 from ._core import SafetensorError, safe_open
 from ._model_files import ModelFiles
 from ._specs import Row, nbytes_of
-from ._split import Split, parse_size, split
+from ._split import MOST_SHARDS, Split, parse_size, split
 from ._typing import Buffer, Path, Progress
 
 
@@ -99,6 +99,11 @@ class ShardWriter:
         with self._lock:
             shard = self._shards[-1] if self._shards else None
             if shard is None or (shard.rows and shard.nbytes + nbytes > self._most):
+                if len(self._shards) == MOST_SHARDS:
+                    raise ValueError(
+                        f"a model may have {MOST_SHARDS:,} shards, and tensor `{name}` "
+                        "would begin another one: max_shard_size is too small"
+                    )
                 if shard is not None:
                     shard.is_full = True
                     self._finish(shard)
@@ -180,6 +185,7 @@ class ShardWriter:
         self._files.commit(Split(names_of, self._total))
 
     def abort(self) -> None:
+        """Removes everything that was written. Does nothing after `commit`."""
         for shard in self._shards:
             if shard.writer is not None:
                 shard.writer.abort()
@@ -187,8 +193,7 @@ class ShardWriter:
 
     @contextlib.contextmanager
     def _used(self, shard: _Shard, tensors: Sequence[int]) -> Iterator[Any]:
-        """Yields the writer of a file for some of its tensors. Afterwards, completes the file if
-        all is written."""
+        """Yields the writer of a file for some of its tensors, and then completes a full file."""
         with self._lock:
             for tensor in tensors:
                 self._refuse_written(tensor)

@@ -162,8 +162,9 @@ class SafeWriter:
     @property
     def missing(self) -> List[str]:
         """The names of the tensors that are not completely written, in file order."""
-        names = list(self._index)
-        return [names[i] for i in self._open().missing()]
+        with self._lock:  # in which tensors are added
+            names = list(self._index)
+            return [names[i] for i in self._open().missing()]
 
     @property
     def nbytes_written(self) -> int:

@@ -167,3 +167,15 @@ def test_an_abort_that_fails_hides_no_error(tmp_path, monkeypatch):
 
     with pytest.raises(ZeroDivisionError):
         leave()
+
+
+def test_too_many_shards(tmp_path, monkeypatch):
+    """Without specs, the tensor that does not fit is refused; the others can be completed."""
+    monkeypatch.setattr("safetensors._shard_writer.MOST_SHARDS", 2)
+    with create(tmp_path / "m", None) as writer:
+        for name in ("a", "b", "c"):
+            writer.write(name, MODEL[name])
+        with pytest.raises(ValueError, match="2 shards, and tensor `d` would begin another"):
+            writer.write("d", np.zeros(900, "u1"))
+        writer.write("none", MODEL["none"])
+    assert model_saves.same(model_saves.load(tmp_path / "m"), MODEL)
