@@ -79,19 +79,24 @@ def _codes() -> Dict[str, str]:
 
 def spec_of(name: str, value: Any) -> Spec:
     """Returns the spec of a tensor, or of a pair (dtype, shape)."""
-    if isinstance(value, tuple) and len(value) == 2:
+    if isinstance(value, tuple):
+        if len(value) != 2:
+            raise _no_spec(name, value)
         dtype, shape = value
         return Spec(_dtype_code(name, dtype), tuple(shape))
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        raise TypeError(
-            f"tensor `{name}`: expected a tensor or (dtype, shape), found {type(value).__name__}"
-        )
+        raise _no_spec(name, value)
     code = _dtype_code(name, value.dtype)
     shape = tuple(value.shape)
     torch = sys.modules.get("torch")
     if code == "F4" and shape and torch is not None and isinstance(value, torch.Tensor):
         shape = (*shape[:-1], shape[-1] * 2)  # torch's element is a byte, which holds two
     return Spec(code, shape)
+
+
+def _no_spec(name: str, value: object) -> TypeError:
+    kind = type(value).__name__
+    return TypeError(f"tensor `{name}`: expected a tensor or (dtype, shape), found {kind}")
 
 
 def spec_in(file: safe_open, name: str) -> Spec:
