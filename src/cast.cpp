@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 #include <memory>
 #include <string>
 
+#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/error.hpp"
@@ -19,22 +18,15 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 12;  // floats between the two conversions
 constexpr std::uint64_t kElementsAtOnce = (std::uint64_t{4} << 20) / sizeof(double);
 
-static_assert(sizeof(double) == sizeof(std::uint64_t));
-
 void read_f64(std::span<const std::byte> from, std::span<float> to) noexcept {
   for (std::size_t i = 0; i < to.size(); ++i) {
-    std::uint64_t bits = 0;
-    for (unsigned k = 0; k < 8; ++k) {
-      bits |= std::to_integer<std::uint64_t>(from[8 * i + k]) << (8 * k);
-    }
-    to[i] = static_cast<float>(std::bit_cast<double>(bits));
+    to[i] = static_cast<float>(load_little<double>(from.data() + sizeof(double) * i));
   }
 }
 
 void write_f64(std::span<const float> values, std::span<std::byte> to) noexcept {
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto bits = std::bit_cast<std::uint64_t>(static_cast<double>(values[i]));
-    for (unsigned k = 0; k < 8; ++k) to[8 * i + k] = static_cast<std::byte>(bits >> (8 * k));
+    store_little(to.data() + sizeof(double) * i, static_cast<double>(values[i]));
   }
 }
 

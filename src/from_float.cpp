@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "safetensors/error.hpp"
 
@@ -12,11 +13,7 @@ namespace {
 template <typename Bits, Bits (*kConvert)(float)>
 void to_bits(std::span<const float> values, std::byte* to) noexcept {
   for (std::size_t i = 0; i < values.size(); ++i) {
-    Bits bits = kConvert(values[i]);
-    if constexpr (sizeof bits == 2 && std::endian::native == std::endian::big) {
-      bits = static_cast<Bits>(bits << 8 | bits >> 8);
-    }
-    std::memcpy(to + sizeof bits * i, &bits, sizeof bits);
+    store_little(to + sizeof(Bits) * i, kConvert(values[i]));
   }
 }
 
@@ -24,10 +21,7 @@ void to_f32(std::span<const float> values, std::byte* to) noexcept {
   if constexpr (std::endian::native == std::endian::little) {
     if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
   } else {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-      for (unsigned k = 0; k < 4; ++k) to[4 * i + k] = static_cast<std::byte>(bits >> (8 * k));
-    }
+    for (std::size_t i = 0; i < values.size(); ++i) store_little(to + sizeof(float) * i, values[i]);
   }
 }
 

@@ -20,4 +20,13 @@ template <typename T>
   return std::bit_cast<T>(raw);
 }
 
+/// Stores a number at `to`.
+template <typename T>
+void store_little(std::byte* to, T number) noexcept {
+  static_assert(std::is_arithmetic_v<T>);
+  auto raw = std::bit_cast<std::array<std::byte, sizeof(T)>>(number);
+  if constexpr (std::endian::native == std::endian::big) std::reverse(raw.begin(), raw.end());
+  std::memcpy(to, raw.data(), sizeof(T));
+}
+
 }  // namespace safetensors

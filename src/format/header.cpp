@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/header_builder.hpp"
@@ -83,10 +84,7 @@ std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t
          "header too small: a file begins with 8 bytes of header length, this one has " +
              counted(file_nbytes, "byte") + hint());
   }
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < kLengthSize; ++i) {
-    length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
-  }
+  const auto length = load_little<std::uint64_t>(start.data());
   if (length > kMaxHeaderSize) {
     fail(ErrorCode::kHeaderTooLarge, "header too large: the first 8 bytes say " + grouped(length) +
                                          " bytes, at most " + grouped(kMaxHeaderSize) +

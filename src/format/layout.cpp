@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/checked.hpp"
+#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "safetensors/error.hpp"
@@ -234,9 +235,7 @@ LayoutPlan plan_tensors(std::span<const Tensor> tensors, const Metadata* metadat
                                          ": fewer tensors or shorter names");
   }
   json.append(static_cast<std::size_t>(padding), ' ');
-  for (std::size_t i = 0; i < kLengthSize; ++i) {
-    json[i] = static_cast<char>(length >> (8 * i) & 0xFF);
-  }
+  store_little(reinterpret_cast<std::byte*>(json.data()), length);
   const auto total = checked_add(json.size(), position);
   if (!total) fail(ErrorCode::kOverflow, "the file exceeds 2^64 bytes");
   plan.total_nbytes = *total;
