@@ -7,6 +7,7 @@
 
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/from_float.hpp"
@@ -30,15 +31,10 @@ void write_f64(std::span<const float> values, std::span<std::byte> to) noexcept 
   }
 }
 
-std::string described(Dtype dtype) {
-  const std::string_view code = name(dtype);
-  return code.empty() ? std::to_string(static_cast<unsigned>(dtype)) : std::string(code);
-}
-
 void check_castable(Dtype from, Dtype to) {
   if (is_castable(from) && is_castable(to)) return;
   fail(ErrorCode::kUnsupportedDtype,
-       described(from) + " cannot be cast to " + described(to) +
+       dtype_text(from) + " cannot be cast to " + dtype_text(to) +
            ": only F64, F32, F16, BF16, F8_E4M3 and F8_E5M2 are cast to each other");
 }
 
@@ -58,8 +54,8 @@ void cast_elements(Dtype from_dtype, std::span<const std::byte> from, Dtype to_d
   const std::size_t count = from.size() / from_size;
   if (from.size() % from_size != 0 || to.size() % to_size != 0 || to.size() / to_size != count) {
     fail(ErrorCode::kInvalidArgument,
-         counted(from.size(), "byte") + " of " + described(from_dtype) + " and " +
-             grouped(to.size()) + " of " + described(to_dtype) + " are not as many elements");
+         counted(from.size(), "byte") + " of " + dtype_text(from_dtype) + " and " +
+             grouped(to.size()) + " of " + dtype_text(to_dtype) + " are not as many elements");
   }
   std::array<float, kChunk> floats;
   for (std::size_t begin = 0; begin < count; begin += kChunk) {

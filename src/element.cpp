@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors::detail {
@@ -11,12 +12,8 @@ namespace {
 
 /// Throws Error kInvalidArgument, whose text is the tensor, its dtype and `why`.
 [[noreturn]] void refuse(const TensorInfo& info, const std::string& why) {
-  const std::string_view dtype = name(info.dtype);
-  fail(ErrorCode::kInvalidArgument,
-       "tensor `" + clipped(info.name) + "` (" +
-           (dtype.empty() ? "dtype " + std::to_string(static_cast<unsigned>(info.dtype))
-                          : std::string(dtype)) +
-           ") " + why,
+  const std::string dtype = (name(info.dtype).empty() ? "dtype " : "") + dtype_text(info.dtype);
+  fail(ErrorCode::kInvalidArgument, "tensor `" + clipped(info.name) + "` (" + dtype + ") " + why,
        {.subject = std::string(info.name)});
 }
 

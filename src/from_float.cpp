@@ -5,6 +5,7 @@
 
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -68,9 +69,7 @@ void from_float(Dtype dtype, std::span<const float> values, std::span<std::byte>
   const Narrower convert = narrower_to(dtype);
   if (convert == nullptr) {
     fail(ErrorCode::kUnsupportedDtype,
-         "from_float does not convert to elements of dtype " +
-             (name(dtype).empty() ? std::to_string(static_cast<unsigned>(dtype))
-                                  : std::string(name(dtype))));
+         "from_float does not convert to elements of dtype " + dtype_text(dtype));
   }
   const std::uint64_t nbytes = std::uint64_t{values.size()} * bit_size(dtype) / 8;
   if (nbytes != to.size()) {

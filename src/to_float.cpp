@@ -6,6 +6,7 @@
 
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
+#include "format/dtype_text.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -104,9 +105,7 @@ void to_float(Dtype dtype, std::span<const std::byte> bytes, std::span<float> to
   const Converter convert = converter_of(dtype);
   if (convert == nullptr) {
     fail(ErrorCode::kUnsupportedDtype,
-         "to_float does not convert elements of dtype " +
-             (name(dtype).empty() ? std::to_string(static_cast<unsigned>(dtype))
-                                  : std::string(name(dtype))));
+         "to_float does not convert elements of dtype " + dtype_text(dtype));
   }
   const std::uint64_t count = std::uint64_t{bytes.size()} * 8 / bit_size(dtype);
   if (count != to.size() || bytes.size() * std::uint64_t{8} % bit_size(dtype) != 0) {

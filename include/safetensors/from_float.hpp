@@ -48,6 +48,19 @@ template <unsigned kMantissa, unsigned kBias>
 
 inline constexpr std::uint32_t kFloatInfinity = 0x7F800000;
 
+/// Returns the element nearest to a value: its sign, then a magnitude as narrow() returns it.
+/// Larger magnitudes than `kMost` become `kMost`; NaNs become `kNan`.
+template <typename Element, unsigned kMantissa, unsigned kBias, std::uint32_t kMost,
+          std::uint32_t kNan>
+[[nodiscard]] constexpr Element float_to_element(float value) noexcept {
+  constexpr unsigned kCut = 32 - 8 * sizeof(Element);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  const std::uint32_t finite = std::min(narrow<kMantissa, kBias>(magnitude), kMost);
+  const std::uint32_t sign = (bits & 0x80000000U) >> kCut;
+  return static_cast<Element>(sign | (magnitude > kFloatInfinity ? kNan : finite));
+}
+
 }  // namespace detail
 
 /// Returns the BF16 element nearest to a value. Values above its largest become infinite.
@@ -61,38 +74,20 @@ inline constexpr std::uint32_t kFloatInfinity = 0x7F800000;
 
 /// Returns the F16 element nearest to a value. Values that round to 65,536 or more become infinite.
 [[nodiscard]] constexpr std::uint16_t float_to_f16(float value) noexcept {
-  constexpr std::uint32_t kInfinity = 0x7C00;
-  constexpr std::uint32_t kNan = 0x7E00;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  const std::uint32_t finite = std::min(detail::narrow<10, 15>(magnitude), kInfinity);
-  const std::uint32_t sign = bits >> 16 & 0x8000U;
-  return static_cast<std::uint16_t>(sign | (magnitude > detail::kFloatInfinity ? kNan : finite));
+  return detail::float_to_element<std::uint16_t, 10, 15, 0x7C00, 0x7E00>(value);
 }
 
 /// Returns the F8_E5M2 element nearest to a value. Values that round to 65,536 or more become
 /// infinite.
 [[nodiscard]] constexpr std::uint8_t float_to_f8_e5m2(float value) noexcept {
-  constexpr std::uint32_t kInfinity = 0x7C;
-  constexpr std::uint32_t kNan = 0x7F;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  const std::uint32_t finite = std::min(detail::narrow<2, 15>(magnitude), kInfinity);
-  const std::uint32_t sign = bits >> 24 & 0x80U;
-  return static_cast<std::uint8_t>(sign | (magnitude > detail::kFloatInfinity ? kNan : finite));
+  return detail::float_to_element<std::uint8_t, 2, 15, 0x7C, 0x7F>(value);
 }
 
 /// Returns the F8_E4M3 element nearest to a value. The format has no infinities: larger values than
 /// its largest, 448, become 448, and so do infinities, as in torch 2.13. (Older versions of torch
 /// make them NaN.)
 [[nodiscard]] constexpr std::uint8_t float_to_f8_e4m3(float value) noexcept {
-  constexpr std::uint32_t kLargest = 0x7E;
-  constexpr std::uint32_t kNan = 0x7F;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  const std::uint32_t finite = std::min(detail::narrow<3, 7>(magnitude), kLargest);
-  const std::uint32_t sign = bits >> 24 & 0x80U;
-  return static_cast<std::uint8_t>(sign | (magnitude > detail::kFloatInfinity ? kNan : finite));
+  return detail::float_to_element<std::uint8_t, 3, 7, 0x7E, 0x7F>(value);
 }
 
 /// Converts floats to elements of a tensor, on the calling thread. `dtype` is F32 (copied), BF16,

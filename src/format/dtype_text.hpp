@@ -1,0 +1,16 @@
+// How error texts name a dtype.
+#pragma once
+
+#include <string>
+
+#include "safetensors/dtype.hpp"
+
+namespace safetensors {
+
+/// Returns the name of a dtype; the number of a value that is none.
+[[nodiscard]] inline std::string dtype_text(Dtype dtype) {
+  const std::string_view code = name(dtype);
+  return code.empty() ? std::to_string(static_cast<unsigned>(dtype)) : std::string(code);
+}
+
+}  // namespace safetensors
