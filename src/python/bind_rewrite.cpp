@@ -8,6 +8,7 @@
 #include "gil.hpp"
 #include "open_file.hpp"
 #include "register.hpp"
+#include "write_plan.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -23,33 +24,25 @@ void check_same_tensors(const Header& old, const Header& now) {
   }
 }
 
-/// Returns the plan of a file whose data section is one piece.
-LayoutPlan plan_of(std::span<const std::byte> header, std::uint64_t data_nbytes) {
-  LayoutPlan plan;
+/// Returns the bytes before the data: the header's length, and the header.
+std::string prologue_of(std::span<const std::byte> header) {
+  std::string prologue;
   for (std::size_t i = 0; i < kLengthSize; ++i) {
-    plan.prologue += static_cast<char>(header.size() >> (8 * i) & 0xFF);
+    prologue += static_cast<char>(header.size() >> (8 * i) & 0xFF);
   }
-  plan.prologue.append(reinterpret_cast<const char*>(header.data()), header.size());
-  plan.order = {0};
-  plan.places = {{plan.prologue.size(), data_nbytes}};
-  plan.total_nbytes = plan.prologue.size() + data_nbytes;
-  return plan;
+  prologue.append(reinterpret_cast<const char*>(header.data()), header.size());
+  return prologue;
 }
 
 void write_with_header(py::handle path, const Handle& handle, py::handle header, bool fsync,
                        py::object progress, py::handle rights_of) {
   const std::filesystem::path target = path_of(path, "path");
-  const auto like = rights_of.is_none() ? std::filesystem::path() : path_of(rights_of, "rights_of");
+  const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const std::shared_ptr<const OpenFile> opened = handle.file();
   const SafeOpen& file = opened->file();
   const BufferView json(header, "header");
-  WriterOptions options{.fsync = fsync, .interrupt = python_interrupt()};
-  if (!progress.is_none()) {
-    options.progress = [&](std::uint64_t done, std::uint64_t total) {
-      const GilAcquire gil;
-      (void)progress(done, total);
-    };
-  }
+  WriterOptions options{
+      .fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
   saving(target, [&] {
     const GilRelease release;
     const std::shared_ptr<const ByteSource> source = file.source();
@@ -57,7 +50,7 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
     const std::uint64_t nbytes = source->size() - begin;
     check_same_tensors(file.header(), Header::parse(json.bytes(), nbytes));
     FileWriter writer(make_file_sink(target, like, python_interrupt()),
-                      plan_of(json.bytes(), nbytes), std::move(options));
+                      plan_of_one(prologue_of(json.bytes()), nbytes), std::move(options));
     const TensorCopy data{0, begin};
     writer.copy(*source, {&data, 1});
     writer.commit();

@@ -19,12 +19,8 @@ const Metadata* pointer_to(const std::optional<Metadata>& metadata) noexcept {
 }
 
 py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Metadata>& metadata) {
-  LayoutPlan plan;
-  try {
-    plan = plan_layout(tensors, pointer_to(metadata));
-  } catch (const Error& error) {
-    throw error.with_context("Error while serializing: ");
-  }
+  const LayoutPlan plan =
+      with_save_prefix([&] { return plan_layout(tensors, pointer_to(metadata)); });
   auto bytes = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(plan.total_nbytes)));
   if (!bytes) throw py::error_already_set();
@@ -38,14 +34,7 @@ py::bytes to_bytes(std::span<const TensorData> tensors, const std::optional<Meta
 
 /// Returns the options of a save. Lifetime: the caller keeps `progress` until the save is done.
 SaveOptions options_of(bool fsync, py::handle progress) {
-  SaveOptions options{.fsync = fsync, .interrupt = python_interrupt()};
-  if (!progress.is_none()) {
-    options.progress = [progress](std::uint64_t done, std::uint64_t total) {
-      const GilAcquire gil;
-      (void)progress(done, total);
-    };
-  }
-  return options;
+  return {.fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
 }
 
 void to_file(std::span<const TensorData> tensors, const std::filesystem::path& path,

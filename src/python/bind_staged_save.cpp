@@ -13,6 +13,7 @@
 #include "register.hpp"
 #include "staging_arena.hpp"
 #include "tensor_spec.hpp"
+#include "write_plan.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -37,11 +38,7 @@ class StagedSave {
     }
     const std::optional<Metadata> given = metadata_of(metadata);
     LayoutPlan plan = saving({}, [&] {
-      try {
-        return plan_layout(data, given ? &*given : nullptr);
-      } catch (const Error& error) {
-        throw error.with_context("Error while serializing: ");
-      }
+      return with_save_prefix([&] { return plan_layout(data, given ? &*given : nullptr); });
     });
     const std::uint64_t begin = plan.prologue.size();
     for (const std::size_t i : plan.order) {
@@ -49,11 +46,7 @@ class StagedSave {
       pieces_.push_back({std::string(data[i].name), plan.places[i].begin - begin, data[i].bytes});
     }
     nbytes_ = plan.total_nbytes - begin;
-    // To the writer, all tensors are one.
-    plan_ = {.prologue = std::move(plan.prologue),
-             .order = {0},
-             .places = {{begin, nbytes_}},
-             .total_nbytes = plan.total_nbytes};
+    plan_ = plan_of_one(std::move(plan.prologue), nbytes_);
   }
   StagedSave(const StagedSave&) = delete;
   StagedSave& operator=(const StagedSave&) = delete;
@@ -94,10 +87,7 @@ class StagedSave {
     saving(path_, [&] {
       const GilRelease release;
       try {
-        write_chunks();
-      } catch (const Error& error) {
-        end();
-        throw error.with_context("Error while serializing: ");
+        with_save_prefix([&] { write_chunks(); });
       } catch (...) {
         end();
         throw;

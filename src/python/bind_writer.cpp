@@ -20,77 +20,17 @@
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
+#include "write_plan.hpp"
 
 namespace safetensors::python {
 namespace {
-
-/// A tensor that a file will hold.
-struct OwnSpec {
-  std::string name;
-  std::vector<std::uint64_t> shape;
-  Dtype dtype = Dtype::kU8;
-
-  [[nodiscard]] safetensors::TensorSpec view() const noexcept { return {name, shape, dtype}; }
-};
-
-OwnSpec spec_of(py::handle name, py::handle dtype, py::handle shape) {
-  OwnSpec spec;
-  spec.name = text_of(name, "name");
-  const std::string_view code = text_of(dtype, "dtype");
-  const std::optional<Dtype> known = parse_dtype(code);
-  if (!known) {
-    throw Error(ErrorCode::kUnsupportedDtype,
-                "the format has no dtype `" + std::string(code) + "`: tensor `" + spec.name + "`",
-                ErrorContext{.subject = spec.name});
-  }
-  spec.dtype = *known;
-  for (const py::handle dim : shape) spec.shape.push_back(size_of(dim, "shape"));
-  return spec;
-}
-
-/// Converts a list of (name, dtype, shape).
-std::vector<OwnSpec> specs_of(py::handle list) {
-  std::vector<OwnSpec> specs;
-  for (const py::handle item : list) {
-    const auto fields = py::cast<py::tuple>(item);
-    specs.push_back(spec_of(fields[0], fields[1], fields[2]));
-  }
-  return specs;
-}
-
-LayoutPlan plan_of(std::span<const OwnSpec> specs, const std::optional<Metadata>& metadata,
-                   Layout layout, std::uint64_t data_begin = 0) {
-  std::vector<safetensors::TensorSpec> views;
-  views.reserve(specs.size());
-  for (const OwnSpec& spec : specs) views.push_back(spec.view());
-  return plan_file(views, metadata ? &*metadata : nullptr, layout, data_begin);
-}
-
-Layout layout_of(py::handle object) {
-  const std::string_view name = text_of(object, "layout");
-  if (name == "canonical") return Layout::kCanonical;
-  if (name == "blocks") return Layout::kBlocks;
-  if (name == "given") return Layout::kGiven;
-  throw py::value_error("layout is \"canonical\", \"blocks\" or \"given\", not \"" +
-                        std::string(name) + "\"");
-}
-
-/// Runs `work` and adds the prefix of upstream's texts to errors of the core.
-template <typename Work>
-auto with_prefix(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    throw error.with_context("Error while serializing: ");
-  }
-}
 
 /// Runs `work` without the GIL, and adds the prefix of upstream's texts to errors of the core.
 template <typename Work>
 auto serializing(const std::filesystem::path& path, const Work& work) {
   return saving(path, [&] {
     const GilRelease release;
-    return with_prefix(work);
+    return with_save_prefix(work);
   });
 }
 
@@ -152,20 +92,17 @@ class Writer {
          bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
          std::uint64_t data_begin)
       : progress_(std::move(progress)) {
-    WriterOptions options{
-        .fsync = fsync, .interrupt = python_interrupt(), .budget_nbytes = budget_bytes};
-    if (!progress_.is_none()) {
-      options.progress = [this](std::uint64_t done, std::uint64_t total) {
-        const GilAcquire gil;
-        (void)progress_(done, total);
-      };
-    }
+    WriterOptions options{.fsync = fsync,
+                          .interrupt = python_interrupt(),
+                          .progress = python_progress(progress_),
+                          .budget_nbytes = budget_bytes};
     const std::optional<Metadata> given = metadata_of(metadata);
     std::optional<LayoutPlan> plan;
     if (!specs.is_none()) {
       specs_ = specs_of(specs);
       plan = saving({}, [&] {
-        return with_prefix([&] { return plan_of(specs_, given, layout_of(layout), data_begin); });
+        return with_save_prefix(
+            [&] { return plan_of(specs_, given, layout_of(layout), data_begin); });
       });
     }
     const auto make = [&](auto&& sink) {
@@ -182,8 +119,7 @@ class Writer {
       serializing(path_, [&] { make([&] { return make_descriptor_sink(descriptor, path_); }); });
     } else {
       path_ = path_of(target, "target");
-      const auto like =
-          rights_of.is_none() ? std::filesystem::path() : path_of(rights_of, "rights_of");
+      const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
       serializing(path_,
                   [&] { make([&] { return make_file_sink(path_, like, python_interrupt()); }); });
     }
@@ -236,7 +172,7 @@ class Writer {
                                                 std::uint64_t{1}, std::multiplies<>());
     const TensorInfo info{spec.name, spec.shape, 0, count * bit_size(spec.dtype) / 8, spec.dtype};
     const std::optional<Part> part =
-        saving({}, [&] { return with_prefix([&] { return select_part(info, index); }); });
+        saving({}, [&] { return with_save_prefix([&] { return select_part(info, index); }); });
     if (!part) {
       PyErr_SetString(PyExc_TypeError,
                       "an index of write_slice consists of integers, slices, \"...\" and None");
@@ -336,7 +272,8 @@ py::object specs_of_torch(const py::dict& tensors) {
 py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout) {
   const std::vector<OwnSpec> specs = specs_of(list);
   const std::optional<Metadata> given = metadata_of(metadata);
-  const LayoutPlan plan = with_prefix([&] { return plan_of(specs, given, layout_of(layout)); });
+  const LayoutPlan plan =
+      with_save_prefix([&] { return plan_of(specs, given, layout_of(layout)); });
   py::list places;
   for (const TensorPlace& place : plan.places) {
     places.append(py::make_tuple(place.begin, place.nbytes));
@@ -346,7 +283,7 @@ py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout) {
 
 void write_bytes_file(py::handle path, py::handle data, bool fsync, py::handle rights_of) {
   const std::filesystem::path target = path_of(path, "path");
-  const auto like = rights_of.is_none() ? std::filesystem::path() : path_of(rights_of, "rights_of");
+  const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const BufferView view(data, "data");
   serializing(target, [&] {
     const std::unique_ptr<ByteSink> sink = make_file_sink(target, like);

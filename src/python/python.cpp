@@ -32,6 +32,14 @@ Interrupt python_interrupt() {
   };
 }
 
+std::function<void(std::uint64_t, std::uint64_t)> python_progress(py::handle progress) {
+  if (progress.is_none()) return {};
+  return [progress](std::uint64_t done, std::uint64_t total) {
+    const GilAcquire gil;
+    (void)progress(done, total);
+  };
+}
+
 void raise_wrong_type(py::handle object, const char* argument, const char* type) {
   const std::string found = object.is_none() ? "'None'" : "'" + type_name(object) + "' object";
   throw py::type_error(std::string("argument '") + argument + "': " + found +
@@ -88,6 +96,10 @@ std::filesystem::path path_of(py::handle object, const char* argument) {
     fail(ErrorCode::kIo, "No such file or directory: a NUL in the name", ENOENT);
   }
   return native;
+}
+
+std::filesystem::path optional_path_of(py::handle object, const char* argument) {
+  return object.is_none() ? std::filesystem::path() : path_of(object, argument);
 }
 
 py::object to_object(const std::filesystem::path& path) {

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,12 @@ class GcPause {
 /// the GIL.
 [[nodiscard]] Interrupt python_interrupt();
 
+/// Returns a callback that calls `progress(done, total)` with the GIL; none for None. The core
+/// calls it on the thread that released the GIL. Lifetime: the caller keeps `progress` as long as
+/// the callback.
+[[nodiscard]] std::function<void(std::uint64_t done, std::uint64_t total)> python_progress(
+    py::handle progress);
+
 /// Returns the name of an object's type without its module, for an error text.
 [[nodiscard]] inline std::string type_name(py::handle object) {
   const std::string_view name = Py_TYPE(object.ptr())->tp_name;
@@ -51,6 +58,9 @@ class GcPause {
 
 /// Converts a str, bytes or os.PathLike. Raises TypeError that names `argument` for other objects.
 [[nodiscard]] std::filesystem::path path_of(py::handle object, const char* argument);
+
+/// The same, with an empty path for None.
+[[nodiscard]] std::filesystem::path optional_path_of(py::handle object, const char* argument);
 
 /// Returns the path as a str, decoded as Python's own functions decode file names.
 [[nodiscard]] py::object to_object(const std::filesystem::path& path);
