@@ -1,8 +1,10 @@
 // Runs a piece of work with each of its system calls failing in turn.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <functional>
@@ -167,5 +169,24 @@ inline std::string shown(const Plan& plan, const Call& call) {
 void begin_allocations(std::size_t nth);
 /// Stops that. Returns the number of calls.
 std::size_t end_allocations();
+
+/// Runs `work` with each of its allocations failing in turn, `prepare` before each run, and `check`
+/// after it. Returns the number of runs.
+inline std::size_t fail_each_allocation(const std::function<void()>& prepare,
+                                        const std::function<std::string()>& work,
+                                        const std::function<void(const Outcome&)>& check) {
+  std::size_t nth = 0;
+  for (std::size_t count = 1; nth < count; ++nth) {
+    prepare();
+    begin_allocations(nth);
+    const Outcome outcome = outcome_of(work);
+    // After a failure there may be fewer calls, so a run without one determines the end.
+    count = std::max(end_allocations(), outcome.verdict == "ok" ? 0 : nth + 2);
+    CAPTURE(nth);
+    CAPTURE(outcome.verdict);
+    check(outcome);
+  }
+  return nth;
+}
 
 }  // namespace faults

@@ -109,21 +109,15 @@ void check_all(const test::fs::path& path, const std::function<std::string()>& w
   }
   MESSAGE(calls.size(), " calls of ", kinds.size(), " kinds, ", points, " faults");
 
-  std::size_t nth = 0;
-  for (std::size_t count = 1; nth < count; ++nth) {
-    faults::begin_allocations(nth);
-    const Outcome outcome = faults::outcome_of(work);
-    // After a failure there may be fewer calls, so a run without one determines the end.
-    count = std::max(faults::end_allocations(), outcome.verdict == "ok" ? 0 : nth + 2);
-    CAPTURE(nth);
+  const auto check = [&](const Outcome& outcome) {
     if (outcome.verdict == "ok") CHECK((outcome.result == clean.result));
     if (outcome.verdict != "ok" && outcome.verdict != "kOutOfMemory") {
       CHECK(outcome.verdict == "bad_alloc");
     }
     CHECK(test::open_descriptors() == descriptors);
     CHECK(mappings_of(path) == 0);
-  }
-  MESSAGE(nth, " allocations");
+  };
+  MESSAGE(faults::fail_each_allocation([] {}, work, check), " allocations");
 }
 
 }  // namespace

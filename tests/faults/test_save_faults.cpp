@@ -205,26 +205,20 @@ TEST_CASE("a save in which any allocation fails leaves a whole file") {
        {Scenario{"new", false, true}, Scenario{"over a file", true, true}}) {
     const Bench bench(scenario);
     const std::size_t descriptors = test::open_descriptors();
-    std::size_t nth = 0;
-    for (std::size_t count = 1; nth < count; ++nth) {
-      bench.prepare();
-      faults::begin_allocations(nth);
-      const Outcome outcome = faults::outcome_of([&] {
-        bench.target().save(scenario.fsync);
-        return std::string();
-      });
-      // After a failure there may be fewer calls, so a run without one determines the end.
-      count = std::max(faults::end_allocations(), outcome.verdict == "ok" ? 0 : nth + 2);
-      CAPTURE(nth);
-      CAPTURE(outcome.verdict);
+    const auto save = [&] {
+      bench.target().save(scenario.fsync);
+      return std::string();
+    };
+    const auto check = [&](const Outcome& outcome) {
       // Flushing the folder is the last step, and needs none.
       check_after(bench, scenario, outcome,
                   {outcome.verdict == "ok" ? "new"
                    : scenario.has_old      ? "old"
                                            : "none"});
       CHECK(test::open_descriptors() == descriptors);
-    }
-    MESSAGE(std::string(scenario.name), ": ", nth, " allocations");
+    };
+    const std::size_t count = faults::fail_each_allocation([&] { bench.prepare(); }, save, check);
+    MESSAGE(std::string(scenario.name), ": ", count, " allocations");
   }
 }
 

@@ -191,22 +191,17 @@ TEST_CASE("a writer in which any allocation fails leaves a whole file") {
   for (const bool added : {false, true}) {
     const Target target(true);
     const std::size_t descriptors = test::open_descriptors();
-    std::size_t nth = 0;
-    for (std::size_t count = 1; nth < count; ++nth) {
-      target.write_old();
-      faults::begin_allocations(nth);
-      const Outcome outcome = faults::outcome_of([&] {
-        added ? target.write_added(true) : target.write(true);
-        return std::string();
-      });
-      // After a failure there may be fewer calls, so a run without one determines the end.
-      count = std::max(faults::end_allocations(), outcome.verdict == "ok" ? 0 : nth + 2);
-      CAPTURE(nth);
-      CAPTURE(outcome.verdict);
+    const auto save = [&] {
+      added ? target.write_added(true) : target.write(true);
+      return std::string();
+    };
+    const auto check = [&](const Outcome& outcome) {
       CHECK(target.found() == (outcome.verdict == "ok" ? "new" : "old"));
       CHECK(target.names().size() == 1);
       CHECK(test::open_descriptors() == descriptors);
-    }
-    MESSAGE(nth, " allocations");
+    };
+    const std::size_t count =
+        faults::fail_each_allocation([&] { target.write_old(); }, save, check);
+    MESSAGE(count, " allocations");
   }
 }
