@@ -41,24 +41,30 @@ struct Stored {
   Dtype dtype = Dtype::kU8;
 };
 
+/// Returns whether torch is imported and the object can be a tensor of it.
 bool is_torch(py::handle object) {
-  const std::string name = type_name(object);
+  static bool is_imported = false;  // guarded by the GIL; modules are not unloaded
+  const std::string_view name = Py_TYPE(object.ptr())->tp_name;
   if (name != "Tensor" && name != "Parameter") return false;
-  const auto module = py::reinterpret_steal<py::object>(PyImport_GetModule(py::str("torch").ptr()));
-  PyErr_Clear();
-  return static_cast<bool>(module);
+  if (!is_imported) {
+    const auto module =
+        py::reinterpret_steal<py::object>(PyImport_GetModule(py::str("torch").ptr()));
+    PyErr_Clear();
+    is_imported = static_cast<bool>(module);
+  }
+  return is_imported;
 }
 
 /// Returns the bytes of a TensorSpec, or of a tensor of torch or NumPy in the layout of files.
 std::optional<Stored> stored(py::handle tensor) {
-  if (py::isinstance<TensorSpec>(tensor)) {
-    const TensorData data = py::cast<const TensorSpec&>(tensor).data(std::string_view());
-    return Stored{{data.shape.begin(), data.shape.end()}, data.bytes, data.dtype};
-  }
-  if (is_torch(tensor)) {
+  if (is_torch(tensor)) {  // first, because it is the most frequent
     std::optional<TorchBytes> found = bytes_of_torch(tensor);
     if (!found) return std::nullopt;
     return Stored{std::move(found->shape), found->bytes, found->dtype};
+  }
+  if (py::isinstance<TensorSpec>(tensor)) {
+    const TensorData data = py::cast<const TensorSpec&>(tensor).data(std::string_view());
+    return Stored{{data.shape.begin(), data.shape.end()}, data.bytes, data.dtype};
   }
   if (!py::isinstance<py::array>(tensor)) return std::nullopt;
   const auto array = py::reinterpret_borrow<py::array>(tensor);
@@ -254,6 +260,10 @@ class Writer {
   std::optional<FileWriter> writer_;
 };
 
+py::object write_tensor(Writer& writer, py::handle tensor, py::handle data) {
+  return py::bool_(writer.write(static_cast<std::size_t>(size_of(tensor, "tensor")), data));
+}
+
 /// Returns (name, dtype, shape) of each tensor of a dict; None if one of them is not a plain
 /// contiguous CPU tensor of torch, or if two share memory.
 py::object specs_of_torch(const py::dict& tensors) {
@@ -314,7 +324,10 @@ void register_writer(py::module_& module) {
           py::arg("layout"), py::arg("fsync"), py::arg("budget_bytes"), py::arg("progress"),
           py::arg("rights_of"), py::arg("data_begin") = 0)
       .method("add", &Writer::add, py::arg("name"), py::arg("dtype"), py::arg("shape"))
-      .method("write", &Writer::write, py::arg("tensor"), py::arg("data"))
+      .quick_method<&write_tensor>("write",
+                                   "write($self, /, tensor, data)\n--\n\n"
+                                   "Writes a tensor. Returns False if it needs preparation.",
+                                   py::arg("tensor"), py::arg("data"))
       .method("write_bytes", &Writer::write_bytes, py::arg("tensor"), py::arg("begin"),
               py::arg("data"))
       .method("write_slice", &Writer::write_slice, py::arg("tensor"), py::arg("index"),

@@ -2,11 +2,12 @@
 // * A call with unsuitable arguments raises the TypeError that a Python function would raise, as
 //   in upstream. pybind11's own error lists its signatures and the arguments.
 // * No object exists without a value: `__new__` runs the constructor.
-// * A method of one argument can bypass pybind11's dispatcher, which takes four times as long.
+// * A method of few arguments can bypass pybind11's dispatcher, which takes four times as long.
 // * A name is not looked up before it is defined, because nothing here is overloaded. The failed
 //   look-ups raise exceptions, which took 0.15 ms of an import.
 #pragma once
 
+#include <concepts>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -56,6 +57,12 @@ Function by_reference(Function function) {
   return function;
 }
 
+/// Returns how many arguments a function has besides the object.
+template <typename Result, typename Self, typename... Args>
+constexpr std::size_t argument_count(Result (*)(Self, Args...)) noexcept {
+  return sizeof...(Args);
+}
+
 /// See Class::quick_method. The members are set once, while the class is registered, and never
 /// freed.
 template <typename Type, auto Function>
@@ -67,16 +74,19 @@ struct QuickMethod {
   /// Returns the value of `self`. A cast by pybind11 looks up the type twice, in tables that grow
   /// with every class; an object of exactly this class needs neither, and always has a value
   /// (make_whole_only).
-  static const Type& value_of(PyObject* self) {
-    if (Py_TYPE(self) != type) return py::cast<const Type&>(py::handle(self));
+  static Type& value_of(PyObject* self) {
+    if (Py_TYPE(self) != type) return py::cast<Type&>(py::handle(self));
     auto* const instance = reinterpret_cast<py::detail::instance*>(self);
     return *instance->get_value_and_holder().template value_ptr<Type>();
   }
 
   static PyObject* call(PyObject* self, PyObject* const* args, Py_ssize_t count,
                         PyObject* keywords) {
-    if (count == 1 && keywords == nullptr) {
-      return guarded([&] { return Function(value_of(self), args[0]); });
+    constexpr std::size_t kCount = argument_count(Function);
+    if (count == Py_ssize_t{kCount} && keywords == nullptr) {
+      return [&]<std::size_t... kAt>(std::index_sequence<kAt...>) {
+        return guarded([&] { return Function(value_of(self), args[kAt]...); });
+      }(std::make_index_sequence<kCount>());
     }
     const Py_ssize_t all = count + (keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
     std::vector<PyObject*> with_self = {self};
@@ -104,15 +114,16 @@ class Class : public py::class_<Type, Options...> {
     return add(name, by_reference(function), extra...);
   }
 
-  /// Adds a method with one argument that programs call often. `Function` takes
-  /// (const Type&, py::handle).
+  /// Adds a method that programs call often. `Function` takes (Type&, py::handle...), and
+  /// `arguments` has a py::arg for each handle.
   ///
-  /// A call with one positional argument goes directly to `Function`. All other calls go to a
-  /// general function made by pybind11, which handles keywords and errors.
-  template <auto Function>
-  Class& quick_method(const char* name, const char* argument, const char* doc) {
+  /// A call with just these positional arguments goes directly to `Function`. All other calls go to
+  /// a general function made by pybind11, which handles keywords and errors.
+  template <auto Function, std::same_as<py::arg>... Args>
+  Class& quick_method(const char* name, const char* doc, const Args&... arguments) {
+    static_assert(sizeof...(Args) == argument_count(Function));
     using Quick = QuickMethod<Type, Function>;
-    Quick::general = py::object(add(name, Function, py::arg(argument)).attr(name)).release().ptr();
+    Quick::general = py::object(add(name, Function, arguments...).attr(name)).release().ptr();
     Quick::definition = {name,
                          reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Quick::call)),
                          METH_FASTCALL | METH_KEYWORDS, doc};
@@ -122,6 +133,12 @@ class Class : public py::class_<Type, Options...> {
     if (!made) throw py::error_already_set();
     this->attr(name) = made;
     return *this;
+  }
+
+  /// The same, for one argument.
+  template <auto Function>
+  Class& quick_method(const char* name, const char* argument, const char* doc) {
+    return quick_method<Function>(name, doc, py::arg(argument));
   }
 
   /// Adds a method that returns the object itself, such as __enter__ or __iter__.
