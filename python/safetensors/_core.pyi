@@ -1,12 +1,26 @@
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, TypedDict, final
+from typing import (
+    Any,
+    Dict,
+    List,
+    Optional,
+    Protocol,
+    Tuple,
+    Type,
+    TypedDict,
+    TypeVar,
+    Union,
+    final,
+)
 
 from ._typing import Buffer, Progress
 from ._typing import Path as _Path
 
 # A str such as "cuda:0", an index, or a torch.device; None is the CPU.
 _Device = Any
+
+_Spec = TypeVar("_Spec", bound=Tuple[str, Tuple[int, ...]])
 
 PrefetchPlan = Dict[str, Optional[slice]]
 
@@ -222,7 +236,11 @@ class _FileWriter:
         self,
         target: Any,
         seeks: bool,
-        specs: Optional[Sequence[Tuple[str, str, Sequence[int]]]],
+        specs: Union[
+            Sequence[Tuple[str, str, Sequence[int]]],
+            Mapping[str, Tuple[str, Sequence[int]]],
+            None,
+        ],
         metadata: Optional[Dict[str, str]],
         layout: str,
         fsync: bool,
@@ -244,9 +262,7 @@ class _FileWriter:
     @property
     def nbytes_written(self) -> int: ...
 
-def _specs_of_torch(
-    tensors: Dict[str, Any],
-) -> Optional[List[Tuple[str, str, Tuple[int, ...]]]]: ...
+def _specs_of_torch(tensors: Dict[str, Any], type: Type[_Spec]) -> Optional[Dict[str, _Spec]]: ...
 def _plan_layout(
     specs: Sequence[Tuple[str, str, Sequence[int]]],
     metadata: Optional[Dict[str, str]],

@@ -49,10 +49,10 @@ def specs_of(source: Any) -> Dict[str, Spec]:
                 f"expected a dict, a module, an open file or a path, found {type(source).__name__}"
             )
         source = source.state_dict()
-    if isinstance(source, dict) and _all_are_torch(source):
-        rows = _core._specs_of_torch(source)
-        if rows is not None:
-            return {name: Spec(dtype, shape) for name, dtype, shape in rows}
+    if isinstance(source, dict) and _begins_with_torch(source):
+        specs = _core._specs_of_torch(source, Spec)
+        if specs is not None:
+            return specs
     _refuse_shared(source)
     return {name: spec_of(name, value) for name, value in source.items()}
 
@@ -126,9 +126,9 @@ def _specs_of_path(path: Path) -> Dict[str, Spec]:
         return {name: spec_in(handle, name) for name, handle in handles.items()}
 
 
-def _all_are_torch(source: Dict[str, Any]) -> bool:
+def _begins_with_torch(source: Dict[str, Any]) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and all(isinstance(each, torch.Tensor) for each in source.values())
+    return torch is not None and isinstance(next(iter(source.values()), None), torch.Tensor)
 
 
 def _refuse_shared(source: Mapping[str, Any]) -> None:

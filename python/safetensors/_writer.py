@@ -111,7 +111,7 @@ def safe_create(
     writer = _core._FileWriter(
         to,
         seeks,
-        _rows(entries),
+        entries,
         metadata,
         layout,
         fsync,
@@ -150,7 +150,7 @@ class SafeWriter:
         self._lock = threading.Lock()
         self._has_plan = specs is not None
         self._specs: Dict[str, Spec] = specs or {}
-        self._index = {name: i for i, name in enumerate(self._specs)}
+        self._index = dict(zip(self._specs, range(len(self._specs)), strict=True))
         self._nbytes = 0
         self._pid = os.getpid()  # a forked child discards nothing
 
@@ -189,13 +189,15 @@ class SafeWriter:
             SafetensorError: the specs have no such name, or another dtype or shape; or the tensor
                 was written before. The writer goes on.
         """
-        writer = self._open()
+        writer = self._writer or self._open()
         data = tensor
         if self._has_plan:
-            index = self._index_of(name)
+            index = self._index.get(name)
+            if index is None:
+                raise _unknown(name)
         else:
             spec = self._spec_of_new(name, tensor)
-            if _core._specs_of_torch({name: tensor}) is None:  # not a plain tensor of torch
+            if _core._specs_of_torch({name: tensor}, Spec) is None:  # not a plain tensor of torch
                 data = prepared(name, tensor)  # first: what is refused leaves no gap in the file
             (index,) = self._add(writer, {name: spec})
         if not isinstance(data, Prepared):
@@ -347,12 +349,10 @@ class SafeWriter:
             )
 
     def _index_of(self, name: str) -> int:
-        try:
-            return self._index[name]
-        except KeyError:
-            raise _core._error_class(KeyError)(
-                f"Error while serializing: the specs have no tensor `{name}`"
-            ) from None
+        index = self._index.get(name)
+        if index is None:
+            raise _unknown(name)
+        return index
 
     def _spec_of_new(self, name: str, tensor: Any) -> Spec:
         if name in self._index:
@@ -380,3 +380,9 @@ def _added_before(name: str) -> SafetensorError:
     error = SafetensorError(f"Error while serializing: tensor `{name}` was added before")
     error.code, error.subject = "written_twice", name
     return error
+
+
+def _unknown(name: str) -> Exception:
+    return _core._error_class(KeyError)(
+        f"Error while serializing: the specs have no tensor `{name}`"
+    )

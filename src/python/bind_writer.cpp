@@ -264,20 +264,6 @@ py::object write_tensor(Writer& writer, py::handle tensor, py::handle data) {
   return py::bool_(writer.write(static_cast<std::size_t>(size_of(tensor, "tensor")), data));
 }
 
-/// Returns (name, dtype, shape) of each tensor of a dict; None if one of them is not a plain
-/// contiguous CPU tensor of torch, or if two share memory.
-py::object specs_of_torch(const py::dict& tensors) {
-  const std::optional<TorchTensors> collected = collect_torch(tensors);
-  if (!collected) return py::none();
-  py::list rows;
-  for (const TensorData& each : collected->data) {
-    py::tuple shape(each.shape.size());
-    for (std::size_t i = 0; i < each.shape.size(); ++i) shape[i] = to_int(each.shape[i]);
-    rows.append(py::make_tuple(to_unicode(each.name), to_str(each.dtype), std::move(shape)));
-  }
-  return rows;
-}
-
 /// Returns the bytes before the data, and of each tensor (begin, nbytes) in the file.
 py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout) {
   const std::vector<OwnSpec> specs = specs_of(list);
@@ -337,9 +323,9 @@ void register_writer(py::module_& module) {
       .method("commit", &Writer::commit)
       .method("abort", &Writer::abort)
       .property("nbytes_written", &Writer::nbytes_written);
-  define(module, "_specs_of_torch", &specs_of_torch, py::arg("tensors"),
-         "_specs_of_torch(tensors)\n--\n\n"
-         "Returns (name, dtype, shape) of each tensor; None if a tensor needs preparation.");
+  define(module, "_specs_of_torch", &specs_of_torch, py::arg("tensors"), py::arg("type"),
+         "_specs_of_torch(tensors, type)\n--\n\n"
+         "Returns a dict of name to type(dtype, shape); None if a tensor needs preparation.");
   define(module, "_plan_layout", &plan_file, py::arg("specs"), py::arg("metadata"),
          py::arg("layout"),
          "_plan_layout(specs, metadata, layout)\n--\n\n"

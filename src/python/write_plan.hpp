@@ -21,8 +21,12 @@ struct OwnSpec {
 /// `dtype` is the format's name. Throws Error kUnsupportedDtype for others.
 [[nodiscard]] OwnSpec spec_of(py::handle name, py::handle dtype, py::handle shape);
 
-/// Converts a list of (name, dtype, shape).
-[[nodiscard]] std::vector<OwnSpec> specs_of(py::handle list);
+/// Converts a list of (name, dtype, shape), or a dict of name to (dtype, shape).
+[[nodiscard]] std::vector<OwnSpec> specs_of(py::handle rows);
+
+/// Returns a dict of name to `type`, a class of tuples (dtype, shape). Returns None if one of the
+/// values is not a plain contiguous CPU tensor of torch, or if two share memory.
+[[nodiscard]] py::object specs_of_torch(const py::dict& tensors, py::handle type);
 
 [[nodiscard]] LayoutPlan plan_of(std::span<const OwnSpec> specs,
                                  const std::optional<Metadata>& metadata, Layout layout,

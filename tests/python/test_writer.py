@@ -363,6 +363,11 @@ def test_specs_of():
     given = {"a": ("float32", [2]), "b": (torch.float16, ()), "c": (np.dtype("int8"), (1,))}
     assert specs_of(given) == {"a": ("F32", (2,)), "b": ("F16", ()), "c": ("I8", (1,))}
     assert specs_of(TENSORS)["a"].dtype == "BF16"
+    shapes = [(2, 3), (2, 3), (3, 2), (), (), (2, 3)]
+    alike = specs_of({str(i): torch.zeros(shape) for i, shape in enumerate(shapes)})
+    assert list(alike) == [str(i) for i in range(len(shapes))]
+    assert [spec.shape for spec in alike.values()] == shapes
+    assert {type(spec) for spec in alike.values()} == {type(specs_of(given)["a"])}
     with pytest.raises(SafetensorError, match="tensor `a`: the format has no dtype complex128"):
         specs_of({"a": np.zeros(3, "c16")})
     shared = torch.zeros(10)
