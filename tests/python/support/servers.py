@@ -76,7 +76,7 @@ class RangeServer:
         with self.lock:
             self.log = []
             self.bytes_sent = 0  # of bodies
-            self.most_at_once = 0
+            self.most_at_once = 0  # at most one per connection
             self.connections = 0
 
     @property
@@ -205,9 +205,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         for block in blocks(content, begin, end):
-            self.wfile.write(block)
-            with self.owner.lock:
+            with self.owner.lock:  # first: a client that has all of it may look at once
                 self.owner.bytes_sent += len(block)
+            self.wfile.write(block)
 
     def reset(self):
         """Ends the connection by a reset (RST) instead of an orderly close."""
