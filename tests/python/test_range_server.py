@@ -6,11 +6,13 @@ import socket
 import ssl
 import threading
 import time
+import urllib.request
 
 import pytest
 
 from support import misbehaving
 from support.certificates import certificate
+from support.delay_proxy import DelayProxy
 from support.servers import Answer, RangeServer, redirect
 
 CONTENT = bytes(range(256)) * 64
@@ -195,3 +197,29 @@ def test_retry_after_has_both_forms():
             status, headers, _ = outcome(server)
         assert status == 503
         assert parse(headers["Retry-After"])
+
+
+def test_a_proxy_delays_requests():
+    with RangeServer({"/file": CONTENT}) as server, DelayProxy(server.port, latency=0.1) as proxy:
+        begin = time.monotonic()
+        body = urllib.request.urlopen(proxy.url("/file")).read()
+        assert time.monotonic() - begin >= 0.1
+    assert body == CONTENT
+    assert (proxy.connections, proxy.most_at_once, server.requests) == (1, 1, 1)
+
+
+def test_a_proxy_limits_the_bandwidth_of_all_connections():
+    content = bytes(1 << 18)
+    server = RangeServer({"/file": content})
+    with server, DelayProxy(server.port, bandwidth=1 << 20) as proxy:
+        threads = [
+            threading.Thread(target=lambda: urllib.request.urlopen(proxy.url("/file")).read())
+            for _ in range(2)
+        ]
+        begin = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert 0.5 <= time.monotonic() - begin < 5
+    assert proxy.bytes_received >= 2 * len(content)
