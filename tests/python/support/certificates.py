@@ -1,5 +1,6 @@
 """Certificates for TLS servers on the loopback interface, made by the program `openssl`."""
 
+import atexit
 import functools
 import pathlib
 import shutil
@@ -35,6 +36,7 @@ def certificate():
     if shutil.which("openssl") is None:
         pytest.skip("the program openssl, which makes the server's certificate, is missing")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="certificate-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     new += ["-nodes", "-days", "2"]
     ca = ["-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Tests of safetensors"]
