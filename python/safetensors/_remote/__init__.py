@@ -1,0 +1,1 @@
+"""Reads files from object stores and web servers. Imported on first use of a URL."""

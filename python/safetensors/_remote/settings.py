@@ -1,0 +1,193 @@
+"""How remote files are read: `storage_options`, and environment variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from typing import Any, Collection, Dict, Mapping, Optional, Union
+
+from . import errors
+
+MB = 1 << 20
+_MOST_BYTES = 1 << 30
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# Headers that decide how the body is sent, or which part of which version.
+_RESERVED = re.compile(
+    "accept-encoding|connection|content-length|expect|host|if-.*|proxy-authorization|range|te|"
+    "trailer|transfer-encoding|upgrade"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How remote files are read. Its repr shows no secrets."""
+
+    tries: int = 5
+    connect_timeout: float = 5.0
+    """Seconds until a connection is made, TLS included."""
+    idle_timeout: float = 30.0
+    """Seconds without a byte."""
+    timeout: float = 600.0
+    """Seconds of one read, its tries included."""
+    concurrency: int = 32
+    """Reads at once of one load."""
+    chunk_bytes: int = 8 * MB
+    gap_bytes: int = MB
+    """A shorter gap between two parts is read, not skipped."""
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """Sent to the host of the URL only."""
+    verify: bool = True
+    """Whether certificates are verified."""
+    ca_file: Optional[str] = None
+    """Certificates in PEM format, instead of the system's."""
+    proxy: Optional[str] = dataclasses.field(default=None, repr=False)
+    """The proxy's URL; empty: none; None: the environment's."""
+    token: Union[str, bool, None] = dataclasses.field(default=None, repr=False)
+    """Sent to the host of the URL only. False: none; None, True: the Hub's of the environment."""
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    """The options that the engine of the scheme takes."""
+
+    @staticmethod
+    def of(
+        storage_options: Optional[Mapping[str, Any]] = None,
+        engine_options: Optional[Collection[str]] = (),
+    ) -> Settings:
+        """Returns the settings that a user chose.
+
+        Args:
+            storage_options: the fields above by name, and options of an engine.
+            engine_options: the names that the engine takes, which get into `options`; None: any.
+
+        Raises:
+            PermissionError: SAFETENSORS_REMOTE forbids URLs.
+            SafetensorError: a name is unknown, or a value is not accepted.
+        """
+        refuse_if_off()
+        chosen: Dict[str, Any] = {
+            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", 1024),
+            "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MOST_BYTES // MB, MB),
+        }
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        options: Dict[str, Any] = {}
+        for name, value in dict(storage_options or {}).items():
+            if name in _CHECKS:
+                chosen[name] = _CHECKS[name](name, value)
+            elif engine_options is None or name in engine_options:
+                options[name] = value
+            else:
+                raise errors.refused("", _unknown(name, [*_CHECKS, *engine_options]))
+        return Settings(**chosen, options=options)
+
+
+def refuse_if_off() -> None:
+    """Raises if SAFETENSORS_REMOTE forbids URLs."""
+    value = os.environ.get("SAFETENSORS_REMOTE", "").strip().lower()
+    if value in ("", "1", "on"):
+        return
+    if value in ("0", "off"):
+        raise errors.denied("", f"SAFETENSORS_REMOTE={value} forbids reading URLs")
+    raise errors.denied("", "SAFETENSORS_REMOTE is neither 0 nor 1, so URLs are not read")
+
+
+def _unknown(name: object, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(str(name), sorted(known), n=3)
+    text = f"storage_options has the unknown name {str(name)[:80]!r}"
+    return text + (
+        f"; near it: {', '.join(near)}" if near else f"; known: {', '.join(sorted(known))}"
+    )
+
+
+def _of_environment(name: str, most: int, unit: int = 1) -> Optional[int]:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= most):
+        raise errors.refused("", f"{name} is not a number from 1 to {most}")
+    return int(text) * unit
+
+
+def _wrong(name: str, rule: str) -> Exception:
+    # Without the value, which may be a secret.
+    return errors.refused("", f"storage_options: {name!r} is not {rule}")
+
+
+def _count(most: int, least: int = 1) -> Any:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise _wrong(name, f"an integer from {least} to {most}")
+        return value
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> float:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not 0.0 < value <= 86400.0:
+        raise _wrong(name, "a number of seconds above 0, at most 86400")
+    return float(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "True or False")
+    return value
+
+
+def _path(name: str, value: Any) -> Optional[str]:
+    if value is not None and not isinstance(value, (str, os.PathLike)):
+        raise _wrong(name, "a path")
+    return None if value is None else os.fspath(value)
+
+
+def _proxy(name: str, value: Any) -> Optional[str]:
+    if value is not None and not isinstance(value, str):
+        raise _wrong(name, "a URL")
+    return value
+
+
+def _token(name: str, value: Any) -> Union[str, bool, None]:
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or not is_header_value(value) or not value.strip():
+        raise _wrong(name, "a token, True or False")
+    return value.strip()
+
+
+def _headers(name: str, value: Any) -> Mapping[str, str]:
+    if not isinstance(value, Mapping):
+        raise _wrong(name, "a dictionary of headers")
+    found: Dict[str, str] = {}
+    for key, text in value.items():
+        if not isinstance(key, str) or not _TOKEN.fullmatch(key):
+            raise errors.refused("", "storage_options: a name in 'headers' is not a header's")
+        if _RESERVED.fullmatch(key.lower()):
+            raise errors.refused("", f"storage_options: 'headers' may not have {key}")
+        if not isinstance(text, str) or not is_header_value(text):
+            raise errors.refused("", f"storage_options: the header {key} has an invalid value")
+        found[key] = text
+    return found
+
+
+def is_header_value(text: str) -> bool:
+    """Returns whether the text can be the value of a header: no control characters, Latin-1."""
+    return all(
+        char == "\t" or (" " <= char <= "\xff" and not "\x7f" <= char < "\xa0") for char in text
+    )
+
+
+_CHECKS = {
+    "tries": _count(100),
+    "connect_timeout": _seconds,
+    "idle_timeout": _seconds,
+    "timeout": _seconds,
+    "concurrency": _count(1024),
+    "chunk_bytes": _count(_MOST_BYTES),
+    "gap_bytes": _count(_MOST_BYTES, 0),
+    "headers": _headers,
+    "verify": _flag,
+    "ca_file": _path,
+    "proxy": _proxy,
+    "token": _token,
+}

@@ -1,0 +1,240 @@
+"""HttpReader: the right bytes of one version of an object, or one clear error, in bounded time."""
+
+import threading
+import time
+
+import pytest
+
+from safetensors import SafetensorError
+from safetensors._remote.http import HttpReader
+from safetensors._remote.settings import Settings
+from safetensors._remote.urls import Url
+from support.misbehaving import MODES, MisbehavingServer, other
+from support.servers import Answer, RangeServer, etag
+
+KIB = 1 << 10
+CONTENT = bytes(i * 31 % 251 for i in range(300 * KIB))
+PATH = "/m.safetensors"
+FAST = {"tries": 3, "connect_timeout": 1, "idle_timeout": 0.3, "timeout": 1.5}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    """Waits between tries are short."""
+    monkeypatch.setattr("safetensors._remote.retry._FIRST_DELAY", 0.01)
+
+
+def reader_of(server, path=PATH, **options):
+    """Returns a reader of a file of a server."""
+    return HttpReader(Url.parse(server.url(path)), Settings.of(FAST | options))
+
+
+def check_all(reader):
+    """Opens the object, and reads all of it and parts of it."""
+    size, first = reader.open(64 * KIB)
+    assert (size, bytes(first)) == (len(CONTENT), CONTENT[: 64 * KIB])
+    assert bytes(reader.read(0, size)) == CONTENT
+    assert bytes(reader.read(size - 7, 7)) == CONTENT[-7:]
+
+
+def test_open_and_reads_are_one_request_each_on_one_connection():
+    with RangeServer({PATH: CONTENT}) as server:
+        reader = reader_of(server)
+        check_all(reader)
+        assert [request.range for request in server.log] == [
+            "bytes=0-65535", f"bytes=0-{len(CONTENT) - 1}",
+            f"bytes={len(CONTENT) - 7}-{len(CONTENT) - 1}",
+        ]  # fmt: skip
+        assert [request.headers["If-Match"] for request in server.log] == [
+            None, etag(CONTENT), etag(CONTENT)
+        ]  # fmt: skip
+        assert {request.headers["Accept-Encoding"] for request in server.log} == {"identity"}
+        assert server.connections == 1
+        reader.close()
+        with pytest.raises(SafetensorError, match="is closed"):
+            reader.read(0, 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_short_objects(size):
+    """The range that is asked for is longer than the object."""
+    with RangeServer({PATH: CONTENT[:size]}) as server:
+        reader = reader_of(server)
+        assert reader.open(64) == (size, CONTENT[:size])
+        assert reader.read(0, size) == CONTENT[:size]
+        assert reader.read(size, 0) == b""
+        with pytest.raises(SafetensorError, match=f"has no 1 bytes at {size}"):
+            reader.read(size, 1)
+
+
+def test_a_server_without_ranges_is_read_if_the_object_fits_the_first_read():
+    with MisbehavingServer("ignores_ranges", {PATH: CONTENT}) as server:
+        reader = reader_of(server)
+        assert reader.open(len(CONTENT)) == (len(CONTENT), CONTENT)
+        assert reader.read(5, 10) == CONTENT[5:15]
+        assert server.requests == 1
+        with pytest.raises(SafetensorError, match="sends no ranges of it"):
+            reader_of(server).open(len(CONTENT) - 1)
+
+
+# From the first answer on. What replaces a file is a file.
+RIGHT = {
+    "body_endless", "modified_malformed", "no_etag", "no_validators", "replaced",
+    "replaced_ignoring_if_match", "replaced_without_etag", "total_huge", "weak_etag",
+}  # fmt: skip
+# From the second on.
+STILL_RIGHT = {"body_endless", "modified_malformed"}
+CHANGED = {
+    "etag_changes", "huge", "no_etag", "no_validators", "precondition_fails", "replaced",
+    "replaced_ignoring_if_match", "replaced_without_etag", "status_416", "total_changes",
+    "total_huge", "weak_etag",
+}  # fmt: skip
+ERRORS = {
+    FileNotFoundError: {"status_404", "status_410"},
+    PermissionError: {"status_401", "status_403"},
+    TimeoutError: {
+        "body_drips", "body_stalls", "head_drips", "silent", "status_408", "status_504",
+    },
+    ConnectionError: {
+        "body_reset", "body_short", "closes", "garbage", "head_endless", "resets",
+        "retry_after_date", "retry_after_malformed", "retry_after_seconds", "retry_after_years",
+        "status_429", "status_500", "status_502", "status_503",
+    },
+}  # fmt: skip
+KINDS = {mode: kind for kind, modes in ERRORS.items() for mode in modes}
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_misbehaviour_ends_in_the_right_bytes_or_an_error(mode, after):
+    """From the first answer on, or from the second."""
+    began = time.monotonic()
+    with MisbehavingServer(mode, {PATH: CONTENT}, after=after) as server:
+        reader = reader_of(server)
+        content = other(CONTENT) if mode.startswith("replaced") and after == 0 else CONTENT
+        if mode in (STILL_RIGHT if after else RIGHT):
+            size, first = reader.open(64 * KIB)
+            assert size == (1 << 63 if mode == "total_huge" else len(CONTENT))
+            assert first == content[: 64 * KIB]
+            assert reader.read(64 * KIB, 128 * KIB) == content[64 * KIB : 192 * KIB]
+            return
+        is_change = mode in CHANGED and (after == 1 or mode in ("etag_changes", "total_changes"))
+        if after == 1 or is_change:
+            reader.open(64 * KIB)
+        with pytest.raises(SafetensorError) as caught:
+            reader.read(64 * KIB, 128 * KIB) if after == 1 or is_change else reader.open(64 * KIB)
+        error = caught.value
+        assert str(error).startswith(server.url(PATH))
+        assert error.path == server.url(PATH)
+    assert isinstance(error, KINDS.get(mode, SafetensorError))
+    assert error.code == ("file_changed" if is_change else "io")
+    assert is_change == (" changed while it was being read (it was " in str(error))
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("mode", ["body_short", "body_reset", "body_stalls"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_body_that_was_cut_is_resumed_from_its_last_byte(mode, after):
+    with MisbehavingServer(mode, {PATH: CONTENT}, after=after, times=1) as server:
+        reader = reader_of(server)
+        size, first = reader.open(64 * KIB)
+        assert bytes(first) + bytes(reader.read(64 * KIB, size - 64 * KIB)) == CONTENT
+        assert server.requests == 3
+        # A reset also takes what the client has not read yet.
+        assert server.bytes_sent == len(CONTENT) or mode == "body_reset"
+        assert server.log[after + 1].headers["If-Match"] == etag(CONTENT)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_statuses_that_may_pass_are_retried(status):
+    with MisbehavingServer(f"status_{status}", {PATH: CONTENT}, times=2) as server:
+        check_all(reader_of(server))
+        assert server.requests == 5
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 412, 416, 501])
+def test_statuses_that_will_not_pass_are_not_retried(status):
+    with RangeServer({PATH: Answer(status)}) as server:
+        with pytest.raises(SafetensorError, match=f"answered {status} "):
+            reader_of(server).open(64)
+        assert server.requests == 1
+
+
+def test_the_last_error_says_how_often_and_how_long():
+    with MisbehavingServer("status_503", {PATH: CONTENT}) as server:
+        with pytest.raises(
+            ConnectionError, match=r"503 Service Unavailable, after 5 tries in \d+\.\d s$"
+        ):
+            reader_of(server, tries=5).open(64)
+        assert server.requests == 5
+
+
+@pytest.mark.parametrize("mode", ["retry_after_seconds", "retry_after_date"])
+def test_retry_after_is_obeyed(mode):
+    """The date is whole seconds, so up to one second may be missing."""
+    with MisbehavingServer(mode, {PATH: CONTENT}, times=1) as server:
+        began = time.monotonic()
+        reader_of(server, timeout=9).open(64)
+        assert time.monotonic() - began > (0.9 if mode == "retry_after_seconds" else 0.0)
+        assert server.requests == 2
+
+
+def test_nobody_listens():
+    with RangeServer({}) as server:
+        url = server.url(PATH)
+    reader = HttpReader(Url.parse(url), Settings.of(FAST))
+    with pytest.raises(ConnectionError, match="ConnectionRefusedError.* after 3 tries"):
+        reader.open(64)
+
+
+def test_a_kept_connection_that_the_server_closed_is_no_failure():
+    with RangeServer({PATH: CONTENT}) as server:
+        reader = reader_of(server, tries=1)
+        reader.open(64)
+        server._listener.cut_connections()
+        time.sleep(0.05)
+        assert reader.read(100, 100) == CONTENT[100:200]
+        assert server.connections == 2
+
+
+def test_threads_read_at_once():
+    with RangeServer({PATH: CONTENT}) as server:
+        reader = reader_of(server)
+        reader.open(64)
+        results = {}
+
+        def read(offset):
+            for at in range(offset, offset + 5000, 1000):
+                results[at] = bytes(reader.read(at, 1000))
+
+        threads = [threading.Thread(target=read, args=(i * 5000,)) for i in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 80
+        assert all(results[at] == CONTENT[at : at + 1000] for at in results)
+
+
+def test_cancel_ends_what_is_under_way_and_later_reads_work():
+    with MisbehavingServer("body_stalls", {PATH: CONTENT}, after=1, times=1) as server:
+        reader = reader_of(server, idle_timeout=60, timeout=60)
+        reader.open(64)
+        caught = []
+
+        def read():
+            try:
+                reader.read(0, 1000)
+            except SafetensorError as error:
+                caught.append(str(error))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        while server.requests < 2:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        reader.cancel()
+        thread.join(5)
+        assert not thread.is_alive()
+        assert caught == [f"{server.url(PATH)}: the read was cancelled"]
+        assert reader.read(0, 1000) == CONTENT[:1000]
