@@ -1,0 +1,89 @@
+"""Opens a remote file by each engine, with settings that fail fast, and full of secrets."""
+
+import logging
+import pickle
+import traceback
+
+from safetensors import SafetensorError
+from safetensors._remote.open import open_reader
+
+# Each is given to the engines in one place, and must not come out of any.
+SECRETS = {
+    "query": "CANARY-OF-QUERY",
+    "header": "CANARY-OF-HEADER",
+    "token": "CANARY-OF-TOKEN",
+    "key": "CANARYKEYID0",
+    "secret": "CANARY-OF-SECRET-KEY",
+    "session": "CANARY-OF-SESSION-TOKEN",
+}
+FAST = {"tries": 2, "connect_timeout": 1, "idle_timeout": 0.3, "timeout": 1.0}
+ENGINES = ("http", "s3")
+PATH = "/bucket/model.safetensors"
+
+
+def open_by(engine, server, **options):
+    """Returns the reader of PATH of a server."""
+    url, settings = address(engine, server)
+    return open_reader(url, FAST | settings | options)
+
+
+def address(engine, server, path=PATH):
+    """Returns the URL of a path, and the storage options that lead to the server."""
+    if engine == "s3":
+        keys = {"access_key_id": SECRETS["key"], "secret_access_key": SECRETS["secret"]}
+        keys |= {"session_token": SECRETS["session"], "region": "us-east-1"}
+        return f"s3:/{path}", {"endpoint": server.url(), **keys}
+    signed = f"{server.url(path)}?signature={SECRETS['query']}"
+    return signed, {"headers": {"X-Secret": SECRETS["header"]}, "token": SECRETS["token"]}
+
+
+def kind_of(error):
+    """Returns the row of the table of errors that an error belongs to."""
+    assert isinstance(error, SafetensorError), repr(error)
+    for name, kind in [
+        ("missing", FileNotFoundError),
+        ("denied", PermissionError),
+        ("timeout", TimeoutError),
+        ("connection", ConnectionError),
+    ]:
+        if isinstance(error, kind):
+            assert error.code == "io"
+            return name
+    names = {"file_changed": "changed", "io": "io", "invalid_argument": "refused"}
+    return names[error.code]
+
+
+class Words(logging.Handler):
+    """Collects all that is logged, for `check`."""
+
+    def __init__(self):
+        super().__init__(level=0)
+        self.lines = []
+
+    def emit(self, record):
+        """Keeps a record's text."""
+        self.lines.append(self.format(record))
+
+    def __enter__(self):
+        root = logging.getLogger()
+        self._level = root.level
+        root.addHandler(self)
+        root.setLevel(0)
+        return self
+
+    def __exit__(self, *_):
+        root = logging.getLogger()
+        root.removeHandler(self)
+        root.setLevel(self._level)
+
+    def check(self, *objects):
+        """Fails if a secret is in what was logged, or in any text of the objects."""
+        texts = list(self.lines)
+        for each in objects:
+            texts += [repr(each), str(each)]
+            if isinstance(each, BaseException):
+                texts += traceback.format_exception(each)
+                texts += [repr(vars(each)), repr(each.args), str(pickle.dumps(each))]
+        for text in texts:
+            found = [secret for secret in SECRETS.values() if secret in text]
+            assert not found, f"{found} in {text}"

@@ -1,0 +1,138 @@
+"""Each mode of a misbehaving server, by each engine: right bytes or the table's error, in time.
+
+A file is opened, and a part of it is read. The server misbehaves from its first answer on, or from
+its second. What is read is never another object's bytes, and no error has a secret in it.
+"""
+
+import time
+
+import pytest
+
+from safetensors import SafetensorError
+from support import misbehaving
+from support.remote_engines import ENGINES, PATH, Words, kind_of, open_by
+from support.servers import RangeServer
+
+CONTENT = bytes(i * 31 % 251 for i in range(300 << 10))
+FIRST, BEGIN, END = 64 << 10, 100 << 10, 200 << 10
+SECONDS = 10
+
+# What a mode may end in, from the first answer on and from the second. "other": the bytes of the
+# other file, which has been there from the beginning.
+CHANGED = {"changed"}
+EXPECTED = {
+    "ignores_ranges": ({"io"}, {"io"}),
+    "range_misnamed": ({"io"}, {"io"}),
+    "range_shifted": ({"io"}, {"io"}),
+    "range_shorter": ({"io"}, {"io"}),
+    "range_unnamed": ({"io"}, {"io"}),
+    "range_malformed": ({"io"}, {"io"}),
+    "range_multipart": ({"io"}, {"io"}),
+    "total_unknown": ({"io"}, {"io"}),
+    "total_changes": (CHANGED, CHANGED),
+    "total_huge": ({"right"}, CHANGED),
+    "body_short": ({"connection"}, {"connection"}),
+    "body_reset": ({"connection"}, {"connection"}),
+    "body_stalls": ({"timeout"}, {"timeout"}),
+    "body_drips": ({"timeout"}, {"timeout"}),
+    "body_endless": ({"right", "io"}, {"right", "io"}),
+    "body_endless_chunked": ({"io"}, {"io"}),
+    "body_longer": ({"io"}, {"io"}),
+    "silent": ({"timeout"}, {"timeout"}),
+    "closes": ({"connection"}, {"connection"}),
+    "resets": ({"connection"}, {"connection"}),
+    "garbage": ({"connection"}, {"connection"}),
+    "head_drips": ({"timeout"}, {"timeout"}),
+    "head_endless": ({"connection"}, {"connection"}),
+    "etag_changes": (CHANGED, CHANGED),
+    "precondition_fails": ({"io", "changed"}, CHANGED),
+    "replaced": ({"other"}, CHANGED),
+    "replaced_ignoring_if_match": ({"other"}, CHANGED),
+    "replaced_without_etag": ({"other"}, CHANGED),
+    "no_etag": ({"right"}, CHANGED),
+    "no_validators": ({"right"}, CHANGED),
+    "weak_etag": ({"right"}, CHANGED),
+    "modified_malformed": ({"right", "io"}, {"right", "io"}),
+    "gzipped": ({"io"}, {"io"}),
+    "gzip_claimed": ({"right", "io"}, {"right", "io"}),
+    "status_400": ({"io"}, {"io"}),
+    "status_401": ({"denied"}, {"denied"}),
+    "status_403": ({"denied"}, {"denied"}),
+    "status_404": ({"missing"}, {"missing"}),
+    "status_405": ({"io"}, {"io"}),
+    "status_408": ({"timeout", "io"}, {"timeout", "io"}),
+    "status_410": ({"missing"}, {"missing"}),
+    "status_416": ({"io"}, {"io", "changed"}),
+    "status_429": ({"connection", "io"}, {"connection", "io"}),
+    "status_500": ({"connection", "io"}, {"connection", "io"}),
+    "status_501": ({"io"}, {"io"}),
+    "status_502": ({"connection", "io"}, {"connection", "io"}),
+    "status_503": ({"connection", "io"}, {"connection", "io"}),
+    "status_504": ({"timeout", "io"}, {"timeout", "io"}),
+    "retry_after_seconds": ({"connection", "io"}, {"connection", "io"}),
+    "retry_after_date": ({"connection", "io"}, {"connection", "io"}),
+    "retry_after_years": ({"connection", "io"}, {"connection", "io"}),
+    "retry_after_malformed": ({"connection", "io"}, {"connection", "io"}),
+    "redirects": ({"io", "connection"}, {"io", "connection"}),
+    "redirects_growing": ({"io", "connection"}, {"io", "connection"}),
+    "redirects_nowhere": ({"io"}, {"io"}),
+    "huge": ({"io"}, {"io", "changed"}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _little_waiting(monkeypatch):
+    """The waits between the tries of our own engine are short."""
+    monkeypatch.setattr("safetensors._remote.retry._FIRST_DELAY", 0.01)
+
+
+def read(server, engine):
+    """Opens and reads. Returns what it ends in, and the error or None."""
+    begin = time.monotonic()
+    error = None
+    with Words() as words:
+        reader = open_by(engine, server)
+        try:
+            size, first = reader.open(FIRST)
+            first, part = bytes(first), bytes(reader.read(BEGIN, END - BEGIN))
+        except SafetensorError as raised:
+            error = raised
+            kind = kind_of(error)
+            assert str(error).startswith(reader.name), error
+        else:
+            kind = "wrong"
+            for name, file in [("right", CONTENT), ("other", misbehaving.other(CONTENT))]:
+                if first == file[:FIRST] and part == file[BEGIN:END]:
+                    kind = name
+            assert kind != "wrong"
+            assert size >= len(CONTENT)
+        words.check(reader, *([error] if error else []))
+    assert time.monotonic() - begin < SECONDS
+    return kind, error
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("mode", misbehaving.MODES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_mode(engine, mode, after):
+    files = {PATH: CONTENT}
+    with misbehaving.MisbehavingServer(mode, files, after=after) as server:
+        kind, error = read(server, engine)
+        assert kind in EXPECTED[mode][after], error
+        assert server.requests <= 20
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", ["body_short", "body_reset", "closes", "resets", "status_503"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_what_passes_is_tried_again(engine, mode, after):
+    files = {PATH: CONTENT}
+    with misbehaving.MisbehavingServer(mode, files, after=after, times=1) as server:
+        assert read(server, engine) == ("right", None)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_good_server(engine):
+    with RangeServer({PATH: CONTENT}) as server:
+        assert read(server, engine) == ("right", None)
+        assert server.requests == 2
