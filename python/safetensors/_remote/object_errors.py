@@ -1,0 +1,103 @@
+"""Turns errors of obstore into those that users of URLs get."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any, NamedTuple, Optional, Tuple
+
+from . import errors
+
+
+class PastTheEnd(Exception):
+    """The server says that the range begins at or after the end of the object."""
+
+
+class Version(NamedTuple):
+    """What tells two versions of an object apart."""
+
+    size: int
+    tag: Optional[str]
+    modified: Optional[datetime.datetime]
+
+    @staticmethod
+    def of(meta: Any) -> Version:
+        """Returns the version that obstore's answer is of."""
+        version = Version(meta["size"], meta["e_tag"], meta["last_modified"])
+        # With a strong tag, the time does not matter: servers behind one name may disagree on it.
+        return version._replace(modified=None) if version.is_strong else version
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the tag can be sent as If-Match."""
+        return self.tag is not None and not self.tag.startswith("W/")
+
+    def told_from(self, other: Version) -> Tuple[str, str]:
+        """Returns what names this version and another one in an error."""
+        if self.tag and other.tag and self.tag != other.tag:
+            return self.tag, other.tag
+        return self._measures(), other._measures()
+
+    def _measures(self) -> str:
+        return f"{self.size} bytes" + (f" of {self.modified}" if self.modified else "")
+
+
+_PREFIX = re.compile(r"Generic [A-Za-z]+ error: ")
+_STATUS = re.compile(r"status code: (\d{3})\b")
+_CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
+_TRIES = re.compile(r"in ([0-9.]+)(s|ms|µs|ns), after (\d+) retries")
+_METADATA = re.compile(r"Error performing [A-Z]+ http://(169\.254\.|metadata\.google|\[fd00:ec2)")
+_SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+_CAUSES = (
+    # What obstore's text has at its end, and what it means.
+    ("TimedOut", "does not answer in time"),
+    ("dns error", "its host is not known"),
+    ("ConnectionRefused", "the connection was refused"),
+    ("invalid peer certificate", "its certificate is not valid"),
+    ("InvalidContentType", "does not speak TLS"),
+    ("ConnectionReset", "the connection was reset"),
+)
+_REGION = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"})
+
+
+def rewritten(error: Exception, name: str, used: str, pinned: Optional[Version]) -> Exception:
+    """Returns the error of our table for an error of obstore, whose text may have secrets."""
+    from obstore import exceptions
+
+    text = str(error)
+    status = next(iter(_STATUS.findall(text)), None)
+    code = next(iter(_CODE.findall(text)), None)
+    said = f"the server says {status}" + (f" {code}" if code else "")
+    if _METADATA.search(text):
+        return errors.denied(
+            name,
+            f"no credentials were found ({used}); for public objects set "
+            "storage_options={'anonymous': True}",
+        )
+    if isinstance(error, FileNotFoundError) or status in ("404", "410"):
+        return errors.missing(name, f"does not exist: {said}")
+    denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
+    if isinstance(error, denied) or status in ("401", "403"):
+        return errors.denied(name, f"{said}, with these credentials: {used}")
+    if isinstance(error, exceptions.PreconditionError):
+        was = pinned.tag if pinned else None
+        return errors.changed(name, was or "unknown", "another version")
+    if status == "416":
+        return PastTheEnd()
+    if isinstance(error, ValueError):
+        return errors.refused(name, "has a path that obstore does not accept")
+    tries = ""
+    if found := _TRIES.search(text):
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        tries = f", after {int(found[3]) + 1} tries in {seconds:.1f} s"
+    if code in _REGION or "redirect without LOCATION" in text:
+        return errors.failed(name, "the bucket is in another region: set AWS_REGION")
+    if status is not None:
+        return errors.failed(name, said + tries)
+    for word, meaning in _CAUSES:
+        if word in text:
+            make = errors.timed_out if word == "TimedOut" else errors.unreachable
+            return make(name, meaning + tries)
+    if "HTTP error" in text:
+        return errors.unreachable(name, "the connection failed" + tries)
+    return errors.failed(name, _PREFIX.sub("", text) + tries)
