@@ -233,7 +233,16 @@ def given_headers(url: Url, settings: Settings, name: str) -> tuple[Mapping[str,
     if isinstance(settings.token, str):
         headers["Authorization"] = f"Bearer {settings.token}"
         credentials = "storage_options['token']"
-    is_safe = url.scheme == "https" or is_loopback(url.hostname)
-    if not is_safe and any(key.lower() in _SECRET for key in headers):
-        raise errors.refused(name, "tokens and cookies are sent by https only")
+    refuse_plain_secrets(url, headers, name)
     return headers, credentials
+
+
+def sends_plainly(url: Url) -> bool:
+    """Returns whether others on the way could read what is sent to a URL."""
+    return url.scheme != "https" and not is_loopback(url.hostname)
+
+
+def refuse_plain_secrets(url: Url, headers: Mapping[str, str], name: str) -> None:
+    """Raises if a token or a cookie would be sent without TLS."""
+    if sends_plainly(url) and any(key.lower() in _SECRET for key in headers):
+        raise errors.refused(name, "tokens and cookies are sent by https only")

@@ -8,8 +8,8 @@ import urllib.parse
 from typing import Mapping, Optional, Tuple, Type
 
 from . import errors
-from .connections import Pool, is_loopback
-from .http import HttpReader
+from .connections import Pool
+from .http import HttpReader, refuse_plain_secrets, sends_plainly
 from .settings import Settings, is_header_value
 from .urls import Url
 
@@ -71,6 +71,8 @@ class Repo:
 
 def _parts(url: Url) -> Tuple[str, str, str]:
     """Returns the repository with its kind, the revision, and the path of a file in it."""
+    if url.query:
+        raise errors.refused(url.name, _FORM)
     parts = [url.host, *url.path.split("/")]
     kinds = [parts.pop(0)] if parts[0] in _KINDS else []
     org, repo = [*parts, "", ""][:2]
@@ -87,14 +89,11 @@ def _parts(url: Url) -> Tuple[str, str, str]:
 def _credentials(settings: Settings, endpoint: Url, name: str) -> Tuple[Mapping[str, str], str]:
     """Returns the headers for the Hub, and which token is in them."""
     headers = dict(settings.headers)
-    is_safe = endpoint.scheme == "https" or is_loopback(endpoint.hostname)
     token, source = _token(settings)
-    if token is not None and not is_safe:
-        if isinstance(settings.token, str):
-            raise errors.refused(name, "tokens are sent by https only, HF_ENDPOINT is none")
-        token, source = None, ""
-    if token is not None:
+    is_given = isinstance(settings.token, str)
+    if token is not None and (is_given or not sends_plainly(endpoint)):
         headers["Authorization"] = f"Bearer {token}"
+    refuse_plain_secrets(endpoint, headers, name)
     return headers, source or ("storage_options['headers']" if headers else "")
 
 

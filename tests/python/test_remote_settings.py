@@ -1,0 +1,170 @@
+"""storage_options and environment variables of remote files."""
+
+import email.utils
+import time
+
+import pytest
+
+from safetensors import SafetensorError
+from safetensors._remote import errors, retry
+from safetensors._remote.settings import Settings
+
+CANARY = "cAnArY"
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch):
+    for name in ("REMOTE", "REMOTE_CONCURRENCY", "REMOTE_CHUNK_MB"):
+        monkeypatch.delenv("SAFETENSORS_" + name, raising=False)
+
+
+def test_defaults():
+    settings = Settings.of()
+    assert (settings.tries, settings.connect_timeout, settings.idle_timeout) == (5, 5.0, 30.0)
+    assert (settings.timeout, settings.concurrency) == (600.0, 32)
+    assert (settings.chunk_bytes, settings.gap_bytes) == (8 << 20, 1 << 20)
+    assert settings.verify is True
+    assert settings == Settings.of(None) == Settings.of({})
+
+
+def test_options_and_those_of_an_engine():
+    options = {"tries": 2, "timeout": 1, "headers": {"X": "y"}, "verify": False, "region": "eu"}
+    settings = Settings.of(options, {"region"})
+    assert (settings.tries, settings.timeout, settings.verify) == (2, 1.0, False)
+    assert settings.headers == {"X": "y"}
+    assert settings.options == {"region": "eu"}
+    assert Settings.of({"any": 1}, None).options == {"any": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("concurency", "has the unknown name 'concurency'; near it: concurrency"),
+        ("regoin", "has the unknown name 'regoin'; near it: region"),
+        ("qqq", "has the unknown name 'qqq'; known: ca_file, chunk_bytes"),
+        (5, "has the unknown name '5'; known"),
+    ],
+)
+def test_unknown_names(name, text):
+    with pytest.raises(SafetensorError, match=text) as caught:
+        Settings.of({name: CANARY}, {"region"})
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tries": 0}, {"tries": 101}, {"tries": True}, {"tries": 1.0}, {"tries": CANARY},
+        {"timeout": 0}, {"timeout": -1}, {"timeout": float("nan")}, {"timeout": float("inf")},
+        {"idle_timeout": CANARY}, {"connect_timeout": None}, {"concurrency": 0},
+        {"concurrency": 1025}, {"chunk_bytes": 0}, {"chunk_bytes": 1 << 31}, {"gap_bytes": -1},
+        {"verify": 0}, {"verify": CANARY}, {"ca_file": 5}, {"proxy": 5}, {"token": 5},
+        {"token": CANARY + "\r\nX: y"}, {"token": ""}, {"headers": CANARY},
+        {"headers": {"X": CANARY + "\n"}}, {"headers": {"X": 5}}, {"headers": {"X y": CANARY}},
+        {"headers": {"": CANARY}}, {"headers": {5: CANARY}}, {"headers": {"X": CANARY + "\u0100"}},
+        {"headers": {"Range": CANARY}}, {"headers": {"if-match": CANARY}},
+        {"headers": {"Host": CANARY}}, {"headers": {"Transfer-Encoding": CANARY}},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_bad_values(options):
+    """The error names the option, and does not show the value."""
+    with pytest.raises(SafetensorError, match="^storage_options: ") as caught:
+        Settings.of(options)
+    assert next(iter(options)) in str(caught.value) or "header" in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert caught.value.code == "invalid_argument"
+
+
+def test_repr_has_no_secrets():
+    settings = Settings.of(
+        {"token": CANARY, "headers": {"X": CANARY}, "proxy": f"http://{CANARY}@h", "key": CANARY},
+        {"key"},
+    )
+    assert CANARY not in repr(settings)
+
+
+def test_environment(monkeypatch):
+    monkeypatch.setenv("SAFETENSORS_REMOTE_CONCURRENCY", "7")
+    monkeypatch.setenv("SAFETENSORS_REMOTE_CHUNK_MB", " 2 ")
+    settings = Settings.of()
+    assert (settings.concurrency, settings.chunk_bytes) == (7, 2 << 20)
+    assert Settings.of({"concurrency": 9}).concurrency == 9
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "99999999999999999999", "\u0663"])
+@pytest.mark.parametrize("name", ["SAFETENSORS_REMOTE_CONCURRENCY", "SAFETENSORS_REMOTE_CHUNK_MB"])
+def test_bad_environment(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SafetensorError, match=f"{name} is not a number from 1 to 1024"):
+        Settings.of()
+
+
+@pytest.mark.parametrize("value", ["0", "off", "OFF", " 0 ", "no", "maybe"])
+def test_off(value, monkeypatch):
+    """A value that is not known forbids, too."""
+    monkeypatch.setenv("SAFETENSORS_REMOTE", value)
+    with pytest.raises(PermissionError, match="SAFETENSORS_REMOTE") as caught:
+        Settings.of()
+    assert isinstance(caught.value, SafetensorError)
+
+
+@pytest.mark.parametrize("value", ["", "1", "on"])
+def test_on(value, monkeypatch):
+    monkeypatch.setenv("SAFETENSORS_REMOTE", value)
+    Settings.of()
+
+
+# Repetitions
+
+
+def test_delays_double_and_differ(monkeypatch):
+    """The upper bounds are 0.2 s, 0.4 s, ... up to 10 s."""
+    bounds = []
+    monkeypatch.setattr(
+        retry.random, "uniform", lambda low, high: bounds.append((low, high)) or 0.0
+    )
+
+    def attempt(deadline):
+        raise retry.Again(errors.failed, "x", "no")
+
+    with pytest.raises(SafetensorError, match=r"^x: no, after 9 tries in \d+\.\d s$"):
+        retry.retry(attempt, Settings.of({"tries": 9}))
+    assert bounds == [(0.0, min(10.0, 0.2 * 2**i)) for i in range(9)]
+
+
+def test_no_wait_beyond_the_deadline():
+    def attempt(deadline):
+        raise retry.Again(errors.failed, "x", "no", 50.0)
+
+    began = time.monotonic()
+    with pytest.raises(SafetensorError, match="^x: no, after 1 try in 0.0 s$"):
+        retry.retry(attempt, Settings.of({"timeout": 40}))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        (None, None, None), ("", None, None), ("soon", None, None), ("-5", None, None),
+        ("1.5", None, None), ("7", 7, 7), (" 0 ", 0, 0), ("9" * 400, 1e8, 1e9),
+        (email.utils.formatdate(time.time() + 1000, usegmt=True), 900, 1001),
+        (email.utils.formatdate(0, usegmt=True), 0, 0),
+        ("Mon, 99 Foo 2026 00:00:00 GMT", None, None), ("1 Jan 99999 00:00:00 GMT", None, None),
+    ],
+)  # fmt: skip
+def test_retry_after(value, least, most):
+    found = retry.retry_after(value)
+    assert found is None if least is None else least <= found <= most
+
+
+def test_waits_of_at_most_a_minute(monkeypatch):
+    waits = []
+    monkeypatch.setattr("threading.Event.wait", lambda self, seconds: waits.append(seconds))
+
+    def attempt(deadline):
+        raise retry.Again(errors.failed, "x", "no", 1e8)
+
+    with pytest.raises(SafetensorError, match="after 3 tries"):
+        retry.retry(attempt, Settings.of({"tries": 3}))
+    assert waits == [60.0, 60.0]
