@@ -111,9 +111,9 @@ def test_an_index_may_be_moved_and_names_files_where_it_was_asked_for():
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b"[" * 100000])
 def test_a_damaged_index(content):
-    with RangeServer({"/" + INDEX: content}) as server:
-        with pytest.raises(SafetensorError, match="index.json"):
-            find_shards(server.url("/" + INDEX), FAST)
+    server = RangeServer({"/" + INDEX: content})
+    with server, pytest.raises(SafetensorError, match="index.json"):
+        find_shards(server.url("/" + INDEX), FAST)
 
 
 def test_a_huge_index(monkeypatch):
@@ -127,9 +127,9 @@ def test_a_huge_index(monkeypatch):
         assert server.bytes_sent == 1000
         assert find_shards(server.url("/small.json"), FAST)[0].names == ["t0"]
         assert server.bytes_sent == 6000
-    with MisbehavingServer("huge", {"/big.json": b""}) as server:
-        with pytest.raises(SafetensorError, match="sends no ranges of it"):
-            find_shards(server.url("/big.json"), FAST)
+    server = MisbehavingServer("huge", {"/big.json": b""})
+    with server, pytest.raises(SafetensorError, match="sends no ranges of it"):
+        find_shards(server.url("/big.json"), FAST)
 
 
 def test_an_index_of_a_server_without_ranges():
@@ -176,9 +176,9 @@ def test_a_folder_whose_missing_files_are_denied(status):
 
 
 def test_an_empty_folder():
-    with RangeServer({}) as server:
-        with pytest.raises(FileNotFoundError, match=f"/d/: has no {INDEX} and no {MODEL}$"):
-            find_shards(server.url("/d/"), FAST)
+    server = RangeServer({})
+    with server, pytest.raises(FileNotFoundError, match=f"/d/: has no {INDEX} and no {MODEL}$"):
+        find_shards(server.url("/d/"), FAST)
 
 
 def test_a_folder_is_no_file():

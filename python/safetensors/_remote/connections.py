@@ -13,6 +13,7 @@ import ssl
 import threading
 import urllib.parse
 import urllib.request
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import errors
@@ -107,9 +108,6 @@ class Connection:
         with contextlib.suppress(OSError):
             self.sock.close()
 
-    def __del__(self) -> None:
-        self.close()
-
     def _set_timeout(self) -> None:
         left = self.deadline.left()
         if left <= 0.0:
@@ -148,6 +146,8 @@ class Pool:
         self.settings = settings
         self._lock = threading.Lock()
         self._idle: Dict[Origin, List[Connection]] = {}
+        # Runs before the finalizers of sockets, also where the pool is part of a cycle.
+        weakref.finalize(self, _close_all, self._idle)
         self._context: Optional[ssl.SSLContext] = None
 
     def take(
@@ -191,10 +191,7 @@ class Pool:
     def close(self) -> None:
         """Closes the connections that are not in use."""
         with self._lock:
-            kept, self._idle = self._idle, {}
-        for connections in kept.values():
-            for connection in connections:
-                connection.close()
+            _close_all(self._idle)
 
     def _connect(
         self, url: Url, origin: Origin, deadline: Deadline, guarded: bool, started: Started
@@ -260,6 +257,12 @@ class Pool:
         """Returns what a request that is not in a tunnel tells the proxy; None: no proxy."""
         proxy = self._proxy_of(url) if url.scheme == "http" else None
         return None if proxy is None else proxy.headers
+
+
+def _close_all(idle: Dict[Origin, List[Connection]]) -> None:
+    while idle:
+        for connection in idle.popitem()[1]:
+            connection.close()
 
 
 class _Proxy:

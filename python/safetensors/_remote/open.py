@@ -37,12 +37,15 @@ class RangeReader(Protocol):
     @property
     def name(self) -> str:
         """The object, for errors: without secrets."""
+        ...
 
     def open(self, nbytes: int) -> Tuple[int, Any]:
         """Returns the size of the object and its first bytes, at most `nbytes`, by one request."""
+        ...
 
     def read(self, offset: int, nbytes: int) -> Any:
         """Returns a buffer of exactly these bytes, of the version that was opened, or raises."""
+        ...
 
 
 class RemoteShard(NamedTuple):
