@@ -1,11 +1,13 @@
 """HttpReader: the right bytes of one version of an object, or one clear error, in bounded time."""
 
+import os
 import threading
 import time
 
 import pytest
 
 from safetensors import SafetensorError
+from safetensors._remote.connections import Pool
 from safetensors._remote.http import HttpReader
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
@@ -195,6 +197,61 @@ def test_a_kept_connection_that_the_server_closed_is_no_failure():
         time.sleep(0.05)
         assert reader.read(100, 100) == CONTENT[100:200]
         assert server.connections == 2
+
+
+def test_an_error_body_does_not_stay_on_the_connection():
+    """A 416 of an empty object has a body, which is not read."""
+    with RangeServer({PATH: Answer(416, {"Content-Range": "bytes */0"}, b"x" * 50000)}) as server:
+        reader = reader_of(server, tries=1)
+        for _ in range(3):
+            assert reader.open(64) == (0, b"")
+        assert server.connections == 3
+
+
+@pytest.mark.parametrize("etag", ['"a\r\n b"', '""', '"', '"a"b"', "x", 'W/"x"', '"\xe9"'])
+def test_etags_that_are_not_sent_back(etag):
+    headers = {"ETag": etag, "Content-Range": "bytes 0-3/4"}
+    with RangeServer({PATH: Answer(206, headers, b"abcd")}) as server:
+        reader = reader_of(server, tries=1)
+        assert reader.open(64) == (4, b"abcd")
+        assert reader.resolved.version.etag is None
+        assert reader.read(0, 4) == b"abcd"
+        assert server.log[-1].headers["If-Match"] is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_leaves_the_parents_connections_alone():
+    """It refuses to read, also by a new reader whose pool is the parent's; close() is safe."""
+    with MisbehavingServer("body_stalls", {PATH: CONTENT}, after=1, times=1) as server:
+        url, settings = Url.parse(server.url(PATH)), Settings.of(FAST | {"idle_timeout": 1})
+        pool = Pool(settings)
+        reader = HttpReader(url, settings, pool=pool)
+        reader.open(64)
+        results = []
+        began = time.monotonic()
+        thread = threading.Thread(target=lambda: results.append(reader.read(0, 1000)))
+        thread.start()
+        while server.requests < 2:
+            time.sleep(0.01)
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            try:
+                for each in (reader, HttpReader(url, settings, pool=pool)):
+                    try:
+                        each.open(64)
+                    except SafetensorError as error:
+                        refused += "forked: open it again" in str(error)
+                    each.cancel()
+                    each.close()
+            finally:
+                os._exit(0 if refused == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join()
+        assert results == [CONTENT[:1000]]
+        # The body stalled for a second, and was resumed: the child's cancel() did not cut it.
+        assert server.requests == 3
+        assert time.monotonic() - began >= 1
 
 
 def test_threads_read_at_once():

@@ -180,6 +180,12 @@ def test_denied(hub, monkeypatch, settings, credentials, status):
     assert "cAnArY" not in str(caught.value)
 
 
+def test_a_given_header_comes_before_the_environment(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "env")
+    open_reader(URL, FAST | {"headers": {"authorization": "Basic given"}}).open(1)
+    assert tokens(hub) == ["Basic given"]
+
+
 def test_a_token_that_is_none(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "cAnArY\nX: y")
     with pytest.raises(SafetensorError, match="^HF_TOKEN has no valid token$"):

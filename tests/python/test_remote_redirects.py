@@ -237,6 +237,7 @@ def test_link_local_addresses_are_not_asked(monkeypatch):
         "0.0.0.0", "224.0.0.1", "239.1.1.1", "255.255.255.255", "::1", "::", "fe80::1",
         "fe80::1%eth0", "fc00::1", "ff02::1", "ff0e::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
         "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2002:a00:1::1",
+        "fec0::1", "::127.0.0.1", "240.0.0.1",
         "::ffff:224.0.0.1",
     ],
 )  # fmt: skip
@@ -271,6 +272,13 @@ def test_certificates_are_verified(tls):
     assert "tries" not in str(caught.value)
     check(reader_of(tls.url(PATH), ca_file=str(certificate().authority)))
     check(reader_of(tls.url(PATH), verify=False))
+
+
+def test_certificates_that_cannot_be_read(tls, tmp_path):
+    (tmp_path / "bad.pem").write_text("x")
+    for name in ("absent.pem", "bad.pem"):
+        with pytest.raises(SafetensorError, match="the certificates of ca_file cannot be read: "):
+            reader_of(tls.url(PATH), ca_file=tmp_path / name).open(100)
 
 
 def test_ssl_cert_file(tls, monkeypatch):
@@ -412,12 +420,14 @@ def test_no_proxy(monkeypatch):
 
 
 def test_behind_a_proxy_names_decide():
-    files = {PATH: redirect("http://10.0.0.1/x"), "/name": redirect("http://localhost/x")}
+    hosts = ["10.0.0.1", "localhost", "a.localhost", "127.1", "2130706433", "0x7f.1", "[::1]"]
+    hosts += ["metadata", "metadata.google.internal", "printer.local", "localhost."]
+    files = {f"/{i}": redirect(f"http://{host}/x") for i, host in enumerate(hosts)}
     with RangeServer(files) as server, Proxy(("127.0.0.1", server.port)) as proxy:
         for path in files:
             with pytest.raises(PermissionError, match="redirects to an address that is not of it"):
                 reader_of("http://name.example" + path, proxy=proxy.url).open(100)
-        assert server.requests == 2
+        assert server.requests == len(hosts)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://h:1", "https://h", "http://", "http://h:x"])

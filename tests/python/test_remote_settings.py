@@ -76,6 +76,19 @@ def test_bad_values(options):
     assert caught.value.code == "invalid_argument"
 
 
+@pytest.mark.parametrize("options", [[("token", CANARY)], CANARY, 5])
+def test_options_that_are_no_dictionary(options):
+    with pytest.raises(SafetensorError, match="^storage_options is not a dictionary$"):
+        Settings.of(options)
+
+
+def test_a_token_and_a_header():
+    with pytest.raises(SafetensorError, match="both a token and a header Authorization") as caught:
+        Settings.of({"token": CANARY, "headers": {"authorization": CANARY}})
+    assert CANARY not in str(caught.value)
+    Settings.of({"token": False, "headers": {"authorization": CANARY}})
+
+
 def test_repr_has_no_secrets():
     settings = Settings.of(
         {"token": CANARY, "headers": {"X": CANARY}, "proxy": f"http://{CANARY}@h", "key": CANARY},

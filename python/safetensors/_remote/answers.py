@@ -11,6 +11,8 @@ from . import errors
 from .retry import RETRIED, Again, retry_after
 
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+# Sent back as If-Match, so nothing but plain characters.
+_STRONG = re.compile(r'"[!#-~]{1,1000}"')
 _EMPTY = re.compile(r"bytes \*/([0-9]{1,19})")
 
 
@@ -68,16 +70,14 @@ class Answer:
         coding = headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("", "identity"):
             raise errors.failed(name, f"the server sent it with the encoding {coding[:40]!r}")
-        etag = headers.get("ETag")
-        etag = etag.strip() if etag is not None else None
-        is_strong = etag is not None and len(etag) > 2 and etag[0] == etag[-1] == '"'
+        etag = headers.get("ETag", "").strip()
         self.is_whole = response.status == 200
         if self.is_whole:
             size = self.end = _length(response, name)
         else:
             size, self.end = _range(response, name, begin, end)
         modified = headers.get("Last-Modified")
-        self.version = Version(size, etag if is_strong else None, modified)
+        self.version = Version(size, etag if _STRONG.fullmatch(etag) else None, modified)
 
 
 def refuse_status(

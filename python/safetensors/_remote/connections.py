@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import io
 import ipaddress
+import os
 import select
 import socket
 import ssl
@@ -25,6 +26,7 @@ Origin = Tuple[str, str, int]
 
 Started = Callable[["Connection"], None]
 
+_LOCAL_NAMES = (".localhost", ".local", ".internal", ".home.arpa")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -36,22 +38,23 @@ def is_public(address: str) -> bool:
     """Returns whether an address is of the internet, and not private, loopback or the like."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
+        if ip.is_site_local:
+            return False
         # Addresses that stand for one of IPv4.
         inner = ip.ipv4_mapped or ip.sixtofour
         if inner is None and ip in _NAT64:
             inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             ip = inner
-    return ip.is_global and not ip.is_multicast
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved
 
 
 def is_loopback(host: str) -> bool:
     """Returns whether a host is this machine, judged by its name or literal address."""
-    name = host.lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
+    if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -144,6 +147,7 @@ class Pool:
             settings: time limits, certificates and proxy.
         """
         self.settings = settings
+        self.pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: Dict[Origin, List[Connection]] = {}
         # Runs before the finalizers of sockets, also where the pool is part of a cycle.
@@ -234,7 +238,11 @@ class Pool:
     def _tls(self) -> ssl.SSLContext:
         with self._lock:
             if self._context is None:
-                context = ssl.create_default_context(cafile=self.settings.ca_file)
+                try:
+                    context = ssl.create_default_context(cafile=self.settings.ca_file)
+                except OSError as error:
+                    text = f"the certificates of ca_file cannot be read: {error.strerror}"
+                    raise errors.refused("", text) from None
                 context.set_alpn_protocols(["http/1.1"])
                 if not self.settings.verify:
                     context.check_hostname = False
@@ -303,4 +311,7 @@ def _is_public_name(host: str) -> bool:
     try:
         return is_public(host)
     except ValueError:
-        return not is_loopback(host)
+        name = "." + host.rstrip(".")
+        # "127.1" and "0x7f000001" are addresses, too.
+        is_number = name.rpartition(".")[2][:1].isdigit()
+        return name.count(".") > 1 and not is_number and not name.endswith(_LOCAL_NAMES)

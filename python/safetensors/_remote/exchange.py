@@ -107,7 +107,7 @@ class Exchange:
     def end(self) -> bool:
         """Returns whether the body ends here, after all of its length was read."""
         at_end = not self.response.chunked or not self.response.read1(1)
-        self._read_to_end = at_end
+        self._read_to_end = at_end and self.response.status in (200, 206)
         return at_end
 
     def finish(self) -> None:

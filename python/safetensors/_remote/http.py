@@ -55,7 +55,7 @@ class HttpReader:
         self._settings = settings
         self._owns_pool = pool is None
         self._pool = pool or Pool(settings)
-        self._credentials = credentials or "anonymous"
+        self._credentials = credentials or ("the URL's query" if url.query else "anonymous")
         self._hint = hint
         self._renewing = threading.Lock()
         self._busy: Set[Connection] = set()
@@ -63,7 +63,6 @@ class HttpReader:
         self._closed = False
         self._resolved: Optional[Resolved] = None
         self._whole: Optional[bytearray] = None  # of a server without ranges
-        self._pid = os.getpid()
 
     @property
     def resolved(self) -> Resolved:
@@ -120,6 +119,8 @@ class HttpReader:
 
     def cancel(self) -> None:
         """Ends all reads that are under way with an error. Later ones work."""
+        if self._is_forked():
+            return  # the connections are the parent's, and shutting one down would end it there
         cancelled, self._cancelled = self._cancelled, threading.Event()
         cancelled.set()
         for connection in list(self._busy):
@@ -129,12 +130,15 @@ class HttpReader:
         """Ends all reads and closes the connections. Later reads raise."""
         self._closed = True
         self.cancel()
-        if self._owns_pool:
+        if self._owns_pool and not self._is_forked():
             self._pool.close()
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pool.pid
 
     def _run(self, transfer: _Transfer, start: Resolved) -> Resolved:
         """Fills the transfer, by several requests if need be, and returns where from."""
-        if os.getpid() != self._pid:
+        if self._is_forked():
             raise errors.failed(self.name, "was opened before the process forked: open it again")
         cancelled = self._cancelled
         known = start

@@ -89,12 +89,14 @@ def _parts(url: Url) -> Tuple[str, str, str]:
 def _credentials(settings: Settings, endpoint: Url, name: str) -> Tuple[Mapping[str, str], str]:
     """Returns the headers for the Hub, and which token is in them."""
     headers = dict(settings.headers)
+    used = "storage_options['headers']" if headers else ""
     token, source = _token(settings)
     is_given = isinstance(settings.token, str)
-    if token is not None and (is_given or not sends_plainly(endpoint)):
-        headers["Authorization"] = f"Bearer {token}"
+    is_free = all(key.lower() != "authorization" for key in headers)
+    if token is not None and is_free and (is_given or not sends_plainly(endpoint)):
+        headers["Authorization"], used = f"Bearer {token}", source
     refuse_plain_secrets(endpoint, headers, name)
-    return headers, source or ("storage_options['headers']" if headers else "")
+    return headers, used
 
 
 def _token(settings: Settings) -> Tuple[Optional[str], str]:

@@ -9,7 +9,7 @@ _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)([^/?#\s]*)@")
 _QUERY = re.compile(r"\?[^\s#]*")
 _FRAGMENT = re.compile(r"(://[^\s#]*)#[^\s]*")
 _VALUE = re.compile(r"([?&;])([^=&;?]*=)?[^&;?]*")
-_SCHEME = re.compile(r"\b(Bearer|Basic|Token)\s+[^\s,;]+", re.IGNORECASE)
+_SCHEME = re.compile(r"\b(Bearer|Basic)\s+[^\s,;]+", re.IGNORECASE)
 # The container of an Azure URL stands where others have a user.
 _AZURE = ("abfs://", "abfss://")
 

@@ -65,6 +65,8 @@ class Settings:
             SafetensorError: a name is unknown, or a value is not accepted.
         """
         refuse_if_off()
+        if not isinstance(storage_options, (Mapping, type(None))):
+            raise errors.refused("", "storage_options is not a dictionary")
         chosen: Dict[str, Any] = {
             "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", 1024),
             "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MOST_BYTES // MB, MB),
@@ -78,6 +80,10 @@ class Settings:
                 options[name] = value
             else:
                 raise errors.refused("", _unknown(name, [*_CHECKS, *engine_options]))
+        given = {name.lower() for name in chosen.get("headers", ())}
+        if "authorization" in given and isinstance(chosen.get("token"), str):
+            text = "storage_options has both a token and a header Authorization"
+            raise errors.refused("", text)
         return Settings(**chosen, options=options)
 
 

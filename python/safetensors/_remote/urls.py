@@ -54,7 +54,8 @@ class Url:
             SafetensorError: it is none, or not accepted.
         """
         found = _URL.match(text)
-        shown = redact("".join(text.split()))
+        # Without all before the last "@": a password may have a "/" in it.
+        shown = re.sub(r"://.*@", "://", redact("".join(text.split())))
         if found is None:
             raise errors.refused(shown, "is not a URL")
         scheme = found[1].lower()
@@ -132,11 +133,11 @@ def join(index: Url, name: str) -> Url:
 
 
 def _host(host: str, shown: str) -> str:
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            raise errors.refused(shown, "has an invalid host") from None
+    try:
+        # Also checks the lengths of labels, which a look-up would refuse with another error.
+        host = host.encode("idna").decode("ascii")
+    except UnicodeError:
+        host = ""
     if not _HOST.fullmatch(host) or int((re.search(r":([0-9]+)$", host) or "00")[1]) > 65535:
         raise errors.refused(shown, "has an invalid host")
     return host.lower()
