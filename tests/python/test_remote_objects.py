@@ -3,6 +3,9 @@
 import concurrent.futures
 import gc
 import os
+import subprocess
+import sys
+import textwrap
 import time
 
 import obstore
@@ -13,7 +16,10 @@ from safetensors._remote import objects
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from support import real_servers
+from support.certificates import certificate
+from support.delay_proxy import DelayProxy
 from support.misbehaving import MODES, MisbehavingServer
+from support.servers import Answer, RangeServer, etag
 
 CONTENT = bytes(range(256)) * 1024
 CANARY = "CANARY1234567890"
@@ -211,6 +217,7 @@ CONSISTENT = {"replaced", "replaced_ignoring_if_match", "replaced_without_etag",
 CASES = [(mode, after) for mode in sorted(MODES) for after in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "after"),
     [case for case in CASES if case[1] == 1 or case[0] not in CONSISTENT | {"total_changes"}],
@@ -231,6 +238,294 @@ def test_every_fault_ends_in_the_right_bytes_or_an_error(mode, after):
             assert_no_secret(raised)
             assert raised.path == "s3://bucket/m"
             assert str(raised).startswith("s3://bucket/m")
+
+
+RECOVERED = ["status_500", "status_503", "status_429", "resets", "closes", "body_short", "silent"]
+
+
+@pytest.mark.parametrize("mode", RECOVERED)
+def test_a_fault_that_passes_is_not_seen(mode):
+    with MisbehavingServer(mode, {"/bucket/m": CONTENT}, after=1, times=1) as server:
+        opened = reader("s3://bucket/m", endpoint=server.url(), **SHORT)
+        opened.open(10)
+        assert bytes(opened.read(1000, 5000)) == CONTENT[1000:6000]
+        assert server.requests == 3
+
+
+def test_a_server_that_asks_to_slow_down():
+    body = b"<?xml?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
+    with RangeServer({"/bucket/m": Answer(503, body=body)}) as server:
+        with pytest.raises(SafetensorError, match=r"503 SlowDown, after 2 tries in \d+\.\d s"):
+            reader("s3://bucket/m", endpoint=server.url(), **SHORT).open(10)
+        assert server.requests == 2
+
+
+def test_a_bucket_in_another_region():
+    body = b"<Error><Code>PermanentRedirect</Code><Endpoint>elsewhere</Endpoint></Error>"
+    with (
+        RangeServer({"/bucket/m": Answer(301, body=body)}) as server,
+        pytest.raises(SafetensorError, match="in another region: set AWS_REGION"),
+    ):
+        reader("s3://bucket/m", endpoint=server.url(), **SHORT).open(10)
+
+
+# Requests
+
+
+def test_what_is_asked_for():
+    with RangeServer({"/bucket/folder/m": CONTENT}) as server:
+        opened = reader("s3://bucket/folder/m", endpoint=server.url(), headers={"X-A": "b"})
+        opened.open(100)
+        opened.read(50, 10)
+        first, second = server.log
+        assert [first.range, second.range] == ["bytes=0-99", "bytes=50-59"]
+        assert "If-Match" not in first.headers
+        assert second.headers["If-Match"] == etag(CONTENT)
+        assert first.headers["User-Agent"].startswith("safetensors/")
+        assert first.headers["X-A"] == "b"
+        assert first.headers["Authorization"].startswith("AWS4-HMAC-SHA256")
+        assert server.connections == 1
+        anonymous = reader("s3://bucket/folder/m", endpoint=server.url(), anonymous=True)
+        anonymous.open(1)
+        assert "Authorization" not in server.log[-1].headers
+
+
+def test_a_version_is_asked_for():
+    with RangeServer({"/bucket/m": CONTENT}) as server:
+        opened = reader("s3://bucket/m?versionId=abc%2Fd", endpoint=server.url())
+        opened.open(1)
+        opened.read(0, 1)
+        assert [request.query for request in server.log] == ["versionId=abc%252Fd"] * 2
+
+
+@pytest.mark.parametrize("query", ["version=1", "versionId=", "versionId=1&x=2", "x", "prefix=a"])
+def test_other_queries_are_refused(query):
+    with pytest.raises(SafetensorError, match="neither versionId"):
+        reader(f"s3://bucket/m?{query}")
+
+
+@pytest.mark.parametrize("path", ["a//b", "a/../b", "../b", "a/./b"])
+def test_paths_that_obstore_refuses(path):
+    with pytest.raises(SafetensorError, match="path that obstore does not accept"):
+        reader(f"s3://bucket/{path}", endpoint="http://127.0.0.1:1", tries=1).open(1)
+
+
+def test_options_of_another_store_are_refused():
+    with pytest.raises(SafetensorError, match="does not take.*account_name"):
+        reader("s3://bucket/m", account_name="x")
+    with pytest.raises(SafetensorError, match="takes no token"):
+        reader("s3://bucket/m", token="x")
+    with pytest.raises(SafetensorError, match="unknown name 'acess_key_id'.*access_key_id"):
+        reader("s3://bucket/m", acess_key_id="x")
+
+
+def test_latency_is_hidden_behind_many_reads():
+    content = bytes(1 << 20)
+    with RangeServer({"/bucket/m": content}) as server, DelayProxy(server.port, latency=0.1) as far:
+        opened = reader("s3://bucket/m", endpoint=far.url())
+        opened.open(1)
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            began = time.monotonic()
+            list(pool.map(lambda at: opened.read(at * 8192, 8192), range(128)))
+            took = time.monotonic() - began
+        assert took < 0.25 * 128 * 0.1  # one after the other: 12.8 s
+        assert server.most_at_once <= 32
+
+
+def test_tls_trusts_what_it_is_told_to(monkeypatch):
+    authority = certificate().authority
+    with RangeServer({"/bucket/m": CONTENT}, tls=True) as server:
+        url, options = "s3://bucket/m", {"endpoint": server.url(), **SHORT}
+        with pytest.raises(ConnectionError, match="certificate is not valid"):
+            reader(url, **options).open(1)
+        assert reader(url, ca_file=authority, **options).open(1)[0] == len(CONTENT)
+        assert reader(url, verify=False, **options).open(1)[0] == len(CONTENT)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
+        assert reader(url, **options).open(1)[0] == len(CONTENT)
+
+
+def test_http_is_used_only_where_the_endpoint_says_so():
+    with RangeServer({"/bucket/m": CONTENT}) as server:
+        endpoint = f"https://127.0.0.1:{server.port}"
+        with pytest.raises(ConnectionError, match="does not speak TLS"):
+            reader("s3://bucket/m", endpoint=endpoint, **SHORT).open(1)
+        assert server.requests == 0
+
+
+def test_a_server_that_nobody_is():
+    with pytest.raises(ConnectionError, match="refused, after 2 tries"):
+        reader("s3://bucket/m", endpoint="http://127.0.0.1:1", **SHORT).open(1)
+    with pytest.raises(ConnectionError, match="host is not known"):
+        reader("s3://bucket/m", endpoint="http://no.such.host.invalid", **SHORT).open(1)
+
+
+def test_no_credentials(monkeypatch):
+    with RangeServer({}) as server:  # it refuses PUT, by which AWS gives tokens
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", server.url())
+        opened = reader("s3://bucket/m", anonymous=False, profile="", **SHORT)
+        with pytest.raises(PermissionError, match="no credentials were found.*'anonymous': True"):
+            opened.open(1)
+
+
+def test_obstore_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ImportError, match=r"s3:// needs obstore.*safetensors\[remote\]"):
+        reader("s3://bucket/m")
+
+
+# Cancelling, forks, and the end of the process
+
+
+def test_cancel_ends_reads_at_once():
+    with MisbehavingServer("silent", {"/bucket/m": CONTENT}, after=1, times=8) as server:
+        opened = reader("s3://bucket/m", endpoint=server.url())
+        opened.open(1)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            reads = [pool.submit(opened.read, 0, 1000) for _ in range(8)]
+            deadline = time.monotonic() + 5
+            while server.requests < 9 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            began = time.monotonic()
+            opened.cancel()
+            for each in reads:
+                with pytest.raises(SafetensorError, match="was cancelled"):
+                    each.result(5)
+            assert time.monotonic() - began < 1
+        assert bytes(opened.read(0, 10)) == CONTENT[:10]
+
+
+def run_script(text, server):
+    """Runs a script in a process of its own that reads s3://bucket/m, and returns its output."""
+    head = f"""
+import os, sys, threading, time
+from safetensors._remote import objects
+from safetensors._remote.settings import Settings
+from safetensors._remote.urls import Url
+def reader():
+    options = dict(endpoint={server.url()!r}, access_key_id="a", secret_access_key="b")
+    return objects.reader(Url.parse("s3://bucket/m"), Settings.of(options, objects.OPTIONS))
+opened = reader()
+opened.open(1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_forked_child_says_what_to_do():
+    with RangeServer({"/bucket/m": CONTENT}) as server:
+        script = """
+            pid = os.fork()
+            if pid == 0:
+                for call in (lambda: opened.read(0, 1), lambda: reader().open(1)):
+                    try:
+                        call()
+                    except Exception as error:
+                        os.write(1, f"{error}\\n".encode())
+                os._exit(0)
+            os.waitpid(pid, 0)
+            print(bytes(opened.read(0, 3)))
+        """
+        lines = run_script(script, server).splitlines()
+    assert len(lines) == 3
+    assert all("spawn or forkserver" in line for line in lines[:2])
+    assert lines[2] == repr(CONTENT[:3])
+
+
+def test_a_process_ends_while_it_reads():
+    with MisbehavingServer("silent", {"/bucket/m": CONTENT}, after=1) as server:
+        script = """
+            def read():
+                try:
+                    opened.read(0, 1000)
+                except BaseException as error:
+                    os.write(1, b"cancelled\\n" if "cancelled" in str(error) else b"other\\n")
+            for _ in range(4):
+                threading.Thread(target=read, daemon=True).start()
+            time.sleep(0.5)
+        """
+        began = time.monotonic()
+        assert run_script(script, server) == "cancelled\n" * 4
+        assert time.monotonic() - began < 10
+
+
+def test_ctrl_c_ends_a_read():
+    with MisbehavingServer("silent", {"/bucket/m": CONTENT}, after=1) as server:
+        script = """
+            import signal
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+            began = time.monotonic()
+            try:
+                opened.read(0, 1000)
+            except KeyboardInterrupt:
+                print(time.monotonic() - began < 5)
+        """
+        assert run_script(script, server) == "True\n"
+
+
+@pytest.mark.slow
+def test_processes_end_well_right_after_a_read():
+    with RangeServer({"/bucket/m": CONTENT}) as server:
+        for _ in range(20):
+            run_script("opened.read(0, 1000)", server)
+
+
+# Other stores
+
+
+def test_versions_of_an_object_by_moto(monkeypatch):
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    with real_servers.moto() as s3:
+        for name, value in s3.environment().items():
+            monkeypatch.setenv(name, value)
+        client = boto3.client("s3", endpoint_url=s3.endpoint)
+        client.create_bucket(Bucket="weights")
+        client.put_bucket_versioning(
+            Bucket="weights", VersioningConfiguration={"Status": "Enabled"}
+        )
+        versions = [
+            client.put_object(Bucket="weights", Key="m", Body=body)["VersionId"]
+            for body in (CONTENT, CONTENT[::-1])
+        ]
+        url = "s3://weights/m"
+        assert bytes(from_environment(url).open(10)[1]) == CONTENT[::-1][:10]
+        for version, body in zip(versions, (CONTENT, CONTENT[::-1]), strict=True):
+            opened = from_environment(f"{url}?versionId={version}")
+            assert bytes(opened.open(10)[1]) == body[:10]
+            assert bytes(opened.read(5, 10)) == body[5:15]
+        with pytest.raises(FileNotFoundError, match="NoSuchVersion"):
+            from_environment(f"{url}?versionId=none").open(10)
+
+
+def test_google_cloud_storage_by_its_emulator(monkeypatch):
+    with real_servers.gcp_storage() as gcs:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.endpoint)
+        gcs.make_bucket("weights")
+        gcs.put("weights", "folder/m.safetensors", CONTENT)
+        opened = from_environment("gs://weights/folder/m.safetensors")
+        size, first = opened.open(10)
+        assert (size, bytes(first)) == (len(CONTENT), CONTENT[:10])
+        assert bytes(opened.read(100, 50)) == CONTENT[100:150]
+        with pytest.raises(FileNotFoundError, match="gs://weights/none"):
+            from_environment("gs://weights/none").open(10)
+
+
+def test_azure_asks_the_endpoint_for_the_container():
+    with RangeServer({"/account/container/folder/m": CONTENT}) as server:
+        options = {"endpoint": server.url("/account"), "account_name": "account"}
+        settings = Settings.of({**options, "account_key": "c2VjcmV0"}, OPTIONS)
+        for scheme in ("az", "abfs", "abfss", "adl"):
+            opened = objects.reader(Url.parse(f"{scheme}://container/folder/m"), settings)
+            size, first = opened.open(10)
+            assert (size, bytes(first)) == (len(CONTENT), CONTENT[:10])
+            assert bytes(opened.read(7, 3)) == CONTENT[7:10]
+            assert server.log[-1].headers["Authorization"].startswith("SharedKey account:")
 
 
 def assert_no_secret(error):

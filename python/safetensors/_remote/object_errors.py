@@ -46,14 +46,18 @@ _PREFIX = re.compile(r"Generic [A-Za-z]+ error: ")
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _TRIES = re.compile(r"in ([0-9.]+)(s|ms|µs|ns), after (\d+) retries")
-_METADATA = re.compile(r"Error performing [A-Z]+ http://(169\.254\.|metadata\.google|\[fd00:ec2)")
+# The services that give credentials to instances: of AWS (two), Google, and Azure.
+_METADATA = re.compile(
+    r"Error performing [A-Z]+ \S+/"
+    r"(latest/api/token|latest/meta-data|computeMetadata|metadata/identity)\b"
+)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 _CAUSES = (
     # What obstore's text has at its end, and what it means.
     ("TimedOut", "does not answer in time"),
     ("dns error", "its host is not known"),
     ("ConnectionRefused", "the connection was refused"),
-    ("invalid peer certificate", "its certificate is not valid"),
+    ("InvalidCertificate", "its certificate is not valid"),
     ("InvalidContentType", "does not speak TLS"),
     ("ConnectionReset", "the connection was reset"),
 )
