@@ -18,7 +18,7 @@ from safetensors._remote.urls import Url
 from support import real_servers
 from support.certificates import certificate
 from support.delay_proxy import DelayProxy
-from support.misbehaving import MODES, MisbehavingServer
+from support.misbehaving import MisbehavingServer
 from support.servers import Answer, RangeServer, etag
 
 CONTENT = bytes(range(256)) * 1024
@@ -212,46 +212,6 @@ def test_opening_does_not_leak(at_weed):
 
 # Servers that err
 
-# These serve another file, or another size, from the first answer on: that is what the file is.
-CONSISTENT = {"replaced", "replaced_ignoring_if_match", "replaced_without_etag", "total_huge"}
-CASES = [(mode, after) for mode in sorted(MODES) for after in (0, 1)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "after"),
-    [case for case in CASES if case[1] == 1 or case[0] not in CONSISTENT | {"total_changes"}],
-)
-def test_every_fault_ends_in_the_right_bytes_or_an_error(mode, after):
-    with MisbehavingServer(mode, {"/bucket/m": CONTENT}, after=after) as server:
-        raised, began = None, time.monotonic()
-        opened = reader("s3://bucket/m", endpoint=server.url(), **SHORT)
-        try:
-            size, first = opened.open(1000)
-            assert (size, bytes(first)) == (len(CONTENT), CONTENT[:1000])
-            assert bytes(opened.read(100_000, 50_000)) == CONTENT[100_000:150_000]
-            assert bytes(opened.read(0, 8)) == CONTENT[:8]
-        except SafetensorError as error:
-            raised = error
-        assert time.monotonic() - began < 10
-        if raised is not None:
-            assert_no_secret(raised)
-            assert raised.path == "s3://bucket/m"
-            assert str(raised).startswith("s3://bucket/m")
-
-
-RECOVERED = ["status_500", "status_503", "status_429", "resets", "closes", "body_short", "silent"]
-
-
-@pytest.mark.parametrize("mode", RECOVERED)
-def test_a_fault_that_passes_is_not_seen(mode):
-    with MisbehavingServer(mode, {"/bucket/m": CONTENT}, after=1, times=1) as server:
-        opened = reader("s3://bucket/m", endpoint=server.url(), **SHORT)
-        opened.open(10)
-        assert bytes(opened.read(1000, 5000)) == CONTENT[1000:6000]
-        assert server.requests == 3
-
-
 def test_a_server_that_asks_to_slow_down():
     body = b"<?xml?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
     with RangeServer({"/bucket/m": Answer(503, body=body)}) as server:
@@ -415,58 +375,6 @@ opened.open(1)
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
-
-
-def test_a_forked_child_says_what_to_do():
-    with RangeServer({"/bucket/m": CONTENT}) as server:
-        script = """
-            pid = os.fork()
-            if pid == 0:
-                for call in (lambda: opened.read(0, 1), lambda: reader().open(1)):
-                    try:
-                        call()
-                    except Exception as error:
-                        os.write(1, f"{error}\\n".encode())
-                os._exit(0)
-            os.waitpid(pid, 0)
-            print(bytes(opened.read(0, 3)))
-        """
-        lines = run_script(script, server).splitlines()
-    assert len(lines) == 3
-    assert all("spawn or forkserver" in line for line in lines[:2])
-    assert lines[2] == repr(CONTENT[:3])
-
-
-def test_a_process_ends_while_it_reads():
-    with MisbehavingServer("silent", {"/bucket/m": CONTENT}, after=1) as server:
-        script = """
-            def read():
-                try:
-                    opened.read(0, 1000)
-                except BaseException as error:
-                    os.write(1, b"cancelled\\n" if "cancelled" in str(error) else b"other\\n")
-            for _ in range(4):
-                threading.Thread(target=read, daemon=True).start()
-            time.sleep(0.5)
-        """
-        began = time.monotonic()
-        assert run_script(script, server) == "cancelled\n" * 4
-        assert time.monotonic() - began < 10
-
-
-def test_ctrl_c_ends_a_read():
-    with MisbehavingServer("silent", {"/bucket/m": CONTENT}, after=1) as server:
-        script = """
-            import signal
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
-            began = time.monotonic()
-            try:
-                opened.read(0, 1000)
-            except KeyboardInterrupt:
-                print(time.monotonic() - began < 5)
-        """
-        assert run_script(script, server) == "True\n"
 
 
 @pytest.mark.slow
