@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import datetime
-import functools
 import os
 import re
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple, cast
+import threading
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, cast
 
 from .._core import SafetensorError, __version__
 from . import credentials, errors, loop
@@ -193,22 +194,49 @@ OPTIONS: FrozenSet[str] = frozenset().union(*credentials.OPTIONS.values())
 """The names in storage_options that the stores take, besides those of Settings."""
 
 
-class _Key(NamedTuple):
-    """What a store depends on: equal keys share one, and its connections."""
-
-    provider: str
-    bucket: str
-    account: Optional[str]
-    options: Tuple[Tuple[str, str], ...]
-    client: Tuple[Tuple[str, Any], ...]
-    headers: Tuple[Tuple[str, str], ...]
-    tries: int
-    timeout: float
-    environment: Tuple[Tuple[str, str], ...]
+# The variables that obstore and credentials.py read, in upper case.
+_VARIABLES = (
+    "ALL_PROXY",
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_",
+    "STORAGE_",
+)
+_MOST_STORES = 64
+_stores: Dict[Tuple[Any, ...], Tuple[Any, str]] = {}
+_storing = threading.Lock()
 
 
 def _store_of(url: Url, settings: Settings) -> Tuple[Any, str]:
-    """Returns the store of a URL, and which credentials it uses."""
+    """Returns the store of a URL, and which credentials it uses.
+
+    The same settings and variables give the same store, and with it its connections.
+    """
+    environ = {
+        name: value for name, value in os.environ.items() if name.upper().startswith(_VARIABLES)
+    }
+    key = (
+        _PROVIDERS[url.scheme],
+        url.host,
+        tuple(sorted(environ.items())),
+        repr(dataclasses.asdict(settings)),
+    )
+    with _storing:
+        if key not in _stores:
+            if len(_stores) >= _MOST_STORES:
+                del _stores[next(iter(_stores))]
+            _stores[key] = _new_store(url, settings, environ)
+        return _stores[key]
+
+
+def _new_store(url: Url, settings: Settings, environ: Dict[str, str]) -> Tuple[Any, str]:
+    from obstore import store
+
     provider = _PROVIDERS[url.scheme]
     bucket, _, host = url.host.partition("@")
     options = credentials.checked(settings.options)
@@ -219,88 +247,49 @@ def _store_of(url: Url, settings: Settings) -> Tuple[Any, str]:
         if provider == "aws":
             raise errors.refused(url.name, "takes no token")
         options["token"] = settings.token
-    client: Dict[str, Any] = {
-        "connect_timeout": settings.connect_timeout,
-        "read_timeout": settings.idle_timeout,
-        "timeout": settings.timeout,
-        "ca_file": settings.ca_file,
-        "verify": settings.verify,
-        "proxy": settings.proxy,
-    }
-    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_", "HOME")
-    return _made(
-        _Key(
-            provider,
-            bucket,
-            credentials.azure_account(host, url.name) if host else None,
-            tuple(sorted(options.items())),
-            tuple(client.items()),
-            tuple(sorted(settings.headers.items())),
-            settings.tries,
-            settings.timeout,
-            tuple(sorted(item for item in os.environ.items() if item[0].startswith(prefixes))),
-        )
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _made(key: _Key) -> Tuple[Any, str]:
-    from obstore import store
-
-    environ, options = dict(key.environment), dict(key.options)
-    given = dict(key.client)
-    if key.provider == "aws":
-        access = credentials.aws(environ, options)
-    elif key.provider == "google":
-        access = credentials.google(environ, options)
+    kind: Any
+    if provider == "aws":
+        kind, access = store.S3Store, credentials.aws(environ, options)
+    elif provider == "google":
+        kind, access = store.GCSStore, credentials.google(environ, options)
     else:
-        access = credentials.azure(environ, options, key.account)
-    client: Dict[str, Any] = {
-        **_client_of(given, key.headers),
-        **access.client,
-    }
-    if given["ca_file"]:
-        client["root_certificate"] = credentials.read_certificates(given["ca_file"])
-    kinds: Dict[str, Any] = {
-        "aws": store.S3Store,
-        "google": store.GCSStore,
-        "azure": store.AzureStore,
-    }
-    made = kinds[key.provider](
-        key.bucket,
+        account = credentials.azure_account(host, url.name) if host else None
+        kind, access = store.AzureStore, credentials.azure(environ, options, account)
+    made = kind(
+        bucket,
         config=access.config,
-        client_options=client,
-        retry_config=_retry_config(key.tries, key.timeout),
+        client_options={**access.client, **client_options(settings, settings.headers)},
+        retry_config={
+            "max_retries": settings.tries - 1,
+            "retry_timeout": datetime.timedelta(seconds=settings.timeout),
+            "backoff": {
+                "init_backoff": datetime.timedelta(seconds=0.2),
+                "max_backoff": datetime.timedelta(seconds=10),
+                "base": 2,
+            },
+        },
         credential_provider=access.provider,
     )
     return made, access.used
 
 
-def _client_of(given: Dict[str, Any], headers: Tuple[Tuple[str, str], ...]) -> Dict[str, Any]:
+def client_options(settings: Settings, headers: Mapping[str, str]) -> Dict[str, Any]:
+    """Returns obstore's settings of an HTTP client."""
     client: Dict[str, Any] = {
-        name: datetime.timedelta(seconds=given[name])
-        for name in ("connect_timeout", "read_timeout", "timeout")
+        "connect_timeout": datetime.timedelta(seconds=settings.connect_timeout),
+        "read_timeout": datetime.timedelta(seconds=settings.idle_timeout),
+        "timeout": datetime.timedelta(seconds=settings.timeout),
+        "user_agent": f"safetensors/{__version__}",
     }
-    client["user_agent"] = f"safetensors/{__version__}"
     if headers:
         client["default_headers"] = dict(headers)
-    if not given["verify"]:
+    if not settings.verify:
         client["allow_invalid_certificates"] = True
-    if given["proxy"]:
-        client["proxy_url"] = given["proxy"]
+    if settings.ca_file:
+        client["root_certificate"] = credentials.read_certificates(settings.ca_file)
+    if settings.proxy:
+        client["proxy_url"] = settings.proxy
     return client
-
-
-def _retry_config(tries: int, timeout: float) -> Dict[str, Any]:
-    return {
-        "max_retries": tries - 1,
-        "retry_timeout": datetime.timedelta(seconds=timeout),
-        "backoff": {
-            "init_backoff": datetime.timedelta(seconds=0.2),
-            "max_backoff": datetime.timedelta(seconds=10),
-            "base": 2,
-        },
-    }
 
 
 def _version_asked(url: Url) -> Dict[str, Any]:
