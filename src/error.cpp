@@ -81,29 +81,32 @@ Error::Error(ErrorCode code, const std::string& message, const ErrorContext& con
     : std::runtime_error(format_message(message, context)),
       os_error_(context.os_error),
       code_(code) {
-  if (context.path.empty() && context.subject.empty()) return;
-  names_ = std::make_shared<const Names>(Names{context.path, context.subject});
+  if (context.path.empty() && context.subject.empty() && !context.cause) return;
+  details_ = std::make_shared<const Details>(Details{context.path, context.subject, context.cause});
 }
 
 Error::~Error() = default;
 
 const std::filesystem::path& Error::path() const noexcept {
   static const std::filesystem::path none;
-  return names_ ? names_->path : none;
+  return details_ ? details_->path : none;
 }
 
 const std::string& Error::subject() const noexcept {
   static const std::string none;
-  return names_ ? names_->subject : none;
+  return details_ ? details_->subject : none;
 }
+
+std::exception_ptr Error::cause() const noexcept { return details_ ? details_->cause : nullptr; }
 
 Error Error::with_context(const std::string& prefix, const std::filesystem::path& path,
                           const std::string& subject) const {
   const bool has_path = !this->path().empty();  // what() then names it already
   Error error(code_, prefix + what(),
               {.path = has_path ? std::filesystem::path() : path, .os_error = os_error_});
-  error.names_ = std::make_shared<const Names>(
-      Names{has_path ? this->path() : path, this->subject().empty() ? subject : this->subject()});
+  error.details_ = std::make_shared<const Details>(
+      Details{has_path ? this->path() : path, this->subject().empty() ? subject : this->subject(),
+              cause()});
   return error;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <stdexcept>
@@ -59,6 +60,9 @@ struct ErrorContext {
   /// The operating system's errno (on Windows: the closest one).
   int os_error = 0;
   Operation operation = Operation::kNone;
+  /// The exception of a ByteSource or another callback that the error reports, for programs that
+  /// catch it. Its text is not added to what().
+  std::exception_ptr cause{};
 };
 
 /// The only exception that the library throws itself; std::bad_alloc may also leave it.
@@ -96,6 +100,8 @@ class SAFETENSORS_API Error : public std::runtime_error {
   /// Returns the operating system's errno (on Windows: the closest one); 0 if the error is not from
   /// the operating system. A directory where a file is needed is kNotRegularFile with EISDIR.
   [[nodiscard]] int os_error() const noexcept { return os_error_; }
+  /// Returns the exception that the error reports; nullptr if there is none.
+  [[nodiscard]] std::exception_ptr cause() const noexcept;
 
   /// Returns a copy with `prefix` before its text. `path` and `subject` fill in what the error
   /// lacks; such a path is also added to the text.
@@ -104,13 +110,14 @@ class SAFETENSORS_API Error : public std::runtime_error {
                                    const std::string& subject = {}) const;
 
  private:
-  struct Names {
+  struct Details {
     std::filesystem::path path;
     std::string subject;
+    std::exception_ptr cause;
   };
 
-  // Shared, so that copying cannot throw. Null if both names are empty.
-  std::shared_ptr<const Names> names_;
+  // Shared, so that copying cannot throw. Null if all members would be empty.
+  std::shared_ptr<const Details> details_;
   int os_error_;
   ErrorCode code_;
 };

@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
+#include <exception>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "safetensors/error.hpp"
@@ -51,6 +53,16 @@ TEST_CASE("system errors have upstream's texts") {
   CHECK(text(Operation::kWrite, EACCES) == "I/O error: " + denied + " at path \"f\"");
   CHECK(text(Operation::kWrite, EACCES, "it is mapped") ==
         "I/O error: " + denied + " at path \"f\": it is mapped");
+}
+
+TEST_CASE("an error keeps its cause, also with context") {
+  CHECK(Error(ErrorCode::kIo, "no answer").cause() == nullptr);
+  const auto cause = std::make_exception_ptr(std::runtime_error("reset by peer"));
+  const Error error(ErrorCode::kIo, "no answer", {.cause = cause});
+  CHECK(error.cause() == cause);
+  CHECK(error.path().empty());
+  CHECK(std::string(error.what()) == "no answer");
+  CHECK(error.with_context("Error while reading: ", "f", "a").cause() == cause);
 }
 
 TEST_CASE("context is added to an error only once") {
