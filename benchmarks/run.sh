@@ -3,6 +3,7 @@
 #
 #   bash benchmarks/run.sh            everything: about 15 minutes, 20 GB of disk, 16 GB of memory
 #   bash benchmarks/run.sh --quick    small files, about a minute
+#   bash benchmarks/run.sh remote     loads from object stores and web servers: a few minutes
 #   bash benchmarks/run.sh --help     what else can be chosen
 #
 # PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh. Everything it makes is under
@@ -22,6 +23,17 @@ command -v ninja >/dev/null || debian_packages+=(ninja-build)
 if ((${#debian_packages[@]})); then
   install_debian "${debian_packages[@]}" || note "not installed: ${debian_packages[*]}"
 fi
+
+if [[ ${1:-} == remote ]]; then
+  shift
+  install_debian nginx-light openssl || die "nginx, which serves the files, could not be installed"
+  make_venv "$PWD/build/bench/remote"
+  install_torch
+  install_project
+  install_beside --group test --group remote 'runai-model-streamer[s3]==0.17.0'
+  exec "$venv_python" benchmarks/python/bench_remote.py "$@"
+fi
+
 suite=$PWD/benchmarks/python/suite.py
 cd -- "$called_from"
 exec "$base_python" "$suite" "$@"
