@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import _safetensors_rust
+    from ._range_reader import RangeReader
     from ._recovery import recover
     from ._specs import specs_of
     from ._update import update_file
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PrefetchLoader",
     "PySafeSlice",
+    "RangeReader",
     "SafeWriter",
     "SafetensorError",
     "TensorMeta",
@@ -59,6 +61,7 @@ __all__ = [
 
 # Names and their modules, which are imported on first access to keep the import short.
 _LAZY = {
+    "RangeReader": "_range_reader",
     "SafeWriter": "_writer",
     "recover": "_recovery",
     "safe_create": "_writer",

@@ -5,12 +5,18 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from ._range_reader import RangeReader
 else:
     Buffer = Any  # collections.abc.Buffer exists from Python 3.12 on
+    RangeReader = Any  # would be imported for nothing
 
-__all__ = ["Buffer", "Path", "Paths", "Progress"]
+__all__ = ["Buffer", "Path", "Paths", "Progress", "Source", "Sources"]
 
 Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 Paths = Union[Path, Sequence[Path]]
+Source = Union[Path, RangeReader]
+"""A path; the URL of a file, a str with "://"; or a RangeReader."""
+Sources = Union[Source, Sequence[Source]]
 Progress = Callable[[int, int], object]
 """Called as `progress(done, total)` with byte counts."""

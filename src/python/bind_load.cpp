@@ -10,6 +10,7 @@
 #include "gil.hpp"
 #include "load_tensors.hpp"
 #include "open_file.hpp"
+#include "open_source.hpp"
 #include "prefetch.hpp"
 #include "register.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
@@ -156,34 +157,27 @@ void read_request(py::handle handle, py::handle name, py::handle index, std::uin
   const std::span<std::byte> to(reinterpret_cast<std::byte*>(address),
                                 static_cast<std::size_t>(nbytes));
   const SafeOpen& file = request.file->file();
+  const Interrupt interrupt = request.file->interrupt();
   const GilRelease release;
   if (!request.runs.empty()) {
-    file.read(*request.info, request.runs, to, python_interrupt());
+    file.read(*request.info, request.runs, to, interrupt);
   } else {
-    file.read(*request.info, to, python_interrupt());
+    file.read(*request.info, to, interrupt);
   }
 }
 
 /// Opens a file for torch like safe_open, but closes its descriptor after reading the header: a
 /// model may have more files than a process may have open.
-std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend) {
-  const std::filesystem::path path = path_of(filename, "filename");
+std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend,
+                                   py::handle storage_options) {
   const OpenOptions options{.backend = backend_of(backend), .keeps_file_open = false};
-  SafeOpen file = [&] {
-    const GilRelease release;
-    return SafeOpen(path, options);
-  }();
+  SafeOpen file = open_any(filename, options, storage_options);
   return std::make_unique<Handle>(
       std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, DeviceSpec{}));
 }
 
 /// Returns a dict from the path of each file to its tensors' names, and the total size or None.
-py::tuple read_index(py::handle path) {
-  const std::filesystem::path file = path_of(path, "path");
-  const ShardIndex index = [&] {
-    const GilRelease release;
-    return ShardIndex::read(file);
-  }();
+py::tuple to_object(const ShardIndex& index) {
   std::vector<std::size_t> counts(index.files().size());
   for (std::size_t i = 0; i < index.size(); ++i) ++counts[index.file(i)];
   std::vector<py::list> lists;
@@ -201,6 +195,37 @@ py::tuple read_index(py::handle path) {
                     to_unicode(index.name(i)).release().ptr());
   }
   return py::make_tuple(by_file, index.total_size());
+}
+
+py::tuple read_index(py::handle path) {
+  const std::filesystem::path file = path_of(path, "path");
+  return to_object([&] {
+    const GilRelease release;
+    return ShardIndex::read(file);
+  }());
+}
+
+/// Throws: what ShardIndex::read() throws for a file of this content.
+ShardIndex parse_named(std::span<const std::byte> text, const std::filesystem::path& name) {
+  if (text.size() > kMaxIndexSize) {
+    fail(ErrorCode::kHeaderTooLarge,
+         "the index is larger than " + std::to_string(kMaxIndexSize) + " bytes", {.path = name});
+  }
+  try {
+    return ShardIndex::parse({reinterpret_cast<const char*>(text.data()), text.size()});
+  } catch (const Error& error) {
+    throw error.with_context({}, name);
+  }
+}
+
+/// The same for the text of an index. `name` names it in errors.
+py::tuple parse_index(py::handle data, py::handle name) {
+  const BufferView view(data, "data");
+  const std::filesystem::path file = path_of(name, "name");
+  return to_object([&] {
+    const GilRelease release;
+    return parse_named(view.bytes(), file);
+  }());
 }
 
 py::dict load_settings() {
@@ -297,8 +322,10 @@ void register_load(py::module_& module) {
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
   define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),
          py::arg("index"), py::arg("address"), py::arg("nbytes"));
-  define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"));
+  define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"),
+         py::arg("storage_options") = py::none());
   define(module, "_read_index", &read_index, py::arg("path"));
+  define(module, "_parse_index", &parse_index, py::arg("data"), py::arg("name"));
   define(
       module, "io_config", &io_config, py::kw_only(), py::arg("threads") = py::none(),
       py::arg("chunk_bytes") = py::none(), py::arg("staging_bytes") = py::none(),

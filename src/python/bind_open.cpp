@@ -12,6 +12,7 @@
 #include "gil.hpp"
 #include "load_tensors.hpp"
 #include "open_file.hpp"
+#include "open_source.hpp"
 #include "prefetch.hpp"
 #include "prefetch_plan.hpp"
 #include "register.hpp"
@@ -27,6 +28,7 @@ class FileHandle : public Handle {
 
 void log_fallback(const SafeOpen& file, Backend wanted) {
   if (wanted == Backend::kAuto || file.backend() == wanted) return;
+  if (file.backend() == Backend::kSource) return;
   const char* const text = wanted == Backend::kMmap
                                ? "the system refused to map %s: reading it instead"
                                : "the system refused direct reads of %s: reading it by its cache";
@@ -50,11 +52,9 @@ std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py
 }
 
 std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py::handle device,
-                                  py::handle backend) {
-  const std::filesystem::path path = path_of(filename, "filename");
+                                  py::handle backend, py::handle storage_options) {
   return std::make_unique<Handle>(open(framework, device, backend, [&](OpenOptions options) {
-    const GilRelease release;
-    return SafeOpen(path, options);
+    return open_any(filename, options, storage_options);
   }));
 }
 
@@ -254,6 +254,19 @@ bool contains(const Handle& handle, py::handle name) {
   return PyUnicode_Check(name.ptr()) && open_file->file().find(text_of(name, "name")) != nullptr;
 }
 
+/// Returns bytes of the file, wherever they come from.
+py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nbytes) {
+  const auto open_file = handle.file();
+  const std::shared_ptr<const ByteSource> source = open_file->file().source();
+  auto bytes = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(nbytes)));
+  if (!bytes) throw py::error_already_set();
+  auto* const data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes.ptr()));
+  const GilRelease release;
+  source->read_at(offset, {data, nbytes});
+  return bytes;
+}
+
 void bind_methods(Class<Handle>& cls) {
   cls.method("keys", &keys,
              "keys(self, /)\n--\n\n"
@@ -348,17 +361,23 @@ void register_open(py::module_& module) {
                        "May be used by many threads at once.");
   handle.constructor(
       &open_path, py::arg("filename"), py::arg("framework"), py::arg("device") = "cpu",
-      py::kw_only(), py::arg("backend") = "mmap",
-      "__init__(self, filename, framework, device='cpu', *, backend='mmap')\n--\n\n"
-      "filename: str, bytes or os.PathLike.\n"
+      py::kw_only(), py::arg("backend") = "mmap", py::arg("storage_options") = py::none(),
+      "__init__(self, filename, framework, device='cpu', *, backend='mmap', "
+      "storage_options=None)\n--\n\n"
+      "filename: str, bytes or os.PathLike; the URL of a file, a str with \"://\"; or a\n"
+      "RangeReader.\n"
       "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
       "device: where tensors go, for torch and Paddle: a str such as \"cuda:0\", an index, or a\n"
       "torch.device.\n"
       "backend: \"mmap\" returns views of the file's pages. \"pread\" reads into memory of the\n"
       "tensor's own, and \"direct\" does so past the page cache. \"auto\" maps the file, and on\n"
-      "network file systems first brings it into the page cache.\n\n"
+      "network file systems first brings it into the page cache. URLs and RangeReaders are always\n"
+      "read.\n"
+      "storage_options: settings for a URL, a dict.\n\n"
       "Raises SafetensorError for a damaged file, and OSError if it cannot be read.");
   bind_methods(handle);
+  define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
+         py::arg("nbytes"));
   define(
       module, "_read_ahead", [](const Handle& handle) { handle.file()->file().read_ahead(); },
       py::arg("handle"));

@@ -5,6 +5,7 @@
 
 #include "error_classes.hpp"
 #include "fast_def.hpp"
+#include "python_exception.hpp"
 #include "register.hpp"
 
 namespace safetensors::python {
@@ -52,6 +53,9 @@ void set_error(py::handle type, const Error& error, int os_error,
   raised.attr("subject") =
       error.subject().empty() ? py::object(py::none()) : to_str(error.subject());
   if (os_error != 0) add_os_error(raised, os_error, filename);
+  if (py::object cause = cause_of(error)) {
+    PyException_SetCause(raised.ptr(), cause.release().ptr());
+  }
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
@@ -59,9 +63,26 @@ void set_error(py::handle type, const Error& error) {
   set_error(type, error, error.os_error(), error.path());
 }
 
+/// Sets the Python exception that the error was made from, if it is no error of a reader's: one of
+/// this package, KeyboardInterrupt or MemoryError.
+bool restore_cause(const Error& error) {
+  const py::object cause = cause_of(error);
+  if (!cause) return false;
+  const bool is_own = py::isinstance(cause, error_class) ||
+                      !py::isinstance(cause, PyExc_Exception) ||
+                      py::isinstance(cause, PyExc_MemoryError);
+  if (is_own) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(cause.ptr())), cause.ptr());
+  return is_own;
+}
+
 void set_error(const Error& error) {
+  if (restore_cause(error)) return;
   switch (error.code()) {
     case ErrorCode::kIo:
+      if (error.os_error() == 0) {  // of a source that is no file
+        set_error(class_of_both(PyExc_OSError), error, 0, {});
+        return;
+      }
       set_error(class_with_text(os_error_class(error.os_error())), error);
       return;
     case ErrorCode::kNotRegularFile:

@@ -4,13 +4,10 @@
 #include <thread>
 
 namespace safetensors::python {
-namespace {
 
-[[noreturn]] void wait_for_the_end() noexcept {
+void wait_for_the_end() noexcept {
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
-
-}  // namespace
 
 void acquire_gil(PyThreadState* state) noexcept {
   // Late in its exit the interpreter has no state for this thread, and would abort.

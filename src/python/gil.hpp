@@ -10,6 +10,9 @@
 
 namespace safetensors::python {
 
+/// Blocks for ever: for a thread that the interpreter would end.
+[[noreturn]] void wait_for_the_end() noexcept;
+
 /// Blocks until this thread holds the GIL. Never returns while the interpreter exits.
 void acquire_gil(PyThreadState* state) noexcept;
 

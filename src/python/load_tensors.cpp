@@ -11,6 +11,7 @@
 #include "gil.hpp"
 #include "lazy_value.hpp"
 #include "python_index.hpp"
+#include "python_source.hpp"
 #include "to_torch.hpp"
 
 namespace safetensors::python {
@@ -247,18 +248,22 @@ void load_requests(std::span<const RequestGroup> groups, const Load::Progress& p
     if (target.mode == TransferMode::kMeta || requests.empty()) continue;
     prepared.emplace_back(requests, target);
   }
+  std::vector<std::shared_ptr<const ByteSource>> remote;
   const GilRelease release;
   std::vector<std::unique_ptr<Load>> loads;
   std::vector<Load*> pointers;
   for (const PreparedLoad& load : prepared) {
     std::vector<std::shared_ptr<const ByteSource>> sources;
-    for (const SafeOpen* const file : load.files) sources.push_back(file->source());
+    for (const SafeOpen* const file : load.files) {
+      sources.push_back(file->source());
+      if (file->backend() == Backend::kSource) remote.push_back(sources.back());
+    }
     loads.push_back(std::make_unique<Load>(engine_device(*load.target), std::move(sources)));
     pointers.push_back(loads.back().get());
     pointers.back()->add(load.tensors, load.stream);
     pointers.back()->finish();
   }
-  wait_all(pointers, python_interrupt(), progress);
+  wait_all(pointers, interrupt_of(remote), progress);
 }
 
 }  // namespace safetensors::python

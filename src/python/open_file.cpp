@@ -2,6 +2,7 @@
 
 #include "errors.hpp"
 #include "gil.hpp"
+#include "python_source.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
 
@@ -91,16 +92,25 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
   converter_ = converter_of(framework_);
 }
 
+Interrupt OpenFile::interrupt() const {
+  if (file_.backend() != Backend::kSource) return python_interrupt();
+  const std::shared_ptr<const ByteSource> source = file_.source();
+  return interrupt_of({&source, 1});
+}
+
 TensorView OpenFile::view(const TensorInfo& info) const {
-  if (is_mapped() || info.nbytes() < kGilReleaseThreshold) return file_.get_tensor(info);
+  const bool is_short = info.nbytes() < kGilReleaseThreshold && file_.backend() != Backend::kSource;
+  if (is_mapped() || is_short) return file_.get_tensor(info);
+  const Interrupt interrupt = this->interrupt();
   const GilRelease release;
-  return file_.get_tensor(info, python_interrupt());
+  return file_.get_tensor(info, interrupt);
 }
 
 std::vector<TensorView> OpenFile::views() const {
   if (is_mapped()) return file_.get_tensors();
+  const Interrupt interrupt = this->interrupt();
   const GilRelease release;
-  return file_.get_tensors(python_interrupt());
+  return file_.get_tensors(interrupt);
 }
 
 py::object OpenFile::to_array(const TensorView& view) const {

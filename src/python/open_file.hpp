@@ -36,6 +36,9 @@ class OpenFile {
   [[nodiscard]] py::object to_framework(const TensorView& view) const;
   /// The same for what to_array() returned for a tensor of type `dtype`, or for a part of that.
   [[nodiscard]] py::object to_framework(py::object array, Dtype dtype) const;
+  /// Returns the callback that reads of the file take: Ctrl-C interrupts them. Valid while this
+  /// OpenFile lives.
+  [[nodiscard]] Interrupt interrupt() const;
   /// Returns the tensor in memory. Releases the GIL while it reads 64 KiB or more.
   [[nodiscard]] TensorView view(const TensorInfo& info) const;
   /// Returns all tensors in memory. Releases the GIL while it reads.

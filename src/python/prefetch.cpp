@@ -6,6 +6,7 @@
 #include "errors.hpp"
 #include "gil.hpp"
 #include "lazy_value.hpp"
+#include "python_source.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -60,6 +61,7 @@ std::shared_ptr<Load> make_load(const Request* first, const LoadTarget& target, 
 
 /// Stops all loads of this process. Registered with atexit.
 void stop_loads() {
+  stop_python_sources();
   std::vector<std::weak_ptr<Load>> loads;
   {
     LoadRegistry& all = registry();

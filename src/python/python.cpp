@@ -102,6 +102,27 @@ std::filesystem::path optional_path_of(py::handle object, const char* argument) 
   return object.is_none() ? std::filesystem::path() : path_of(object, argument);
 }
 
+bool is_url(py::handle object) {
+  if (!PyUnicode_Check(object.ptr())) return false;
+  // Without encoding it, because the name of a file may be no text.
+  const Py_ssize_t size = PyUnicode_GET_LENGTH(object.ptr());
+  for (Py_ssize_t at = 0; (at = PyUnicode_FindChar(object.ptr(), ':', at, size, 1)) >= 0; ++at) {
+    if (at + 2 < size && PyUnicode_READ_CHAR(object.ptr(), at + 1) == '/' &&
+        PyUnicode_READ_CHAR(object.ptr(), at + 2) == '/') {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::filesystem::path local_path_of(py::handle object, const char* argument, const char* what) {
+  if (!is_url(object)) return path_of(object, argument);
+  // Only the scheme: the rest may have secrets in it.
+  const std::string_view url = text_of(object, argument);
+  fail(ErrorCode::kInvalidArgument, std::string(what) + " is not possible: " +
+                                        std::string(url.substr(0, url.find("://"))) + "://...");
+}
+
 py::object to_object(const std::filesystem::path& path) {
 #if defined(_WIN32)
   const std::wstring& native = path.native();

@@ -62,6 +62,13 @@ class GcPause {
 /// The same, with an empty path for None.
 [[nodiscard]] std::filesystem::path optional_path_of(py::handle object, const char* argument);
 
+/// Returns whether the object is a URL and not a path: a str with "://".
+[[nodiscard]] bool is_url(py::handle object);
+
+/// Converts like path_of(). Throws Error kInvalidArgument for a URL: `what` is not possible.
+[[nodiscard]] std::filesystem::path local_path_of(py::handle object, const char* argument,
+                                                  const char* what);
+
 /// Returns the path as a str, decoded as Python's own functions decode file names.
 [[nodiscard]] py::object to_object(const std::filesystem::path& path);
 

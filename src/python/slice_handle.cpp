@@ -62,8 +62,9 @@ py::object SliceHandle::read_part(const Part& part) const {
   const auto& [selection, runs] = part;
   auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(runs.nbytes()));
   {
+    const Interrupt interrupt = file_->interrupt();
     const GilRelease release;
-    file_->file().read(*info_, runs, buffer->bytes(), python_interrupt());
+    file_->file().read(*info_, runs, buffer->bytes(), interrupt);
   }
   const std::span<std::byte> bytes = buffer->bytes();
   return file_->to_array(

@@ -1,0 +1,57 @@
+"""The protocol of sources that are not files."""
+
+from __future__ import annotations
+
+from typing import Protocol, Tuple, runtime_checkable
+
+from ._typing import Buffer
+
+
+@runtime_checkable
+class RangeReader(Protocol):
+    """Bytes that are read by ranges: an object of a store, a member of an archive.
+
+    `safe_open` and the functions that load files take such an object instead of a path:
+
+        class Member:
+            def __init__(self, name: str, data: bytes) -> None:
+                self.name, self.data = name, data
+
+            def open(self, nbytes: int) -> tuple[int, bytes]:
+                return len(self.data), self.data[:nbytes]
+
+            def read(self, offset: int, nbytes: int) -> bytes:
+                return self.data[offset : offset + nbytes]
+
+        with safe_open(Member("model", data), framework="np") as f:
+            ...
+
+    Several threads call `read` at once. An exception that it raises ends the load, and is the
+    `__cause__` of the SafetensorError that the caller gets; SafetensorErrors are raised as they
+    are. An exception whose `code` is "file_changed" says that the bytes are no longer those that
+    were opened.
+
+    An object may also have
+
+    - `concurrency`, how many reads a load makes at once (16);
+    - `chunk_bytes`, the bytes of one read of a long tensor (8 MiB);
+    - `gap_bytes`, the longest gap between wanted bytes that is read and dropped (1 MiB);
+    - `close()`, called when the handle and what was taken from it no longer read;
+    - `cancel()`, called when Ctrl-C interrupts a load and when Python exits. It makes the reads
+      under way raise soon. It may be called several times. Without it, such a load ends when its
+      reads do.
+    """
+
+    name: str
+    """Names the object in errors and in repr(). Without secrets, such as the query of a URL."""
+
+    def open(self, nbytes: int) -> Tuple[int, Buffer]:
+        """Returns the size of the object, and its first bytes: at most `nbytes` of them.
+
+        Called once, before all reads. The first bytes are kept, and not read again.
+        """
+        ...
+
+    def read(self, offset: int, nbytes: int) -> Buffer:
+        """Returns exactly these bytes of the object that was opened, as bytes or another buffer."""
+        ...

@@ -1,0 +1,80 @@
+// A source whose bytes come from a Python object: a RangeReader.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// Returns whether an argument that may be a path is a RangeReader: an object with `open` and
+/// `read` that is no path.
+[[nodiscard]] bool is_range_reader(py::handle object);
+
+/// Bytes of a RangeReader, whose `open` is called once: it returns the size and the first bytes,
+/// which are kept. So a header of up to kFirstSize bytes costs one request.
+///
+/// A thread that calls read_at() or read_parts() may hold the GIL, or be inside a GilRelease, or
+/// not be known to Python. A thread that joins others which read must not hold the GIL.
+///
+/// Errors of the reader are thrown as Errors whose cause is the Python exception. In a forked
+/// process, and while the interpreter exits, all reads throw.
+///
+/// Lifetime: the last owner calls the reader's `close`, if it has one; on any thread.
+class PythonSource final : public ByteSource {
+ public:
+  static constexpr std::uint64_t kFirstSize = std::uint64_t{512} << 10;
+
+  /// Requires: the GIL. Raises TypeError for an object that is no RangeReader. Throws: Error if the
+  ///   reader raises, or says what cannot be.
+  [[nodiscard]] static std::shared_ptr<const PythonSource> open(py::object reader);
+  PythonSource(const PythonSource&) = delete;
+  PythonSource& operator=(const PythonSource&) = delete;
+  ~PythonSource() override;
+
+  /// Returns the reader's name, for errors.
+  [[nodiscard]] const std::filesystem::path& name() const noexcept { return name_; }
+  [[nodiscard]] std::uint64_t size() const noexcept override { return size_; }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
+  void read_parts(std::uint64_t offset, std::uint64_t nbytes,
+                  std::span<const ReadPiece> parts) const override;
+  [[nodiscard]] ReadCost cost() const noexcept override { return cost_; }
+  [[nodiscard]] unsigned concurrency() const noexcept override { return concurrency_; }
+
+  /// Makes the reads that are under way fail, if the reader can, and returns when they have.
+  /// Requires: the GIL, which it releases while it waits.
+  void cancel() const;
+
+ private:
+  explicit PythonSource(py::object reader);
+  void read_first();
+  void check_process() const;
+  /// Reads from the Python object, and passes the bytes to `copy` without the GIL.
+  template <typename Copy>
+  void request(std::uint64_t offset, std::uint64_t nbytes, const Copy& copy) const;
+
+  // Owned. Not py::objects, because the destructor may have to leak them.
+  PyObject* reader_;
+  PyObject* read_ = nullptr;
+  PyObject* cancel_ = nullptr;  // null if the reader has none
+  std::filesystem::path name_;
+  std::uint64_t size_ = 0;
+  Buffer first_;
+  ReadCost cost_;
+  unsigned concurrency_ = 0;
+  std::uint64_t fork_count_;
+  mutable std::atomic<unsigned> reads_{0};  // under way
+};
+
+/// Returns a callback like python_interrupt(). Before it throws, it cancels the reads of those
+/// sources that are PythonSources, so that the threads which read can be joined.
+/// Requires: the sources outlive the callback.
+[[nodiscard]] Interrupt interrupt_of(std::span<const std::shared_ptr<const ByteSource>> sources);
+
+/// Makes all reads of PythonSources fail, now and later, and waits for those under way. Called when
+/// the interpreter exits, before threads of the core are joined. Calling it twice does no harm.
+/// Requires: the GIL.
+void stop_python_sources();
+
+}  // namespace safetensors::python
