@@ -7,15 +7,17 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "safetensors/slice.hpp"
+#include "safetensors/region.hpp"
 
 namespace test {
 
 using safetensors::ByteRuns;
 using safetensors::Dtype;
 using safetensors::Index;
+using safetensors::IndexEntry;
 using safetensors::Selection;
 
 /// Returns the positions that a slice selects on an axis, as Python's range(*slice.indices(size)).
@@ -41,43 +43,75 @@ struct Expected {
   std::vector<std::uint64_t> elements;  // their numbers in C order
 };
 
-inline Expected expect_elements(std::span<const Index> indices,
+/// Returns the positions that an integer or a slice selects on an axis; nothing if it is out of
+/// bounds.
+inline std::optional<std::vector<std::uint64_t>> positions_or_none(const Index& index,
+                                                                   std::int64_t size) {
+  if (index.kind != Index::Kind::kInteger) return positions_of(index, size);
+  if (index.integer >= size || index.integer < -size) return std::nullopt;
+  return {{static_cast<std::uint64_t>(index.integer < 0 ? index.integer + size : index.integer)}};
+}
+
+inline Expected expect_elements(std::span<const IndexEntry> entries,
                                 std::span<const std::uint64_t> shape) {
   using Kind = Index::Kind;
+  using Items = std::vector<Index>;
+  const auto is_kind = [](const IndexEntry& entry, Kind kind) {
+    const Index* const index = std::get_if<Index>(&entry);
+    return index != nullptr && index->kind == kind;
+  };
   std::size_t used = 0;
   std::size_t ellipses = 0;
-  for (const Index& index : indices) {
-    if (index.kind == Kind::kSlice && index.step < 1) return {"kInvalidSlice", {}, {}};
-    used += index.kind == Kind::kSlice || index.kind == Kind::kInteger ? 1U : 0U;
-    ellipses += index.kind == Kind::kEllipsis ? 1U : 0U;
+  for (const IndexEntry& entry : entries) {
+    if (is_kind(entry, Kind::kSlice) && std::get<Index>(entry).step < 1) {
+      return {"kInvalidSlice", {}, {}};
+    }
+    ellipses += is_kind(entry, Kind::kEllipsis) ? 1U : 0U;
+    used += is_kind(entry, Kind::kEllipsis) || is_kind(entry, Kind::kNewAxis) ? 0U : 1U;
   }
   if (ellipses > 1 || used > shape.size()) return {"kTooManyIndices", {}, {}};
 
-  std::vector<Index> whole(indices.begin(), indices.end());
-  const std::vector<Index> rest(shape.size() - used, Index::all());
+  std::vector<IndexEntry> whole(entries.begin(), entries.end());
+  const std::vector<IndexEntry> rest(shape.size() - used, Index::all());
   auto at = std::find_if(whole.begin(), whole.end(),
-                         [](const Index& index) { return index.kind == Kind::kEllipsis; });
+                         [&](const IndexEntry& entry) { return is_kind(entry, Kind::kEllipsis); });
   if (at != whole.end()) at = whole.erase(at);
   whole.insert(at, rest.begin(), rest.end());
+
+  // An error outside of lists is found before those in lists.
+  for (const bool in_lists : {false, true}) {
+    std::size_t axis = 0;
+    for (const IndexEntry& entry : whole) {
+      if (is_kind(entry, Kind::kNewAxis)) continue;
+      const auto size = static_cast<std::int64_t>(shape[axis++]);
+      const Items* const list = std::get_if<Items>(&entry);
+      if ((list != nullptr) != in_lists) continue;
+      for (const Index& item : list != nullptr ? *list : Items{std::get<Index>(entry)}) {
+        if (item.kind == Kind::kEllipsis || item.kind == Kind::kNewAxis) {
+          return {"kInvalidArgument", {}, {}};
+        }
+        if (item.kind == Kind::kSlice && item.step < 1) return {"kInvalidSlice", {}, {}};
+        if (!positions_or_none(item, size)) return {"kIndexOutOfBounds", {}, {}};
+      }
+    }
+  }
 
   Expected expected;
   expected.elements = {0};
   std::size_t axis = 0;
-  for (const Index& index : whole) {
-    if (index.kind == Kind::kNewAxis) {
+  for (const IndexEntry& entry : whole) {
+    if (is_kind(entry, Kind::kNewAxis)) {
       expected.shape.push_back(1);
       continue;
     }
     const auto size = static_cast<std::int64_t>(shape[axis++]);
+    const Items* const list = std::get_if<Items>(&entry);
     std::vector<std::uint64_t> positions;
-    if (index.kind == Kind::kInteger) {
-      if (index.integer >= size || index.integer < -size) return {"kIndexOutOfBounds", {}, {}};
-      positions = {
-          static_cast<std::uint64_t>(index.integer < 0 ? index.integer + size : index.integer)};
-    } else {
-      positions = positions_of(index, size);
-      expected.shape.push_back(positions.size());
+    for (const Index& item : list != nullptr ? *list : Items{std::get<Index>(entry)}) {
+      const auto more = *positions_or_none(item, size);
+      positions.insert(positions.end(), more.begin(), more.end());
     }
+    if (!is_kind(entry, Kind::kInteger)) expected.shape.push_back(positions.size());
     std::vector<std::uint64_t> next;
     for (const std::uint64_t element : expected.elements) {
       for (const std::uint64_t position : positions) {
@@ -87,6 +121,11 @@ inline Expected expect_elements(std::span<const Index> indices,
     expected.elements = std::move(next);
   }
   return expected;
+}
+
+inline Expected expect_elements(std::span<const Index> indices,
+                                std::span<const std::uint64_t> shape) {
+  return expect_elements(std::vector<IndexEntry>(indices.begin(), indices.end()), shape);
 }
 
 /// A contiguous range of a tensor, in bits.

@@ -57,6 +57,10 @@ struct Rule {
 const std::vector<Rule>& rules() {
   // The first rule whose folder a path begins with applies.
   static const std::vector<Rule> all = {
+      {"include/safetensors/region.hpp",
+       [](const Include& i) {
+         return i.is_ours ? i.name == "safetensors/slice.hpp" : is_std(i.name);
+       }},
       {"include/",
        [](const Include& i) {
          return i.is_ours ? begins(i.name, {"safetensors/"}) : is_std(i.name) || is_c_std(i.name);

@@ -147,8 +147,10 @@ TEST_CASE("steps below 1 are refused") {
 
 TEST_CASE("a tensor with an invalid dtype has no bytes to select") {
   const std::vector<std::uint64_t> shape = {4};
-  const auto error = test::error_of(
-      [&] { (void)safetensors::byte_runs(resolve({}, shape), shape, static_cast<Dtype>(99)); });
+  const auto error = test::error_of([&] {
+    (void)safetensors::byte_runs(resolve(std::vector<Index>{}, shape), shape,
+                                 static_cast<Dtype>(99));
+  });
   CHECK(test::name_of(error.code()) == "kUnsupportedDtype");
   CHECK(std::string(error.what()) == "no dtype has the value 99");
 }

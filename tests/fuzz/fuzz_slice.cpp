@@ -1,12 +1,13 @@
 // Indexing gives the same result as indexing element by element.
 #include "fuzz_input.hpp"
+#include "region_oracle.hpp"
 #include "safetensors/error.hpp"
-#include "slice_oracle.hpp"
 #include "support.hpp"
 
 namespace {
 
 using safetensors::Index;
+using safetensors::IndexEntry;
 
 std::optional<std::int64_t> bound_of(fuzz::Input& input) {
   switch (input.below(8)) {
@@ -50,5 +51,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string difference = test::slice_difference(
       indices, shape, dtype, [](const auto& work) { return test::outcome_of(work); });
   fuzz::require(difference.empty(), "as element by element: " + difference);
+
+  // Some of the indices become lists of themselves and others.
+  std::vector<IndexEntry> entries(indices.begin(), indices.end());
+  for (IndexEntry& entry : entries) {
+    std::vector<Index> list(input.below(4));
+    if (list.empty()) continue;
+    list.front() = std::get<Index>(entry);
+    for (std::size_t i = 1; i < list.size(); ++i) list[i] = index_of(input);
+    entry = std::move(list);
+  }
+  const auto layout = static_cast<test::Layout>(input.below(3));
+  const std::string of_region = test::region_difference(
+      entries, shape, dtype, layout, [](const auto& work) { return test::outcome_of(work); });
+  fuzz::require(of_region.empty(), "regions as element by element: " + of_region);
   return 0;
 }
