@@ -193,6 +193,28 @@ def cut(args: Args) -> Work:
     return Work(run, check=lambda result: page_sum({"": result}))
 
 
+def fused_share(args: Args) -> Work:
+    """One rank's share of fused QKV weights: its rows of Q, K and V, side by side."""
+    import torch
+
+    from safetensors import safe_open
+
+    file = safe_open(args["path"], "pt", **backend_of(args))
+    names = [name for name in file.keys() if name.endswith("qkv.weight")]  # noqa: SIM118
+    slices = [file.get_slice(name) for name in sorted(names)[: args["count"]]]
+
+    def rows(part: Any) -> list[slice]:
+        block = part.get_shape()[0] // 3
+        share, rank = block // args["ranks"], args["ranks"] - 1
+        return [slice(i * block + rank * share, i * block + (rank + 1) * share) for i in range(3)]
+
+    if args["lists"]:
+        run = lambda: [part[rows(part)] for part in slices]  # noqa: E731
+    else:
+        run = lambda: [torch.cat([part[r] for r in rows(part)]) for part in slices]  # noqa: E731
+    return Work(run, check=lambda result: page_sum(dict(enumerate(result))))
+
+
 def import_package(_args: Args) -> Work:
     """The first `import safetensors` of a process."""
 

@@ -158,6 +158,18 @@ def pread_rows() -> Iterator[Row]:
                 f"slice {what}, {backend}, gpt2", "gpt2", packages("cut", **args), wanted=ratio
             )
 
+    for backend, ratio in (("mmap", 1.5), ("pread", 5)):
+        entries = tuple(
+            Entry(
+                name,
+                name,
+                "operations.fused_share",
+                {"backend": backend, "ranks": 8, "count": 16, "lists": name == "ours"},
+            )
+            for name in PACKAGES
+        )
+        yield Row(f"fused QKV share of 8, {backend}, vggt", "vggt", entries, wanted=ratio)
+
 
 def full_rows() -> Iterator[Row]:
     """Every page read, whatever the way."""

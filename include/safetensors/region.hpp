@@ -76,6 +76,13 @@ using IndexEntry = std::variant<Index, std::vector<Index>>;
 struct RegionPart {
   Region region;
   std::vector<ByteRuns> runs;
+
+  /// Returns the size of the part.
+  [[nodiscard]] std::uint64_t nbytes() const noexcept {
+    std::uint64_t nbytes = 0;
+    for (const ByteRuns& each : runs) nbytes += each.nbytes();
+    return nbytes;
+  }
 };
 
 /// Returns the part of the tensor `info` that `entries` select, for a dense destination.

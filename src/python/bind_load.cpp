@@ -159,10 +159,10 @@ void read_request(py::handle handle, py::handle name, py::handle index, std::uin
   const SafeOpen& file = request.file->file();
   const Interrupt interrupt = request.file->interrupt();
   const GilRelease release;
-  if (!request.runs.empty()) {
-    file.read(*request.info, request.runs, to, interrupt);
-  } else {
+  if (request.runs.empty()) {
     file.read(*request.info, to, interrupt);
+  } else {
+    file.read(*request.info, request.runs, to, interrupt);
   }
 }
 

@@ -87,6 +87,9 @@ py::object make_slice_type() {
                "One tensor of a file, of which indexing reads parts: s[10:20], s[:, 3].\n\n"
                "safe_open.get_slice makes it. It stays valid after the file is closed.\n"
                "An index selects the elements that it would select in NumPy or torch.\n"
+               "A list of slices and integers takes several ranges of one axis, end to end,\n"
+               "in a new array: s[[slice(0, 4), slice(8, 12)]]. An object with a method\n"
+               "part(shape) stands for the index that it returns.\n"
                "With the pread backend, only their bytes are read, and gaps of up to\n"
                "64 KiB between them.")),
       {}};

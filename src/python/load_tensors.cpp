@@ -137,24 +137,30 @@ Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& inf
   return request;
 }
 
-Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info, ByteRuns runs,
-                     std::span<const std::uint64_t> shape) {
+Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info,
+                     std::vector<ByteRuns> runs, std::span<const std::uint64_t> shape) {
   Request request = make_request(std::move(file), info);
   request.shape = torch_shape(info.dtype, shape);
-  request.nbytes = runs.nbytes();
-  request.runs = {std::move(runs)};
+  request.nbytes = nbytes_of(runs);
+  request.runs = std::move(runs);
   return request;
 }
 
 Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
-                     py::handle index) {
+                     py::handle given) {
   const TensorInfo& info = file->file().at(name);
+  const py::object index = resolve_part(given, info.shape);
   if (index.is_none()) return make_request(std::move(file), info);
+  if (has_lists(index)) {
+    RegionPart part = select_region(file->file(), info, index);
+    return make_request(std::move(file), info, std::move(part.runs), part.region.shape);
+  }
   std::optional<SelectedPart> selected = select_part(file->file(), info, index, false);
   if (!selected) {
-    raise_safetensor_error("tensor `" + std::string(name) +
-                           "`: the index of a part consists of integers and slices, not of " +
-                           type_name(index));
+    raise_safetensor_error(
+        "tensor `" + std::string(name) +
+        "`: the index of a part consists of integers, slices and lists of them, not of " +
+        type_name(index));
   }
   auto& [selection, runs] = selected->part;
   // Two elements of F4 share a byte, and torch's shape counts pairs along the last axis.
@@ -163,7 +169,7 @@ Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name
     raise_safetensor_error("tensor `" + std::string(name) +
                            "`: a part of an F4 tensor must include the whole last axis");
   }
-  return make_request(std::move(file), info, std::move(runs), selection.shape);
+  return make_request(std::move(file), info, {std::move(runs)}, selection.shape);
 }
 
 py::module_ torch_hooks() {

@@ -9,6 +9,12 @@
 
 namespace safetensors::python {
 
+[[nodiscard]] inline std::uint64_t nbytes_of(std::span<const ByteRuns> parts) noexcept {
+  std::uint64_t nbytes = 0;
+  for (const ByteRuns& runs : parts) nbytes += runs.nbytes();
+  return nbytes;
+}
+
 /// A tensor to load, or a part of one.
 struct Request {
   std::shared_ptr<const OpenFile> file;  ///< owns `info`
@@ -21,14 +27,16 @@ struct Request {
 };
 
 /// Returns a request for a tensor, or for the part that `index` takes: an expression of integers,
-/// slices, "..." and None, or None for all. Raises SafetensorError for another index, for a name
-/// that the file lacks, and for a type that torch lacks.
+/// slices, "...", None and lists of integers and slices; an object with a method `part(shape)` that
+/// returns one; or None for all. Raises SafetensorError for another index, for a name that the file
+/// lacks, and for a type that torch lacks.
 [[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
                                    py::handle index);
 [[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info);
 /// Returns a request for a part that is given as runs. `shape` counts elements of the file.
 [[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info,
-                                   ByteRuns runs, std::span<const std::uint64_t> shape);
+                                   std::vector<ByteRuns> runs,
+                                   std::span<const std::uint64_t> shape);
 
 /// Returns safetensors._torch.transfer: the functions of torch that loads use. Tests replace them.
 [[nodiscard]] py::module_ torch_hooks();

@@ -70,7 +70,7 @@ Request rows_of(const std::shared_ptr<const OpenFile>& file, const TensorInfo& i
   for (const std::uint64_t dim : info.shape) selection.axes.push_back({0, dim, 1});
   selection.axes[0] = {start, stop - std::min(start, stop), 1};
   selection.shape[0] = selection.axes[0].count;
-  return make_request(file, info, byte_runs(selection, info.shape, info.dtype), selection.shape);
+  return make_request(file, info, {byte_runs(selection, info.shape, info.dtype)}, selection.shape);
 }
 
 /// Raises upstream's error for a type that torch lacks.

@@ -62,6 +62,50 @@ SliceBounds slice_of(py::handle item, std::uint64_t size, bool may_reverse) {
   return {Index::slice(start + (count - 1) * step, start + 1, -step), true};
 }
 
+/// Returns one entry of an expression, or one item of a list in it.
+Index index_of(py::handle item, std::size_t position, const TensorInfo& info) {
+  if (item.is_none()) return Index::new_axis();
+  if (item.ptr() == Py_Ellipsis) return Index::ellipsis();
+  if (PySlice_Check(item.ptr())) return slice_of(item, 0, false).index;
+  if (is_integer(item)) return Index::at(integer_of(item, position, info));
+  fail(ErrorCode::kInvalidArgument,
+       "Unsupported slice index at position " + std::to_string(position) +
+           ": an index with lists holds integers and slices only, not " + type_name(item) +
+           ": tensor `" + std::string(info.name) + "`",
+       {.subject = std::string(info.name)});
+}
+
+std::vector<IndexEntry> entries_of(py::handle index, const TensorInfo& info) {
+  const py::tuple items = py::isinstance<py::tuple>(index)
+                              ? py::reinterpret_borrow<py::tuple>(index)
+                              : py::make_tuple(index);
+  std::vector<IndexEntry> entries;
+  for (const py::handle item : items) {
+    const std::size_t position = entries.size();
+    if (!PyList_Check(item.ptr())) {
+      entries.emplace_back(index_of(item, position, info));
+      continue;
+    }
+    // A copy: the conversion of an integer may run code that changes the list.
+    const py::tuple copy(py::reinterpret_borrow<py::list>(item));
+    std::vector<Index> list;
+    for (const py::handle each : copy) list.push_back(index_of(each, position, info));
+    entries.emplace_back(std::move(list));
+  }
+  return entries;
+}
+
+/// Returns whether the expression has a list that `is_wanted` accepts.
+template <typename IsWanted>
+bool has_list(py::handle index, const IsWanted& is_wanted) {
+  const auto accepts = [&](PyObject* item) { return PyList_Check(item) && is_wanted(item); };
+  if (!PyTuple_Check(index.ptr())) return accepts(index.ptr());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(index.ptr()); ++i) {
+    if (accepts(PyTuple_GET_ITEM(index.ptr(), i))) return true;
+  }
+  return false;
+}
+
 struct PythonIndex {
   std::vector<Index> indices;
   std::vector<bool> reversed;
@@ -108,6 +152,47 @@ std::optional<PythonIndex> basic_index(py::handle index, const TensorInfo& info,
 }
 
 }  // namespace
+
+py::object resolve_part(py::handle index, std::span<const std::uint64_t> shape) {
+  PyObject* const object = index.ptr();
+  const bool is_plain = PySlice_Check(object) || PyTuple_Check(object) || PyList_Check(object) ||
+                        PyIndex_Check(object) || index.is_none() || object == Py_Ellipsis;
+  if (is_plain || !py::hasattr(py::type::handle_of(index), "part")) {
+    return py::reinterpret_borrow<py::object>(index);
+  }
+  return index.attr("part")(py::tuple(to_list(shape)));
+}
+
+bool has_intervals(py::handle index) {
+  return has_list(index, [](PyObject* list) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+      if (PySlice_Check(PyList_GET_ITEM(list, i))) return true;
+    }
+    return false;
+  });
+}
+
+bool has_lists(py::handle index) {
+  return has_list(index, [](PyObject*) { return true; });
+}
+
+RegionPart select_region(const SafeOpen& file, const TensorInfo& info, py::handle index) {
+  try {
+    RegionPart part = safetensors::select_part(info, entries_of(index, info));
+    if (info.dtype == Dtype::kF4) {
+      const auto& axes = part.region.axes;
+      if (axes.size() < 2 || axes.back().size() != 1 || axes.back()[0].count != info.shape.back()) {
+        fail(ErrorCode::kInvalidArgument,
+             "tensor `" + std::string(info.name) +
+                 "`: a part of an F4 tensor must include the whole last axis",
+             {.subject = std::string(info.name)});
+      }
+    }
+    return part;
+  } catch (const Error& error) {
+    throw error.with_context({}, file.path());
+  }
+}
 
 std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& info,
                                         py::handle index, bool may_reverse) {

@@ -15,6 +15,28 @@ struct SelectedPart {
   bool any_reversed = false;
 };
 
+/// Returns the index that an object with a method `part(shape)` gives for a tensor of this shape,
+/// as the classes of safetensors.plan do; any other index itself.
+///
+/// Throws: what part() raises.
+[[nodiscard]] py::object resolve_part(py::handle index, std::span<const std::uint64_t> shape);
+
+/// Returns whether the expression has a list that holds a slice. Its lists are then intervals: they
+/// hold slices and integers of one axis, which follow one another in the result. Other lists are
+/// the framework's advanced indices.
+[[nodiscard]] bool has_intervals(py::handle index);
+/// Returns whether the expression has a list.
+[[nodiscard]] bool has_lists(py::handle index);
+
+/// Returns what an expression of integers, slices, "...", None and lists selects. All its lists are
+/// intervals.
+///
+/// Throws: Error with the names of the tensor and its file: what select_part() below throws;
+///   kInvalidArgument for anything else in the expression, and for a part of an F4 tensor without
+///   all of the last axis, as two elements share a byte and frameworks count them differently.
+[[nodiscard]] RegionPart select_region(const SafeOpen& file, const TensorInfo& info,
+                                       py::handle index);
+
 /// Returns what the expression selects if it consists of integers, slices, "..." and None only;
 /// nothing if it holds what frameworks have their own rules for: masks, lists, arrays. With
 /// `may_reverse`, a slice with a negative step selects the same elements forwards, and is marked as

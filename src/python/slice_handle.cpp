@@ -2,7 +2,6 @@
 
 #include "errors.hpp"
 #include "gil.hpp"
-#include "load_tensors.hpp"
 #include "python_index.hpp"
 
 namespace safetensors::python {
@@ -58,9 +57,9 @@ py::object SliceHandle::index_whole(py::handle index) const {
   }
 }
 
-py::object SliceHandle::read_part(const Part& part) const {
-  const auto& [selection, runs] = part;
-  auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(runs.nbytes()));
+py::object SliceHandle::read_part(std::span<const ByteRuns> runs,
+                                  std::span<const std::uint64_t> shape) const {
+  auto buffer = std::make_shared<const Buffer>(static_cast<std::size_t>(nbytes_of(runs)));
   {
     const Interrupt interrupt = file_->interrupt();
     const GilRelease release;
@@ -68,36 +67,47 @@ py::object SliceHandle::read_part(const Part& part) const {
   }
   const std::span<std::byte> bytes = buffer->bytes();
   return file_->to_array(
-      TensorView(info_->name, info_->dtype, selection.shape, bytes, nullptr, std::move(buffer)));
+      TensorView(info_->name, info_->dtype, shape, bytes, nullptr, std::move(buffer)));
 }
 
-/// Loads only the part's bytes to a CUDA device. Returns nothing for other devices, and for an
-/// index that torch must evaluate.
-std::optional<py::object> SliceHandle::load_part(py::handle index) const {
+/// Returns the CUDA device that the engine loads parts to; nothing if there is none.
+std::optional<LoadTarget> SliceHandle::engine_target() const {
   const bool is_on_device = file_->device().kind != DeviceSpec::Kind::kCpu;
-  if (file_->framework() != Framework::kTorch || !is_on_device || info_->dtype == Dtype::kF4) {
-    return std::nullopt;
-  }
-  const LoadTarget target = load_target_of(file_->device());
+  if (file_->framework() != Framework::kTorch || !is_on_device) return std::nullopt;
+  LoadTarget target = load_target_of(file_->device());
   if (target.mode != TransferMode::kCuda) return std::nullopt;
-  std::optional<SelectedPart> selected = select_part(file_->file(), *info_, index, false);
-  if (!selected) return std::nullopt;
-  auto& [selection, runs] = selected->part;
-  Request request = make_request(file_, *info_, std::move(runs), selection.shape);
+  return target;
+}
+
+/// Loads only the part's bytes to a CUDA device.
+py::object SliceHandle::load_part(std::vector<ByteRuns> runs, std::span<const std::uint64_t> shape,
+                                  const LoadTarget& target) const {
+  Request request = make_request(file_, *info_, std::move(runs), shape);
   load_requests({&request, 1}, target);
   return std::move(request.tensor);
 }
 
-py::object SliceHandle::get_item(py::handle index) const {
-  if (std::optional<py::object> part = load_part(index)) return *std::move(part);
+py::object SliceHandle::get_region(py::handle index) const {
+  auto [region, runs] = select_region(file_->file(), *info_, index);
+  if (const auto target = engine_target()) return load_part(std::move(runs), region.shape, *target);
+  return file_->to_framework(read_part(runs, region.shape), info_->dtype);
+}
+
+py::object SliceHandle::get_item(py::handle given) const {
+  const py::object index = resolve_part(given, info_->shape);
+  if (has_intervals(index)) return get_region(index);
   // Elements of F4 share bytes, and each framework has its own layout for them.
-  if (file_->is_mapped() || info_->dtype == Dtype::kF4) {
+  const bool is_f4 = info_->dtype == Dtype::kF4;
+  const auto target = is_f4 ? std::nullopt : engine_target();
+  if (!target && (is_f4 || file_->is_mapped())) {
     return file_->to_framework(index_whole(index), info_->dtype);
   }
   const bool may_reverse = file_->framework() != Framework::kTorch;  // torch rejects negative steps
-  const auto selected = select_part(file_->file(), *info_, index, may_reverse);
+  auto selected = select_part(file_->file(), *info_, index, may_reverse);
   if (!selected) return file_->to_framework(index_whole(index), info_->dtype);
-  py::object array = read_part(selected->part);
+  auto& [selection, runs] = selected->part;
+  if (target) return load_part({std::move(runs)}, selection.shape, *target);
+  py::object array = read_part({&runs, 1}, selection.shape);
   if (selected->any_reversed) array = reverse_axes(array, selected->reversed);
   return file_->to_framework(std::move(array), info_->dtype);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "dtypes.hpp"
+#include "load_tensors.hpp"
 #include "open_file.hpp"
 #include "python.hpp"
 
@@ -22,8 +23,13 @@ class SliceHandle {
  private:
   [[nodiscard]] py::object whole() const;
   [[nodiscard]] py::object index_whole(py::handle index) const;
-  [[nodiscard]] py::object read_part(const Part& part) const;
-  [[nodiscard]] std::optional<py::object> load_part(py::handle index) const;
+  [[nodiscard]] py::object read_part(std::span<const ByteRuns> runs,
+                                     std::span<const std::uint64_t> shape) const;
+  [[nodiscard]] std::optional<LoadTarget> engine_target() const;
+  [[nodiscard]] py::object load_part(std::vector<ByteRuns> runs,
+                                     std::span<const std::uint64_t> shape,
+                                     const LoadTarget& target) const;
+  [[nodiscard]] py::object get_region(py::handle index) const;
 
   const TensorInfo* info_;
   std::shared_ptr<const OpenFile> file_;
