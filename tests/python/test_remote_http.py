@@ -12,7 +12,7 @@ from safetensors._remote.http import HttpReader
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from support.misbehaving import MODES, MisbehavingServer, other
-from support.servers import Answer, RangeServer, etag
+from support.servers import Answer, RangeServer, asked_range, etag
 
 KIB = 1 << 10
 CONTENT = bytes(i * 31 % 251 for i in range(300 * KIB))
@@ -252,6 +252,42 @@ def test_a_forked_child_leaves_the_parents_connections_alone():
         # The body stalled for a second, and was resumed: the child's cancel() did not cut it.
         assert server.requests == 3
         assert time.monotonic() - began >= 1
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n", b"zz\r\n"])
+def test_a_body_in_chunks_whose_end_is_missing(end):
+    """All bytes came, so that nothing is left to ask for."""
+
+    class Chunked(RangeServer):
+        def respond(self, handler, request):
+            begin, last, _ = asked_range(request.range, len(CONTENT))
+            headers = {"Content-Range": f"bytes {begin}-{last - 1}/{len(CONTENT)}"}
+            handler.head(206, headers | {"Transfer-Encoding": "chunked"})
+            body = CONTENT[begin:last]
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(body), body) + end)
+            handler.close_connection = True
+
+    with Chunked({}) as server:
+        reader = reader_of(server)
+        assert reader.open(64) == (len(CONTENT), CONTENT[:64])
+        assert reader.read(100, 100) == CONTENT[100:200]
+        assert server.requests == 2
+
+
+def test_a_kept_connection_with_an_answer_that_nobody_awaits_is_not_used():
+    """Servers send 408 before they close a connection that was idle for long."""
+
+    class Impatient(RangeServer):
+        def respond(self, handler, request):
+            super().respond(handler, request)
+            handler.answer(408)
+
+    with Impatient({PATH: CONTENT}) as server:
+        reader = reader_of(server, tries=1)
+        reader.open(64)
+        time.sleep(0.1)
+        assert reader.read(100, 100) == CONTENT[100:200]
+        assert server.connections == 2
 
 
 def test_threads_read_at_once():

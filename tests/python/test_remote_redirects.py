@@ -192,6 +192,18 @@ def test_a_public_server_may_not_lead_to_a_private_one():
 
 
 @pytest.mark.usefixtures("_public_is_one_address")
+def test_a_kept_connection_to_a_private_server_is_not_lent_to_a_public_one():
+    settings = Settings.of(FAST)
+    pool = connections.Pool(settings)
+    with RangeServer({PATH: CONTENT}, host="127.0.0.2") as private, RangeServer({}) as public:
+        check(HttpReader(Url.parse(private.url(PATH)), settings, pool=pool))
+        public.files[PATH] = redirect(private.url(PATH))
+        with pytest.raises(PermissionError, match="redirects to an address that is not of it"):
+            HttpReader(Url.parse(public.url(PATH)), settings, pool=pool).open(100)
+        assert private.requests == 2
+
+
+@pytest.mark.usefixtures("_public_is_one_address")
 def test_the_peer_counts_and_not_the_name(monkeypatch):
     """A name that resolves to another address the second time (DNS rebinding)."""
     resolve = socket.getaddrinfo

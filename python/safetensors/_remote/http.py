@@ -74,10 +74,10 @@ class HttpReader:
     def open(self, nbytes: int) -> Tuple[int, bytearray]:
         """Returns the size of the object and its first bytes, by one request and its redirects."""
         transfer = _Transfer(0, max(nbytes, 1))
-        found = self._run(transfer, self._start)
+        found = self._run(transfer, self._start, self._cancelled)
         self._whole = transfer.data if transfer.is_whole else None
         self._resolved = found
-        return found.version.size, transfer.data
+        return found.version.size, transfer.data if nbytes > 0 else bytearray()
 
     def read(self, offset: int, nbytes: int) -> bytearray | memoryview:
         """Returns exactly these bytes.
@@ -92,21 +92,22 @@ class HttpReader:
             return memoryview(whole)[offset : offset + nbytes]
         if nbytes == 0:
             return bytearray()
-        transfer = _Transfer(offset, nbytes)
+        transfer, cancelled = _Transfer(offset, nbytes), self._cancelled
         try:
-            self._run(transfer, resolved)
+            self._run(transfer, resolved, cancelled)
         except PermissionError:
             # A redirect leads to a URL that is signed for some minutes only.
             if resolved.url == self._start.url:
                 raise
-            self._run(transfer, self.renew(resolved))
+            self._run(transfer, self.renew(resolved, cancelled), cancelled)
         return transfer.data
 
-    def renew(self, expired: Resolved) -> Resolved:
+    def renew(self, expired: Resolved, cancelled: Optional[threading.Event] = None) -> Resolved:
         """Returns where the object is by now. Follows the redirects again, once for all threads.
 
         Args:
             expired: what this returned before, or `resolved`.
+            cancelled: set if the read that needs it is cancelled.
 
         Raises:
             SafetensorError: the object is not the one that was opened.
@@ -114,7 +115,7 @@ class HttpReader:
         with self._renewing:
             if self._resolved is expired:
                 start = Resolved(self._start.url, self._start.headers, version=expired.version)
-                self._resolved = self._run(_Transfer(0, 1), start)
+                self._resolved = self._run(_Transfer(0, 1), start, cancelled or self._cancelled)
             return self.resolved
 
     def cancel(self) -> None:
@@ -136,11 +137,10 @@ class HttpReader:
     def _is_forked(self) -> bool:
         return os.getpid() != self._pool.pid
 
-    def _run(self, transfer: _Transfer, start: Resolved) -> Resolved:
+    def _run(self, transfer: _Transfer, start: Resolved, cancelled: threading.Event) -> Resolved:
         """Fills the transfer, by several requests if need be, and returns where from."""
         if self._is_forked():
             raise errors.failed(self.name, "was opened before the process forked: open it again")
-        cancelled = self._cancelled
         known = start
 
         def started(connection: Connection) -> None:
@@ -152,6 +152,8 @@ class HttpReader:
             nonlocal known
             if self._closed:
                 raise errors.failed(self.name, "is closed")
+            if transfer.got and transfer.got == len(transfer.data):
+                return known  # all but the end of a body in chunks came
             exchange = Exchange(self._pool, started, deadline, self.name)
             try:
                 with errors_of(self.name, self._settings, cancelled.is_set):
