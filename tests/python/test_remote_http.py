@@ -280,12 +280,13 @@ def test_a_kept_connection_with_an_answer_that_nobody_awaits_is_not_used():
     class Impatient(RangeServer):
         def respond(self, handler, request):
             super().respond(handler, request)
+            time.sleep(0.05)
             handler.answer(408)
 
     with Impatient({PATH: CONTENT}) as server:
         reader = reader_of(server, tries=1)
         reader.open(64)
-        time.sleep(0.1)
+        time.sleep(0.2)
         assert reader.read(100, 100) == CONTENT[100:200]
         assert server.connections == 2
 
