@@ -212,6 +212,7 @@ def test_opening_does_not_leak(at_weed):
 
 # Servers that err
 
+
 def test_a_server_that_asks_to_slow_down():
     body = b"<?xml?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
     with RangeServer({"/bucket/m": Answer(503, body=body)}) as server:

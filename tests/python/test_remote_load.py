@@ -1,0 +1,217 @@
+"""Loads of remote models by safe_open and load_files when servers err, and when processes end."""
+
+import json
+import signal
+import struct
+import subprocess
+import time
+
+import pytest
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_files, save_file, stream_files
+from support import children, misbehaving
+from support.remote_engines import ENGINES, FAST, PATH, SECRETS, Words, address, kind_of
+from support.servers import RangeServer
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+TENSORS = {f"layer.{i}": torch.randint(-9, 9, (400 + i, 1000)) for i in range(4)}
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """The bytes of a file of TENSORS: 13 MB, of which the first read takes 512 KiB."""
+    path = tmp_path_factory.mktemp("remote") / "model.safetensors"
+    save_file(TENSORS, path)
+    return path.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _little_waiting(monkeypatch):
+    monkeypatch.setattr("safetensors._remote.retry._FIRST_DELAY", 0.01)
+
+
+def at(engine, server, **options):
+    url, settings = address(engine, server)
+    return url, FAST | settings | options
+
+
+def by_load_files(url, options):
+    return load_files(url, storage_options=options)
+
+
+def by_stream_files(url, options):
+    return dict(stream_files(url, storage_options=options))
+
+
+def by_safe_open(url, options):
+    with safe_open(url, "pt", storage_options=options) as f:
+        return {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118
+
+
+WAYS = [by_load_files, by_stream_files, by_safe_open]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_good_server(engine, way, content):
+    with RangeServer({PATH: content}) as server:
+        loaded = way(*at(engine, server))
+        assert loaded.keys() == TENSORS.keys()
+        assert all(torch.equal(loaded[name], TENSORS[name]) for name in TENSORS)
+
+
+MODES = {
+    "ignores_ranges": {"io"},
+    "range_shifted": {"io"},
+    "total_changes": {"changed"},
+    "body_short": {"connection"},
+    "body_stalls": {"timeout"},
+    "body_longer": {"io"},
+    "resets": {"connection"},
+    "replaced": {"changed"},
+    "replaced_ignoring_if_match": {"changed"},
+    "replaced_without_etag": {"changed"},
+    "gzipped": {"io"},
+    "status_403": {"denied"},
+    "status_404": {"missing"},
+    "status_503": {"connection"},
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_that_errs_after_the_header(engine, mode, content):
+    with misbehaving.MisbehavingServer(mode, {PATH: content}, after=1) as server, Words() as words:
+        url, options = at(engine, server)
+        begin = time.monotonic()
+        with pytest.raises(SafetensorError) as caught:
+            by_load_files(url, options)
+        assert time.monotonic() - begin < 10
+        assert kind_of(caught.value) in MODES[mode], caught.value
+        words.check(caught.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", ["body_short", "resets", "status_503"])
+def test_errors_that_pass_do_not_show(engine, mode, content):
+    files = {PATH: content}
+    with misbehaving.MisbehavingServer(mode, files, after=2, times=1) as server:
+        loaded = by_load_files(*at(engine, server, tries=5))
+        assert all(torch.equal(loaded[name], TENSORS[name]) for name in TENSORS)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_handle_shows_no_secret(engine, content):
+    with RangeServer({PATH: content}) as server, Words() as words:
+        url, options = at(engine, server)
+        with safe_open(url, "pt", storage_options=options) as f:
+            words.check(f, f.get_slice("layer.0"), f.metadata())
+            with pytest.raises(SafetensorError) as caught:
+                f.get_tensor("absent")
+            words.check(caught.value)
+        words.check(f)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, 100_000_001, 1 << 31])
+def test_a_header_that_cannot_be(engine, length):
+    content = struct.pack("<Q", length) + b"{}" + bytes(1000)
+    with RangeServer({PATH: content}) as server:
+        url, options = at(engine, server)
+        with pytest.raises(SafetensorError, match="[Hh]eader"):
+            by_safe_open(url, options)
+        assert server.requests == 1
+        assert server.bytes_sent == len(content)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", ["huge", "body_endless_chunked"])
+def test_an_index_that_is_too_large(engine, mode):
+    path = "/bucket/model.safetensors.index.json"
+    with misbehaving.MisbehavingServer(mode, {path: b"{}"}) as server:
+        url, options = address(engine, server, path)
+        with pytest.raises(SafetensorError):
+            by_load_files(url, FAST | options)
+        assert server.requests == 1
+
+
+# Processes
+
+LOAD = """
+import contextlib, json, os, sys, threading, time
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_files
+def say(*words):
+    print(*words, flush=True)
+url, options = sys.argv[1], json.loads(sys.argv[2])
+"""
+CTRL_C = """
+try:
+    load_files(url, storage_options=options)
+except KeyboardInterrupt:
+    say("interrupted")
+    raise SystemExit(7)
+"""
+EXIT = """
+def load():
+    with contextlib.suppress(SafetensorError):  # at exit, loads are stopped
+        load_files(url, storage_options=options)
+threading.Thread(target=load, daemon=True).start()
+time.sleep(1)
+say("leaving")
+"""
+FORK = """
+f = safe_open(url, "pt", storage_options=options)
+child = os.fork()
+if child == 0:
+    try:
+        f.get_tensor("layer.3")
+    except SafetensorError as error:
+        say("refused", error)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+say(tuple(f.get_tensor("layer.3").shape))
+"""
+LONG = {"timeout": 600, "idle_timeout": 600, "tries": 50}
+
+
+def arguments(engine, server):
+    url, options = address(engine, server)
+    return [url, json.dumps(options | LONG)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", ["body_stalls", "status_503"])
+def test_ctrl_c_ends_a_load(engine, mode, content):
+    with misbehaving.MisbehavingServer(mode, {PATH: content}, after=1) as server:
+        command = children.command(LOAD + CTRL_C, *arguments(engine, server))
+        process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, text=True)
+        with process:
+            while server.requests < 2:
+                assert process.poll() is None
+                time.sleep(0.01)
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            begin = time.monotonic()
+            assert process.stdout.readline() == "interrupted\n"
+            assert process.wait(10) == 7
+            assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_exit_while_a_load_is_under_way(engine, content):
+    with misbehaving.MisbehavingServer("body_stalls", {PATH: content}, after=1) as server:
+        done = children.run_raw(LOAD + EXIT, *arguments(engine, server), timeout=30)
+        assert (done.returncode, done.stdout) == (0, "leaving\n"), done.stderr
+        assert server.requests > 1
+        assert not any(secret in done.stderr for secret in SECRETS.values())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_forked_child_refuses(engine, content):
+    with RangeServer({PATH: content}) as server:
+        lines = children.run(LOAD + FORK, *arguments(engine, server), timeout=30).splitlines()
+    assert lines[0].startswith("refused ")
+    assert lines[1] == "(403, 1000)"
