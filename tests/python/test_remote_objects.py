@@ -313,6 +313,22 @@ def test_http_is_used_only_where_the_endpoint_says_so():
         assert server.requests == 0
 
 
+def test_proxies(monkeypatch):
+    url = "s3://bucket/m"
+    with RangeServer({"/bucket/m": CONTENT}) as server, DelayProxy(server.port) as proxy:
+        # A proxy gets the whole URL: this one passes it on to a server that knows no such path.
+        options = {"endpoint": server.url(), **SHORT}
+        with pytest.raises(FileNotFoundError):
+            reader(url, proxy=proxy.url(), **options).open(1)
+        assert server.log[-1].path.startswith("http://")
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        with pytest.raises(ConnectionError, match="refused"):
+            reader(url, **options).open(1)
+        assert reader(url, proxy="", **options).open(1)[0] == len(CONTENT)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert reader(url, **options).open(1)[0] == len(CONTENT)
+
+
 def test_a_server_that_nobody_is():
     with pytest.raises(ConnectionError, match="refused, after 2 tries"):
         reader("s3://bucket/m", endpoint="http://127.0.0.1:1", **SHORT).open(1)

@@ -289,6 +289,9 @@ def client_options(settings: Settings, headers: Mapping[str, str]) -> Dict[str, 
         client["root_certificate"] = credentials.read_certificates(settings.ca_file)
     if settings.proxy:
         client["proxy_url"] = settings.proxy
+    elif settings.proxy is not None:  # none, not even the environment's: one for no host
+        client["proxy_url"] = "http://127.0.0.1:9"
+        client["proxy_excludes"] = "*,0.0.0.0/0,::/0"
     return client
 
 
