@@ -8,9 +8,10 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Protocol,
 
 from .. import _core
 from .._core import SafetensorError
-from . import errors
+from . import errors, https_ranges
 from .connections import Pool
 from .http import HttpReader
+from .https_ranges import HttpsReader
 from .hub import Repo
 from .settings import Settings
 from .urls import HTTP, STORES, Url, join
@@ -102,7 +103,7 @@ class _Site:
     def __init__(self, url: Url, options: Options) -> None:
         self._settings = Settings.of(options)
         self._pool = Pool(self._settings)
-        self._reader_class = HttpReader
+        self._reader_class = HttpsReader if https_ranges.is_wanted() else HttpReader
 
     def is_folder(self, url: Url) -> bool:
         return url.path.endswith("/") or not url.path
