@@ -2,10 +2,12 @@
 
     python scripts/mutate.py python --count 100    mutants of python/safetensors
     python scripts/mutate.py format --count 50     mutants of src/format
+    python scripts/mutate.py python --first 46     goes on with a run that was stopped
 
 A mutant that no test notices is printed as a survivor. It needs a test, or a line in
 scripts/equivalent_mutants.txt with the reason why it changes nothing that a user could see. The
-exit status is 1 if a survivor is left.
+exit status is 1 if a survivor is left. The tests run once without a mutant before: if they fail, so
+does the run.
 
 `python` changes the installed package of the interpreter that runs this script, and restores it:
 use an environment that nothing else uses, with the packages of run-tests.sh. `format` changes the
@@ -27,13 +29,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutants.txt"
 PACKAGE = ROOT / "python" / "safetensors"
 FORMAT = ROOT / "src" / "format"
 BUILD = ROOT / "build" / "mutants"
+ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 LIMIT = 900  # seconds for the tests of one mutant: one that never ends is noticed by that
 
 # Patterns of the files in tests/python that test a module. Modules of frameworks that run-tests.sh
@@ -190,6 +193,12 @@ def changed(path: pathlib.Path, mutant: Mutant) -> Iterator[None]:
         path.write_bytes(source)
 
 
+def check(command: list[str]) -> None:
+    """Ends the run, with the command's output, if the command fails on unchanged sources."""
+    if subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, check=False).returncode != 0:
+        raise SystemExit(f"fails without a mutant: {' '.join(command)}")
+
+
 def passes(command: list[str]) -> bool:
     """Whether the command ends in time and succeeds."""
     process = subprocess.Popen(
@@ -198,7 +207,7 @@ def passes(command: list[str]) -> bool:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=ENVIRONMENT,
     )
     try:
         return process.wait(LIMIT) == 0
@@ -210,11 +219,19 @@ def passes(command: list[str]) -> bool:
         process.wait()
 
 
+def pytest_command(tests: Iterable[str]) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+
+
 def survives_python(mutant: Mutant) -> bool:
     target = installed() / mutant.path.relative_to(PACKAGE)
     with changed(target, mutant):
-        pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        return passes([*pytest, *tests_of(mutant.path)])
+        return passes(pytest_command(tests_of(mutant.path)))
+
+
+def prepare_python(mutants: list[Mutant]) -> None:
+    tests = {test for mutant in mutants for test in tests_of(mutant.path)}
+    check(pytest_command(sorted(tests)))
 
 
 # C++ ------------------------------------------------------------------------------------------
@@ -261,15 +278,16 @@ def build() -> list[str]:
     return ["cmake", "--build", str(BUILD), "--target", "safetensors_tests"]
 
 
+def cpp_tests() -> list[str]:
+    program = str(BUILD / "tests" / "cpp" / "safetensors_tests")
+    files = "*test_header*,*test_plain*,*test_layout*,*test_slice*,*test_name*,*test_dtype*"
+    return [program, f"--source-file={files},*test_save.*,*test_safe_open*", "--abort-after=1"]
+
+
 def survives_cpp(mutant: Mutant) -> bool:
     with changed(mutant.path, mutant):
-        if not passes(build()):
-            return False  # a compiler that refuses the mutant has noticed it
-        program = str(BUILD / "tests" / "cpp" / "safetensors_tests")
-        files = "*test_header*,*test_plain*,*test_layout*,*test_slice*,*test_name*,*test_dtype*"
-        return passes(
-            [program, f"--source-file={files},*test_save.*,*test_safe_open*", "--abort-after=1"]
-        )
+        # A compiler that refuses the mutant has noticed it.
+        return passes(build()) and passes(cpp_tests())
 
 
 def prepare_cpp() -> None:
@@ -277,8 +295,9 @@ def prepare_cpp() -> None:
     # A mutant may read outside an array: the library's assertions notice that.
     options += ["-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS"]
     options += ["-DSAFETENSORS_BUILD_TESTS=ON", "-DSAFETENSORS_BUILD_WEIGHTS=OFF"]
-    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", *options], check=True)
-    subprocess.run(build(), check=True)
+    check(["cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options])
+    check(build())
+    check(cpp_tests())
 
 
 # Both -----------------------------------------------------------------------------------------
@@ -301,6 +320,8 @@ def main() -> int:
     parser.add_argument("what", choices=["python", "format"])
     parser.add_argument("--count", type=int, default=100, help="how many, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="which of them")
+    parser.add_argument("--first", type=int, default=1, help="number of the first one to run")
+    parser.add_argument("--last", type=int, help="number of the last one to run")
     parser.add_argument("--only", default="", help="mutants whose printed line contains this text")
     arguments = parser.parse_args()
 
@@ -308,12 +329,16 @@ def main() -> int:
     if arguments.only:
         mutants = [mutant for mutant in mutants if arguments.only in mutant.key()]
     chosen = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
-    survives = survives_python if arguments.what == "python" else survives_cpp
-    if arguments.what == "format":
+    numbered = list(enumerate(chosen, 1))[arguments.first - 1 : arguments.last]
+    if arguments.what == "python":
+        survives = survives_python
+        prepare_python([mutant for _, mutant in numbered])
+    else:
+        survives = survives_cpp
         prepare_cpp()
     equivalent = known_equivalents()
     survivors = excused = 0
-    for number, mutant in enumerate(chosen, 1):
+    for number, mutant in numbered:
         begin = time.monotonic()
         verdict = "noticed"
         if mutant.key() in equivalent:
@@ -323,7 +348,7 @@ def main() -> int:
         seconds = time.monotonic() - begin
         place = f"line {mutant.line}: {mutant.key()}"
         print(f"{number}/{len(chosen)} {verdict} ({seconds:.0f} s), {place}", flush=True)
-    noticed = len(chosen) - survivors - excused
+    noticed = len(numbered) - survivors - excused
     print(
         f"{noticed} noticed, {survivors} survived, {excused} equivalent of {len(mutants)} possible"
     )
