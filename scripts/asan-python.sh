@@ -40,7 +40,7 @@ if (($# == 0)); then
   # The first three measure memory or time, which a sanitizer changes; the last ask pip.
   set -- tests/python --ignore=tests/python/test_growth.py \
     --ignore=tests/python/test_interrupt.py --ignore=tests/python/test_weights_costs.py \
-    --deselect=tests/python/test_surface.py::test_version_satisfies \
-    --deselect=tests/python/test_surface.py::test_distribution
+    --deselect=tests/python/test_distribution.py::test_version_satisfies \
+    --deselect=tests/python/test_distribution.py::test_distribution
 fi
 "$base_python" -m pytest -p no:cacheprovider "$@"

@@ -42,7 +42,7 @@ LIMIT = 900  # seconds for the tests of one mutant: one that never ends is notic
 # Patterns of the files in tests/python that test a module. Modules of frameworks that run-tests.sh
 # does not install (JAX, MLX, Paddle, TensorFlow) are left out.
 TESTS = {
-    "__init__.py": ["surface", "errors_pickled"],
+    "__init__.py": ["surface", "import_graph", "errors_pickled"],
     "_errors.py": ["errors_pickled", "call_errors"],
     "_shards.py": ["*shards", "load_files"],
     "_torch/devices.py": ["torch_accel", "load_files", "torch_copier"],

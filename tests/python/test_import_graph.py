@@ -1,4 +1,4 @@
-"""The package's modules import each other in one direction only."""
+"""The package's modules import each other in one direction only, and no framework by default."""
 
 import ast
 import graphlib
@@ -47,6 +47,19 @@ def test_no_module_imports_itself_through_others():
     except graphlib.CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
     assert len(order) == len(MODULES)
+
+
+def test_importing_imports_no_framework():
+    """`import safetensors` in a fresh interpreter imports no framework."""
+    script = """
+        before = set(sys.modules)
+        import safetensors
+        print(*set(sys.modules) - before)
+    """
+    loaded = children.run(script).split()
+    assert "safetensors" in loaded
+    frameworks = {"numpy", "torch", "jax", "tensorflow", "paddle", "mlx", "ml_dtypes"}
+    assert frameworks.isdisjoint(name.partition(".")[0] for name in loaded)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import torch
 from safetensors import PrefetchLoader, SafetensorError, _core, safe_open
 from safetensors._torch import transfer
 from safetensors.torch import save_file
-from support import children, fake_cuda
+from support import fake_cuda
 from support.fake_cuda import ASYNC, LAZY
 
 TENSORS = {
@@ -384,26 +384,3 @@ def test_an_empty_file(tmp_path, device):
         assert len(loader) == 0
         assert loader
         assert list(loader) == []
-
-
-EXIT = """
-import sys, threading
-import torch
-from safetensors import safe_open
-path, way = sys.argv[1:]
-f = safe_open(path, "pt")
-loader = f.prefetch(budget_bytes=1)
-name, tensor = next(iter(loader))
-if way == "daemon":
-    def wait():
-        for pair in loader:
-            threading.Event().wait(0.001)
-    threading.Thread(target=wait, daemon=True).start()
-print("leaving")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["open", "daemon"])
-def test_the_interpreter_ends_before_the_loader(path, way):
-    assert children.run(EXIT, path, way).strip() == "leaving"

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import importlib.metadata
 import importlib.resources
 import importlib.util
 import inspect
@@ -11,7 +10,6 @@ import sys
 import typing
 
 import pytest
-from packaging.specifiers import SpecifierSet
 
 import safetensors
 from support import children, operations
@@ -375,19 +373,6 @@ def test_tables_hold_what_upstreams_hold(upstream, module):
             assert {key: ours.get(key) for key in theirs.value} == theirs.value
 
 
-def test_importing_imports_no_framework(tmp_path):
-    """`import safetensors` in a fresh interpreter imports no framework."""
-    frameworks = {"numpy", "torch", "jax", "tensorflow", "paddle", "mlx", "ml_dtypes"}
-    code = "import sys; before = set(sys.modules); import safetensors\n"
-    code += "print('\\n'.join(set(sys.modules) - before))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    loaded = done.stdout.split()
-    assert "safetensors" in loaded
-    assert frameworks.isdisjoint(name.partition(".")[0] for name in loaded)
-
-
 def test_typing_files():
     """The package has py.typed and a stub with every name of the extension."""
     folder = importlib.resources.files("safetensors")
@@ -403,28 +388,3 @@ def test_typing_files():
         "SafetensorError",
     }
     assert wanted - named == set()
-
-
-@pytest.mark.parametrize(
-    "wanted", ["==0.8.0", "~=0.8.0", ">=0.8.0", "<1", ">=0.4.3", ">=0.8.0,<0.9", "!=0.7.0"]
-)
-def test_version_satisfies(wanted):
-    """pip, transformers and diffusers compare the distribution's version."""
-    version = importlib.metadata.version("safetensors")
-    assert SpecifierSet(wanted).contains(version)
-    assert safetensors.__version__ == version
-
-
-def test_distribution():
-    """The extras are upstream's, and nothing is required without one."""
-    metadata = importlib.metadata.metadata("safetensors")
-    extras = set(metadata.get_all("Provides-Extra") or [])
-    assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all", "cli"} <= extras
-    needed = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
-    assert needed == []
-
-
-def test_build_description():
-    """Users can see which implementation is loaded."""
-    core = importlib.import_module("safetensors._core")
-    assert core.__build__
