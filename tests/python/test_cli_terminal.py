@@ -120,6 +120,26 @@ def test_a_broken_pipe_is_silent(tmp_path):
     assert process.wait(60) == 141
 
 
+def test_an_error_of_the_program(model, monkeypatch, capsys):
+    """It asks for a report; SAFETENSORS_TRACEBACK=1 shows where it was raised."""
+    from safetensors._cli import ls
+    from safetensors._cli.main import main
+
+    def fail(*_args):
+        raise LookupError("what it found")
+
+    monkeypatch.setattr(ls, "run", fail)
+    monkeypatch.delenv("SAFETENSORS_TRACEBACK", raising=False)
+    assert main(["ls", str(model)]) == 2
+    said = capsys.readouterr().err
+    assert said == "safetensors: internal error, please report it: LookupError: what it found\n"
+    monkeypatch.setenv("SAFETENSORS_TRACEBACK", "1")
+    assert main(["ls", str(model)]) == 2
+    traced = capsys.readouterr().err
+    assert 'raise LookupError("what it found")' in traced
+    assert traced.endswith("LookupError: what it found\n" + said)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_output_that_cannot_be_written(model):
     """The error is one line and a status, also if only closing fails."""
