@@ -266,7 +266,9 @@ def test_the_header_has_a_limit(tmp_path):
     field = '{"a":{"x":"' + "x" * 99_999_000 + '","dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     file_builder.write(path, file_builder.from_entries(field, b"\0"))
     before = path.stat()
-    assert "the header would have 100," in cli.complaint("meta", path, "--set", "k=" + "v" * 2000)
+    said = cli.complaint("meta", path, "--set", "k=" + "v" * 2000)
+    assert "the header would have 100," in said
+    assert said.endswith("the limit is 100,000,000")
     after = path.stat()  # but for when it was last read
     assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
     assert (after.st_mtime_ns, after.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
