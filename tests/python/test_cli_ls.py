@@ -169,7 +169,9 @@ def test_a_folder_without_an_index(tmp_path):
 
 def test_an_empty_file_and_a_scalar(tmp_path):
     """A file without tensors, and a tensor without axes, are listed."""
-    assert "total" in cli.output("ls", cli.write(tmp_path / "e.safetensors", {}))
+    empty = cli.write(tmp_path / "e.safetensors", {})
+    assert "total" in cli.output("ls", empty)
+    assert "total" in cli.output("ls", "--tree", empty)
     scalar = cli.write(tmp_path / "s.safetensors", {"": raw("F32", ())})
     assert cli.output("ls", scalar).splitlines()[1].split() == ["F32", "[]", "4", "B"]
 
