@@ -3,7 +3,9 @@ function(safetensors_warnings target)
   if(MSVC)
     target_compile_options(${target} PRIVATE /W4 $<$<BOOL:${SAFETENSORS_WERROR}>:/WX>)
   else()
+    # A switch that lacks an enumerator never compiles.
     target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+                           -Werror=switch
                            $<$<BOOL:${SAFETENSORS_WERROR}>:-Werror>)
     # g++ 12 at -O3 sees overlaps in its own std::string (GCC bug 105651).
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

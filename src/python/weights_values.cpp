@@ -1,26 +1,63 @@
 #include "weights_values.hpp"
 
-#include <array>
+#include <cstdint>
 
 namespace safetensors::python {
 namespace {
 
-using weights::MetaType;
+using weights::LayerKind;
 using weights::MetaValue;
 using weights::ModelConfig;
 using weights::QuantMode;
+using weights::RopeStyle;
 
-/// The enumerators' names, in their order.
-constexpr std::array<std::string_view, 4> kModes = {"affine", "mxfp4", "mxfp8", "nvfp4"};
-static_assert(kModes.size() == static_cast<std::size_t>(QuantMode::nvfp4) + 1);
+std::string_view text_of(QuantMode mode) noexcept {
+  switch (mode) {
+    case QuantMode::affine:
+      return "affine";
+    case QuantMode::mxfp4:
+      return "mxfp4";
+    case QuantMode::mxfp8:
+      return "mxfp8";
+    case QuantMode::nvfp4:
+      return "nvfp4";
+  }
+  return {};
+}
 
-constexpr std::array<std::string_view, 6> kLayerKinds = {"full", "sliding",   "linear",
-                                                         "conv", "recurrent", "other"};
-static_assert(kLayerKinds.size() == static_cast<std::size_t>(weights::LayerKind::other) + 1);
+std::string_view text_of(LayerKind kind) noexcept {
+  switch (kind) {
+    case LayerKind::full:
+      return "full";
+    case LayerKind::sliding:
+      return "sliding";
+    case LayerKind::linear:
+      return "linear";
+    case LayerKind::conv:
+      return "conv";
+    case LayerKind::recurrent:
+      return "recurrent";
+    case LayerKind::other:
+      return "other";
+  }
+  return {};
+}
 
-constexpr std::array<std::string_view, 5> kRopeStyles = {"half", "interleaved", "mrope", "imrope",
-                                                         "none"};
-static_assert(kRopeStyles.size() == static_cast<std::size_t>(weights::RopeStyle::none) + 1);
+std::string_view text_of(RopeStyle style) noexcept {
+  switch (style) {
+    case RopeStyle::half:
+      return "half";
+    case RopeStyle::interleaved:
+      return "interleaved";
+    case RopeStyle::mrope:
+      return "mrope";
+    case RopeStyle::imrope:
+      return "imrope";
+    case RopeStyle::none:
+      return "none";
+  }
+  return {};
+}
 
 template <typename T>
 py::object or_none(const std::optional<T>& value) {
@@ -35,11 +72,9 @@ py::list list_of(const std::vector<T>& values) {
   return list;
 }
 
-py::list kinds_of(const std::vector<weights::LayerKind>& kinds) {
+py::list kinds_of(const std::vector<LayerKind>& kinds) {
   py::list list;
-  for (const weights::LayerKind kind : kinds) {
-    list.append(to_str(kLayerKinds[static_cast<std::size_t>(kind)]));
-  }
+  for (const LayerKind kind : kinds) list.append(to_str(text_of(kind)));
   return list;
 }
 
@@ -70,8 +105,7 @@ py::object text_or_none(const std::optional<std::string>& text) {
 
 py::object to_tuple(const std::optional<weights::QuantParams>& quant) {
   if (!quant) return py::none();
-  return py::make_tuple(to_str(kModes[static_cast<std::size_t>(quant->mode)]), quant->bits,
-                        quant->group_size);
+  return py::make_tuple(to_str(text_of(quant->mode)), quant->bits, quant->group_size);
 }
 
 py::dict to_dict(const ModelConfig& config) {
@@ -92,9 +126,7 @@ py::dict to_dict(const ModelConfig& config) {
   dict["rope_theta"] = config.rope_theta;
   dict["rope_scaling"] = scaling_of(config.rope_scaling);
   dict["rope_style"] =
-      config.rope_style
-          ? py::object(to_str(kRopeStyles[static_cast<std::size_t>(*config.rope_style)]))
-          : py::object(py::none());
+      config.rope_style ? py::object(to_str(text_of(*config.rope_style))) : py::object(py::none());
   dict["norm_weight_offset"] = or_none(config.norm_weight_offset);
   dict["sliding_window"] = config.sliding_window;
   dict["n_experts"] = config.n_experts;
@@ -168,9 +200,10 @@ py::object to_object(const MetaValue& value) {
 std::optional<weights::QuantParams> to_quant_params(py::handle object) {
   if (object.is_none()) return std::nullopt;
   const auto mode_text = py::cast<std::string>(object[py::int_(0)]);
-  for (std::size_t i = 0; i < kModes.size(); ++i) {
-    if (mode_text == kModes[i]) {
-      return weights::QuantParams{static_cast<QuantMode>(i), py::cast<int>(object[py::int_(1)]),
+  // The first value without a text follows the last mode.
+  for (std::uint8_t i = 0; !text_of(QuantMode{i}).empty(); ++i) {
+    if (mode_text == text_of(QuantMode{i})) {
+      return weights::QuantParams{QuantMode{i}, py::cast<int>(object[py::int_(1)]),
                                   py::cast<int>(object[py::int_(2)])};
     }
   }
@@ -178,15 +211,27 @@ std::optional<weights::QuantParams> to_quant_params(py::handle object) {
 }
 
 std::string_view text_of(weights::Format format) noexcept {
-  constexpr std::array<std::string_view, 3> kNames = {"hf_safetensors", "mlx_safetensors", "gguf"};
-  static_assert(kNames.size() == static_cast<std::size_t>(weights::Format::gguf) + 1);
-  return kNames[static_cast<std::size_t>(format)];
+  switch (format) {
+    case weights::Format::hf_safetensors:
+      return "hf_safetensors";
+    case weights::Format::mlx_safetensors:
+      return "mlx_safetensors";
+    case weights::Format::gguf:
+      return "gguf";
+  }
+  return {};
 }
 
 std::string_view text_of(weights::Storage storage) noexcept {
-  constexpr std::array<std::string_view, 3> kNames = {"raw", "mlx_pack", "ggml_block"};
-  static_assert(kNames.size() == static_cast<std::size_t>(weights::Storage::ggml_block) + 1);
-  return kNames[static_cast<std::size_t>(storage)];
+  switch (storage) {
+    case weights::Storage::raw:
+      return "raw";
+    case weights::Storage::mlx_pack:
+      return "mlx_pack";
+    case weights::Storage::ggml_block:
+      return "ggml_block";
+  }
+  return {};
 }
 
 }  // namespace safetensors::python
