@@ -5,7 +5,7 @@ from typing import Any, Callable, NoReturn, Optional
 
 import numpy as np
 
-from ._core import SafetensorError, TensorSpec, _dtypes
+from ._core import SafetensorError, TensorSpec
 
 _Convert = Callable[[np.ndarray, str], Any]
 
@@ -40,10 +40,7 @@ def is_from_ml_dtypes(array: np.ndarray) -> bool:
 
 def code_of(array: np.ndarray) -> str:
     """Returns the format's name of the array's dtype."""
-    name = array.dtype.name
-    if name == _dtypes()["F4"]["ml_dtypes"]:  # one element; TensorSpec has the name of a pair
-        return "F4"
-    return TensorSpec(dtype=name, shape=(), data_ptr=0, data_len=0).dtype
+    return TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
 
 
 def refuse(code: str, framework: str) -> NoReturn:

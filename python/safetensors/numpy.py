@@ -227,11 +227,11 @@ def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
     if isinstance(array, np.generic):
         array = np.asarray(array)
     little_endian = _is_little_endian(array)
-    if array.dtype.name == _DTYPES["F4"]["ml_dtypes"]:
-        return _packed_f4(np.asarray(array)), "F4", array.shape
     # Raises the usual error for a dtype that the format does not have.
     code = TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
     shape = array.shape
+    if code == "F4":
+        return _packed_f4(np.asarray(array)), code, shape
     if not little_endian:
         array = array.astype(array.dtype.newbyteorder("<"))
     return np.ascontiguousarray(array), code, shape
@@ -259,12 +259,10 @@ def _flatten(
     """
     specs = {}
     for name, original in tensor_dict.items():
-        array, code, shape = _prepare(original)
+        array, _, shape = _prepare(original)
         keep_alive_buffer.append(array)
-        if code == "F4":  # TensorSpec takes the shape of pairs
-            shape = (*shape[:-1], shape[-1] // 2)
         specs[name] = TensorSpec(
-            dtype=_DTYPES[code]["torch"],
+            dtype=original.dtype.name,
             shape=shape,
             data_ptr=array.ctypes.data,
             data_len=array.nbytes,

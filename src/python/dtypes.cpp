@@ -122,9 +122,10 @@ std::optional<Dtype> dtype_of_dlpack(DataType type) noexcept {
   return std::nullopt;
 }
 
-Dtype dtype_of_torch_name(std::string_view name) {
+Dtype dtype_of_name(std::string_view name) {
   for (const DtypeNames& row : kRows) {
     if (row.torch != nullptr && name == row.torch) return row.dtype;
+    if (row.ml_dtypes != nullptr && name == row.ml_dtypes) return row.dtype;
   }
   raise_safetensor_error("Unknown dtype \"" + std::string(name) +
                          "\". Supported dtypes: " + known_names());

@@ -12,7 +12,8 @@ namespace safetensors::python {
 /// The names of one type outside this library. A name is nullptr where that library lacks the type.
 struct DtypeNames {
   Dtype dtype;
-  /// Attribute of the module `torch`. TensorSpec takes types by this name, whatever the framework.
+  /// Attribute of the module `torch`. TensorSpec takes types by this name or that of ml_dtypes,
+  /// whatever the framework.
   const char* torch;
   /// Position of `torch`, from 1, in the list of upstream's error text, which has another order.
   unsigned position;
@@ -28,8 +29,9 @@ struct DtypeNames {
 /// Returns the type that torch exchanges under this DLPack type; nothing if the format lacks it.
 [[nodiscard]] std::optional<Dtype> dtype_of_dlpack(dlpack::DataType type) noexcept;
 
-/// Returns the type that torch has under this name. Raises SafetensorError for an unknown name.
-[[nodiscard]] Dtype dtype_of_torch_name(std::string_view name);
+/// Returns the type that torch or ml_dtypes has under this name. Raises SafetensorError for an
+/// unknown name.
+[[nodiscard]] Dtype dtype_of_name(std::string_view name);
 
 /// Returns the name that files use, such as "F32", as a str that all callers share.
 [[nodiscard]] py::object to_str(Dtype dtype);

@@ -30,8 +30,8 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
 }  // namespace
 
 TensorSpec::TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len)
-    : dtype_(dtype_of_torch_name(text_of(dtype, "dtype"))),
-      shape_(shape_of(shape, dtype_ == Dtype::kF4)),
+    : dtype_(dtype_of_name(text_of(dtype, "dtype"))),
+      shape_(shape_of(shape, text_of(dtype, "dtype") == names_of(Dtype::kF4).torch)),
       data_ptr_(size_of(data_ptr, "data_ptr")),
       data_len_(size_of(data_len, "data_len")) {}
 
@@ -61,9 +61,10 @@ void register_specs(py::module_& module) {
           py::kw_only(), py::arg("dtype"), py::arg("shape"), py::arg("data_ptr"),
           py::arg("data_len"),
           "__init__(self, *, dtype, shape, data_ptr, data_len)\n--\n\n"
-          "dtype: torch's name of the type, such as \"float32\" or \"bfloat16\".\n"
-          "shape: a sequence of int. For \"float4_e2m1fn_x2\", which packs pairs, that of the\n"
-          "pairs: its last dimension is doubled.\n"
+          "dtype: torch's name of the type, such as \"float32\" or \"bfloat16\", or the name of\n"
+          "ml_dtypes.\n"
+          "shape: a sequence of int. For torch's \"float4_e2m1fn_x2\", which packs pairs, that of\n"
+          "the pairs: its last dimension is doubled.\n"
           "data_ptr: address of the first byte; C order, little-endian.\n"
           "data_len: number of bytes.")
       .property(

@@ -11,7 +11,8 @@ namespace safetensors::python {
 /// The dtype, shape and address of a tensor to be written.
 class TensorSpec {
  public:
-  /// `dtype` is torch's name ("float32", "float4_e2m1fn_x2").
+  /// `dtype` is torch's name ("float32") or that of ml_dtypes. They differ for F4 only, where the
+  /// shape counts pairs of elements for torch's "float4_e2m1fn_x2".
   TensorSpec(py::handle dtype, py::handle shape, py::handle data_ptr, py::handle data_len);
 
   [[nodiscard]] Dtype dtype() const noexcept { return dtype_; }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import safetensors.numpy
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, safe_create, safe_open
 from support import dtype_table, file_builder, operations
 from support.dtype_table import BY_NAME, NUMPY_ML, NUMPY_NATIVE, SAVEABLE, numpy_dtype
 from support.file_builder import Raw, raw
@@ -62,10 +62,15 @@ def ways(path, framework, backend):
 
 
 def check_saved(framework, tensors, path, expected):
-    """Checks that save and save_file write one tensor `a` as `expected`."""
+    """Checks that all ways to save write one tensor `a` as `expected`."""
     module = operations.framework_module(framework)
     content = module.save(tensors)
     module.save_file(tensors, path)
+    assert path.read_bytes() == content
+    module.save_file_async(tensors, path).result(60)
+    assert path.read_bytes() == content
+    with safe_create(path, tensors) as writer:
+        writer.write("a", tensors["a"])
     assert path.read_bytes() == content
     assert operations.deserialize(content) == {"a": expected}
 
@@ -249,7 +254,7 @@ def test_without_ml_dtypes_the_error_says_to_install_it(tmp_path, name):
 import sys
 sys.modules["ml_dtypes"] = None
 import safetensors.numpy as sn
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, safe_create, safe_open
 for backend in ("mmap", "pread"):
     handle = safe_open(sys.argv[1], "np", backend=backend)
     assert handle.get_tensor("b").dtype == "float32"

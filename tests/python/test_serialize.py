@@ -77,11 +77,13 @@ def test_spec_refuses_other_dtypes(word):
 
 
 def test_spec_of_a_packed_dtype_shows_the_shape_in_elements():
-    one = spec("float4_e2m1fn_x2", [2, 3], POINTER, 6)
-    assert (one.dtype, one.shape) == ("F4", [2, 6])
-    assert header_of(serialize({"a": one})) == {
-        "a": {"dtype": "F4", "shape": [2, 6], "data_offsets": [0, 6]}
-    }
+    torchs = spec("float4_e2m1fn_x2", [2, 3], POINTER, 6)
+    of_ml_dtypes = spec("float4_e2m1fn", [2, 6], POINTER, 6)
+    for one in (torchs, of_ml_dtypes):
+        assert (one.dtype, one.shape) == ("F4", [2, 6])
+        assert header_of(serialize({"a": one})) == {
+            "a": {"dtype": "F4", "shape": [2, 6], "data_offsets": [0, 6]}
+        }
 
 
 @pytest.mark.parametrize(
