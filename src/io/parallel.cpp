@@ -90,6 +90,7 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr first_error;
+  std::exception_ptr own_error;  // of this thread
   const auto fail_with_current = [&] {
     next.store(count);
     const std::lock_guard lock(mutex);
@@ -111,9 +112,12 @@ void parallel_for(std::size_t count, std::uint64_t nbytes,
         task(i);
       }
     } catch (...) {
-      fail_with_current();
+      next.store(count);
+      own_error = std::current_exception();
     }
   }
+  // Before the other threads' errors: an interrupt may have caused them.
+  if (own_error) std::rethrow_exception(own_error);
   if (first_error) std::rethrow_exception(first_error);
 }
 

@@ -108,6 +108,25 @@ TEST_CASE("the interrupt runs only on the calling thread, and its exception prop
   }
 }
 
+TEST_CASE("the interrupt's exception propagates before those that it causes") {
+  const auto self = std::this_thread::get_id();
+  std::atomic<bool> is_cancelled{false};
+  std::atomic<bool> has_failed{false};
+  struct Stop {};
+  const auto task = [&](std::size_t) {
+    if (std::this_thread::get_id() == self) return wait_ms(30);  // longer than the timer's period
+    while (!is_cancelled) wait_ms(1);
+    has_failed = true;
+    throw std::out_of_range("cancelled");
+  };
+  const auto interrupt = [&] {
+    is_cancelled = true;
+    while (!has_failed) wait_ms(1);
+    throw Stop();
+  };
+  CHECK_THROWS_AS(parallel_for(100, kMany, task, interrupt, 2), Stop);
+}
+
 TEST_CASE("the timer calls at most every 20 ms") {
   int calls = 0;
   const Interrupt interrupt = [&] { ++calls; };
