@@ -220,7 +220,12 @@ void PythonSource::request(std::uint64_t offset, std::uint64_t nbytes, const Cop
   const std::array<py::object, 2> range = {to_int(offset), to_int(nbytes)};
   const std::array<PyObject*, 2> arguments = {range[0].ptr(), range[1].ptr()};
   const py::object answer = call(read_, arguments);
-  if (!answer) throw take_python_error(call_text(offset, nbytes) + " failed: ", name_);
+  if (!answer) {
+    const bool is_interrupt = PyErr_ExceptionMatches(PyExc_Exception) == 0;
+    Error error = take_python_error(call_text(offset, nbytes) + " failed: ", name_);
+    if (is_interrupt) cancel(1);  // Ctrl-C during this thread's own read: the others are joined
+    throw error;
+  }
   const Exported exported(answer, call_text(offset, nbytes), name_);
   if (exported.bytes().size() != nbytes) {
     fail(ErrorCode::kIo,
@@ -264,12 +269,12 @@ void PythonSource::read_parts(std::uint64_t offset, std::uint64_t nbytes,
           [&](std::span<const std::byte> bytes) { copy(bytes, begin); });
 }
 
-void PythonSource::cancel() const {
+void PythonSource::cancel(unsigned own) const {
   if (cancel_ == nullptr || fork_count_ != fork_count()) return;
   // A read may begin just now, and reach what can be cancelled later. Reads of other loads may
   // begin for ever.
   constexpr int kMaxRounds = 100;
-  for (int round = 0; round < kMaxRounds && reads_ != 0; ++round) {
+  for (int round = 0; round < kMaxRounds && reads_ > own; ++round) {
     if (!call(cancel_, {})) {
       PyErr_WriteUnraisable(cancel_);
       return;

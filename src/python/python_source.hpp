@@ -42,9 +42,10 @@ class PythonSource final : public ByteSource {
   [[nodiscard]] ReadCost cost() const noexcept override { return cost_; }
   [[nodiscard]] unsigned concurrency() const noexcept override { return concurrency_; }
 
-  /// Makes the reads that are under way fail, if the reader can, and returns when they have.
+  /// Makes the reads that are under way fail, if the reader can, and returns when they have, but
+  /// for `own` reads of this thread.
   /// Requires: the GIL, which it releases while it waits.
-  void cancel() const;
+  void cancel(unsigned own = 0) const;
 
  private:
   explicit PythonSource(py::object reader);
