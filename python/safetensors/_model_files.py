@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Callable, List, Mapping, Optional, Type, Union
 
 from . import _core, _recovery, _split
+from ._paths import refuse_url
 from ._switch import Switch
 from ._typing import Path, Progress
 
@@ -51,6 +52,7 @@ class ModelFiles:
         """
         _split.check_name(name)
         self._name = name
+        refuse_url(folder)
         self._folder = os.path.abspath(os.fsdecode(folder))
         self._fsync = fsync
         self._pid = os.getpid()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set
 
 from . import _core
 from ._core import SafetensorError, TensorSpec
+from ._paths import refuse_url
 from ._typing import Path
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def start_save(
     budget_bytes: Optional[int],
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""
+    refuse_url(filename)
     target = os.path.realpath(os.fsdecode(filename))
     absolute = os.path.abspath(os.fsdecode(filename))  # the working directory may change
     save = _core._StagedSave(specs, metadata, absolute, bool(fsync))

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, Mapping, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._paths import refuse_url
 from ._specs import Spec, spec_in, spec_of
 from ._typing import Path
 from ._writer import safe_create
@@ -59,6 +60,7 @@ def update_file(
     """
     if isinstance(remove, (str, bytes)):
         raise TypeError(f"remove is a list of names, not {remove!r}")
+    refuse_url(filename)
     tensors = dict(tensors)
     before = os.stat(filename)
     removed = set(remove)

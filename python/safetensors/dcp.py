@@ -31,6 +31,7 @@ from ._dcp.model import File, FullSizeModel, Options, Place, check_written
 from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
 from ._dcp.site import Site, can_share_files, one_machine, site_of
+from ._paths import refuse_url
 from ._specs import Row, nbytes_of, spec_of
 from ._split import check_name, parse_size
 from ._torch.checks import _check_data
@@ -105,6 +106,7 @@ class StorageWriter(_Base):
         """
         check_name(name)
         parse_size(max_shard_size)
+        refuse_url(path)
         self._folder = os.path.abspath(os.fsdecode(path))
         self._options = Options(max_shard_size, name, fsync, fqn_to_index_mapping)
         self._model: Optional[FullSizeModel] = None
@@ -115,6 +117,7 @@ class StorageWriter(_Base):
         """Discards a save that did not end. `checkpoint_id` is the folder of the next save."""
         self._abort()
         if checkpoint_id:
+            refuse_url(checkpoint_id)
             self._folder = os.path.abspath(os.fsdecode(checkpoint_id))
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:

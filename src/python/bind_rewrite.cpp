@@ -36,7 +36,7 @@ std::string prologue_of(std::span<const std::byte> header) {
 
 void write_with_header(py::handle path, const Handle& handle, py::handle header, bool fsync,
                        py::object progress, py::handle rights_of) {
-  const std::filesystem::path target = path_of(path, "path");
+  const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
   const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const std::shared_ptr<const OpenFile> opened = handle.file();
   const SafeOpen& file = opened->file();

@@ -108,8 +108,8 @@ py::bytes serialize_specs(py::handle tensors, py::handle metadata) {
 void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
                           py::handle progress) {
   const Collected collected = collect_specs(tensors);
-  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata),
-          options_of(fsync, progress));
+  to_file(collected.data, local_path_of(filename, "filename", "saving to a URL"),
+          metadata_of(metadata), options_of(fsync, progress));
 }
 
 py::object save_torch(const py::dict& tensors, py::handle metadata) {
@@ -122,8 +122,8 @@ bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle me
                      py::handle progress) {
   const std::optional<TorchTensors> collected = collect_torch(tensors);
   if (!collected) return false;
-  to_file(collected->data, path_of(filename, "filename"), metadata_of(metadata),
-          options_of(fsync, progress));
+  to_file(collected->data, local_path_of(filename, "filename", "saving to a URL"),
+          metadata_of(metadata), options_of(fsync, progress));
   return true;
 }
 
@@ -135,8 +135,8 @@ py::bytes save_numpy(const py::dict& arrays, const py::object& prepare, py::hand
 void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::handle filename,
                      py::handle metadata, bool fsync, py::handle progress) {
   const Collected collected = collect_numpy(arrays, prepare);
-  to_file(collected.data, path_of(filename, "filename"), metadata_of(metadata),
-          options_of(fsync, progress));
+  to_file(collected.data, local_path_of(filename, "filename", "saving to a URL"),
+          metadata_of(metadata), options_of(fsync, progress));
 }
 
 }  // namespace

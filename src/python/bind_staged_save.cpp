@@ -30,7 +30,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(50);
 class StagedSave {
  public:
   StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync)
-      : path_(path_of(path, "filename")), fsync_(fsync) {
+      : path_(local_path_of(path, "filename", "saving to a URL")), fsync_(fsync) {
     std::vector<std::string_view> names;
     std::vector<TensorData> data;
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {

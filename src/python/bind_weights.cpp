@@ -40,7 +40,7 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
   options.allow_gaps = allow_gaps;
   if (!cache_bytes.is_none()) options.cache_bytes = py::cast<std::size_t>(cache_bytes);
   options.quant = to_quant_params(quant);
-  const std::filesystem::path where = path_of(path, "path");
+  const std::filesystem::path where = local_path_of(path, "path", "opening weights by a URL");
   const GilRelease release;
   return std::make_unique<WeightProvider>(WeightProvider::open(where, options));
 }
@@ -218,7 +218,7 @@ void register_weights(py::module_& module) {
   define(
       module, "detect_format",
       [](py::handle path) {
-        const std::filesystem::path where = path_of(path, "path");
+        const std::filesystem::path where = local_path_of(path, "path", "opening weights by a URL");
         const auto format = [&] {
           const GilRelease release;
           return WeightProvider::detect_format(where);

@@ -124,7 +124,7 @@ class Writer {
       path_ = "descriptor " + std::to_string(descriptor);
       serializing(path_, [&] { make([&] { return make_descriptor_sink(descriptor, path_); }); });
     } else {
-      path_ = path_of(target, "target");
+      path_ = local_path_of(target, "target", "saving to a URL");
       const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
       serializing(path_,
                   [&] { make([&] { return make_file_sink(path_, like, python_interrupt()); }); });
@@ -278,7 +278,7 @@ py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout) {
 }
 
 void write_bytes_file(py::handle path, py::handle data, bool fsync, py::handle rights_of) {
-  const std::filesystem::path target = path_of(path, "path");
+  const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
   const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const BufferView view(data, "data");
   serializing(target, [&] {
