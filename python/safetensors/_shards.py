@@ -9,43 +9,71 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._typing import Paths
+from ._paths import is_url
+
+if TYPE_CHECKING:
+    from ._range_reader import RangeReader
+    from ._typing import Path, Sources
 
 _INDEX = ".safetensors.index.json"
 _SWITCH = ".switch"
 _RANDOM_DIGITS = 16
+_HEADERS_AT_ONCE = 16
 
 
 class Shard(NamedTuple):
     """A file of a model, before it is opened."""
 
     path: str
+    """The path of a local file, the name of another."""
     names: Optional[List[str]] = None
     """The tensors that an index assigns to the file; None without an index."""
     index_path: str = ""
     """The index; empty without one."""
+    reader: Optional[Callable[[], RangeReader]] = None
+    """Makes the reader of a file that is not local; None for a local file."""
 
 
-def find_shards(filenames: Paths) -> List[Shard]:
+def find_shards(
+    filenames: Sources, storage_options: Optional[Mapping[str, Any]] = None
+) -> List[Shard]:
     """Returns the files that `filenames` selects.
 
     Args:
         filenames: a file, an index (a name that ends with .json), a directory, or a list of these.
             For a directory: model.safetensors.index.json; else a single other
-            *.safetensors.index.json; else all *.safetensors files.
+            *.safetensors.index.json; else all *.safetensors files. Each may be a URL (a str with
+            "://"), or a RangeReader, which is a single file.
+        storage_options: settings for URLs.
 
     Raises:
         FileNotFoundError: a directory has none of these.
         SafetensorError: an index is damaged, or a save to the directory was interrupted.
+        TypeError: `storage_options` without a URL.
         ValueError: the list is empty.
     """
-    if isinstance(filenames, (str, bytes, os.PathLike)):
-        return _shards_of(os.fsdecode(filenames))
-    found = [shard for filename in filenames for shard in _shards_of(os.fsdecode(filename))]
+    is_one = isinstance(filenames, (str, bytes, os.PathLike)) or _is_reader(filenames)
+    all_names: Sequence[Any] = [filenames] if is_one else list(filenames)  # type: ignore[arg-type]
+    if storage_options is not None and not any(map(is_url, all_names)):
+        raise TypeError("storage_options are settings for URLs, and filenames has none")
+    found = [shard for name in all_names for shard in _shards_of(name, storage_options)]
     if not found:
         raise ValueError("no files to load: the list of filenames is empty")
     return found
@@ -77,8 +105,9 @@ def open_tensors(
     handles: Dict[str, safe_open] = {}
     paths: Dict[str, str] = {}
     unwanted: List[str] = []
-    for shard in shards:
-        handle, names = _open_shard(shard, wanted, backend, stack)
+    opened = _open_remote(shards, wanted, backend, stack)
+    for i, shard in enumerate(shards):
+        handle, names = _open_shard(shard, wanted, backend, stack, opened.get(i))
         # load_files returns one dict, in which the second tensor would replace the first.
         repeated = paths.keys() & names
         if repeated:
@@ -116,7 +145,21 @@ def refuse_interrupted(directory: str, names: Collection[str]) -> None:
                 )
 
 
-def _shards_of(path: str) -> List[Shard]:
+def _is_reader(filename: object) -> bool:
+    return hasattr(filename, "open") and hasattr(filename, "read")
+
+
+def _shards_of(
+    filename: Union[Path, RangeReader], storage_options: Optional[Mapping[str, Any]]
+) -> List[Shard]:
+    if isinstance(filename, str) and is_url(filename):
+        from ._remote.open import find_shards
+
+        remote = find_shards(filename, storage_options)
+        return [Shard(each.name, each.names, each.index_name, each.open) for each in remote]
+    if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
+        return [Shard(filename.name, reader=lambda: filename)]
+    path = os.fsdecode(filename)  # type: ignore[arg-type]
     if os.path.isdir(path):
         return _shards_in(path)
     return _read_index(path) if path.endswith(".json") else [Shard(path)]
@@ -151,22 +194,84 @@ def _read_index(path: str) -> List[Shard]:
     return [Shard(os.path.join(directory, file), names, path) for file, names in by_file.items()]
 
 
+def _needed(shard: Shard, wanted: Optional[Collection[str]]) -> Optional[str]:
+    """Returns a requested tensor that the index assigns to the file; None if there is none."""
+    return next((name for name in shard.names or () if wanted is None or name in wanted), None)
+
+
+def _open_remote(
+    shards: Sequence[Shard],
+    wanted: Optional[Collection[str]],
+    backend: str,
+    stack: contextlib.ExitStack,
+) -> Dict[int, safe_open]:
+    """Opens the files that are not local, several at once. Returns them by their positions."""
+    readers = {
+        i: shard.reader()
+        for i, shard in enumerate(shards)
+        if shard.reader is not None and (shard.names is None or _needed(shard, wanted) is not None)
+    }
+    if not readers:
+        return {}
+    from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+
+    opening: Dict[int, Future[safe_open]] = {}
+    try:
+        with ThreadPoolExecutor(min(_HEADERS_AT_ONCE, len(readers))) as pool:
+            try:
+                for i, reader in readers.items():
+                    needed = _needed(shards[i], wanted)
+                    opening[i] = pool.submit(_open_file, shards[i], reader, needed, backend)
+                wait(opening.values(), return_when=FIRST_EXCEPTION)
+            except BaseException:  # Ctrl-C
+                for reader in readers.values():
+                    getattr(reader, "cancel", lambda: None)()
+                raise
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+    finally:
+        ended = [future for future in opening.values() if not future.cancelled()]
+        errors = [future.exception() for future in ended]
+        for future, error in zip(ended, errors, strict=True):
+            if error is None:
+                stack.enter_context(future.result())
+    for error in errors:
+        if error is not None:
+            raise error
+    return {i: future.result() for i, future in opening.items()}
+
+
+def _open_file(
+    shard: Shard, reader: Optional[RangeReader], needed: Optional[str], backend: str
+) -> safe_open:
+    """Opens a file. `needed` is a requested tensor that the index assigns to it, if any."""
+    try:
+        # As bytes, because a str could be taken for a URL.
+        return _core._open_shard(os.fsencode(shard.path) if reader is None else reader, backend)
+    except FileNotFoundError as error:  # names the index, which the error itself does not
+        if needed is None:
+            raise
+        text = f"The index {shard.index_path} puts tensor {needed!r} into a file that is missing"
+        if reader is None:
+            raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
+        raise _core._error_class(FileNotFoundError)(f"{text}: {shard.path}") from error
+
+
 def _open_shard(
-    shard: Shard, wanted: Optional[Collection[str]], backend: str, stack: contextlib.ExitStack
+    shard: Shard,
+    wanted: Optional[Collection[str]],
+    backend: str,
+    stack: contextlib.ExitStack,
+    opened: Optional[safe_open],
 ) -> Tuple[Optional[safe_open], List[str]]:
     """Returns the open file, or None if no tensor in it is requested, and its tensors' names."""
     names = shard.names
-    if names is None:
-        handle = stack.enter_context(_core._open_shard(shard.path, backend))
-        return handle, handle.offset_keys()
-    needed = [name for name in names if wanted is None or name in wanted]
-    if not needed:
+    needed = _needed(shard, wanted)
+    if names is not None and needed is None:
         return None, names
-    try:
-        handle = stack.enter_context(_core._open_shard(shard.path, backend))
-    except FileNotFoundError as error:  # names the index, which the system's error does not
-        text = f"The index {shard.index_path} puts tensor {needed[0]!r} into a file that is missing"
-        raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
+    handle = opened or stack.enter_context(_open_file(shard, None, needed, backend))
+    if names is None:
+        return handle, handle.offset_keys()
     absent = next((name for name in names if name not in handle), None)
     if absent is not None:
         raise SafetensorError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # evaluating them would dominate the import time
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from jax import Array
 from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
-from ._typing import Buffer, Path, Progress
+from ._typing import Buffer, Path, Progress, Source
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -59,18 +59,26 @@ def load(data: Buffer) -> Dict[str, Array]:
     return _np2jnp(numpy.load(data))
 
 
-def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, Array]:
+def load_file(
+    filename: Source,
+    *,
+    backend: str = "mmap",
+    storage_options: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, Array]:
     """Returns all arrays of a file, with the dtypes and on the device that `load` selects.
 
     Args:
-        filename: the file to read.
+        filename: the file to read: a path, a URL, or a `RangeReader`.
         backend: see `safe_open`. The arrays are copies with every backend.
+        storage_options: settings for a URL.
 
     Raises:
         SafetensorError: as `load`.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="flax", backend=backend) as f:
+    with safe_open(
+        filename, framework="flax", backend=backend, storage_options=storage_options
+    ) as f:
         return f.get_tensors()
 
 

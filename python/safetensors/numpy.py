@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._typing import Buffer, Path, Progress
+from ._typing import Buffer, Path, Progress, Source
 
 if TYPE_CHECKING:
     from ._numpy_async import save_file_async
@@ -161,20 +161,26 @@ def load(data: Buffer) -> Dict[str, np.ndarray]:
     return _core._load_numpy(data)
 
 
-def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, np.ndarray]:
+def load_file(
+    filename: Source,
+    *,
+    backend: str = "mmap",
+    storage_options: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, np.ndarray]:
     """Returns all arrays of a file.
 
     Args:
-        filename: the file to read.
+        filename: the file to read: a path, a URL, or a `RangeReader`.
         backend: see `safe_open`. With "mmap", the arrays are views of the file's pages: a page is
             read when it is first used, and writing to an array does not change the file. A
             background thread reads ahead once an eighth of the file has been used.
+        storage_options: settings for a URL.
 
     Raises:
         SafetensorError: the file is damaged, or NumPy has no such dtype.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="np", backend=backend) as f:
+    with safe_open(filename, framework="np", backend=backend, storage_options=storage_options) as f:
         arrays: Dict[str, np.ndarray] = f.get_tensors()
         _core._read_ahead(f)
     return arrays

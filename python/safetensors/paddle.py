@@ -13,7 +13,7 @@ from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, se
 
 from ._core import _dtypes
 from ._frameworks import code_of, refuse
-from ._typing import Buffer, Path, Progress
+from ._typing import Buffer, Path, Progress, Source
 
 __all__ = [
     "TensorSpec",
@@ -103,23 +103,27 @@ def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:
 
 
 def load_file(
-    filename: Path,
+    filename: Source,
     device: Union[str, int] = "cpu",
     *,
     backend: str = "mmap",
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Dict[str, paddle.Tensor]:
     """Returns all tensors of a file.
 
     Args:
-        filename: the file to read.
+        filename: the file to read: a path, a URL, or a `RangeReader`.
         device: as for `load`; an int is the index of a GPU.
         backend: see `safe_open`. The tensors are copies with every backend.
+        storage_options: settings for a URL.
 
     Raises:
         SafetensorError: as `load`.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="paddle", backend=backend) as f:
+    with safe_open(
+        filename, framework="paddle", backend=backend, storage_options=storage_options
+    ) as f:
         if device == "cpu":
             return f.get_tensors()
         # One at a time, so that the CPU holds the copy of one tensor only.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # evaluating them would dominate the import time
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
-from ._typing import Buffer, Path, Progress
+from ._typing import Buffer, Path, Progress, Source
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -56,18 +56,24 @@ def load(data: Buffer) -> Dict[str, tf.Tensor]:
     return _np2tf(numpy.load(data))
 
 
-def load_file(filename: Path, *, backend: str = "mmap") -> Dict[str, tf.Tensor]:
+def load_file(
+    filename: Source,
+    *,
+    backend: str = "mmap",
+    storage_options: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, tf.Tensor]:
     """Returns all tensors of a file, on TensorFlow's default device.
 
     Args:
-        filename: the file to read.
+        filename: the file to read: a path, a URL, or a `RangeReader`.
         backend: see `safe_open`. The tensors are copies with every backend.
+        storage_options: settings for a URL.
 
     Raises:
         SafetensorError: as `load`.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="tf", backend=backend) as f:
+    with safe_open(filename, framework="tf", backend=backend, storage_options=storage_options) as f:
         return f.get_tensors()
 
 

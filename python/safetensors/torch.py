@@ -3,7 +3,7 @@
 from __future__ import annotations  # evaluating them would dominate the import time
 
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
 
@@ -11,7 +11,7 @@ from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE, _TYPES
-from ._typing import Buffer, Path, Progress
+from ._typing import Buffer, Path, Progress, Source
 
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
@@ -125,20 +125,21 @@ def save_model(
 
 def load_model(
     model: torch.nn.Module,
-    filename: Path,
+    filename: Source,
     strict: bool = True,
     device: Device = "cpu",
     *,
     backend: str = "mmap",
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Tuple[Set[str], List[str]]:
     """Loads a file that `save_model` wrote into a model.
 
     Args:
         model: the model; the tensors are passed to its `load_state_dict`.
-        filename: the file to read.
+        filename: the file to read: a path, a URL, or a `RangeReader`.
         strict: if true, missing or unexpected names raise RuntimeError.
         device: the device that the tensors are loaded to before `load_state_dict` copies them.
-        backend: see `safe_open`.
+        backend, storage_options: as for `load_file`.
 
     Returns:
         The missing names (in the model, not in the file) and the unexpected names (in the file,
@@ -150,7 +151,9 @@ def load_model(
     """
     from ._torch.shared_memory import _remove_duplicate_names
 
-    state_dict = load_file(filename, device=device, backend=backend)
+    state_dict = load_file(
+        filename, device=device, backend=backend, storage_options=storage_options
+    )
     # Which tensors of a group were saved is unknown: names in the file take precedence.
     to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
     incompatible = model.load_state_dict(state_dict, strict=False)
@@ -254,25 +257,29 @@ def load(data: Buffer) -> Dict[str, torch.Tensor]:
 
 
 def load_file(
-    filename: Path,
+    filename: Source,
     device: Device = "cpu",
     *,
     backend: str = "mmap",
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Dict[str, torch.Tensor]:
     """Returns all tensors of a file.
 
     Args:
-        filename: the file to read.
+        filename: the file to read: a path, a URL, or a `RangeReader`.
         device: the device of the tensors.
         backend: see `safe_open`. With "mmap", tensors on the CPU are views of the file's pages:
             a page is read when it is first used, and writing to a tensor does not change the file.
             A background thread reads ahead once an eighth of the file has been used.
+        storage_options: settings for a URL.
 
     Raises:
         SafetensorError: the file is damaged, torch has no such dtype, or there is no such device.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="pt", device=device, backend=backend) as f:
+    with safe_open(
+        filename, framework="pt", device=device, backend=backend, storage_options=storage_options
+    ) as f:
         tensors: Dict[str, torch.Tensor] = f.get_tensors()
         _core._read_ahead(f)
     return tensors
