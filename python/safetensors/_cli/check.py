@@ -4,10 +4,12 @@ The status is 0 if all are valid, 1 if one is not, 2 if one could not be read.
 """
 
 import argparse
-import io
+import contextlib
 import os
-from typing import Any, NamedTuple
+from typing import Any, Iterator, NamedTuple, Sequence
 
+from .._paths import is_url
+from .._shards import Shard
 from . import diagnose, text
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
@@ -22,6 +24,8 @@ safetensors check -q downloads/*.safetensors || echo damaged
 """
 
 _MOST_PROBLEMS = 10
+# Codes of errors of the connection, not of what it brought.
+_UNREADABLE = ("io", "file_changed", "invalid_argument")
 
 
 class _Verdict(NamedTuple):
@@ -31,6 +35,14 @@ class _Verdict(NamedTuple):
     kind: str
     message: str
     details: list[str]
+
+
+class _Damaged(Exception):
+    """The core refuses the file."""
+
+    def __init__(self, path: str, error: SafetensorError, start: bytes, details: list[str]) -> None:
+        kind, message = diagnose.verdict_on(error, start, complaint(error, path))
+        self.verdict = _Verdict(path, kind, message, details)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +71,24 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
+    places: Sequence[str | Shard]
     try:
-        paths, index = files_of(path)
+        if is_url(path):
+            from . import remote
+
+            places, index = remote.files_of(path)
+        else:
+            places, index = files_of(path)
     except OSError as error:
         return [_Verdict(path, "unreadable", complaint(error, path), [])]
+    except SafetensorError as error:
+        kind = "unreadable" if error.code in _UNREADABLE else "index"
+        return [_Verdict(path, kind, complaint(error, path), [])]
     except CliError as error:
         return [_Verdict(path, "index" if path.endswith(".json") else "unreadable", str(error), [])]
     files: list[File] = []
     try:
-        verdicts = [_check_file(name, index, read, files, out) for name in paths]
+        verdicts = [_check_file(place, index, read, files, out) for place in places]
         if index is not None:
             verdicts.append(_check_index(index, files, all(v.kind == "ok" for v in verdicts)))
         return verdicts
@@ -77,36 +98,53 @@ def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
 
 
 def _check_file(
-    path: str, index: Index | None, read: bool, files: list[File], out: Output
+    place: str | Shard, index: Index | None, read: bool, files: list[File], out: Output
 ) -> _Verdict:
+    path = place if isinstance(place, str) else place.path
     try:
         # The check of an index later needs the headers, but not the open files.
-        with open_input(path) as opened:
-            try:
-                file = File(path, opened)
-            except SafetensorError as error:
-                if isinstance(error, OSError):
-                    raise
-                return _damaged(path, error, opened)
+        with _opened(place) as file:
             message = _summary(file)
             if read:
                 _read_all(file, out)
+    except _Damaged as damaged:
+        return damaged.verdict
     except FileNotFoundError as error:
         if index is not None:
             return _Verdict(path, "missing", "the index names this file, but it does not exist", [])
         return _Verdict(path, "unreadable", complaint(error, path), [])
-    except (OSError, CliError) as error:
+    except (OSError, SafetensorError, CliError) as error:
         return _Verdict(path, "unreadable", complaint(error, path), [])
     if index is not None:
         files.append(file)
     return _Verdict(path, "ok", message, [])
 
 
-def _damaged(path: str, error: SafetensorError, file: io.FileIO) -> _Verdict:
-    file.seek(0)
-    start = file.read(diagnose.START_NBYTES) or b""
-    kind, message = diagnose.verdict_on(error, start, complaint(error, path))
-    return _Verdict(path, kind, message, diagnose.details(path))
+@contextlib.contextmanager
+def _opened(place: str | Shard) -> Iterator[File]:
+    """Opens a file, local or remote. Raises _Damaged for what the core refuses."""
+    if isinstance(place, str):
+        with open_input(place) as opened:
+            try:
+                file = File(place, opened)
+            except SafetensorError as error:
+                if isinstance(error, OSError):
+                    raise
+                opened.seek(0)
+                start = opened.read(diagnose.START_NBYTES) or b""
+                raise _Damaged(place, error, start, diagnose.details(place)) from None
+            yield file
+        return
+    from . import remote
+
+    try:
+        file = remote.RemoteFile(place)
+    except SafetensorError as error:
+        if isinstance(error, OSError) or error.code in _UNREADABLE:
+            raise
+        raise _Damaged(place.path, error, remote.start_of(place), []) from None
+    with file:
+        yield file
 
 
 def _summary(file: File) -> str:

@@ -7,6 +7,7 @@ import warnings
 from typing import NoReturn, Sequence
 
 from .. import SafetensorError, __version__
+from .._paths import is_url
 from . import (
     check,
     completion,
@@ -41,6 +42,8 @@ _COMMANDS = (
     recover,
     completion,
 )
+_READ_URLS = (ls, show, meta, check, diff, hash, completion)
+_PATHS = ("path", "source", "target")
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _STATUS = """status:
@@ -99,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser().parse_args(argv)
         out = output.Output(arguments.color, arguments.quiet)
         warnings.showwarning = lambda message, *_, **__: out.note(str(message))
+        if arguments.run not in [command.run for command in _READ_URLS]:
+            _refuse_urls(arguments)
         status: int = arguments.run(arguments, out)
         sys.stdout.flush()
         return status
@@ -112,6 +117,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("SAFETENSORS_TRACEBACK"):
             output.show_traceback(error)
         return _fail(_described(error), TROUBLE)
+
+
+def _refuse_urls(arguments: argparse.Namespace) -> None:
+    for name in _PATHS:
+        value = getattr(arguments, name, None)
+        for path in value if isinstance(value, list) else [value]:
+            if is_url(path):
+                scheme = path.partition("://")[0]
+                raise CliError(f"{arguments.command} takes files, not URLs: {scheme}://...")
 
 
 def _described(error: Exception) -> str:

@@ -7,6 +7,7 @@ copied either if the system can avoid it; docs/cli.md says how.
 import argparse
 
 from .._core import _write_with_header
+from .._paths import is_url
 from . import output, text
 from .errors import NEGATIVE, CliError
 from .header_text import with_metadata
@@ -45,6 +46,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("meta: cannot print and change metadata in one command")
     if arguments.path == STDIN:
         raise CliError("meta: standard input cannot be changed: name a file")
+    if is_url(arguments.path):
+        raise CliError("meta: a file behind a URL cannot be changed: name a file")
     changes: dict[str, str | None] = {}
     for pair in arguments.set:
         key, equals, value = pair.partition("=")

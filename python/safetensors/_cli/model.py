@@ -4,6 +4,7 @@ import os
 from typing import NamedTuple
 
 from .. import SafetensorError, _core
+from .._paths import is_url
 from .._shards import refuse_interrupted
 from .errors import CliError
 from .opening import STDIN
@@ -29,6 +30,8 @@ class Index(NamedTuple):
     """Maps each tensor name to the name of its file."""
     total_size: int | None
     """The bytes of all tensors, as the index says."""
+    is_remote: bool = False
+    """Whether it is at a URL. Then `weight_map` has the names of whole files."""
 
     def folder(self) -> str:
         return os.path.dirname(self.path)
@@ -44,6 +47,12 @@ class Model:
         self.path = path
         self.index: Index | None = None
         self.files: list[File] = []
+        if is_url(path):
+            from . import remote
+
+            shards, self.index = remote.files_of(path)
+            self.files = remote.open_all(shards)
+            return
         paths, self.index = files_of(path)
         _allow_descriptors(len(paths))
         try:
@@ -132,7 +141,9 @@ def index_problems(index: Index, files: list[File]) -> list[str]:
     problems = []
     found: dict[str, set[str]] = {}
     for file in files:
-        where = os.path.relpath(file.path, index.folder() or ".").replace(os.sep, "/")
+        where = file.path
+        if not index.is_remote:
+            where = os.path.relpath(where, index.folder() or ".").replace(os.sep, "/")
         for tensor in file.tensors:
             found.setdefault(tensor.name, set()).add(where)
     for name, where in index.weight_map.items():

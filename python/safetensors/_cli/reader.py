@@ -34,14 +34,18 @@ class File:
         try:
             with self.handle() as handle:
                 self.nbytes = os.fstat(self._file.fileno()).st_size
-                length = int.from_bytes(self.read(0, _LENGTH_NBYTES), "little")
-                self.data_begin = _LENGTH_NBYTES + length
-                self.metadata = handle.metadata()
-                self.tensors = [self._tensor(handle, name) for name in handle.offset_keys()]
+                self._describe(handle)
         except BaseException:
             if opened is None:
                 self.close()
             raise
+
+    def _describe(self, handle: safe_open) -> None:
+        """Sets what the header says."""
+        length = int.from_bytes(self.read(0, _LENGTH_NBYTES), "little")
+        self.data_begin = _LENGTH_NBYTES + length
+        self.metadata = handle.metadata()
+        self.tensors = [self._tensor(handle, name) for name in handle.offset_keys()]
 
     def _tensor(self, handle: safe_open, name: str) -> Tensor:
         meta = handle.get_tensor_meta(name)

@@ -1,0 +1,322 @@
+"""URLs and RangeReaders where functions take paths: who takes them, who refuses them.
+
+A fake of `safetensors._remote.open` stands for the engines.
+"""
+
+import json
+import os
+import sys
+import threading
+import types
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import safetensors.numpy
+from safetensors import SafetensorError, _core, safe_open
+from safetensors._shards import find_shards, open_tensors
+from safetensors.numpy import save, save_file
+from support import children
+from support.range_readers import MemoryReader
+
+ONE = {"a": np.arange(6, dtype="<f4").reshape(2, 3)}
+TWO = {"b": np.arange(300_000, dtype="<i4")}
+INDEX = "s3://bucket/model.safetensors.index.json"
+
+
+class RemoteShard(NamedTuple):
+    name: str
+    open: object
+    names: object = None
+    index_name: str = ""
+
+
+class Missing(MemoryReader):
+    def open(self, nbytes):
+        error = _core._error_class(FileNotFoundError)(f"{self.name}: does not exist")
+        error.code = "io"
+        raise error
+
+
+class Store:
+    """Objects by URL, and the readers that were made of them."""
+
+    def __init__(self, objects):
+        self.objects = objects
+        self.readers = []
+        self.options = []
+
+    def open_reader(self, url, storage_options=None):
+        self.options.append(storage_options)
+        made = MemoryReader(self.objects[url], url) if url in self.objects else Missing(b"", url)
+        self.readers.append(made)
+        return made
+
+    def find_shards(self, url, storage_options=None):
+        if not url.endswith(".json"):
+            return [RemoteShard(url, lambda: self.open_reader(url, storage_options))]
+        by_file, _ = _core._parse_index(self.objects[url], url)
+        folder = url.rpartition("/")[0]
+        return [self._shard(f"{folder}/{file}", names, url) for file, names in by_file.items()]
+
+    def _shard(self, url, names, index):
+        return RemoteShard(url, lambda: self.open_reader(url), names, index)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    weight_map = {"a": "one.safetensors", "b": "two.safetensors"}
+    made = Store(
+        {
+            "s3://bucket/one.safetensors": save(ONE, {"k": "v"}),
+            "s3://bucket/two.safetensors": save(TWO),
+            "s3://bucket/cut.safetensors": save(ONE)[:-1],
+            "s3://bucket/page.safetensors": b"<!DOCTYPE html><html>" + bytes(100),
+            INDEX: json.dumps({"metadata": {}, "weight_map": weight_map}).encode(),
+        }
+    )
+    package = types.ModuleType("safetensors._remote")
+    package.open = module = types.ModuleType("safetensors._remote.open")
+    module.open_reader, module.find_shards = made.open_reader, made.find_shards
+    monkeypatch.setitem(sys.modules, "safetensors._remote", package)
+    monkeypatch.setitem(sys.modules, "safetensors._remote.open", module)
+    return made
+
+
+URL = "s3://bucket/one.safetensors"
+
+
+def test_safe_open_passes_the_url_and_options(store):
+    options = {"retries": 1}
+    with safe_open(URL, "np", storage_options=options) as file:
+        np.testing.assert_array_equal(file.get_tensor("a"), ONE["a"])
+        assert repr(file) == f"<safe_open path='{URL}' framework='numpy' tensors=1>"
+    assert store.options == [options]
+    assert store.readers[0].closes == 1
+
+
+def test_errors_of_opening_are_raised_as_they_are(store):
+    with pytest.raises(FileNotFoundError, match="does not exist") as caught:
+        safe_open("s3://bucket/none", "np")
+    assert isinstance(caught.value, SafetensorError)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "flax", "tensorflow", "mlx", "paddle"])
+def test_load_file(store, name):
+    pytest.importorskip({"flax": "jax", "mlx": "mlx.core"}.get(name, name))
+    module = __import__(f"safetensors.{name}", fromlist=["load_file"])
+    for source in (URL, MemoryReader(save(ONE))):
+        found = module.load_file(source)
+        np.testing.assert_array_equal(np.asarray(found["a"]), ONE["a"])
+    module.load_file(URL, storage_options={"x": 1})
+    assert store.options[-1] == {"x": 1}
+    with pytest.raises(TypeError, match="storage_options"):
+        module.load_file("local.safetensors", storage_options={"x": 1})
+
+
+def opened(sources, wanted=None, **options):
+    import contextlib
+
+    with contextlib.ExitStack() as stack:
+        handles, unwanted = open_tensors(find_shards(sources, **options), wanted, "auto", stack)
+        return {name: np.asarray(file.get_tensor(name)) for name, file in handles.items()}, unwanted
+
+
+def test_find_shards_takes_urls_readers_and_paths(store, tmp_path):
+    pytest.importorskip("torch")
+    local = tmp_path / "local.safetensors"
+    save_file({"l": np.arange(2)}, local)
+    found, _ = opened([URL, MemoryReader(save(TWO)), local], storage_options={"x": 1})
+    assert list(found) == ["a", "b", "l"]
+    assert store.options == [{"x": 1}]
+    found, _ = opened(MemoryReader(save(TWO)))
+    assert list(found) == ["b"]
+    with pytest.raises(TypeError, match="storage_options"):
+        find_shards(local, {"x": 1})
+
+
+def test_an_index_behind_a_url(store):
+    pytest.importorskip("torch")
+    found, unwanted = opened(INDEX)
+    assert (list(found), unwanted) == (["a", "b"], [])
+    assert len(store.readers) == 2
+    found, unwanted = opened(INDEX, {"b"})
+    assert (list(found), unwanted) == (["b"], ["a"])
+    assert len(store.readers) == 3  # the file without a wanted tensor is not opened
+    assert all(reader.closes == 1 for reader in store.readers)
+
+
+def test_errors_in_shards_of_an_index(store):
+    pytest.importorskip("torch")
+    whole = store.objects.pop("s3://bucket/two.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"index .* puts tensor 'b' into a file") as caught:
+        opened(INDEX)
+    assert isinstance(caught.value, SafetensorError)
+    assert all(reader.closes == 1 for reader in store.readers)
+    store.objects["s3://bucket/two.safetensors"] = save({"c": np.arange(3)})
+    with pytest.raises(SafetensorError, match="puts tensor 'b' into"):
+        opened(INDEX)
+    store.objects["s3://bucket/two.safetensors"] = whole[:-1]
+    with pytest.raises(SafetensorError, match=r"s3://bucket/two.safetensors"):
+        opened(INDEX)
+    assert all(reader.closes == 1 for reader in store.readers)
+
+
+def test_headers_are_opened_sixteen_at_a_time():
+    pytest.importorskip("torch")
+    at_once = most = 0
+    changed = threading.Condition()
+
+    class Counting(MemoryReader):
+        def open(self, nbytes):
+            nonlocal at_once, most
+            with changed:
+                at_once += 1
+                most = max(most, at_once)
+                changed.notify_all()
+                changed.wait_for(lambda: most == 16, timeout=10)
+            try:
+                return super().open(nbytes)
+            finally:
+                with changed:
+                    at_once -= 1
+
+    readers = [Counting(save({f"t{i}": np.arange(3)})) for i in range(40)]
+    found, _ = opened(readers)
+    assert list(found) == [f"t{i}" for i in range(40)]
+    assert most == 16
+    assert all(reader.closes == 1 for reader in readers)
+
+
+def test_a_local_path_that_looks_like_a_url(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    os.makedirs("s3:/")
+    save_file(ONE, b"s3://m.safetensors")
+    for path in (b"s3://m.safetensors", os.fsencode(tmp_path) + b"/s3://m.safetensors"):
+        assert list(opened(path)[0]) == ["a"]
+
+
+def test_a_path_imports_nothing_of_remote(tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_file(ONE, path)
+    script = """
+        import sys
+        from safetensors import safe_open
+        from safetensors.numpy import load_file
+        load_file(sys.argv[1])
+        with safe_open(sys.argv[1], "np") as file:
+            file.get_tensors()
+        print([name for name in sys.modules if "_remote" in name or "_range_reader" in name])
+    """
+    assert children.run(script, path) == "[]\n"
+
+
+# Saving ---------------------------------------------------------------------
+
+
+def savers():
+    yield "numpy.save_file", lambda url: safetensors.numpy.save_file(ONE, url)
+    yield "numpy.save_files", lambda url: safetensors.numpy.save_files(ONE, url)
+    yield "serialize_file", lambda url: safetensors.serialize_file({}, url)
+    yield "safe_create", lambda url: safetensors.safe_create(url, {"x": ("F32", [1])})
+    yield "update_file", lambda url: safetensors.update_file(url, {})
+
+
+@pytest.mark.parametrize(("name", "save_to"), list(savers()))
+def test_saving_to_a_url_is_refused(name, save_to, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SafetensorError) as caught:
+        save_to("https://user:secret@host/path?key=secret")
+    assert str(caught.value) == "saving to a URL is not possible: https://..."
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["save_file", "save_files", "save_model", "save_file_async"])
+def test_torch_refuses_to_save_to_a_url(name):
+    torch = pytest.importorskip("torch")
+    import safetensors.torch
+
+    tensors = torch.nn.Linear(1, 1) if name == "save_model" else {"x": torch.zeros(1)}
+    with pytest.raises(SafetensorError, match="saving to a URL is not possible: s3://"):
+        getattr(safetensors.torch, name)(tensors, "s3://bucket/x")
+
+
+def test_weights_refuse_urls():
+    weights = pytest.importorskip("safetensors.weights")
+    with pytest.raises(weights.WeightsError, match=r"by a URL is not possible: s3://\.\.\.$"):
+        weights.open_weights("s3://bucket/model.gguf?secret")
+
+
+# Command line ---------------------------------------------------------------
+
+
+@pytest.fixture
+def run(store, capsys):
+    from safetensors._cli.main import main
+
+    def call(*words):
+        status = main(list(words))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def test_ls_show_meta_hash_diff(run, store, tmp_path):
+    local = tmp_path / "one.safetensors"
+    save_file(ONE, local, {"k": "v"})
+    status, out, _ = run("ls", URL)
+    assert status == 0
+    assert "F32" in out
+    assert len(store.readers) == store.readers[0].requests == 1
+    status, out, _ = run("ls", "--json", INDEX)
+    assert status == 0
+    assert "one.safetensors" in out
+    assert run("meta", URL, "k") == (0, "v\n", "")
+    assert run("hash", "--whole", URL)[1] == run("hash", "--whole", str(local))[1]
+    assert run("diff", URL, str(local))[0] == 0
+    assert run("diff", INDEX, URL)[0] == 1
+    status, out, _ = run("show", INDEX, "b")
+    assert status == 0
+    assert "299999" in out.replace(",", "")
+    assert all(reader.closes == 1 for reader in store.readers)
+
+
+def test_check(run, store):
+    status, out, _ = run("check", "--read", URL, INDEX)
+    assert (status, out.count("ok")) == (0, 4), out
+    status, out, _ = run("check", "s3://bucket/cut.safetensors")
+    assert status == 1
+    assert "truncated" in out
+    status, out, _ = run("check", "s3://bucket/page.safetensors")
+    assert status == 1
+    assert "html" in out.lower()
+    status, out, _ = run("check", "s3://bucket/none")
+    assert status == 2
+    assert "does not exist" in out
+    store.objects.pop("s3://bucket/two.safetensors")
+    status, out, _ = run("check", INDEX)
+    assert status == 1
+    assert "missing" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("meta", "--set", "a=b", "s3://b/x?secret"),
+        ("convert", "s3://b/x?secret", "target"),
+        ("convert", "source", "s3://b/x?secret"),
+        ("merge", "a", "s3://b/x?secret", "target"),
+        ("shard", "s3://b/x?secret", "target"),
+        ("extract", "s3://b/x?secret", "target"),
+        ("rename", "s3://b/x?secret", "--prefix", "a=b"),
+        ("recover", "s3://b/x?secret"),
+    ],
+)
+def test_commands_that_write_refuse_urls(run, words):
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "URL" in err
+    assert "secret" not in err
