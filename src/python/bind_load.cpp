@@ -291,10 +291,11 @@ void register_load(py::module_& module) {
           "take(self, /, name)\n--\n\n"
           "Blocks until one tensor is loaded, and returns it. Raises SafetensorError if it was\n"
           "returned before, is not in the plan, or could not be loaded.")
-      .method("close", &PrefetchLoader::close,
-              "close(self, /)\n--\n\n"
-              "Stops loading, and releases the tensors that were not returned. Closing twice does\n"
-              "nothing.")
+      .method(
+          "close", [](PrefetchLoader& loader) { loader.close(); },
+          "close(self, /)\n--\n\n"
+          "Stops loading, and releases the tensors that were not returned. Closing twice does\n"
+          "nothing.")
       .method("__len__", &PrefetchLoader::size, "__len__(self, /)\n--\n\n")
       .method(
           "__bool__", [](const PrefetchLoader&) { return true; }, "__bool__(self, /)\n--\n\n")
@@ -309,7 +310,10 @@ void register_load(py::module_& module) {
       .method_of_itself("__enter__", "__enter__(self, /)\n--\n\n")
       .method(
           "__exit__",
-          [](PrefetchLoader& loader, py::handle, py::handle, py::handle) { loader.close(); },
+          [](PrefetchLoader& loader, py::handle type, py::handle, py::handle) {
+            loader.close(!type.is_none() &&
+                         PyErr_GivenExceptionMatches(type.ptr(), PyExc_KeyboardInterrupt) != 0);
+          },
           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\nCloses it.")
       .attr("__module__") = "safetensors";

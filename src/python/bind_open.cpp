@@ -267,6 +267,21 @@ py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nby
   return bytes;
 }
 
+/// Makes the garbage collector find the reader of a handle: it may refer to the handle.
+void collect_garbage(PyHeapTypeObject* made) {
+  PyTypeObject& type = made->ht_type;
+  type.tp_flags |= Py_TPFLAGS_HAVE_GC;
+  type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) -> int {
+    Py_VISIT(Py_TYPE(self));
+    if (!py::detail::is_holder_constructed(self)) return 0;
+    return py::cast<const Handle&>(py::handle(self)).traverse(visit, arg);
+  };
+  type.tp_clear = [](PyObject* self) -> int {
+    if (py::detail::is_holder_constructed(self)) py::cast<Handle&>(py::handle(self)).close();
+    return 0;
+  };
+}
+
 void bind_methods(Class<Handle>& cls) {
   cls.method("keys", &keys,
              "keys(self, /)\n--\n\n"
@@ -358,7 +373,8 @@ void register_open(py::module_& module) {
                        "    with safe_open(\"model.safetensors\", framework=\"pt\") as f:\n"
                        "        for name in f.keys():\n"
                        "            tensor = f.get_tensor(name)\n\n"
-                       "May be used by many threads at once.");
+                       "May be used by many threads at once.",
+                       py::custom_type_setup(&collect_garbage));
   handle.constructor(
       &open_path, py::arg("filename"), py::arg("framework"), py::arg("device") = "cpu",
       py::kw_only(), py::arg("backend") = "mmap", py::arg("storage_options") = py::none(),

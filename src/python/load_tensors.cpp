@@ -269,7 +269,7 @@ void load_requests(std::span<const RequestGroup> groups, const Load::Progress& p
     pointers.back()->add(load.tensors, load.stream);
     pointers.back()->finish();
   }
-  wait_all(pointers, interrupt_of(remote), progress);
+  wait_all(pointers, interrupt_of(std::move(remote)), progress);
 }
 
 }  // namespace safetensors::python

@@ -92,10 +92,15 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
   converter_ = converter_of(framework_);
 }
 
+std::shared_ptr<const PythonSource> OpenFile::python_source() const {
+  if (file_.backend() != Backend::kSource) return nullptr;
+  return std::dynamic_pointer_cast<const PythonSource>(file_.source());
+}
+
 Interrupt OpenFile::interrupt() const {
-  if (file_.backend() != Backend::kSource) return python_interrupt();
-  const std::shared_ptr<const ByteSource> source = file_.source();
-  return interrupt_of({&source, 1});
+  std::shared_ptr<const PythonSource> source = python_source();
+  if (!source) return python_interrupt();
+  return interrupt_of({std::move(source)});
 }
 
 TensorView OpenFile::view(const TensorInfo& info) const {
@@ -164,6 +169,17 @@ std::string Handle::describe() const {
   if (!file) return text + " closed";
   return text + " framework='" + name(file->framework()) +
          "' tensors=" + std::to_string(file->file().header().size());
+}
+
+int Handle::traverse(visitproc visit, void* argument) const {
+  // A thread that the collector has stopped may have locked it.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  // The reader must have no other owner, such as a slice or a load that goes on.
+  if (!lock || !file_ || file_.use_count() != 1) return 0;
+  const std::shared_ptr<const PythonSource> source = file_->python_source();
+  constexpr long kOwners = 2;  // the file, and this function
+  if (!source || source.use_count() != kOwners) return 0;
+  return source->traverse(visit, argument);
 }
 
 void Handle::close() {

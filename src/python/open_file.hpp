@@ -10,6 +10,8 @@
 
 namespace safetensors::python {
 
+class PythonSource;
+
 enum class Framework : std::uint8_t { kTorch, kNumpy, kTensorflow, kFlax, kMlx, kPaddle };
 
 /// Both parse an argument, and raise SafetensorError for an unknown name.
@@ -36,9 +38,10 @@ class OpenFile {
   [[nodiscard]] py::object to_framework(const TensorView& view) const;
   /// The same for what to_array() returned for a tensor of type `dtype`, or for a part of that.
   [[nodiscard]] py::object to_framework(py::object array, Dtype dtype) const;
-  /// Returns the callback that reads of the file take: Ctrl-C interrupts them. Valid while this
-  /// OpenFile lives.
+  /// Returns the callback that reads of the file take: Ctrl-C interrupts them.
   [[nodiscard]] Interrupt interrupt() const;
+  /// Returns the source if it is a PythonSource; nullptr for others.
+  [[nodiscard]] std::shared_ptr<const PythonSource> python_source() const;
   /// Returns the tensor in memory. Releases the GIL while it reads 64 KiB or more.
   [[nodiscard]] TensorView view(const TensorInfo& info) const;
   /// Returns all tensors in memory. Releases the GIL while it reads.
@@ -62,6 +65,8 @@ class Handle {
   /// Returns the file. Raises SafetensorError after close().
   [[nodiscard]] std::shared_ptr<const OpenFile> file() const;
   void close();
+  /// Visits what only this handle owns, for the garbage collector.
+  [[nodiscard]] int traverse(visitproc visit, void* argument) const;
   /// Returns the path, framework and number of tensors for repr(), or the path and "closed".
   [[nodiscard]] std::string describe() const;
 

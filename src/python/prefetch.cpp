@@ -260,7 +260,7 @@ std::optional<py::tuple> PrefetchLoader::next() {
   }
 }
 
-void PrefetchLoader::close() {
+void PrefetchLoader::close(bool cancels) {
   const std::shared_ptr<Load> load = own_load();
   if (!load) return;
   std::vector<py::object> dropped;
@@ -270,6 +270,7 @@ void PrefetchLoader::close() {
     load_.reset();
     for (Request& request : requests_) dropped.push_back(std::move(request.tensor));
   }
+  if (cancels && !requests_.empty()) cancel_reads(*requests_[0].file->file().source());
   const GilRelease release;
   load->stop();  // before the tensors, and the memory that is being written, are released
 }

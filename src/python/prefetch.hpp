@@ -32,8 +32,9 @@ class PrefetchLoader {
   /// Blocks until a tensor is loaded that was not returned yet, and returns its name and the
   /// tensor; nothing when all were returned.
   [[nodiscard]] std::optional<py::tuple> next();
-  /// Stops loading and releases the tensors that were not returned.
-  void close();
+  /// Stops loading and releases the tensors that were not returned. With `cancels`, reads of a
+  /// RangeReader are cancelled, also those of others; otherwise it waits for them.
+  void close(bool cancels = false);
 
  private:
   struct State {

@@ -284,19 +284,25 @@ void PythonSource::cancel(unsigned own) const {
   }
 }
 
-Interrupt interrupt_of(std::span<const std::shared_ptr<const ByteSource>> sources) {
-  std::vector<const PythonSource*> cancelled;
-  for (const auto& source : sources) {
-    if (const auto* const found = dynamic_cast<const PythonSource*>(source.get())) {
-      cancelled.push_back(found);
-    }
+int PythonSource::traverse(visitproc visit, void* argument) const {
+  for (PyObject* const owned : {reader_, read_, cancel_}) {
+    if (owned == nullptr) continue;
+    if (const int result = visit(owned, argument)) return result;
   }
-  if (cancelled.empty()) return python_interrupt();
-  return [cancelled = std::move(cancelled)] {
+  return 0;
+}
+
+void cancel_reads(const ByteSource& source) {
+  if (const auto* const found = dynamic_cast<const PythonSource*>(&source)) found->cancel();
+}
+
+Interrupt interrupt_of(std::vector<std::shared_ptr<const ByteSource>> sources) {
+  if (sources.empty()) return python_interrupt();
+  return [sources = std::move(sources)] {
     const GilAcquire gil;
     if (PyErr_CheckSignals() == 0) return;
     py::error_already_set error;
-    for (const PythonSource* const source : cancelled) source->cancel();
+    for (const auto& source : sources) cancel_reads(*source);
     throw std::move(error);
   };
 }

@@ -1,8 +1,10 @@
 // A source whose bytes come from a Python object: a RangeReader.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "python.hpp"
 
@@ -46,6 +48,8 @@ class PythonSource final : public ByteSource {
   /// for `own` reads of this thread.
   /// Requires: the GIL, which it releases while it waits.
   void cancel(unsigned own = 0) const;
+  /// Visits the Python objects that it owns, for the garbage collector.
+  [[nodiscard]] int traverse(visitproc visit, void* argument) const;
 
  private:
   explicit PythonSource(py::object reader);
@@ -68,10 +72,12 @@ class PythonSource final : public ByteSource {
   mutable std::atomic<unsigned> reads_{0};  // under way
 };
 
-/// Returns a callback like python_interrupt(). Before it throws, it cancels the reads of those
-/// sources that are PythonSources, so that the threads which read can be joined.
-/// Requires: the sources outlive the callback.
-[[nodiscard]] Interrupt interrupt_of(std::span<const std::shared_ptr<const ByteSource>> sources);
+/// Cancels the reads of a source, if it is a PythonSource. Requires: the GIL.
+void cancel_reads(const ByteSource& source);
+
+/// Returns a callback like python_interrupt(). Before it throws, it cancels the reads of the
+/// sources, so that the threads which read can be joined.
+[[nodiscard]] Interrupt interrupt_of(std::vector<std::shared_ptr<const ByteSource>> sources);
 
 /// Makes all reads of PythonSources fail, now and later, and waits for those under way. Called when
 /// the interpreter exits, before threads of the core are joined. Calling it twice does no harm.

@@ -342,6 +342,58 @@ def test_readers_are_freed_with_the_handle():
     assert gone() is None
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_cycle_of_reader_and_handle_is_collected(is_closed):
+    reader = MemoryReader(save({"x": np.arange(3)}))
+    gone = weakref.ref(reader)
+    reader.model = [safe_open(reader, "np")]
+    if is_closed:
+        reader.model[0].close()
+    del reader
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_cycle_is_kept_while_a_slice_is():
+    reader = MemoryReader(save(BIG))
+    reader.model = [safe_open(reader, "np")]
+    part = reader.model[0].get_slice("t3")
+    gone = weakref.ref(reader)
+    del reader
+    gc.collect()
+    assert (part[5:] == 3).all()
+    del part
+    gc.collect()
+    assert gone() is None
+
+
+@posix
+def test_ctrl_c_ends_a_prefetch():
+    pytest.importorskip("torch")
+    script = (
+        PRELUDE
+        + """
+reader = StalledReader(DATA)
+def interrupt():
+    reader.wait_for_reads(2)
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
+thread = threading.Thread(target=interrupt)
+thread.start()
+begin = time.monotonic()
+try:
+    with safe_open(reader, "pt") as file, file.prefetch() as loader:
+        for name, tensor in loader:
+            pass
+except KeyboardInterrupt:
+    assert time.monotonic() - begin < 10
+    assert reader.cancels and not reader.under_way
+    print("interrupted")
+"""
+    )
+    assert children.run(script, timeout=60) == "interrupted\n"
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures through /proc")
 def test_ten_thousand_opens_leave_nothing():
     script = (
