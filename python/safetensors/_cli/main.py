@@ -124,7 +124,7 @@ def _refuse_urls(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name, None)
         for path in value if isinstance(value, list) else [value]:
             if is_url(path):
-                scheme = path.partition("://")[0]
+                scheme = str(path).partition("://")[0]
                 raise CliError(f"{arguments.command} takes files, not URLs: {scheme}://...")
 
 
