@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from safetensors import SafetensorError, _core
+from safetensors import SafetensorError
 from safetensors._remote import open as remote
 from safetensors._remote.open import find_shards, open_reader
 from support.misbehaving import MisbehavingServer
@@ -22,16 +22,6 @@ def _home(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("SAFETENSORS_REMOTE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-@pytest.fixture(autouse=True)
-def _parser(monkeypatch, tmp_path):
-    def parse(data, name):
-        (tmp_path / "index.json").write_bytes(data)
-        return _core._read_index(str(tmp_path / "index.json"))
-
-    if not hasattr(_core, "_parse_index"):
-        monkeypatch.setattr(_core, "_parse_index", parse, raising=False)
 
 
 def index_of(*files):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Protocol, Tuple, cast
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 from .. import _core
 from .._core import SafetensorError
+from .._range_reader import RangeReader
 from . import errors, https_ranges
 from .connections import Pool
 from .http import HttpReader
@@ -26,27 +27,6 @@ _MOST_OF_INDEX = 100_000_000
 _FIRST_OF_FILE = 512 << 10
 # Not the ".1-8B" of a folder's name.
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9_]*$")
-
-
-class RangeReader(Protocol):
-    """Reads an object by ranges. Thread safe.
-
-    It may also have the integers `concurrency`, `chunk_bytes` and `gap_bytes`, `close()`, and
-    `cancel()`, which ends reads that are under way.
-    """
-
-    @property
-    def name(self) -> str:
-        """The object, for errors: without secrets."""
-        ...
-
-    def open(self, nbytes: int) -> Tuple[int, Any]:
-        """Returns the size of the object and its first bytes, at most `nbytes`, by one request."""
-        ...
-
-    def read(self, offset: int, nbytes: int) -> Any:
-        """Returns a buffer of exactly these bytes, of the version that was opened, or raises."""
-        ...
 
 
 class RemoteShard(NamedTuple):
@@ -233,15 +213,12 @@ class _Opened:
     """A reader whose open() was called to find out whether the file exists."""
 
     def __init__(self, reader: RangeReader, first: Tuple[int, Any]) -> None:
+        self.name = reader.name
         self._reader = reader
         self._first: Optional[Tuple[int, Any]] = first
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
 
     def open(self, nbytes: int) -> Tuple[int, Any]:
         first, self._first = self._first, None

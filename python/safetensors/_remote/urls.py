@@ -1,11 +1,10 @@
-"""URLs of remote files: what is one, what is accepted, and the files next to an index."""
+"""URLs of remote files: which are accepted, and the files next to an index."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import urllib.parse
-from typing import Any
 
 from . import errors
 from .redact import redact
@@ -23,14 +22,6 @@ _PLAIN = "/:@!$&'()*+,;=~-._%"
 HTTP = frozenset({"http", "https"})
 STORES = frozenset({"s3", "gs", "gcs", "az", "abfs", "abfss", "adl"})
 _LOCAL = frozenset({"file", "local", "reference"})
-
-
-def is_url(path: Any) -> bool:
-    """Returns whether a path names a remote file: a str that begins with a scheme and "://".
-
-    Path objects and bytes never do, nor does a drive such as "C://".
-    """
-    return isinstance(path, str) and _URL.match(path) is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +48,9 @@ class Url:
         # Without all before the last "@": a password may have a "/" in it.
         shown = re.sub(r"://.*@", "://", redact("".join(text.split())))
         if found is None:
-            raise errors.refused(shown, "is not a URL")
+            raise errors.refused(
+                shown, "is not a URL: give the path of a local file as a pathlib.Path"
+            )
         scheme = found[1].lower()
         if ":" in scheme:
             raise errors.refused(shown, "chains of protocols are not read")
