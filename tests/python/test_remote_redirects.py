@@ -442,7 +442,9 @@ def test_behind_a_proxy_names_decide():
         assert server.requests == len(hosts)
 
 
-@pytest.mark.parametrize("proxy", ["socks5://h:1", "https://h", "http://", "http://h:x"])
+@pytest.mark.parametrize(
+    "proxy", ["socks5://h:1", "https://h", "http://", "http://h:x", "http://[::1"]
+)
 def test_other_proxies(proxy):
     with pytest.raises(SafetensorError, match="the proxy is not an http:// URL"):
         reader_of("http://name.example/x", proxy=proxy).open(100)

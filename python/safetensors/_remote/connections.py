@@ -62,18 +62,17 @@ def is_loopback(host: str) -> bool:
 class Connection:
     """A connection to one server, by TLS for https. Used by one thread at a time."""
 
-    def __init__(self, sock: socket.socket, origin: Origin, public: bool, idle: float) -> None:
+    def __init__(self, sock: socket.socket, origin: Origin, idle: float) -> None:
         """Takes a socket that is connected.
 
         Args:
             sock: the socket, which the connection closes.
             origin: scheme, host and port.
-            public: whether the peer is of the internet.
             idle: the seconds without a byte after which reading raises TimeoutError.
         """
         self.sock = sock
         self.origin = origin
-        self.public = public
+        self.public = False  # whether the peer is of the internet
         self.deadline = Deadline(idle)
         self._idle = idle
 
@@ -205,17 +204,17 @@ class Pool:
             raise LimitReached
         until = Deadline(connect)
         proxy = self._proxy_of(url)
-        if proxy is None:
-            sock = socket.create_connection((url.hostname, url.port), connect)
-            # The peer, not the name, which could resolve to another address the next time.
-            public = is_public(sock.getpeername()[0])
-        else:
-            sock = socket.create_connection((proxy.hostname, proxy.port), connect)
-            public = _is_public_name(url.hostname)
-        connection = Connection(sock, origin, public, self.settings.idle_timeout)
-        started(connection)
+        place = (url.hostname, url.port) if proxy is None else (proxy.hostname, proxy.port)
+        sock = socket.create_connection(place, connect)
+        connection = Connection(sock, origin, self.settings.idle_timeout)
         try:
-            if guarded and not public:
+            started(connection)
+            if proxy is None:
+                # The peer, not the name, which could resolve to another address the next time.
+                connection.public = is_public(sock.getpeername()[0])
+            else:
+                connection.public = _is_public_name(url.hostname)
+            if guarded and not connection.public:
                 raise errors.denied(
                     url.name, "a server of the internet redirects to an address that is not of it"
                 )
@@ -279,13 +278,14 @@ class _Proxy:
     def __init__(self, text: str) -> None:
         if "://" not in text:
             text = "http://" + text
-        parts = urllib.parse.urlsplit(text)
+        refused = errors.refused("", "the proxy is not an http:// URL, other proxies are not used")
         try:
+            parts = urllib.parse.urlsplit(text)
             hostname, port = parts.hostname, parts.port or 80
         except ValueError:
-            hostname, port = None, 0
+            raise refused from None
         if parts.scheme != "http" or not hostname:
-            raise errors.refused("", "the proxy is not an http:// URL, other proxies are not used")
+            raise refused
         self.hostname, self.port = hostname, port
         self.headers: Dict[str, str] = {}
         if parts.username is not None:
