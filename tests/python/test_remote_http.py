@@ -17,7 +17,7 @@ from support.servers import Answer, RangeServer, asked_range, etag
 KIB = 1 << 10
 CONTENT = bytes(i * 31 % 251 for i in range(300 * KIB))
 PATH = "/m.safetensors"
-FAST = {"tries": 3, "connect_timeout": 1, "idle_timeout": 0.3, "timeout": 1.5}
+FAST = {"tries": 3, "connect_timeout": 2, "idle_timeout": 0.5, "timeout": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -272,6 +272,16 @@ def test_a_body_in_chunks_whose_end_is_missing(end):
         assert reader.open(64) == (len(CONTENT), CONTENT[:64])
         assert reader.read(100, 100) == CONTENT[100:200]
         assert server.requests == 2
+
+
+@pytest.mark.parametrize("mode", ["closes", "resets"])
+def test_a_kept_connection_that_the_server_closes_meanwhile_is_no_failure(mode):
+    """The request is on its way already: it is sent again, on a new connection."""
+    with MisbehavingServer(mode, {PATH: CONTENT}, after=1, times=1) as server:
+        reader = reader_of(server, tries=1)
+        reader.open(64)
+        assert reader.read(100, 100) == CONTENT[100:200]
+        assert (server.requests, server.connections) == (3, 2)
 
 
 def test_a_kept_connection_with_an_answer_that_nobody_awaits_is_not_used():
