@@ -15,7 +15,7 @@ from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from support.certificates import certificate
 from support.misbehaving import MODES, MisbehavingServer
-from support.servers import RangeServer, redirect
+from support.servers import Answer, RangeServer, redirect
 
 CONTENT = bytes(i * 31 % 251 for i in range(3 << 20))
 LONG = 1 << 20
@@ -89,16 +89,40 @@ def test_redirects_are_followed_once(ranges):
         assert len(ranges) == 2
 
 
+def test_a_later_redirect_gets_no_token_and_leads_to_no_plain_server():
+    files = {"/m": CONTENT}
+    with (
+        RangeServer(files) as plain,
+        RangeServer(files, tls=True) as other,
+        RangeServer(files, tls=True) as server,
+    ):
+        reader = opened(server, token="secret", tries=1)
+        server.files["/m"] = redirect(plain.url("/m"))
+        with pytest.raises(SafetensorError, match="from https to http"):
+            reader.read(0, LONG)
+        assert plain.requests == 0
+        server.files["/m"] = redirect(other.url("/m"))
+        assert bytes(reader.read(0, LONG)) == CONTENT[:LONG]
+        assert ["Authorization" in request.headers for request in other.log] == [False]
+        other.files["/m"] = CONTENT[::-1]
+        with pytest.raises(SafetensorError, match="changed"):
+            reader.read(0, LONG)
+
+
 def test_a_signed_url_is_renewed(ranges):
-    valid = ["1"]
+    valid = ["key=1"]
     with RangeServer({}, tls=True) as server:
-        server.files["/start"] = lambda request: redirect(f"/m?key={valid[0]}")
-        server.files["/m"] = lambda request: (
-            CONTENT if request.query == f"key={valid[0]}" else redirect("/denied")
-        )
+        server.files["/start"] = lambda request: redirect(f"/m?{valid[0]}")
+        server.files["/m"] = lambda request: CONTENT if request.query in valid else Answer(403)
         reader = opened(server, "/start")
         assert bytes(reader.read(0, LONG)) == CONTENT[:LONG]
-        assert len(ranges) == 1
+        valid[0] = "key=2"
+        assert bytes(reader.read(1, LONG)) == CONTENT[1 : LONG + 1]
+        assert len(ranges) == 2
+        server.clear()
+        assert bytes(reader.read(2, LONG)) == CONTENT[2 : LONG + 2]
+        assert [request.query for request in server.log] == ["key=2"]
+        assert len(ranges) == 3
 
 
 def test_a_change_is_noticed():

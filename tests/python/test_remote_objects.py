@@ -1,4 +1,4 @@
-"""Objects of S3: real servers, servers that err, other versions, cancelling and forks."""
+"""Objects of real stores: what is read, versions, credentials, cancelling, the end of a process."""
 
 import concurrent.futures
 import gc
@@ -16,32 +16,18 @@ from safetensors._remote import objects
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from support import real_servers
-from support.certificates import certificate
-from support.delay_proxy import DelayProxy
 from support.misbehaving import MisbehavingServer
-from support.servers import Answer, RangeServer, etag
+from support.object_readers import (
+    CANARY,
+    CONTENT,
+    OPTIONS,
+    from_environment,
+    no_credentials,
+    reader,
+)
+from support.servers import RangeServer
 
-CONTENT = bytes(range(256)) * 1024
-CANARY = "CANARY1234567890"
-SHORT = {"connect_timeout": 1.0, "idle_timeout": 0.4, "timeout": 3.0, "tries": 2}
-OPTIONS = objects.OPTIONS
-
-
-def reader(url, **options):
-    """Returns a reader with keys that no server of tests checks."""
-    keys = {"access_key_id": "AKIATESTS", "secret_access_key": CANARY, "region": "us-east-1"}
-    if options.get("anonymous") or "profile" in options:
-        keys = {}
-    return objects.ObjectReader(Url.parse(url), Settings.of({**keys, **options}, OPTIONS))
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch, tmp_path):
-    """No credentials but those of the test."""
-    for name in list(os.environ):
-        if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR", "SAFETENSORS_REMOTE")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures(no_credentials.__name__)
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +49,6 @@ def at_weed(weed, monkeypatch):
     for name, value in weed.environment().items():
         monkeypatch.setenv(name, value)
     return weed
-
-
-def read(url, **options):
-    """Opens an object and returns a reader of it."""
-    opened = reader(url, **options)
-    opened.open(10)
-    return opened
-
-
-def from_environment(url, **options):
-    """Returns a reader with the credentials of the environment."""
-    return objects.ObjectReader(Url.parse(url), Settings.of(options, OPTIONS))
 
 
 # SeaweedFS
@@ -208,146 +182,6 @@ def test_opening_does_not_leak(at_weed):
     for _ in range(300):
         from_environment(url).open(10)
     assert descriptors() <= before + 4
-
-
-# Servers that err
-
-
-def test_a_server_that_asks_to_slow_down():
-    body = b"<?xml?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
-    with RangeServer({"/bucket/m": Answer(503, body=body)}) as server:
-        with pytest.raises(SafetensorError, match=r"503 SlowDown, after 2 tries in \d+\.\d s"):
-            reader("s3://bucket/m", endpoint=server.url(), **SHORT).open(10)
-        assert server.requests == 2
-
-
-def test_a_bucket_in_another_region():
-    body = b"<Error><Code>PermanentRedirect</Code><Endpoint>elsewhere</Endpoint></Error>"
-    with (
-        RangeServer({"/bucket/m": Answer(301, body=body)}) as server,
-        pytest.raises(SafetensorError, match="in another region: set AWS_REGION"),
-    ):
-        reader("s3://bucket/m", endpoint=server.url(), **SHORT).open(10)
-
-
-# Requests
-
-
-def test_what_is_asked_for():
-    with RangeServer({"/bucket/folder/m": CONTENT}) as server:
-        opened = reader("s3://bucket/folder/m", endpoint=server.url(), headers={"X-A": "b"})
-        opened.open(100)
-        opened.read(50, 10)
-        first, second = server.log
-        assert [first.range, second.range] == ["bytes=0-99", "bytes=50-59"]
-        assert "If-Match" not in first.headers
-        assert second.headers["If-Match"] == etag(CONTENT)
-        assert first.headers["User-Agent"].startswith("safetensors/")
-        assert first.headers["X-A"] == "b"
-        assert first.headers["Authorization"].startswith("AWS4-HMAC-SHA256")
-        assert server.connections == 1
-        anonymous = reader("s3://bucket/folder/m", endpoint=server.url(), anonymous=True)
-        anonymous.open(1)
-        assert "Authorization" not in server.log[-1].headers
-
-
-def test_a_version_is_asked_for():
-    with RangeServer({"/bucket/m": CONTENT}) as server:
-        opened = reader("s3://bucket/m?versionId=abc%2Fd", endpoint=server.url())
-        opened.open(1)
-        opened.read(0, 1)
-        assert [request.query for request in server.log] == ["versionId=abc%252Fd"] * 2
-
-
-@pytest.mark.parametrize("query", ["version=1", "versionId=", "versionId=1&x=2", "x", "prefix=a"])
-def test_other_queries_are_refused(query):
-    with pytest.raises(SafetensorError, match="neither versionId"):
-        reader(f"s3://bucket/m?{query}")
-
-
-@pytest.mark.parametrize("path", ["a//b", "a/../b", "../b", "a/./b"])
-def test_paths_that_obstore_refuses(path):
-    with pytest.raises(SafetensorError, match="path that obstore does not accept"):
-        reader(f"s3://bucket/{path}", endpoint="http://127.0.0.1:1", tries=1).open(1)
-
-
-def test_options_of_another_store_are_refused():
-    with pytest.raises(SafetensorError, match="does not take.*account_name"):
-        reader("s3://bucket/m", account_name="x")
-    with pytest.raises(SafetensorError, match="takes no token"):
-        reader("s3://bucket/m", token="x")
-    with pytest.raises(SafetensorError, match="unknown name 'acess_key_id'.*access_key_id"):
-        reader("s3://bucket/m", acess_key_id="x")
-
-
-def test_latency_is_hidden_behind_many_reads():
-    content = bytes(1 << 20)
-    with RangeServer({"/bucket/m": content}) as server, DelayProxy(server.port, latency=0.1) as far:
-        opened = reader("s3://bucket/m", endpoint=far.url())
-        opened.open(1)
-        with concurrent.futures.ThreadPoolExecutor(32) as pool:
-            began = time.monotonic()
-            list(pool.map(lambda at: opened.read(at * 8192, 8192), range(128)))
-            took = time.monotonic() - began
-        assert took < 0.25 * 128 * 0.1  # one after the other: 12.8 s
-        assert server.most_at_once <= 32
-
-
-def test_tls_trusts_what_it_is_told_to(monkeypatch):
-    authority = certificate().authority
-    with RangeServer({"/bucket/m": CONTENT}, tls=True) as server:
-        url, options = "s3://bucket/m", {"endpoint": server.url(), **SHORT}
-        with pytest.raises(ConnectionError, match="certificate is not valid"):
-            reader(url, **options).open(1)
-        assert reader(url, ca_file=authority, **options).open(1)[0] == len(CONTENT)
-        assert reader(url, verify=False, **options).open(1)[0] == len(CONTENT)
-        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
-        assert reader(url, **options).open(1)[0] == len(CONTENT)
-
-
-def test_http_is_used_only_where_the_endpoint_says_so():
-    with RangeServer({"/bucket/m": CONTENT}) as server:
-        endpoint = f"https://127.0.0.1:{server.port}"
-        with pytest.raises(ConnectionError, match="does not speak TLS"):
-            reader("s3://bucket/m", endpoint=endpoint, **SHORT).open(1)
-        assert server.requests == 0
-
-
-def test_proxies(monkeypatch):
-    url = "s3://bucket/m"
-    with RangeServer({"/bucket/m": CONTENT}) as server, DelayProxy(server.port) as proxy:
-        # A proxy gets the whole URL: this one passes it on to a server that knows no such path.
-        options = {"endpoint": server.url(), **SHORT}
-        with pytest.raises(FileNotFoundError):
-            reader(url, proxy=proxy.url(), **options).open(1)
-        assert server.log[-1].path.startswith("http://")
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-        with pytest.raises(ConnectionError, match="refused"):
-            reader(url, **options).open(1)
-        assert reader(url, proxy="", **options).open(1)[0] == len(CONTENT)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        assert reader(url, **options).open(1)[0] == len(CONTENT)
-
-
-def test_a_server_that_nobody_is():
-    with pytest.raises(ConnectionError, match="refused, after 2 tries"):
-        reader("s3://bucket/m", endpoint="http://127.0.0.1:1", **SHORT).open(1)
-    with pytest.raises(ConnectionError, match="host is not known"):
-        reader("s3://bucket/m", endpoint="http://no.such.host.invalid", **SHORT).open(1)
-
-
-def test_no_credentials(monkeypatch):
-    with RangeServer({}) as server:  # it refuses PUT, by which AWS gives tokens
-        monkeypatch.setenv("AWS_METADATA_ENDPOINT", server.url())
-        opened = reader("s3://bucket/m", anonymous=False, profile="", **SHORT)
-        with pytest.raises(PermissionError, match="no credentials were found.*'anonymous': True"):
-            opened.open(1)
-
-
-def test_obstore_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(ImportError, match=r"s3:// needs obstore.*safetensors\[remote\]"):
-        reader("s3://bucket/m")
 
 
 # Cancelling, forks, and the end of the process
