@@ -165,6 +165,10 @@ def test_protocols_that_are_not_listed(url):
         read(url)
 
 
+def test_fsspec_knows_the_protocols():
+    assert filesystems.PROTOCOLS <= set(fsspec.available_protocols())
+
+
 @pytest.mark.parametrize("scheme", ["file", "local", "reference"])
 def test_protocols_of_local_files(scheme):
     with pytest.raises(SafetensorError, match=f"{scheme}://"):
