@@ -1,12 +1,16 @@
 """What object stores are asked for, by servers of tests, and what their answers end in."""
 
 import concurrent.futures
+import re
 import sys
 import time
 
 import pytest
 
 from safetensors import SafetensorError
+from safetensors._remote import objects
+from safetensors._remote.settings import Settings
+from safetensors._remote.urls import Url
 from support.certificates import certificate
 from support.delay_proxy import DelayProxy
 from support.object_readers import CONTENT, SHORT, no_credentials, reader
@@ -133,6 +137,29 @@ def test_a_server_that_nobody_is():
         reader("s3://bucket/m", endpoint="http://127.0.0.1:1", **SHORT).open(1)
     with pytest.raises(ConnectionError, match="host is not known"):
         reader("s3://bucket/m", endpoint="http://no.such.host.invalid", **SHORT).open(1)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "text"),
+    [
+        ("az://c/x", {}, "az://c/x: Account must be specified"),
+        ("az://c/x", {"account_name": "a", "account_key": "CANARY !"}, "Invalid Access Key"),
+        ("gs://c/x", {"service_account": "/none"}, "Unable to open service account file"),
+        ("gs://c/x", {"service_account_key": '{"a": "CANARY"}'}, "missing field `private_key`"),
+        ("s3://c/x", {"access_key_id": "a"}, "s3://c/x: Missing SecretAccessKey"),
+        ("s3://c/x", {"anonymous": True, "endpoint": "not a URL"}, "is not a URL"),
+        ("s3://c/x", {"anonymous": True, "endpoint": "http://a b"}, "invalid host"),
+        ("s3://c/x", {"anonymous": True, "endpoint": "ftp://a"}, "http or https, not of ftp"),
+        ("s3://c/x", {"anonymous": True, "ca_file": "/dev/null"}, "No certificates found"),
+        ("s3://c/x", {"anonymous": True, "proxy": "CANARY !"}, "builder error"),
+    ],
+)
+def test_settings_that_no_store_can_have(url, options, text):
+    with pytest.raises(SafetensorError, match=re.escape(text)) as raised:
+        objects.reader(Url.parse(url), Settings.of(options, objects.OPTIONS))
+    assert raised.value.code == "invalid_argument"
+    assert raised.value.__cause__ is raised.value.__context__ is None
+    assert "CANARY" not in f"{raised.value!r} {vars(raised.value)}"
 
 
 def test_no_credentials(monkeypatch):

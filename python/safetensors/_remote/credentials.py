@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from . import errors
+from .urls import HTTP, Url
 
 Environment = Mapping[str, str]
 Options = Mapping[str, str]
@@ -72,10 +73,18 @@ def _is_set(value: Optional[str]) -> bool:
 
 
 def _client(endpoint: Optional[str], ca_file: Optional[str]) -> Dict[str, Any]:
-    """Returns settings that allow http if the endpoint says so, and trust the certificates."""
+    """Returns settings that allow http if the endpoint says so, and trust the certificates.
+
+    Raises:
+        SafetensorError: the endpoint is not a URL, or there are no such certificates.
+    """
     client: Dict[str, Any] = {}
-    if endpoint is not None and endpoint.lower().startswith("http://"):
-        client["allow_http"] = True
+    if endpoint:
+        scheme = Url.parse(endpoint).scheme  # obstore panics if it is none
+        if scheme not in HTTP:
+            raise errors.refused("", f"an endpoint is a URL of http or https, not of {scheme}")
+        if scheme == "http":
+            client["allow_http"] = True
     if ca_file:
         client["root_certificate"] = read_certificates(ca_file)
     return client

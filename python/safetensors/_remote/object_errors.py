@@ -42,7 +42,7 @@ class Version(NamedTuple):
         return f"{self.size} bytes" + (f" of {self.modified}" if self.modified else "")
 
 
-_PREFIX = re.compile(r"Generic [A-Za-z]+ error: ")
+_PREFIX = re.compile(r"^Generic [A-Za-z0-9 ]+ error: ")
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _TRIES = re.compile(r"in ([0-9.]+)(s|ms|µs|ns), after (\d+) retries")
@@ -104,4 +104,9 @@ def rewritten(error: Exception, name: str, used: str, pinned: Optional[Version])
             return make(name, meaning + tries)
     if "HTTP error" in text:
         return errors.unreachable(name, "the connection failed" + tries)
-    return errors.failed(name, _PREFIX.sub("", text) + tries)
+    return errors.failed(name, plain(error) + tries)
+
+
+def plain(error: Exception) -> str:
+    """Returns the first line of an error of obstore, which errors.py redacts."""
+    return _PREFIX.sub("", next(iter(str(error).splitlines()), type(error).__name__))

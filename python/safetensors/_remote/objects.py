@@ -12,7 +12,7 @@ import threading
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple, cast
 
 from .._core import SafetensorError, __version__
-from . import credentials, errors, loop
+from . import credentials, errors, loop, object_errors
 from .object_errors import PastTheEnd, Version, rewritten
 from .settings import Settings
 from .urls import Url
@@ -255,22 +255,33 @@ def _new_store(url: Url, settings: Settings, environ: Dict[str, str]) -> Tuple[A
     else:
         account = credentials.azure_account(host, url.name) if host else None
         kind, access = store.AzureStore, credentials.azure(environ, options, account)
-    made = kind(
-        bucket,
-        config=access.config,
-        client_options={**access.client, **client_options(settings, settings.headers)},
-        retry_config={
-            "max_retries": settings.tries - 1,
-            "retry_timeout": datetime.timedelta(seconds=settings.timeout),
-            "backoff": {
-                "init_backoff": datetime.timedelta(seconds=0.2),
-                "max_backoff": datetime.timedelta(seconds=10),
-                "base": 2,
-            },
+    client = {**access.client, **client_options(settings, settings.headers)}
+    try:
+        made = kind(
+            bucket,
+            config=access.config,
+            client_options=client,
+            retry_config=_retry_config(settings),
+            credential_provider=access.provider,
+        )
+    except Exception as error:
+        refused = errors.refused(url.name, object_errors.plain(error))
+    else:
+        return made, access.used
+    raise refused
+
+
+def _retry_config(settings: Settings) -> Dict[str, Any]:
+    """Returns obstore's settings for the tries of retry.py."""
+    return {
+        "max_retries": settings.tries - 1,
+        "retry_timeout": datetime.timedelta(seconds=settings.timeout),
+        "backoff": {
+            "init_backoff": datetime.timedelta(seconds=0.2),
+            "max_backoff": datetime.timedelta(seconds=10),
+            "base": 2,
         },
-        credential_provider=access.provider,
-    )
-    return made, access.used
+    }
 
 
 def client_options(settings: Settings, headers: Mapping[str, str]) -> Dict[str, Any]:
