@@ -154,6 +154,15 @@ def test_a_fault_has_the_same_end_as_by_our_own_engine(mode, monkeypatch):
     assert by_obstore in (own, "right")
 
 
+def test_nothing_is_read_after_close(ranges):
+    with RangeServer({"/m": CONTENT}, tls=True) as server:
+        reader = opened(server)
+        reader.close()
+        with pytest.raises(SafetensorError, match="is closed"):
+            reader.read(0, LONG)
+    assert ranges == []
+
+
 def test_after_three_failures_it_is_not_tried_again(ranges):
     with MisbehavingServer("modified_malformed", {"/m": CONTENT}, tls=True) as server:
         reader = opened(server)

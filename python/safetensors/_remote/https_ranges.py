@@ -79,6 +79,8 @@ class HttpsReader(HttpReader):
             and settings.verify
             and _KEPT_HOME.issuperset(name.lower() for name in resolved.headers)
             and self._failures < _MOST_FAILURES
+            and not self._closed
+            and not self._is_forked()
             and not loop.is_forked()
         )
 
