@@ -1,0 +1,115 @@
+"""Matches the names of tensors with names and glob patterns: imports no framework."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar
+
+from ._core import SafetensorError
+
+T = TypeVar("T")
+
+_DIGITS = "0123456789"
+_TO_ZEROS = str.maketrans(dict.fromkeys(_DIGITS, "0"))
+_WILDCARD = re.compile(r"[*?[]")
+_NEAREST = 3
+
+
+def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[str, T]:
+    """Returns the rule of each name that one fits.
+
+    A key of `rules` that is in `names` is a name, any other key with wildcards is a pattern as of
+    `fnmatch.fnmatchcase`. A name takes precedence over patterns; among patterns, the first that
+    fits is taken.
+
+    Args:
+        rules: the rules by name or pattern.
+        names: the names in the files; `in` has to be fast.
+        optional: a rule whose key may fit nothing.
+
+    Raises:
+        SafetensorError: a key fits nothing.
+    """
+    patterns: List[str] = []
+    for key, rule in rules.items():
+        if key in names:
+            continue
+        if _WILDCARD.search(key):
+            patterns.append(key)
+        elif rule is not optional:
+            raise SafetensorError(f"The files do not contain tensor {key!r}{nearest(key, names)}")
+    if not patterns:
+        return {key: rule for key, rule in rules.items() if key in names}
+    fits = _first_fits(patterns, names)
+    used = set(fits.values())
+    for pattern in patterns:
+        if pattern in used or rules[pattern] is optional:
+            continue
+        if not any(map(_matcher(pattern), names)):  # else other rules came first
+            raise SafetensorError(
+                f"No tensor in the files fits the pattern {pattern!r}{nearest(pattern, names)}"
+            )
+    found = {name: rules[pattern] for name, pattern in fits.items()}
+    found.update((key, rule) for key, rule in rules.items() if key in names)
+    return found
+
+
+def nearest(key: str, names: Iterable[str]) -> str:
+    """Returns the end of an error's text: the names that resemble a key, or nothing."""
+    # Comparing takes microseconds a name, and names of many layers differ in numbers only.
+    distinct = dict.fromkeys(name.translate(_TO_ZEROS) for name in names)
+    found = difflib.get_close_matches(key.translate(_TO_ZEROS), distinct, _NEAREST)
+    first = {name.translate(_TO_ZEROS): name for name in reversed(list(names))}
+    likely = ", ".join(repr(first[each]) for each in found)
+    return f"; the nearest names are {likely}" if likely else ""
+
+
+def _matcher(pattern: str) -> Callable[[str], object]:
+    return re.compile(fnmatch.translate(pattern)).match
+
+
+def _first_fits(patterns: List[str], names: Collection[str]) -> Dict[str, str]:
+    """Returns the first pattern that fits each name.
+
+    The names of a model differ mostly in numbers: with each digit replaced by 0, few distinct ones
+    are left, which are tested once. What decides for a pattern without digits and sets:
+
+        model.layers.17.mlp.down_proj.weight -> model.layers.00.mlp.down_proj.weight
+        model.layers.*.mlp.*                 fits both or neither
+
+    A pattern with digits is itself replaced in this way, and then tested with the names that are
+    left. A pattern with a set, such as `[0-3]`, is tested with all.
+    """
+    tests: List[Tuple[str, Callable[[str], object], Optional[Callable[[str], object]]]] = []
+    for pattern in patterns:
+        zeros = pattern.translate(_TO_ZEROS)
+        coarse = _matcher("*" if "[" in pattern else zeros)
+        is_exact = "[" not in pattern and not any(digit in pattern for digit in _DIGITS)
+        tests.append((pattern, coarse, None if is_exact else _matcher(pattern)))
+
+    by_form: Dict[str, List[Tuple[str, Optional[Callable[[str], object]]]]] = {}
+    found: Dict[str, str] = {}
+    for name, form in zip(names, _forms(names), strict=True):
+        likely = by_form.get(form)
+        if likely is None:
+            likely = by_form[form] = []
+            for pattern, coarse, exact in tests:
+                if coarse(form):
+                    likely.append((pattern, exact))
+                    if exact is None:
+                        break
+        for pattern, exact in likely:
+            if exact is None or exact(name):
+                found[name] = pattern
+                break
+    return found
+
+
+def _forms(names: Collection[str]) -> List[str]:
+    """Returns the names with each digit replaced by 0."""
+    forms = "\n".join(names).translate(_TO_ZEROS).split("\n")
+    if len(forms) == len(names):
+        return forms
+    return [name.translate(_TO_ZEROS) for name in names]  # a name has a line break, or none is left
