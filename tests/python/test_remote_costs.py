@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import load_files, save_file
 from support import cli, file_builder, sharded
-from support.remote_engines import ENGINES, address
+from support.remote_engines import ENGINES, address, server_of
 from support.servers import RangeServer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -27,7 +27,7 @@ def at(engine, server, path=FILE):
 def test_open_and_keys_are_one_request(engine, tensors, tmp_path):
     path = tmp_path / "model.safetensors"
     save_file(tensors, path)
-    with RangeServer({FILE: path.read_bytes()}) as server:
+    with server_of(engine, RangeServer, {FILE: path.read_bytes()}) as server:
         url, options = at(engine, server)
         with safe_open(url, "pt", **options) as f:
             assert sorted(f.keys()) == sorted(tensors)
@@ -55,7 +55,7 @@ def large(tmp_path_factory):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_tensor_of_a_large_file_is_two_requests(engine, large):
-    with RangeServer({FILE: large}) as server:
+    with server_of(engine, RangeServer, {FILE: large}) as server:
         url, options = at(engine, server)
         with safe_open(url, "pt", **options) as f:
             assert torch.equal(f.get_tensor("wanted"), torch.ones(2 * MIB))
@@ -69,7 +69,7 @@ def test_rows_are_read_and_little_else(engine, tmp_path):
     path = tmp_path / "model.safetensors"
     tensors = {f"layer.{i}": torch.randn(1024, 512 * (1 + i % 3)) for i in range(12)}
     save_file(tensors, path)
-    with RangeServer({FILE: path}) as server:
+    with server_of(engine, RangeServer, {FILE: path}) as server:
         url, options = at(engine, server)
         plan = {name: slice(128, 256) for name in tensors}
         loaded = load_files(url, plan=plan, **options)
@@ -81,7 +81,7 @@ def test_rows_are_read_and_little_else(engine, tmp_path):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_model_in_shards(engine, model, tensors):
     files = {f"/bucket/{path.name}": path for path in model.iterdir()}
-    with RangeServer(files) as server:
+    with server_of(engine, RangeServer, files) as server:
         for name in ("model.safetensors.index.json", ""):
             server.clear()
             url, options = at(engine, server, f"/bucket/{name}")
@@ -114,7 +114,7 @@ def test_latency_is_hidden_behind_32_reads(engine, tmp_path):
         time.sleep(0.05)
         return path
 
-    with RangeServer({FILE: slow}) as server:
+    with server_of(engine, RangeServer, {FILE: slow}) as server:
         url, options = at(engine, server)
         options["storage_options"] |= {"chunk_bytes": 64 << 10, "concurrency": 32}
         begin = time.monotonic()

@@ -11,7 +11,7 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_files, save_file, stream_files
 from support import children, misbehaving
-from support.remote_engines import ENGINES, FAST, PATH, SECRETS, Words, address, kind_of
+from support.remote_engines import ENGINES, FAST, PATH, SECRETS, Words, address, kind_of, server_of
 from support.servers import RangeServer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -56,7 +56,7 @@ WAYS = [by_load_files, by_stream_files, by_safe_open]
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_good_server(engine, way, content):
-    with RangeServer({PATH: content}) as server:
+    with server_of(engine, RangeServer, {PATH: content}) as server:
         loaded = way(*at(engine, server))
         assert loaded.keys() == TENSORS.keys()
         assert all(torch.equal(loaded[name], TENSORS[name]) for name in TENSORS)
@@ -83,7 +83,10 @@ MODES = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_server_that_errs_after_the_header(engine, mode, content):
-    with misbehaving.MisbehavingServer(mode, {PATH: content}, after=1) as server, Words() as words:
+    with (
+        server_of(engine, misbehaving.MisbehavingServer, mode, {PATH: content}, after=1) as server,
+        Words() as words,
+    ):
         url, options = at(engine, server)
         begin = time.monotonic()
         with pytest.raises(SafetensorError) as caught:
@@ -97,14 +100,14 @@ def test_a_server_that_errs_after_the_header(engine, mode, content):
 @pytest.mark.parametrize("mode", ["body_short", "resets", "status_503"])
 def test_errors_that_pass_do_not_show(engine, mode, content):
     files = {PATH: content}
-    with misbehaving.MisbehavingServer(mode, files, after=2, times=1) as server:
+    with server_of(engine, misbehaving.MisbehavingServer, mode, files, after=2, times=1) as server:
         loaded = by_load_files(*at(engine, server, tries=5))
         assert all(torch.equal(loaded[name], TENSORS[name]) for name in TENSORS)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_handle_shows_no_secret(engine, content):
-    with RangeServer({PATH: content}) as server, Words() as words:
+    with server_of(engine, RangeServer, {PATH: content}) as server, Words() as words:
         url, options = at(engine, server)
         with safe_open(url, "pt", storage_options=options) as f:
             words.check(f, f.get_slice("layer.0"), f.metadata())
@@ -118,7 +121,7 @@ def test_a_handle_shows_no_secret(engine, content):
 @pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, 100_000_001, 1 << 31])
 def test_a_header_that_cannot_be(engine, length):
     content = struct.pack("<Q", length) + b"{}" + bytes(1000)
-    with RangeServer({PATH: content}) as server:
+    with server_of(engine, RangeServer, {PATH: content}) as server:
         url, options = at(engine, server)
         with pytest.raises(SafetensorError, match="[Hh]eader"):
             by_safe_open(url, options)
@@ -130,7 +133,7 @@ def test_a_header_that_cannot_be(engine, length):
 @pytest.mark.parametrize("mode", ["huge", "body_endless_chunked"])
 def test_an_index_that_is_too_large(engine, mode):
     path = "/bucket/model.safetensors.index.json"
-    with misbehaving.MisbehavingServer(mode, {path: b"{}"}) as server:
+    with server_of(engine, misbehaving.MisbehavingServer, mode, {path: b"{}"}) as server:
         url, options = address(engine, server, path)
         with pytest.raises(SafetensorError):
             by_load_files(url, FAST | options)
@@ -185,7 +188,7 @@ def arguments(engine, server):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("mode", ["body_stalls", "status_503"])
 def test_ctrl_c_ends_a_load(engine, mode, content):
-    with misbehaving.MisbehavingServer(mode, {PATH: content}, after=1) as server:
+    with server_of(engine, misbehaving.MisbehavingServer, mode, {PATH: content}, after=1) as server:
         command = children.command(LOAD + CTRL_C, *arguments(engine, server))
         process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, text=True)
         with process:
@@ -202,7 +205,9 @@ def test_ctrl_c_ends_a_load(engine, mode, content):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_exit_while_a_load_is_under_way(engine, content):
-    with misbehaving.MisbehavingServer("body_stalls", {PATH: content}, after=1) as server:
+    with server_of(
+        engine, misbehaving.MisbehavingServer, "body_stalls", {PATH: content}, after=1
+    ) as server:
         done = children.run_raw(LOAD + EXIT, *arguments(engine, server), timeout=30)
         assert (done.returncode, done.stdout) == (0, "leaving\n"), done.stderr
         assert server.requests > 1
@@ -211,7 +216,7 @@ def test_exit_while_a_load_is_under_way(engine, content):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_forked_child_refuses(engine, content):
-    with RangeServer({PATH: content}) as server:
+    with server_of(engine, RangeServer, {PATH: content}) as server:
         lines = children.run(LOAD + FORK, *arguments(engine, server), timeout=30).splitlines()
     assert lines[0].startswith("refused ")
     assert lines[1] == "(403, 1000)"

@@ -9,7 +9,7 @@ import pytest
 
 from support import children
 from support.misbehaving import MisbehavingServer
-from support.remote_engines import ENGINES, PATH, address
+from support.remote_engines import ENGINES, PATH, address, server_of
 from support.servers import RangeServer
 
 CONTENT = bytes(i * 31 % 251 for i in range(300 << 10))
@@ -79,7 +79,7 @@ def arguments(engine, server, **options):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_forked_child_is_refused_or_reads_right_bytes(engine):
-    with RangeServer({PATH: CONTENT}) as server:
+    with server_of(engine, RangeServer, {PATH: CONTENT}) as server:
         lines = children.run(FORK, *arguments(engine, server), timeout=30).splitlines()
     assert lines[0].startswith("refused ")  # the parent's reader
     assert lines[1].startswith(("refused ", "read False"))
@@ -89,7 +89,7 @@ def test_a_forked_child_is_refused_or_reads_right_bytes(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("mode", ["body_stalls", "silent"])
 def test_exit_does_not_wait_for_reads(engine, mode):
-    with MisbehavingServer(mode, {PATH: CONTENT}, after=1) as server:
+    with server_of(engine, MisbehavingServer, mode, {PATH: CONTENT}, after=1) as server:
         begin = time.monotonic()
         done = children.run_raw(EXIT, *arguments(engine, server, **LONG), timeout=30)
         assert done.returncode == 0, done.stderr
@@ -102,7 +102,7 @@ def test_exit_does_not_wait_for_reads(engine, mode):
 @pytest.mark.parametrize("mode", ["body_drips", "status_503"])
 def test_ctrl_c_ends_a_read(engine, mode):
     options = LONG | {"tries": 50}
-    with MisbehavingServer(mode, {PATH: CONTENT}, after=1) as server:
+    with server_of(engine, MisbehavingServer, mode, {PATH: CONTENT}, after=1) as server:
         command = children.command(CTRL_C, *arguments(engine, server, **options))
         process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, text=True)
         with process:

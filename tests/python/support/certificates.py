@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 import tempfile
+import threading
 from typing import NamedTuple
 
 import pytest
@@ -30,9 +31,17 @@ class Certificate(NamedTuple):
         return context
 
 
-@functools.cache
+_making = threading.Lock()
+
+
 def certificate():
     """Returns a certificate for NAMES and ADDRESSES. Skips the test where openssl is missing."""
+    with _making:
+        return _made()
+
+
+@functools.cache
+def _made():
     if shutil.which("openssl") is None:
         pytest.skip("the program openssl, which makes the server's certificate, is missing")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="certificate-"))
