@@ -76,7 +76,7 @@ MODES = {
     "gzipped": {"io"},
     "status_403": {"denied"},
     "status_404": {"missing"},
-    "status_503": {"connection"},
+    "status_503": {"connection", "io"},
 }
 
 
