@@ -239,7 +239,12 @@ class FileWriter::State {
     guarded([&] {
       if (sink_->seeks() && !io::SinkWriter::is_small(bytes.size())) {
         lock.unlock();
-        out_.write_now(offset, bytes);
+        try {
+          out_.write_now(offset, bytes);
+        } catch (...) {
+          lock.lock();  // guarded() marks the writer as failed
+          throw;
+        }
         lock.lock();
       } else if (sink_->seeks()) {
         out_.gather(offset, bytes);

@@ -276,7 +276,8 @@ class SafeWriter:
         """Completes the file. Does nothing if the writer is closed.
 
         Raises:
-            SafetensorError: tensors are missing. The writer stays open, and the target as it was.
+            SafetensorError: tensors are missing, or another thread is still writing one. The writer
+                stays open, and the target as it was.
         """
         if self._writer is None:
             return

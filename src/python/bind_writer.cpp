@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -92,7 +93,24 @@ void check_cast(const OwnSpec& spec, const TensorInfo& info, const std::filesyst
 }
 
 /// The value of a _FileWriter.
+///
+/// Methods release the GIL while they work, so that another thread may abort the file meanwhile:
+/// each shares the core's writer while it uses it, and the last one to drop it discards the file.
 class Writer {
+ private:
+  /// Calls `work(file)` without the GIL, with the file kept alive.
+  template <typename Work>
+  auto with_writer(const Work& work) const {
+    std::shared_ptr<FileWriter> shared = writer_;
+    if (!shared) {
+      throw Error(ErrorCode::kWriterClosed, "Error while serializing: the writer is closed");
+    }
+    return serializing(path_, [&] {
+      const std::shared_ptr<FileWriter> file = std::move(shared);  // dropped without the GIL
+      return work(*file);
+    });
+  }
+
  public:
   Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
          bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
@@ -112,8 +130,9 @@ class Writer {
       });
     }
     const auto make = [&](auto&& sink) {
-      writer_.emplace(plan ? FileWriter(sink(), std::move(*plan), std::move(options))
-                           : FileWriter(sink(), given ? &*given : nullptr, std::move(options)));
+      writer_ = std::make_shared<FileWriter>(
+          plan ? FileWriter(sink(), std::move(*plan), std::move(options))
+               : FileWriter(sink(), given ? &*given : nullptr, std::move(options)));
     };
     if (PyCallable_Check(target.ptr()) != 0) {
       auto function = py::reinterpret_borrow<py::object>(target);
@@ -136,7 +155,7 @@ class Writer {
 
   std::size_t add(py::handle name, py::handle dtype, py::handle shape) {
     OwnSpec spec = spec_of(name, dtype, shape);
-    const std::size_t at = serializing(path_, [&] { return writer_->add(spec.view()); });
+    const std::size_t at = with_writer([&](FileWriter& file) { return file.add(spec.view()); });
     specs_.push_back(std::move(spec));
     return at;
   }
@@ -155,18 +174,18 @@ class Writer {
                     ErrorContext{.subject = spec.name});
       }
     }
-    serializing(path_, [&] { writer_->write(tensor, found->bytes); });
+    with_writer([&](FileWriter& file) { file.write(tensor, found->bytes); });
     return true;
   }
 
   void write_bytes(std::size_t tensor, py::handle begin, py::handle buffer) {
     const BufferView view(buffer, "tensor");
     if (begin.is_none()) {
-      serializing(path_, [&] { writer_->write(tensor, view.bytes()); });
+      with_writer([&](FileWriter& file) { file.write(tensor, view.bytes()); });
       return;
     }
     const std::uint64_t at = size_of(begin, "begin");
-    serializing(path_, [&] { writer_->write_at(tensor, at, view.bytes()); });
+    with_writer([&](FileWriter& file) { file.write_at(tensor, at, view.bytes()); });
   }
 
   /// Writes the part of a tensor that an index expression selects.
@@ -193,7 +212,7 @@ class Writer {
                   ErrorContext{.subject = spec.name});
     }
     const BufferView view(buffer, "part");
-    serializing(path_, [&] { writer_->write_runs(tensor, part->runs, view.bytes()); });
+    with_writer([&](FileWriter& file) { file.write_runs(tensor, part->runs, view.bytes()); });
   }
 
   /// Copies tensors of an open file: a list of (index, name in the file). With `cast`, those of
@@ -226,14 +245,14 @@ class Writer {
       }
       copies.push_back({tensor, file.position(info)});
     }
-    serializing(path_, [&] {
-      writer_->copy(*file.source(), copies);
-      for (const TensorCast& each : casts) copy_cast(*writer_, *file.source(), each);
+    with_writer([&](FileWriter& writer) {
+      writer.copy(*file.source(), copies);
+      for (const TensorCast& each : casts) copy_cast(writer, *file.source(), each);
     });
   }
 
   [[nodiscard]] py::list missing() const {
-    const auto found = serializing(path_, [&] { return writer_->missing(); });
+    const auto found = with_writer([](FileWriter& file) { return file.missing(); });
     py::list result;
     for (const std::size_t tensor : found) result.append(tensor);
     return result;
@@ -244,20 +263,26 @@ class Writer {
   }
 
   void commit() {
-    serializing(path_, [&] { writer_->commit(); });
+    if (writer_.use_count() > 1) {
+      throw Error(ErrorCode::kMissingTensors,
+                  "Error while serializing: another thread is still writing a tensor: wait for it "
+                  "before the file is closed");
+    }
+    with_writer([](FileWriter& file) { file.commit(); });
   }
 
   void abort() {
-    if (!writer_) return;
+    std::shared_ptr<FileWriter> file = std::exchange(writer_, nullptr);
+    if (!file) return;
     const GilRelease release;  // the sink may need the GIL to end
-    writer_->abort();
+    file.reset();
   }
 
  private:
   std::filesystem::path path_;
   std::vector<OwnSpec> specs_;
   py::object progress_;
-  std::optional<FileWriter> writer_;
+  std::shared_ptr<FileWriter> writer_;  // null after abort()
 };
 
 py::object write_tensor(Writer& writer, py::handle tensor, py::handle data) {

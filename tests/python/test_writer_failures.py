@@ -278,3 +278,59 @@ def test_memory(tmp_path, target):
         print(memory.peak_growth(run))
     """
     assert int(children.run(script, tmp_path, target)) < 8 + 16 << 20
+
+
+class BlockedTarget:
+    """A function as target, which waits in the write of tensor data until it may go on."""
+
+    def __init__(self):
+        self.is_blocked, self.may_go_on = threading.Event(), threading.Event()
+        self.written = bytearray()
+
+    def __call__(self, offset, data):
+        if len(self.written) > 8 and not self.is_blocked.is_set():
+            self.is_blocked.set()
+            assert self.may_go_on.wait(10)
+        self.written[offset : offset + len(data)] = data
+
+
+@pytest.fixture
+def writing():
+    """A writer, and a thread that is within a write to its target."""
+    target = BlockedTarget()
+    writer = safe_create(target, {"big": ("U8", (3 << 20,))})
+    failures = []
+
+    def write():
+        try:
+            writer.write("big", np.ones(3 << 20, "u1"))
+        except SafetensorError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert target.is_blocked.wait(10)
+    yield writer, target, thread, failures
+    target.may_go_on.set()
+    thread.join(10)
+
+
+def test_abort_while_another_thread_writes(writing):
+    writer, target, thread, _ = writing
+    writer.abort()
+    with pytest.raises(SafetensorError, match="the writer is closed"):
+        writer.write("big", np.ones(3 << 20, "u1"))
+    target.may_go_on.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_file_is_not_closed_while_another_thread_writes(writing):
+    writer, target, thread, failures = writing
+    with pytest.raises(SafetensorError, match="another thread is still writing"):
+        writer.close()
+    target.may_go_on.set()
+    thread.join(10)
+    assert failures == []
+    writer.close()
+    assert stn.load(bytes(target.written))["big"].sum() == 3 << 20
