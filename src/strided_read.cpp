@@ -116,7 +116,7 @@ void read_runs(const ByteSource& source, std::uint64_t position, std::span<const
                std::span<std::byte> to, const Interrupt& interrupt) {
   const std::shared_ptr<const ByteSource> kept = source.keep_open();
   const ByteSource& open = kept ? *kept : source;
-  const io::PlannedSource planned = io::planned(open);
+  const io::PlannedSource planned = io::planned(open, io::kTaskSize);
   io::ReadPlan plan;
   for (const ByteRuns& runs : all) {
     if (runs.nbytes() != 0) {

@@ -116,6 +116,23 @@ struct LoadTensor {
   std::vector<ByteRuns> runs = {};
 };
 
+/// What a load reads of one source.
+struct PlannedReads {
+  std::uint64_t wanted_nbytes = 0;  ///< of the tensors
+  std::uint64_t read_nbytes = 0;    ///< with the gaps between them that are read as well
+  std::uint64_t read_count = 0;     ///< reads, or requests to a server
+};
+
+/// Returns what a Load of `tensors` to host memory would read of each source. Reads nothing;
+/// LoadTensor::to is not used. Exact for sources whose reads are requests; of files, the bytes are
+/// an upper limit, because gaps beside long tensors are skipped.
+///
+/// `gap_nbytes` replaces ReadCost::gap_nbytes of all sources.
+/// Throws: Error kInvalidArgument if a tensor lies outside its source.
+[[nodiscard]] SAFETENSORS_API std::vector<PlannedReads> planned_reads(
+    std::span<const std::shared_ptr<const ByteSource>> sources, std::span<const LoadTensor> tensors,
+    std::optional<std::uint64_t> gap_nbytes = {});
+
 /// Options of one Load.
 struct LoadOptions {
   unsigned threads = 0;  ///< readers of this load; 0: LoadConfig::threads

@@ -13,10 +13,9 @@ Sources::Sources(std::vector<std::shared_ptr<const ByteSource>> sources, std::ui
   planned_.reserve(sources_.size());
   is_io_bound_.reserve(sources_.size());
   for (const auto& source : sources_) {
-    ReadCost cost = source->cost();
-    if (cost.chunk_nbytes == 0) cost.chunk_nbytes = chunk_nbytes;
+    planned_.push_back(io::planned(*source, chunk_nbytes));
+    ReadCost& cost = planned_.back().cost;
     cost.chunk_nbytes = std::min(cost.chunk_nbytes, max_chunk);
-    planned_.push_back({source->size(), cost});
     // Once for a load: the system may have to count the file's pages in the page cache.
     const unsigned concurrency = source->concurrency();
     is_io_bound_.push_back(concurrency != 0);

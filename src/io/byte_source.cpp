@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "io/chunk_reader.hpp"
+#include "io/parallel.hpp"
 #include "io/read_plan.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/error.hpp"
@@ -83,7 +84,7 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
     plan.pieces.push_back({0, 0, piece.offset, piece.to.size(), io::address_of(piece.to.data())});
     nbytes += piece.to.size();
   }
-  const io::PlannedSource planned = io::planned(open);
+  const io::PlannedSource planned = io::planned(open, io::kTaskSize);
   plan.plan({&planned, 1});
   io::read_plan(open, plan, nbytes, interrupt);
 }

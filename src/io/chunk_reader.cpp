@@ -59,13 +59,12 @@ void read_runs(const ByteSource& source, const RunPiece& piece, const RunChunk& 
                const Place& place, Buffer& scratch) {
   const ByteRuns& runs = piece.runs;
   const ReadCost cost = source.cost();
-  const std::uint64_t limit = cost.is_request ? UINT64_MAX : kScratchSize;
   const bool in_parts = cost.is_request && runs.run_nbytes >= kMinPartRun;
   RunCursor ahead(runs, chunk.first_run);
   RunCursor behind(runs, chunk.first_run);
   std::vector<ReadPiece> parts;
   for (std::uint64_t left = chunk.count; left > 0;) {
-    const Stretch stretch = next_stretch(ahead, left, cost.gap_nbytes, limit);
+    const Stretch stretch = next_stretch(ahead, left, cost.gap_nbytes, max_stretch(cost));
     left -= stretch.run_count;
     const std::uint64_t offset = piece.position + stretch.begin;
     const std::uint64_t nbytes = stretch.end - stretch.begin;
@@ -132,9 +131,9 @@ void read_plan(const ByteSource& source, const ReadPlan& plan, std::uint64_t nby
       interrupt, readers_of(source, nbytes));
 }
 
-PlannedSource planned(const ByteSource& source) {
+PlannedSource planned(const ByteSource& source, std::uint64_t chunk_nbytes) {
   PlannedSource planned{source.size(), source.cost()};
-  if (planned.cost.chunk_nbytes == 0) planned.cost.chunk_nbytes = kTaskSize;
+  if (planned.cost.chunk_nbytes == 0) planned.cost.chunk_nbytes = chunk_nbytes;
   return planned;
 }
 

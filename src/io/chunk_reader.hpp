@@ -39,7 +39,13 @@ void read_concatenated(const ByteSource& source, const RunPiece& piece, const Ru
 void read_plan(const ByteSource& source, const ReadPlan& plan, std::uint64_t nbytes,
                const Interrupt& interrupt);
 
-/// Returns a source as plans of bulk reads need it, with chunks of 4 MiB unless it says otherwise.
-[[nodiscard]] PlannedSource planned(const ByteSource& source);
+/// Returns a source as plans need it. Its chunks have `chunk_nbytes` unless it says otherwise.
+[[nodiscard]] PlannedSource planned(const ByteSource& source, std::uint64_t chunk_nbytes);
+
+/// Returns the length of the longest stretch of runs that one read takes: that of a chunk if each
+/// read is a request, else that of scratch memory.
+[[nodiscard]] inline std::uint64_t max_stretch(const ReadCost& cost) noexcept {
+  return cost.is_request ? UINT64_MAX : kScratchSize;
+}
 
 }  // namespace safetensors::io

@@ -23,6 +23,7 @@ class FakeSource final : public safetensors::ByteSource {
   std::uint64_t ends_at = UINT64_MAX;    ///< the file was truncated to this
   std::uint64_t breaks_at = UINT64_MAX;  ///< reading this byte throws std::runtime_error
   std::chrono::milliseconds delay{0};
+  safetensors::ReadCost read_cost;
 
   [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
   /// Returns positions and sizes of all reads, sorted.
@@ -44,6 +45,23 @@ class FakeSource final : public safetensors::ByteSource {
     return 0;
   }
   mutable std::atomic<int> times_asked{0};  ///< calls of concurrency()
+  [[nodiscard]] safetensors::ReadCost cost() const noexcept override { return read_cost; }
+  /// One read, if reads are requests.
+  void read_parts(std::uint64_t offset, std::uint64_t nbytes,
+                  std::span<const safetensors::ReadPiece> parts) const override {
+    if (!read_cost.is_request) {
+      ByteSource::read_parts(offset, nbytes, parts);
+      return;
+    }
+    std::vector<std::byte> answer(nbytes);
+    read_at(offset, answer);
+    for (const safetensors::ReadPiece& part : parts) {
+      if (part.offset < offset || part.offset + part.to.size() > offset + nbytes) {
+        throw std::logic_error("a part outside the read");
+      }
+      std::memcpy(part.to.data(), answer.data() + (part.offset - offset), part.to.size());
+    }
+  }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
     if (delay.count() != 0) std::this_thread::sleep_for(delay);
     if (offset > bytes_.size() || to.size() > bytes_.size() - offset) {
