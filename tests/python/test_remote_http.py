@@ -162,6 +162,15 @@ def test_statuses_that_will_not_pass_are_not_retried(status):
         assert server.requests == 1
 
 
+def test_denied_reads_are_not_repeated_without_a_redirect():
+    with MisbehavingServer("status_403", {PATH: CONTENT}, after=1) as server:
+        reader = reader_of(server)
+        reader.open(64)
+        with pytest.raises(PermissionError):
+            reader.read(0, 64)
+        assert server.requests == 2
+
+
 def test_the_last_error_says_how_often_and_how_long():
     with MisbehavingServer("status_503", {PATH: CONTENT}) as server:
         with pytest.raises(

@@ -165,6 +165,12 @@ def test_a_folder_whose_missing_files_are_denied(status):
             find_shards(server.url("/d/"), FAST)
 
 
+def test_a_signed_folder():
+    with pytest.raises(SafetensorError, match=r"/d/\?sig=...: is a folder with a query") as caught:
+        find_shards("https://host.example/d/?sig=cAnArY")
+    assert "cAnArY" not in str(caught.value)
+
+
 def test_an_empty_folder():
     server = RangeServer({})
     with server, pytest.raises(FileNotFoundError, match=f"/d/: has no {INDEX} and no {MODEL}$"):

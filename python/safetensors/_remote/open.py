@@ -71,6 +71,9 @@ def find_shards(url: str, storage_options: Options = None) -> List[RemoteShard]:
     parsed = Url.parse(url)
     site = _site(parsed, storage_options)
     if site.is_folder(parsed):
+        if parsed.query:
+            text = "is a folder with a query, which would not be sent for the files in it"
+            raise errors.refused(parsed.name, text)
         return _shards_in(site, Url(parsed.scheme, parsed.host, _with_slash(parsed)))
     if parsed.path.endswith(".json"):
         return _shards_of_index(site, parsed)
