@@ -2,7 +2,9 @@
 
 import contextlib
 import socket
+import sys
 import threading
+import time
 
 import pytest
 
@@ -225,21 +227,60 @@ def test_the_peer_counts_and_not_the_name(monkeypatch):
 
 
 def test_link_local_addresses_are_not_asked(monkeypatch):
-    """The address of cloud metadata services."""
+    """The address of cloud metadata services: not even a connection is made."""
     asked = []
 
-    def connect(address, timeout):
+    def connect(self, address):
         asked.append(address)
-        return connect_before(("127.0.0.1", server.port), timeout)
+        connect_before(self, ("127.0.0.1", server.port))
 
-    connect_before = socket.create_connection
-    monkeypatch.setattr(socket.socket, "getpeername", lambda self: asked[-1])
-    monkeypatch.setattr(socket, "create_connection", connect)
+    connect_before = socket.socket.connect
+    monkeypatch.setattr(socket.socket, "connect", connect)
     with RangeServer({PATH: redirect("http://169.254.169.254/latest/meta-data/")}) as server:
         with pytest.raises(PermissionError, match="redirects to an address that is not of it"):
             reader_of("http://8.8.8.8" + PATH).open(100)
-        assert asked == [("8.8.8.8", 80), ("169.254.169.254", 80)]
+        assert asked == [("8.8.8.8", 80)]
         assert server.requests == 1
+
+
+def test_a_name_with_several_addresses(monkeypatch):
+    """They are tried in turn, and share the time."""
+    with RangeServer({PATH: CONTENT}) as server, RangeServer({}, host="127.0.0.2") as gone:
+        pass
+    with RangeServer({PATH: CONTENT}) as server:
+        addresses = [("127.0.0.2", gone.port), ("127.0.0.1", server.port)]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found)
+        check(reader_of("http://name.example" + PATH))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="how Linux fills a backlog")
+def test_cancel_ends_a_connection_that_is_being_made():
+    """A listener whose backlog is full does not answer."""
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        reader = reader_of(f"http://127.0.0.1:{address[1]}/x", connect_timeout=60, timeout=60)
+        caught = []
+
+        def read():
+            with contextlib.suppress(SafetensorError):
+                reader.open(1)
+            caught.append(time.monotonic())
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        time.sleep(0.3)
+        assert not caught
+        began = time.monotonic()
+        reader.cancel()
+        thread.join(30)
+        assert caught[0] - began < 5
 
 
 @pytest.mark.parametrize(

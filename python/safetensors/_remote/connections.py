@@ -199,40 +199,53 @@ class Pool:
     def _connect(
         self, url: Url, origin: Origin, deadline: Deadline, guarded: bool, started: Started
     ) -> Connection:
-        connect = min(self.settings.connect_timeout, deadline.left())
-        if connect <= 0.0:
-            raise LimitReached
-        until = Deadline(connect)
+        until = Deadline(min(self.settings.connect_timeout, deadline.left()))
         proxy = self._proxy_of(url)
         place = (url.hostname, url.port) if proxy is None else (proxy.hostname, proxy.port)
-        sock = socket.create_connection(place, connect)
-        connection = Connection(sock, origin, self.settings.idle_timeout)
-        try:
-            started(connection)
-            if proxy is None:
-                # The peer, not the name, which could resolve to another address the next time.
-                connection.public = is_public(sock.getpeername()[0])
-            else:
-                connection.public = _is_public_name(url.hostname)
-            if guarded and not connection.public:
-                raise errors.denied(
-                    url.name, "a server of the internet redirects to an address that is not of it"
+        found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+        for i, (family, kind, protocol, _, address) in enumerate(found):
+            sock = socket.socket(family, kind, protocol)
+            connection = Connection(sock, origin, self.settings.idle_timeout)
+            try:
+                started(connection)
+                # The address, not the name, which could resolve to another one the next time.
+                connection.public = (
+                    is_public(str(address[0])) if proxy is None else _is_public_name(url.hostname)
                 )
-            connection.deadline = until
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if url.scheme == "https":
-                if proxy is not None:
-                    _open_tunnel(connection, url, proxy)
-                sock.settimeout(max(until.left(), 0.001))
-                connection.sock = self._tls().wrap_socket(sock, server_hostname=url.hostname)
+                if guarded and not connection.public:
+                    text = "a server of the internet redirects to an address that is not of it"
+                    raise errors.denied(url.name, text)
+                try:
+                    sock.settimeout(max(until.left() / (len(found) - i), 0.001))
+                    sock.connect(address)
+                except OSError:
+                    if i + 1 == len(found):
+                        raise
+                    connection.close()
+                    continue
+                self._prepare(connection, url, proxy, until)
+            except BaseException:
+                connection.close()
+                raise
             connection.deadline = deadline
             return connection
+        raise OSError("the name has no address")
+
+    def _prepare(
+        self, connection: Connection, url: Url, proxy: Optional[_Proxy], until: Deadline
+    ) -> None:
+        """Opens the tunnel through a proxy, and TLS."""
+        connection.deadline = until
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if url.scheme != "https":
+            return
+        try:
+            if proxy is not None:
+                _open_tunnel(connection, url, proxy)
         except LimitReached:
-            connection.close()
             raise TimeoutError from None
-        except BaseException:
-            connection.close()
-            raise
+        connection.sock.settimeout(max(until.left(), 0.001))
+        connection.sock = self._tls().wrap_socket(connection.sock, server_hostname=url.hostname)
 
     def _tls(self) -> ssl.SSLContext:
         with self._lock:
