@@ -163,6 +163,10 @@ def test_a_folder_whose_missing_files_are_denied(status):
         kind = PermissionError if status == 403 else FileNotFoundError
         with pytest.raises(kind):
             find_shards(server.url("/d/"), FAST)
+        # What was denied may be there.
+        server.files["/d/" + MODEL] = Answer(404)
+        with pytest.raises(kind):
+            find_shards(server.url("/d/"), FAST)
 
 
 def test_a_signed_folder():
