@@ -153,6 +153,15 @@ def test_a_kept_connection_that_the_server_closed_is_no_failure():
         assert server.connections == 2
 
 
+@pytest.mark.parametrize("mode", ["gzipped", "gzip_claimed"])
+def test_encodings_are_refused(mode):
+    """Also that of a body that is plain in truth: nobody can know."""
+    with MisbehavingServer(mode, {PATH: CONTENT}) as server:
+        with pytest.raises(SafetensorError, match="the server sent it with the encoding 'gzip'$"):
+            reader_of(server).open(64)
+        assert server.requests == 1
+
+
 def test_an_error_body_does_not_stay_on_the_connection():
     """A 416 of an empty object has a body, which is not read."""
     with RangeServer({PATH: Answer(416, {"Content-Range": "bytes */0"}, b"x" * 50000)}) as server:
