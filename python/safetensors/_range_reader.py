@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Tuple, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Tuple, runtime_checkable
 
-from ._typing import Buffer
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 @runtime_checkable

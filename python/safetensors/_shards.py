@@ -74,7 +74,7 @@ def find_shards(
     if storage_options is not None and not any(map(is_url, all_names)):
         raise TypeError("storage_options are settings for URLs, and filenames has none")
     found = [shard for name in all_names for shard in _shards_of(name, storage_options)]
-    if not found:
+    if not found and not is_one:
         raise ValueError("no files to load: the list of filenames is empty")
     return found
 
