@@ -267,7 +267,9 @@ py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nby
   return bytes;
 }
 
-/// Makes the garbage collector find the reader of a handle: it may refer to the handle.
+/// Makes the garbage collector find the reader of a handle: it may refer to the handle. A handle in
+/// such a cycle is closed before anything in the cycle is cleared, so that the reader is whole when
+/// its close() is called.
 void collect_garbage(PyHeapTypeObject* made) {
   PyTypeObject& type = made->ht_type;
   type.tp_flags |= Py_TPFLAGS_HAVE_GC;
@@ -276,9 +278,8 @@ void collect_garbage(PyHeapTypeObject* made) {
     if (!py::detail::is_holder_constructed(self)) return 0;
     return py::cast<const Handle&>(py::handle(self)).traverse(visit, arg);
   };
-  type.tp_clear = [](PyObject* self) -> int {
+  type.tp_finalize = [](PyObject* self) {
     if (py::detail::is_holder_constructed(self)) py::cast<Handle&>(py::handle(self)).close();
-    return 0;
   };
 }
 

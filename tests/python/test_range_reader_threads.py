@@ -64,9 +64,10 @@ def test_each_thread_of_a_load_keeps_its_local_values():
             return super().read(offset, nbytes)
 
     reader = Local(save(BIG))
+    reader.concurrency, reader.chunk_bytes = 4, 1 << 20
     with safe_open(reader, "np") as file:
         check(file.get_tensors())
-    assert 1 < reader.made < len(reader.reads)
+    assert 1 < reader.made <= 4 < len(reader.reads)
 
 
 def test_concurrency_is_the_readers():
@@ -344,7 +345,13 @@ def test_readers_are_freed_with_the_handle():
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_cycle_of_reader_and_handle_is_collected(is_closed):
-    reader = MemoryReader(save({"x": np.arange(3)}))
+    closed = []
+
+    class Noting(MemoryReader):
+        def close(self):
+            closed.append(self.name)
+
+    reader = Noting(save({"x": np.arange(3)}))
     gone = weakref.ref(reader)
     reader.model = [safe_open(reader, "np")]
     if is_closed:
@@ -352,6 +359,7 @@ def test_a_cycle_of_reader_and_handle_is_collected(is_closed):
     del reader
     gc.collect()
     assert gone() is None
+    assert closed == ["memory://model"]
 
 
 def test_a_cycle_is_kept_while_a_slice_is():
