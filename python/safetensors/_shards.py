@@ -124,6 +124,13 @@ def open_tensors(
     return handles, unwanted
 
 
+def backend_for(shards: Sequence[Shard], backend: str) -> str:
+    """Returns the backend for all files: "pread" instead of one that maps, if one is not local."""
+    if backend in ("mmap", "auto") and any(shard.reader is not None for shard in shards):
+        return "pread"
+    return backend
+
+
 def refuse_interrupted(directory: str, names: Collection[str]) -> None:
     """Raises if a save of a model was interrupted while its files took their places.
 

@@ -213,6 +213,39 @@ def test_a_path_imports_nothing_of_remote(tmp_path):
     assert children.run(script, path) == "[]\n"
 
 
+@pytest.mark.parametrize("backend", ["auto", "pread"])
+def test_load_files(store, tmp_path, backend):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_files
+
+    seen = []
+    found = load_files(INDEX, backend=backend, progress=lambda *pair: seen.append(pair))
+    assert list(found) == ["a", "b"]
+    np.testing.assert_array_equal(found["b"].numpy(), TWO["b"])
+    assert seen[-1] == (24 + 1_200_000,) * 2
+    local = tmp_path / "l.safetensors"
+    save_file({"l": np.arange(3)}, local)
+    found = load_files([local, URL, MemoryReader(save(TWO))], storage_options={"x": 1})
+    assert list(found) == ["l", "a", "b"]
+    assert store.options[-1] == {"x": 1}
+    found = load_files(INDEX, plan={"b": slice(5, 9)})
+    assert torch.equal(found["b"], torch.arange(5, 9, dtype=torch.int32))
+    with pytest.raises(SafetensorError, match="backend"):
+        load_files(URL, backend="nope")
+
+
+def test_stream_files_and_load_into(store):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_into, stream_files
+
+    streamed = dict(stream_files(INDEX, storage_options={}))
+    np.testing.assert_array_equal(streamed["b"].numpy(), TWO["b"])
+    state = {"a": torch.zeros(2, 3), "b": torch.zeros(300_000, dtype=torch.int32)}
+    assert load_into(state, INDEX, storage_options={}) == ([], [])
+    np.testing.assert_array_equal(state["b"].numpy(), TWO["b"])
+    assert load_into(state, MemoryReader(save(ONE)), strict=False) == (["b"], [])
+
+
 # Saving ---------------------------------------------------------------------
 
 

@@ -27,8 +27,8 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
-from .._shards import find_shards, open_tensors
-from .._typing import Paths, Progress
+from .._shards import backend_for, find_shards, open_tensors
+from .._typing import Progress, Sources
 from . import AnyDevice
 from .devices import CPU, device_of
 from .dtypes import _TYPES, Form, form_of, nbytes_of
@@ -45,7 +45,7 @@ _BATCH_NBYTES = 64 << 20
 
 
 def load_files(
-    filenames: Paths,
+    filenames: Sources,
     device: Union[AnyDevice, Mapping[str, AnyDevice]] = "cpu",
     *,
     backend: str = "auto",
@@ -53,13 +53,15 @@ def load_files(
     plan: Optional[Mapping[str, Any]] = None,
     progress: Optional[Progress] = None,
     budget_bytes: Optional[int] = None,
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Dict[str, torch.Tensor]:
     """Loads tensors from several files.
 
     Args:
         filenames: a file, a directory, the index (`.json`) of a sharded model, or a list of these.
             In a directory, the index is used if there is one; otherwise all `.safetensors` files.
-            With an index, only files that hold a requested tensor are opened.
+            With an index, only files that hold a requested tensor are opened. Each may be a URL or
+            a `RangeReader`.
         device: a device, or a dict that maps tensor names and glob patterns, such as
             `model.layers.1?.*`, to devices. An exact name takes precedence over patterns; among
             patterns, the first match wins.
@@ -72,6 +74,7 @@ def load_files(
             last call has `done == total`. Views read nothing: if all tensors are views, it is
             called once, with (0, 0). If it raises, the load stops and the exception propagates.
         budget_bytes: the limit of the tensors' bytes on each device.
+        storage_options: settings for URLs.
 
     Returns:
         The tensors by name, ordered by file and within a file by byte offset.
@@ -83,7 +86,9 @@ def load_files(
     """
     parts = _parts(keys, plan)
     with ExitStack() as stack:
-        handles, _ = open_tensors(find_shards(filenames), parts, backend, stack)
+        shards = find_shards(filenames, storage_options)
+        backend = backend_for(shards, backend)
+        handles, _ = open_tensors(shards, parts, backend, stack)
         if parts is None and budget_bytes is None and _returns_views(device, backend):
             whole = _whole_files(handles, progress)
             if whole is not None:
@@ -98,12 +103,13 @@ def load_files(
 
 
 def stream_files(
-    filenames: Paths,
+    filenames: Sources,
     device: AnyDevice = "cpu",
     *,
     backend: str = "auto",
     keys: Optional[Iterable[str]] = None,
     budget_bytes: Optional[int] = None,
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
     """Loads tensors from several files one at a time, so that few are in memory at once.
 
@@ -117,6 +123,7 @@ def stream_files(
         keys: the names of the tensors to load; None loads all.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
+        storage_options: settings for URLs.
 
     Returns:
         An iterator over pairs of name and tensor. Within a file, the order is undefined.
@@ -127,7 +134,8 @@ def stream_files(
     parts = _parts(keys, None)
     target = device_of(device).name
     with ExitStack() as stack:
-        handles, _ = open_tensors(find_shards(filenames), parts, backend, stack)
+        shards = find_shards(filenames, storage_options)
+        handles, _ = open_tensors(shards, parts, backend, stack)
         plans: Dict[safe_open, Dict[str, Optional[slice]]] = {}
         for item in wanted_of(handles, parts):
             plans.setdefault(item.handle, {})[item.name] = None

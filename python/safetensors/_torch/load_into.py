@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import itertools
 from contextlib import ExitStack
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .. import _core
 from .._core import SafetensorError
 from .._shards import find_shards, open_tensors
-from .._typing import Paths, Progress
+from .._typing import Progress, Sources
 from .load_files import Reporter, Wanted, wanted_of
 
 
 def load_into(
     tensors: Union[torch.nn.Module, Mapping[str, torch.Tensor]],
-    filenames: Paths,
+    filenames: Sources,
     *,
     strict: bool = True,
     progress: Optional[Progress] = None,
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Tuple[List[str], List[str]]:
     """Loads files into existing tensors, on any devices, without allocating others.
 
@@ -34,7 +35,7 @@ def load_into(
             memory, the files hold one.
         filenames: as for `load_files`.
         strict: if true, missing or unexpected names raise RuntimeError.
-        progress: as for `load_files`.
+        progress, storage_options: as for `load_files`.
 
     Returns:
         The missing names (in `tensors`, not in the files) and the unexpected names (in the files,
@@ -48,7 +49,9 @@ def load_into(
     if isinstance(tensors, torch.nn.Module):
         tensors = tensors.state_dict()
     with ExitStack() as stack:
-        handles, unexpected = open_tensors(find_shards(filenames), tensors.keys(), "auto", stack)
+        handles, unexpected = open_tensors(
+            find_shards(filenames, storage_options), tensors.keys(), "auto", stack
+        )
         missing = _missing(tensors, handles)
         if strict and (missing or unexpected):
             heading = "Error(s) in loading tensors from files:"
