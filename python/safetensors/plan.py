@@ -315,14 +315,18 @@ def open_plan(
     else:
         handles, _ = open_tensors(shards, None, backend, stack)
         found = _select(handles, rules, keys)
-    parts = {}
-    for name, rule in found.items():
-        part = rule(name, handles[name].get_tensor_meta(name)) if callable(rule) else rule
-        if part is not SKIP:
-            parts[name] = part
+    parts = {name: part for name, part in apply(found, handles).items() if part is not SKIP}
     if len(parts) != len(handles):
         handles = {name: handle for name, handle in handles.items() if name in parts}
     return handles, parts
+
+
+def apply(rules: Dict[str, Rule], handles: Mapping[str, safe_open]) -> Dict[str, Part]:
+    """Calls the rules that are functions, and returns all parts, by name."""
+    return {
+        name: rule(name, handles[name].get_tensor_meta(name)) if callable(rule) else rule
+        for name, rule in rules.items()
+    }
 
 
 def _select(

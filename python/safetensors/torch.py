@@ -16,6 +16,7 @@ from ._typing import Buffer, Path, Progress, Source
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
     from ._torch.load_into import load_into
+    from ._torch.placements import plan_placements, plan_tp
     from ._torch.save_file_async import save_file_async
     from ._torch.save_files import save_files
     from ._torch.shared_memory import storage_ptr, storage_size
@@ -28,6 +29,8 @@ __all__ = [
     "load_files",
     "load_into",
     "load_model",
+    "plan_placements",
+    "plan_tp",
     "safe_open",
     "save",
     "save_file",
@@ -55,6 +58,8 @@ _float4_e2m1_x2 = _TYPES.get("F4")
 _LAZY = {
     "load_files": "load_files",
     "load_into": "load_into",
+    "plan_placements": "placements",
+    "plan_tp": "placements",
     "save_file_async": "save_file_async",
     "save_files": "save_files",
     "_check_data": "checks",

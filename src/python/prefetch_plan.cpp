@@ -101,13 +101,17 @@ std::vector<Request> requests_of_plan(const std::shared_ptr<const OpenFile>& fil
         raise_safetensor_error("prefetch plan keys must be tensor names");
       }
       const TensorInfo& info = file->file().at(text_of(key, "plan"));
-      if (!value.is_none() && !PySlice_Check(value.ptr())) {
+      const bool is_rows = PySlice_Check(value.ptr());
+      const bool is_part = !is_rows && !value.is_none() && py::hasattr(value, "part");
+      if (!value.is_none() && !is_rows && !is_part) {
         raise_safetensor_error("prefetch plan values must be None or a slice, got " +
                                py::cast<std::string>(py::str(py::type::of(value))) + " for " +
                                std::string(info.name));
       }
       check_dtype(info);
-      requests.push_back(value.is_none() ? make_request(file, info) : rows_of(file, info, value));
+      requests.push_back(value.is_none() ? make_request(file, info)
+                         : is_part       ? make_request(file, info.name, value)
+                                         : rows_of(file, info, value));
     }
     if (requests.empty()) raise_safetensor_error("prefetch plan selects no tensors");
   }

@@ -7,6 +7,7 @@ from typing import Any, Dict, Tuple
 import torch
 
 from .._core import SafetensorError, TensorSpec, _dtypes
+from .parts import shape_of
 
 _TYPES: Dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]
@@ -28,7 +29,8 @@ def form_of(meta: Any, index: Any = None) -> Form:
 
     Args:
         meta: the tensor's entry in the file's header.
-        index: an index as in `tensor[index]`; None for the whole tensor.
+        index: an index as in `tensor[index]`, or one with lists, as `parts.index_of` returns it;
+            None for the whole tensor.
 
     Raises:
         SafetensorError: torch cannot represent the tensor.
@@ -46,7 +48,7 @@ def form_of(meta: Any, index: Any = None) -> Form:
             )
         shape[-1] //= 2
     if index is not None:
-        shape = list(torch.empty(shape, dtype=torch.uint8, device="meta")[index].shape)
+        return dtype, shape_of(index, shape)
     return dtype, tuple(shape)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import gc
 import itertools
 from collections import Counter
@@ -10,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
+    Callable,
     Dict,
     Generator,
     Iterable,
@@ -27,14 +29,18 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
-from .._shards import backend_for, find_shards, open_tensors
+from .._shards import Shard, backend_for, find_shards, open_tensors
 from .._typing import Progress, Sources
+from ..plan import open_plan
 from . import AnyDevice
 from .devices import CPU, device_of
 from .dtypes import _TYPES, Form, form_of, nbytes_of
+from .parts import index_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader, TensorMeta
+    from ..plan import Keys, Part, Rule
+    from .transfer import Request
 
 
 # With these backends, a tensor on the CPU is a view of the file's pages.
@@ -49,8 +55,8 @@ def load_files(
     device: Union[AnyDevice, Mapping[str, AnyDevice]] = "cpu",
     *,
     backend: str = "auto",
-    keys: Optional[Iterable[str]] = None,
-    plan: Optional[Mapping[str, Any]] = None,
+    keys: Keys = None,
+    plan: Optional[Mapping[str, Rule]] = None,
     progress: Optional[Progress] = None,
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
@@ -67,9 +73,11 @@ def load_files(
             patterns, the first match wins.
         backend: see `safe_open`. With "auto" and "mmap", tensors on the CPU are views of the
             files' pages: a page is read when it is first used.
-        keys: the names of the tensors to load; None loads all.
-        plan: instead of `keys`, a dict that maps names to indices: slices or tuples of slices. None
-            loads the whole tensor.
+        keys: the names of the tensors to load, or a function that returns whether to load a name;
+            None loads all.
+        plan: a `Plan`, or a dict that maps names and glob patterns to parts or other rules, see
+            `safetensors.plan.resolve`. A tensor that nothing matches is not loaded. `keys` may be
+            given as well if it is a function.
         progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
             last call has `done == total`. Views read nothing: if all tensors are views, it is
             called once, with (0, 0). If it raises, the load stops and the exception propagates.
@@ -81,14 +89,14 @@ def load_files(
 
     Raises:
         FileNotFoundError: a file does not exist, or a directory holds no files to load.
-        SafetensorError: a file or index is damaged, a name is in two files or in none, no entry of
-            `device` matches a tensor, or the tensors exceed `budget_bytes`.
+        SafetensorError: a file or index is damaged, a name is in two files or in none, a pattern of
+            `plan` matches nothing, no entry of `device` matches a tensor, or the tensors exceed
+            `budget_bytes`.
     """
-    parts = _parts(keys, plan)
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options)
         backend = backend_for(shards, backend)
-        handles, _ = open_tensors(shards, parts, backend, stack)
+        handles, parts = _open(shards, keys, plan, backend, stack)
         if parts is None and budget_bytes is None and _returns_views(device, backend):
             whole = _whole_files(handles, progress)
             if whole is not None:
@@ -99,7 +107,7 @@ def load_files(
             if budget_bytes is not None:
                 _check_budget(by_device, budget_bytes)
         loaded = _load(by_device, backend, progress)
-    return {item.name: loaded[item.name] for item in wanted}
+    return {item.name: item.finished(loaded[item.name]) for item in wanted}
 
 
 def stream_files(
@@ -107,7 +115,8 @@ def stream_files(
     device: AnyDevice = "cpu",
     *,
     backend: str = "auto",
-    keys: Optional[Iterable[str]] = None,
+    keys: Keys = None,
+    plan: Optional[Mapping[str, Rule]] = None,
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
@@ -120,7 +129,8 @@ def stream_files(
         filenames: as for `load_files`. Files are loaded one after the other.
         device: the device of the tensors.
         backend: see `safe_open`.
-        keys: the names of the tensors to load; None loads all.
+        keys: as for `load_files`.
+        plan: as for `load_files`.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
         storage_options: settings for URLs.
@@ -131,19 +141,18 @@ def stream_files(
     Raises:
         FileNotFoundError, SafetensorError: as `load_files`.
     """
-    parts = _parts(keys, None)
     target = device_of(device).name
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options)
-        handles, _ = open_tensors(shards, parts, backend, stack)
-        plans: Dict[safe_open, Dict[str, Optional[slice]]] = {}
+        handles, parts = _open(shards, keys, plan, backend, stack)
+        plans: Dict[safe_open, Dict[str, Wanted]] = {}
         for item in wanted_of(handles, parts):
-            plans.setdefault(item.handle, {})[item.name] = None
+            plans.setdefault(item.handle, {})[item.name] = item
         return _stream(plans, target, budget_bytes, stack.pop_all())
 
 
 def _stream(
-    plans: Dict[safe_open, Dict[str, Optional[slice]]],
+    plans: Dict[safe_open, Dict[str, Wanted]],
     device: str,
     budget_bytes: Optional[int],
     stack: ExitStack,
@@ -152,25 +161,35 @@ def _stream(
         for handle, plan in plans.items():
             loader = _prefetch(handle, plan, device, budget_bytes)
             if loader is None:
-                yield from _in_turn(handle, plan, device, budget_bytes or _BATCH_NBYTES)
+                yield from _in_turn(plan, device, budget_bytes or _BATCH_NBYTES)
             else:
-                with loader:
-                    yield from loader
+                with loader:  # map keeps no reference to what it yields
+                    yield from map(functools.partial(_finished, plan), loader)
             handle.close()
 
 
+class _Index:
+    """An index as a part of `prefetch`, which takes slices of rows in upstream's strict sense."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    def part(self, _: Sequence[int]) -> Any:
+        return self.index
+
+
 def _prefetch(
-    handle: safe_open,
-    plan: Dict[str, Optional[slice]],
-    device: str,
-    budget_bytes: Optional[int],
+    handle: safe_open, plan: Dict[str, Wanted], device: str, budget_bytes: Optional[int]
 ) -> Optional[PrefetchLoader]:
     """Returns a background loader; None if the compiled module cannot load to the device."""
     kind = device_of(device).kind
     if kind not in ("cpu", "cuda"):
         return None
+    parts: Dict[str, Any] = {
+        name: None if item.part is None else _Index(item.part) for name, item in plan.items()
+    }
     try:
-        return handle.prefetch(plan, device=device, budget_bytes=budget_bytes)
+        return handle.prefetch(parts, device=device, budget_bytes=budget_bytes)
     except SafetensorError:
         if kind == "cpu":
             raise
@@ -178,24 +197,27 @@ def _prefetch(
 
 
 def _in_turn(
-    handle: safe_open, plan: Dict[str, Optional[slice]], device: str, budget_bytes: int
+    plan: Dict[str, Wanted], device: str, budget_bytes: int
 ) -> Iterator[Tuple[str, torch.Tensor]]:
     """Loads and yields batches of at most `budget_bytes`, or of one larger tensor."""
-    names = list(plan)
-    while names:
+    items = list(plan.values())
+    while items:
         count = nbytes = 0
-        for name in names:
-            nbytes += _nbytes(handle.get_tensor_meta(name), None)
+        for item in items:
+            nbytes += item.nbytes
             if count != 0 and nbytes > budget_bytes:
                 break
             count += 1
-        batch, names = names[:count], names[count:]
-        requests = [(handle, name, None, None) for name in batch]
-        (tensors,) = _core._load_groups([(device, requests)])
-        pairs = list(zip(batch, tensors, strict=True))[::-1]  # pop() takes from the end
+        batch, items = items[:count], items[count:]
+        (tensors,) = _core._load_groups([(device, [item.request() for item in batch])])
+        pairs = [(item.name, tensor) for item, tensor in zip(batch, tensors, strict=True)][::-1]
         del tensors
-        while pairs:  # keeps no reference to tensors that have been yielded
-            yield pairs.pop()
+        while pairs:  # pop() takes from the end, so that tensors are yielded in order
+            yield _finished(plan, pairs.pop())
+
+
+def _finished(plan: Dict[str, Wanted], pair: Tuple[str, torch.Tensor]) -> Tuple[str, torch.Tensor]:
+    return pair[0], plan[pair[0]].finished(pair[1])
 
 
 class Wanted(NamedTuple):
@@ -204,7 +226,20 @@ class Wanted(NamedTuple):
     name: str
     handle: safe_open
     part: Any
+    """An index, see `parts.index_of`; None for all."""
     nbytes: int
+    finish: Optional[Callable[[torch.Tensor], torch.Tensor]] = None
+    """Makes the result from the loaded part."""
+
+    def request(self, tensor: Optional[torch.Tensor] = None) -> Request:
+        """Returns what the compiled module loads, to `tensor` or a new one."""
+        return self.handle, self.name, self.part, tensor
+
+    def finished(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns the result for a loaded tensor."""
+        if self.finish is None:
+            return tensor
+        return self.finish(tensor)
 
     def form(self) -> Form:
         """Returns the dtype and shape that torch gives it."""
@@ -233,38 +268,41 @@ class Reporter:
             self._progress(self._total, self._total)
 
 
-def _parts(
-    keys: Optional[Iterable[str]], plan: Optional[Mapping[str, Any]]
-) -> Optional[Dict[str, Any]]:
-    """Maps the requested names to indices; None requests all tensors."""
-    if keys is not None and plan is not None:
+def _open(
+    shards: Sequence[Shard],
+    keys: Keys,
+    plan: Optional[Mapping[str, Rule]],
+    backend: str,
+    stack: ExitStack,
+) -> Tuple[Dict[str, safe_open], Optional[Dict[str, Part]]]:
+    """Returns the open file of each requested tensor, and their parts; None if all are whole."""
+    if plan is not None and keys is not None and not callable(keys):
         raise ValueError("keys and plan cannot be given together: a plan names its tensors")
-    if isinstance(keys, str):
-        raise TypeError("keys is a str, but names several tensors: put it into a list")
-    if keys is not None:
-        return dict.fromkeys(keys)
-    return dict(plan) if plan is not None else None
+    if plan is None and keys is None:
+        return open_tensors(shards, None, backend, stack)[0], None
+    return open_plan(shards, plan, keys, backend, stack)
 
 
 def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) -> List[Wanted]:
     """Returns the requested tensors in the order of `handles`.
 
     Raises:
-        SafetensorError: no file has a requested tensor, or torch cannot represent it.
+        SafetensorError: torch cannot represent a tensor.
         IndexError, TypeError, ValueError: torch refuses an index.
     """
-    # Checks all names first, so that nothing is loaded if one of them is wrong.
-    absent = [name for name in parts or () if name not in handles]
-    if absent:
-        raise SafetensorError(f"The files do not contain tensor {absent[0]!r}")
     wanted = []
     for name, handle in handles.items():
         part = parts[name] if parts is not None else None
+        meta = handle.get_tensor_meta(name)
         try:
-            nbytes = _nbytes(handle.get_tensor_meta(name), part)
+            index = index_of(part, meta.shape) if part is not None else None
+            nbytes = _nbytes(meta, index)
         except (SafetensorError, IndexError, TypeError, ValueError) as error:
             raise _named(error, name) from error
-        wanted.append(Wanted(name, handle, part, nbytes))
+        finish = getattr(part, "finish", None)
+        if finish is not None:
+            finish = functools.partial(finish, shape=form_of(meta)[1])
+        wanted.append(Wanted(name, handle, index, nbytes, finish))
     return wanted
 
 
@@ -345,7 +383,7 @@ def _load(
             loaded.update(_views(items))
         else:
             copied += items
-            groups.append((device, [(each.handle, each.name, each.part, None) for each in items]))
+            groups.append((device, [each.request() for each in items]))
     read = itertools.chain.from_iterable(
         items for device, items in by_device.items() if _reads(device, backend)
     )

@@ -1,0 +1,131 @@
+"""Plans in load_files, stream_files and load_into."""
+
+import os
+import sys
+
+import pytest
+import torch
+
+from safetensors import SafetensorError
+from safetensors.plan import SKIP, Shard, experts, resolve
+from safetensors.torch import load_files, save_file, stream_files
+from support import sharded
+from support.fake_device import FakeDevice
+
+TENSORS = {
+    "rows": torch.arange(60.0).reshape(10, 6),
+    "qkv": torch.arange(96, dtype=torch.int16).reshape(12, 8),
+    "cube": torch.arange(120, dtype=torch.uint8).reshape(4, 5, 6),
+    "vector": torch.arange(7, dtype=torch.int64),
+    "scalar": torch.tensor(3.5),
+    "none": torch.empty(0, 4),
+    "whole": torch.arange(8, dtype=torch.bfloat16).reshape(2, 4),
+    "other": torch.ones(3),
+}
+RULES = {
+    "rows": Shard(0, 2, 4),
+    "q*": Shard(0, 1, 2, blocks=(8, 2, 2)),
+    "cube": (slice(1, 3), ..., [slice(4, 6), 0, -2]),
+    "vector": [6, slice(0, 2), 6],
+    "scalar": None,
+    "none": Shard(1, 0, 2),
+    "wh*": lambda name, meta: Shard(-1, 1, meta.shape[1]),
+    "other": SKIP,
+}
+PARTS = {
+    "rows": TENSORS["rows"][6:9],
+    "qkv": TENSORS["qkv"][[4, 5, 6, 7, 9, 11]],
+    "cube": TENSORS["cube"][1:3][..., [4, 5, 0, 4]],
+    "vector": TENSORS["vector"][[6, 0, 1, 6]],
+    "scalar": TENSORS["scalar"],
+    "none": TENSORS["none"][:, :2],
+    "whole": TENSORS["whole"][:, 1:2],
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    sharded.write(tmp_path, TENSORS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("backend", sharded.BACKENDS)
+def test_rules(files, backend):
+    found = load_files(files, plan=RULES, backend=backend)
+    sharded.check(found, PARTS)
+    plan = resolve(files, RULES)
+    sharded.check(load_files(files, plan=plan, backend=backend), PARTS)
+    assert list(found) == list(plan)
+    sharded.check(dict(stream_files(files, plan=plan, backend=backend)), PARTS)
+    sharded.check(dict(stream_files(files, plan=RULES, backend=backend, budget_bytes=1)), PARTS)
+
+
+def test_other_devices(files, monkeypatch):
+    """Devices that torch copies to get the same parts."""
+    FakeDevice(monkeypatch)
+    sharded.check(load_files(files, "xpu:0", plan=RULES), PARTS)
+    sharded.check(dict(stream_files(files, "xpu:0", plan=RULES, budget_bytes=40)), PARTS)
+
+
+def test_cuda_devices(cuda, files):
+    sharded.check(load_files(files, "cuda:0", plan=RULES), PARTS)
+    sharded.check(dict(stream_files(files, "cuda:0", plan=RULES)), PARTS)
+
+
+def test_functions_as_keys(files):
+    def is_short(name):
+        return len(name) == 5
+
+    names = {"other", "whole"}
+    assert set(load_files(files, keys=is_short)) == names
+    assert set(dict(stream_files(files, keys=is_short))) == names
+    found = load_files(files, plan={"*": slice(0, 1)}, keys=is_short)
+    assert {name: len(tensor) for name, tensor in found.items()} == dict.fromkeys(names, 1)
+    assert set(dict(stream_files(files, plan=RULES, keys=is_short))) == {"whole"}
+    for load in (load_files, stream_files):
+        with pytest.raises(ValueError, match="keys and plan"):
+            dict(load(files, plan=RULES, keys=["rows"]))
+        with pytest.raises(TypeError, match="keys is a str"):
+            dict(load(files, keys="rows"))
+
+
+def test_bad_plans_load_nothing(files):
+    for load in (load_files, stream_files):
+        with pytest.raises(SafetensorError, match=r"fits the pattern 'row\?s'; .*'rows'"):
+            load(files, plan=RULES | {"row?s": None})
+        with pytest.raises(ValueError, match=r"loading tensor rows: .*add up to 4.*has 10"):
+            load(files, plan={"rows": Shard(0, 0, 2, blocks=(2, 2))})
+        with pytest.raises(IndexError, match="loading tensor vector: index 7 is out of bounds"):
+            load(files, plan={"vector": [7]})
+
+
+def read_bytes():
+    fd = os.open("/proc/self/io", os.O_RDONLY)
+    try:
+        return int(os.read(fd, 40).split()[1])
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/io")
+@pytest.mark.parametrize("kind", ["rows", "fused", "experts"])
+def test_little_more_than_the_share_is_read(tmp_path, kind):
+    """All ranks of 8 together read each byte once."""
+    shape = (8 * 3 * 8, 16384)
+    tensors = {"a": torch.zeros(shape, dtype=torch.int32)}
+    if kind == "experts":
+        tensors = {f"m.experts.{i}.a.weight": torch.zeros(24, 16384) for i in range(8)}
+    path = tmp_path / "a.safetensors"
+    save_file(tensors, path)
+    for rank in range(8):
+        options = {
+            "rows": {"plan": {"*": Shard(0, rank, 8)}},
+            "fused": {"plan": {"*": Shard(0, rank, 8, blocks=3)}},
+            "experts": {"keys": experts(8, rank, 8)},
+        }[kind]
+        before = read_bytes()
+        found = load_files(path, backend="pread", **options)
+        count = read_bytes() - before
+        nbytes = sum(tensor.nbytes for tensor in found.values())
+        assert nbytes == path.stat().st_size // (1 << 20) * (1 << 20) // 8
+        assert nbytes <= count <= 1.05 * nbytes
