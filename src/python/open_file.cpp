@@ -118,14 +118,14 @@ std::vector<TensorView> OpenFile::views() const {
   return file_.get_tensors(interrupt);
 }
 
-py::object OpenFile::to_array(const TensorView& view) const {
+py::object OpenFile::to_array(const TensorView& view, py::object memory) const {
   if (framework_ == Framework::kTorch) return to_torch(view);
   const MlDtypesMode mode = ml_dtypes_mode_of(framework_);
   if (!has_array_type(view.dtype, mode)) {
     raise_safetensor_error("Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
                            ": " + words_of(framework_).title + " has no such type");
   }
-  return to_numpy(view, memory_, mode);
+  return to_numpy(view, std::move(memory), mode);
 }
 
 py::object OpenFile::to_framework(py::object array, Dtype dtype) const {

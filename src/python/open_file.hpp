@@ -46,10 +46,18 @@ class OpenFile {
   [[nodiscard]] TensorView view(const TensorInfo& info) const;
   /// Returns all tensors in memory. Releases the GIL while it reads.
   [[nodiscard]] std::vector<TensorView> views() const;
-  /// Returns the view as a NumPy array or a torch tensor, on the CPU.
-  [[nodiscard]] py::object to_array(const TensorView& view) const;
+  /// Returns a view of the file as a NumPy array or a torch tensor, on the CPU.
+  [[nodiscard]] py::object to_array(const TensorView& view) const {
+    return to_array(view, memory_);
+  }
+  /// The same for a view of a buffer of its own.
+  [[nodiscard]] py::object buffer_to_array(const TensorView& view) const {
+    return to_array(view, py::object());
+  }
 
  private:
+  [[nodiscard]] py::object to_array(const TensorView& view, py::object memory) const;
+
   SafeOpen file_;
   Framework framework_;
   DeviceSpec device_;

@@ -66,7 +66,7 @@ py::object SliceHandle::read_part(std::span<const ByteRuns> runs,
     file_->file().read(*info_, runs, buffer->bytes(), interrupt);
   }
   const std::span<std::byte> bytes = buffer->bytes();
-  return file_->to_array(
+  return file_->buffer_to_array(
       TensorView(info_->name, info_->dtype, shape, bytes, nullptr, std::move(buffer)));
 }
 
