@@ -12,7 +12,7 @@ import pytest
 
 from safetensors import SafetensorError
 from support import misbehaving
-from support.remote_engines import ENGINES, PATH, Words, kind_of, open_by, server_of
+from support.remote_engines import ENGINES, PATH, SECRETS, Words, kind_of, open_by, server_of
 from support.servers import RangeServer
 
 # So long that obstore takes the second read of https.
@@ -173,3 +173,17 @@ def test_a_good_server(engine):
     with server_of(engine, RangeServer, {PATH: CONTENT}) as server, Words() as words:
         assert read(server, engine, words) == ("right", None)
         assert server.requests == 2
+
+
+def test_a_store_that_redirects_takes_no_signature_with_it():
+    """obstore follows redirects by itself; docs/safety.md says what it sends along."""
+    with RangeServer({PATH: CONTENT}, host="127.0.0.2") as other:
+        location = other.url(PATH)
+        files = {PATH: CONTENT}
+        with misbehaving.MisbehavingServer("redirects", files, location=location) as server:
+            reader = open_by("s3", server, headers={"Cookie": SECRETS["header"]})
+            assert reader.open(FIRST)[0] == len(CONTENT)
+            assert "authorization" in server.log[0].headers
+    for request in other.log:
+        assert not {"authorization", "cookie"} & {name.lower() for name in request.headers}
+        assert SECRETS["key"] not in str(request.headers)
