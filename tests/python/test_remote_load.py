@@ -185,7 +185,7 @@ def arguments(engine, server):
     return [url, json.dumps(options | LONG)]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["http", "s3"])
 @pytest.mark.parametrize("mode", ["body_stalls", "status_503"])
 def test_ctrl_c_ends_a_load(engine, mode, content):
     with server_of(engine, misbehaving.MisbehavingServer, mode, {PATH: content}, after=1) as server:
@@ -199,24 +199,24 @@ def test_ctrl_c_ends_a_load(engine, mode, content):
             process.send_signal(signal.SIGINT)
             begin = time.monotonic()
             assert process.stdout.readline() == "interrupted\n"
-            assert process.wait(10) == 7
-            assert time.monotonic() - begin < 5
+            assert process.wait(20) == 7
+            assert time.monotonic() - begin < 10
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["http", "s3"])
 def test_exit_while_a_load_is_under_way(engine, content):
     with server_of(
         engine, misbehaving.MisbehavingServer, "body_stalls", {PATH: content}, after=1
     ) as server:
-        done = children.run_raw(LOAD + EXIT, *arguments(engine, server), timeout=30)
+        done = children.run_raw(LOAD + EXIT, *arguments(engine, server), timeout=60)
         assert (done.returncode, done.stdout) == (0, "leaving\n"), done.stderr
         assert server.requests > 1
         assert not any(secret in done.stderr for secret in SECRETS.values())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["http", "s3"])
 def test_a_forked_child_refuses(engine, content):
     with server_of(engine, RangeServer, {PATH: content}) as server:
-        lines = children.run(LOAD + FORK, *arguments(engine, server), timeout=30).splitlines()
+        lines = children.run(LOAD + FORK, *arguments(engine, server), timeout=60).splitlines()
     assert lines[0].startswith("refused ")
     assert lines[1] == "(403, 1000)"

@@ -80,7 +80,7 @@ def arguments(engine, server, **options):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_forked_child_is_refused_or_reads_right_bytes(engine):
     with server_of(engine, RangeServer, {PATH: CONTENT}) as server:
-        lines = children.run(FORK, *arguments(engine, server), timeout=30).splitlines()
+        lines = children.run(FORK, *arguments(engine, server), timeout=60).splitlines()
     assert lines[0].startswith("refused ")  # the parent's reader
     assert lines[1].startswith(("refused ", "read False"))
     assert lines[2] == "parent read"
@@ -91,7 +91,7 @@ def test_a_forked_child_is_refused_or_reads_right_bytes(engine):
 def test_exit_does_not_wait_for_reads(engine, mode):
     with server_of(engine, MisbehavingServer, mode, {PATH: CONTENT}, after=1) as server:
         begin = time.monotonic()
-        done = children.run_raw(EXIT, *arguments(engine, server, **LONG), timeout=30)
+        done = children.run_raw(EXIT, *arguments(engine, server, **LONG), timeout=60)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         assert time.monotonic() - begin < 10
@@ -113,5 +113,5 @@ def test_ctrl_c_ends_a_read(engine, mode):
             process.send_signal(signal.SIGINT)
             begin = time.monotonic()
             assert process.stdout.readline() == "interrupted\n"
-            assert process.wait(10) == 7
-            assert time.monotonic() - begin < 5
+            assert process.wait(20) == 7
+            assert time.monotonic() - begin < 10
