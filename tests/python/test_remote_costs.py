@@ -85,6 +85,7 @@ def test_a_model_in_shards(engine, model, tensors):
         for name in ("model.safetensors.index.json", ""):
             server.clear()
             url, options = at(engine, server, f"/bucket/{name}")
+            url = url if name else url.partition("?")[0]  # a folder has no query
             loaded = load_files(url, **options)
             assert loaded.keys() == tensors.keys()
             assert all(sharded.same(loaded[name], tensors[name]) for name in tensors)
@@ -121,6 +122,7 @@ def test_latency_is_hidden_behind_32_reads(engine, tmp_path):
         loaded = load_files(url, **options)
         taken = time.monotonic() - begin
         assert torch.equal(loaded["a"], torch.arange(4 * MIB, dtype=torch.int32))
-        assert 245 <= server.requests <= 260
+        # The first 512 KiB are read when the file is opened.
+        assert 245 <= server.requests <= 265
         assert 16 <= server.most_at_once <= 32
         assert taken < 13 / 4
