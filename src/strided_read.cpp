@@ -114,6 +114,14 @@ void copy_runs(std::span<const std::byte> tensor, std::span<const ByteRuns> all,
 
 void read_runs(const ByteSource& source, std::uint64_t position, std::span<const ByteRuns> all,
                std::span<std::byte> to, const Interrupt& interrupt) {
+  if (all.size() == 1 && all.front().loops.empty()) {
+    const ByteRuns& runs = all.front();
+    const ReadPiece piece{position + runs.first,
+                          to.subspan(static_cast<std::size_t>(runs.to_first),
+                                     static_cast<std::size_t>(runs.run_nbytes))};
+    read_all(source, {&piece, 1}, interrupt);
+    return;
+  }
   const std::shared_ptr<const ByteSource> kept = source.keep_open();
   const ByteSource& open = kept ? *kept : source;
   const io::PlannedSource planned = io::planned(open, io::kTaskSize);

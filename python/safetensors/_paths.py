@@ -1,11 +1,9 @@
 """Tells paths from URLs."""
 
 from ._core import SafetensorError
+from ._core import _is_url as is_url
 
-
-def is_url(filename: object) -> bool:
-    """Returns whether an argument is a URL and no path: a str with "://"."""
-    return isinstance(filename, str) and "://" in filename
+__all__ = ["is_url", "refuse_url"]
 
 
 def refuse_url(filename: object) -> None:

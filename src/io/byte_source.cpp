@@ -73,6 +73,10 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
               const Interrupt& interrupt) {
   const std::shared_ptr<const ByteSource> kept = source.keep_open();
   const ByteSource& open = kept ? *kept : source;
+  if (pieces.size() == 1 && pieces[0].to.size() <= io::kTaskSize) {
+    open.read_at(pieces[0].offset, pieces[0].to);  // without a plan, which takes longer
+    return;
+  }
   io::ReadPlan plan;
   plan.pieces.reserve(pieces.size());
   std::uint64_t nbytes = 0;

@@ -395,6 +395,9 @@ void register_open(py::module_& module) {
   bind_methods(handle);
   define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
          py::arg("nbytes"));
+  define(module, "_is_url", &is_url, py::arg("filename"),
+         "_is_url(filename)\n--\n\n"
+         "Returns whether it is a str that begins with a scheme and \"://\".");
   define(
       module, "_read_ahead", [](const Handle& handle) { handle.file()->file().read_ahead(); },
       py::arg("handle"));

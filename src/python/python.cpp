@@ -106,11 +106,15 @@ bool is_url(py::handle object) {
   if (!PyUnicode_Check(object.ptr())) return false;
   // Without encoding it, because the name of a file may be no text.
   const Py_ssize_t size = PyUnicode_GET_LENGTH(object.ptr());
-  for (Py_ssize_t at = 0; (at = PyUnicode_FindChar(object.ptr(), ':', at, size, 1)) >= 0; ++at) {
-    if (at + 2 < size && PyUnicode_READ_CHAR(object.ptr(), at + 1) == '/' &&
-        PyUnicode_READ_CHAR(object.ptr(), at + 2) == '/') {
-      return true;
-    }
+  const auto at = [&](Py_ssize_t i) { return PyUnicode_READ_CHAR(object.ptr(), i); };
+  const auto is_letter = [](Py_UCS4 c) { return (c | 0x20U) >= 'a' && (c | 0x20U) <= 'z'; };
+  if (size < 5 || !is_letter(at(0))) return false;
+  for (Py_ssize_t i = 1; i + 2 < size; ++i) {
+    const Py_UCS4 c = at(i);
+    // Two characters at least: "C://" is a drive.
+    if (c == ':' && at(i + 1) == '/' && at(i + 2) == '/') return i > 1;
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_letter(c) && !is_digit && c != '+' && c != '.' && c != '-' && c != ':') return false;
   }
   return false;
 }

@@ -62,7 +62,8 @@ class GcPause {
 /// The same, with an empty path for None.
 [[nodiscard]] std::filesystem::path optional_path_of(py::handle object, const char* argument);
 
-/// Returns whether the object is a URL and not a path: a str with "://".
+/// Returns whether the object is a URL and not a path: a str that begins with a scheme of two or
+/// more characters and "://". Chains such as "zip::s3://" are URLs, too.
 [[nodiscard]] bool is_url(py::handle object);
 
 /// Converts like path_of(). Throws Error kInvalidArgument for a URL: `what` is not possible.

@@ -350,6 +350,17 @@ def test_bytes_and_path_objects_are_never_urls(tmp_path, monkeypatch):
         assert len(safe_open(name, "np")) == 3
 
 
+def test_what_is_a_url():
+    from safetensors._paths import is_url
+
+    for url in ("s3://b/k", "HTTPS://h", "zip::s3://b", "a+b.c-d://x", "x9://"):
+        assert is_url(url), url
+    for path in ("", "a", "/data/a://b", "C://x", "a/b://c", "://x", "9p://x", "s3:/b", "sé://b"):
+        assert not is_url(path), path
+    assert not is_url(b"s3://b/k")
+    assert not is_url(None)
+
+
 def test_an_unknown_framework_makes_no_request():
     reader = reader_of()
     with pytest.raises(SafetensorError, match="framework"):
