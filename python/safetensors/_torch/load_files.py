@@ -66,8 +66,7 @@ def load_files(
     Args:
         filenames: a file, a directory, the index (`.json`) of a sharded model, or a list of these.
             In a directory, the index is used if there is one; otherwise all `.safetensors` files.
-            With an index, only files that hold a requested tensor are opened. Each may be a URL or
-            a `RangeReader`.
+            Or URLs or `RangeReader`s. With an index, only files with a requested tensor are opened.
         device: a device, or a dict that maps tensor names and glob patterns, such as
             `model.layers.1?.*`, to devices. An exact name takes precedence over patterns; among
             patterns, the first match wins.
@@ -128,12 +127,10 @@ def stream_files(
     Args:
         filenames: as for `load_files`. Files are loaded one after the other.
         device: the device of the tensors.
-        backend: see `safe_open`.
-        keys: as for `load_files`.
-        plan: as for `load_files`.
+        backend, storage_options: as for `load_files`.
+        keys, plan: as for `load_files`.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
-        storage_options: settings for URLs.
 
     Returns:
         An iterator over pairs of name and tensor. Within a file, the order is undefined.
