@@ -10,6 +10,7 @@
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "handle_gc.hpp"
 #include "load_tensors.hpp"
 #include "open_file.hpp"
 #include "open_source.hpp"
@@ -265,22 +266,6 @@ py::bytes read_range(const Handle& handle, std::uint64_t offset, std::size_t nby
   const GilRelease release;
   source->read_at(offset, {data, nbytes});
   return bytes;
-}
-
-/// Makes the garbage collector find the reader of a handle: it may refer to the handle. A handle in
-/// such a cycle is closed before anything in the cycle is cleared, so that the reader is whole when
-/// its close() is called.
-void collect_garbage(PyHeapTypeObject* made) {
-  PyTypeObject& type = made->ht_type;
-  type.tp_flags |= Py_TPFLAGS_HAVE_GC;
-  type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) -> int {
-    Py_VISIT(Py_TYPE(self));
-    if (!py::detail::is_holder_constructed(self)) return 0;
-    return py::cast<const Handle&>(py::handle(self)).traverse(visit, arg);
-  };
-  type.tp_finalize = [](PyObject* self) {
-    if (py::detail::is_holder_constructed(self)) py::cast<Handle&>(py::handle(self)).close();
-  };
 }
 
 void bind_methods(Class<Handle>& cls) {

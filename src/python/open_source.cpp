@@ -23,7 +23,7 @@ SafeOpen open_any(py::handle file, const OpenOptions& options, py::handle storag
     return open_reader(open(file, storage_options));
   }
   if (!storage_options.is_none()) {
-    throw py::type_error("storage_options are settings for a URL, and filename is none");
+    throw py::type_error("storage_options are settings for a URL, which filename is not");
   }
   if (is_range_reader(file)) return open_reader(py::reinterpret_borrow<py::object>(file));
   const std::filesystem::path path = path_of(file, "filename");
