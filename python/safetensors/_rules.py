@@ -89,21 +89,29 @@ def _first_fits(patterns: List[str], names: Collection[str]) -> Dict[str, str]:
         is_exact = "[" not in pattern and not any(digit in pattern for digit in _DIGITS)
         tests.append((pattern, coarse, None if is_exact else _matcher(pattern)))
 
-    by_form: Dict[str, List[Tuple[str, Optional[Callable[[str], object]]]]] = {}
-    found: Dict[str, str] = {}
-    for name, form in zip(names, _forms(names), strict=True):
-        likely = by_form.get(form)
-        if likely is None:
-            likely = by_form[form] = []
-            for pattern, coarse, exact in tests:
-                if coarse(form):
-                    likely.append((pattern, exact))
-                    if exact is None:
-                        break
-        for pattern, exact in likely:
-            if exact is None or exact(name):
-                found[name] = pattern
-                break
+    forms = _forms(names)
+    decided: Dict[str, str] = {}
+    undecided: Dict[str, List[Tuple[str, Optional[Callable[[str], object]]]]] = {}
+    for form in set(forms):
+        likely = []
+        for pattern, coarse, exact in tests:
+            if coarse(form):
+                likely.append((pattern, exact))
+                if exact is None:
+                    break
+        if len(likely) == 1 and likely[0][1] is None:
+            decided[form] = likely[0][0]
+        elif likely:
+            undecided[form] = likely
+    found = {
+        name: decided[form] for name, form in zip(names, forms, strict=True) if form in decided
+    }
+    if undecided:
+        for name, form in zip(names, forms, strict=True):
+            for pattern, exact in undecided.get(form, ()):
+                if exact is None or exact(name):
+                    found[name] = pattern
+                    break
     return found
 
 
