@@ -107,6 +107,9 @@ const std::vector<Rule>& rules() {
          return i.is_ours ? begins(i.name, {"base/", "c/", "safetensors/"})
                           : is_std(i.name) || is_c_std(i.name);
        }},
+      // Its one system call is pthread_atfork, too.
+      {"src/python/any_thread_gil.cpp",
+       [](const Include& i) { return i.is_ours || is_std(i.name) || i.name == "pthread.h"; }},
       {"src/python/",
        [](const Include& i) {
          const bool local = i.name.find('/') == std::string::npos;
