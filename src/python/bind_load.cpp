@@ -46,17 +46,26 @@ std::vector<Request> requests_of(const py::list& tuples) {
   requests.reserve(tuples.size());
   for (const py::handle each : tuples) {
     const auto tuple = py::cast<py::tuple>(each);
-    if (tuple.size() != 4) throw py::type_error("a request has four parts");
+    if (tuple.size() != 4 && tuple.size() != 5) {
+      throw py::type_error("a request has four or five parts");
+    }
+    auto file = torch_file_of(tuple[0]);
     const py::object name = tuple[1];
-    requests.push_back(
-        make_request(torch_file_of(tuple[0]), text_of(name, "name"), py::object(tuple[2])));
+    const py::object index = tuple[2];
+    if (tuple.size() == 4) {
+      requests.push_back(make_request(std::move(file), text_of(name, "name"), index));
+    } else {
+      const auto strides = py::cast<std::vector<std::uint64_t>>(tuple[4]);
+      requests.push_back(make_request(std::move(file), text_of(name, "name"), index, strides));
+    }
     requests.back().tensor = checked_tensor(py::object(tuple[3]), requests.back());
   }
   return requests;
 }
 
 /// The requests for one device: a pair of the device and a list of
-/// (handle, name, index, destination or None).
+/// (handle, name, index, destination or None), and the destination's strides in bytes unless it is
+/// contiguous.
 struct Group {
   LoadTarget target;
   py::list tuples;

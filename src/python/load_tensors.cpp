@@ -95,6 +95,17 @@ void warm(std::span<const Request> requests, const LoadTarget& target, const py:
   if (count >= kMinTensorsToWarm) hooks.attr("warm")(nbytes, target.index());
 }
 
+/// Returns what a part selects that make_request() accepts.
+Region region_of(const SafeOpen& file, const TensorInfo& info, const py::object& index) {
+  if (!index.is_none() && has_lists(index)) return select_region(file, info, index).region;
+  const Selection selection = index.is_none()
+                                  ? resolve(std::span<const Index>{}, info.shape)
+                                  : select_part(file, info, index, false).value().part.selection;
+  Region region{.axes = {}, .shape = selection.shape};
+  for (const Selection::Axis& axis : selection.axes) region.axes.push_back({axis});
+  return region;
+}
+
 /// The arguments of a core Load that need the GIL to be collected. The sources are not among them:
 /// they are opened without the GIL. Refers to the requests and the target, which must outlive it.
 struct PreparedLoad {
@@ -170,6 +181,16 @@ Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name
                            "`: a part of an F4 tensor must include the whole last axis");
   }
   return make_request(std::move(file), info, {std::move(runs)}, selection.shape);
+}
+
+Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name, py::handle given,
+                     std::span<const std::uint64_t> to_strides) {
+  const TensorInfo& info = file->file().at(name);
+  const py::object index = resolve_part(given, info.shape);
+  Request request = make_request(std::move(file), name, index);
+  const Region region = region_of(request.file->file(), info, index);
+  request.runs = byte_runs(region, info.shape, info.dtype, to_strides);
+  return request;
 }
 
 py::module_ torch_hooks() {

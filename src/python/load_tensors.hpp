@@ -38,6 +38,11 @@ struct Request {
                                    std::vector<ByteRuns> runs,
                                    std::span<const std::uint64_t> shape);
 
+/// Returns a request for a part as above, to a destination with strides: the bytes between
+/// neighbours of each axis of the part.
+[[nodiscard]] Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
+                                   py::handle index, std::span<const std::uint64_t> to_strides);
+
 /// Returns safetensors._torch.transfer: the functions of torch that loads use. Tests replace them.
 [[nodiscard]] py::module_ torch_hooks();
 

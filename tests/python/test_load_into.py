@@ -161,9 +161,8 @@ def test_wrong_forms(model, targets):
 
 @pytest.mark.usefixtures("untouched")
 def test_memory_that_cannot_be_written_through(model, targets):
-    """Strided, sparse, conjugated, expanded tensors and those without memory are refused."""
-    refused(replaced(targets, _5=torch.zeros(7, 1000).byte().t()), model, "not contiguous")
-    refused(replaced(targets, _5=torch.zeros(7).byte().expand(1000, 7)), model, "not contiguous")
+    """Sparse, conjugated, expanded tensors and those without memory are refused."""
+    refused(replaced(targets, _5=torch.zeros(7).byte().expand(1000, 7)), model, "may share memory")
     sparse = torch.zeros(1000, 7, dtype=torch.uint8).to_sparse()
     refused(replaced(targets, _5=sparse), model, "not dense")
     conjugated = targets["layers.4.weight"].clone().conj()

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import ExitStack
-from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import torch
 
 from .. import _core
 from .._core import SafetensorError
+from .._rules import match
 from .._shards import find_shards, open_tensors
 from .._typing import Progress, Sources
+from ..plan import SKIP, apply
 from .load_files import Reporter, Wanted, wanted_of
+from .overlaps import find_overlap, may_overlap_itself
+
+if TYPE_CHECKING:
+    from .._core import safe_open
+    from ..plan import Part, Rule
 
 
 def load_into(
@@ -20,6 +38,7 @@ def load_into(
     filenames: Sources,
     *,
     strict: bool = True,
+    parts: Optional[Mapping[str, Rule]] = None,
     progress: Optional[Progress] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Tuple[List[str], List[str]]:
@@ -31,10 +50,12 @@ def load_into(
 
     Args:
         tensors: a module, or a mapping of names to tensors, such as a `state_dict()`. The tensors
-            are contiguous and have the dtypes and shapes of the files. Of tied weights, which share
-            memory, the files hold one.
+            have the dtypes and shapes of the files. They may be views of others, such as some
+            columns of a matrix. Of tied weights, which share memory, the files hold one.
         filenames: as for `load_files`.
         strict: if true, missing or unexpected names raise RuntimeError.
+        parts: the parts of the files' tensors that `tensors` take, as the `plan` of `load_files`.
+            A tensor that nothing matches takes all of the file's.
         progress, storage_options: as for `load_files`.
 
     Returns:
@@ -56,12 +77,41 @@ def load_into(
         if strict and (missing or unexpected):
             heading = "Error(s) in loading tensors from files:"
             raise RuntimeError(mismatch(heading, missing, unexpected))
-        wanted = wanted_of(handles, None)
+        wanted = wanted_of(handles, _parts_of(parts, handles, unexpected))
+        targets = {item.name: _local(item, tensors[item.name]) for item in wanted}
         for item in wanted:
-            _check_destination(item, tensors[item.name])
-        _check_overlaps({item.name: tensors[item.name] for item in wanted})
-        _write(wanted, tensors, Reporter(wanted, progress))
+            _check_destination(item, targets[item.name])
+        _check_overlaps(targets)
+        _write(wanted, targets, Reporter(wanted, progress))
     return missing, unexpected
+
+
+def _parts_of(
+    rules: Optional[Mapping[str, Rule]], handles: Dict[str, safe_open], others: Sequence[str]
+) -> Optional[Dict[str, Part]]:
+    """Returns the parts of all tensors, None if all are whole. Takes SKIP out of `handles`.
+
+    Args:
+        rules: the caller's.
+        handles: the file of each tensor.
+        others: the names of the files' other tensors, which keys may fit as well.
+    """
+    if rules is None:
+        return None
+    found = match(rules, dict.fromkeys([*handles, *others]), SKIP)
+    parts = apply({name: found.get(name) for name in handles}, handles)
+    for name in [name for name, part in parts.items() if part is SKIP]:
+        del handles[name], parts[name]
+    return parts
+
+
+def _local(item: Wanted, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the memory of a DTensor on this rank if the part is for one, else the tensor."""
+    if item.finish is None or not hasattr(tensor, "to_local"):
+        return tensor
+    with torch.no_grad():
+        local: torch.Tensor = tensor.to_local()
+    return local
 
 
 def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> List[str]:
@@ -110,7 +160,10 @@ def _problem(item: Wanted, tensor: torch.Tensor) -> str:
     if tensor.layout != torch.strided:
         return "it is not dense"
     if not tensor.is_contiguous():
-        return "it is not contiguous"
+        if may_overlap_itself(tensor):
+            return f"elements of it may share memory (its strides are {list(tensor.stride())})"
+        if _is_packed(item) and tensor.shape[-1] != 1 and tensor.stride(-1) != 1:
+            return "the last axis of a tensor with two elements in a byte is contiguous"
     if tensor.is_conj() or tensor.is_neg():
         return "it is a lazily conjugated or negated view"
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
@@ -135,19 +188,26 @@ def _device(tensor: torch.Tensor) -> str:
     return str(tensor.device)
 
 
+def _is_packed(item: Wanted) -> bool:
+    return item.handle.get_tensor_meta(item.name).dtype == "F4"
+
+
 def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
-    """Raises SafetensorError if two tensors overlap: sorted by begin, these are neighbours."""
-    areas = sorted(
-        (_device(tensor), tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name)
-        for name, tensor in tensors.items()
-        if tensor.nbytes != 0
-    )
-    for (device, _, end, name), (other_device, begin, _, other) in itertools.pairwise(areas):
-        if device == other_device and begin < end:
-            raise SafetensorError(
-                f"Tensors {name!r} and {other!r} share memory: both cannot be loaded into it; pass "
-                "a dict without one of them"
-            )
+    """Raises SafetensorError if two tensors overlap."""
+    found = find_overlap(tensors)
+    if found is not None:
+        raise SafetensorError(
+            f"Tensors {found[0]!r} and {found[1]!r} share memory: both cannot be loaded into it; "
+            "pass a dict without one of them"
+        )
+
+
+def _request(item: Wanted, tensor: torch.Tensor) -> Tuple[Any, ...]:
+    """Returns what the compiled module loads: with strides for a tensor that is not contiguous."""
+    if tensor.is_contiguous():
+        return item.request(tensor)
+    strides = [stride * tensor.element_size() for stride in tensor.stride()]
+    return (*item.request(tensor), strides)
 
 
 def _write(
@@ -158,7 +218,7 @@ def _write(
     for item in wanted:
         by_device.setdefault(_device(tensors[item.name]), []).append(item)
     groups = [
-        (device, [(item.handle, item.name, None, tensors[item.name]) for item in items])
+        (device, [_request(item, tensors[item.name]) for item in items])
         for device, items in by_device.items()
     ]
     try:

@@ -20,9 +20,10 @@ from .devices import Device
 from .dtypes import form_of, nbytes_of
 from .pieces import pieces_of
 
-Request = Tuple[safe_open, str, Any, Optional[torch.Tensor]]
+Request = Tuple[Any, ...]
 """An open file, a tensor's name, an index into it, and the destination. Without an index, the whole
-tensor is loaded; without a destination, a tensor is allocated."""
+tensor is loaded; without a destination, a tensor is allocated. A fifth entry has the strides of a
+destination that is not contiguous, in bytes."""
 
 empty = torch.empty
 
@@ -101,8 +102,8 @@ def copy_requests(
     * Otherwise each tensor is read into CPU memory and copied from there.
 
     Args:
-        requests: the tensors. An existing destination is on the device, contiguous, and has the
-            file's dtype and shape.
+        requests: the tensors. An existing destination is on the device and has the file's dtype
+            and shape.
         device: the destination. torch raises if it does not exist.
         progress: called as `progress(done, total)` with byte counts, on this thread. Its last call
             has `done == total`. If it raises, the load stops and the exception propagates.
@@ -191,7 +192,7 @@ class _Reporter:
 
 def _job(request: Request, device: Device) -> _Job:
     """Allocates the destination of a request if it has none."""
-    handle, name, part, tensor = request
+    handle, name, part, tensor = request[:4]
     dtype, shape = form_of(handle.get_tensor_meta(name), part)
     if tensor is None:
         tensor = empty(shape, dtype=dtype, device=device.name)
@@ -206,7 +207,9 @@ def _read(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a flat view of the tensor's bytes."""
+    """Returns a flat view of the tensor's bytes. Raises RuntimeError if it is not contiguous."""
+    if not tensor.is_contiguous():
+        raise RuntimeError("the tensor is not contiguous")
     return tensor.detach().view(-1).view(torch.uint8)
 
 
@@ -258,6 +261,10 @@ def _fill_aliases(jobs: Sequence[_Job], reporter: _Reporter) -> None:
     torch.mps.synchronize()
     try:
         for job in jobs:
+            if not job.tensor.is_contiguous():
+                _copy_at_once(job)
+                reporter.add(job.nbytes)
+                continue
             try:
                 alias = torch.mps._host_alias_storage(job.tensor.untyped_storage())
             except Exception:  # memory that the CPU cannot address
