@@ -37,6 +37,7 @@ from typing import (
     Union,
 )
 
+from . import _core
 from ._core import SafetensorError
 from ._rules import match, nearest
 from ._shards import find_shards, open_tensors
@@ -44,7 +45,7 @@ from ._shards import find_shards, open_tensors
 if TYPE_CHECKING:
     from ._core import TensorMeta, safe_open
     from ._shards import Shard as File
-    from ._typing import Paths
+    from ._typing import Sources
 
 __all__ = ["SKIP", "FileReads", "Part", "Plan", "Rule", "Shard", "experts", "resolve"]
 
@@ -237,15 +238,25 @@ class FileReads(NamedTuple):
 class Plan(Mapping[str, Part]):
     """The parts to load, by tensor name, in the order of the files and of the bytes in them.
 
-    A plan cannot be changed. It can be pickled if its parts can, as those of this module.
+    A plan cannot be changed. It can be pickled if its parts can, as those of this module. A copy
+    has no `storage_options`, which may hold secrets.
     """
 
-    __slots__ = ("_filenames", "_parts")
+    __slots__ = ("_filenames", "_parts", "_storage_options")
 
-    def __init__(self, filenames: Paths, parts: Dict[str, Part]) -> None:
+    def __init__(
+        self,
+        filenames: Sources,
+        parts: Dict[str, Part],
+        storage_options: Optional[Mapping[str, Any]] = None,
+    ) -> None:
         """Plans are made by `resolve`."""
         self._filenames = filenames
         self._parts = parts
+        self._storage_options = storage_options
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return Plan, (self._filenames, self._parts)
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]
@@ -259,12 +270,40 @@ class Plan(Mapping[str, Part]):
     def __len__(self) -> int:
         return len(self._parts)
 
+    def explain(self, *, gap_bytes: Optional[int] = None) -> List[FileReads]:
+        """Returns what loading the plan reads of each file that has a tensor of it.
+
+        Opens the files again, and reads their headers only.
+
+        Args:
+            gap_bytes: shorter gaps between wanted bytes are read; None for those that loads read.
+
+        Raises:
+            FileNotFoundError, SafetensorError: as `resolve`.
+            IndexError, TypeError, ValueError: a part does not fit its tensor.
+        """
+        found = []
+        with ExitStack() as stack:
+            for shard in find_shards(self._filenames, self._storage_options):
+                handles, _ = open_tensors([shard], self._parts, "auto", stack)
+                if not handles:
+                    continue
+                (handle,) = set(handles.values())
+                group = (handle, [(name, self._parts[name]) for name in handles])
+                ((wanted, read, requests, largest),) = _core._explain([group], gap_bytes)
+                found.append(FileReads(shard.path, len(handles), wanted, read, requests, largest))
+        return found
+
     def __repr__(self) -> str:
         return f"<Plan of {len(self)} tensors>"
 
 
 def resolve(
-    filenames: Paths, rules: Optional[Mapping[str, Rule]] = None, *, keys: Keys = None
+    filenames: Sources,
+    rules: Optional[Mapping[str, Rule]] = None,
+    *,
+    keys: Keys = None,
+    storage_options: Optional[Mapping[str, Any]] = None,
 ) -> Plan:
     """Applies rules to the tensors of files. Reads the files' headers, but no data.
 
@@ -275,6 +314,7 @@ def resolve(
             not in the plan. None takes all tensors as a whole.
         keys: the names of tensors, or a function that returns whether a name is in the plan. It is
             applied before `rules`.
+        storage_options: settings for URLs.
 
     Raises:
         FileNotFoundError: as `load_files`.
@@ -282,8 +322,9 @@ def resolve(
             whose rule is SKIP may match nothing.
     """
     with ExitStack() as stack:
-        handles, parts = open_plan(find_shards(filenames), rules, keys, "auto", stack)
-        return Plan(filenames, {name: parts[name] for name in handles})
+        shards = find_shards(filenames, storage_options)
+        handles, parts = open_plan(shards, rules, keys, "auto", stack)
+        return Plan(filenames, {name: parts[name] for name in handles}, storage_options)
 
 
 def open_plan(
@@ -315,7 +356,9 @@ def open_plan(
     else:
         handles, _ = open_tensors(shards, None, backend, stack)
         found = _select(handles, rules, keys)
-    parts = {name: part for name, part in apply(found, handles).items() if part is not SKIP}
+    parts = apply(found, handles) if any(map(callable, found.values())) else found
+    if any(part is SKIP for part in parts.values()):
+        parts = {name: part for name, part in parts.items() if part is not SKIP}
     if len(parts) != len(handles):
         handles = {name: handle for name, handle in handles.items() if name in parts}
     return handles, parts

@@ -3,6 +3,7 @@
 import fnmatch
 import itertools
 import json
+import os
 import pickle
 import random
 
@@ -325,3 +326,30 @@ def test_plans_need_no_framework():
             assert name not in sys.modules, name
         """
     )
+
+
+def test_what_a_load_reads(model):
+    """Each file's parts, and the gaps between them that are cheaper to read than to skip."""
+    rules = {"*.q.weight": Shard(0, 1, 2), "embed.weight": None, "layers.1?.o.weight": SKIP}
+    plan = pickle.loads(pickle.dumps(resolve(model, rules)))
+    found = plan.explain()
+    assert [os.path.basename(each.file) for each in found] == ["m0.safetensors", "m1.safetensors"]
+    assert [each.tensors for each in found] == [6, 7]
+    assert [each.wanted_bytes for each in found] == [5 * 48 + 96, 7 * 48]
+    assert found[0].largest == "embed.weight"
+    assert len(resolve(model, {"embed.weight": None}).explain()) == 1
+    with pytest.raises(ValueError, match="add up to 3"):
+        resolve(model, {"embed.weight": Shard(0, 0, 1, blocks=(1, 2))}).explain()
+
+
+def test_gaps_that_a_load_reads(tmp_path):
+    """By default, gaps of 48 KiB are read; with gap_bytes=0 only what alignment adds."""
+    tensors = {f"t{i}": np.zeros((4, 4096), np.float32) for i in range(6)}
+    safetensors.numpy.save_file(tensors, tmp_path / "a.safetensors")
+    plan = resolve(tmp_path, {"*": Shard(0, 1, 4)})
+    (found,) = plan.explain()
+    (exact,) = plan.explain(gap_bytes=0)
+    assert found.wanted_bytes == exact.wanted_bytes == 6 * 16384
+    assert exact.wanted_bytes <= exact.read_bytes <= exact.wanted_bytes + 6 * 2 * 4096
+    assert found.read_bytes >= 6 * 16384 + 5 * 49152
+    assert found.requests < exact.requests
