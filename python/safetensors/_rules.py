@@ -5,7 +5,18 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar
+from typing import (
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+    TypeVar,
+)
 
 from ._core import SafetensorError
 
@@ -42,8 +53,7 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
             raise SafetensorError(f"The files do not contain tensor {key!r}{nearest(key, names)}")
     if not patterns:
         return {key: rule for key, rule in rules.items() if key in names}
-    fits = _first_fits(patterns, names)
-    used = set(fits.values())
+    found, used = _first_fits({pattern: rules[pattern] for pattern in patterns}, names)
     for pattern in patterns:
         if pattern in used or rules[pattern] is optional:
             continue
@@ -51,7 +61,6 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
             raise SafetensorError(
                 f"No tensor in the files fits the pattern {pattern!r}{nearest(pattern, names)}"
             )
-    found = {name: rules[pattern] for name, pattern in fits.items()}
     found.update((key, rule) for key, rule in rules.items() if key in names)
     return found
 
@@ -70,8 +79,8 @@ def _matcher(pattern: str) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(pattern)).match
 
 
-def _first_fits(patterns: List[str], names: Collection[str]) -> Dict[str, str]:
-    """Returns the first pattern that fits each name.
+def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[str, T], Set[str]]:
+    """Returns the rule of the first pattern that fits each name, and the patterns that are one.
 
     The names of a model differ mostly in numbers: with each digit replaced by 0, few distinct ones
     are left, which are tested once. What decides for a pattern without digits and sets:
@@ -83,14 +92,15 @@ def _first_fits(patterns: List[str], names: Collection[str]) -> Dict[str, str]:
     left. A pattern with a set, such as `[0-3]`, is tested with all.
     """
     tests: List[Tuple[str, Callable[[str], object], Optional[Callable[[str], object]]]] = []
-    for pattern in patterns:
+    for pattern in rules:
         zeros = pattern.translate(_TO_ZEROS)
         coarse = _matcher("*" if "[" in pattern else zeros)
         is_exact = "[" not in pattern and not any(digit in pattern for digit in _DIGITS)
         tests.append((pattern, coarse, None if is_exact else _matcher(pattern)))
 
     forms = _forms(names)
-    decided: Dict[str, str] = {}
+    used: Set[str] = set()
+    decided: Dict[str, T] = {}
     undecided: Dict[str, List[Tuple[str, Optional[Callable[[str], object]]]]] = {}
     for form in set(forms):
         likely = []
@@ -100,7 +110,8 @@ def _first_fits(patterns: List[str], names: Collection[str]) -> Dict[str, str]:
                 if exact is None:
                     break
         if len(likely) == 1 and likely[0][1] is None:
-            decided[form] = likely[0][0]
+            decided[form] = rules[likely[0][0]]
+            used.add(likely[0][0])
         elif likely:
             undecided[form] = likely
     found = {
@@ -110,9 +121,10 @@ def _first_fits(patterns: List[str], names: Collection[str]) -> Dict[str, str]:
         for name, form in zip(names, forms, strict=True):
             for pattern, exact in undecided.get(form, ()):
                 if exact is None or exact(name):
-                    found[name] = pattern
+                    found[name] = rules[pattern]
+                    used.add(pattern)
                     break
-    return found
+    return found, used
 
 
 def _forms(names: Collection[str]) -> List[str]:

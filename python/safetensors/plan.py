@@ -324,7 +324,9 @@ def resolve(
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options)
         handles, parts = open_plan(shards, rules, keys, "auto", stack)
-        return Plan(filenames, {name: parts[name] for name in handles}, storage_options)
+        if [*parts] != [*handles]:  # of an index, or with rules of names
+            parts = {name: parts[name] for name in handles}
+        return Plan(filenames, parts, storage_options)
 
 
 def open_plan(
