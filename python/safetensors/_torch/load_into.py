@@ -25,8 +25,8 @@ from .._rules import match
 from .._shards import find_shards, open_tensors
 from .._typing import Progress, Sources
 from ..plan import SKIP, apply
-from .load_files import Reporter, Wanted, wanted_of
 from .overlaps import find_overlap, may_overlap_itself
+from .wanted import Reporter, Wanted, wanted_of
 
 if TYPE_CHECKING:
     from .._core import safe_open

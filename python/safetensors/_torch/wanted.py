@@ -1,0 +1,110 @@
+"""The tensors that a load wants, and its reports of progress."""
+
+from __future__ import annotations
+
+import functools
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+)
+
+import torch
+
+from .._core import SafetensorError, safe_open
+from .._typing import Progress
+from .dtypes import _TYPES, Form, form_of, nbytes_of
+from .parts import index_of
+
+if TYPE_CHECKING:
+    from .._core import TensorMeta
+    from .transfer import Request
+
+
+class Wanted(NamedTuple):
+    """A tensor to load, or a part of one, and the bytes that it takes."""
+
+    name: str
+    handle: safe_open
+    part: Any
+    """An index, see `parts.index_of`; None for all."""
+    nbytes: int
+    finish: Optional[Callable[[torch.Tensor], torch.Tensor]] = None
+    """Makes the result from the loaded part."""
+
+    def request(self, tensor: Optional[torch.Tensor] = None) -> Request:
+        """Returns what the compiled module loads, to `tensor` or a new one."""
+        return self.handle, self.name, self.part, tensor
+
+    def finished(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns the result for a loaded tensor."""
+        if self.finish is None:
+            return tensor
+        return self.finish(tensor)
+
+    def form(self) -> Form:
+        """Returns the dtype and shape that torch gives it."""
+        return form_of(self.handle.get_tensor_meta(self.name), self.part)
+
+
+class Reporter:
+    """Reports to `progress` the bytes that have been read, in increasing order."""
+
+    def __init__(self, items: Iterable[Wanted], progress: Optional[Progress]) -> None:
+        self._total, self._progress = sum(item.nbytes for item in items), progress
+        self._reported = 0
+
+    def while_loading(self) -> Optional[Progress]:
+        """Returns the function that the load calls with its own byte counts, or None."""
+        return None if self._progress is None else self._report
+
+    def _report(self, done: int, _: int) -> None:
+        # The call with all bytes is left to finish().
+        if self._progress is not None and self._reported < done < self._total:
+            self._reported = done
+            self._progress(done, self._total)
+
+    def finish(self) -> None:
+        if self._progress is not None:
+            self._progress(self._total, self._total)
+
+
+def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) -> List[Wanted]:
+    """Returns the requested tensors in the order of `handles`.
+
+    Raises:
+        SafetensorError: torch cannot represent a tensor.
+        IndexError, TypeError, ValueError: torch refuses an index.
+    """
+    wanted = []
+    for name, handle in handles.items():
+        part = parts[name] if parts is not None else None
+        meta = handle.get_tensor_meta(name)
+        try:
+            index = index_of(part, meta.shape) if part is not None else None
+            nbytes = _nbytes(meta, index)
+        except (SafetensorError, IndexError, TypeError, ValueError) as error:
+            raise _named(error, name) from error
+        finish = getattr(part, "finish", None)
+        if finish is not None:
+            finish = functools.partial(finish, shape=form_of(meta)[1])
+        wanted.append(Wanted(name, handle, index, nbytes, finish))
+    return wanted
+
+
+def _nbytes(meta: TensorMeta, part: Any) -> int:
+    """Returns the bytes of a tensor, or of a part. Raises if torch cannot represent the tensor."""
+    if part is not None or meta.dtype not in _TYPES:
+        return nbytes_of(form_of(meta, part))
+    begin, end = meta.data_offsets
+    return end - begin
+
+
+def _named(error: Exception, name: str) -> Exception:
+    """Returns an error of the same type whose text begins with the tensor's name."""
+    return type(error)(f"Error while loading tensor {name}: {error}")
