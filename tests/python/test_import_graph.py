@@ -83,7 +83,7 @@ def test_types_are_one_table():
     """A program that adds a type to safetensors.torch._TYPES adds it for all loaders."""
     pytest.importorskip("torch")
     import safetensors.torch
-    from safetensors._torch import dtypes, load_files
+    from safetensors._torch import dtypes, wanted
 
-    assert safetensors.torch._TYPES is dtypes._TYPES is load_files._TYPES
+    assert safetensors.torch._TYPES is dtypes._TYPES is wanted._TYPES
     assert safetensors.torch._SIZE is dtypes._SIZE

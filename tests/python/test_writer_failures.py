@@ -288,10 +288,12 @@ class BlockedTarget:
         self.written = bytearray()
 
     def __call__(self, offset, data):
-        if len(self.written) > 8 and not self.is_blocked.is_set():
+        if len(data) > 1 << 20 and not self.is_blocked.is_set():
             self.is_blocked.set()
             assert self.may_go_on.wait(10)
-        self.written[offset : offset + len(data)] = data
+        end = offset + len(data)
+        self.written.extend(bytes(max(0, end - len(self.written))))
+        self.written[offset:end] = data
 
 
 @pytest.fixture

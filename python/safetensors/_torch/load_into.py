@@ -110,7 +110,7 @@ def _local(item: Wanted, tensor: torch.Tensor) -> torch.Tensor:
     if item.finish is None or not hasattr(tensor, "to_local"):
         return tensor
     with torch.no_grad():
-        local: torch.Tensor = tensor.to_local()
+        local: torch.Tensor = tensor.to_local()  # pyright: ignore[reportAttributeAccessIssue]
     return local
 
 
