@@ -16,7 +16,7 @@ __all__ = ["Buffer", "Path", "Paths", "Progress", "Source", "Sources"]
 Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 Paths = Union[Path, Sequence[Path]]
 Source = Union[Path, RangeReader]
-"""A path; the URL of a file, a str with "://"; or a RangeReader."""
+"""A path; the URL of a file, a str such as "s3://bucket/key"; or a RangeReader."""
 Sources = Union[Source, Sequence[Source]]
 Progress = Callable[[int, int], object]
 """Called as `progress(done, total)` with byte counts."""
