@@ -148,8 +148,8 @@ def _has_default_profile(environ: Environment) -> bool:
 def _profile(name: Optional[str], used: str) -> Access:
     """Returns what boto3 finds for a profile; None: the default one."""
     try:
-        import boto3
-        import botocore.exceptions
+        import boto3  # type: ignore[import-untyped, unused-ignore]
+        import botocore.exceptions  # type: ignore[import-untyped, unused-ignore]
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         raise ImportError(
