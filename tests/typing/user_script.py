@@ -17,6 +17,7 @@ import safetensors.dcp
 import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
+from safetensors.plan import SKIP, FileReads, Plan, Shard, experts, resolve
 from safetensors.torch import load_files, load_into, save_files, stream_files
 from safetensors.weights import WeightsError, detect_format, open_weights
 
@@ -29,6 +30,50 @@ class Folder:
 
     def __fspath__(self) -> bytes:
         return b"folder"
+
+
+class Member:
+    """A file in memory, as a RangeReader."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name, self.data = name, data
+
+    def open(self, nbytes: int) -> Tuple[int, bytes]:
+        return len(self.data), self.data[:nbytes]
+
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        return memoryview(self.data)[offset : offset + nbytes]
+
+
+def from_elsewhere(data: bytes) -> None:
+    reader: safetensors.RangeReader = Member("model", data)
+    safe_open(reader, framework="np").close()
+    safe_open("s3://bucket/model", "pt", storage_options={"anonymous": True}).close()
+    load_files([Member("a", data), "https://host/b.safetensors"], storage_options={"tries": 2})
+    safetensors.torch.load_file("hf://org/repo/model.safetensors", storage_options={"token": "t"})
+    safetensors.numpy.load_file(Member("a", data))
+
+
+def planning(module: torch.nn.Module) -> None:
+    rules = {
+        "*.qkv": Shard(0, 1, 8, blocks=(4096, 1024, 1024)),
+        "*.gate_up": Shard(-2, 1, 8, blocks=2),
+        "a": [slice(0, 2), 5],
+        "b": lambda name, meta: slice(0, meta.shape[0] // 2),
+        "*.inv_freq": SKIP,
+        "*": None,
+    }
+    plan = resolve(PATHS, rules, keys=experts(64, 1, 8, placement="round_robin", scales="drop"))
+    assert_type(plan, Plan)
+    assert_type(plan.explain(gap_bytes=1 << 20), List[FileReads])
+    load_files(PATHS, plan=plan)
+    load_files(PATHS, plan=rules, keys=lambda name: not name.startswith("vision."))
+    load_into(module, PATHS, parts=rules)
+    for name, tensor in stream_files(PATHS, plan=plan):
+        print(name, tensor.shape)
+    load_files(PATHS, plan=safetensors.torch.plan_tp({"layers.*.q_proj": "colwise"}, 1, 8))
+    with safe_open(TEXT, "np") as file:
+        print(file.get_slice("a")[[slice(0, 2), 5], 3], file.get_slice("a")[Shard(0, 0, 2)])
 
 
 def opening(data: bytearray) -> None:
