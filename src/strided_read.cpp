@@ -61,7 +61,7 @@ std::uint64_t end_of(std::span<const ByteRuns> all) noexcept {
   std::uint64_t end = 0;
   for (const ByteRuns& runs : all) {
     if (runs.nbytes() == 0) continue;
-    end = std::max(end, *reach_of(runs, runs.first, &ByteRuns::Loop::stride));
+    end = std::max(end, reach_of(runs, runs.first, &ByteRuns::Loop::stride).value_or(0));
   }
   return end;
 }
@@ -70,7 +70,7 @@ std::uint64_t to_end_of(std::span<const ByteRuns> all) noexcept {
   std::uint64_t end = 0;
   for (const ByteRuns& runs : all) {
     if (runs.nbytes() == 0) continue;
-    end = std::max(end, *reach_of(runs, runs.to_first, &ByteRuns::Loop::to_stride));
+    end = std::max(end, reach_of(runs, runs.to_first, &ByteRuns::Loop::to_stride).value_or(0));
   }
   return end;
 }

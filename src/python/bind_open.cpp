@@ -384,7 +384,7 @@ void register_open(py::module_& module) {
          "_is_url(filename)\n--\n\n"
          "Returns whether it is a str that begins with a scheme and \"://\".");
   define(
-      module, "_read_ahead", [](const Handle& handle) { handle.file()->file().read_ahead(); },
+      module, "_read_ahead", [](const Handle& opened) { opened.file()->file().read_ahead(); },
       py::arg("handle"));
   Class<FileHandle, Handle> file_handle(module, "_safe_open_handle",
                                         "Like safe_open, for a Python file object.");

@@ -206,7 +206,7 @@ template <typename Copy>
 void PythonSource::request(std::uint64_t offset, std::uint64_t nbytes, const Copy& copy) const {
   check_process();
   struct Under {
-    explicit Under(std::atomic<unsigned>& count) : count(count) { ++count; }
+    explicit Under(std::atomic<unsigned>& reads) : count(reads) { ++count; }
     Under(const Under&) = delete;
     Under& operator=(const Under&) = delete;
     ~Under() { --count; }
