@@ -304,9 +304,8 @@ std::optional<TorchBytes> bytes_of_torch(py::handle tensor) {
   if (says_yes(torch_state.is_neg, tensor)) return std::nullopt;
   if (*dtype == Dtype::kC64 && says_yes(torch_state.is_conj, tensor)) return std::nullopt;
 
-  TorchBytes result{.shape = {borrowed.shape, borrowed.shape + borrowed.ndim},
-                    .bytes = {},
-                    .dtype = *dtype};
+  TorchBytes result{
+      .shape = {borrowed.shape, borrowed.shape + borrowed.ndim}, .bytes = {}, .dtype = *dtype};
   if (*dtype == Dtype::kF4 && !result.shape.empty()) result.shape.back() *= 2;
   std::uint64_t nbits = bit_size(*dtype);
   for (const std::uint64_t dim : result.shape) nbits *= dim;  // cannot overflow: the memory exists
