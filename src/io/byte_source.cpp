@@ -73,20 +73,24 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
               const Interrupt& interrupt) {
   const std::shared_ptr<const ByteSource> kept = source.keep_open();
   const ByteSource& open = kept ? *kept : source;
-  if (pieces.size() == 1 && pieces[0].to.size() <= io::kTaskSize) {
-    open.read_at(pieces[0].offset, pieces[0].to);  // without a plan, which takes longer
-    return;
-  }
-  io::ReadPlan plan;
-  plan.pieces.reserve(pieces.size());
   std::uint64_t nbytes = 0;
   for (const ReadPiece& piece : pieces) {
     if (piece.to.empty()) continue;
     if (piece.offset > open.size() || piece.to.size() > open.size() - piece.offset) {
       fail(ErrorCode::kInvalidArgument, "a piece reaches past the end of its source");
     }
-    plan.pieces.push_back({0, 0, piece.offset, piece.to.size(), io::address_of(piece.to.data())});
     nbytes += piece.to.size();
+  }
+  if (nbytes == 0) return;
+  if (pieces.size() == 1 && nbytes <= io::kTaskSize) {
+    open.read_at(pieces[0].offset, pieces[0].to);  // without a plan, which takes longer
+    return;
+  }
+  io::ReadPlan plan;
+  plan.pieces.reserve(pieces.size());
+  for (const ReadPiece& piece : pieces) {
+    if (piece.to.empty()) continue;
+    plan.pieces.push_back({0, 0, piece.offset, piece.to.size(), io::address_of(piece.to.data())});
   }
   const io::PlannedSource planned = io::planned(open, io::kTaskSize);
   plan.plan({&planned, 1});
