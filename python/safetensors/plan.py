@@ -38,12 +38,12 @@ from typing import (
 )
 
 from . import _core
-from ._core import SafetensorError
+from ._core import SafetensorError, TensorMeta
 from ._rules import match, nearest
 from ._shards import find_shards, open_tensors
 
 if TYPE_CHECKING:
-    from ._core import TensorMeta, safe_open
+    from ._core import safe_open
     from ._shards import Shard as File
     from ._typing import Sources
 
@@ -54,7 +54,7 @@ Part = Any
 each axis, first axis first; an object with a method `part(shape)` that returns one, such as
 `Shard`; or None for the whole tensor."""
 
-Rule = Union[Part, Callable[[str, "TensorMeta"], Part]]
+Rule = Union[Part, Callable[[str, TensorMeta], Part]]
 """A part, or a function of a tensor's name and its entry in the header that returns one."""
 
 Keys = Union[Iterable[str], Callable[[str], bool], None]

@@ -130,11 +130,17 @@ ADDITIONS = {
         "save_files": ["tensors", *SAVE_FILES],
         "load_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
-            "progress=None", "budget_bytes=None",
+            "progress=None", "budget_bytes=None", "storage_options=None",
         ],
-        "load_into": ["tensors", "filenames", "*", "strict=True", "progress=None"],
+        "load_into": [
+            "tensors", "filenames", "*", "strict=True", "parts=None", "progress=None",
+            "storage_options=None",
+        ],
+        "plan_placements": ["device_mesh", "placements"],
+        "plan_tp": ["tp_plan", "rank", "world_size", "*", "blocks=None"],
         "stream_files": [
-            "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "budget_bytes=None",
+            "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
+            "budget_bytes=None", "storage_options=None",
         ],
     },
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """The implementation of `safetensors.torch`. Its modules import each other in one direction:
 
-    load_into -> load_files -> devices
-                            -> dtypes -> parts
+    load_into -> load_files -> wanted -> dtypes -> parts
+                            -> devices
               -> overlaps
     save_file_async -> checks, dtypes
     save_files -> checks -> dtypes, shared_memory

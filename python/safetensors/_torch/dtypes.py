@@ -7,7 +7,6 @@ from typing import Any, Dict, Tuple
 import torch
 
 from .._core import SafetensorError, TensorSpec, _dtypes
-from .parts import shape_of
 
 _TYPES: Dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]
@@ -48,6 +47,8 @@ def form_of(meta: Any, index: Any = None) -> Form:
             )
         shape[-1] //= 2
     if index is not None:
+        from .parts import shape_of  # only for parts: safetensors.torch imports this module
+
         return dtype, shape_of(index, shape)
     return dtype, tuple(shape)
 

@@ -28,14 +28,13 @@ from .. import _core
 from .._core import SafetensorError, safe_open
 from .._shards import Shard, backend_for, find_shards, open_tensors
 from .._typing import Progress, Sources
-from ..plan import open_plan
+from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from .devices import CPU, device_of
 from .wanted import Reporter, Wanted, wanted_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader
-    from ..plan import Keys, Part, Rule
 
 
 # With these backends, a tensor on the CPU is a view of the file's pages.

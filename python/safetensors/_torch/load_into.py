@@ -24,13 +24,12 @@ from .._core import SafetensorError
 from .._rules import match
 from .._shards import find_shards, open_tensors
 from .._typing import Progress, Sources
-from ..plan import SKIP, apply
+from ..plan import SKIP, Part, Rule, apply
 from .overlaps import find_overlap, may_overlap_itself
 from .wanted import Reporter, Wanted, wanted_of
 
 if TYPE_CHECKING:
     from .._core import safe_open
-    from ..plan import Part, Rule
 
 
 def load_into(

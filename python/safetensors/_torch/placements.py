@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, Tuple, Union
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from ..plan import Part, Rule, Shard
 
 if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
     from .._core import TensorMeta
 
 _Range = Tuple[int, int]
