@@ -139,7 +139,8 @@ TEST_CASE("errors of the source and of interrupts propagate") {
   std::vector<std::byte> to(16U << 20);
   const ByteRuns close{0, 1U << 14, {{1U << 10, 1U << 15}}};
   const ByteRuns apart{0, 1U << 20, {{16, 1U << 21}}};
-  for (const ByteRuns& runs : {close, apart}) {
+  for (ByteRuns runs : {close, apart}) {
+    runs.concatenate();
     source.breaks_at = (20U << 20) + 3;
     CHECK_THROWS_AS(read_runs(source, 0, {&runs, 1}, to, {}), std::runtime_error);
     source.breaks_at = UINT64_MAX;
