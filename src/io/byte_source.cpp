@@ -92,7 +92,9 @@ void read_all(const ByteSource& source, std::span<const ReadPiece> pieces,
     if (piece.to.empty()) continue;
     plan.pieces.push_back({0, 0, piece.offset, piece.to.size(), io::address_of(piece.to.data())});
   }
-  const io::PlannedSource planned = io::planned(open, io::kTaskSize);
+  io::PlannedSource planned = io::planned(open, io::kTaskSize);
+  // Chunks begin with the pieces: no two threads then fill the same huge page of a destination.
+  planned.cost.alignment = 1;
   plan.plan({&planned, 1});
   io::read_plan(open, plan, nbytes, interrupt);
 }
