@@ -75,12 +75,6 @@ std::uint64_t to_end_of(std::span<const ByteRuns> all) noexcept {
   return end;
 }
 
-std::uint64_t nbytes_of(std::span<const ByteRuns> all) noexcept {
-  std::uint64_t nbytes = 0;
-  for (const ByteRuns& runs : all) nbytes += runs.nbytes();
-  return nbytes;
-}
-
 void copy_runs(std::span<const std::byte> tensor, std::span<const ByteRuns> all,
                std::span<std::byte> to, const Interrupt& interrupt) {
   if (all.size() == 1 && all.front().loops.empty()) {

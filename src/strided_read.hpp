@@ -23,9 +23,6 @@ void check_runs(std::span<const ByteRuns> runs, std::uint64_t nbytes, std::uint6
 /// none. Requires: as end_of().
 [[nodiscard]] std::uint64_t to_end_of(std::span<const ByteRuns> runs) noexcept;
 
-/// Returns the sum of the runs' bytes.
-[[nodiscard]] std::uint64_t nbytes_of(std::span<const ByteRuns> runs) noexcept;
-
 /// Copies the runs of `tensor` to their destinations in `to`, with several threads if there is
 /// enough to copy.
 /// Requires: check_runs() has accepted the runs; no two destinations overlap.

@@ -78,11 +78,7 @@ struct RegionPart {
   std::vector<ByteRuns> runs;
 
   /// Returns the size of the part.
-  [[nodiscard]] std::uint64_t nbytes() const noexcept {
-    std::uint64_t nbytes = 0;
-    for (const ByteRuns& each : runs) nbytes += each.nbytes();
-    return nbytes;
-  }
+  [[nodiscard]] std::uint64_t nbytes() const noexcept { return nbytes_of(runs); }
 };
 
 /// Returns the part of the tensor `info` that `entries` select, for a dense destination.

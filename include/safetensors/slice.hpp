@@ -96,6 +96,9 @@ struct ByteRuns {
   void concatenate() noexcept;
 };
 
+/// Returns the sum of the runs' bytes.
+[[nodiscard]] SAFETENSORS_API std::uint64_t nbytes_of(std::span<const ByteRuns> parts) noexcept;
+
 /// Returns the bytes of `selection` in a C-ordered tensor of `shape` and `dtype`, in the fewest and
 /// longest runs. Concatenated in order, as their destinations say, they are the result in C order.
 ///

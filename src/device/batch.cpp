@@ -24,9 +24,7 @@ void check_tensor(const LoadTensor& tensor, std::span<const io::PlannedSource> s
   if (tensor.runs.empty() && !fits(tensor.offset, tensor.nbytes, end)) {
     refuse("reaches past the end of its source");
   }
-  std::uint64_t nbytes = 0;
-  for (const ByteRuns& runs : tensor.runs) nbytes += runs.nbytes();
-  if (!tensor.runs.empty() && (tensor.offset > end || nbytes != tensor.nbytes)) {
+  if (!tensor.runs.empty() && (tensor.offset > end || nbytes_of(tensor.runs) != tensor.nbytes)) {
     refuse("has a size that differs from that of its runs");
   }
   if (tensor.to == 0) refuse("has no destination");

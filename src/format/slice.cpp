@@ -142,6 +142,12 @@ void ByteRuns::concatenate() noexcept {
   }
 }
 
+std::uint64_t nbytes_of(std::span<const ByteRuns> parts) noexcept {
+  std::uint64_t nbytes = 0;
+  for (const ByteRuns& runs : parts) nbytes += runs.nbytes();
+  return nbytes;
+}
+
 ByteRuns byte_runs(const Selection& selection, std::span<const std::uint64_t> shape, Dtype dtype) {
   const std::uint64_t bits = bit_size(dtype);
   if (bits == 0) {

@@ -35,8 +35,7 @@ py::tuple explain_file(const SafeOpen& file, py::handle parts,
     const py::object name = pair[0];
     const TensorInfo& info = file.at(text_of(name, "name"));
     std::vector<ByteRuns> runs = runs_of(file, info, pair[1]);
-    std::uint64_t nbytes = runs.empty() ? info.nbytes() : 0;
-    for (const ByteRuns& part : runs) nbytes += part.nbytes();
+    const std::uint64_t nbytes = runs.empty() ? info.nbytes() : nbytes_of(runs);
     if (largest.empty() || nbytes > most) largest = info.name;
     most = std::max(most, nbytes);
     tensors.push_back({.name = info.name,

@@ -9,12 +9,6 @@
 
 namespace safetensors::python {
 
-[[nodiscard]] inline std::uint64_t nbytes_of(std::span<const ByteRuns> parts) noexcept {
-  std::uint64_t nbytes = 0;
-  for (const ByteRuns& runs : parts) nbytes += runs.nbytes();
-  return nbytes;
-}
-
 /// A tensor to load, or a part of one.
 struct Request {
   std::shared_ptr<const OpenFile> file;  ///< owns `info`
