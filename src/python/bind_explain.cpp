@@ -12,19 +12,6 @@
 namespace safetensors::python {
 namespace {
 
-/// Returns the runs of a part; none for a whole tensor.
-std::vector<ByteRuns> runs_of(const SafeOpen& file, const TensorInfo& info, py::handle given) {
-  const py::object index = resolve_part(given, info.shape);
-  if (index.is_none()) return {};
-  if (has_lists(index)) return select_region(file, info, index).runs;
-  std::optional<SelectedPart> selected = select_part(file, info, index, false);
-  if (!selected) {
-    raise_safetensor_error("tensor `" + std::string(info.name) +
-                           "`: the index of a part consists of integers, slices and lists of them");
-  }
-  return {std::move(selected->part.runs)};
-}
-
 py::tuple explain_file(const SafeOpen& file, py::handle parts,
                        std::optional<std::uint64_t> gap_bytes) {
   std::vector<LoadTensor> tensors;
@@ -34,7 +21,7 @@ py::tuple explain_file(const SafeOpen& file, py::handle parts,
     const auto pair = py::cast<py::tuple>(each);
     const py::object name = pair[0];
     const TensorInfo& info = file.at(text_of(name, "name"));
-    std::vector<ByteRuns> runs = runs_of(file, info, pair[1]);
+    std::vector<ByteRuns> runs = select_load_part(file, info, pair[1]).runs;
     const std::uint64_t nbytes = runs.empty() ? info.nbytes() : nbytes_of(runs);
     if (largest.empty() || nbytes > most) largest = info.name;
     most = std::max(most, nbytes);

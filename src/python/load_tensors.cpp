@@ -160,27 +160,10 @@ Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& inf
 Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name,
                      py::handle given) {
   const TensorInfo& info = file->file().at(name);
-  const py::object index = resolve_part(given, info.shape);
-  if (index.is_none()) return make_request(std::move(file), info);
-  if (has_lists(index)) {
-    RegionPart part = select_region(file->file(), info, index);
-    return make_request(std::move(file), info, std::move(part.runs), part.region.shape);
-  }
-  std::optional<SelectedPart> selected = select_part(file->file(), info, index, false);
-  if (!selected) {
-    raise_safetensor_error(
-        "tensor `" + std::string(name) +
-        "`: the index of a part consists of integers, slices and lists of them, not of " +
-        type_name(index));
-  }
-  auto& [selection, runs] = selected->part;
-  // Two elements of F4 share a byte, and torch's shape counts pairs along the last axis.
-  if (info.dtype == Dtype::kF4 &&
-      (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
-    raise_safetensor_error("tensor `" + std::string(name) +
-                           "`: a part of an F4 tensor must include the whole last axis");
-  }
-  return make_request(std::move(file), info, {std::move(runs)}, selection.shape);
+  if (given.is_none()) return make_request(std::move(file), info);
+  auto [runs, shape] = select_load_part(file->file(), info, given);
+  if (runs.empty()) return make_request(std::move(file), info);
+  return make_request(std::move(file), info, std::move(runs), shape);
 }
 
 Request make_request(std::shared_ptr<const OpenFile> file, std::string_view name, py::handle given,

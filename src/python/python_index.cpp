@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "errors.hpp"
+
 namespace safetensors::python {
 namespace {
 
@@ -204,6 +206,30 @@ std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& 
   } catch (const Error& error) {
     throw error.with_context({}, file.path());
   }
+}
+
+LoadPart select_load_part(const SafeOpen& file, const TensorInfo& info, py::handle given) {
+  const py::object index = resolve_part(given, info.shape);
+  if (index.is_none()) return {{}, {info.shape.begin(), info.shape.end()}};
+  if (has_lists(index)) {
+    auto [region, runs] = select_region(file, info, index);
+    return {std::move(runs), std::move(region.shape)};
+  }
+  std::optional<SelectedPart> selected = select_part(file, info, index, false);
+  if (!selected) {
+    raise_safetensor_error(
+        "tensor `" + std::string(info.name) +
+        "`: the index of a part consists of integers, slices and lists of them, not of " +
+        type_name(index));
+  }
+  auto& [selection, runs] = selected->part;
+  // Two elements of F4 share a byte, and torch's shape counts pairs along the last axis.
+  if (info.dtype == Dtype::kF4 &&
+      (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
+    raise_safetensor_error("tensor `" + std::string(info.name) +
+                           "`: a part of an F4 tensor must include the whole last axis");
+  }
+  return {{std::move(runs)}, std::move(selection.shape)};
 }
 
 std::optional<Part> select_part(const TensorInfo& info, py::handle index) {

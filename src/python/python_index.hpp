@@ -47,7 +47,21 @@ struct SelectedPart {
 [[nodiscard]] std::optional<SelectedPart> select_part(const SafeOpen& file, const TensorInfo& info,
                                                       py::handle index, bool may_reverse);
 
-/// The same for a tensor that is not in a file, without negative steps.
+/// The part of a tensor that a load takes.
+struct LoadPart {
+  std::vector<ByteRuns> runs;        ///< none for a whole tensor
+  std::vector<std::uint64_t> shape;  ///< in elements of the file
+};
+
+/// Returns the part that a load takes: an expression of integers, slices, "...", None and lists of
+/// integers and slices; an object with a method `part(shape)` that returns one; or None for all.
+///
+/// Raises SafetensorError for another index, and for a part of an F4 tensor without all of the last
+/// axis.
+[[nodiscard]] LoadPart select_load_part(const SafeOpen& file, const TensorInfo& info,
+                                        py::handle given);
+
+/// The same as select_part() for a tensor that is not in a file, without negative steps.
 [[nodiscard]] std::optional<Part> select_part(const TensorInfo& info, py::handle index);
 
 }  // namespace safetensors::python
