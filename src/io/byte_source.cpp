@@ -12,6 +12,7 @@
 #include "safetensors/error.hpp"
 
 namespace safetensors {
+
 ByteSource::~ByteSource() = default;
 
 unsigned ByteSource::concurrency() const noexcept { return 0; }
@@ -39,11 +40,9 @@ void ByteSource::read_parts(std::uint64_t /*offset*/, std::uint64_t nbytes,
       if (scratch.size() == 0) {
         scratch = Buffer(static_cast<std::size_t>(std::min(io::kScratchSize, nbytes)));
       }
-      read_at(begin, scratch.bytes().first(static_cast<std::size_t>(end - begin)));
-      for (const ReadPiece& part : parts.subspan(i, last - i)) {
-        if (part.to.empty()) continue;
-        std::memcpy(part.to.data(), scratch.data() + (part.offset - begin), part.to.size());
-      }
+      const auto read = scratch.bytes().first(static_cast<std::size_t>(end - begin));
+      read_at(begin, read);
+      io::copy_parts(begin, read, parts.subspan(i, last - i));
     }
     i = last;
   }

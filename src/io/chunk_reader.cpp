@@ -19,10 +19,6 @@ std::span<std::byte> memory_at(std::uint64_t address, std::uint64_t nbytes) noex
   return {static_cast<std::byte*>(pointer_of(address)), static_cast<std::size_t>(nbytes)};
 }
 
-void copy_part(std::span<const std::byte> from, std::span<std::byte> to) noexcept {
-  std::memcpy(to.data(), from.data(), to.size());
-}
-
 std::span<std::byte> first(Buffer& scratch, std::uint64_t nbytes) {
   if (scratch.size() < nbytes) {
     scratch = Buffer(static_cast<std::size_t>(std::max(nbytes, kScratchSize)));
@@ -46,10 +42,7 @@ void read_pieces(const ByteSource& source, const ReadPlan& plan, const Chunk& ch
   }
   const std::span<std::byte> all = first(scratch, chunk.nbytes);
   source.read_at(chunk.offset, all);
-  for (const ReadPiece& part : parts) {
-    copy_part(all.subspan(static_cast<std::size_t>(part.offset - chunk.offset), part.to.size()),
-              part.to);
-  }
+  copy_parts(chunk.offset, all, parts);
 }
 
 /// Reads runs in stretches. `place(cursor)` returns where the current run goes; it is called once
@@ -84,9 +77,7 @@ void read_runs(const ByteSource& source, const RunPiece& piece, const RunChunk& 
       if (in_parts) {
         parts.push_back({piece.position + behind.position(), to});
       } else {
-        copy_part(
-            all.subspan(static_cast<std::size_t>(behind.position() - stretch.begin), to.size()),
-            to);
+        std::memcpy(to.data(), all.data() + (behind.position() - stretch.begin), to.size());
       }
     }
     if (in_parts) source.read_parts(offset, nbytes, parts);
@@ -94,6 +85,14 @@ void read_runs(const ByteSource& source, const RunPiece& piece, const RunChunk& 
 }
 
 }  // namespace
+
+void copy_parts(std::uint64_t offset, std::span<const std::byte> bytes,
+                std::span<const ReadPiece> parts) noexcept {
+  for (const ReadPiece& part : parts) {
+    if (part.to.empty()) continue;
+    std::memcpy(part.to.data(), bytes.data() + (part.offset - offset), part.to.size());
+  }
+}
 
 void read_chunk(const ByteSource& source, const ReadPlan& plan, std::size_t number, bool in_one,
                 Buffer& scratch) {

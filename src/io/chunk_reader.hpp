@@ -17,6 +17,12 @@ inline constexpr std::uint64_t kShortPiece = std::uint64_t{256} << 10;
 /// Scratch memory of this size stays in the processor's cache until its pieces are copied.
 inline constexpr std::uint64_t kScratchSize = std::uint64_t{1} << 20;
 
+/// Copies to each part its bytes out of `bytes`, which begin at `offset` in the source.
+///
+/// Requires: the parts lie within the bytes.
+void copy_parts(std::uint64_t offset, std::span<const std::byte> bytes,
+                std::span<const ReadPiece> parts) noexcept;
+
 /// Reads a chunk to its destinations in host memory. With `in_one`, short pieces are read with all
 /// of the chunk, by one read, which takes less time than several where reads wait for I/O.
 /// `scratch` is memory that calls of one thread may share; it grows as needed.
