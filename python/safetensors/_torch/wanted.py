@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
 import torch
 
@@ -85,14 +76,15 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
     for name, handle in handles.items():
         part = parts[name] if parts is not None else None
         meta = handle.get_tensor_meta(name)
+        index = finish = None
         try:
-            index = index_of(part, meta.shape) if part is not None else None
+            if part is not None:
+                index = index_of(part, meta.shape)
             nbytes = _nbytes(meta, index)
         except (SafetensorError, IndexError, TypeError, ValueError) as error:
             raise _named(error, name) from error
-        finish = getattr(part, "finish", None)
-        if finish is not None:
-            finish = functools.partial(finish, shape=form_of(meta)[1])
+        if hasattr(part, "finish"):
+            finish = functools.partial(part.finish, shape=form_of(meta)[1])
         wanted.append(Wanted(name, handle, index, nbytes, finish))
     return wanted
 
