@@ -9,35 +9,21 @@ import torch
 from safetensors import SafetensorError
 from safetensors.plan import SKIP, Shard, experts, resolve
 from safetensors.torch import load_files, save_file, stream_files
-from support import sharded
+from support import plan_cases, sharded
 from support.fake_device import FakeDevice
 
-TENSORS = {
-    "rows": torch.arange(60.0).reshape(10, 6),
-    "qkv": torch.arange(96, dtype=torch.int16).reshape(12, 8),
-    "cube": torch.arange(120, dtype=torch.uint8).reshape(4, 5, 6),
-    "vector": torch.arange(7, dtype=torch.int64),
-    "scalar": torch.tensor(3.5),
+TENSORS = plan_cases.TENSORS | {
     "none": torch.empty(0, 4),
     "whole": torch.arange(8, dtype=torch.bfloat16).reshape(2, 4),
     "other": torch.ones(3),
 }
-RULES = {
-    "rows": Shard(0, 2, 4),
-    "q*": Shard(0, 1, 2, blocks=(8, 2, 2)),
-    "cube": (slice(1, 3), ..., [slice(4, 6), 0, -2]),
-    "vector": [6, slice(0, 2), 6],
-    "scalar": None,
+# One of them by a pattern.
+RULES = {("q*" if name == "qkv" else name): rule for name, rule in plan_cases.RULES.items()} | {
     "none": Shard(1, 0, 2),
     "wh*": lambda name, meta: Shard(-1, 1, meta.shape[1]),
     "other": SKIP,
 }
-PARTS = {
-    "rows": TENSORS["rows"][6:9],
-    "qkv": TENSORS["qkv"][[4, 5, 6, 7, 9, 11]],
-    "cube": TENSORS["cube"][1:3][..., [4, 5, 0, 4]],
-    "vector": TENSORS["vector"][[6, 0, 1, 6]],
-    "scalar": TENSORS["scalar"],
+PARTS = plan_cases.PARTS | {
     "none": TENSORS["none"][:, :2],
     "whole": TENSORS["whole"][:, 1:2],
 }

@@ -1,6 +1,5 @@
 """Long ranges of https by obstore: when it is used, and that nothing is lost by it."""
 
-import concurrent.futures
 import time
 
 import obstore
@@ -15,6 +14,7 @@ from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
 from support.certificates import certificate
 from support.misbehaving import MODES, MisbehavingServer
+from support.remote_engines import cancel_reads
 from support.servers import Answer, RangeServer, redirect
 
 CONTENT = bytes(i * 31 % 251 for i in range(3 << 20))
@@ -174,17 +174,7 @@ def test_after_three_failures_it_is_not_tried_again(ranges):
 def test_cancel_ends_reads_at_once():
     with MisbehavingServer("silent", {"/m": CONTENT}, after=1, times=4, tls=True) as server:
         reader = opened(server)
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            reads = [pool.submit(reader.read, 0, LONG) for _ in range(4)]
-            deadline = time.monotonic() + 5
-            while server.requests < 5 and time.monotonic() < deadline:
-                time.sleep(0.01)
-            began = time.monotonic()
-            reader.cancel()
-            for read in reads:
-                with pytest.raises(SafetensorError, match="was cancelled"):
-                    read.result(5)
-            assert time.monotonic() - began < 1
+        cancel_reads(reader, server, 4, LONG)
         assert bytes(reader.read(0, LONG)) == CONTENT[:LONG]
 
 

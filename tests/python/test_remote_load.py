@@ -1,7 +1,6 @@
 """Loads of remote models by safe_open and load_files when servers err, and when processes end."""
 
 import json
-import signal
 import struct
 import subprocess
 import time
@@ -11,7 +10,17 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_files, save_file, stream_files
 from support import children, misbehaving
-from support.remote_engines import ENGINES, FAST, PATH, SECRETS, Words, address, kind_of, server_of
+from support.remote_engines import (
+    ENGINES,
+    FAST,
+    PATH,
+    SECRETS,
+    Words,
+    address,
+    interrupt,
+    kind_of,
+    server_of,
+)
 from support.servers import RangeServer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -192,15 +201,7 @@ def test_ctrl_c_ends_a_load(engine, mode, content):
         command = children.command(LOAD + CTRL_C, *arguments(engine, server))
         process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, text=True)
         with process:
-            while server.requests < 2:
-                assert process.poll() is None
-                time.sleep(0.01)
-            time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
-            begin = time.monotonic()
-            assert process.stdout.readline() == "interrupted\n"
-            assert process.wait(20) == 7
-            assert time.monotonic() - begin < 10
+            interrupt(process, server)
 
 
 @pytest.mark.parametrize("engine", ["http", "s3"])

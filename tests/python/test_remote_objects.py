@@ -17,6 +17,7 @@ from support.certificates import certificate
 from support.delay_proxy import DelayProxy
 from support.misbehaving import MisbehavingServer
 from support.object_readers import CONTENT, OPTIONS, SHORT, no_credentials, reader
+from support.remote_engines import cancel_reads
 from support.servers import Answer, RangeServer, etag
 
 pytestmark = pytest.mark.usefixtures(no_credentials.__name__)
@@ -183,17 +184,7 @@ def test_cancel_ends_reads_at_once():
     with MisbehavingServer("silent", {"/bucket/m": CONTENT}, after=1, times=8) as server:
         opened = reader("s3://bucket/m", endpoint=server.url())
         opened.open(1)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            reads = [pool.submit(opened.read, 0, 1000) for _ in range(8)]
-            deadline = time.monotonic() + 5
-            while server.requests < 9 and time.monotonic() < deadline:
-                time.sleep(0.01)
-            began = time.monotonic()
-            opened.cancel()
-            for each in reads:
-                with pytest.raises(SafetensorError, match="was cancelled"):
-                    each.result(5)
-            assert time.monotonic() - began < 1
+        cancel_reads(opened, server, 8, 1000)
         assert bytes(opened.read(0, 10)) == CONTENT[:10]
 
 

@@ -1,7 +1,6 @@
 """Remote readers and the life of a process: fork, exit and Ctrl-C while reads are under way."""
 
 import json
-import signal
 import subprocess
 import time
 
@@ -9,7 +8,7 @@ import pytest
 
 from support import children
 from support.misbehaving import MisbehavingServer
-from support.remote_engines import ENGINES, PATH, address, server_of
+from support.remote_engines import ENGINES, PATH, address, interrupt, server_of
 from support.servers import RangeServer
 
 CONTENT = bytes(i * 31 % 251 for i in range(300 << 10))
@@ -107,11 +106,4 @@ def test_ctrl_c_ends_a_read(engine, mode):
         process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, text=True)
         with process:
             assert process.stdout.readline() == "reading\n"
-            while server.requests < 2:
-                time.sleep(0.01)
-            time.sleep(0.1)
-            process.send_signal(signal.SIGINT)
-            begin = time.monotonic()
-            assert process.stdout.readline() == "interrupted\n"
-            assert process.wait(20) == 7
-            assert time.monotonic() - begin < 10
+            interrupt(process, server)

@@ -1,8 +1,13 @@
 """Opens a remote file by each engine, with settings that fail fast, and full of secrets."""
 
+import concurrent.futures
 import logging
 import pickle
+import signal
+import time
 import traceback
+
+import pytest
 
 from safetensors import SafetensorError
 from safetensors._remote.open import open_reader
@@ -96,3 +101,31 @@ class Words(logging.Handler):
         for text in texts:
             found = [secret for secret in SECRETS.values() if secret in text]
             assert not found, f"{found} in {text}"
+
+
+def cancel_reads(reader, server, count, nbytes):
+    """Starts reads that the server does not answer, cancels them, and checks that all end."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        reads = [pool.submit(reader.read, 0, nbytes) for _ in range(count)]
+        deadline = time.monotonic() + 5
+        while server.requests < count + 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        began = time.monotonic()
+        reader.cancel()
+        for read in reads:
+            with pytest.raises(SafetensorError, match="was cancelled"):
+                read.result(5)
+        assert time.monotonic() - began < 1
+
+
+def interrupt(process, server):
+    """Sends SIGINT to a child while it reads, and checks that it ends soon, with status 7."""
+    while server.requests < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    assert process.stdout.readline() == "interrupted\n"
+    assert process.wait(20) == 7
+    assert time.monotonic() - begin < 10
