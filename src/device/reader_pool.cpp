@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/per_process.hpp"
 #include "io/system.hpp"
-#include "io/thread_budget.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors::device {
@@ -20,6 +21,32 @@ constexpr unsigned kMinIoBoundReaders = 8;
 constexpr unsigned kMaxIoBoundReaders = 16;
 // Readers are only bound to a NUMA node that has this many processors, or one for each.
 constexpr unsigned kMinProcessorsOnNode = 4;
+// Threads of all loads of the process together.
+constexpr unsigned kMaxThreads = 32;
+
+struct ThreadBudget {
+  std::mutex mutex;
+  unsigned used = 0;
+};
+
+constinit PerProcess<ThreadBudget> budget;  // a forked process has none of its parent's threads
+
+/// Reserves up to `wanted` of the threads that are left, and at least one, so that no load waits
+/// for another. Returns how many; pass that to release_threads().
+unsigned acquire_threads(unsigned wanted) {
+  ThreadBudget& all = budget.get();
+  const std::lock_guard lock(all.mutex);
+  const unsigned left = kMaxThreads - std::min(kMaxThreads, all.used);
+  const unsigned count = std::max(1U, std::min(wanted, left));
+  all.used += count;
+  return count;
+}
+
+void release_threads(unsigned count) {
+  ThreadBudget& all = budget.get();
+  const std::lock_guard lock(all.mutex);
+  all.used -= std::min(all.used, count);
+}
 
 }  // namespace
 
@@ -48,7 +75,7 @@ void ReaderPool::start_thread(unsigned number, unsigned count) {
       // Staging memory that the thread touches first is then near the device.
       (void)io::stay_on_node(options_.numa_node, std::min(kMinProcessorsOnNode, count));
       read_(number, [] {});
-      io::release_threads(1);
+      release_threads(1);
     });
   } catch (...) {
     queue_.remove_reader();
@@ -60,13 +87,13 @@ void ReaderPool::start_thread(unsigned number, unsigned count) {
 bool ReaderPool::try_start() {
   const std::lock_guard lock(mutex_);
   if (is_started_ || queue_.is_stopping()) return true;
-  const unsigned count = io::acquire_threads(readers_wanted());
+  const unsigned count = acquire_threads(readers_wanted());
   unsigned started = 0;
   try {
     threads_.reserve(count);
     for (; started < count; ++started) start_thread(started, count);
   } catch (...) {  // with fewer threads than wanted the load is slower, but complete
-    io::release_threads(count - started);
+    release_threads(count - started);
   }
   is_started_ = started != 0;
   return is_started_;
