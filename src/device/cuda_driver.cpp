@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include "io/dynamic_library.hpp"
 #include "io/system.hpp"
 #include "safetensors/detail/cuda_driver.hpp"
 #include "safetensors/error.hpp"

@@ -1,8 +1,9 @@
-// Processors and memory of this machine and process.
+// Processors and memory of this machine and process, and libraries loaded at run time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,5 +38,19 @@ namespace safetensors::io {
 /// the directory in which the kernel shows its nodes.
 bool stay_on_node(int node, unsigned min_processors,
                   const std::string& root = "/sys/devices/system/node");
+
+/// A loaded library, which stays loaded until the process ends. Cheap to copy.
+class DynamicLibrary {
+ public:
+  /// Returns the library with this name or path: the process's copy if it has loaded one, else the
+  /// one that the system finds. Returns nothing if there is none, or it cannot be loaded.
+  [[nodiscard]] static std::optional<DynamicLibrary> open(const char* name) noexcept;
+  /// Returns the address of a symbol; nullptr if the library has no symbol with this name.
+  [[nodiscard]] void* symbol(const char* name) const noexcept;
+
+ private:
+  explicit DynamicLibrary(void* handle) noexcept : handle_(handle) {}
+  void* handle_;
+};
 
 }  // namespace safetensors::io

@@ -1,5 +1,6 @@
 #include "io/system.hpp"
 
+#include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -164,5 +165,14 @@ bool stay_on_node(int node, unsigned min_processors, const std::string& root) {
   return false;
 #endif
 }
+
+std::optional<DynamicLibrary> DynamicLibrary::open(const char* name) noexcept {
+  void* handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (handle == nullptr) handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return std::nullopt;
+  return DynamicLibrary(handle);
+}
+
+void* DynamicLibrary::symbol(const char* name) const noexcept { return ::dlsym(handle_, name); }
 
 }  // namespace safetensors::io

@@ -8,7 +8,7 @@
 #include "io/os_error.hpp"
 #include "io/temporary_name.hpp"
 #include "io/windows/descriptor_sink.hpp"
-#include "io/windows/last_error.hpp"
+#include "io/windows/handle.hpp"
 #include "io/windows/open_file.hpp"
 #include "io/windows/pending_deletes.hpp"
 #include "safetensors/buffer.hpp"

@@ -5,8 +5,7 @@
 
 #include "io/os_error.hpp"
 #include "io/parallel.hpp"
-#include "io/windows/descriptor.hpp"
-#include "io/windows/last_error.hpp"
+#include "io/windows/handle.hpp"
 #include "safetensors/buffer.hpp"
 
 namespace safetensors::io {

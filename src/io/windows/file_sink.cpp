@@ -9,7 +9,6 @@
 #include "io/windows/atomic_file.hpp"
 #include "io/windows/descriptor_sink.hpp"
 #include "io/windows/handle.hpp"
-#include "io/windows/last_error.hpp"
 #include "io/windows/open_file.hpp"
 
 namespace safetensors::io {

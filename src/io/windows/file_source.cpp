@@ -7,9 +7,7 @@
 #include <string>
 
 #include "io/os_error.hpp"
-#include "io/windows/descriptor.hpp"
 #include "io/windows/handle.hpp"
-#include "io/windows/last_error.hpp"
 #include "io/windows/open_file.hpp"
 
 namespace safetensors {

@@ -1,4 +1,5 @@
-// Ownership of a kernel object. Includes <windows.h>, in the form that all files here need.
+// Kernel objects, and the errors of calls for them. Includes <windows.h>, in the form that all
+// files here need.
 #pragma once
 
 #if !defined(NOMINMAX)
@@ -36,5 +37,20 @@ class Handle {
  private:
   HANDLE handle_ = nullptr;
 };
+
+/// Returns the handle of a descriptor, which keeps it; INVALID_HANDLE_VALUE if there is no such
+/// descriptor.
+[[nodiscard]] HANDLE handle_of(int descriptor);
+
+/// Returns another handle of the same open file, with the same position. It is not open if the
+/// system refuses that.
+[[nodiscard]] Handle duplicate(HANDLE handle);
+
+/// Returns the errno closest to a result of GetLastError(); EINVAL if none is close, as the C
+/// run-time does.
+[[nodiscard]] int errno_of(DWORD error) noexcept;
+
+/// Returns errno_of(GetLastError()).
+[[nodiscard]] int last_errno() noexcept;
 
 }  // namespace safetensors::io

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "io/windows/last_error.hpp"
+#include "io/windows/handle.hpp"
 
 namespace safetensors::io {
 namespace {

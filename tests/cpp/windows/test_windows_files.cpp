@@ -20,7 +20,6 @@
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
 #include "io/windows/handle.hpp"
-#include "io/windows/last_error.hpp"
 #include "io/windows/open_file.hpp"
 #include "io/windows/pending_deletes.hpp"
 #include "safetensors/byte_sink.hpp"

@@ -1,6 +1,16 @@
-#include "io/windows/last_error.hpp"
+#include "io/windows/handle.hpp"
+
+#include <io.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+
+#if defined(_UCRT) && !defined(_MSC_VER)
+// In MinGW's libraries, but not in its headers.
+extern "C" __declspec(dllimport) _invalid_parameter_handler __cdecl
+_set_thread_local_invalid_parameter_handler(_invalid_parameter_handler);
+#endif
 
 namespace safetensors::io {
 namespace {
@@ -8,6 +18,30 @@ namespace {
 constexpr DWORD kDiskQuotaExceeded = 1295;  // not in every header
 
 }  // namespace
+
+HANDLE handle_of(int descriptor) {
+#if defined(_UCRT) || defined(_MSC_VER)
+  // By default the C run-time ends the process if the descriptor is invalid.
+  const auto ignore = [](const wchar_t*, const wchar_t*, const wchar_t*, unsigned, std::uintptr_t) {
+  };
+  const auto old = ::_set_thread_local_invalid_parameter_handler(ignore);
+  const std::intptr_t handle = ::_get_osfhandle(descriptor);
+  ::_set_thread_local_invalid_parameter_handler(old);
+#else
+  const std::intptr_t handle = ::_get_osfhandle(descriptor);
+#endif
+  constexpr std::intptr_t kNoStream = -2;  // a standard stream of a program without a console
+  return handle == kNoStream ? INVALID_HANDLE_VALUE : reinterpret_cast<HANDLE>(handle);
+}
+
+Handle duplicate(HANDLE handle) {
+  HANDLE copy = nullptr;
+  const HANDLE process = ::GetCurrentProcess();
+  if (::DuplicateHandle(process, handle, process, &copy, 0, FALSE, DUPLICATE_SAME_ACCESS) == 0) {
+    return {};
+  }
+  return Handle(copy);
+}
 
 int errno_of(DWORD error) noexcept {
   switch (error) {
