@@ -87,3 +87,13 @@ def test_types_are_one_table():
 
     assert safetensors.torch._TYPES is dtypes._TYPES is wanted._TYPES
     assert safetensors.torch._SIZE is dtypes._SIZE
+
+
+def test_schedules_of_groups_are_pure():
+    """They import each other and the standard library."""
+    group = "safetensors._group"
+    loaded = children.run(f"import {group}.schedule\nprint(*sys.modules)").split()
+    assert {"numpy", "torch", "safetensors._remote"}.isdisjoint(loaded)
+    for name in ("parts", "frame", "schedule"):
+        found = imports_of(f"{group}.{name}", MODULES[f"{group}.{name}"])
+        assert found <= {f"{group}.parts", f"{group}.frame"}

@@ -1,0 +1,1 @@
+"""Loads by groups of ranks, in which each byte of storage is read by one rank."""
