@@ -1,0 +1,359 @@
+"""Runs a schedule: reads ahead in the background, and sends what was read to the other ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
+
+import torch
+
+from .frame import Block, Frame
+from .parts import Axes, Ranges, length, nbytes_of
+from .schedule import BUFFER_NBYTES, Broadcast, Exchange, Schedule, Step
+
+Request = Tuple[int, Optional[Axes], torch.Tensor]
+"""A tensor's number, the part to read (in bytes on the last axis; None: the rank's own index), and
+where it goes: contiguous bytes, or the rank's own destination if the part is None."""
+
+Read = Callable[[Sequence[Request]], None]
+"""Reads the requests to their destinations. Several threads call it at once."""
+
+_IN_FLIGHT = 2  # collectives
+_POLL_SECONDS = 0.2
+_OWN_NBYTES = 16 << 20  # parts that a rank reads for itself are read together until they are longer
+
+
+class Communicator(Protocol):
+    """What the ranks of a group send each other. Each call is made by all ranks, in one order."""
+
+    rank: int
+    size: int
+
+    def broadcast(self, data: torch.Tensor, source: int) -> Any:
+        """Starts sending a rank's bytes to all; returns the work."""
+
+    def all_to_all(
+        self,
+        to: torch.Tensor,
+        source: torch.Tensor,
+        to_sizes: List[int],
+        source_sizes: List[int],
+    ) -> Any:
+        """Starts sending a stretch of each rank's bytes to each rank; returns the work."""
+
+    def wait(self, work: Any) -> None:
+        """Blocks until the work is done. Raises if another rank failed."""
+
+    def check(self) -> None:
+        """Raises if another rank failed."""
+
+
+def run(
+    schedule: Schedule,
+    comm: Communicator,
+    read: Read,
+    destinations: Sequence[Optional[torch.Tensor]],
+    ahead: int = 4,
+) -> Iterator[int]:
+    """Loads what the ranks take, and yields the numbers of tensors as they are complete.
+
+    All ranks call it, and exhaust it. The order is the same on all ranks, but for tensors that
+    only some of them take.
+
+    Args:
+        schedule: the same on all ranks.
+        comm: of the ranks that the schedule is for.
+        read: reads from files.
+        destinations: for each tensor what this rank takes of it; None: nothing. Tensors that are
+            not contiguous are loaded to temporary memory first.
+        ahead: for how many steps this rank reads at once.
+    """
+    pool = ThreadPoolExecutor(ahead, "safetensors-group")
+    try:
+        yield from _Runner(schedule, comm, read, destinations).run(pool, ahead)
+    finally:
+        pool.shutdown(cancel_futures=True)  # returns when no read is under way
+
+
+class _Job(NamedTuple):
+    """What this rank does in a step, or for several steps without communication."""
+
+    read: Optional[Callable[[], Any]]
+    """Reads this rank's bytes, in a thread of the pool; None: it reads nothing."""
+    start: Callable[[Any], Any]
+    """Takes the result of `read`, and returns the work of a collective; None if there is none."""
+    finish: Callable[[], None]
+    """Called when the work is done."""
+    complete: Sequence[int]
+    """The tensors that are complete then."""
+
+
+class _Runner:
+    def __init__(
+        self,
+        schedule: Schedule,
+        comm: Communicator,
+        read: Read,
+        destinations: Sequence[Optional[torch.Tensor]],
+    ) -> None:
+        self._steps, self._frames = schedule
+        self._comm, self._rank, self._read = comm, comm.rank, read
+        self._destinations = destinations
+        self._local: Dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
+        device = next((each.device for each in destinations if each is not None), None)
+        self._buffers = _Buffers(device or torch.device("cpu"))
+
+    def run(self, pool: ThreadPoolExecutor, ahead: int) -> Iterator[int]:
+        for number, destination in enumerate(self._destinations):
+            if destination is not None and destination.numel() == 0:
+                yield number
+        jobs = self._jobs()
+        queue: Deque[Tuple[_Job, Optional[Future[Any]]]] = deque()
+        started: Deque[Tuple[_Job, Any]] = deque()
+        reading = 0
+        while True:
+            while reading < ahead:
+                job = next(jobs, None)
+                if job is None:
+                    break
+                queue.append((job, pool.submit(job.read) if job.read else None))
+                reading += job.read is not None
+            if not queue:
+                break
+            job, future = queue.popleft()
+            reading -= future is not None
+            started.append((job, job.start(self._result_of(future))))
+            if len(started) > _IN_FLIGHT:
+                yield from self._finish(*started.popleft())
+        while started:
+            yield from self._finish(*started.popleft())
+
+    def _result_of(self, future: Optional[Future[Any]]) -> Any:
+        """Returns the result of a read. Raises if it failed, or another rank did."""
+        if future is None:
+            return None
+        while not future.done():
+            wait([future], timeout=_POLL_SECONDS)
+            self._comm.check()
+        return future.result()
+
+    def _finish(self, job: _Job, work: Any) -> Iterator[int]:
+        if work is not None:
+            self._comm.wait(work)
+        job.finish()
+        for number in job.complete:
+            destination = self._destinations[number]
+            if destination is None or destination.numel() == 0:
+                continue
+            local = self._local.pop(number, None)
+            if local is not None and not destination.is_contiguous():
+                _copy_to(destination, local)
+            yield number
+
+    def _jobs(self) -> Iterator[_Job]:
+        last = {}
+        for at, step in enumerate(self._steps):
+            for number in _tensors_of(step):
+                last[number] = at
+        own: List[int] = []
+        nbytes = 0
+        for at, step in enumerate(self._steps):
+            numbers = dict.fromkeys(_tensors_of(step))
+            complete = [number for number in numbers if last[number] == at]
+            if isinstance(step, Broadcast):
+                make = self._bucket if step.is_bucket else self._broadcast
+                yield make(step, complete)
+            elif isinstance(step, Exchange):
+                yield self._exchange(step, complete)
+            elif self._rank in step.ranks:
+                own.append(step.tensor)
+                nbytes += self._destination(step.tensor).nbytes
+                if nbytes >= _OWN_NBYTES:
+                    yield self._own(own)
+                    own, nbytes = [], 0
+        if own:
+            yield self._own(own)
+
+    def _own(self, numbers: List[int]) -> _Job:
+        requests = [(number, None, self._destination(number)) for number in numbers]
+        return _Job(lambda: self._read(requests), _no_work, _nothing, numbers)
+
+    def _broadcast(self, step: Broadcast, complete: List[int]) -> _Job:
+        ((number, block),) = step.blocks
+        offset, nbytes = self._frame(number).share(self._rank, block)
+        data = self._bytes(number)[offset : offset + nbytes]
+        read = None
+        if step.owner == self._rank:
+            read = functools.partial(self._read_blocks, step.blocks, data)
+        return _Job(read, lambda _: self._comm.broadcast(data, step.owner), _nothing, complete)
+
+    def _bucket(self, step: Broadcast, complete: List[int]) -> _Job:
+        buffers: List[torch.Tensor] = []
+
+        def read() -> None:
+            buffers.append(self._buffers.take(step.nbytes))
+            self._read_blocks(step.blocks, buffers[0])
+
+        def start(_: Any) -> Any:
+            if not buffers:
+                buffers.append(self._buffers.take(step.nbytes))
+            return self._comm.broadcast(buffers[0][: step.nbytes], step.owner)
+
+        def finish() -> None:
+            at = 0
+            for number, block in step.blocks:
+                frame = self._frame(number)
+                offset, nbytes = frame.share(self._rank, block)
+                if nbytes:
+                    to = self._bytes(number)[offset : offset + nbytes]
+                    _select(frame, self._rank, block, buffers[0][at:], to)
+                at += frame.block_nbytes(block)
+            self._buffers.give(buffers.pop())
+
+        return _Job(read if step.owner == self._rank else None, start, finish, complete)
+
+    def _exchange(self, step: Exchange, complete: List[int]) -> _Job:
+        frame, ranks = self._frame(step.tensor), range(self._comm.size)
+        block = step.blocks[self._rank]
+        sizes = [frame.share(rank, block)[1] for rank in ranks]
+        shares = [frame.share(self._rank, each) for each in step.blocks]
+        buffers: List[torch.Tensor] = []
+
+        def read() -> None:
+            rows = self._buffers.take(frame.block_nbytes(block))
+            self._read_blocks([(step.tensor, block)], rows)
+            buffers.append(self._buffers.take(sum(sizes)))
+            at = 0
+            for rank in ranks:
+                if sizes[rank]:
+                    _select(frame, rank, block, rows, buffers[0][at : at + sizes[rank]])
+                at += sizes[rank]
+            self._buffers.give(rows)
+
+        def start(_: Any) -> Any:
+            to_sizes = [nbytes for _, nbytes in shares]
+            to = source = self._buffers.empty
+            if sum(to_sizes):
+                offset = next(offset for offset, nbytes in shares if nbytes)
+                to = self._bytes(step.tensor)[offset : offset + sum(to_sizes)]
+            if buffers:
+                source = buffers[0][: sum(sizes)]
+            return self._comm.all_to_all(to, source, to_sizes, sizes)
+
+        def finish() -> None:
+            if buffers:
+                self._buffers.give(buffers.pop())
+
+        return _Job(read if block.begin < block.end else None, start, finish, complete)
+
+    def _read_blocks(self, blocks: Sequence[Tuple[int, Block]], to: torch.Tensor) -> None:
+        """Reads blocks one after the other to contiguous bytes."""
+        requests: List[Request] = []
+        at = 0
+        for number, block in blocks:
+            for axes in self._frame(number).axes_of(block):
+                requests.append((number, axes, to[at : at + nbytes_of(axes)]))
+                at += nbytes_of(axes)
+        self._read(requests)
+
+    def _frame(self, number: int) -> Frame:
+        frame = self._frames[number]
+        assert frame is not None, "tensors in steps with communication have frames"
+        return frame
+
+    def _destination(self, number: int) -> torch.Tensor:
+        destination = self._destinations[number]
+        assert destination is not None, "what a rank takes has a destination"
+        return destination
+
+    def _bytes(self, number: int) -> torch.Tensor:
+        """Returns the bytes of this rank's part, which are copied to its destination in the end if
+        that is not contiguous."""
+        if number not in self._local:
+            to = self._destination(number).detach()
+            if not to.is_contiguous():
+                to = torch.empty(to.shape, dtype=to.dtype, device=to.device)
+            self._local[number] = to.reshape(-1).view(torch.uint8)
+        return self._local[number]
+
+
+class _Buffers:
+    """Memory for what cannot be sent in place, used again and again. Threads may share it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._free: List[torch.Tensor] = []
+        self.empty = torch.empty(0, dtype=torch.uint8, device=device)
+
+    def take(self, nbytes: int) -> torch.Tensor:
+        """Returns a buffer of at least so many bytes."""
+        if nbytes <= BUFFER_NBYTES:
+            with contextlib.suppress(IndexError):
+                return self._free.pop()
+        nbytes = max(nbytes, BUFFER_NBYTES)
+        return torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+
+    def give(self, buffer: torch.Tensor) -> None:
+        """Takes back a buffer after its last use was queued."""
+        if buffer.numel() == BUFFER_NBYTES:
+            if self._device.type != "cpu":  # reads do not wait for what is queued on a stream
+                getattr(torch, self._device.type).current_stream(self._device).synchronize()
+            self._free.append(buffer)
+
+
+def _select(frame: Frame, rank: int, block: Block, rows: torch.Tensor, to: torch.Tensor) -> None:
+    """Copies what a rank takes of a block to contiguous bytes."""
+    selection = frame.selection(rank, block)
+    source = rows[: frame.block_nbytes(block)].view(frame.block_shape(block))
+    target = to.view([length(ranges) for ranges in selection])
+    for pairs in itertools.product(*map(_slices, selection)):
+        begins, ends = zip(*pairs, strict=True)
+        target[ends].copy_(source[begins])
+
+
+def _slices(ranges: Ranges) -> List[Tuple[slice, slice]]:
+    """Returns where each of the ranges is, and where it is if they follow one another."""
+    found, at = [], 0
+    for begin, end in ranges:
+        found.append((slice(begin, end), slice(at, at + end - begin)))
+        at += end - begin
+    return found
+
+
+def _copy_to(destination: torch.Tensor, data: torch.Tensor) -> None:
+    """Copies bytes to a destination that is not contiguous."""
+    values = data.view(destination.dtype).view(destination.shape)
+    if destination.element_size() == 1:  # torch does not copy every type of this size
+        destination, values = destination.view(torch.uint8), values.view(torch.uint8)
+    with torch.no_grad():
+        destination.copy_(values)
+
+
+def _tensors_of(step: Step) -> List[int]:
+    if isinstance(step, Broadcast):
+        return [number for number, _ in step.blocks]
+    return [step.tensor]
+
+
+def _no_work(_: Any) -> None:
+    return None
+
+
+def _nothing() -> None:
+    return None
