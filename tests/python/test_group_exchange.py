@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -86,6 +87,19 @@ def selected(values, index):
 NOTHING = object()
 
 
+class Read:
+    """What a rank reads by."""
+
+    def __init__(self, ranks, rank):
+        self.ranks, self.rank = ranks, rank
+
+    def __call__(self, requests):
+        self.ranks.read(self.rank, requests)
+
+    def cancel(self):
+        self.ranks.cancelled.append(self.rank)
+
+
 class Ranks:
     """Loads tensors by several ranks, each a thread.
 
@@ -99,6 +113,7 @@ class Ranks:
         self.read_nbytes = [0] * size
         self.board = Board(size)
         self.orders = [[] for _ in range(size)]
+        self.cancelled = []
         tensors, taken = [], [[] for _ in range(size)]
         for at, each in enumerate(values):
             bits = 8 * each.element_size()
@@ -138,7 +153,7 @@ class Ranks:
             for number in exchange.run(
                 self.schedule,
                 comm,
-                lambda requests: self.read(rank, requests),
+                Read(self, rank),
                 destinations,
                 self.ahead,
             ):
@@ -305,57 +320,48 @@ def test_a_read_that_fails(kind, failing):
     assert not [each for each in threading.enumerate() if "safetensors-group" in each.name]
 
 
-def test_a_rank_that_waits_for_its_read_sees_failures():
-    """A read that takes long does not keep its rank from stopping."""
+def test_a_failure_ends_long_reads():
+    """A rank that waits for its own read sees that another one failed, and cancels the read."""
     ranks = Ranks(model(), 2, part_of("columns", 2))
-    going_on = threading.Event()
-    checked = threading.Event()
 
     def read(rank, _):
         if rank == 0:
             raise ValueError("no bytes")
-        assert going_on.wait(20)
-
-    def check(_):
-        checked.set()
-        going_on.set()
-        raise Stopped
+        end = time.monotonic() + 20
+        while rank not in ranks.cancelled and time.monotonic() < end:
+            time.sleep(0.01)
 
     ranks.read = read
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Comm, "check", check)
-        errors = [future.exception(timeout=20) for future in ranks.load()]
+    errors = [future.exception(timeout=30) for future in ranks.load()]
     assert isinstance(errors[0], ValueError)
     assert isinstance(errors[1], Stopped)
-    assert checked.is_set()
+    assert sorted(ranks.cancelled) == [0, 1]
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_reads_ahead(ahead, monkeypatch):
     """A rank reads for several steps at once, with a bounded number of buffers."""
     made = []
-    monkeypatch.setattr(
-        exchange._Buffers,
-        "__init__",
-        lambda self, device, init=exchange._Buffers.__init__: (
-            made.append(self),
-            init(self, device),
-        )[1],
-    )
+
+    class Buffers(exchange._Buffers):
+        def __init__(self, device):
+            super().__init__(device)
+            made.append(self)
+
+    monkeypatch.setattr(exchange, "_Buffers", Buffers)
     values = [torch.randint(0, 100, (4000, 64), dtype=torch.uint8)]
     ranks = Ranks(values, 2, lambda rank, at: (..., rows(2, rank, 64)), ahead=ahead)
     assert len(ranks.schedule.steps) > 10
     reading = [0, 0]
     most = [0, 0]
     lock = threading.Lock()
-    barrier = threading.Event()
     read = ranks.read
 
     def slow(rank, requests):
         with lock:
             reading[rank] += 1
             most[rank] = max(most[rank], reading[rank])
-        barrier.wait(0.02)
+        time.sleep(0.02)
         read(rank, requests)
         with lock:
             reading[rank] -= 1
@@ -374,9 +380,10 @@ def test_leaving_early():
         found = exchange.run(
             ranks.schedule,
             comm,
-            lambda requests, rank=rank: ranks.read(rank, requests),
+            Read(ranks, rank),
             ranks.destinations(rank),
         )
         assert next(found) == 3
         found.close()
+        assert ranks.cancelled[-1] == rank
     assert not [each for each in threading.enumerate() if "safetensors-group" in each.name]

@@ -386,6 +386,7 @@ def select(torch, values, items):
         (None, (0, 4), 32, ((), ((0, 16),))),
         (slice(1, 2), (3, 4), 4, (((1, 2),), ((0, 2),))),
         (None, (3, 3), 4, UNUSUAL),
+        (None, (8,), 4, UNUSUAL),
         (None, (2, 1 << 22), 4, UNUSUAL),
         ([0, 2], (4,), 32, UNUSUAL),
     ],

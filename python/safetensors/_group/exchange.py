@@ -31,12 +31,20 @@ Request = Tuple[int, Optional[Axes], torch.Tensor]
 """A tensor's number, the part to read (in bytes on the last axis; None: the rank's own index), and
 where it goes: contiguous bytes, or the rank's own destination if the part is None."""
 
-Read = Callable[[Sequence[Request]], None]
-"""Reads the requests to their destinations. Several threads call it at once."""
-
 _IN_FLIGHT = 2  # collectives
 _POLL_SECONDS = 0.2
 _OWN_NBYTES = 16 << 20  # parts that a rank reads for itself are read together until they are longer
+
+
+class Read(Protocol):
+    """Reads from files."""
+
+    def __call__(self, requests: Sequence[Request]) -> None:
+        """Reads the requests to their destinations. Several threads call it at once."""
+
+    def cancel(self) -> None:
+        """Makes calls under way end soon. Called after a failure, and when a caller of `run` leaves
+        its loop."""
 
 
 class Communicator(Protocol):
@@ -79,7 +87,7 @@ def run(
     Args:
         schedule: the same on all ranks.
         comm: of the ranks that the schedule is for.
-        read: reads from files.
+        read: is not used any more when the iterator ends.
         destinations: for each tensor what this rank takes of it; None: nothing. Tensors that are
             not contiguous are loaded to temporary memory first.
         ahead: for how many steps this rank reads at once.
@@ -87,8 +95,12 @@ def run(
     pool = ThreadPoolExecutor(ahead, "safetensors-group")
     try:
         yield from _Runner(schedule, comm, read, destinations).run(pool, ahead)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        read.cancel()
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)  # returns when no read is under way
+        pool.shutdown()  # returns when no read is under way
 
 
 class _Job(NamedTuple):

@@ -24,7 +24,7 @@ UNUSUAL = Unusual.UNUSUAL
 Taken = Union[Axes, Unusual, None]
 """What a rank takes of a tensor; None: nothing."""
 
-# F4 tensors are read by whole rows, and rows of up to this length are never divided.
+# Shorter rows are never divided, so that parts of F4 tensors include the whole last axis.
 MAX_ROW_NBYTES = 256 << 10
 
 
@@ -49,8 +49,10 @@ def taken_of(index: Any, shape: Sequence[int], bits: int) -> Taken:
         bits: of an element.
     """
     sizes = list(shape) or [1]
-    if bits % 8 and (sizes[-1] * bits % 8 or sizes[-1] * bits // 8 > MAX_ROW_NBYTES):
-        return UNUSUAL
+    if bits % 8:  # such rows cannot be divided
+        row, is_odd = divmod(sizes[-1] * bits, 8)
+        if is_odd or row > MAX_ROW_NBYTES or len(sizes) == 1:
+            return UNUSUAL
     items = _items(index, len(shape))
     if items is None:
         return UNUSUAL
