@@ -15,6 +15,7 @@ from typing import (
     Callable,
     Collection,
     Dict,
+    Iterator,
     List,
     Mapping,
     NamedTuple,
@@ -105,9 +106,7 @@ def open_tensors(
     handles: Dict[str, safe_open] = {}
     paths: Dict[str, str] = {}
     unwanted: List[str] = []
-    opened = _open_remote(shards, wanted, backend, stack)
-    for i, shard in enumerate(shards):
-        handle, names = _open_shard(shard, wanted, backend, stack, opened.get(i))
+    for shard, handle, names in open_shards(shards, wanted, backend, stack):
         # load_files returns one dict, in which the second tensor would replace the first.
         repeated = paths.keys() & names
         if repeated:
@@ -122,6 +121,21 @@ def open_tensors(
         if handle is not None:
             handles.update(dict.fromkeys(names, handle))
     return handles, unwanted
+
+
+def open_shards(
+    shards: Sequence[Shard],
+    wanted: Optional[Collection[str]],
+    backend: str,
+    stack: contextlib.ExitStack,
+) -> Iterator[Tuple[Shard, Optional[safe_open], List[str]]]:
+    """Yields each file, its handle and the names of its tensors; no handle if none is requested.
+
+    See `open_tensors`, which refuses names that are in two files.
+    """
+    opened = _open_remote(shards, wanted, backend, stack)
+    for i, shard in enumerate(shards):
+        yield (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
 
 
 def backend_for(shards: Sequence[Shard], backend: str) -> str:
