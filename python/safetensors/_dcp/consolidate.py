@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
 import os
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
-from .. import _core
 from .._core import SafetensorError, safe_open
 from .._specs import Row
 from .._typing import Path
 from . import boxes
 from .model import FullSizeModel, Options
+from .parts import Part, SplitTensor
 from .ranges import MAX_PER_CALL, write
-from .rank_files import OFFSETS, SHARDING_INFO
+from .rank_files import SHARDING_INFO, checked_offsets, offsets_of
 
 _BLOCK_NBYTES = 1 << 20
 _LEAST_RUN_NBYTES = 1 << 20
@@ -27,59 +26,10 @@ _CANNOT_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno
 
 
 class _Source(NamedTuple):
-    """A file of a rank, as it was when its header was read."""
+    """Where a part's bytes are, in a file as it was when its header was read."""
 
-    path: str
     identity: Tuple[int, int, int]
-
-
-class _Part(NamedTuple):
-    """A part of a tensor, in the file of a rank."""
-
-    source: _Source
     begin: int
-    box: boxes.Box
-
-
-class _Tensor:
-    """A tensor of which the files of the ranks have parts."""
-
-    def __init__(self, name: str, dtype: str, dims: int) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = [0] * dims
-        self.whole: boxes.Sizes = ()
-        self.parts: List[_Part] = []
-
-    def add(self, source: _Source, begin: int, offsets: Sequence[int], meta: Any) -> None:
-        """Adds a part."""
-        if (meta.dtype, len(meta.shape)) != (self.dtype, len(self.shape)):
-            raise SafetensorError(
-                f"{source.path}: tensor `{self.name}` is {meta.dtype} {meta.shape}; in "
-                f"{self.parts[0].source.path} it is {self.dtype} of {len(self.shape)} dimensions"
-            )
-        ends = zip(self.shape, offsets, meta.shape, strict=True)
-        self.shape = [max(size, offset + count) for size, offset, count in ends]
-        part = boxes.box(offsets, meta.shape, _bits(self.dtype))
-        self.parts.append(_Part(source, begin, part))
-
-    def check(self) -> None:
-        """Raises unless the parts are the whole tensor, each element once."""
-        self.whole = boxes.in_bytes(self.shape, _bits(self.dtype))
-        found = boxes.overlapping([part.box for part in self.parts])
-        if found is not None:
-            first, second = (self.parts[i] for i in found)
-            raise SafetensorError(
-                f"{second.source.path}: the part of tensor `{self.name}` overlaps the one in "
-                f"{first.source.path}"
-            )
-        nbytes = sum(boxes.nbytes(part.box.sizes) for part in self.parts)
-        if nbytes != boxes.nbytes(self.whole):
-            raise SafetensorError(
-                f"{os.path.dirname(self.parts[0].source.path)}: the files have {nbytes:,} bytes of "
-                f"tensor `{self.name}`, which is {self.dtype} {self.shape} and has "
-                f"{boxes.nbytes(self.whole):,}"
-            )
 
 
 def consolidate(
@@ -131,62 +81,32 @@ def consolidate(
         model.abort()
 
 
-def _read_folder(folder: str) -> Dict[str, _Tensor]:
+def _read_folder(folder: str) -> Dict[str, SplitTensor]:
     """Returns the tensors of all files."""
     names = sorted(file for file in os.listdir(folder) if file.endswith(".safetensors"))
     if not names:
         raise FileNotFoundError(errno.ENOENT, "No .safetensors files in the directory", folder)
-    tensors: Dict[str, _Tensor] = {}
+    tensors: Dict[str, SplitTensor] = {}
     for file in names:
         path = os.path.join(folder, file)
         with open(path, "rb") as stream:
-            source = _Source(path, _identity(stream.fileno()))
+            identity = _identity(stream.fileno())
             begin = 8 + int.from_bytes(stream.read(8), "little")
         with safe_open(path, "np", backend="pread") as handle:
-            offsets = _offsets_of(path, handle)
+            offsets = offsets_of(path, handle)
+            if offsets is None:
+                raise SafetensorError(f"{path}: the metadata has no {SHARDING_INFO}")
             for name in handle.offset_keys():
                 meta = handle.get_tensor_meta(name)
                 tensor = tensors.get(name)
                 if tensor is None:
-                    tensor = tensors[name] = _Tensor(name, meta.dtype, len(meta.shape))
-                where = _checked_offsets(path, name, offsets, len(meta.shape))
-                tensor.add(source, begin + meta.data_offsets[0], where, meta)
+                    tensor = tensors[name] = SplitTensor(name, meta.dtype, len(meta.shape))
+                where = checked_offsets(path, name, offsets, len(meta.shape))
+                tensor.add(path, _Source(identity, begin + meta.data_offsets[0]), where, meta)
     return tensors
 
 
-def _offsets_of(path: str, handle: safe_open) -> Dict[str, Any]:
-    """Returns the parts' offsets as the file gives them."""
-    text = (handle.metadata() or {}).get(SHARDING_INFO)
-    if text is None:
-        raise SafetensorError(f"{path}: the metadata has no {SHARDING_INFO}")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise SafetensorError(f"{path}: {SHARDING_INFO} of the metadata is not a JSON object")
-    return found
-
-
-def _checked_offsets(path: str, name: str, info: Dict[str, Any], dims: int) -> List[int]:
-    found = info.get(name)
-    offsets = found.get(OFFSETS) if isinstance(found, dict) else None
-    if (
-        not isinstance(offsets, list)
-        or len(offsets) != dims
-        or not all(type(each) is int and 0 <= each < 1 << 63 for each in offsets)
-    ):
-        raise SafetensorError(
-            f"{path}: {SHARDING_INFO} has no valid offsets of tensor `{name}`: {str(found)[:100]}"
-        )
-    return offsets
-
-
-def _bits(dtype: str) -> int:
-    return int(_core._dtypes()[dtype]["bits"])
-
-
-def _write_tensor(fd: int, begin: int, tensor: _Tensor) -> None:
+def _write_tensor(fd: int, begin: int, tensor: SplitTensor) -> None:
     """Writes a tensor that begins at this offset of the file."""
     runs = [boxes.runs(tensor.whole, part.box) for part in tensor.parts]
     if all(
@@ -194,9 +114,9 @@ def _write_tensor(fd: int, begin: int, tensor: _Tensor) -> None:
         for part, (_, nbytes) in zip(tensor.parts, runs, strict=True)
     ):
         for part, (starts, nbytes) in zip(tensor.parts, runs, strict=True):
-            with _opened(part.source) as source:
+            with _opened(part) as source:
                 for i, start in enumerate(starts):
-                    _copy(part, source, part.begin + i * nbytes, fd, begin + start, nbytes)
+                    _copy(part, source, part.source.begin + i * nbytes, fd, begin + start, nbytes)
         return
     for block in boxes.blocks(tensor.whole, _BLOCK_NBYTES):
         data = _assembled(tensor, block)
@@ -204,7 +124,7 @@ def _write_tensor(fd: int, begin: int, tensor: _Tensor) -> None:
         write(fd, begin + start, data)
 
 
-def _assembled(tensor: _Tensor, block: boxes.Box) -> memoryview:
+def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:
     """Returns the bytes of a contiguous part of a tensor, read from the files of the ranks."""
     data = np.empty(block.sizes, np.uint8)
     for part in tensor.parts:
@@ -215,8 +135,8 @@ def _assembled(tensor: _Tensor, block: boxes.Box) -> memoryview:
         inner = boxes.relative(shared, part.box)
         starts, nbytes = boxes.runs(part.box.sizes, inner)
         values = np.empty(nbytes, np.uint8)
-        with _opened(part.source) as source:
-            _read(part, source, part.begin + next(starts), values.data)
+        with _opened(part) as source:
+            _read(part, source, part.source.begin + next(starts), values.data)
         outer = boxes.relative(shared, block)
         where = tuple(slice(o, o + s) for o, s in zip(outer.offsets, outer.sizes, strict=True))
         data[where] = values.reshape(shared.sizes)
@@ -229,17 +149,17 @@ def _identity(fd: int) -> Tuple[int, int, int]:
 
 
 @contextlib.contextmanager
-def _opened(source: _Source) -> Iterator[int]:
-    fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+def _opened(part: Part) -> Iterator[int]:
+    fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _identity(fd) != source.identity:
-            raise SafetensorError(f"{source.path} has changed while it was read")
+        if _identity(fd) != part.source.identity:
+            raise SafetensorError(f"{part.path} has changed while it was read")
         yield fd
     finally:
         os.close(fd)
 
 
-def _copy(part: _Part, source: int, begin: int, fd: int, to: int, nbytes: int) -> None:
+def _copy(part: Part, source: int, begin: int, fd: int, to: int, nbytes: int) -> None:
     """Copies bytes from a part's file, in the kernel if possible."""
     while nbytes:
         done = 0
@@ -257,9 +177,9 @@ def _copy(part: _Part, source: int, begin: int, fd: int, to: int, nbytes: int) -
         begin, to, nbytes = begin + done, to + done, nbytes - done
 
 
-def _read(part: _Part, source: int, begin: int, into: memoryview) -> None:
+def _read(part: Part, source: int, begin: int, into: memoryview) -> None:
     while into:
         done = os.preadv(source, [into], begin)
         if done == 0:
-            raise SafetensorError(f"{part.source.path} has changed while it was read")
+            raise SafetensorError(f"{part.path} has changed while it was read")
         into, begin = into[done:], begin + done

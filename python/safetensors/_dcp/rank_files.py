@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Dict, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .._core import SafetensorError
+from .._core import SafetensorError, safe_open
 
 SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
@@ -32,3 +32,40 @@ def refuse_others(folder: str, name: str, ranks: int) -> None:
                 f"{os.path.join(folder, file)} is in the way: each rank writes a file of its own, "
                 "and readers take all files of the folder for one checkpoint"
             )
+
+
+def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:
+    """Returns the parts' offsets as the file gives them; None for a file of whole tensors.
+
+    Raises:
+        SafetensorError: the file's metadata is damaged.
+    """
+    text = (handle.metadata() or {}).get(SHARDING_INFO)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise SafetensorError(f"{path}: {SHARDING_INFO} of the metadata is not a JSON object")
+    return found
+
+
+def checked_offsets(path: str, name: str, info: Mapping[str, Any], dims: int) -> List[int]:
+    """Returns where the part of a tensor begins, from the result of `offsets_of`.
+
+    Raises:
+        SafetensorError: the file does not say so.
+    """
+    found = info.get(name)
+    offsets = found.get(OFFSETS) if isinstance(found, dict) else None
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != dims
+        or not all(type(each) is int and 0 <= each < 1 << 63 for each in offsets)
+    ):
+        raise SafetensorError(
+            f"{path}: {SHARDING_INFO} has no valid offsets of tensor `{name}`: {str(found)[:100]}"
+        )
+    return offsets

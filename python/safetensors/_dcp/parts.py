@@ -1,0 +1,75 @@
+"""Tensors of which several files have parts."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, List, NamedTuple, Sequence, Tuple
+
+from .. import _core
+from .._core import SafetensorError
+from . import boxes
+
+
+class Part(NamedTuple):
+    """A part of a tensor, in one file."""
+
+    path: str
+    source: Any
+    """Where its bytes are, for the caller."""
+    offsets: Tuple[int, ...]
+    """Where it begins in the tensor, in elements."""
+    shape: Tuple[int, ...]
+    box: boxes.Box
+
+
+class SplitTensor:
+    """A tensor and its parts."""
+
+    def __init__(self, name: str, dtype: str, dims: int) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.shape = [0] * dims
+        self.whole: boxes.Sizes = ()
+        self.parts: List[Part] = []
+
+    def add(self, path: str, source: Any, offsets: Sequence[int], meta: Any) -> None:
+        """Adds a part.
+
+        Args:
+            path: the file, for errors.
+            source: where its bytes are.
+            offsets: where it begins in the tensor.
+            meta: its entry in the file's header.
+        """
+        if (meta.dtype, len(meta.shape)) != (self.dtype, len(self.shape)):
+            raise SafetensorError(
+                f"{path}: tensor `{self.name}` is {meta.dtype} {meta.shape}; in "
+                f"{self.parts[0].path} it is {self.dtype} of {len(self.shape)} dimensions"
+            )
+        ends = zip(self.shape, offsets, meta.shape, strict=True)
+        self.shape = [max(size, offset + count) for size, offset, count in ends]
+        box = boxes.box(offsets, meta.shape, _bits(self.dtype))
+        self.parts.append(Part(path, source, tuple(offsets), tuple(meta.shape), box))
+
+    def check(self) -> None:
+        """Raises unless the parts are the whole tensor, each element once."""
+        self.whole = boxes.in_bytes(self.shape, _bits(self.dtype))
+        if len(self.parts) == 1 and not any(self.parts[0].offsets):
+            return
+        found = boxes.overlapping([part.box for part in self.parts])
+        if found is not None:
+            first, second = (self.parts[i] for i in found)
+            raise SafetensorError(
+                f"{second.path}: the part of tensor `{self.name}` overlaps the one in {first.path}"
+            )
+        nbytes = sum(boxes.nbytes(part.box.sizes) for part in self.parts)
+        if nbytes != boxes.nbytes(self.whole):
+            raise SafetensorError(
+                f"{os.path.dirname(self.parts[0].path)}: the files have {nbytes:,} bytes of "
+                f"tensor `{self.name}`, which is {self.dtype} {self.shape} and has "
+                f"{boxes.nbytes(self.whole):,}"
+            )
+
+
+def _bits(dtype: str) -> int:
+    return int(_core._dtypes()[dtype]["bits"])
