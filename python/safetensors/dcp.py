@@ -1,11 +1,13 @@
-"""Saves checkpoints of torch.distributed.checkpoint as the files of one model.
+"""Saves and loads checkpoints of torch.distributed.checkpoint as the files of one model.
 
     import torch.distributed.checkpoint as dcp
-    from safetensors.dcp import StorageWriter
+    from safetensors.dcp import StorageReader, StorageWriter
 
     dcp.save(model.state_dict(), storage_writer=StorageWriter("model_dir"))
+    dcp.load(state, storage_reader=StorageReader("model_dir"))
 
-All ranks write their parts of the tensors into the final files: there is no second pass.
+All ranks write their parts of the tensors into the final files: there is no second pass. Each rank
+reads what its own tensors take.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from ._dcp.consolidate import consolidate
 from ._dcp.model import File, FullSizeModel, Options, Place, check_written
 from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
+from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
 from ._paths import refuse_url
 from ._specs import Row, nbytes_of, spec_of
@@ -38,7 +41,7 @@ from ._torch.checks import _check_data
 from ._typing import Path
 from ._writer import safe_create
 
-__all__ = ["StorageWriter", "consolidate"]
+__all__ = ["StorageReader", "StorageWriter", "consolidate"]
 
 
 class _FromRank(NamedTuple):

@@ -151,6 +151,8 @@ def of_models(model: torch.nn.Module) -> None:
     assert_type(safetensors.numpy.save_files(arrays, TEXT, max_shard_size="2GiB"), List[str])
     mapping = {"a": 1}
     writer = safetensors.dcp.StorageWriter(Folder(), name="x", fqn_to_index_mapping=mapping)
+    safetensors.dcp.StorageReader(Folder()).reset("s3://bucket/model/")
+    safetensors.dcp.StorageReader(["a.safetensors", b"b"], storage_options={"tries": 1})
     assert_type(writer.validate_checkpoint_id(TEXT), bool)
     assert_type(safetensors.dcp.consolidate(b"folder", TEXT, max_shard_size=1 << 30), List[str])
 
