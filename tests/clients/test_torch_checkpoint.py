@@ -26,8 +26,10 @@ from transformers import AutoModelForCausalLM
 
 import safetensors
 import safetensors.torch
+from safetensors.dcp import StorageReader
 
 State = dict[str, torch.Tensor]
+READERS = ["torch's", "ours"]
 
 
 def random_state() -> State:
@@ -52,9 +54,11 @@ def save(state: State, folder: Path, **options: Any) -> None:
     dcp.save(state, storage_writer=writer, no_dist=True)
 
 
-def load(target: State, folder: Path, **options: Any) -> None:
+def load(target: State, folder: Path, name: str = "torch's", **options: Any) -> None:
     """Load in this process alone, into the given tensors."""
-    reader = HuggingFaceStorageReader(str(folder), **options)
+    reader: Any = StorageReader(folder)
+    if name == "torch's":
+        reader = HuggingFaceStorageReader(str(folder), **options)
     dcp.load(target, storage_reader=reader, no_dist=True)
 
 
@@ -68,6 +72,9 @@ def test_one_file(tmp_path: Path, spy: Spy) -> None:
     target = empty_like(state)
     load(target, tmp_path)
     assert opened.count >= 2
+    assert_same_tensors(target, state)
+    target = empty_like(state)
+    load(target, tmp_path, "ours")
     assert_same_tensors(target, state)
 
 
@@ -85,24 +92,29 @@ def test_several_files(threads: int, tmp_path: Path) -> None:
     target = empty_like(state)
     load(target, tmp_path, thread_count=threads)
     assert_same_tensors(target, state)
+    target = empty_like(state)
+    load(target, tmp_path, "ours")
+    assert_same_tensors(target, state)
 
 
-def test_some_tensors_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_some_tensors_only(reader: str, tmp_path: Path) -> None:
     """A reader that asks for two tensors gets those."""
     state = random_state()
     save(state, tmp_path)
     wanted = {name: state[name] for name in ("bias", "half")}
     target = empty_like(wanted)
-    load(target, tmp_path)
+    load(target, tmp_path, reader)
     assert_same_tensors(target, wanted)
 
 
-def test_reads_a_transformers_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_reads_a_transformers_checkpoint(reader: str, tmp_path: Path) -> None:
     """Files with no sharding information of torch's own."""
     model = tiny_model("llama", tie_word_embeddings=False)
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     target = empty_like(model.state_dict())
-    load(target, tmp_path)
+    load(target, tmp_path, reader)
     assert_same_tensors(target, model.state_dict())
 
 
@@ -137,6 +149,10 @@ def test_consolidation(tmp_path: Path) -> None:
     for file in whole:
         loaded.update(safetensors.torch.load_file(file))
     assert_same_tensors(loaded, state)
+    for folder in (tmp_path, tmp_path / "sharded"):
+        target = empty_like(state)
+        load(target, folder, "ours")
+        assert_same_tensors(target, state)
 
 
 def _rank(rank: int, port: int, folder: str) -> None:
@@ -150,9 +166,10 @@ def _rank(rank: int, port: int, folder: str) -> None:
         full = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
         writer = HuggingFaceStorageWriter(folder, save_distributed=True)
         dcp.save({"w": distribute_tensor(full, mesh, [Shard(0)])}, storage_writer=writer)
-        target = {"w": distribute_tensor(torch.zeros_like(full), mesh, [Shard(1)])}
-        dcp.load(target, storage_reader=HuggingFaceStorageReader(folder))
-        assert torch.equal(target["w"].full_tensor(), full)
+        for reader in (HuggingFaceStorageReader, StorageReader):
+            target = {"w": distribute_tensor(torch.zeros_like(full), mesh, [Shard(1)])}
+            dcp.load(target, storage_reader=reader(folder))
+            assert torch.equal(target["w"].full_tensor(), full)
     finally:
         dist.destroy_process_group()
 
