@@ -272,9 +272,24 @@ FAKE int cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t nbytes, 
     if (op.from == nullptr) {
       // CUDA copies pageable memory before it returns; the copy reaches the device in stream order.
       ++driver.stats[fake::kPageableCopies];
-      op.staged.assign(memory, memory + nbytes);
+      op.is_pageable = true;
+      if (driver.mode != fake::kTimed) op.staged.assign(memory, memory + nbytes);
       op.from = op.staged.data();
     }
+    return queue(driver, lock, stream, std::move(op));
+  });
+}
+
+FAKE int cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t nbytes, void* stream) {
+  return enter(__func__, Needs::kContext, [&](Driver& driver, Lock& lock) {
+    Op op;
+    op.kind = Op::Kind::kCopy;
+    op.direction = fake::kToHost;
+    op.to = static_cast<std::byte*>(to);
+    op.from = pointer(from);
+    op.nbytes = nbytes;
+    op.is_pageable = driver.seen_by_device(op.to, nbytes) == nullptr;
+    if (op.is_pageable) ++driver.stats[fake::kPageableCopies];
     return queue(driver, lock, stream, std::move(op));
   });
 }

@@ -11,6 +11,19 @@ enum Mode : int {
   kAsync = 1,  ///< each stream has a thread
   kLazy = 2,   ///< work runs only when something waits for it, as late as CUDA permits
   kGone = 3,   ///< the driver was shut down: every call returns 4
+  kTimed = 4,  ///< copies take time and copy nothing; see fakecuda_timed()
+};
+
+enum Direction : int { kToDevice = 0, kToHost = 1 };
+
+/// What one copy engine did in timed mode since fakecuda_clear(). Times are nanoseconds of the
+/// system's monotonic clock.
+struct EngineTimes {
+  long copies;
+  long nbytes;
+  long busy_ns;   ///< of all copies, as if all had been from pinned memory
+  long begin_ns;  ///< of the first copy; 0 if there was none
+  long end_ns;    ///< of the last copy, which may not have been reached yet
 };
 
 /// What fakecuda_stat() counts: since fakecuda_clear(), but for those named ...Now.
@@ -39,6 +52,13 @@ extern "C" {
 /// `delay_us`. Queued work stays queued: kAsync starts it, other modes run it when something waits
 /// for it.
 void fakecuda_mode(int mode, int delay_us);
+/// Runs all queued work, and begins the timed mode. Each device has a copy engine for each
+/// direction, which copies one after the other, in the order of the calls. A copy takes
+/// `latency_ns`, then a second for `nbytes_per_second` bytes; one from or to pageable memory takes
+/// four times as long, and returns when it is done. No bytes are copied, but events and streams are
+/// only done when the copies before them would be.
+void fakecuda_timed(double nbytes_per_second, long latency_ns);
+void fakecuda_engine_times(int device, int direction, fake::EngineTimes* times);
 /// Makes the nth call of a function from now on return `code` and do nothing; all calls if nth is
 /// 0. Code 0 removes the fault. Codes that end a context (700, 719) are returned by all later
 /// calls, and queued work is dropped.
@@ -79,6 +99,7 @@ int cuMemFreeHost(void* memory);
 int cuMemHostRegister_v2(void* memory, std::size_t nbytes, unsigned flags);
 int cuMemHostUnregister(void* memory);
 int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t nbytes, void* stream);
+int cuMemcpyDtoHAsync_v2(void* to, unsigned long long from, std::size_t nbytes, void* stream);
 int cuMemsetD8Async(unsigned long long to, unsigned char value, std::size_t nbytes, void* stream);
 int cuStreamCreate(void** stream, unsigned flags);
 int cuStreamDestroy_v2(void* stream);

@@ -206,7 +206,21 @@ void Driver::run_front(Lock& lock, Stream& stream) {
   changed.notify_all();
 }
 
+void Driver::schedule(Lock& lock, Stream& stream, const Op& op) {
+  if (op.kind == Op::Kind::kCopy) {
+    CopyEngine& engine = engines[stream.context->device][op.direction];
+    stream.free_at = engine.add(link, op.nbytes, op.is_pageable, stream.free_at);
+    if (op.is_pageable) wait_until(lock, stream.free_at, true);
+  } else if (op.kind == Op::Kind::kMark) {
+    op.mark->is_done = true;
+    op.mark->due = stream.free_at;
+  } else if (op.kind == Op::Kind::kWait) {
+    stream.free_at = std::max(stream.free_at, op.mark->due);
+  }
+}
+
 void Driver::push(Lock& lock, Stream& stream, Op op) {
+  if (mode == kTimed) return schedule(lock, stream, op);
   if (op.kind == Op::Kind::kCopy) {
     const long now = ++copies_from[op.from];
     stats[kMaxCopiesFromAddress] = std::max(stats[kMaxCopiesFromAddress], now);
@@ -229,10 +243,11 @@ std::shared_ptr<Mark> Driver::push_mark(Lock& lock, Stream& stream) {
   return mark;
 }
 
-int Driver::wait_for(Lock& lock, const std::shared_ptr<Mark>& mark) {
+int Driver::wait_for(Lock& lock, const std::shared_ptr<Mark>& mark, bool is_exact) {
   while (!mark->is_done && sticky == 0) {
     if (mode == kAsync || !advance(lock, *mark->stream)) changed.wait(lock);
   }
+  if (sticky == 0) wait_until(lock, mark->due, is_exact);
   return sticky;
 }
 

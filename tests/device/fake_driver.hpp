@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fake_cuda.hpp"
+#include "fake_link.hpp"
 
 namespace fake {
 
@@ -44,6 +45,7 @@ struct Mark {
   Stream* stream = nullptr;
   bool is_done = false;
   int times_asked = 0;  ///< by cuEventQuery()
+  Time due{};           ///< timed mode, in which `is_done` is set from the start
 };
 
 /// A piece of a stream's work.
@@ -54,8 +56,10 @@ struct Op {
   const std::byte* from = nullptr;
   std::size_t nbytes = 0;
   unsigned char value = 0;
-  std::vector<std::byte> staged;  ///< kCopy from memory that is not pinned: what it held
-  std::shared_ptr<Mark> mark;     ///< kMark: that is reached. kWait: that is waited for
+  Direction direction = kToDevice;  ///< kCopy
+  bool is_pageable = false;         ///< kCopy from or to memory that is not pinned
+  std::vector<std::byte> staged;    ///< kCopy from memory that is not pinned: what it held
+  std::shared_ptr<Mark> mark;       ///< kMark: that is reached. kWait: that is waited for
 };
 
 struct Context {
@@ -73,11 +77,13 @@ struct Stream {
   bool is_capturing = false;
   bool is_dead = false;
   bool has_thread = false;
+  Time free_at{};  ///< timed mode: when its copies are done
 };
 
 struct Event {
   Context* context = nullptr;
   std::shared_ptr<Mark> last;  ///< its last recording; an event without one is done
+  bool is_blocking = false;    ///< threads sleep while they wait: CU_EVENT_BLOCKING_SYNC
   bool is_dead = false;
 };
 
@@ -117,11 +123,11 @@ class Driver {
   Stream* stream_of(void* handle);
   Event* event_of(void* handle);
 
-  /// Queues an op, and runs it in eager mode.
+  /// Queues an op, and runs it in eager mode. In timed mode, decides when it will be done.
   void push(Lock& lock, Stream& stream, Op op);
   std::shared_ptr<Mark> push_mark(Lock& lock, Stream& stream);
   /// Blocks until the mark is reached, or returns the error that ended the context.
-  int wait_for(Lock& lock, const std::shared_ptr<Mark>& mark);
+  int wait_for(Lock& lock, const std::shared_ptr<Mark>& mark, bool is_exact = true);
   /// Runs one op of the stream, or one that it waits for. Returns false if there is none, or
   /// another thread is running it.
   bool advance(Lock& lock, Stream& stream);
@@ -153,6 +159,8 @@ class Driver {
   int sticky = 0;          ///< the error that ended all contexts
   int device_count = 2;
   Context contexts[kMaxDevices];
+  LinkModel link;                      ///< timed mode
+  CopyEngine engines[kMaxDevices][2];  ///< of each device, for each direction
   std::map<const void*, std::unique_ptr<Stream>> streams;
   std::map<const void*, std::unique_ptr<Event>> events;
   std::map<std::uintptr_t, Pinned> pinned;
@@ -167,6 +175,7 @@ class Driver {
   /// Runs a stream's work on its own thread.
   void serve(Stream& stream);
   void run_front(Lock& lock, Stream& stream);
+  void schedule(Lock& lock, Stream& stream, const Op& op);
   [[nodiscard]] static bool can_run(const Stream& stream);
 };
 

@@ -90,6 +90,7 @@ FAKE int cuEventCreate(void** handle, unsigned flags) {
     if (flags > 7) return fake::kInvalidValue;
     auto event = std::make_unique<fake::Event>();
     event->context = fake::this_thread().current();
+    event->is_blocking = (flags & 1) != 0;
     *handle = event.get();
     driver.events.emplace(event.get(), std::move(event));
     ++driver.stats[fake::kEventsNow];
@@ -124,7 +125,9 @@ FAKE int cuEventQuery(void* handle) {
     if (event == nullptr) return fake::kInvalidHandle;
     if (driver.breaks_capture()) return fake::kCaptureUnsupported;
     const std::shared_ptr<fake::Mark> mark = event->last;
-    if (mark == nullptr || mark->is_done) return fake::kSuccess;
+    if (mark == nullptr || mark->is_done) {
+      return mark != nullptr && fake::Clock::now() < mark->due ? fake::kNotReady : fake::kSuccess;
+    }
     // A device makes progress by itself: repeated queries must see the event done at last.
     if (driver.mode != fake::kAsync && ++mark->times_asked > kQueriesUntilProgress) {
       driver.advance(lock, *mark->stream);
@@ -139,7 +142,7 @@ FAKE int cuEventSynchronize(void* handle) {
     if (event == nullptr) return static_cast<int>(fake::kInvalidHandle);
     if (driver.breaks_capture()) return static_cast<int>(fake::kCaptureUnsupported);
     if (event->last == nullptr) return static_cast<int>(fake::kSuccess);
-    return driver.wait_for(lock, std::shared_ptr<fake::Mark>(event->last));
+    return driver.wait_for(lock, std::shared_ptr<fake::Mark>(event->last), !event->is_blocking);
   });
 }
 
@@ -151,6 +154,20 @@ FAKE void fakecuda_mode(int mode, int delay_us) {
   driver.mode = mode;
   driver.delay_us = delay_us;
   for (const auto& [handle, stream] : driver.streams) driver.wake(*stream);
+}
+
+FAKE void fakecuda_timed(double nbytes_per_second, long latency_ns) {
+  Driver& driver = Driver::get();
+  Lock lock(driver.mutex);
+  driver.run_all(lock, nullptr);
+  driver.mode = fake::kTimed;
+  driver.link = {nbytes_per_second, std::chrono::nanoseconds(latency_ns)};
+}
+
+FAKE void fakecuda_engine_times(int device, int direction, fake::EngineTimes* times) {
+  Driver& driver = Driver::get();
+  const Lock lock(driver.mutex);
+  *times = driver.engines[device][direction].times();
 }
 
 FAKE void fakecuda_fault(const char* function, long nth, int code) {
@@ -177,7 +194,11 @@ FAKE void fakecuda_clear() {
   driver.sticky = 0;
   if (driver.mode == fake::kGone) driver.mode = fake::kEager;
   std::fill(std::begin(driver.stats), std::begin(driver.stats) + fake::kRangesNow, 0);
-  for (const auto& [handle, stream] : driver.streams) stream->is_capturing = false;
+  for (const auto& [handle, stream] : driver.streams) {
+    stream->is_capturing = false;
+    stream->free_at = {};
+  }
+  for (auto& engines : driver.engines) engines[0] = engines[1] = {};
 }
 
 FAKE long fakecuda_calls(const char* function) {
