@@ -65,6 +65,18 @@ def read(url="memory://models/m.safetensors", **options):
     return filesystems.reader(Url.parse(url), Settings.of(options, filesystems.OPTIONS))
 
 
+class Strict(MemoryFileSystem):
+    """Takes the arguments that it knows and no others, as clients of sftp and webdav do."""
+
+    cachable = False
+    got = None
+
+    def __init__(self, *, token, timeout=None):
+        """Keeps the arguments."""
+        super().__init__()
+        Strict.got = {"token": token, "timeout": timeout}
+
+
 def test_size_first_bytes_and_parts():
     opened = read()
     size, first = opened.open(100)
@@ -84,6 +96,26 @@ def test_it_is_an_engine_of_urls():
         "memory://models/n.safetensors",
     ]
     assert shards[1].open().open(4)[0] == len(CONTENT)
+
+
+def test_the_class_gets_what_the_user_passed(monkeypatch):
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda scheme: Strict)
+    opened = read(token=CANARY, timeout=7, concurrency=2, chunk_bytes=5, gap_bytes=6)
+    assert Strict.got == {"token": CANARY, "timeout": 7}
+    assert (opened.concurrency, opened.chunk_bytes, opened.gap_bytes) == (2, 5, 6)
+    assert opened.open(4)[1] == CONTENT[:4]
+    assert opened._fs.dircache.use_listings_cache is False
+    with pytest.raises(SafetensorError, match="unexpected keyword argument 'tries'"):
+        read(token=CANARY, tries=2)
+
+
+def test_dbfs_gets_its_token():
+    pytest.importorskip("requests")
+    options = {"instance": "127.0.0.1:1", "token": CANARY}
+    opened = read("dbfs:///folder/m.safetensors", **options)
+    assert (opened._fs.instance, opened._path) == ("127.0.0.1:1", "/folder/m.safetensors")
+    assert opened._fs.session.headers["Authorization"] == f"Bearer {CANARY}"
+    assert CANARY not in repr(opened)
 
 
 def test_a_listing_has_no_folders():
@@ -145,6 +177,19 @@ def test_errors_are_the_tables(failing, error, kind):
     assert isinstance(raised.value, SafetensorError)
     assert raised.value.__cause__ is None
     assert raised.value.__context__ is None
+    assert CANARY not in f"{raised.value!r} {vars(raised.value)}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"token": CANARY}, {"auth": ("user", CANARY)}, {"deep": [{"key": CANARY, "n": 5}]}],
+    ids=repr,
+)
+def test_errors_show_no_option(failing, options):
+    opened = read(**options)
+    failing("error", ValueError(f"wrong signature of {CANARY}, 5 bytes"))
+    with pytest.raises(SafetensorError, match=r"wrong signature of \.\.\., 5 bytes") as raised:
+        opened.open(10)
     assert CANARY not in f"{raised.value!r} {vars(raised.value)}"
 
 

@@ -33,7 +33,18 @@ def test_options_and_those_of_an_engine():
     assert (settings.tries, settings.timeout, settings.verify) == (2, 1.0, False)
     assert settings.headers == {"X": "y"}
     assert settings.options == {"region": "eu"}
-    assert Settings.of({"any": 1}, None).options == {"any": 1}
+
+
+def test_options_of_an_engine_that_takes_any():
+    """Names of the common table are its, too, and it checks their values."""
+    options = {"any": 1, "token": CANARY, "timeout": None, "headers": 5, "proxy": 5, "verify": 0}
+    settings = Settings.of({**options, "concurrency": 3, "chunk_bytes": 4, "gap_bytes": 5}, None)
+    assert settings.options == options
+    assert (settings.concurrency, settings.chunk_bytes, settings.gap_bytes) == (3, 4, 5)
+    assert (settings.token, settings.timeout) == (None, 600.0)
+    assert CANARY not in repr(settings)
+    with pytest.raises(SafetensorError, match="'concurrency' is not an integer"):
+        Settings.of({"concurrency": 0}, None)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,18 @@ import contextlib
 import importlib
 import os
 import threading
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    TypeVar,
+)
 
 from .._core import SafetensorError
 from . import errors
@@ -35,9 +46,11 @@ PROTOCOLS = frozenset(
 )
 
 OPTIONS = None
-"""Any names in storage_options: they are arguments of the file system."""
+"""Any names in storage_options: they are arguments of the file system's class."""
 
 _MOST_READS = 8
+# Characters. A shorter value of an option, such as a number, stays in the texts of errors.
+_LEAST_SECRET = 4
 # One connection, on which one command runs at a time.
 _SERIAL = frozenset({"ftp"})
 # What changes with the content. fs.ukey() would add the time of the last access, which reads set.
@@ -79,6 +92,7 @@ class FilesystemReader:
         self._lock: ContextManager[Any] = (
             threading.Lock() if url.scheme in _SERIAL else contextlib.nullcontext()
         )
+        self._options = settings.options
         self._fs, self._path = _file_system(url, settings)
         self._version: Optional[Dict[str, Any]] = None
         self._pid = os.getpid()
@@ -112,7 +126,7 @@ class FilesystemReader:
         if os.getpid() != self._pid:
             raise errors.failed(self.name, "was opened before the process forked: open it again")
         with self._lock:
-            return _rewriting(self.name, call)
+            return _rewriting(self.name, self._options, call)
 
     def _find(self) -> Dict[str, Any]:
         info = self._fs.info(self._path)
@@ -137,7 +151,9 @@ def listing(folder: Url, settings: Settings) -> List[str]:
     """Returns the names of the files in a folder, without its path; empty if there is none."""
     file_system, path = _file_system(folder, settings)
     try:
-        entries = _rewriting(folder.name, lambda: file_system.ls(path, detail=True))
+        entries = _rewriting(
+            folder.name, settings.options, lambda: file_system.ls(path, detail=True)
+        )
     except FileNotFoundError:
         return []
     files = (entry["name"] for entry in entries if entry.get("type") != "directory")
@@ -164,13 +180,13 @@ def _file_system(url: Url, settings: Settings) -> Tuple[Any, str]:
     # single connection.
     kind = fsspec.get_filesystem_class(url.scheme)
     options = {**kind._get_kwargs_from_urls(url.text), **settings.options}
-    made = _rewriting(
-        url.name, lambda: kind(**options, skip_instance_cache=True, use_listings_cache=False)
-    )
+    made = _rewriting(url.name, settings.options, lambda: kind(**options, skip_instance_cache=True))
+    # Not by an argument, which some classes pass on to a client that does not know it.
+    made.dircache = fsspec.dircache.DirCache(use_listings_cache=False)
     return made, kind._strip_protocol(url.text)
 
 
-def _rewriting(name: str, call: Callable[[], _T]) -> _T:
+def _rewriting(name: str, options: Mapping[str, Any], call: Callable[[], _T]) -> _T:
     """Returns what `call` returns. Turns its errors into those that users of URLs get."""
     try:
         return call()
@@ -179,16 +195,29 @@ def _rewriting(name: str, call: Callable[[], _T]) -> _T:
     except FileNotFoundError:
         found = errors.missing(name, "does not exist")
     except PermissionError as error:
-        found = errors.denied(name, _said(error))
+        found = errors.denied(name, _said(error, options))
     except TimeoutError as error:
-        found = errors.timed_out(name, _said(error))
+        found = errors.timed_out(name, _said(error, options))
     except (ConnectionError, EOFError) as error:
-        found = errors.unreachable(name, _said(error))
+        found = errors.unreachable(name, _said(error, options))
     except Exception as error:
-        found = errors.failed(name, _said(error))
+        found = errors.failed(name, _said(error, options))
     # Outside of the handlers, so that the error, with secrets in its text, is not kept.
     raise found
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _said(error: Exception, options: Mapping[str, Any]) -> str:
+    """Returns the error's class and text, without the values of the options."""
+    text = f"{type(error).__name__}: {error}"
+    for value in sorted(_texts_in(options), key=len, reverse=True):
+        if len(value) >= _LEAST_SECRET:
+            text = text.replace(value, "...")
+    return text
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(each)

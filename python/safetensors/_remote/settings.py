@@ -58,7 +58,9 @@ class Settings:
 
         Args:
             storage_options: the fields above by name, and options of an engine.
-            engine_options: the names that the engine takes, which get into `options`; None: any.
+            engine_options: the names that the engine takes, which get into `options`; None: any
+                name but concurrency, chunk_bytes and gap_bytes, which is the engine's even if it is
+                a field above.
 
         Raises:
             PermissionError: SAFETENSORS_REMOTE forbids URLs.
@@ -74,7 +76,7 @@ class Settings:
         chosen = {name: value for name, value in chosen.items() if value is not None}
         options: Dict[str, Any] = {}
         for name, value in dict(storage_options or {}).items():
-            if name in _CHECKS:
+            if name in (_CHECKS if engine_options is not None else _OF_LOADS):
                 chosen[name] = _CHECKS[name](name, value)
             elif engine_options is None or name in engine_options:
                 options[name] = value
@@ -197,3 +199,5 @@ _CHECKS = {
     "proxy": _proxy,
     "token": _token,
 }
+# What the library itself does, and no engine.
+_OF_LOADS = ("concurrency", "chunk_bytes", "gap_bytes")
