@@ -247,7 +247,8 @@ def test_the_package_to_install_is_named(monkeypatch):
         read()
 
 
-def test_ftp_runs_one_command_at_a_time(failing, monkeypatch):
+@pytest.mark.parametrize("scheme", ["ftp", "sftp", "ssh"])
+def test_some_run_one_command_at_a_time(scheme, failing, monkeypatch):
     monkeypatch.setattr(
         Failing, "_strip_protocol", staticmethod(lambda path: "/models/m.safetensors")
     )
@@ -261,7 +262,7 @@ def test_ftp_runs_one_command_at_a_time(failing, monkeypatch):
         return CONTENT[start:end]
 
     monkeypatch.setattr(Failing, "cat_file", cat)
-    opened = read("ftp://host/models/m.safetensors")
+    opened = read(f"{scheme}://host/models/m.safetensors")
     assert opened.concurrency == 1
     opened.open(1)
     failures = []

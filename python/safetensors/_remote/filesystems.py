@@ -51,8 +51,8 @@ OPTIONS = None
 _MOST_READS = 8
 # Characters. A shorter value of an option, such as a number, stays in the texts of errors.
 _LEAST_SECRET = 4
-# One connection, on which one command runs at a time.
-_SERIAL = frozenset({"ftp"})
+# One connection, on which one command runs at a time. paramiko mixes up answers to several threads.
+_SERIAL = frozenset({"ftp", "sftp", "ssh"})
 # What changes with the content. fs.ukey() would add the time of the last access, which reads set.
 _VERSION_KEYS = (
     "ETag",
