@@ -71,6 +71,14 @@ def test_a_good_server(engine, way, content):
         assert all(torch.equal(loaded[name], TENSORS[name]) for name in TENSORS)
 
 
+def test_a_load_takes_the_highest_concurrency(content):
+    with server_of("http", RangeServer, {PATH: content}) as server:
+        url, options = at("http", server, concurrency=256)
+        assert load_files(url, storage_options=options).keys() == TENSORS.keys()
+        with pytest.raises(SafetensorError, match="'concurrency' is not an integer from 1 to 256"):
+            load_files(url, storage_options={**options, "concurrency": 257})
+
+
 MODES = {
     "ignores_ranges": {"io"},
     "range_shifted": {"io"},

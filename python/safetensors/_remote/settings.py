@@ -12,6 +12,8 @@ from . import errors
 
 MB = 1 << 20
 _MOST_BYTES = 1 << 30
+_MOST_READS = 256
+"""The most that a load takes from any RangeReader."""
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # Headers that decide how the body is sent, or which part of which version.
 _RESERVED = re.compile(
@@ -32,7 +34,7 @@ class Settings:
     timeout: float = 600.0
     """Seconds of one read, its tries included."""
     concurrency: int = 32
-    """Reads at once of one load."""
+    """Reads at once of one load. All loads of the process together make at most 32."""
     chunk_bytes: int = 8 * MB
     gap_bytes: int = MB
     """A shorter gap between two parts is read, not skipped."""
@@ -70,7 +72,7 @@ class Settings:
         if not isinstance(storage_options, (Mapping, type(None))):
             raise errors.refused("", "storage_options is not a dictionary")
         chosen: Dict[str, Any] = {
-            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", 1024),
+            "concurrency": _of_environment("SAFETENSORS_REMOTE_CONCURRENCY", _MOST_READS),
             "chunk_bytes": _of_environment("SAFETENSORS_REMOTE_CHUNK_MB", _MOST_BYTES // MB, MB),
         }
         chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -190,7 +192,7 @@ _CHECKS = {
     "connect_timeout": _seconds,
     "idle_timeout": _seconds,
     "timeout": _seconds,
-    "concurrency": _count(1024),
+    "concurrency": _count(_MOST_READS),
     "chunk_bytes": _count(_MOST_BYTES),
     "gap_bytes": _count(_MOST_BYTES, 0),
     "headers": _headers,
