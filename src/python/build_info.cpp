@@ -25,7 +25,6 @@ py::dict build_info() {
   info["standard"] = static_cast<long>(__cplusplus);
   info["pybind11"] =
       std::to_string(PYBIND11_VERSION_MAJOR) + "." + std::to_string(PYBIND11_VERSION_MINOR);
-  info["backends"] = py::make_tuple("mmap", "pread");
 #if defined(NDEBUG)
   info["assertions"] = false;
 #else
