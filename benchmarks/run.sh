@@ -4,6 +4,7 @@
 #   bash benchmarks/run.sh            everything: about 15 minutes, 20 GB of disk, 16 GB of memory
 #   bash benchmarks/run.sh --quick    small files, about a minute
 #   bash benchmarks/run.sh remote     loads from object stores and web servers: a few minutes
+#   bash benchmarks/run.sh link       loads over a modelled link to devices: two minutes
 #   bash benchmarks/run.sh --help     what else can be chosen
 #
 # PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh. Everything it makes is under
@@ -32,6 +33,16 @@ if [[ ${1:-} == remote ]]; then
   install_project
   install_beside --group test --group remote 'runai-model-streamer[s3]==0.17.0'
   exec "$venv_python" benchmarks/python/bench_remote.py "$@"
+fi
+
+if [[ ${1:-} == link ]]; then
+  shift
+  [[ -e /usr/include/doctest/doctest.h ]] || require_debian "doctest" doctest-dev
+  build=$PWD/build/bench/link
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DSAFETENSORS_BUILD_TESTS=ON -DSAFETENSORS_BUILD_BENCHMARKS=ON >/dev/null
+  cmake --build "$build" --target bench_link
+  exec "$build/benchmarks/cpp/bench_link" "$build" "$@"
 fi
 
 suite=$PWD/benchmarks/python/suite.py
