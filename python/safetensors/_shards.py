@@ -27,7 +27,7 @@ from typing import (
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._paths import is_url
+from ._paths import is_url, visible
 
 if TYPE_CHECKING:
     from ._range_reader import RangeReader
@@ -50,6 +50,8 @@ class Shard(NamedTuple):
     """The index; empty without one."""
     reader: Optional[Callable[[], RangeReader]] = None
     """Makes the reader of a file that is not local; None for a local file."""
+    total_size: Optional[int] = None
+    """The bytes of all tensors of the model, if the index says so."""
 
 
 def find_shards(
@@ -177,7 +179,10 @@ def _shards_of(
         from ._remote.open import find_shards
 
         remote = find_shards(filename, storage_options)
-        return [Shard(each.name, each.names, each.index_name, each.open) for each in remote]
+        return [
+            Shard(each.name, each.names, each.index_name, each.open, each.total_size)
+            for each in remote
+        ]
     if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
         return [Shard(filename.name, reader=lambda: filename)]
     path = os.fsdecode(filename)  # type: ignore[arg-type]
@@ -189,8 +194,7 @@ def _shards_of(
 def _shards_in(directory: str) -> List[Shard]:
     """Returns the files of a directory: those of its index, or all."""
     found = os.listdir(directory)
-    # Other programs leave hidden files behind: "._model.safetensors" is a file manager's.
-    names = sorted(name for name in found if not name.startswith("."))
+    names = visible(found)
     # Several indexes describe variants of the model, such as fp16: none of them is the default.
     indexes = [name for name in names if name.endswith(_INDEX)]
     if "model" + _INDEX in indexes:
@@ -210,9 +214,12 @@ def _shards_in(directory: str) -> List[Shard]:
 
 def _read_index(path: str) -> List[Shard]:
     """Returns the files that an index names, sorted by name."""
-    by_file, _ = _core._read_index(path)
+    by_file, total_size = _core._read_index(path)
     directory = os.path.dirname(path)
-    return [Shard(os.path.join(directory, file), names, path) for file, names in by_file.items()]
+    return [
+        Shard(os.path.join(directory, file), names, path, None, total_size)
+        for file, names in by_file.items()
+    ]
 
 
 def _needed(shard: Shard, wanted: Optional[Collection[str]]) -> Optional[str]:

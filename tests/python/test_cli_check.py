@@ -142,7 +142,7 @@ def test_exit_statuses(tmp_path):
     assert found.endswith("none: unreadable: No such file or directory\n")
     folder = tmp_path / "folder"
     folder.mkdir()
-    assert "a folder without" in cli.output("check", folder, status=2)
+    assert "No .safetensors files in the directory" in cli.output("check", folder, status=2)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

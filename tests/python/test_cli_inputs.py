@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from safetensors import safe_open
+from safetensors._shards import find_shards
 from support import cli
 from support.file_builder import raw
 
@@ -45,6 +47,41 @@ def test_standard_input(model, tmp_path, command):
     with open(model, "rb") as file:
         assert cli.output(*words, stdin=file) == expected
     assert os.listdir(tmp_path / "temporary") == []
+
+
+FOLDERS = {
+    "hidden files": ["m.safetensors", "._m.safetensors", "._x.safetensors.index.json", "._m.gguf"],
+    "the model's index and another": ["model.safetensors.index.json", "v.safetensors.index.json"],
+    "another index": ["v.safetensors.index.json"],
+    "two other indexes": ["v.safetensors.index.json", "w.safetensors.index.json"],
+}
+
+
+@pytest.mark.parametrize("names", FOLDERS.values(), ids=FOLDERS)
+def test_a_folder_is_what_load_files_takes(tmp_path, names):
+    """Hidden files and further indexes are no errors."""
+    for name in names:
+        (tmp_path / name).write_bytes(b"left by a file manager")
+        if name.endswith(".index.json") and not name.startswith("."):
+            # Of the two files, the model's index has the first, and others the second.
+            file = "a.safetensors" if name.startswith("model") else "b.safetensors"
+            cli.write_index(tmp_path, {file[0]: file}, name=name)
+    for name in ("a", "b"):
+        cli.write(tmp_path / f"{name}.safetensors", {name: raw("U8", (1,))})
+    if "m.safetensors" in names:
+        cli.write(tmp_path / "m.safetensors", {"m": raw("U8", (1,))})
+    expected = {name for shard in find_shards(tmp_path) for name in handle_keys(shard.path)}
+    assert expected
+    listed = cli.parsed("ls", tmp_path)
+    assert {tensor["name"] for file in listed["files"] for tensor in file["tensors"]} == expected
+    assert cli.output("check", tmp_path)
+    cli.run("merge", tmp_path, tmp_path.parent / f"{tmp_path.name}.safetensors")
+    assert handle_keys(tmp_path.parent / f"{tmp_path.name}.safetensors") == expected
+
+
+def handle_keys(path):
+    with safe_open(path, "np") as file:
+        return set(file.keys())
 
 
 def test_a_stream_longer_than_a_chunk_is_read_whole(tmp_path):

@@ -180,7 +180,7 @@ def test_an_empty_file_and_a_scalar(tmp_path):
     ("words", "said"),
     [
         (["nothing.safetensors"], "nothing.safetensors: No such file or directory"),
-        (["empty"], "empty: a folder without .safetensors files"),
+        (["empty"], "empty: No .safetensors files in the directory"),
         (["bad.json"], "the index has no object `weight_map` (in bad.json)"),
         (["broken.json"], "the index is not JSON: Missing a name"),
         (["list.json"], "the index has no object `weight_map` (in list.json)"),
@@ -188,7 +188,8 @@ def test_an_empty_file_and_a_scalar(tmp_path):
         (["away.json"], "the index puts tensor 'a' into '../m.safetensors': not a file below"),
         (["root.json"], "the index puts tensor 'a' into '/etc/passwd': not a file below"),
         (["lost.json"], "gone.safetensors: No such file or directory"),
-        (["two"], "two has several models: name one of a.safetensors.index.json, b."),
+        (["two"], "two: No .safetensors files in the directory"),
+        (["none.json"], "none.json: not an index of shards: it names no tensor"),
         (["pipe"], "expected a regular file, found a named pipe (in pipe)"),
         (["pipe.json"], "expected a regular file, found a named pipe (in pipe.json)"),
         (["m.safetensors", "--depth", "0"], "--depth must be at least 1"),
@@ -205,6 +206,7 @@ def test_errors(tmp_path, words, said):
     (tmp_path / "bad.json").write_text("{}")
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "none.json").write_text('{"weight_map": {}}')
     (tmp_path / "nested.json").write_text("[" * 1_000_000)
     (tmp_path / "html.safetensors").write_text("<!DOCTYPE html><html></html>")
     for name, file in {

@@ -99,6 +99,12 @@ def test_an_index_may_be_moved_and_names_files_where_it_was_asked_for():
         assert shards[0].name == server.url("/d/m.safetensors")
 
 
+def test_the_total_of_an_index():
+    index = json.dumps({"metadata": {"total_size": 7}, "weight_map": {"a": "x"}}).encode()
+    with RangeServer({"/" + INDEX: index}) as server:
+        assert [shard.total_size for shard in find_shards(server.url("/" + INDEX), FAST)] == [7]
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b"[" * 100000])
 def test_a_damaged_index(content):
     server = RangeServer({"/" + INDEX: content})

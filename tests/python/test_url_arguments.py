@@ -30,6 +30,7 @@ class RemoteShard(NamedTuple):
     open: object
     names: object = None
     index_name: str = ""
+    total_size: object = None
 
 
 class Missing(MemoryReader):
@@ -56,12 +57,14 @@ class Store:
     def find_shards(self, url, storage_options=None):
         if not url.endswith(".json"):
             return [RemoteShard(url, lambda: self.open_reader(url, storage_options))]
-        by_file, _ = _core._parse_index(self.objects[url], url)
+        by_file, total = _core._parse_index(self.objects[url], url)
         folder = url.rpartition("/")[0]
-        return [self._shard(f"{folder}/{file}", names, url) for file, names in by_file.items()]
+        return [
+            self._shard(f"{folder}/{file}", *rest, url, total) for file, *rest in by_file.items()
+        ]
 
-    def _shard(self, url, names, index):
-        return RemoteShard(url, lambda: self.open_reader(url), names, index)
+    def _shard(self, url, names, index, total):
+        return RemoteShard(url, lambda: self.open_reader(url), names, index, total)
 
 
 @pytest.fixture
@@ -329,6 +332,22 @@ def test_check(run, store):
     status, out, _ = run("check", "s3://bucket/none")
     assert status == 2
     assert "does not exist" in out
+    index = json.loads(store.objects[INDEX])
+    index["metadata"]["total_size"] = 7
+    index["weight_map"]["c"] = "one.safetensors"
+    store.objects[INDEX] = json.dumps(index).encode()
+    status, out, _ = run("check", INDEX)
+    assert status == 1
+    assert f"{INDEX}: index: tensor `c` is not in one.safetensors\n" in out
+    assert "`total_size` is 7, but the tensors have 1,200,024 bytes" in out
+    store.objects[INDEX] = b'{"weight_map": {}}'
+    status, out, _ = run("check", INDEX)
+    assert status == 1
+    assert out.endswith("not an index of shards: it names no tensor\n")
+    assert run("ls", INDEX)[0] == 2
+
+
+def test_check_of_a_missing_shard(run, store):
     store.objects.pop("s3://bucket/two.safetensors")
     status, out, _ = run("check", INDEX)
     assert status == 1

@@ -6,9 +6,8 @@ The status is 0 if all are valid, 1 if one is not, 2 if one could not be read.
 import argparse
 import contextlib
 import os
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, NamedTuple
 
-from .._paths import is_url
 from .._shards import Shard
 from . import diagnose, text
 from .errors import NEGATIVE, TROUBLE, CliError
@@ -71,14 +70,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
-    places: Sequence[str | Shard]
     try:
-        if is_url(path):
-            from . import remote
-
-            places, index = remote.files_of(path)
-        else:
-            places, index = files_of(path)
+        shards, index = files_of(path)
     except OSError as error:
         return [_Verdict(path, "unreadable", complaint(error, path), [])]
     except SafetensorError as error:
@@ -88,7 +81,7 @@ def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
         return [_Verdict(path, "index" if path.endswith(".json") else "unreadable", str(error), [])]
     files: list[File] = []
     try:
-        verdicts = [_check_file(place, index, read, files, out) for place in places]
+        verdicts = [_check_file(shard, index, read, files, out) for shard in shards]
         if index is not None:
             verdicts.append(_check_index(index, files, all(v.kind == "ok" for v in verdicts)))
         return verdicts
@@ -98,12 +91,12 @@ def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
 
 
 def _check_file(
-    place: str | Shard, index: Index | None, read: bool, files: list[File], out: Output
+    shard: Shard, index: Index | None, read: bool, files: list[File], out: Output
 ) -> _Verdict:
-    path = place if isinstance(place, str) else place.path
+    path = shard.path
     try:
         # The check of an index later needs the headers, but not the open files.
-        with _opened(place) as file:
+        with _opened(shard) as file:
             message = _summary(file)
             if read:
                 _read_all(file, out)
@@ -121,28 +114,29 @@ def _check_file(
 
 
 @contextlib.contextmanager
-def _opened(place: str | Shard) -> Iterator[File]:
+def _opened(shard: Shard) -> Iterator[File]:
     """Opens a file, local or remote. Raises _Damaged for what the core refuses."""
-    if isinstance(place, str):
-        with open_input(place) as opened:
+    path = shard.path
+    if shard.reader is None:
+        with open_input(path) as opened:
             try:
-                file = File(place, opened)
+                file = File(path, opened)
             except SafetensorError as error:
                 if isinstance(error, OSError):
                     raise
                 opened.seek(0)
                 start = opened.read(diagnose.START_NBYTES) or b""
-                raise _Damaged(place, error, start, diagnose.details(place)) from None
+                raise _Damaged(path, error, start, diagnose.details(path)) from None
             yield file
         return
     from . import remote
 
     try:
-        file = remote.RemoteFile(place)
+        file = remote.RemoteFile(shard)
     except SafetensorError as error:
         if isinstance(error, OSError) or error.code in _UNREADABLE:
             raise
-        raise _Damaged(place.path, error, remote.start_of(place), []) from None
+        raise _Damaged(path, error, remote.start_of(shard), []) from None
     with file:
         yield file
 

@@ -8,9 +8,10 @@ import argparse
 import contextlib
 import os
 
+from .._paths import visible
 from . import writing
 from .errors import CliError
-from .model import read_index
+from .model import files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
 from .source import Source
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 def _open_source(arguments: argparse.Namespace) -> Source:
     path: str = arguments.source
     if os.path.isdir(path):
-        names = os.listdir(path)
+        names = visible(os.listdir(path))
         indexes = [name for name in names if name.endswith(_TORCH_INDEX)]
         if len(indexes) == 1 and not any(name.endswith(".safetensors") for name in names):
             path = os.path.join(path, indexes[0])
@@ -85,8 +86,8 @@ def _kind(path: str) -> str:
     if os.path.isdir(path):
         return "safetensors"
     if path.endswith(".json"):
-        names = read_index(path).file_names()
-        is_torch = all(name.endswith(_TORCH_SUFFIXES) for name in names)
+        shards, _ = files_of(path)
+        is_torch = all(shard.path.endswith(_TORCH_SUFFIXES) for shard in shards)
         return "torch" if is_torch else "safetensors"
     with open_regular(path) as file:
         start = file.read(len(_ZIP))
@@ -107,7 +108,4 @@ def _kind(path: str) -> str:
 
 
 def _torch_files(path: str) -> list[str]:
-    if not path.endswith(".json"):
-        return [path]
-    index = read_index(path)
-    return [os.path.join(index.folder(), name) for name in index.file_names()]
+    return [shard.path for shard in files_of(path)[0]]

@@ -5,6 +5,7 @@ import fnmatch
 import os
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+from .._paths import visible
 from . import text, tree
 from .errors import CliError
 from .opening import STDIN
@@ -20,8 +21,7 @@ def is_gguf(path: str) -> bool:
     if path == STDIN:
         return False
     if os.path.isdir(path):
-        names = os.listdir(path)
-        ends = {os.path.splitext(name)[1] for name in names}
+        ends = {os.path.splitext(name)[1] for name in visible(os.listdir(path))}
         return ".gguf" in ends and ".safetensors" not in ends
     if not os.path.isfile(path):
         return False

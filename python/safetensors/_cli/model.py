@@ -3,15 +3,12 @@
 import os
 from typing import NamedTuple
 
-from .. import SafetensorError, _core
-from .._paths import is_url
-from .._shards import refuse_interrupted
+from .._shards import Shard, find_shards
 from .errors import CliError
 from .opening import STDIN
 from .reader import File, Tensor
 from .text import clipped, count
 
-INDEX_SUFFIX = ".safetensors.index.json"
 _DESCRIPTORS_TO_SPARE = 50
 
 
@@ -27,17 +24,9 @@ class Index(NamedTuple):
 
     path: str
     weight_map: dict[str, str]
-    """Maps each tensor name to the name of its file."""
+    """Maps each tensor name to the path or URL of its file."""
     total_size: int | None
     """The bytes of all tensors, as the index says."""
-    is_remote: bool = False
-    """Whether it is at a URL. Then `weight_map` has the names of whole files."""
-
-    def folder(self) -> str:
-        return os.path.dirname(self.path)
-
-    def file_names(self) -> list[str]:
-        return sorted(set(self.weight_map.values()))
 
 
 class Model:
@@ -47,17 +36,16 @@ class Model:
         self.path = path
         self.index: Index | None = None
         self.files: list[File] = []
-        if is_url(path):
+        shards, self.index = files_of(path)
+        if shards[0].reader is not None:
             from . import remote
 
-            shards, self.index = remote.files_of(path)
             self.files = remote.open_all(shards)
             return
-        paths, self.index = files_of(path)
-        _allow_descriptors(len(paths))
+        _allow_descriptors(len(shards))
         try:
-            for name in paths:
-                self.files.append(File(name))
+            for shard in shards:
+                self.files.append(File(shard.path))
         except BaseException:
             self.close()
             raise
@@ -100,58 +88,35 @@ class Model:
         return together
 
 
-def files_of(path: str) -> tuple[list[str], Index | None]:
-    """Returns the files to open for a path, and the index that names them, if any."""
+def files_of(path: str) -> tuple[list[Shard], Index | None]:
+    """Returns the files to open for a path or URL, and the index that names them, if any."""
     if path == STDIN:
-        return [path], None
-    if not os.path.isdir(path):
-        if not path.endswith(".json"):
-            return [path], None
-        index = read_index(path)
-        return [os.path.join(index.folder(), name) for name in index.file_names()], index
-    names = sorted(os.listdir(path))
-    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
-    if len(indexes) > 1:
-        raise CliError(f"{path} has several models: name one of {', '.join(indexes)}")
-    if indexes:
-        return files_of(os.path.join(path, indexes[0]))
-    refuse_interrupted(path, names)
-    found = [os.path.join(path, name) for name in names if name.endswith(".safetensors")]
-    if not found:
-        raise CliError(f"{path}: a folder without .safetensors files")
-    return found, None
-
-
-def read_index(path: str) -> Index:
-    """Reads an index. All its files are in its folder or below."""
-    try:
-        by_file, total_size = _core._read_index(path)
-    except SafetensorError as error:
-        if isinstance(error, OSError):
-            raise
-        raise CliError(str(error)) from None
-    weight_map = {name: file for file, names in by_file.items() for name in names}
-    if not weight_map:
+        return [Shard(path)], None
+    shards = find_shards(path)
+    if not shards:
         raise CliError(f"{path}: not an index of shards: it names no tensor")
-    return Index(path, weight_map, total_size)
+    if not shards[0].index_path:
+        return shards, None
+    weight_map = {name: shard.path for shard in shards for name in shard.names or ()}
+    return shards, Index(shards[0].index_path, weight_map, shards[0].total_size)
 
 
 def index_problems(index: Index, files: list[File]) -> list[str]:
     """Returns one line for each disagreement between an index and its shards."""
     problems = []
+    folder = os.path.join(os.path.dirname(index.path), "")
     found: dict[str, set[str]] = {}
     for file in files:
-        where = file.path
-        if not index.is_remote:
-            where = os.path.relpath(where, index.folder() or ".").replace(os.sep, "/")
         for tensor in file.tensors:
-            found.setdefault(tensor.name, set()).add(where)
-    for name, where in index.weight_map.items():
-        if where not in found.get(name, ()):
-            problems.append(f"tensor `{clipped(name)}` is not in {clipped(where)}")
-    for name, places in found.items():
-        for where in sorted(places - {index.weight_map.get(name, "")}):
-            problems.append(f"tensor `{clipped(name)}` of {clipped(where)} is not in the index")
+            found.setdefault(tensor.name, set()).add(file.path)
+    for name, path in index.weight_map.items():
+        if path not in found.get(name, ()):
+            where = clipped(path.removeprefix(folder))
+            problems.append(f"tensor `{clipped(name)}` is not in {where}")
+    for name, paths in found.items():
+        for path in sorted(paths - {index.weight_map.get(name, "")}):
+            where = clipped(path.removeprefix(folder))
+            problems.append(f"tensor `{clipped(name)}` of {where} is not in the index")
     total = index.total_size
     nbytes = sum(tensor.nbytes for file in files for tensor in file.tensors)
     if total is not None and total != nbytes:

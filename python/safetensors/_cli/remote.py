@@ -5,10 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
 from .._core import safe_open
-from .._shards import Shard, find_shards
+from .._shards import Shard
 from .diagnose import START_NBYTES
-from .errors import CliError
-from .model import Index
 from .reader import File
 
 _HEADERS_AT_ONCE = 16
@@ -38,18 +36,6 @@ class RemoteFile(File):
 
     def _read_some(self, begin: int, nbytes: int) -> bytes:
         return _core._read_range(self._handle, begin, nbytes)
-
-
-def files_of(url: str) -> tuple[list[Shard], Index | None]:
-    """Returns the files to open for a URL, and the index that names them, if any."""
-    shards = find_shards(url)
-    index_path = shards[0].index_path
-    if not index_path:
-        return shards, None
-    weight_map = {name: shard.path for shard in shards for name in shard.names or ()}
-    if not weight_map:
-        raise CliError(f"{index_path}: not an index of shards: it names no tensor")
-    return shards, Index(index_path, weight_map, None, is_remote=True)
 
 
 def open_all(shards: list[Shard]) -> list[File]:

@@ -8,6 +8,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, ca
 
 from .. import _core
 from .._core import SafetensorError
+from .._paths import visible
 from .._range_reader import RangeReader
 from . import errors, https_ranges
 from .connections import Pool
@@ -40,6 +41,8 @@ class RemoteShard(NamedTuple):
     """The tensors that an index assigns to the file; None without an index."""
     index_name: str = ""
     """The index, for errors; empty without one."""
+    total_size: Optional[int] = None
+    """The bytes of all tensors of the model, if the index says so."""
 
 
 def open_reader(url: str, storage_options: Options = None) -> RangeReader:
@@ -170,7 +173,7 @@ def _shards_in(site: _Site, folder: Url) -> List[RemoteShard]:
         pass
     else:
         return [RemoteShard(model.name, lambda: _Opened(reader, first))]
-    names = sorted(name for name in site.listing(folder) if not name.startswith("."))
+    names = visible(site.listing(folder))
     indexes = [name for name in names if name.endswith(_INDEX)]
     if len(indexes) == 1:
         return _shards_of_index(site, join(folder, indexes[0]))
@@ -189,18 +192,18 @@ def _shards_of_index(site: _Site, url: Url) -> List[RemoteShard]:
         close = getattr(reader, "close", None)
         if close is not None:
             close()
-    by_file, _ = _core._parse_index(data, url.name)
+    by_file, total_size = _core._parse_index(data, url.name)
     hint = ""
     if url.query:
         hint = (
             "; the query of the index's URL, which may sign it, is not sent for other files: "
             "load the folder by its own scheme, such as s3://"
         )
-    return [_of_index(site, join(url, file), names, url, hint) for file, names in by_file.items()]
 
+    def shard(file: Url, names: List[str]) -> RemoteShard:
+        return RemoteShard(file.name, lambda: site.reader(file, hint), names, url.name, total_size)
 
-def _of_index(site: _Site, url: Url, names: List[str], index: Url, hint: str) -> RemoteShard:
-    return RemoteShard(url.name, lambda: site.reader(url, hint), names, index.name)
+    return [shard(join(url, file), names) for file, names in by_file.items()]
 
 
 def _content(reader: RangeReader) -> bytes:
