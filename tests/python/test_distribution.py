@@ -28,6 +28,16 @@ def test_distribution():
     assert needed == []
 
 
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [("vllm.general_plugins", "safetensors_direct"), ("sglang.srt.plugins", "safetensors")],
+)
+def test_plug_ins(group, name):
+    """Engines find the plug-ins by these names, and call what they load."""
+    (found,) = importlib.metadata.entry_points(group=group, name=name)
+    assert callable(found.load())
+
+
 def test_build_description():
     """Users can see which implementation is loaded."""
     core = importlib.import_module("safetensors._core")
