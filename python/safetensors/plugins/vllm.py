@@ -18,7 +18,7 @@ from .._paths import is_url
 from ._contracts import agree
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
 _FORMAT = "safetensors_direct"
 
@@ -89,6 +89,7 @@ def _is_main(source: Any, config: Any) -> bool:
 
 
 def _loader_class() -> Type[Any]:
+    import torch
     from vllm.config.vllm import get_current_vllm_config_or_none
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
     from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
@@ -109,9 +110,7 @@ def _loader_class() -> Type[Any]:
             config.model_loader_extra_config = theirs
             super().__init__(config)
 
-        def _get_weights_iterator(
-            self, source: Any
-        ) -> Generator[Tuple[str, torch.Tensor], None, None]:
+        def _get_weights_iterator(self, source: Any) -> Generator[Tuple[str, Tensor], None, None]:
             options = self._options
             config = get_current_vllm_config_or_none()
             is_torchao = self.load_config.safetensors_load_strategy == "torchao"
@@ -134,9 +133,10 @@ def _loader_class() -> Type[Any]:
                 if not is_safetensors or is_torchao:
                     return super()._get_weights_iterator(source)  # type: ignore[no-any-return]
                 files = sorted(files)
+            device = self.load_config.device or (config and config.device_config.device) or "cpu"
             stream = stream_files(
                 files,
-                self.load_config.device or (config and config.device_config.device) or "cpu",
+                torch.empty(0, device=device).device,  # "cuda" is the current one, not the first
                 keys=self._wants(source),
                 budget_bytes=options.budget_bytes,
                 storage_options=storage_options,
