@@ -18,6 +18,7 @@
 #include "prefetch_plan.hpp"
 #include "register.hpp"
 #include "slice_handle.hpp"
+#include "to_torch.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -48,8 +49,10 @@ std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py
       framework_wanted == Framework::kTorch && device_wanted.kind == DeviceSpec::Kind::kCuda;
   SafeOpen file = open_with(options);
   if (!options.is_for_device) log_fallback(file, options.backend);
-  return std::make_shared<const OpenFile>(std::move(file), framework_wanted,
-                                          std::move(device_wanted));
+  auto opened =
+      std::make_shared<const OpenFile>(std::move(file), framework_wanted, std::move(device_wanted));
+  if (framework_wanted == Framework::kTorch) import_torch();  // raises here if it is not installed
+  return opened;
 }
 
 std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py::handle device,

@@ -84,9 +84,7 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
     raise_safetensor_error("Device " + device_.name() + " is not supported for framework " +
                            name(framework_));
   }
-  if (framework_ == Framework::kTorch) {
-    import_torch();
-  } else if (is_mapped()) {
+  if (framework_ != Framework::kTorch && is_mapped()) {
     memory_ = make_memory(file_.mapping(), file_.mapping()->bytes());
   }
   converter_ = converter_of(framework_);

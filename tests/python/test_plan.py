@@ -353,3 +353,21 @@ def test_gaps_that_a_load_reads(tmp_path):
     assert exact.wanted_bytes <= exact.read_bytes <= exact.wanted_bytes + 6 * 2 * 4096
     assert found.read_bytes >= 6 * 16384 + 5 * 49152
     assert found.requests < exact.requests
+
+
+def test_torch_is_not_needed(model):
+    """Neither for plans nor for what files hold; to open a file for torch it is."""
+    code = """
+        sys.modules["torch"] = None
+        from safetensors import safe_open, specs_of
+        from safetensors.plan import resolve
+
+        print(sum(reads.wanted_bytes for reads in resolve(sys.argv[1]).explain()))
+        print(len(specs_of(sys.argv[1])))
+        try:
+            safe_open(sys.argv[1] + "/m0.safetensors", "pt")
+        except ImportError:
+            print("refused")
+    """
+    found = children.run(code, model).split()
+    assert found == [str(len(NAMES) * 96), str(len(NAMES)), "refused"]
