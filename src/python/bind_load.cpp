@@ -156,27 +156,9 @@ py::list load_groups(py::handle asked, py::handle progress) {
   return loaded;
 }
 
-void read_request(py::handle handle, py::handle name, py::handle index, std::uintptr_t address,
-                  std::uint64_t nbytes) {
-  const Request request = make_request(torch_file_of(handle), text_of(name, "name"), index);
-  if (request.nbytes != nbytes) {
-    raise_safetensor_error("the request has " + std::to_string(request.nbytes) + " bytes, not " +
-                           std::to_string(nbytes));
-  }
-  const std::span<std::byte> to(reinterpret_cast<std::byte*>(address),
-                                static_cast<std::size_t>(nbytes));
-  const SafeOpen& file = request.file->file();
-  const Interrupt interrupt = request.file->interrupt();
-  const GilRelease release;
-  if (request.runs.empty()) {
-    file.read(*request.info, to, interrupt);
-  } else {
-    file.read(*request.info, request.runs, to, interrupt);
-  }
-}
-
 /// Opens a file for torch like safe_open, but closes its descriptor after reading the header: a
-/// model may have more files than a process may have open.
+/// model may have more files than a process may have open. Imports torch only when a tensor is
+/// made.
 std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend,
                                    py::handle storage_options) {
   const OpenOptions options{.backend = backend_of(backend), .keeps_file_open = false};
@@ -333,8 +315,6 @@ void register_load(py::module_& module) {
       .attr("__module__") = "safetensors._safetensors_rust";
 
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
-  define(module, "_read_request", &read_request, py::arg("handle"), py::arg("name"),
-         py::arg("index"), py::arg("address"), py::arg("nbytes"));
   define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"),
          py::arg("storage_options") = py::none());
   define(module, "_read_index", &read_index, py::arg("path"));

@@ -213,6 +213,13 @@ safetensors::Device engine_device(const LoadTarget& target) {
 }
 
 void make_tensors(std::span<Request> requests, const LoadTarget& target) {
+  if (target.mode == TransferMode::kHost) {  // needs none of torch's functions
+    const GcPause pause;
+    for (Request& request : requests) {
+      if (!request.tensor && request.address == 0) make_host_tensor(request);
+    }
+    return;
+  }
   const py::module_ hooks = torch_hooks();
   if (target.mode == TransferMode::kCuda) {
     if (py::cast<bool>(hooks.attr("is_capturing")())) {
@@ -223,12 +230,7 @@ void make_tensors(std::span<Request> requests, const LoadTarget& target) {
   const py::object empty = hooks.attr("empty");
   const GcPause pause;
   for (Request& request : requests) {
-    if (request.tensor) continue;
-    if (target.mode == TransferMode::kHost) {
-      make_host_tensor(request);
-    } else {
-      request.tensor = make_tensor(empty, request, target);
-    }
+    if (!request.tensor) request.tensor = make_tensor(empty, request, target);
   }
 }
 

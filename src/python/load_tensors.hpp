@@ -68,10 +68,10 @@ struct LoadTarget {
 /// Returns the core's device for the modes kHost and kCuda.
 [[nodiscard]] safetensors::Device engine_device(const LoadTarget& target);
 
-/// Makes the tensors of requests that have none. On the CPU the core allocates their memory, as for
-/// get_tensor(); on a device torch does, after it has reserved one segment for all of them.
-/// Raises SafetensorError while a CUDA graph is being captured, MemoryError, and what torch raises
-/// when the device's memory runs out.
+/// Makes the tensors of requests that have neither one nor an address. On the CPU the core
+/// allocates their memory, as for get_tensor(); on a device torch does, after it has reserved one
+/// segment for all of them. Raises SafetensorError while a CUDA graph is being captured,
+/// MemoryError, and what torch raises when the device's memory runs out.
 void make_tensors(std::span<Request> requests, const LoadTarget& target);
 
 /// Returns torch's current stream for a CUDA device; nullptr for other devices.

@@ -13,6 +13,7 @@ void register_specs(py::module_& module);       // tensor_spec.cpp
 void register_slice(py::module_& module);       // bind_slice.cpp
 void register_open(py::module_& module);        // bind_open.cpp
 void register_load(py::module_& module);        // bind_load.cpp
+void register_read(py::module_& module);        // bind_read.cpp
 void register_explain(py::module_& module);     // bind_explain.cpp
 void register_bytes(py::module_& module);       // bind_bytes.cpp
 void register_save(py::module_& module);        // bind_save.cpp
