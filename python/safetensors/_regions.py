@@ -1,0 +1,171 @@
+"""Regions of parts of tensors, as indices into the tensors. Imports no framework."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
+
+Bounds = Tuple[Tuple[int, int], ...]
+"""A region: for each axis its first index, and the one after its last."""
+
+
+class SelectedPart:
+    """A part of a tensor, of which regions are wanted.
+
+    Attributes:
+        shape: the part's.
+        is_whole: whether it is the tensor.
+    """
+
+    def __init__(self, part: Any, shape: Sequence[int]) -> None:
+        """Resolves the part.
+
+        Args:
+            part: an index of integers, slices, `...`, None and lists of integers and slices; an
+                object with a method `part(shape)` that returns one; or None for all.
+            shape: the tensor's.
+
+        Raises:
+            IndexError: an integer is out of bounds, or there are more indices than axes.
+            TypeError, ValueError: the index is not one of these, or has a step below 1.
+        """
+        if hasattr(part, "part"):
+            part = part.part(tuple(shape))
+        self._whole = [[range(size)] for size in shape]
+        self._axes: List[List[range]] = []
+        self._kept: List[Optional[int]] = []  # the tensor's axis of each axis; None for a new one
+        for item in _items(part, len(shape)):
+            if item is None:
+                self._kept.append(None)
+                continue
+            axis = len(self._axes)
+            if not _is_integer(item):
+                self._kept.append(axis)
+            self._axes.append(_ranges(item, shape[axis]))
+        self.shape = tuple(
+            1 if axis is None else sum(map(len, self._axes[axis])) for axis in self._kept
+        )
+
+        self.is_whole = self._axes == self._whole and None not in self._kept
+
+    def index(self, region: Bounds) -> Any:
+        """Returns the index into the tensor of a region of the part; None for the whole tensor.
+
+        Its elements are those of the region in the same order, but it keeps all of the tensor's
+        axes, and has no new ones.
+        """
+        taken = list(self._axes)
+        for axis, (begin, end) in zip(self._kept, region, strict=True):
+            if axis is not None:
+                taken[axis] = _cut(taken[axis], begin, end)
+        if taken == self._whole:
+            return None
+        return tuple(_index_of(ranges) for ranges in taken)
+
+
+def bounds_of(index: Sequence[slice], shape: Sequence[int]) -> Bounds:
+    """Returns the bounds of slices with step 1, one for each axis."""
+    return tuple(item.indices(size)[:2] for item, size in zip(index, shape, strict=True))
+
+
+def sizes_of(region: Bounds) -> Tuple[int, ...]:
+    """Returns the shape of a region."""
+    return tuple(end - begin for begin, end in region)
+
+
+class Grid(NamedTuple):
+    """Cells of a tensor whose axes are divided evenly."""
+
+    shape: List[int]
+    """The tensor's, with two axes for each of its own: the cells, and the elements of a cell."""
+    index: Tuple[Any, ...]
+    """The wanted cells, as an index into such a tensor."""
+    counts: List[int]
+    """How many cells are wanted along each axis."""
+
+
+def grid_of(regions: Collection[Bounds], shape: Sequence[int]) -> Optional[Grid]:
+    """Returns the grid whose wanted cells are the regions; None if they are not cells of one.
+
+    Args:
+        regions: at least one; none is empty.
+        shape: the tensor's.
+    """
+    axes = [sorted({region[axis] for region in regions}) for axis in range(len(shape))]
+    if math.prod(map(len, axes)) != len(regions):
+        return None
+    grid = Grid([], (), [])
+    for size, cells in zip(shape, axes, strict=True):
+        length = cells[0][1] - cells[0][0]
+        if size % length or any(b % length or e - b != length for b, e in cells):
+            return None
+        grid.shape.extend((size // length, length))
+        grid.counts.append(len(cells))
+        grid = grid._replace(index=(*grid.index, [b // length for b, _ in cells], slice(None)))
+    return grid
+
+
+def _items(part: Any, rank: int) -> List[Any]:
+    """Returns an item for each axis of the tensor, in their order, and None for each new axis."""
+    items = part if isinstance(part, tuple) else () if part is None else (part,)
+    used = sum(item is not None and item is not ... for item in items)
+    dots = sum(item is ... for item in items)
+    if used > rank or dots > 1:
+        raise IndexError(f"too many indices for a tensor with {rank} axes: {part}")
+    found: List[Any] = []
+    for item in items if dots else (*items, ...):
+        found += [slice(None)] * (rank - used) if item is ... else [item]
+    return found
+
+
+def _is_integer(item: Any) -> bool:
+    """Returns whether an item is an integer: no bool, and no array with axes."""
+    return (
+        hasattr(item, "__index__")
+        and not isinstance(item, bool)
+        and getattr(item, "shape", ()) == ()
+    )
+
+
+def _ranges(item: Any, size: int) -> List[range]:
+    """Returns the indices that an item selects on an axis."""
+    if isinstance(item, list):
+        return [each for one in item for each in _range(one, size)]
+    return _range(item, size)
+
+
+def _range(item: Any, size: int) -> List[range]:
+    """Returns the indices that a slice or integer selects, as one range."""
+    if isinstance(item, slice):
+        if item.step is not None and item.step < 1:
+            raise ValueError(f"the step of a part is positive, found {item.step}")
+        return [range(size)[item]]
+    if not _is_integer(item):
+        raise TypeError(
+            "the index of a part consists of integers, slices and lists of them, not of "
+            f"{type(item).__name__}"
+        )
+    number = operator.index(item)
+    if not -size <= number < size:
+        raise IndexError(f"index {number} is out of bounds for an axis of size {size}")
+    return [range(number % size, number % size + 1)]
+
+
+def _cut(ranges: Sequence[range], begin: int, end: int) -> List[range]:
+    """Returns the indices from `begin` to `end` of ranges that follow one another."""
+    found = []
+    for each in ranges:
+        part = each[max(begin, 0) : max(end, 0)]
+        if part:
+            found.append(part)
+        begin -= len(each)
+        end -= len(each)
+    return found
+
+
+def _index_of(ranges: Sequence[range]) -> Any:
+    slices = [slice(each.start, each.stop, each.step) for each in ranges]
+    if not slices:
+        return slice(0, 0)
+    return slices[0] if len(slices) == 1 else slices

@@ -1,0 +1,469 @@
+"""safetensors.jax.load_files on eight devices of the CPU."""
+
+import itertools
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from support import children, file_builder, jax_devices, memory
+from support.dtype_table import SAVEABLE
+from support.file_builder import raw
+from support.framework_cases import F6, array_of, tensor_of
+from support.range_readers import FailingReader, MemoryReader
+from support.servers import RangeServer
+
+jax = jax_devices.jax
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding  # noqa: E402
+
+import safetensors.jax as module  # noqa: E402
+import safetensors.numpy  # noqa: E402
+from safetensors import SafetensorError  # noqa: E402
+from safetensors.jax import load_files  # noqa: E402
+from safetensors.plan import SKIP, Shard, resolve  # noqa: E402
+
+KiB, MiB = 1 << 10, 1 << 20
+MESHES = {(8,): "x", (2, 4): "xy", (2, 2, 2): "xyz"}
+
+
+def mesh_of(shape):
+    return Mesh(np.array(jax.devices()).reshape(shape), tuple(MESHES[shape]))
+
+
+MESH = mesh_of((2, 4))
+WHOLE = NamedSharding(MESH, PartitionSpec())
+ROWS = NamedSharding(MESH, PartitionSpec("x"))
+COLUMNS = NamedSharding(MESH, PartitionSpec(None, "y"))
+
+
+def specs_of(names, rank):
+    """Returns every PartitionSpec: each axis of the mesh divides one axis of an array or none."""
+    found = {}
+    for places in itertools.product(range(rank + 1), repeat=len(names)):
+        for order in itertools.permutations(range(len(names))):
+            axes = [tuple(names[i] for i in order if places[i] == axis) for axis in range(rank)]
+            found[tuple(axes)] = PartitionSpec(*(axis or None for axis in axes))
+    return list(found.values())
+
+
+def same(array, wanted, sharding):
+    """Checks the values, the sharding, and the data on each device."""
+    wanted = np.asarray(wanted)
+    assert isinstance(array, jax.Array)
+    assert array.dtype == wanted.dtype
+    assert array.shape == wanted.shape
+    assert array.sharding == sharding
+    assert len(array.addressable_shards) == len(sharding.addressable_devices)
+    for shard in array.addressable_shards:
+        assert np.asarray(shard.data).tobytes() == wanted[shard.index].tobytes()
+
+
+def saved(folder, arrays, name="model.safetensors"):
+    path = folder / name
+    safetensors.numpy.save_file(arrays, path)
+    return path
+
+
+@pytest.mark.parametrize("mesh_shape", MESHES, ids=str)
+@pytest.mark.parametrize("shape", [(), (16,), (8, 16), (8, 16, 8)], ids=str)
+def test_every_spec(tmp_path, mesh_shape, shape):
+    """Each device gets its region, whichever axes of the mesh divide which axis of the array."""
+    array = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
+    path = saved(tmp_path, {"a": array})
+    mesh = mesh_of(mesh_shape)
+    specs = specs_of(MESHES[mesh_shape], len(shape))
+    assert len(specs) >= 1 + len(shape)
+    for spec in specs:
+        sharding = NamedSharding(mesh, spec)
+        same(load_files(path, sharding)["a"], array, sharding)
+
+
+@pytest.mark.parametrize("code", [code for code in SAVEABLE if code not in ("U64", "I64", "F64")])
+def test_every_dtype(tmp_path, code):
+    """As whole arrays, rows and columns. Elements of F4 share bytes in the file."""
+    tensor = tensor_of(code)
+    path = file_builder.write(tmp_path / "a.safetensors", {"a": tensor})
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+    for spec in specs_of("xy", 2):
+        sharding = NamedSharding(mesh, spec)
+        if all(size % n == 0 for size, n in zip(tensor.shape, parts(sharding), strict=True)):
+            same(load_files(path, sharding)["a"], array_of(tensor), sharding)
+
+
+def parts(sharding):
+    """Returns into how many parts a sharding divides each of two axes."""
+    axes = [axis if isinstance(axis, tuple) else (axis,) for axis in (*sharding.spec, None, None)]
+    return [int(np.prod([sharding.mesh.shape[a] for a in axis if a])) for axis in axes[:2]]
+
+
+@pytest.mark.parametrize("shape", [(16,), (4, 8, 6)], ids=str)
+def test_f4_of_other_ranks(tmp_path, shape):
+    """One axis, which is read as a whole, and three."""
+    tensor = raw("F4", shape)
+    path = file_builder.write(tmp_path / "a.safetensors", {"a": tensor})
+    halves = [half for byte in tensor.data for half in (byte & 15, byte >> 4)]
+    wanted = np.array(halves, np.uint8).view(ml_dtypes.float4_e2m1fn).reshape(shape)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+    for spec in specs_of("x", len(shape)):
+        sharding = NamedSharding(mesh, spec)
+        same(load_files(path, sharding)["a"], wanted, sharding)
+
+
+def test_empty_arrays(tmp_path):
+    """Arrays without elements, of which nothing is read."""
+    arrays = {"a": np.zeros((0, 4), np.float32), "b": np.zeros((8, 0), np.float32)}
+    calls = []
+    loaded = load_files(saved(tmp_path, arrays), ROWS, progress=lambda *args: calls.append(args))
+    for name, array in arrays.items():
+        same(loaded[name], array, ROWS)
+    assert calls == [(0, 0)]
+
+
+@pytest.mark.parametrize("code", F6)
+def test_dtypes_that_jax_lacks(tmp_path, code):
+    path = file_builder.write(tmp_path / "a.safetensors", {"layer.a": raw(code, (4, 4))})
+    with pytest.raises(SafetensorError, match=rf"tensor layer\.a: .*{code}: JAX has no such"):
+        load_files(path, WHOLE)
+
+
+@pytest.mark.parametrize("code", ["I64", "U64", "F64"])
+def test_dtypes_of_64_bits(tmp_path, code):
+    """They are loaded if JAX has them, and never cast."""
+    tensor = tensor_of(code)
+    path = file_builder.write(tmp_path / "a.safetensors", {"layer.a": tensor})
+    assert not jax.config.jax_enable_x64
+    with pytest.raises(SafetensorError, match=r"tensor layer\.a: .*64 only with jax_enable_x64"):
+        load_files(path, WHOLE)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        same(load_files(path, WHOLE)["layer.a"], array_of(tensor), WHOLE)
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+# What is read
+
+
+def arranged(shape, dtype=np.float32):
+    """Returns an array none of whose regions equal each other."""
+    return np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [(), ("x",), (None, "y"), ("x", "y"), (("x", "y"),), (None, ("y", "x")), (("y", "x"), None)],
+    ids=str,
+)
+def test_each_byte_is_read_once(tmp_path, spec):
+    """Of regions that several devices hold, and of columns, whose rows share reads."""
+    array = arranged((1024, 1024))
+    reader = MemoryReader(saved(tmp_path, {"a": array}).read_bytes())
+    sharding = NamedSharding(MESH, PartitionSpec(*spec))
+    same(load_files(reader, sharding)["a"], array, sharding)
+    assert len(reader.opens) == 1
+    taken = sorted((offset, offset + nbytes) for offset, nbytes in reader.reads)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(taken))
+    assert reader.nbytes <= array.nbytes
+    assert reader.nbytes >= array.nbytes - reader.opens[0]
+
+
+def test_only_the_wanted_regions_are_read(tmp_path):
+    """Of devices that hold a part of the array, as those of one process of several."""
+    array = arranged((4096, 1024))
+    reader = MemoryReader(saved(tmp_path, {"a": array}).read_bytes())
+    wide = Mesh(np.array(jax.devices()), ("x",))
+    rows = NamedSharding(wide, PartitionSpec("x"))
+
+    class Half(type(rows)):
+        """Half of the devices are another process's."""
+
+        def addressable_devices_indices_map(self, shape):
+            found = super().addressable_devices_indices_map(shape)
+            return {device: index for device, index in found.items() if device.id in (2, 3, 6)}
+
+    half = Half(wide, PartitionSpec("x"))
+    file = module.find_shards(reader)
+    with module.ExitStack() as stack:
+        (loading,) = module._open(file, half, None, None, stack)
+        requests = loading.requests()
+        assert [request[4] for request in requests] == [3 * array.nbytes // 8]
+        module._core._read_requests(requests)
+    step = array.nbytes // 8
+    found = loading._memory.view(np.float32).reshape(3, 512, 1024)
+    assert np.array_equal(found, array.reshape(8, 512, 1024)[[2, 3, 6]])
+    assert reader.nbytes <= 3 * step + 8 * KiB
+
+
+def test_a_url(tmp_path):
+    """Over HTTP, by requests for the wanted parts."""
+    arrays = {"a": arranged((1024, 1024)), "b": arranged((512, 2048), np.int32)}
+    content = saved(tmp_path, arrays).read_bytes()
+    with RangeServer({"/model.safetensors": content}) as server:
+        loaded = load_files(server.url("/model.safetensors"), {"a": COLUMNS, "b": ROWS})
+        same(loaded["a"], arrays["a"], COLUMNS)
+        same(loaded["b"], arrays["b"], ROWS)
+        assert server.requests <= 4
+        assert server.bytes_sent <= len(content) + 512 * KiB
+
+
+# The dict of shardings, keys and plans
+
+ARRAYS = {
+    "a.kernel": arranged((16, 8)),
+    "a.bias": arranged((8,)),
+    "b.kernel": arranged((16, 16)).astype(jnp.bfloat16),
+    "b.bias": arranged((16,), np.int32),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with two files."""
+    folder = tmp_path_factory.mktemp("model")
+    names = list(ARRAYS)
+    saved(folder, {name: ARRAYS[name] for name in names[:2]}, "1.safetensors")
+    saved(folder, {name: ARRAYS[name] for name in names[2:]}, "2.safetensors")
+    return folder
+
+
+def test_names_and_patterns(model):
+    """A name takes precedence, then the first pattern; others are not loaded."""
+    loaded = load_files(model, {"*.kernel": COLUMNS, "b*": ROWS, "b.kernel": WHOLE})
+    assert set(loaded) == {"a.kernel", "b.kernel", "b.bias"}
+    same(loaded["a.kernel"], ARRAYS["a.kernel"], COLUMNS)
+    same(loaded["b.kernel"], ARRAYS["b.kernel"], WHOLE)
+    same(loaded["b.bias"], ARRAYS["b.bias"], ROWS)
+
+
+def test_abstract_arrays(model):
+    """A dict of ShapeDtypeStructs, as of a flattened tree; arrays have the same attributes."""
+    abstract = {
+        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=ROWS)
+        for name, array in ARRAYS.items()
+        if name != "a.bias"
+    }
+    loaded = load_files(model, abstract)
+    assert loaded.keys() == abstract.keys()
+    for name, array in loaded.items():
+        same(array, ARRAYS[name], ROWS)
+    again = load_files(model, loaded)
+    assert all(np.array_equal(again[name], loaded[name]) for name in abstract)
+
+
+def test_one_device(model):
+    sharding = SingleDeviceSharding(jax.devices()[5])
+    for name, array in load_files(model, sharding).items():
+        same(array, ARRAYS[name], sharding)
+
+
+def test_keys(model):
+    assert list(load_files(model, WHOLE, keys=["b.bias", "a.bias"])) == ["a.bias", "b.bias"]
+    found = load_files(model, {"b.*": WHOLE}, keys=lambda name: name.endswith("kernel"))
+    assert list(found) == ["b.kernel"]
+
+
+def test_plans(model):
+    """The sharding applies to the part. Shares of fused axes, and lists, have columns as well."""
+    rules = {"a.kernel": (slice(None), [slice(4, 8), 0, 2]), "b.*": Shard(0, 1, 2), "*": SKIP}
+    rows, columns = NamedSharding(MESH, PartitionSpec("y")), COLUMNS
+    wanted = {
+        "a.kernel": ARRAYS["a.kernel"][:, [4, 5, 6, 7, 0, 2]],
+        "b.kernel": ARRAYS["b.kernel"][8:],
+        "b.bias": ARRAYS["b.bias"][8:],
+    }
+    for plan in (rules, resolve(model, rules)):
+        loaded = load_files(model, {"a.*": ROWS, "*": rows}, plan=plan)
+        assert loaded.keys() == wanted.keys()
+        for name, array in wanted.items():
+            same(loaded[name], array, ROWS if name == "a.kernel" else rows)
+    loaded = load_files(model, columns, plan=rules, keys=lambda name: name == "b.kernel")
+    same(loaded.pop("b.kernel"), wanted["b.kernel"], columns)
+    assert not loaded
+
+
+def test_progress(model):
+    """Counts each distinct byte once, and ends with all."""
+    calls = []
+    load_files(model, WHOLE, progress=lambda done, total: calls.append((done, total)))
+    total = sum(array.nbytes for array in ARRAYS.values())
+    assert calls[-1] == (total, total)
+    assert {each for _, each in calls} == {total}
+    with pytest.raises(ZeroDivisionError):
+        load_files(model, WHOLE, progress=lambda done, total: 1 // 0)
+
+
+# Memory
+
+
+def test_arrays_are_the_memory_that_was_read(tmp_path):
+    """On the CPU there is no copy, and devices share regions."""
+    path = saved(tmp_path, {"a": arranged((64, 256)), "b": arranged((8, 2, 2))})
+    for array in load_files(path, NamedSharding(MESH, PartitionSpec("x"))).values():
+        addresses = {}
+        for shard in array.addressable_shards:
+            found = shard.data.unsafe_buffer_pointer()
+            assert addresses.setdefault(str(shard.index), found) == found
+        assert len(addresses) == 2
+
+
+def test_donated_arguments_leave_the_memory_intact(tmp_path, monkeypatch):
+    """A compiled function does not write to it: other arrays may be the same memory."""
+    array = arranged((256, 256))
+    path = saved(tmp_path, {"a": array})
+    made, allocate = [], module._aligned
+    monkeypatch.setattr(
+        module, "_aligned", lambda nbytes: made.append(allocate(nbytes)) or made[-1]
+    )
+
+    def changed(x):
+        return x * 0 - 1
+
+    for sharding in (WHOLE, ROWS, SingleDeviceSharding(jax.devices()[0])):
+        donated = jax.jit(changed, donate_argnums=0, out_shardings=sharding)
+        loaded = load_files(path, sharding)["a"]
+        assert loaded.addressable_shards[0].data.unsafe_buffer_pointer() == made[-1].ctypes.data
+        assert np.array_equal(donated(loaded), changed(array))
+        assert loaded.is_deleted()
+        assert made[-1].tobytes() == array.tobytes()
+        # An array of one device, whose memory other devices' arrays are.
+        loaded = load_files(path, sharding)["a"]
+        part, *others = [shard.data for shard in loaded.addressable_shards]
+        wanted = [np.array(other) for other in others]
+        jax.jit(changed, donate_argnums=0)(part).block_until_ready()
+        assert part.is_deleted()
+        assert made[-1].tobytes() == array.tobytes()
+        assert all(map(np.array_equal, others, wanted))
+
+
+PEAK = """
+    import warnings
+    warnings.simplefilter("ignore")
+    from support import memory
+    from support.jax_devices import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from safetensors.jax import load_files
+
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+    by_name = {
+        "small": NamedSharding(mesh, PartitionSpec("x", "y")),
+        "rows*": NamedSharding(mesh, PartitionSpec(("x", "y"))),
+        "columns*": NamedSharding(mesh, PartitionSpec(None, ("y", "x"))),
+        "whole*": NamedSharding(mesh, PartitionSpec()),
+    }
+    load_files(sys.argv[1], by_name, keys=["small"])  # starts what JAX starts once
+    kept = []
+    print(memory.peak_growth(lambda: kept.append(load_files(sys.argv[1], by_name))))
+    for name, array in kept[0].items():
+        begin = float(name[-1]) if name != "small" else 0.0
+        assert np.asarray(array).ravel()[:2].tolist() == [begin, begin + 1], name
+"""
+
+
+@pytest.mark.skipif(not memory.can_measure_peak(), reason="/proc cannot reset the peak")
+def test_peak_memory(tmp_path):
+    """The tensors and 32 MiB, although eight devices hold the replicated ones."""
+    arrays = {"small": arranged((16, 16))}
+    for i, name in enumerate(["rows", "columns", "whole", "rows", "columns", "whole"]):
+        arrays[f"{name}{i}"] = arranged((4096, 2048)) + np.float32(i)
+    path = saved(tmp_path, arrays)
+    total = sum(array.nbytes for array in arrays.values())
+    assert total > 190 * MiB
+    assert int(children.run(PEAK, path)) <= total + 32 * MiB
+
+
+def test_torch_is_not_needed(tmp_path):
+    """Neither to load, nor to resolve a plan."""
+    path = saved(tmp_path, {"a": arranged((8, 8))})
+    code = """
+        import warnings
+        warnings.simplefilter("ignore")
+        sys.modules["torch"] = None
+        from support.jax_devices import jax
+        from safetensors.jax import load_files
+        from safetensors.plan import Shard, resolve
+
+        plan = resolve(sys.argv[1], {"a": Shard(0, 1, 2)})
+        print(plan.explain()[0].wanted_bytes)
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[1])
+        print(load_files(sys.argv[1], sharding, plan=plan)["a"].sum())
+    """
+    wanted = arranged((8, 8))[4:]
+    assert children.run(code, path).split() == [str(wanted.nbytes), str(wanted.sum())]
+
+
+# Errors
+
+
+def abstract(shape, dtype=np.float32, sharding=WHOLE):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+@pytest.mark.parametrize(
+    ("shardings", "kind", "text"),
+    [
+        ({"a.kernel": abstract((16, 9))}, SafetensorError, r"a\.kernel: .*\[16, 8\], not .*9\]"),
+        ({"a.kernel": abstract((16, 8), jnp.bfloat16)}, SafetensorError, "float32.* not bfloat16"),
+        ({"a.kernel": abstract((16, 8), sharding=None)}, SafetensorError, "has no sharding"),
+        ({"b.*": PartitionSpec("x")}, TypeError, r"tensor b\.\w+: .*found P"),
+        (None, TypeError, r"tensor a\.\w+: .*found NoneType"),
+        ({"a.kernle": WHOLE}, SafetensorError, "a.kernle.*nearest.*a.kernel"),
+        ({"c.*": WHOLE}, SafetensorError, "No tensor in the files fits the pattern 'c"),
+        (NamedSharding(MESH, PartitionSpec(None, None, "x")), ValueError, r"tensor a\.\w+: .*rank"),
+    ],
+    ids=lambda value: "" if isinstance(value, type) else str(value)[:40],
+)
+def test_wrong_shardings(model, shardings, kind, text):
+    """The error names the tensor, or what fits nothing."""
+    with pytest.raises(kind, match=text):
+        load_files(model, shardings)
+
+
+def test_uneven_shardings(tmp_path):
+    """JAX's error, and the tensor's name. The others are not loaded."""
+    path = saved(tmp_path, {"even": arranged((8, 8)), "odd": arranged((7, 8))})
+    with pytest.raises(ValueError, match=r"^Error while loading tensor odd: .*divi") as caught:
+        load_files(path, ROWS)
+    assert type(caught.value.__cause__) is type(caught.value)
+
+
+def test_other_arguments(model):
+    with pytest.raises(ValueError, match="keys and plan cannot be given together"):
+        load_files(model, WHOLE, keys=["a.bias"], plan={"*": None})
+    with pytest.raises(IndexError, match=r"tensor a\.bias: index 8 is out of bounds"):
+        load_files(model, WHOLE, plan={"a.bias": 8})
+    with pytest.raises(SafetensorError, match="'c'"):
+        load_files(model, WHOLE, keys=["c"])
+    with pytest.raises(FileNotFoundError):
+        load_files(model / "absent.safetensors", WHOLE)
+
+
+def test_parts_of_f4(tmp_path):
+    path = file_builder.write(tmp_path / "a.safetensors", {"a": raw("F4", (4, 8))})
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    found = load_files(path, sharding, plan={"a": slice(1, 3)})["a"]
+    assert np.array_equal(found, load_files(path, sharding)["a"][1:3])
+    with pytest.raises(SafetensorError, match="`a`: a part of an F4 tensor must include"):
+        load_files(path, sharding, plan={"a": (slice(None), slice(0, 4))})
+
+
+def test_failed_reads(tmp_path):
+    """The first error ends the load."""
+    content = saved(tmp_path, {"a": arranged((1024, 1024))}).read_bytes()
+    reader = FailingReader(content, OSError("the disk is gone"))
+    with pytest.raises(SafetensorError, match=re.escape("memory://model")) as caught:
+        load_files(reader, COLUMNS)
+    assert "the disk is gone" in str(caught.value) + str(caught.value.__cause__)
+
+
+def test_a_file_that_is_cut(tmp_path):
+    path = saved(tmp_path, {"a": arranged((1024, 64))})
+
+    with pytest.raises(SafetensorError):
+        load_files([path, path], WHOLE)  # a name in two files
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    with pytest.raises(SafetensorError):
+        load_files(path, WHOLE)
