@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A test module that imports one of these at its top is skipped where it is not installed. So test
 # files import what they need as any program does, and none says how to skip.
 OPTIONAL = {"numpy", "ml_dtypes", "torch", "tensorflow", "jax", "flax", "mlx", "paddle", "gguf"}
-OPTIONAL |= {"obstore", "fsspec"}
+OPTIONAL |= {"obstore", "fsspec", "orbax"}
 
 CRASHES = pytest.StashKey[list]()
 

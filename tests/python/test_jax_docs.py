@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax  # noqa: F401  a test module is skipped where it is not installed
+import jax
+import numpy as np
+import pytest
+
+from safetensors.numpy import save_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "jax.md"
 
@@ -34,3 +38,17 @@ def test_the_program_runs(tmp_path: Path) -> None:
     assert "(None, 'model')" in shapes
     assert shapes.count("(512, 256)") == 8
     assert product == "(2, 1024)"
+
+
+@pytest.mark.filterwarnings("ignore")  # Orbax's own
+def test_the_program_for_orbax_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a folder that has the item's name."""
+    pytest.importorskip("orbax.checkpoint", reason="Orbax is not installed")
+    array = np.arange(6, dtype=np.float32)
+    (tmp_path / "checkpoint" / "model").mkdir(parents=True)
+    save_file({"a": array}, tmp_path / "checkpoint" / "model" / "model.safetensors")
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    monkeypatch.chdir(tmp_path)
+    scope = {"abstract_arrays": {"a": jax.ShapeDtypeStruct((6,), np.float32, sharding=sharding)}}
+    exec(compile(program_with("SafetensorsHandler"), PAGE, "exec"), scope)
+    assert np.array_equal(scope["arrays"]["a"], array)

@@ -1,7 +1,9 @@
 """safetensors.jax.load_files on eight devices of the CPU."""
 
+import inspect
 import itertools
 import re
+import typing
 
 import ml_dtypes
 import numpy as np
@@ -427,6 +429,17 @@ def test_uneven_shardings(tmp_path):
     with pytest.raises(ValueError, match=r"^Error while loading tensor odd: .*divi") as caught:
         load_files(path, ROWS)
     assert type(caught.value.__cause__) is type(caught.value)
+
+
+def test_the_surface():
+    """One function; type hints can be evaluated."""
+    assert module.__all__ == ["load_files"]
+    parameters = inspect.signature(load_files).parameters
+    assert [*parameters] == [
+        "filenames", "shardings", "keys", "plan", "progress", "storage_options",
+    ]  # fmt: skip
+    assert all(p.kind == p.KEYWORD_ONLY for p in [*parameters.values()][2:])
+    assert typing.get_type_hints(load_files).keys() >= parameters.keys()
 
 
 def test_other_arguments(model):
