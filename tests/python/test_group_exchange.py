@@ -55,6 +55,8 @@ class Board:
 class Comm:
     """One rank's way to the board."""
 
+    device = torch.device("cpu")
+
     def __init__(self, board, rank):
         self.board, self.rank, self.size = board, rank, board.size
         self.numbers = itertools.count()

@@ -52,6 +52,8 @@ class Communicator(Protocol):
 
     rank: int
     size: int
+    device: torch.device
+    """Where the tensors that it sends are, with an index where there are several."""
 
     def broadcast(self, data: torch.Tensor, source: int) -> Any:
         """Starts sending a rank's bytes to all; returns the work."""
@@ -89,7 +91,7 @@ def run(
         comm: of the ranks that the schedule is for.
         read: is not used any more when the iterator ends.
         destinations: for each tensor what this rank takes of it; None: nothing. Tensors that are
-            not contiguous are loaded to temporary memory first.
+            not contiguous, or not on the device of `comm`, are loaded to temporary memory first.
         ahead: for how many steps this rank reads at once.
     """
     pool = ThreadPoolExecutor(ahead, "safetensors-group")
@@ -128,8 +130,7 @@ class _Runner:
         self._comm, self._rank, self._read = comm, comm.rank, read
         self._destinations = destinations
         self._local: Dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
-        device = next((each.device for each in destinations if each is not None), None)
-        self._buffers = _Buffers(device or torch.device("cpu"))
+        self._buffers = _Buffers(comm.device)
 
     def run(self, pool: ThreadPoolExecutor, ahead: int) -> Iterator[int]:
         for number, destination in enumerate(self._destinations):
@@ -174,7 +175,7 @@ class _Runner:
             if destination is None or destination.numel() == 0:
                 continue
             local = self._local.pop(number, None)
-            if local is not None and not destination.is_contiguous():
+            if local is not None and not self._is_direct(destination):
                 _copy_to(destination, local)
             yield number
 
@@ -294,13 +295,17 @@ class _Runner:
         assert destination is not None, "what a rank takes has a destination"
         return destination
 
+    def _is_direct(self, destination: torch.Tensor) -> bool:
+        """Returns whether data can be sent from and to a destination."""
+        return destination.is_contiguous() and destination.device == self._comm.device
+
     def _bytes(self, number: int) -> torch.Tensor:
         """Returns the bytes of this rank's part, which are copied to its destination in the end if
-        that is not contiguous."""
+        they cannot be sent from and to there."""
         if number not in self._local:
             to = self._destination(number).detach()
-            if not to.is_contiguous():
-                to = torch.empty(to.shape, dtype=to.dtype, device=to.device)
+            if not self._is_direct(to):
+                to = torch.empty(to.shape, dtype=to.dtype, device=self._comm.device)
             self._local[number] = to.reshape(-1).view(torch.uint8)
         return self._local[number]
 
@@ -349,7 +354,7 @@ def _slices(ranges: Ranges) -> List[Tuple[slice, slice]]:
 
 
 def _copy_to(destination: torch.Tensor, data: torch.Tensor) -> None:
-    """Copies bytes to a destination that is not contiguous."""
+    """Copies bytes to a destination that may have strides, on any device."""
     values = data.view(destination.dtype).view(destination.shape)
     if destination.element_size() == 1:  # torch does not copy every type of this size
         destination, values = destination.view(torch.uint8), values.view(torch.uint8)
