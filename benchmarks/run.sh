@@ -5,6 +5,7 @@
 #   bash benchmarks/run.sh --quick    small files, about a minute
 #   bash benchmarks/run.sh remote     loads from object stores and web servers: a few minutes
 #   bash benchmarks/run.sh link       loads over a modelled link to devices: two minutes
+#   bash benchmarks/run.sh group      loads by several ranks together: a few minutes
 #   bash benchmarks/run.sh --help     what else can be chosen
 #
 # PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh. Everything it makes is under
@@ -43,6 +44,15 @@ if [[ ${1:-} == link ]]; then
     -DSAFETENSORS_BUILD_TESTS=ON -DSAFETENSORS_BUILD_BENCHMARKS=ON >/dev/null
   cmake --build "$build" --target bench_link
   exec "$build/benchmarks/cpp/bench_link" "$build" "$@"
+fi
+
+if [[ ${1:-} == group ]]; then
+  shift
+  make_venv "$PWD/build/bench/group"
+  install_torch
+  install_project
+  install_beside --group test --group remote
+  exec "$venv_python" benchmarks/python/bench_group.py "$@"
 fi
 
 suite=$PWD/benchmarks/python/suite.py
