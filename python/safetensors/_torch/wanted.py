@@ -74,7 +74,7 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
     """
     wanted = []
     for name, handle in handles.items():
-        part = parts[name] if parts is not None else None
+        part: Any = parts[name] if parts is not None else None
         meta = handle.get_tensor_meta(name)
         index = finish = None
         try:
