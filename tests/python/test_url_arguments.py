@@ -354,6 +354,21 @@ def test_check_of_a_missing_shard(run, store):
     assert "missing" in out
 
 
+def test_a_shard_that_cannot_be_opened_closes_the_others(run, store):
+    weight_map = {f"a{i}": f"{i}.safetensors" for i in range(1, 40)}
+    store.objects[INDEX] = json.dumps(
+        {"weight_map": {**weight_map, "x": "00.safetensors"}}
+    ).encode()
+    for i in range(1, 40):
+        store.objects[f"s3://bucket/{i}.safetensors"] = save(ONE)
+    status, _, err = run("ls", INDEX)
+    assert status == 2
+    assert "00.safetensors: does not exist" in err
+    opened = [reader for reader in store.readers if not isinstance(reader, Missing)]
+    assert opened
+    assert [reader.closes for reader in opened] == [1] * len(opened)
+
+
 @pytest.mark.parametrize(
     "words",
     [

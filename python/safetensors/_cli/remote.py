@@ -39,9 +39,17 @@ class RemoteFile(File):
 
 
 def open_all(shards: list[Shard]) -> list[File]:
-    """Opens the files, several at once."""
+    """Opens the files, several at once. Opens none if one of them fails."""
     with ThreadPoolExecutor(_HEADERS_AT_ONCE) as pool:
-        return list(pool.map(RemoteFile, shards))
+        opening = [pool.submit(RemoteFile, shard) for shard in shards]
+        try:
+            return [future.result() for future in opening]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            for future in opening:
+                if not future.cancelled() and future.exception() is None:
+                    future.result().close()
+            raise
 
 
 def start_of(shard: Shard) -> bytes:
