@@ -23,7 +23,7 @@ safetensors check -q downloads/*.safetensors || echo damaged
 """
 
 _MOST_PROBLEMS = 10
-# Codes of errors of the connection, not of what it brought.
+# Codes of errors of reading, not of what was read.
 _UNREADABLE = ("io", "file_changed", "invalid_argument")
 
 
@@ -122,7 +122,7 @@ def _opened(shard: Shard) -> Iterator[File]:
             try:
                 file = File(path, opened)
             except SafetensorError as error:
-                if isinstance(error, OSError):
+                if isinstance(error, OSError) or error.code in _UNREADABLE:
                     raise
                 opened.seek(0)
                 start = opened.read(diagnose.START_NBYTES) or b""

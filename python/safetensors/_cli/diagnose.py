@@ -8,7 +8,7 @@ from . import text
 from .dtypes import BITS, element_count
 from .opening import STDIN
 
-# From the code of the core's error to a kind.
+# From the code of each error of the core about a header to a kind.
 _KINDS = {
     "header_too_small": "truncated",
     "invalid_header_length": "truncated",
@@ -65,7 +65,7 @@ def _kind_of(error: SafetensorError) -> str:
     if error.code == "incomplete_data":
         # The subject is a tensor whose bytes are missing.
         return "trailing-data" if error.subject is None else "truncated"
-    return _KINDS.get(error.code or "", "invalid")
+    return _KINDS[str(error.code)]
 
 
 def details(path: str) -> list[str]:
