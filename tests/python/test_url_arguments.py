@@ -369,6 +369,23 @@ def test_a_shard_that_cannot_be_opened_closes_the_others(run, store):
     assert [reader.closes for reader in opened] == [1] * len(opened)
 
 
+@pytest.mark.parametrize("place", ["find_shards", "open_reader"])
+def test_the_package_to_install_is_named(run, store, place, monkeypatch, tmp_path):
+    def missing(*_):
+        raise ImportError("s3:// needs obstore, which is not installed")
+
+    # In real engines it is known when the scheme is, or when a file is opened.
+    monkeypatch.setattr(store, "open_reader", missing)
+    if place == "find_shards":
+        monkeypatch.setattr(sys.modules["safetensors._remote.open"], "find_shards", missing)
+    said = "s3:// needs obstore, which is not installed\n"
+    assert run("ls", URL) == (2, "", f"safetensors: {said}")
+    save_file(ONE, tmp_path / "m.safetensors")
+    status, out, _ = run("check", URL, str(tmp_path / "m.safetensors"))
+    assert (status, out.splitlines(True)[0]) == (2, f"{URL}: unreadable: {said}")
+    assert "ok: 1 tensor" in out
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
     try:
         shards, index = files_of(path)
-    except OSError as error:
+    except (OSError, ImportError) as error:
         return [_Verdict(path, "unreadable", complaint(error, path), [])]
     except SafetensorError as error:
         kind = "unreadable" if error.code in _UNREADABLE else "index"
@@ -106,7 +106,7 @@ def _check_file(
         if index is not None:
             return _Verdict(path, "missing", "the index names this file, but it does not exist", [])
         return _Verdict(path, "unreadable", complaint(error, path), [])
-    except (OSError, SafetensorError, CliError) as error:
+    except (OSError, SafetensorError, CliError, ImportError) as error:
         return _Verdict(path, "unreadable", complaint(error, path), [])
     if index is not None:
         files.append(file)

@@ -129,7 +129,8 @@ def _refuse_urls(arguments: argparse.Namespace) -> None:
 
 
 def _described(error: Exception) -> str:
-    if isinstance(error, (CliError, SafetensorError)):
+    # An ImportError names the package that a URL needs.
+    if isinstance(error, (CliError, SafetensorError, ImportError)):
         return str(error)
     if isinstance(error, OSError):
         if error.strerror and error.filename is not None:
