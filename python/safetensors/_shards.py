@@ -62,8 +62,8 @@ def find_shards(
     Args:
         filenames: a file, an index (a name that ends with .json), a directory, or a list of these.
             For a directory: model.safetensors.index.json; else a single other
-            *.safetensors.index.json; else all *.safetensors files. Each may be a URL (a str with
-            "://"), or a RangeReader, which is a single file.
+            *.safetensors.index.json; else all *.safetensors files. Each may be a URL (a str
+            that begins with a scheme and "://"), or a RangeReader, which is a single file.
         storage_options: settings for URLs.
 
     Raises:
