@@ -276,7 +276,10 @@ class Plan(Mapping[str, Part]):
         Opens the files again, and reads their headers only.
 
         Args:
-            gap_bytes: shorter gaps between wanted bytes are read; None for those that loads read.
+            gap_bytes: gaps between wanted bytes of up to this length are read; None for those that
+                loads read. With 0, the bytes that are read from a URL or a RangeReader are the
+                wanted ones. Local files are read in whole blocks of 4 KiB, and parts in one block
+                by one read.
 
         Raises:
             FileNotFoundError, SafetensorError: as `resolve`.

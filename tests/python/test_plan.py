@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors._rules import match
 from safetensors.plan import SKIP, Plan, Shard, experts, resolve
 from support import children
+from support.range_readers import MemoryReader
 
 NAMES = [
     "embed.weight",
@@ -371,3 +372,17 @@ def test_torch_is_not_needed(model):
     """
     found = children.run(code, model).split()
     assert found == [str(len(NAMES) * 96), str(len(NAMES)), "refused"]
+
+
+def test_gaps_within_a_block(tmp_path):
+    """With gap_bytes=0, blocks of a local file are still read as a whole; other files are not."""
+    tensors = {f"t{i:03}": np.zeros(1000, np.uint8) for i in range(100)}
+    path = tmp_path / "a.safetensors"
+    safetensors.numpy.save_file(tensors, path)
+    keys = list(tensors)[::2]
+    (local,) = resolve(path, keys=keys).explain(gap_bytes=0)
+    (other,) = resolve(MemoryReader(path.read_bytes()), keys=keys).explain(gap_bytes=0)
+    assert local.wanted_bytes == other.wanted_bytes == other.read_bytes == 50_000
+    assert other.requests == 50
+    assert local.read_bytes % 4096 == 0
+    assert local.requests < other.requests
