@@ -99,9 +99,8 @@ class _Array:
         self._dtype = dtype_of(meta.dtype)
         self._part = SelectedPart(part, meta.shape)
         self._sharding = self._sharding_of(placement)
-        self._sharding.check_compatible_aval(
-            self._part.shape
-        )  # has a better error than what follows
+        # Has a better error than what follows.
+        self._sharding.check_compatible_aval(self._part.shape)
         indices = self._sharding.addressable_devices_indices_map(self._part.shape)
         regions = sorted({self._read_region(index) for index in indices.values()})
         self._places = {region: i for i, region in enumerate(regions)}
@@ -120,14 +119,9 @@ class _Array:
         if len(self._places) > 1 and self._part.is_whole:
             grid = grid_of(self._places, self._part.shape)
         if grid is None:
+            tensor = self._handle, self.name
             return [
-                (
-                    self._handle,
-                    self.name,
-                    self._part.index(region),
-                    address + i * self._step,
-                    self._nbytes,
-                )
+                (*tensor, self._part.index(region), address + i * self._step, self._nbytes)
                 for region, i in self._places.items()
             ]
         # One request for all regions: they may share rows of the file, which are then read once.
@@ -147,8 +141,8 @@ class _Array:
             begin = self._places[self._read_region(index)] * self._step
             stored = memory[begin : begin + self._nbytes]
             if self._is_f4:
-                stored = self._unpacked(stored, index)
-            return stored.view(self._dtype).reshape(sizes_of(self._region(index)))
+                return self._unpacked(stored, index)
+            return stored.view(self._dtype).reshape(self._sizes)
 
         return jax.make_array_from_callback(
             self._part.shape, self._sharding, region_of, dtype=self._dtype
@@ -169,21 +163,18 @@ class _Array:
             raise SafetensorError("its ShapeDtypeStruct has no sharding")
         return placement.sharding
 
-    def _region(self, index: Sequence[slice]) -> Bounds:
-        return bounds_of(index, self._part.shape)
-
     def _read_region(self, index: Sequence[slice]) -> Bounds:
         """Returns the region that is read for an index: of F4 tensors, whole rows."""
-        region = self._region(index)
+        region = bounds_of(index, self._part.shape)
         return (*region[:-1], (0, self._part.shape[-1])) if self._is_f4 else region
 
     def _unpacked(self, packed: np.ndarray, index: Sequence[slice]) -> np.ndarray:
         """Returns the F4 elements of an index, each in a byte, from rows with two in a byte."""
         halves = np.stack((packed & 0x0F, packed >> 4), axis=-1)
         elements = halves.reshape(self._sizes)[..., index[-1]]
-        memory = _aligned(elements.size)
-        memory.reshape(elements.shape)[...] = elements
-        return memory
+        memory = _aligned(elements.size).reshape(elements.shape)
+        memory[...] = elements
+        return memory.view(self._dtype)
 
 
 def _open(
