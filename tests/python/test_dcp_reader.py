@@ -167,10 +167,10 @@ def strange_targets():
     }
 
 
-@pytest.mark.parametrize("limit", [64, 128, 32 << 20])
+@pytest.mark.parametrize("limit", [64, 128, 16 << 20])
 def test_conversions_and_strides(tmp_path, monkeypatch, limit):
     """torch converts, from staging memory that may be smaller than a tensor."""
-    monkeypatch.setattr(reader, "_STAGING_NBYTES", limit)
+    monkeypatch.setattr(reader, "_HALF_NBYTES", limit)
     save_files(STATE, tmp_path, max_shard_size=300)
     state = strange_targets()
     dtypes = {name: tensor.dtype for name, tensor in state.items()}

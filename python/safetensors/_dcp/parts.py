@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, List, NamedTuple, Sequence, Tuple
 
@@ -51,10 +52,14 @@ class SplitTensor:
         box = boxes.box(offsets, meta.shape, _bits(self.dtype))
         self.parts.append(Part(path, source, tuple(offsets), tuple(meta.shape), box))
 
+    def is_in_one_file(self) -> bool:
+        """Returns whether one file has the whole tensor."""
+        return len(self.parts) == 1 and not any(self.parts[0].offsets)
+
     def check(self) -> None:
         """Raises unless the parts are the whole tensor, each element once."""
         self.whole = boxes.in_bytes(self.shape, _bits(self.dtype))
-        if len(self.parts) == 1 and not any(self.parts[0].offsets):
+        if self.is_in_one_file():
             return
         found = boxes.overlapping([part.box for part in self.parts])
         if found is not None:
@@ -71,5 +76,6 @@ class SplitTensor:
             )
 
 
+@functools.cache
 def _bits(dtype: str) -> int:
     return int(_core._dtypes()[dtype]["bits"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -22,13 +23,14 @@ from .._core import SafetensorError, safe_open
 from .._paths import is_url
 from .._shards import find_shards, open_shards
 from .._torch.dtypes import Form, form_of
+from .._torch.load_files import _gc_paused
 from .._torch.load_into import _device, _memory, _problem, _request
 from .._torch.wanted import Wanted
 from .._typing import Sources
 from . import rank_files
 from .parts import Part, SplitTensor
 
-_STAGING_NBYTES = 32 << 20
+_HALF_NBYTES = 16 << 20
 _ALIGNMENT = 64
 
 
@@ -54,7 +56,7 @@ class StorageReader(_Base):
         """
         self._path = path
         self._options = storage_options
-        self._parts: Dict[MetadataIndex, Part] = {}
+        self._parts: Dict[MetadataIndex, Tuple[Part, Form]] = {}
         self._files: Optional[ExitStack] = None
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -77,7 +79,7 @@ class StorageReader(_Base):
         """
         self._close()
         tensors: Dict[str, SplitTensor] = {}
-        with ExitStack() as stack:
+        with ExitStack() as stack, _gc_paused():  # makes objects for each tensor, none is garbage
             for shard, handle, names in open_shards(
                 find_shards(self._path, self._options), None, "pread", stack
             ):
@@ -87,9 +89,11 @@ class StorageReader(_Base):
             for name, tensor in tensors.items():
                 tensor.check()
                 found[name] = _metadata_of(tensor)
+                dtype = found[name].properties.dtype
                 for part, chunk in zip(tensor.parts, found[name].chunks, strict=True):
                     if 0 not in part.shape:  # it may begin where another part does
-                        self._parts[MetadataIndex(name, chunk.offsets)] = part
+                        index = MetadataIndex(name, chunk.offsets)
+                        self._parts[index] = part, (dtype, tuple(chunk.sizes))
             self._files = stack.pop_all()
         # With it, a planner can make a state dict of some of the tensors.
         return Metadata(found, planner_data={name: (name,) for name in found})
@@ -116,8 +120,10 @@ class StorageReader(_Base):
         if self._files is None:
             raise SafetensorError("read_data reads the files that read_metadata opened: call it")
         try:
-            items = [self._item(each, planner) for each in plan.items]
-            _load(items)
+            with _gc_paused():
+                items = [self._item(each, planner) for each in plan.items]
+                load = _Load(items)
+            load.run()
         finally:
             self._close()
         for item, asked in zip(items, plan.items, strict=True):
@@ -133,9 +139,9 @@ class StorageReader(_Base):
 
     def _item(self, asked: ReadItem, planner: LoadPlanner) -> _Item:
         name = asked.storage_index.fqn
-        part = self._parts.get(asked.storage_index)
-        if part is None or asked.type == LoadItemType.BYTE_IO:
-            what = "tensor" if part is None else "other value than the tensor"
+        found = self._parts.get(asked.storage_index)
+        if found is None or asked.type == LoadItemType.BYTE_IO:
+            what = "tensor" if found is None else "other value than the tensor"
             raise SafetensorError(f"The files do not contain the {what} {name!r} at this place")
         tensor = planner.resolve_tensor(asked).detach()
         if tensor.is_meta:
@@ -143,13 +149,13 @@ class StorageReader(_Base):
                 f"Cannot load tensor {name!r} into the one given: it has no memory"
             )
         begin, sizes = tuple(asked.storage_offsets), tuple(asked.lengths)
-        dtype, shape = form_of(part.source.get_tensor_meta(name))
-        if tuple(tensor.shape) != sizes or not _fits(shape, begin, sizes):
+        part, form = found
+        if tuple(tensor.shape) != sizes or not _fits(form[1], begin, sizes):
             raise SafetensorError(
                 f"{part.path}: the plan reads {list(sizes)} at {list(begin)} of tensor {name!r}, "
-                f"which is {list(shape)} in this file, into a tensor of shape {list(tensor.shape)}"
+                f"which is {list(form[1])} in this file, into one of shape {list(tensor.shape)}"
             )
-        return _Item(name, part.source, (dtype, shape), begin, tensor)
+        return _Item(name, part.source, form, begin, tensor)
 
     def _close(self) -> None:
         files, self._files = self._files, None
@@ -221,6 +227,10 @@ class _Meta(NamedTuple):
 def _metadata_of(tensor: SplitTensor) -> TensorStorageMetadata:
     """Returns what DCP knows of a tensor, in torch's dtype and its elements."""
     dtype, shape = form_of(tensor)
+    size = torch.Size(shape)
+    if tensor.is_in_one_file():
+        whole = ChunkStorageMetadata(torch.Size((0,) * len(size)), size)
+        return TensorStorageMetadata(TensorProperties(dtype), size, [whole])
     # An offset is scaled as a size is: F4 has two elements in one of torch's.
     chunks = [
         ChunkStorageMetadata(
@@ -228,7 +238,7 @@ def _metadata_of(tensor: SplitTensor) -> TensorStorageMetadata:
         )
         for p in tensor.parts
     ]
-    return TensorStorageMetadata(TensorProperties(dtype), torch.Size(shape), chunks)
+    return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
 
 
 def _fits(shape: Sequence[int], begin: Sequence[int], sizes: Sequence[int]) -> bool:
@@ -237,54 +247,81 @@ def _fits(shape: Sequence[int], begin: Sequence[int], sizes: Sequence[int]) -> b
     )
 
 
-def _load(items: Sequence[_Item]) -> None:
-    """Fills the items' tensors: those that take the files' bytes by one load of all devices."""
-    direct: Dict[object, Tuple[str, Tuple[Any, ...]]] = {}
-    others: Dict[str, List[_Item]] = {}
-    for item in items:
-        if item.tensor.numel() == 0:
-            continue
-        wanted, device = item.wanted(), _device(item.tensor)
-        if _problem(wanted, item.tensor):
-            others.setdefault(device, []).append(item)
-        else:  # of tied weights, which are one tensor, the last is read
-            direct[_memory(item.tensor)] = device, _request(wanted, item.tensor)
-    groups: Dict[str, List[Tuple[Any, ...]]] = {}
-    for device, request in direct.values():
-        groups.setdefault(device, []).append(request)
-    try:
-        _core._load_groups(list(groups.items()))
-    finally:  # autograd does not see these writes
-        for _, request in direct.values():
-            torch.autograd.graph.increment_version(request[3])
-    for device, of_device in others.items():
-        _convert(device, of_device)
+class _Load:
+    """A load of items: of those that take the files' bytes at once, then of the others."""
+
+    def __init__(self, items: Sequence[_Item]) -> None:
+        self._tensors: List[torch.Tensor] = []
+        self._groups: Dict[str, List[Tuple[Any, ...]]] = {}
+        self._others: Dict[str, List[_Item]] = {}
+        direct: Dict[object, Tuple[str, Wanted, torch.Tensor]] = {}
+        for item in items:
+            if item.tensor.numel() == 0:
+                continue
+            wanted, device = item.wanted(), _device(item.tensor)
+            if _problem(wanted, item.tensor):
+                self._others.setdefault(device, []).append(item)
+            else:  # of tied weights, which are one tensor, the last is read
+                direct[_memory(item.tensor)] = device, wanted, item.tensor
+        for device, wanted, tensor in direct.values():
+            self._tensors.append(tensor)
+            self._groups.setdefault(device, []).append(_request(wanted, tensor))
+
+    def run(self) -> None:
+        """Fills the items' tensors."""
+        try:
+            _core._load_groups(list(self._groups.items()))
+        finally:  # autograd does not see these writes
+            for tensor in self._tensors:
+                torch.autograd.graph.increment_version(tensor)
+        for device, items in self._others.items():
+            _convert(device, items)
+
+
+_Batch = List[Tuple[torch.Tensor, torch.Tensor, Tuple[Any, ...]]]
+"""Tensors, their values in staging memory, and the requests that read those."""
 
 
 def _convert(device: str, items: Sequence[_Item]) -> None:
-    """Reads into staging memory, from which torch copies to the tensors."""
+    """Reads into staging memory, from which torch copies to the tensors.
+
+    There are two halves: on the CPU, one is read while another thread copies from the other.
+    """
     kind = device.partition(":")[0]
-    staging = torch.empty(
-        _STAGING_NBYTES, dtype=torch.uint8, device=device if kind == "cuda" else "cpu"
-    )
-    batch: List[Tuple[torch.Tensor, Tuple[Any, ...], torch.Tensor]] = []
-    used = 0
+    where = device if kind == "cuda" else "cpu"
+    halves = [torch.empty(_HALF_NBYTES, dtype=torch.uint8, device=where) for _ in range(2)]
+    copying: List[Future[None]] = []
+    # Another thread would copy on another stream of a device.
+    with ThreadPoolExecutor(1) if kind == "cpu" else nullcontext() as pool:
+        for number, batch in enumerate(_batches(items, halves)):
+            if number >= 2 and pool is not None:
+                copying[number - 2].result()
+            _core._load_groups([(where, [request for *_, request in batch])])
+            if pool is None:
+                _copy(batch, torch.is_inference_mode_enabled())
+            else:
+                copying.append(pool.submit(_copy, batch, torch.is_inference_mode_enabled()))
+        for each in copying:
+            each.result()
 
-    def flush() -> None:
-        _core._load_groups([(str(staging.device), [request for _, request, _ in batch])])
-        for to, _, source in batch:
-            with torch.no_grad():
-                to.copy_(source)
-        batch.clear()
 
-    for item in items:
-        for piece in item.pieces(_STAGING_NBYTES):
-            wanted = piece.wanted()
-            if used + wanted.nbytes > _STAGING_NBYTES:
-                flush()
-                used = 0
-            source = staging[used : used + wanted.nbytes].view(item.form[0])
-            source = source.view(piece.tensor.shape)
-            batch.append((piece.tensor, wanted.request(source), source))
-            used += -(-wanted.nbytes // _ALIGNMENT) * _ALIGNMENT
-    flush()
+def _batches(items: Sequence[_Item], halves: Sequence[torch.Tensor]) -> Iterator[_Batch]:
+    """Divides items into batches that fill the halves of the staging memory by turns."""
+    batch: _Batch = []
+    used = number = 0
+    for piece in (piece for item in items for piece in item.pieces(_HALF_NBYTES)):
+        wanted = piece.wanted()
+        if used + wanted.nbytes > _HALF_NBYTES:
+            yield batch
+            batch, used, number = [], 0, number + 1
+        source = halves[number % 2][used : used + wanted.nbytes].view(piece.form[0])
+        source = source.view(piece.tensor.shape)
+        batch.append((piece.tensor, source, wanted.request(source)))
+        used += -(-wanted.nbytes // _ALIGNMENT) * _ALIGNMENT
+    yield batch
+
+
+def _copy(batch: _Batch, is_inference: bool) -> None:
+    with torch.inference_mode(is_inference), torch.no_grad():
+        for tensor, source, _ in batch:
+            tensor.copy_(source)
