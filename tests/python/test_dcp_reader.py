@@ -17,7 +17,8 @@ from safetensors import _core
 from safetensors._dcp import reader
 from safetensors.dcp import StorageReader, StorageWriter
 from safetensors.torch import save_file, save_files
-from support import children
+from support import children, fake_cuda
+from support.fake_device import FakeDevice
 from support.range_readers import MemoryReader
 from support.rank_parts import quarters, save_parts
 from support.servers import RangeServer
@@ -195,6 +196,44 @@ def test_one_load(tmp_path, by_ranks, monkeypatch):
     ((groups,),) = loads
     assert [(device, len(requests)) for device, requests in groups] == [("cpu", 6)]
     assert len(opens) == 4
+
+
+def test_a_device_without_an_engine(tmp_path, monkeypatch):
+    """Tensors of two devices are one load, by torch's copies to the second."""
+    save_files(STATE, tmp_path)
+    state = strange_targets() | {name: targets()[name] for name in ("w", "half")}
+    addresses = {state[name].data_ptr() for name in ("w", "f8")}
+    monkeypatch.setattr(
+        reader, "_device", lambda each: "xpu:0" if each.data_ptr() in addresses else "cpu"
+    )
+    fake = FakeDevice(monkeypatch)
+    load(state, tmp_path)
+    assert fake.log_of("current") == [("current", "xpu:0")]
+    assert [nbytes for _, nbytes in fake.log_of("copy")] == [STATE["w"].nbytes]
+    for name in ("w", "half", "f8"):
+        assert torch.equal(state[name].float(), STATE[name].float()), name
+
+
+def test_cuda(cuda, tmp_path, monkeypatch):
+    """The engine writes to the existing tensors."""
+    save_files(STATE, tmp_path)
+    state = targets()
+    addresses = {state[name].data_ptr() for name in ("w", "cube")}
+    monkeypatch.setattr(
+        reader, "_device", lambda each: "cuda:1" if each.data_ptr() in addresses else "cpu"
+    )
+    check(load(state, tmp_path))
+    copied = STATE["w"].nbytes + STATE["cube"].nbytes
+    assert cuda.stat(fake_cuda.COPIED_BYTES) == copied
+
+
+def test_inference_mode(tmp_path):
+    """Tensors that were made in it are loaded in it, also by a conversion."""
+    save_files(STATE, tmp_path)
+    with torch.inference_mode():
+        state = load({"w": torch.zeros(7, 6), "half": torch.zeros(5, 3)}, tmp_path)
+        assert torch.equal(state["w"], STATE["w"])
+        assert torch.equal(state["half"], STATE["half"].float())
 
 
 def test_tied_weights(tmp_path):
