@@ -187,7 +187,7 @@ class Files {
 };
 
 int run(const std::vector<std::string>& args) {
-  const auto kilobytes = bench::count_from(args.size() > 1 ? args[1] : "64");
+  const auto kilobytes = bench::count_from(args.size() > 1 ? args[1] : "128");
   const auto repeats = bench::count_from(args.size() > 2 ? args[2] : "9");
   if (args.empty() || args.size() > 3 || !kilobytes || !repeats) {
     (void)std::fputs(kUsage, stderr);
