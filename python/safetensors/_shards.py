@@ -15,6 +15,7 @@ from typing import (
     Callable,
     Collection,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -52,10 +53,36 @@ class Shard(NamedTuple):
     """Makes the reader of a file that is not local; None for a local file."""
     total_size: Optional[int] = None
     """The bytes of all tensors of the model, if the index says so."""
+    url: str = ""
+    """Where another process finds the file, if it has a URL. May have secrets in it."""
+
+
+Opened = Tuple[Shard, Optional[safe_open], List[str]]
+"""A file; its handle, None if no tensor in it is requested; and the names of its tensors in the
+order of their bytes, those that an index assigns to it if there is one."""
+
+
+def sources_of(filenames: Sources) -> List[Union[Path, RangeReader]]:
+    """Returns the entries of `filenames`, which may be a single one."""
+    if isinstance(filenames, (str, bytes, os.PathLike)) or _is_reader(filenames):
+        return [filenames]  # type: ignore[list-item]
+    return list(filenames)  # type: ignore[arg-type]
+
+
+def shards_of_url(url: str, storage_options: Optional[Mapping[str, Any]]) -> List[Shard]:
+    """Returns the files that a URL selects."""
+    from ._remote.open import find_shards
+
+    return [
+        Shard(each.name, each.names, each.index_name, each.open, each.total_size, each.url)
+        for each in find_shards(url, storage_options)
+    ]
 
 
 def find_shards(
-    filenames: Sources, storage_options: Optional[Mapping[str, Any]] = None
+    filenames: Sources,
+    storage_options: Optional[Mapping[str, Any]] = None,
+    of_url: Callable[[str, Optional[Mapping[str, Any]]], List[Shard]] = shards_of_url,
 ) -> List[Shard]:
     """Returns the files that `filenames` selects.
 
@@ -65,6 +92,7 @@ def find_shards(
             *.safetensors.index.json; else all *.safetensors files. Each may be a URL (a str
             that begins with a scheme and "://"), or a RangeReader, which is a single file.
         storage_options: settings for URLs.
+        of_url: returns the files that a URL selects.
 
     Raises:
         FileNotFoundError: a directory has none of these.
@@ -72,13 +100,17 @@ def find_shards(
         TypeError: `storage_options` without a URL.
         ValueError: the list is empty.
     """
-    is_one = isinstance(filenames, (str, bytes, os.PathLike)) or _is_reader(filenames)
-    all_names: Sequence[Any] = [filenames] if is_one else list(filenames)  # type: ignore[arg-type]
-    if storage_options is not None and not any(map(is_url, all_names)):
-        raise TypeError("storage_options are settings for URLs, and filenames has none")
-    found = [shard for name in all_names for shard in _shards_of(name, storage_options)]
-    if not found and not is_one:
+    sources = sources_of(filenames)
+    if not sources:
         raise ValueError("no files to load: the list of filenames is empty")
+    if storage_options is not None and not any(map(is_url, sources)):
+        raise TypeError("storage_options are settings for URLs, and filenames has none")
+    found: List[Shard] = []
+    for source in sources:
+        if isinstance(source, str) and is_url(source):
+            found += of_url(source, storage_options)
+        else:
+            found += _shards_of(source)
     return found
 
 
@@ -106,17 +138,8 @@ def open_tensors(
         OSError: a file cannot be opened.
     """
     handles: Dict[str, safe_open] = {}
-    paths: Dict[str, str] = {}
     unwanted: List[str] = []
-    for shard, handle, names in open_shards(shards, wanted, backend, stack):
-        # load_files returns one dict, in which the second tensor would replace the first.
-        repeated = paths.keys() & names
-        if repeated:
-            name = min(repeated)
-            raise SafetensorError(
-                f"Tensor {name!r} is in two files: {paths[name]} and {shard.path}"
-            )
-        paths.update(dict.fromkeys(names, shard.path))
+    for _, handle, names in refuse_repeated(open_shards(shards, wanted, backend, stack)):
         if wanted is not None:
             unwanted += (name for name in names if name not in wanted)
             names = [name for name in names if name in wanted]
@@ -125,16 +148,28 @@ def open_tensors(
     return handles, unwanted
 
 
+def refuse_repeated(opened: Iterable[Opened]) -> Iterator[Opened]:
+    """Yields what open_shards() yields. Raises SafetensorError if two files hold the same name."""
+    paths: Dict[str, str] = {}
+    for shard, handle, names in opened:
+        # load_files returns one dict, in which the second tensor would replace the first.
+        repeated = paths.keys() & names
+        if repeated:
+            name = min(repeated)
+            raise SafetensorError(
+                f"Tensor {name!r} is in two files: {paths[name]} and {shard.path}"
+            )
+        paths.update(dict.fromkeys(names, shard.path))
+        yield shard, handle, names
+
+
 def open_shards(
     shards: Sequence[Shard],
     wanted: Optional[Collection[str]],
     backend: str,
     stack: contextlib.ExitStack,
-) -> Iterator[Tuple[Shard, Optional[safe_open], List[str]]]:
-    """Yields each file, its handle and the names of its tensors; no handle if none is requested.
-
-    See `open_tensors`, which refuses names that are in two files.
-    """
+) -> Iterator[Opened]:
+    """Yields the files that open_tensors() opens, and the others without a handle."""
     opened = _open_remote(shards, wanted, backend, stack)
     for i, shard in enumerate(shards):
         yield (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
@@ -172,17 +207,7 @@ def _is_reader(filename: object) -> bool:
     return hasattr(filename, "open") and hasattr(filename, "read")
 
 
-def _shards_of(
-    filename: Union[Path, RangeReader], storage_options: Optional[Mapping[str, Any]]
-) -> List[Shard]:
-    if isinstance(filename, str) and is_url(filename):
-        from ._remote.open import find_shards
-
-        remote = find_shards(filename, storage_options)
-        return [
-            Shard(each.name, each.names, each.index_name, each.open, each.total_size)
-            for each in remote
-        ]
+def _shards_of(filename: Union[Path, RangeReader]) -> List[Shard]:
     if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
         return [Shard(filename.name, reader=lambda: filename)]
     path = os.fsdecode(filename)  # type: ignore[arg-type]

@@ -356,11 +356,11 @@ def open_plan(
     """
     if all(shard.names is not None for shard in shards):
         names = dict.fromkeys(name for shard in shards for name in shard.names or ())
-        found = _select(names, rules, keys)
+        found = select(names, rules, keys)
         handles, _ = open_tensors(shards, found, backend, stack)
     else:
         handles, _ = open_tensors(shards, None, backend, stack)
-        found = _select(handles, rules, keys)
+        found = select(handles, rules, keys)
     parts = apply(found, handles) if any(map(callable, found.values())) else found
     if any(part is SKIP for part in parts.values()):
         parts = {name: part for name, part in parts.items() if part is not SKIP}
@@ -377,10 +377,15 @@ def apply(rules: Dict[str, Rule], handles: Mapping[str, safe_open]) -> Dict[str,
     }
 
 
-def _select(
+def select(
     names: Collection[str], rules: Optional[Mapping[str, Rule]], keys: Keys
 ) -> Dict[str, Rule]:
-    """Returns the rules of the names that are requested."""
+    """Returns the rules of the names that are requested.
+
+    Raises:
+        SafetensorError: a name or pattern matches nothing.
+        TypeError: `keys` is a str.
+    """
     found = dict.fromkeys(names) if rules is None else match(rules, names, SKIP)
     if keys is None:
         return found

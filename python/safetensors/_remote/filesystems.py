@@ -109,6 +109,10 @@ class FilesystemReader:
         self._check_length(data, min(nbytes, size))
         return size, data
 
+    def version(self) -> str:
+        """Returns what identifies the version that `open` found."""
+        return str(self._version)
+
     def read(self, offset: int, nbytes: int) -> Any:
         """Returns these bytes, if the file is still the one that `open` found: two requests."""
 

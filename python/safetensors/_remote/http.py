@@ -79,6 +79,10 @@ class HttpReader:
         self._resolved = found
         return found.version.size, transfer.data if nbytes > 0 else bytearray()
 
+    def version(self) -> str:
+        """Returns what identifies the version that open() found."""
+        return self.resolved.version.describe()
+
     def read(self, offset: int, nbytes: int) -> bytearray | memoryview:
         """Returns exactly these bytes.
 

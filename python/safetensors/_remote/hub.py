@@ -47,6 +47,10 @@ class Repo:
         revision = urllib.parse.quote(self.revision, safe="")
         return Url.parse(f"{folder}/{revision}/{urllib.parse.quote(path, safe='/')}")
 
+    def address(self, path: str) -> str:
+        """Returns the hf:// URL of a file at the revision that is read."""
+        return f"hf://{self._prefix}@{urllib.parse.quote(self.revision, safe='/')}/{path}"
+
     def name(self, path: str) -> str:
         """Returns the name of a file, for people."""
         return f"hf://{self._prefix}@{self.revision}/{path}"

@@ -32,6 +32,10 @@ class Version(NamedTuple):
         """Whether the tag can be sent as If-Match."""
         return self.tag is not None and not self.tag.startswith("W/")
 
+    def describe(self) -> str:
+        """Returns what identifies it."""
+        return self.tag if self.tag and self.is_strong else f"{self.tag}, {self._measures()}"
+
     def told_from(self, other: Version) -> Tuple[str, str]:
         """Returns what names this version and another one in an error."""
         if self.tag and other.tag and self.tag != other.tag:

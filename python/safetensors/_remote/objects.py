@@ -58,6 +58,12 @@ class ObjectReader:
         self._pinned = version
         return version.size, data if nbytes > 0 else b""
 
+    def version(self) -> str:
+        """Returns what identifies the version that `open` found."""
+        if self._pinned is None:
+            raise ValueError("version() before open()")
+        return self._pinned.describe()
+
     def read(self, offset: int, nbytes: int) -> Any:
         """Returns these bytes of the version that `open` found.
 

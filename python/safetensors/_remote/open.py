@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, cast
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from .. import _core
 from .._core import SafetensorError
@@ -43,6 +44,8 @@ class RemoteShard(NamedTuple):
     """The index, for errors; empty without one."""
     total_size: Optional[int] = None
     """The bytes of all tensors of the model, if the index says so."""
+    url: str = ""
+    """The file, for `reopen`. May have secrets in it."""
 
 
 def open_reader(url: str, storage_options: Options = None) -> RangeReader:
@@ -83,6 +86,20 @@ def find_shards(url: str, storage_options: Options = None) -> List[RemoteShard]:
     return [_shard(site, parsed)]
 
 
+def reopen(urls: Sequence[str], storage_options: Options) -> List[Callable[[], RangeReader]]:
+    """Returns what makes the readers of files that find_shards() found in another process.
+
+    Args:
+        urls: of the files of one model, from their `url`.
+        storage_options: as for find_shards().
+    """
+    parsed = [Url.parse(url) for url in urls]
+    if not parsed:
+        return []
+    site = _site(parsed[0], storage_options)
+    return [functools.partial(site.reader, url) for url in parsed]
+
+
 class _Site:
     """Where readers of the files of one model come from. This one is a web server."""
 
@@ -96,6 +113,10 @@ class _Site:
 
     def reader(self, url: Url, hint: str = "") -> RangeReader:
         return self._reader_class(url, self._settings, pool=self._pool, hint=hint)
+
+    def address(self, url: Url) -> str:
+        """Returns the URL by which other processes find the same file."""
+        return url.text
 
     def opened(self, reader: RangeReader) -> None:
         """Is called with the first reader that was opened."""
@@ -115,6 +136,9 @@ class _Hub(_Site):
 
     def reader(self, url: Url, hint: str = "") -> RangeReader:
         return self._repo.reader(self._repo.path_of(url), self._pool, self._reader_class)
+
+    def address(self, url: Url) -> str:
+        return self._repo.address(self._repo.path_of(url))
 
     def opened(self, reader: RangeReader) -> None:
         self._repo.pin(cast(HttpReader, reader))
@@ -153,7 +177,7 @@ def _with_slash(url: Url) -> str:
 
 
 def _shard(site: _Site, url: Url) -> RemoteShard:
-    return RemoteShard(url.name, lambda: site.reader(url))
+    return RemoteShard(url.name, lambda: site.reader(url), url=site.address(url))
 
 
 def _shards_in(site: _Site, folder: Url) -> List[RemoteShard]:
@@ -172,7 +196,8 @@ def _shards_in(site: _Site, folder: Url) -> List[RemoteShard]:
     except FileNotFoundError:
         pass
     else:
-        return [RemoteShard(model.name, lambda: _Opened(reader, first))]
+        address = site.address(model)
+        return [RemoteShard(model.name, lambda: _Opened(reader, first), url=address)]
     names = visible(site.listing(folder))
     indexes = [name for name in names if name.endswith(_INDEX)]
     if len(indexes) == 1:
@@ -201,7 +226,10 @@ def _shards_of_index(site: _Site, url: Url) -> List[RemoteShard]:
         )
 
     def shard(file: Url, names: List[str]) -> RemoteShard:
-        return RemoteShard(file.name, lambda: site.reader(file, hint), names, url.name, total_size)
+        address = site.address(file)
+        return RemoteShard(
+            file.name, lambda: site.reader(file, hint), names, url.name, total_size, address
+        )
 
     return [shard(join(url, file), names) for file, names in by_file.items()]
 
