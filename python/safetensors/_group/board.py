@@ -1,0 +1,178 @@
+"""The notices of ranks about a load that fails, in the store of their group."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+BUSY = "made no progress"
+"""Begins the note of a rank that did not wait for others."""
+
+_POLL = 0.2
+# How long ranks that lost others wait for the notes of these.
+_GRACE = 5.0
+# How long a rank waits for the store itself.
+_STORE = 3.0
+_UNREACHABLE = (
+    "the store of the process group does not answer: the process that hosts it, usually rank 0, "
+    "has ended or hangs"
+)
+
+
+class Board:
+    """How the ranks of one load agree on why it fails.
+
+    A rank that fails proposes its own error as the verdict, which all ranks raise. The first
+    proposal is taken. A rank that merely lost the others, because a connection broke or nothing
+    happened for too long, leaves a note. If there is no verdict after 5 seconds, it becomes the
+    ranks that have left no note.
+
+        here/RANK   the rank takes part
+        beats       rises when a rank makes progress
+        alarm       there is a verdict or a note
+        notes/RANK  what a rank has seen that has no error of its own
+        verdict     the text that all ranks raise
+
+    A thread makes all calls of the store, because they block while its host hangs.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        """Takes part in the next load of a group.
+
+        Args:
+            store: the group's. Each rank counts its loads in it, so that all find the same board.
+            rank: this rank in the group.
+            size: the ranks of the group.
+        """
+        self._parent: Any = store
+        self._rank, self._size = rank, size
+        self._arrived = threading.Event()
+        self._wake = threading.Event()
+        self._decided = threading.Event()
+        self._cause: Optional[str] = None
+        self._note: Optional[str] = None
+        self._is_closed = False
+        self._progress = 0
+        self._verdict = ""
+        self.store: Any = None
+        """The store of this load, once all ranks take part."""
+        self.is_alarmed = False
+        """Whether a rank has failed."""
+        self.last_beat = time.monotonic()
+        """When a rank was last seen to make progress."""
+        self._thread = threading.Thread(target=self._run, name="safetensors-group", daemon=True)
+        self._thread.start()
+
+    def beat(self) -> None:
+        """Says that this rank makes progress."""
+        self._progress += 1
+
+    def wait_for_all(self, seconds: float) -> bool:
+        """Waits for at most `seconds` until all ranks take part. Returns whether they do."""
+        return self._arrived.wait(seconds)
+
+    def report(self, cause: Optional[str], note: str = "") -> None:
+        """Says that this rank fails.
+
+        Args:
+            cause: its own error; None if it lost other ranks.
+            note: what it has seen then.
+        """
+        self._cause, self._note = cause, note
+        self._wake.set()
+
+    def decide(self) -> str:
+        """Returns the verdict. Requires: report() was called."""
+        if self._decided.wait(_GRACE + _STORE):
+            return self._verdict
+        return self._cause or _UNREACHABLE
+
+    def close(self) -> None:
+        """Ends the thread, unless the store hangs."""
+        self._is_closed = True
+        self._wake.set()
+        self._thread.join(_STORE)
+
+    def _run(self) -> None:
+        try:
+            self._take_part()
+            self._watch()
+            if self._note is not None:
+                self._verdict = (
+                    self._judged() if self._cause is None else self._propose(self._cause)
+                )
+        except Exception:  # the host of the store has ended
+            self._verdict = self._cause or _UNREACHABLE
+        self.is_alarmed = True
+        self._decided.set()
+
+    def _take_part(self) -> None:
+        from torch.distributed.distributed_c10d import PrefixStore
+
+        number = self._parent.add(f"safetensors/loads/{self._rank}", 1)
+        self.store = PrefixStore(f"safetensors/load/{number}", self._parent)
+        self.store.set(f"here/{self._rank}", "")
+
+    def _watch(self) -> None:
+        """Returns when this rank fails or the load is over."""
+        everyone = [f"here/{rank}" for rank in range(self._size)]
+        beaten = beats = 0
+        while not self._is_closed and self._note is None:
+            if self.store.check(["alarm"]):
+                self.is_alarmed = True
+            progress, found = self._progress, self.store.add("beats", int(self._progress != beaten))
+            if found != beats:
+                self.last_beat = time.monotonic()
+            beaten, beats = progress, found
+            if self._arrived.is_set():
+                self._wake.wait(_POLL)
+            elif self._wait_for(everyone):
+                self._arrived.set()
+
+    def _wait_for(self, keys: list[str]) -> bool:
+        """Waits for a moment. Returns whether all keys exist."""
+        try:
+            self.store.wait(keys, timedelta(seconds=_POLL))
+        except Exception:  # torch has changed its type
+            return bool(self.store.check(keys))
+        return True
+
+    def _judged(self) -> str:
+        """Leaves a note, and returns the verdict once there is one."""
+        self.store.set(f"notes/{self._rank}", self._note)
+        self.store.set("alarm", "")
+        everyone = [f"notes/{rank}" for rank in range(self._size)]
+        end = time.monotonic() + _GRACE
+        while not self.store.check(["verdict"]):
+            if self.store.check(everyone) or time.monotonic() > end:
+                return self._propose(self._sentence())
+            time.sleep(_POLL / 4)
+        return self._text("verdict")
+
+    def _sentence(self) -> str:
+        """Returns what the notes of the ranks amount to."""
+        absent = [r for r in range(self._size) if not self.store.check([f"notes/{r}"])]
+        if absent:
+            ranks = ", ".join(map(str, absent))
+            if len(absent) == 1:
+                return f"rank {ranks} does not answer: it has ended or hangs"
+            return f"ranks {ranks} do not answer: they have ended or hang"
+        notes = [self._text(f"notes/{rank}") for rank in range(self._size)]
+        # A rank that was busy has kept the others waiting.
+        blamed = next((rank for rank, note in enumerate(notes) if note.startswith(BUSY)), 0)
+        return f"rank {blamed} {notes[blamed]}"
+
+    def _propose(self, verdict: str) -> str:
+        """Returns the verdict: the first that a rank has proposed."""
+        found: bytes = self.store.compare_set("verdict", "", verdict)
+        self.store.set("alarm", "")
+        return found.decode()
+
+    def _text(self, key: str) -> str:
+        found: bytes = self.store.get(key)
+        return found.decode()

@@ -1,0 +1,298 @@
+"""A group of ranks of a load's own, in which all ranks fail together."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import pickle
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+from .._core import SafetensorError
+from .board import BUSY, Board
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup, Work
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(seconds=300)
+
+# Between two looks at what other ranks say. Work that ends is noticed at once.
+_POLL = timedelta(seconds=0.05)
+# The time limits are the communicator's, which knows of progress. torch's would not.
+_NEVER = timedelta(days=1)
+# For collectives that were ended to return.
+_DRAIN = 2.0
+
+
+class Lost(Exception):
+    """Another rank has failed, ended or does not answer."""
+
+
+class Disagreement(Exception):
+    """The ranks were called with arguments that do not fit. All ranks raise it with one text."""
+
+
+@contextlib.contextmanager
+def communicator(
+    group: ProcessGroup, timeout: Optional[timedelta], problem: Optional[Exception] = None
+) -> Iterator[Communicator]:
+    """Connects the ranks of a group. Either all ranks leave the context, or all raise.
+
+    If a rank raises within the context, all ranks raise SafetensorError with the text of the first
+    error, such as `rank 3: <error>`. On its own rank, that error is the `__cause__`. What is no
+    Exception, such as KeyboardInterrupt, is raised as itself there. No collective is under way any
+    more then. The caller's group is not used, only its store.
+
+    Args:
+        group: the caller's.
+        timeout: the longest without progress of any rank; None for 5 minutes.
+        problem: what is wrong with the arguments of this rank, which raises it as it is.
+
+    Raises:
+        TypeError: `group` is none.
+        ValueError: this rank is not in it.
+    """
+    made = Communicator(checked(group), timeout or TIMEOUT)
+    try:
+        if problem is not None:
+            raise problem
+        made.connect()
+        yield made
+        made.gather(None)
+    except BaseException as error:
+        raised = made.fail(error)
+        if raised is error or error is problem:
+            raise
+        raise raised from (None if isinstance(error, (Lost, Disagreement)) else error)
+    finally:
+        made.close()
+
+
+class Communicator:
+    """Collectives of the ranks of one load. Used by one thread."""
+
+    def __init__(self, group: ProcessGroup, timeout: timedelta) -> None:
+        self.rank, self.size = group.rank(), group.size()
+        self.device = torch.device("cpu")
+        """Where the tensors of broadcast() and all_to_all() are."""
+        self._timeout = timeout
+        self._works: List[Work] = []
+        self._group: Any = None
+        self._nccl: Any = None
+        self._caller = group
+        self._board = Board(group.get_group_store(), self.rank, self.size)
+
+    def connect(self) -> None:
+        """Connects the ranks, once all have come."""
+        start = time.monotonic()
+        while not self._board.wait_for_all(_POLL.total_seconds()):
+            self._check_others(start)
+        # Not by new_group(), which names successive groups of the same ranks alike: a rank could
+        # find the addresses of the group before in the store.
+        store = self._board.store
+        gloo = dist.ProcessGroupGloo(store, self.rank, self.size, timeout=self._timeout)
+        gloo._set_default_timeout(_NEVER)
+        kind = dist.ProcessGroup.BackendType.GLOO
+        made = dist.ProcessGroup(store, self.rank, self.size)
+        made._set_default_backend(kind)
+        made._register_backend(torch.device("cpu"), kind, gloo)
+        self._group = made
+
+    def use(self, device: torch.device) -> None:
+        """Sends tensors of this rank's device directly, if all ranks can by NCCL.
+
+        Sets `device`. All ranks call it.
+        """
+        is_direct = device.type == "cuda" and _has_nccl(self._caller)
+        if not all(self.gather(is_direct)):
+            return
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = _NEVER
+        store = PrefixStore("nccl", self._board.store)
+        self._nccl = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
+        kind = dist.ProcessGroup.BackendType.NCCL
+        self._group._register_backend(torch.device("cuda"), kind, self._nccl)
+        self.device = device
+
+    def broadcast(self, data: torch.Tensor, source: int) -> Work:
+        """Starts to send `data` from one rank to all."""
+        return self._started(self._group.broadcast(data, source))
+
+    def all_to_all(
+        self,
+        to: torch.Tensor,
+        source: torch.Tensor,
+        to_sizes: Sequence[int],
+        source_sizes: Sequence[int],
+    ) -> Work:
+        """Starts to send a stretch of `source` to each rank, and to receive one from each.
+
+        Args:
+            to: receives the stretches one after the other, in the order of the ranks.
+            source: has the stretches in the order of the ranks.
+            to_sizes, source_sizes: the sizes of the stretches.
+        """
+        return self._started(
+            self._group.alltoall_base(to, source, list(to_sizes), list(source_sizes))
+        )
+
+    def wait(self, work: Work) -> None:
+        """Waits for a collective.
+
+        Raises:
+            Lost: another rank has failed, or none has made progress for the time limit.
+        """
+        start = time.monotonic()
+        while not work.is_completed():
+            self._check_others(start)
+            if self._nccl is not None:  # whose wait() makes the stream wait, not this thread
+                time.sleep(0.0005)
+                continue
+            with contextlib.suppress(RuntimeError):  # time is up; wait() below raises others again
+                work.wait(_POLL)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise Lost(f"lost a connection: {error}") from error
+        self._works.remove(work)
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Says that this rank makes progress, so that others wait longer.
+
+        Raises:
+            Lost: another rank has failed.
+        """
+        self._board.beat()
+        self.check()
+
+    def check(self) -> None:
+        """Called while this rank works.
+
+        Raises:
+            Lost: another rank has failed.
+        """
+        if self._board.is_alarmed:
+            raise Lost(f"{BUSY} for {self._timeout.total_seconds():g} s")
+
+    def gather(self, value: T) -> List[T]:
+        """Returns the values of all ranks."""
+        data = _bytes_of(value)
+        sizes = self._gathered(torch.tensor([data.numel()]))
+        most = max(int(size) for size in sizes)
+        padded = torch.zeros(most, dtype=torch.uint8)
+        padded[: data.numel()] = data
+        found = self._gathered(padded)
+        return [_value_of(each[: int(size)]) for each, size in zip(found, sizes, strict=True)]
+
+    def share(self, make: Callable[[], T]) -> T:
+        """Returns what `make` returns on rank 0."""
+        data = _bytes_of(make()) if self.rank == 0 else torch.empty(0, dtype=torch.uint8)
+        size = torch.tensor([data.numel()])
+        self.wait(self.broadcast(size, 0))
+        if self.rank != 0:
+            data = torch.empty(int(size), dtype=torch.uint8)
+        self.wait(self.broadcast(data, 0))
+        found: T = _value_of(data)
+        return found
+
+    def fail(self, error: BaseException) -> BaseException:
+        """Ends the load on all ranks, and returns what this one raises.
+
+        When it returns, no collective of this rank is under way.
+        """
+        if isinstance(error, Lost):
+            self._board.report(None, str(error))
+        elif isinstance(error, Disagreement):
+            self._board.report(str(error))
+        else:
+            self._board.report(f"rank {self.rank}: {_described(error)}")
+        self._abort()
+        text = self._board.decide()
+        if isinstance(error, Exception):
+            return SafetensorError(text)
+        if isinstance(error, KeyboardInterrupt):
+            error.args = (text,)
+        return error
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if not all(work.is_completed() for work in self._works):
+            # gloo does not notice that it cannot send if the connection was closed just then. Its
+            # destructor would wait for that. So this reference is never given up.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+        self._works.clear()
+        self._group = self._nccl = None
+        self._board.close()
+
+    def _started(self, work: Work) -> Work:
+        self._works.append(work)
+        return work
+
+    def _gathered(self, value: torch.Tensor) -> List[torch.Tensor]:
+        found = [torch.empty_like(value) for _ in range(self.size)]
+        self.wait(self._started(self._group.allgather(found, value)))
+        return found
+
+    def _check_others(self, start: float) -> None:
+        """Called while this rank waits for others, since `start`."""
+        if self._board.is_alarmed:
+            raise Lost("lost other ranks")
+        limit = self._timeout.total_seconds()
+        if time.monotonic() - max(start, self._board.last_beat) > limit:
+            raise Lost(f"waited {limit:g} s for other ranks")
+
+    def _abort(self) -> None:
+        """Ends the collectives that are under way, on this rank and those that wait for it."""
+        if self._group is None:
+            return
+        if self._nccl is not None:
+            self._nccl.abort()
+        # gloo cannot abort. But a receive that takes too long closes all connections of a group,
+        # if its own is not closed yet.
+        for other in {*range(self.size)} - {self.rank}:
+            with contextlib.suppress(RuntimeError):
+                nothing = torch.empty(1, dtype=torch.uint8)
+                self._group.recv([nothing], other, 0).wait(timedelta(milliseconds=1))
+        end = time.monotonic() + _DRAIN
+        while time.monotonic() < end and not all(work.is_completed() for work in self._works):
+            time.sleep(0.001)
+
+
+def checked(group: object) -> ProcessGroup:
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank is not in the group: it cannot load with it")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group is a ProcessGroup of torch.distributed, not {type(group).__name__}")
+    return group
+
+
+def _has_nccl(group: ProcessGroup) -> bool:
+    if not dist.is_nccl_available():
+        return False
+    try:
+        return isinstance(group._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL)
+    except RuntimeError:  # it has no backend for these devices
+        return False
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, SafetensorError):
+        return str(error)
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _bytes_of(value: object) -> torch.Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+
+
+def _value_of(data: torch.Tensor) -> Any:
+    return pickle.loads(data.numpy().tobytes())

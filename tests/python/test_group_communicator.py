@@ -1,0 +1,244 @@
+"""Ranks of a load send each other data, and fail together."""
+
+import datetime
+import os
+import signal
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
+
+from support.rank_faults import Ranks, values  # noqa: E402
+
+SECONDS = 2
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch):
+    """The ranks are forked from this process, and have its settings."""
+    from safetensors._group import board
+
+    monkeypatch.setattr(board, "_GRACE", 1.0)
+
+
+def joined(timeout=SECONDS):
+    from safetensors._group.communicator import communicator
+
+    return communicator(dist.group.WORLD, datetime.timedelta(seconds=timeout))
+
+
+def collectives(rank, size):
+    with joined() as comm:
+        assert (comm.rank, comm.size) == (rank, size)
+        assert comm.gather({"rank": rank, "x": "x" * 1000 * rank}) == [
+            {"rank": each, "x": "x" * 1000 * each} for each in range(size)
+        ]
+        assert comm.share(lambda: [rank, b"a" * 100_000]) == [0, b"a" * 100_000]
+        data = torch.full((1000,), rank, dtype=torch.uint8)
+        works = [comm.broadcast(data, size - 1), comm.broadcast(data[:0], 0)]
+        for work in works:
+            comm.wait(work)
+        assert data.tolist() == [size - 1] * 1000
+        sizes = [each + 1 for each in range(size)]  # for each rank
+        source = torch.cat([torch.full((n,), rank, dtype=torch.uint8) for n in sizes])
+        to = torch.empty(size * (rank + 1), dtype=torch.uint8)
+        comm.wait(comm.all_to_all(to, source, [rank + 1] * size, sizes))
+        assert to.tolist() == [each for each in range(size) for _ in range(rank + 1)]
+    return True
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_collectives(size):
+    assert values(size, collectives, size) == [True] * size
+
+
+def many(rank, count):
+    for number in range(count):
+        with joined() as comm:
+            assert comm.gather(number) == [number] * comm.size
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def test_loads_one_after_the_other():
+    """Each has connections of its own, and leaves none of them and no thread behind."""
+    few, many_loads = values(2, many, 2), values(2, many, 12)
+    for before, after in zip(few, many_loads, strict=True):
+        assert after[0] <= before[0] + 1
+        assert after[1] <= before[1] + 1
+
+
+def failing(rank, culprit, how, phase):
+    with joined() as comm:
+        if phase == "gather":
+            fault(rank == culprit, how)
+            comm.gather(rank)
+        data = torch.zeros(1 << 20, dtype=torch.uint8)
+        works = []
+        for step in range(8):
+            if phase == "data" and step == 5:
+                fault(rank == culprit, how)
+            works.append(comm.broadcast(data, step % comm.size))
+            if len(works) == 2:
+                comm.wait(works.pop(0))
+        for work in works:
+            comm.wait(work)
+        if phase == "end":
+            fault(rank == culprit, how)
+    return "returned"
+
+
+def fault(is_mine, how):
+    if not is_mine:
+        return
+    if how == "error":
+        raise OSError("disk on fire")
+    if how == "sleep":
+        time.sleep(SECONDS + 2)
+    else:
+        os.kill(os.getpid(), getattr(signal, how))
+
+
+CASES = [(size, culprit) for size in (2, 3) for culprit in range(size)]
+
+
+@pytest.mark.parametrize("phase", ["gather", "data", "end"])
+@pytest.mark.parametrize(("size", "culprit"), CASES)
+def test_an_error_is_raised_by_all(size, culprit, phase):
+    with Ranks(size, failing, culprit, "error", phase) as ranks:
+        found = ranks.outcomes()
+    for rank, each in enumerate(found):
+        assert each.kind.startswith("SafetensorError ")
+        assert each.text == f"rank {culprit}: OSError: disk on fire"
+        assert each.cause == ("OSError" if rank == culprit else "NoneType")
+        assert each.seconds < 2
+        assert each.works
+
+
+@pytest.mark.parametrize("phase", ["gather", "data", "end"])
+@pytest.mark.parametrize(("size", "culprit"), CASES)
+def test_ctrl_c_is_raised_by_all(size, culprit, phase):
+    with Ranks(size, failing, culprit, "SIGINT", phase) as ranks:
+        found = ranks.outcomes()
+    for rank, each in enumerate(found):
+        expected = "KeyboardInterrupt" if rank == culprit else "SafetensorError"
+        assert each.kind.startswith(expected + " ")
+        assert each.text == f"rank {culprit}: KeyboardInterrupt"
+        assert each.seconds < 2
+        assert each.works
+
+
+@pytest.mark.parametrize("phase", ["gather", "data", "end"])
+@pytest.mark.parametrize(("size", "culprit"), CASES)
+def test_a_killed_rank_is_named(size, culprit, phase):
+    with Ranks(size, failing, culprit, "SIGKILL", phase, works=False) as ranks:
+        found = ranks.outcomes()
+    assert found.pop(culprit).is_dead
+    for each in found:
+        assert each.text == f"rank {culprit} does not answer: it has ended or hangs"
+        assert each.seconds < SECONDS + 3
+
+
+STOPPED = [
+    pytest.param(*case, phase, marks=[] if (*case, phase) == (3, 1, "data") else pytest.mark.slow)
+    for case in CASES
+    for phase in ("gather", "data", "end")
+]
+
+
+@pytest.mark.parametrize(("size", "culprit", "phase"), STOPPED)
+def test_a_stopped_rank_is_named(size, culprit, phase):
+    """Once it goes on, it raises the same."""
+    with Ranks(size, failing, culprit, "SIGSTOP", phase) as ranks:
+        text = f"rank {culprit} does not answer: it has ended or hangs"
+        _wait_until_stopped(ranks.processes[culprit].pid)
+        time.sleep(SECONDS + 2)
+        os.kill(ranks.processes[culprit].pid, signal.SIGCONT)
+        for rank, each in enumerate(ranks.outcomes()):
+            assert each.text == text
+            assert each.seconds < SECONDS + (6 if rank == culprit else 2)
+            assert each.works
+
+
+def _wait_until_stopped(pid):
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "T":
+                return
+        time.sleep(0.01)
+    raise AssertionError("the rank was not stopped")
+
+
+def test_a_busy_rank_is_named():
+    with Ranks(2, failing, 1, "sleep", "data") as ranks:
+        found = ranks.outcomes()
+    assert {each.text for each in found} == {"rank 1 does not answer: it has ended or hangs"}
+    assert all(each.works for each in found)
+
+
+def steady(rank, seconds):
+    with joined() as comm:
+        end = time.monotonic() + seconds
+        while rank == 0 and time.monotonic() < end:
+            time.sleep(0.1)
+            comm.progressed()
+    return True
+
+
+def test_progress_extends_the_time_limit():
+    assert values(2, steady, SECONDS + 1) == [True, True]
+
+
+def absent(rank):
+    if rank == 1:
+        time.sleep(SECONDS + 2)
+        return "came late"
+    with joined():
+        return "met"
+
+
+def test_a_rank_that_does_not_come():
+    with Ranks(2, absent) as ranks:
+        found = ranks.outcomes()
+    assert found[0].text == "rank 1 does not answer: it has ended or hangs"
+    assert found[0].seconds < SECONDS + 2
+
+
+def retried(rank):
+    texts = []
+    for attempt in range(3):
+        try:
+            with joined() as comm:
+                if attempt < 2 and rank == attempt:
+                    raise OSError(f"attempt {attempt}")
+                comm.gather(None)
+        except Exception as error:
+            texts.append(str(error))
+        else:
+            texts.append("loaded")
+    return texts
+
+
+def test_a_load_after_a_failure_works():
+    expected = ["rank 0: OSError: attempt 0", "rank 1: OSError: attempt 1", "loaded"]
+    assert values(2, retried) == [expected, expected]
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_the_host_of_the_store_may_be_the_one(how):
+    with Ranks(3, failing, 0, how, "data", works=False, hosts=0) as ranks:
+        found = [ranks.outcome(rank) for rank in (1, 2)]
+    assert len({each.text for each in found}) == 1
+    assert found[0].text.startswith("the store of the process group does not answer: ")
+    assert all(each.seconds < SECONDS + 10 for each in found)
+
+
+def test_what_is_no_group_is_refused():
+    from safetensors._group.communicator import communicator
+
+    with pytest.raises(TypeError, match="group is a ProcessGroup of torch.distributed, not str"):
+        communicator("world", None).__enter__()
+    with pytest.raises(ValueError, match="this rank is not in the group"):
+        communicator(dist.GroupMember.NON_GROUP_MEMBER, None).__enter__()
