@@ -8,6 +8,7 @@ import gc
 import itertools
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 # With these backends, a tensor on the CPU is a view of the file's pages.
 _MAPPED = ("mmap", "auto")
 
+_BOTH = "keys and plan cannot be given together: a plan names its tensors"
+
 # Bytes that stream_files loads at a time to devices that the compiled module cannot load to itself.
 _BATCH_NBYTES = 64 << 20
 
@@ -54,6 +57,8 @@ def load_files(
     progress: Optional[Progress] = None,
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    group: Optional[torch.distributed.ProcessGroup] = None,
+    timeout: Optional[timedelta] = None,
 ) -> Dict[str, torch.Tensor]:
     """Loads tensors from several files.
 
@@ -76,6 +81,11 @@ def load_files(
             called once, with (0, 0). If it raises, the load stops and the exception propagates.
         budget_bytes: the limit of the tensors' bytes on each device.
         storage_options: settings for URLs.
+        group: ranks of torch.distributed that call this together, for the same files. They share
+            the reads: what several ranks take is read by one of them, which sends it to the others.
+            `plan`, `keys` and `device` may differ between ranks. `device` is one device, and no
+            tensor is a view of a file's pages.
+        timeout: with `group`, the longest time without progress of any rank; None for 5 minutes.
 
     Returns:
         The tensors by name, ordered by file and within a file by byte offset.
@@ -84,8 +94,24 @@ def load_files(
         FileNotFoundError: a file does not exist, or a directory holds no files to load.
         SafetensorError: a file or index is damaged, a name is in two files or in none, a pattern of
             `plan` matches nothing, no entry of `device` matches a tensor, or the tensors exceed
-            `budget_bytes`.
+            `budget_bytes`. With `group`, whatever a rank raises while it loads, all ranks raise
+            SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
+            error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
+    if group is not None:
+        from .._group import files
+
+        problem = _problem_with_group(device, backend, keys, plan)
+        if files.checked(group).size() > 1:
+            return files.load_files(
+                group, timeout, problem, filenames, device, backend, keys, plan, progress,
+                budget_bytes, storage_options,
+            )  # fmt: skip
+        if problem is not None:
+            raise problem
+        backend = "pread" if backend == "auto" else backend
+    elif timeout is not None:
+        raise ValueError("timeout is for loads with a group")
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options)
         backend = backend_for(shards, backend)
@@ -211,6 +237,19 @@ def _finished(plan: Dict[str, Wanted], pair: Tuple[str, torch.Tensor]) -> Tuple[
     return pair[0], plan[pair[0]].finished(pair[1])
 
 
+def _problem_with_group(
+    device: object, backend: str, keys: Keys, plan: Optional[Mapping[str, Rule]]
+) -> Optional[Exception]:
+    """Returns why these arguments cannot be given with a group, or None."""
+    if isinstance(device, Mapping):
+        return TypeError("device is a dict; with a group, it is the one device of this rank")
+    if backend == "mmap":
+        return ValueError('backend is "mmap", but with a group no tensor is a view of a file')
+    if plan is not None and keys is not None and not callable(keys):
+        return ValueError(_BOTH)
+    return None
+
+
 def _open(
     shards: Sequence[Shard],
     keys: Keys,
@@ -220,7 +259,7 @@ def _open(
 ) -> Tuple[Dict[str, safe_open], Optional[Dict[str, Part]]]:
     """Returns the open file of each requested tensor, and their parts; None if all are whole."""
     if plan is not None and keys is not None and not callable(keys):
-        raise ValueError("keys and plan cannot be given together: a plan names its tensors")
+        raise ValueError(_BOTH)
     if plan is None and keys is None:
         return open_tensors(shards, None, backend, stack)[0], None
     return open_plan(shards, plan, keys, backend, stack)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -30,6 +32,8 @@ from .wanted import Reporter, Wanted, wanted_of
 
 if TYPE_CHECKING:
     from .._core import safe_open
+    from .._group.communicator import Communicator
+    from .._group.opening import Model
 
 
 def load_into(
@@ -40,6 +44,8 @@ def load_into(
     parts: Optional[Mapping[str, Rule]] = None,
     progress: Optional[Progress] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    group: Optional[torch.distributed.ProcessGroup] = None,
+    timeout: Optional[timedelta] = None,
 ) -> Tuple[List[str], List[str]]:
     """Loads files into existing tensors, on any devices, without allocating others.
 
@@ -56,6 +62,8 @@ def load_into(
         parts: the parts of the files' tensors that `tensors` take, as the `plan` of `load_files`.
             A tensor that nothing matches takes all of the file's.
         progress, storage_options: as for `load_files`.
+        group, timeout: as for `load_files`. `tensors`, `strict` and `parts` may differ between
+            ranks.
 
     Returns:
         The missing names (in `tensors`, not in the files) and the unexpected names (in the files,
@@ -66,12 +74,24 @@ def load_into(
         RuntimeError: names differ and `strict` is true.
         SafetensorError: a tensor cannot be written, or as `load_files`.
     """
+    if timeout is not None and group is None:
+        raise ValueError("timeout is for loads with a group")
     if isinstance(tensors, torch.nn.Module):
         tensors = tensors.state_dict()
+    names = tensors.keys()
     with ExitStack() as stack:
-        handles, unexpected = open_tensors(
-            find_shards(filenames, storage_options), tensors.keys(), "auto", stack
-        )
+        write = _write
+        if group is not None and _is_shared(group):
+            from .._group import files
+
+            comm = stack.enter_context(files.communicator(group, timeout))
+            model, handles, unexpected = files.open_named(
+                comm, filenames, storage_options, names, stack
+            )
+            write = functools.partial(_write_together, comm, model)
+        else:
+            shards = find_shards(filenames, storage_options)
+            handles, unexpected = open_tensors(shards, names, "auto", stack)
         missing = _missing(tensors, handles)
         if strict and (missing or unexpected):
             heading = "Error(s) in loading tensors from files:"
@@ -81,8 +101,14 @@ def load_into(
         for item in wanted:
             _check_destination(item, targets[item.name])
         _check_overlaps(targets)
-        _write(wanted, targets, Reporter(wanted, progress))
+        write(wanted, targets, Reporter(wanted, progress))
     return missing, unexpected
+
+
+def _is_shared(group: torch.distributed.ProcessGroup) -> bool:
+    from .._group import files
+
+    return files.checked(group).size() > 1
 
 
 def _parts_of(
@@ -201,14 +227,6 @@ def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
         )
 
 
-def _request(item: Wanted, tensor: torch.Tensor) -> Tuple[Any, ...]:
-    """Returns what the compiled module loads: with strides for a tensor that is not contiguous."""
-    if tensor.is_contiguous():
-        return item.request(tensor)
-    strides = [stride * tensor.element_size() for stride in tensor.stride()]
-    return (*item.request(tensor), strides)
-
-
 def _write(
     wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor], reporter: Reporter
 ) -> None:
@@ -217,12 +235,38 @@ def _write(
     for item in wanted:
         by_device.setdefault(_device(tensors[item.name]), []).append(item)
     groups = [
-        (device, [_request(item, tensors[item.name]) for item in items])
+        (device, [item.request(tensors[item.name]) for item in items])
         for device, items in by_device.items()
     ]
     try:
         _core._load_groups(groups, reporter.while_loading())
-    finally:  # autograd does not see these writes
-        for item in wanted:
-            torch.autograd.graph.increment_version(tensors[item.name])
+    finally:
+        _tell_autograd(wanted, tensors)
     reporter.finish()
+
+
+def _write_together(
+    comm: Communicator,
+    model: Model,
+    wanted: Sequence[Wanted],
+    tensors: Mapping[str, torch.Tensor],
+    reporter: Reporter,
+) -> None:
+    """Fills the tensors by all ranks of a group."""
+    from .._group.files import load_together
+
+    report, done = reporter.while_loading(), 0
+    try:
+        for item in load_together(comm, model, wanted, tensors):
+            done += item.nbytes
+            if report is not None:
+                report(done, 0)
+    finally:
+        _tell_autograd(wanted, tensors)
+    reporter.finish()
+
+
+def _tell_autograd(wanted: Sequence[Wanted], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Says that the tensors were written to, which autograd has not seen."""
+    for item in wanted:
+        torch.autograd.graph.increment_version(tensors[item.name])

@@ -30,7 +30,10 @@ class Wanted(NamedTuple):
 
     def request(self, tensor: Optional[torch.Tensor] = None) -> Request:
         """Returns what the compiled module loads, to `tensor` or a new one."""
-        return self.handle, self.name, self.part, tensor
+        if tensor is None or tensor.is_contiguous():
+            return self.handle, self.name, self.part, tensor
+        strides = [stride * tensor.element_size() for stride in tensor.stride()]
+        return self.handle, self.name, self.part, tensor, strides
 
     def finished(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns the result for a loaded tensor."""

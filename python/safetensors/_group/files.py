@@ -1,0 +1,164 @@
+"""load_files by a group of ranks, and a stream of its tensors."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+
+from .._core import SafetensorError
+from .._torch.devices import device_of
+from .._torch.wanted import Reporter, Wanted, wanted_of
+from ..plan import SKIP, Keys, Rule, apply, select
+from .communicator import Communicator, checked, communicator
+from .load import load_together
+from .opening import Model, open_model
+
+__all__ = ["checked", "communicator", "load_files", "open_named", "load_together", "stream"]
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from .._core import safe_open
+    from .._shards import Shard
+    from .._torch import AnyDevice
+    from .._typing import Progress, Sources
+
+
+def load_files(
+    group: ProcessGroup,
+    timeout: Optional[timedelta],
+    problem: Optional[Exception],
+    filenames: Sources,
+    device: Any,
+    backend: str,
+    keys: Keys,
+    plan: Optional[Mapping[str, Rule]],
+    progress: Optional[Progress],
+    budget_bytes: Optional[int],
+    storage_options: Optional[Mapping[str, Any]],
+) -> Dict[str, torch.Tensor]:
+    """Returns the tensors of this rank; see `safetensors.torch.load_files`.
+
+    Args:
+        group, timeout, problem: see `communicator`.
+        filenames, device, ...: as for `safetensors.torch.load_files`.
+    """
+    loaded: Dict[str, torch.Tensor] = {}
+    with communicator(group, timeout, problem) as comm, ExitStack() as stack:
+        model, wanted = _open(comm, filenames, backend, keys, plan, storage_options, stack)
+        nbytes = sum(item.nbytes for item in wanted)
+        if budget_bytes is not None and nbytes > budget_bytes:
+            raise SafetensorError(
+                f"The tensors need {nbytes} bytes on {device}, but budget_bytes allows "
+                f"{budget_bytes}"
+            )
+        reporter = Reporter(wanted, progress)
+        report, done = reporter.while_loading(), 0
+        for item, tensor in _loaded(comm, model, wanted, device):
+            loaded[item.name] = tensor
+            done += item.nbytes
+            if report is not None:
+                report(done, nbytes)
+        reporter.finish()
+    return {item.name: item.finished(loaded[item.name]) for item in wanted}
+
+
+def stream(
+    group: ProcessGroup,
+    filenames: Sources,
+    device: AnyDevice = "cpu",
+    *,
+    keys: Keys = None,
+    plan: Optional[Mapping[str, Rule]] = None,
+    storage_options: Optional[Mapping[str, Any]] = None,
+    timeout: Optional[timedelta] = None,
+) -> Iterator[Tuple[str, torch.Tensor]]:
+    """Yields the tensors as they are loaded, in the same order on all ranks.
+
+    All ranks call it and exhaust it. A rank that leaves the loop early ends it on all ranks.
+
+    Args:
+        group: the ranks.
+        filenames, device, keys, plan, storage_options, timeout: as for `load_files`.
+    """
+    with communicator(group, timeout) as comm, ExitStack() as stack:
+        model, wanted = _open(comm, filenames, "auto", keys, plan, storage_options, stack)
+        for item, tensor in _loaded(comm, model, wanted, device):
+            yield item.name, item.finished(tensor)
+            del tensor
+
+
+def open_named(
+    comm: Communicator,
+    filenames: Sources,
+    storage_options: Optional[Mapping[str, Any]],
+    names: Collection[str],
+    stack: ExitStack,
+) -> Tuple[Model, Dict[str, safe_open], List[str]]:
+    """Opens files as `open_tensors` of _shards does.
+
+    Returns:
+        The files that some rank needs; the open file of each of these names, as far as the files
+        have them; and the other names of the files.
+    """
+
+    def needed(shards: List[Shard]) -> List[int]:
+        return [
+            at
+            for at, shard in enumerate(shards)
+            if shard.names is None or any(name in names for name in shard.names)
+        ]
+
+    model = open_model(comm, filenames, storage_options, needed, "auto", stack)
+    handles = model.handles()
+    others = [name for name in [*handles, *model.unopened] if name not in names]
+    return model, {name: handles[name] for name in handles if name in names}, others
+
+
+def _open(
+    comm: Communicator,
+    filenames: Sources,
+    backend: str,
+    keys: Keys,
+    plan: Optional[Mapping[str, Rule]],
+    storage_options: Optional[Mapping[str, Any]],
+    stack: ExitStack,
+) -> Tuple[Model, List[Wanted]]:
+    """Returns the files that some rank needs, and the tensors that this one takes."""
+    rules: Optional[Dict[str, Rule]] = None
+
+    def needed(shards: List[Shard]) -> List[int]:
+        nonlocal rules
+        if any(shard.names is None for shard in shards):
+            return list(range(len(shards)))
+        names = dict.fromkeys(name for shard in shards for name in shard.names or ())
+        rules = found = select(names, plan, keys)
+        return [
+            at
+            for at, shard in enumerate(shards)
+            if any(name in found for name in shard.names or ())
+        ]
+
+    model = open_model(comm, filenames, storage_options, needed, backend, stack)
+    handles = model.handles()
+    if rules is None:
+        rules = select(handles, plan, keys)
+    parts = apply(rules, handles)
+    handles = {name: handles[name] for name in handles if parts.get(name, SKIP) is not SKIP}
+    return model, wanted_of(handles, parts)
+
+
+def _loaded(
+    comm: Communicator, model: Model, wanted: List[Wanted], device: AnyDevice
+) -> Iterator[Tuple[Wanted, torch.Tensor]]:
+    """Yields the tensors of this rank on its device."""
+    name = device_of(device).name
+    tensors = {}
+    for item in wanted:
+        dtype, shape = item.form()
+        tensors[item.name] = torch.empty(shape, dtype=dtype, device=name)
+    for item in load_together(comm, model, wanted, tensors):
+        yield item, tensors.pop(item.name)
