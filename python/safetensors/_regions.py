@@ -79,7 +79,7 @@ class Grid(NamedTuple):
 
     shape: List[int]
     """The tensor's, with two axes for each of its own: the cells, and the elements of a cell."""
-    index: Tuple[Any, ...]
+    cells: Tuple[Any, ...]
     """The wanted cells, as an index into such a tensor."""
     counts: List[int]
     """How many cells are wanted along each axis."""
@@ -102,7 +102,7 @@ def grid_of(regions: Collection[Bounds], shape: Sequence[int]) -> Optional[Grid]
             return None
         grid.shape.extend((size // length, length))
         grid.counts.append(len(cells))
-        grid = grid._replace(index=(*grid.index, [b // length for b, _ in cells], slice(None)))
+        grid = grid._replace(cells=(*grid.cells, [b // length for b, _ in cells], slice(None)))
     return grid
 
 

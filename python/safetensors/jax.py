@@ -131,7 +131,7 @@ class _Array:
             cell, element = cell // count, element // size
             strides += [cell, element]
         nbytes = len(self._places) * self._nbytes
-        return [(self._handle, self.name, grid.index, address, nbytes, grid.shape, strides)]
+        return [(self._handle, self.name, grid.cells, address, nbytes, grid.shape, strides)]
 
     def assembled(self) -> jax.Array:
         """Returns the array, which then owns the memory."""

@@ -139,7 +139,7 @@ def test_grids():
     cells = [((row, row + 2), (column, column + 2)) for row in (0, 2) for column in (0, 4)]
     grid = grid_of(cells, SHAPE)
     assert grid.shape == [2, 2, 3, 2]
-    assert grid.index == ([0, 1], slice(None), [0, 2], slice(None))
+    assert grid.cells == ([0, 1], slice(None), [0, 2], slice(None))
     assert grid.counts == [2, 2]
     assert grid_of([()], ()) == ([], (), [])
     assert grid_of(cells[:3], SHAPE) is None  # three corners of four
