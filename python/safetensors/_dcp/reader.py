@@ -24,7 +24,7 @@ from .._paths import is_url
 from .._shards import find_shards, open_shards
 from .._torch.dtypes import Form, form_of
 from .._torch.load_files import _gc_paused
-from .._torch.load_into import _device, _memory, _problem, _request
+from .._torch.load_into import _device, _memory, _problem
 from .._torch.wanted import Wanted
 from .._typing import Sources
 from . import rank_files
@@ -265,7 +265,7 @@ class _Load:
                 direct[_memory(item.tensor)] = device, wanted, item.tensor
         for device, wanted, tensor in direct.values():
             self._tensors.append(tensor)
-            self._groups.setdefault(device, []).append(_request(wanted, tensor))
+            self._groups.setdefault(device, []).append(wanted.request(tensor))
 
     def run(self) -> None:
         """Fills the items' tensors."""

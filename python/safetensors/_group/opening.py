@@ -21,7 +21,14 @@ from typing import (
 
 from .. import _core
 from .._paths import is_url
-from .._shards import Shard, find_shards, open_shards, shards_of_url, sources_of
+from .._shards import (
+    Shard,
+    find_shards,
+    open_shards,
+    refuse_repeated,
+    shards_of_url,
+    sources_of,
+)
 from .agreement import agree
 
 if TYPE_CHECKING:
@@ -108,7 +115,7 @@ def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStac
             shard if reader is None else shard._replace(reader=functools.partial(_same, reader))
             for shard, reader in zip(shards, readers, strict=True)
         ]
-        for handle, names in open_shards(given, None, backend, stack):
+        for _, handle, names in refuse_repeated(open_shards(given, None, backend, stack)):
             assert handle is not None, "all files are opened"
             found.append((handle, names))
 
