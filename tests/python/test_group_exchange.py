@@ -231,6 +231,11 @@ def part_of(kind, size):
             return (..., rows(size, rank, shape[-1]))
         if kind == "pairs":  # of ranks that take the same
             return (..., rows(-(-size // 2), rank // 2, shape[-1]))
+        if kind == "grid":  # of the first and the last axis
+            columns = rows(-(-size // 2), rank // 2, shape[-1])
+            return (
+                (..., columns) if len(shape) == 1 else (rows(2, rank % 2, shape[0]), ..., columns)
+            )
         if kind == "one":
             return ... if at % size == rank else NOTHING
         if kind == "some":
@@ -245,17 +250,20 @@ def part_of(kind, size):
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize(
-    "kind", ["alike", "rows", "columns", "pairs", "one", "some", "unusual", "mixed"]
+    "kind", ["alike", "rows", "columns", "pairs", "grid", "one", "some", "unusual", "mixed"]
 )
 def test_every_rank_gets_what_it_takes(kind, size):
     """Each byte is read once, but of unusual parts."""
     ranks = Ranks(model(), size, part_of(kind, size))
     ranks.check()
     nbytes = sum(each.nbytes for each in ranks.values)
-    if kind in ("alike", "rows", "columns", "pairs", "one"):
+    if kind not in ("some", "unusual", "mixed") and (kind, size) != ("grid", 5):
         assert sum(ranks.read_nbytes) == nbytes
     if kind in ("alike", "columns", "pairs"):
         assert max(ranks.read_nbytes) - min(ranks.read_nbytes) <= 20 * KIB
+    if kind == "grid" and size > 2:  # rows of the first axis are too long
+        steps = ranks.schedule.steps
+        assert any(type(step) is schedule.Exchange and step.blocks[0].lead for step in steps)
     if kind == "unusual":
         assert ranks.schedule.frames[0] is None  # no data of it is sent
 
