@@ -25,9 +25,10 @@ class Frame:
     """A tensor's bytes with few axes: those that every part takes whole are joined to the ones
     before them.
 
-        [experts, hidden, columns]   parts of columns:       [experts * hidden rows, columns]
-        [experts, hidden, columns]   the whole tensor:       [bytes]
-        [experts, hidden, columns]   experts and columns:    [experts, hidden * ...]
+        what ranks take of [experts, hidden, columns]      the frame's axes
+        all                                                [bytes]
+        parts of the columns                               [experts * hidden, columns]
+        parts of the hidden axis                           [experts, hidden * columns]
 
     One axis has the rows. Axes before it are the lead: an index of each selects a slab of rows.
     There is a lead only where a row would be too long, see MAX_ROW_NBYTES.
