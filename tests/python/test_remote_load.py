@@ -93,7 +93,7 @@ MODES = {
     "gzipped": {"io"},
     "status_403": {"denied"},
     "status_404": {"missing"},
-    "status_503": {"connection", "io"},
+    "status_503": {"connection"},
 }
 
 

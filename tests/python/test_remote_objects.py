@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures(no_credentials.__name__)
 def test_a_server_that_asks_to_slow_down():
     body = b"<?xml?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>"
     with RangeServer({"/bucket/m": Answer(503, body=body)}) as server:
-        with pytest.raises(SafetensorError, match=r"503 SlowDown, after 2 tries in \d+\.\d s"):
+        with pytest.raises(ConnectionError, match=r"503 SlowDown, after 2 tries in \d+\.\d s"):
             reader("s3://bucket/m", endpoint=server.url(), **SHORT).open(10)
         assert server.requests == 2
 

@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple, Optional, Tuple
 
 from . import errors
+from .retry import error_of
 
 
 class PastTheEnd(Exception):
@@ -101,7 +102,7 @@ def rewritten(error: Exception, name: str, used: str, pinned: Optional[Version])
     if code in _REGION or "redirect without LOCATION" in text:
         return errors.failed(name, "the bucket is in another region: set AWS_REGION")
     if status is not None:
-        return errors.failed(name, said + tries)
+        return error_of(int(status))(name, said + tries)
     for word, meaning in _CAUSES:
         if word in text:
             make = errors.timed_out if word == "TimedOut" else errors.unreachable

@@ -16,10 +16,19 @@ T = TypeVar("T")
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 """The statuses after which a request is repeated."""
+_TIMEOUTS = frozenset({408, 504})
 
 _FIRST_DELAY = 0.2
 _LAST_DELAY = 10.0
 _MOST_ASKED = 60.0
+
+
+def error_of(status: int) -> Callable[[str, str], SafetensorError]:
+    """Returns the function of `errors` for a status that may pass, or for another one of which
+    nothing else is known."""
+    if status not in RETRIED:
+        return errors.failed
+    return errors.timed_out if status in _TIMEOUTS else errors.unreachable
 
 
 class Again(Exception):
