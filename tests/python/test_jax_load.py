@@ -3,7 +3,9 @@
 import inspect
 import itertools
 import re
+import socket
 import typing
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -171,31 +173,48 @@ def test_each_byte_is_read_once(tmp_path, spec):
     assert reader.nbytes >= array.nbytes - reader.opens[0]
 
 
-def test_only_the_wanted_regions_are_read(tmp_path):
-    """Of devices that hold a part of the array, as those of one process of several."""
-    array = arranged((4096, 1024))
-    reader = MemoryReader(saved(tmp_path, {"a": array}).read_bytes())
-    wide = Mesh(np.array(jax.devices()), ("x",))
-    rows = NamedSharding(wide, PartitionSpec("x"))
+PROCESS = """
+    import warnings
+    warnings.simplefilter("ignore")
+    import jax, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from safetensors.jax import load_files
+    from support.range_readers import MemoryReader
 
-    class Half(type(rows)):
-        """Half of the devices are another process's."""
+    address, number, path = sys.argv[1:]
+    jax.config.update("jax_num_cpu_devices", 4)
+    jax.distributed.initialize(address, 2, int(number), initialization_timeout=60)
+    # The devices of both processes take turns along the axis.
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4).T.reshape(8), ("x",))
+    content = open(path, "rb").read()
+    wanted = np.arange(4096 * 1024, dtype=np.float32).reshape(4096, 1024)
+    for spec in PartitionSpec("x"), PartitionSpec(None, "x"), PartitionSpec():
+        reader = MemoryReader(content)
+        array = load_files(reader, NamedSharding(mesh, spec))["a"]
+        assert array.shape == wanted.shape
+        assert len(array.addressable_shards) == 4
+        for shard in array.addressable_shards:
+            assert shard.device.process_index == int(number)
+            assert np.array_equal(shard.data, wanted[shard.index])
+        print(reader.nbytes)
+"""
 
-        def addressable_devices_indices_map(self, shape):
-            found = super().addressable_devices_indices_map(shape)
-            return {device: index for device, index in found.items() if device.id in (2, 3, 6)}
 
-    half = Half(wide, PartitionSpec("x"))
-    file = module.find_shards(reader)
-    with module.ExitStack() as stack:
-        (loading,) = module._open(file, half, None, None, stack)
-        requests = loading.requests()
-        assert [request[4] for request in requests] == [3 * array.nbytes // 8]
-        module._core._read_requests(requests)
-    step = array.nbytes // 8
-    found = loading._memory.view(np.float32).reshape(3, 512, 1024)
-    assert np.array_equal(found, array.reshape(8, 512, 1024)[[2, 3, 6]])
-    assert reader.nbytes <= 3 * step + 8 * KiB
+@pytest.mark.slow
+def test_two_processes(tmp_path):
+    """Each reads the regions of its own devices: rows without the others, columns with gaps."""
+    path = saved(tmp_path, {"a": arranged((4096, 1024))})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(children.run, PROCESS, address, number, path) for number in range(2)]
+        counts = [list(map(int, run.result().split())) for run in runs]
+    size = 16 * MiB
+    for rows, columns, whole in counts:
+        assert size // 2 - MiB <= rows <= size // 2 + 64 * KiB
+        assert columns <= size
+        assert size - MiB <= whole <= size
 
 
 def test_a_url(tmp_path):
@@ -364,6 +383,7 @@ PEAK = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not memory.can_measure_peak(), reason="/proc cannot reset the peak")
 def test_peak_memory(tmp_path):
     """The tensors and 32 MiB, although eight devices hold the replicated ones."""
