@@ -1,12 +1,14 @@
-"""Times torch.distributed.checkpoint with this package's writer and with torch's.
+"""Times torch.distributed.checkpoint with this package's writer and reader, and with torch's.
 
     python benchmarks/python/bench_dcp.py [--megabytes 512] [--repeats 5] [--folder DIR]
 
 Runs in an environment with this package and torch. Saves a state dict of BF16 by one rank, and by
 two ranks (gloo, rows and columns). torch's writer for several ranks is
-`HuggingFaceStorageWriter(save_distributed=True, enable_consolidation=True)`. Both writers take
-turns in the same processes. Prints a Markdown table of the best times, of the most memory that a
-save took in a rank beyond the state dict, and of the bytes that it left on the disk.
+`HuggingFaceStorageWriter(save_distributed=True, enable_consolidation=True)`. Then loads what this
+package's writer saved, from the page cache, with this package's reader and with torch's
+`HuggingFaceStorageReader`, and compares all values. Both take turns in the same processes. Prints a
+Markdown table of the best times, of the most memory that a call took in a rank beyond the state
+dict, and of the bytes on the disk.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
-from torch.distributed.checkpoint import HuggingFaceStorageWriter
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from safetensors.dcp import StorageWriter, consolidate
+from safetensors.dcp import StorageReader, StorageWriter, consolidate
 
 TENSORS = 32
 
@@ -44,9 +46,10 @@ def state_of(megabytes: int, ranks: int, dim: int) -> dict[str, Any]:
     mesh = init_device_mesh("cpu", (ranks,))
     shape = [rows, 4096]
     shape[dim] //= ranks
+    random = torch.Generator().manual_seed(dist.get_rank())
     return {
         f"layers.{i}": DTensor.from_local(
-            torch.ones(shape, dtype=torch.bfloat16),
+            torch.randn(shape, generator=random).to(torch.bfloat16),
             mesh,
             [Shard(dim) if ranks > 1 else Replicate()],
         )
@@ -54,16 +57,13 @@ def state_of(megabytes: int, ranks: int, dim: int) -> dict[str, Any]:
     }
 
 
-def measured(state: dict[str, Any], make: Any, folder: Path) -> tuple[float, int, int]:
-    """Seconds, bytes of memory and bytes on the disk of one save."""
-    if dist.get_rank() == 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.sync()
+def measured(call: Any, folder: Path) -> tuple[float, int, int]:
+    """Seconds of a call, and bytes of memory and on the disk."""
     dist.barrier()
     Path("/proc/self/clear_refs").write_text("5")
     before = status("VmRSS")
     begin = time.perf_counter()
-    dcp.save(state, storage_writer=make(str(folder)))
+    call()
     dist.barrier()
     seconds = time.perf_counter() - begin
     grown = torch.tensor(status("VmHWM") - before)
@@ -72,26 +72,48 @@ def measured(state: dict[str, Any], make: Any, folder: Path) -> tuple[float, int
     return seconds, int(grown), left
 
 
+def saved(state: dict[str, Any], make: Any, folder: Path) -> tuple[float, int, int]:
+    """What one save took."""
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.sync()
+    return measured(lambda: dcp.save(state, storage_writer=make(str(folder))), folder)
+
+
+def loaded(state: dict[str, Any], make: Any, folder: Path) -> tuple[float, int, int]:
+    """What one load took, of the files that `saved` left."""
+    targets = {name: torch.ones_like(tensor) for name, tensor in state.items()}
+    found = measured(lambda: dcp.load(targets, storage_reader=make(str(folder))), folder)
+    for name, tensor in state.items():
+        assert torch.equal(targets[name].to_local(), tensor.to_local()), name
+    return found
+
+
 def rank(number: int, ranks: int, store: str, options: argparse.Namespace, folder: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=ranks)
     theirs = {"save_distributed": True, "enable_consolidation": True} if ranks > 1 else {}
-    makers = {
+    writers = {
         "torch": lambda path: HuggingFaceStorageWriter(path, **theirs),
         "ours": StorageWriter,
     }
+    readers = {"torch": HuggingFaceStorageReader, "ours": StorageReader}
     for dim in range(ranks):
+        placed = ("rows", "columns")[dim] if ranks > 1 else "whole"
         state = state_of(options.megabytes, ranks, dim)
-        rows: dict[str, list[tuple[float, int, int]]] = {name: [] for name in makers}
-        for repeat in range(options.repeats + 1):
-            for name, make in makers.items():
-                found = measured(state, make, Path(folder) / name)
-                if repeat:  # the first one starts threads and loads code
-                    rows[name].append(found)
-        if number == 0:
-            placed = ("rows", "columns")[dim] if ranks > 1 else "whole"
-            show(f"save, ranks: {ranks}, {placed}", rows)
+        for what, makers in (("save", writers), ("load", readers)):
+            rows: dict[str, list[tuple[float, int, int]]] = {name: [] for name in makers}
+            for repeat in range(options.repeats + 1):
+                for name, make in makers.items():
+                    if what == "save":
+                        found = saved(state, make, Path(folder) / name)
+                    else:
+                        found = loaded(state, make, Path(folder) / "ours")
+                    if repeat:  # the first one starts threads and loads code
+                        rows[name].append(found)
+            if number == 0:
+                show(f"{what}, ranks: {ranks}, {placed}", rows)
     if ranks > 1 and number == 0:
         consolidated(Path(folder), options.repeats)
     dist.barrier()
