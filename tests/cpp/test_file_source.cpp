@@ -250,3 +250,27 @@ TEST_CASE("a sparse file larger than memory can be mapped") {
     CHECK(mapping->bytes().back() == std::byte{0});
   }
 }
+
+#if defined(__linux__)
+TEST_CASE("a file of which less than half is in the page cache wants more readers") {
+  const test::TempDir folder;
+  for (const std::uint64_t mb : {8, 200}) {  // one that is counted as a whole, and one by samples
+    for (const std::uint64_t cached : {std::uint64_t{0}, mb / 4, mb * 3 / 4, mb}) {
+      test::write_text(folder / "f", "");
+      test::fs::resize_file(folder / "f", mb << 20);
+      const auto source = FileSource::open(folder / "f");
+      if (source->cached_nbytes() != 0) {
+        MESSAGE("skipped: new files are cached here, or the system does not say");
+        return;
+      }
+      // In no order, so that the system does not read ahead.
+      std::vector<std::byte> bytes(std::size_t{1} << 20);
+      for (std::uint64_t i = cached; i-- > 0;) source->read_at(i << 20, bytes);
+      CAPTURE(mb);
+      CAPTURE(cached);
+      CHECK(source->concurrency() == (cached < mb / 2 ? 8 : 0));
+      test::fs::remove(folder / "f");
+    }
+  }
+}
+#endif

@@ -132,8 +132,7 @@ std::uint64_t FileSource::cached_nbytes() const noexcept {
 }
 
 unsigned FileSource::concurrency() const noexcept {
-  const auto cached = io::cached_nbytes_at_once(handle_->get(), size());
-  return cached && *cached < size() / 2 ? kReadersOfSlowFile : 0;
+  return io::is_half_cached(handle_->get(), size()).value_or(true) ? 0 : kReadersOfSlowFile;
 }
 
 std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>& file) {

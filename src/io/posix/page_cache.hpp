@@ -10,13 +10,12 @@ namespace safetensors::io {
 /// the system does not say.
 [[nodiscard]] bool is_remote(int fd) noexcept;
 
-/// Returns how many of the file's first `nbytes` bytes are in the page cache, if one system call
-/// can say so for any size (Linux 6.5).
-[[nodiscard]] std::optional<std::uint64_t> cached_nbytes_at_once(int fd,
-                                                                 std::uint64_t nbytes) noexcept;
+/// Returns whether half of the file's first `nbytes` bytes are in the page cache, by samples of a
+/// large file; nothing without a system call that counts them (Linux 6.5).
+[[nodiscard]] std::optional<bool> is_half_cached(int fd, std::uint64_t nbytes) noexcept;
 
-/// Returns the same, using a slower method where there is no such call; `nbytes` if the system does
-/// not say.
+/// Returns how many of the file's first `nbytes` bytes are in the page cache; `nbytes` if the
+/// system does not say.
 [[nodiscard]] std::uint64_t cached_nbytes(int fd, std::uint64_t nbytes) noexcept;
 
 }  // namespace safetensors::io
