@@ -63,6 +63,24 @@ def test_an_empty_tensor_of_a_complete_file(tmp_path, source, form):
 
 
 @pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("", "3 of 4 tensors were not written: `a`, `b`, `c`"),
+        ("ab", "1 of 4 tensors was not written: `c`"),
+    ],
+)
+def test_tensors_that_are_missing(tmp_path, written, text):
+    writer = create(tmp_path)
+    for name in written:
+        writer.write(name, MODEL[name])
+    with pytest.raises(SafetensorError, match=f": {text}$") as raised:
+        writer.close()
+    assert raised.value.code == "missing_tensors"
+    writer.abort()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
     ("mistake", "message"),
     [
         (lambda w, f: w.write("none", MODEL["c"]), r"`none` is F32 \[0, 3\] in the specs, but F32"),
