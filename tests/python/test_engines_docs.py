@@ -49,5 +49,10 @@ def test_the_keys():
     """The table has the settings of the load format."""
     table = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
     defaults = {field: getattr(vllm._Options(), field) for field, _ in table}
-    assert defaults == {"weights": None, "concurrency": None, "budget_bytes": 1 << 30}
+    assert defaults == {
+        "weights": None,
+        "concurrency": None,
+        "budget_bytes": 1 << 30,
+        "distributed": False,
+    }
     assert dict(table)["budget_bytes"] == "1 GiB"

@@ -10,11 +10,12 @@ import pytest
 
 from safetensors import SafetensorError
 from safetensors.plugins import vllm as plugin
-from support import children, sharded
+from support import children, ranks, sharded
 from support.engine_stubs import EngineStub, contract_of
 from support.servers import RangeServer
 
 torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
 
 FORMAT = "safetensors_direct"
 LOADER = "vllm.model_executor.model_loader.default_loader"
@@ -41,6 +42,7 @@ class Vllm:
             {
                 "register_model_loader": self.register,
                 "get_current_vllm_config_or_none": lambda: self.config,
+                "get_tp_group": lambda: types.SimpleNamespace(cpu_group=dist.group.WORLD),
                 "should_skip_weight": self.skips,
                 "DefaultModelLoader.__init__": self.init,
                 "DefaultModelLoader._prepare_weights": self.prepare,
@@ -151,6 +153,33 @@ def test_a_url_takes_the_place_of_the_files(vllm, tensors):
         assert server.requests > 0
 
 
+def _rank(rank, folder, url, expected):
+    engine = Vllm(folder)
+    with engine.stub():
+        plugin.register()
+        loader = engine.loader({"weights": url, "distributed": True})
+        loader.local_expert_ids = {rank, 3}
+        found = dict(loader._get_weights_iterator(engine.source(prefix="p.")))
+    others = f".experts.{1 - rank}.up.", ".experts.2.up."
+    wanted = {
+        f"p.{name}": tensor
+        for name, tensor in expected.items()
+        if not any(other in name for other in others)
+    }
+    sharded.check(found, wanted)
+
+
+def test_ranks_of_tensor_parallelism_read_each_byte_once(tmp_path, tensors):
+    large = {name: tensor[:1].repeat(1 << 15, 1) for name, tensor in tensors.items()}
+    sharded.write(tmp_path, large)
+    files = {f"/m/{path.name}": path for path in tmp_path.iterdir()}
+    with RangeServer(files) as server:
+        ranks.run(_rank, 2, tmp_path, server.url("/m/model.safetensors.index.json"), large)
+        wanted = sum(tensor.nbytes for tensor in large.values())
+        wanted -= large["model.layers.0.experts.2.up.weight"].nbytes  # no rank takes it
+        assert wanted <= server.bytes_sent < 1.1 * wanted
+
+
 def test_experts_of_other_ranks_are_not_read(vllm, tensors):
     loader = vllm.loader()
     loader.local_expert_ids = {1, 2}
@@ -215,6 +244,7 @@ def test_what_only_vllm_can_read(vllm, case):
         ({"concurrency": 4}, "concurrency is for URLs, and weights is None"),
         ({"weights": "/m", "concurrency": 4}, "concurrency is for URLs, and weights is '/m'"),
         ({"budget_bytes": None}, "budget_bytes is a positive integer, not None"),
+        ({"distributed": "yes"}, "distributed is true or false, not 'yes'"),
         ({"budget_bytes": True}, "budget_bytes is a positive integer, not True"),
     ],
 )
@@ -237,6 +267,7 @@ CHANGES = {
     "DefaultModelLoader._get_weights_iterator": "self, source, *, resolved=",
     "DefaultModelLoader.Source": "model_or_path, revision, subfolder=, prefix=",
     "get_current_vllm_config_or_none": "rank",
+    "get_tp_group": "rank",
     "should_skip_weight": "weight_name, local_expert_ids=",
 }
 

@@ -35,12 +35,14 @@ def register() -> None:
 
 def _register() -> None:
     from vllm.config.vllm import get_current_vllm_config_or_none
+    from vllm.distributed.parallel_state import get_tp_group
     from vllm.model_executor.model_loader import register_model_loader
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
     from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
 
     known = {
         get_current_vllm_config_or_none: "",
+        get_tp_group: "",
         register_model_loader: "load_format",
         should_skip_weight: "weight_name, local_expert_ids",
         DefaultModelLoader.__init__: "self, load_config",
@@ -67,11 +69,15 @@ class _Options:
     concurrency: Optional[int] = None
     """Requests at once, for a URL."""
     budget_bytes: int = 1 << 30
-    """The limit of bytes that are loaded and not yet copied to the model."""
+    """The limit of bytes that are loaded and not yet copied to the model; not if distributed."""
+    distributed: bool = False
+    """Whether the ranks of tensor parallelism read each byte once, and send it to one another."""
 
     def __post_init__(self) -> None:
         if self.weights is not None and not isinstance(self.weights, str):
             raise ValueError(f"weights is a path or a URL, not {self.weights!r}")
+        if not isinstance(self.distributed, bool):
+            raise ValueError(f"distributed is true or false, not {self.distributed!r}")
         for name in ("concurrency", "budget_bytes"):
             value = getattr(self, name)
             is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
@@ -91,6 +97,7 @@ def _is_main(source: Any, config: Any) -> bool:
 def _loader_class() -> Type[Any]:
     import torch
     from vllm.config.vllm import get_current_vllm_config_or_none
+    from vllm.distributed.parallel_state import get_tp_group
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
     from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
 
@@ -133,17 +140,24 @@ def _loader_class() -> Type[Any]:
                 if not is_safetensors or is_torchao:
                     return super()._get_weights_iterator(source)  # type: ignore[no-any-return]
                 files = sorted(files)
-            device = self.load_config.device or (config and config.device_config.device) or "cpu"
-            stream = stream_files(
-                files,
-                torch.empty(0, device=device).device,  # "cuda" is the current one, not the first
-                keys=self._wants(source),
-                budget_bytes=options.budget_bytes,
-                storage_options=storage_options,
-            )
+            keys = self._wants(source)
+            if options.distributed:
+                from .._group.files import stream
+
+                group = get_tp_group().cpu_group
+                tensors = stream(group, files, keys=keys, storage_options=storage_options)
+            else:
+                device = self.load_config.device or (config and config.device_config.device)
+                tensors = stream_files(
+                    files,
+                    torch.empty(0, device=device or "cpu").device,  # "cuda" is the current one
+                    keys=keys,
+                    budget_bytes=options.budget_bytes,
+                    storage_options=storage_options,
+                )
             if self.counter_before_loading_weights == 0.0:  # vLLM logs the time since
                 self.counter_before_loading_weights = time.perf_counter()
-            return ((source.prefix + name, tensor) for name, tensor in stream)
+            return ((source.prefix + name, tensor) for name, tensor in tensors)
 
         def _wants(self, source: Any) -> Callable[[str], bool]:
             """Returns a filter: false for weights that this rank or the model does not use."""
