@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "engines.md"
 
 
 def test_the_program_runs(tmp_path):
-    """Both ranks load the other tensors, and each its half of the experts."""
+    """Each rank loads its half of the experts, and all other tensors."""
     (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names = [f"layers.{i}.experts.{j}.up.weight" for i in range(3) for j in range(8)]
     (tmp_path / "model").mkdir()
@@ -33,9 +33,7 @@ def test_the_program_runs(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [
-        f"rank {rank}: 14 tensors; all ranks: 24 weights of experts" for rank in (0, 1)
-    ]
+    assert done.stdout == "14 tensors on this rank, 24 weights of experts on all\n"
 
 
 def test_the_versions():
