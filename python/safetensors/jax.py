@@ -99,9 +99,7 @@ class _Array:
         self._dtype = dtype_of(meta.dtype)
         self._part = SelectedPart(part, meta.shape)
         self._sharding = self._sharding_of(placement)
-        # Has a better error than what follows.
-        self._sharding.check_compatible_aval(self._part.shape)
-        indices = self._sharding.addressable_devices_indices_map(self._part.shape)
+        indices = _indices_of(self._sharding, self._part.shape)
         regions = sorted({self._read_region(index) for index in indices.values()})
         self._places = {region: i for i, region in enumerate(regions)}
         self._sizes = sizes_of(regions[0]) if regions else ()  # JAX's are all of one shape
@@ -207,6 +205,19 @@ def _open(
         except (SafetensorError, IndexError, TypeError, ValueError) as error:
             raise type(error)(f"Error while loading tensor {name}: {error}") from error
     return arrays
+
+
+def _indices_of(sharding: Any, shape: Tuple[int, ...]) -> Mapping[Any, Tuple[slice, ...]]:
+    """Returns what each device of this process takes of an array.
+
+    Raises:
+        ValueError: the array has too few axes, or axes that the sharding does not divide evenly.
+    """
+    try:
+        indices: Mapping[Any, Tuple[slice, ...]] = sharding.addressable_devices_indices_map(shape)
+    except IndexError:  # JAX takes an axis that the array does not have
+        raise ValueError(f"{list(shape)} has fewer axes than {sharding}") from None
+    return indices
 
 
 def dtype_of(code: str) -> np.dtype[Any]:
