@@ -8,6 +8,7 @@ so that a rank that ends or hangs does not take it along.
 """
 
 import datetime
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -16,7 +17,7 @@ import traceback
 import warnings
 from typing import Any, NamedTuple
 
-SECONDS = 60
+SECONDS = 25
 """After which a rank that has not ended is killed."""
 
 
@@ -116,6 +117,7 @@ def _rank(pipe, rank, size, port, is_master, works, function, args):
     import torch
     import torch.distributed as dist
 
+    faulthandler.dump_traceback_later(SECONDS - 5, exit=True)  # says where a rank hangs
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.default_int_handler)
