@@ -100,7 +100,13 @@ def fault(is_mine, how):
         os.kill(os.getpid(), getattr(signal, how))
 
 
-CASES = [(size, culprit) for size in (2, 3) for culprit in range(size)]
+CASES = [
+    pytest.param(
+        size, culprit, marks=[] if (size, culprit) in ((2, 0), (3, 1)) else pytest.mark.slow
+    )
+    for size in (2, 3)
+    for culprit in range(size)
+]
 
 
 @pytest.mark.parametrize("phase", ["gather", "data", "end"])
@@ -112,7 +118,7 @@ def test_an_error_is_raised_by_all(size, culprit, phase):
         assert each.kind.startswith("SafetensorError ")
         assert each.text == f"rank {culprit}: OSError: disk on fire"
         assert each.cause == ("OSError" if rank == culprit else "NoneType")
-        assert each.seconds < 2
+        assert each.seconds < SECONDS + 5
         assert each.works
 
 
@@ -125,7 +131,7 @@ def test_ctrl_c_is_raised_by_all(size, culprit, phase):
         expected = "KeyboardInterrupt" if rank == culprit else "SafetensorError"
         assert each.kind.startswith(expected + " ")
         assert each.text == f"rank {culprit}: KeyboardInterrupt"
-        assert each.seconds < 2
+        assert each.seconds < SECONDS + 5
         assert each.works
 
 
@@ -137,17 +143,12 @@ def test_a_killed_rank_is_named(size, culprit, phase):
     assert found.pop(culprit).is_dead
     for each in found:
         assert each.text == f"rank {culprit} does not answer: it has ended or hangs"
-        assert each.seconds < SECONDS + 3
+        assert each.seconds < SECONDS + 5
 
 
-STOPPED = [
-    pytest.param(*case, phase, marks=[] if (*case, phase) == (3, 1, "data") else pytest.mark.slow)
-    for case in CASES
-    for phase in ("gather", "data", "end")
-]
-
-
-@pytest.mark.parametrize(("size", "culprit", "phase"), STOPPED)
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["gather", "data", "end"])
+@pytest.mark.parametrize(("size", "culprit"), CASES)
 def test_a_stopped_rank_is_named(size, culprit, phase):
     """Once it goes on, it raises the same."""
     with Ranks(size, failing, culprit, "SIGSTOP", phase) as ranks:
@@ -157,7 +158,7 @@ def test_a_stopped_rank_is_named(size, culprit, phase):
         os.kill(ranks.processes[culprit].pid, signal.SIGCONT)
         for rank, each in enumerate(ranks.outcomes()):
             assert each.text == text
-            assert each.seconds < SECONDS + (6 if rank == culprit else 2)
+            assert each.seconds < SECONDS + (8 if rank == culprit else 5)
             assert each.works
 
 
@@ -203,7 +204,7 @@ def test_a_rank_that_does_not_come():
     with Ranks(2, absent) as ranks:
         found = ranks.outcomes()
     assert found[0].text == "rank 1 does not answer: it has ended or hangs"
-    assert found[0].seconds < SECONDS + 2
+    assert found[0].seconds < SECONDS + 5
 
 
 def retried(rank):
@@ -226,9 +227,9 @@ def test_a_load_after_a_failure_works():
     assert values(2, retried) == [expected, expected]
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.slow)])
 def test_the_host_of_the_store_may_be_the_one(how):
-    with Ranks(3, failing, 0, how, "data", works=False, hosts=0) as ranks:
+    with Ranks(3, failing, 0, how, "data", works=False, host=0) as ranks:
         found = [ranks.outcome(rank) for rank in (1, 2)]
     assert len({each.text for each in found}) == 1
     assert found[0].text.startswith("the store of the process group does not answer: ")

@@ -99,7 +99,7 @@ def loads(rank, size, culprit, phase, act, folder):
     return load_files(folder, plan=plan_of(rank, size), group=dist.group.WORLD, timeout=LIMIT)
 
 
-QUICK = [(2, 0), (2, 1), (3, 1)]
+QUICK = [(2, 0), (3, 1)]
 ALL = [(size, culprit) for size in (2, 3) for culprit in range(size)]
 CASES = [
     pytest.param(*each, phase, marks=[] if each in QUICK else pytest.mark.slow)
@@ -122,7 +122,7 @@ def check(found, culprit, text, kind="SafetensorError"):
         assert each.kind.split()[0] == (kind if rank == culprit else "SafetensorError")
         assert each.text == text
         assert each.value.startswith("Traceback")  # not a dict
-        assert each.seconds < SECONDS + 3 or rank == culprit
+        assert each.seconds < SECONDS + 5 or rank == culprit
         assert each.works is not False
 
 
@@ -179,7 +179,7 @@ def fails_to_read(rank, size, culprit, at, folder):
 
 
 @pytest.mark.parametrize("at", [0, 3, 8])
-@pytest.mark.parametrize(("size", "culprit"), [(2, 0), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("size", "culprit"), [(2, 0), (3, 2)])
 def test_a_read_fails(folder, size, culprit, at):
     with Ranks(size, fails_to_read, size, culprit, at, folder) as ranks:
         found = ranks.outcomes()
@@ -202,7 +202,7 @@ def fails_in_progress(rank, size, culprit, at, folder):
 
 
 @pytest.mark.parametrize("at", [0, 0.5, 1])
-@pytest.mark.parametrize(("size", "culprit"), [(2, 0), (2, 1), (3, 2)])
+@pytest.mark.parametrize(("size", "culprit"), [(2, 1), (3, 0)])
 def test_progress_raises(folder, size, culprit, at):
     with Ranks(size, fails_in_progress, size, culprit, at, folder) as ranks:
         found = ranks.outcomes()
@@ -228,7 +228,7 @@ def loads_other(rank, culprit, folder, what):
 
 
 @pytest.mark.parametrize("what", ["version", "plan", "missing", "file", "fewer"])
-@pytest.mark.parametrize(("size", "culprit"), [(2, 1), (3, 2), (3, 1)])
+@pytest.mark.parametrize(("size", "culprit"), [(2, 1), (3, 2)])
 def test_ranks_that_load_something_else(folder, size, culprit, what):
     others = {f"{i}.weight": torch.randn(10, 10) for i in range(18)}
     save_files(others, folder.parent / "other", max_shard_size=1300)

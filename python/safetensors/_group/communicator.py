@@ -28,7 +28,7 @@ _POLL = timedelta(seconds=0.05)
 # The time limits are the communicator's, which knows of progress. torch's would not.
 _NEVER = timedelta(days=1)
 # For collectives that were ended to return.
-_DRAIN = 2.0
+_DRAIN = 1.0
 
 
 class Lost(Exception):
@@ -97,7 +97,10 @@ class Communicator:
         # Not by new_group(), which names successive groups of the same ranks alike: a rank could
         # find the addresses of the group before in the store.
         store = self._board.store
-        gloo = dist.ProcessGroupGloo(store, self.rank, self.size, timeout=self._timeout)
+        try:
+            gloo = dist.ProcessGroupGloo(store, self.rank, self.size, timeout=self._timeout)
+        except RuntimeError as error:
+            raise Lost(f"could not connect: {error}") from error
         gloo._set_default_timeout(_NEVER)
         kind = dist.ProcessGroup.BackendType.GLOO
         made = dist.ProcessGroup(store, self.rank, self.size)

@@ -3,8 +3,8 @@
     with Ranks(3, function, folder) as ranks:
         outcomes = ranks.outcomes()
 
-Each rank is a forked process. The store of the process group is in this process, as with torchrun,
-so that a rank that ends or hangs does not take it along.
+Each rank is a forked process. The store of the process group is a file, so that a rank that ends or
+hangs does not take it along.
 """
 
 import datetime
@@ -12,6 +12,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 import traceback
 import warnings
@@ -41,30 +42,21 @@ class Outcome(NamedTuple):
 class Ranks:
     """Processes that call `function(rank, *args)` with torch.distributed initialised.
 
-    `works`: whether all ranks use the group afterwards. `hosts`: the process with the store: None
-    for this one, or a rank.
+    `works`: whether all ranks use the group afterwards. `host`: the rank that has the store; None:
+    it is a file.
     """
 
-    def __init__(self, size, function, *args, works=True, hosts=None):
-        import torch.distributed as dist
-
-        self.size, self._store = size, None
-        address = {"port": 0, "is_master": True}
-        if hosts is None:
-            self._store = dist.TCPStore(
-                "127.0.0.1", 0, None, True, datetime.timedelta(seconds=SECONDS), False
-            )
-            address = {"port": self._store.port, "is_master": False}
-        else:
-            address["port"] = _free_port()
+    def __init__(self, size, function, *args, works=True, host=None):
+        self.size = size
+        self._folder = tempfile.TemporaryDirectory()
+        where = os.path.join(self._folder.name, "store") if host is None else _free_port()
         context = multiprocessing.get_context("fork")
         self._pipes, self.processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe(duplex=False)
-            is_master = rank == hosts
+            store = (where, size, rank == host)
             process = context.Process(
-                target=_rank,
-                args=(theirs, rank, size, address["port"], is_master, works, function, args),
+                target=_rank, args=(theirs, rank, store, works, function, args)
             )
             process.start()
             theirs.close()
@@ -79,6 +71,7 @@ class Ranks:
             if process.is_alive():
                 process.kill()
             process.join()
+        self._folder.cleanup()
 
     def outcome(self, rank):
         """Waits for one rank."""
@@ -113,7 +106,7 @@ def values(size, function, *args):
     return [outcome.value for outcome in found]
 
 
-def _rank(pipe, rank, size, port, is_master, works, function, args):
+def _rank(pipe, rank, place, works, function, args):
     import torch
     import torch.distributed as dist
 
@@ -122,7 +115,11 @@ def _rank(pipe, rank, size, port, is_master, works, function, args):
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     limit = datetime.timedelta(seconds=SECONDS)
-    store = dist.TCPStore("127.0.0.1", port, size if is_master else None, is_master, limit, False)
+    where, size, is_host = place
+    if isinstance(where, str):
+        store = dist.FileStore(where, size)
+    else:
+        store = dist.TCPStore("127.0.0.1", where, size if is_host else None, is_host, limit, False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     dist.barrier()
     start = time.monotonic()
