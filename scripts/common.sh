@@ -57,7 +57,7 @@ find_python() {
     die "$base_python is older than Python 3.10"
 }
 
-# What a build of the package needs: a C++ compiler, Python's headers, RapidJSON.
+# What a build of the package needs: a C++ compiler, Python's headers, RapidJSON, xxHash.
 require_build_tools() {
   [[ -n ${CXX:-} ]] || command -v c++ >/dev/null || command -v g++ >/dev/null ||
     require_debian "C++ compiler" g++
@@ -66,12 +66,15 @@ require_build_tools() {
 import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
 PY
-  if ! [[ -e /usr/include/rapidjson/reader.h || -e /usr/local/include/rapidjson/reader.h ]]; then
-    install_debian rapidjson-dev || {
-      note "rapidjson-dev could not be installed: CMake will fetch RapidJSON"
+  local header package
+  for header in rapidjson/reader.h:rapidjson-dev xxhash.h:libxxhash-dev; do
+    package=${header#*:} header=${header%:*}
+    [[ -e /usr/include/$header || -e /usr/local/include/$header ]] && continue
+    install_debian "$package" || {
+      note "$package could not be installed: CMake will fetch its headers"
       command -v git >/dev/null || require_debian "git" git
     }
-  fi
+  done
 }
 
 # make_venv FOLDER [share]: create the environment unless it exists; sets venv, venv_python.

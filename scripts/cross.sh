@@ -21,14 +21,14 @@ source scripts/common.sh
 
 (($#)) || die "name a target: aarch64 s390x windows musl macos"
 
-# Headers of the host's system must not come along with RapidJSON's and doctest's.
+# Headers of the host's system must not come along with RapidJSON's, xxHash's and doctest's.
 headers=$PWD/build/cross/include
 mkdir -p "$headers"
-for name in rapidjson doctest; do
+for name in rapidjson doctest xxhash.h; do
   for folder in "${HEADERS:-/usr/include}" /usr/local/include; do
-    [[ -d $folder/$name ]] && ln -sfn "$folder/$name" "$headers/$name"
+    [[ -e $folder/$name ]] && ln -sfn "$folder/$name" "$headers/$name"
   done
-  [[ -d $headers/$name/ ]] || die "no headers of $name: set HEADERS to the folder they are in"
+  [[ -e $headers/$name ]] || die "no headers of $name: set HEADERS to the folder they are in"
 done
 
 test_options="--test-case-exclude=heavy rows*,time is linear*"
@@ -42,6 +42,7 @@ build() {
     -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
     -DSAFETENSORS_WERROR=ON -DSAFETENSORS_BUILD_TESTS=ON \
     -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR="$headers" \
+    -DSAFETENSORS_XXHASH_INCLUDE_DIR="$headers" \
     -DSAFETENSORS_DOCTEST_INCLUDE_DIR="$headers" \
     -DSAFETENSORS_TEST_OPTIONS="$test_options" "${options[@]}"
   cmake --build "build/cross/$1"

@@ -1,5 +1,6 @@
 # 64-bit Arm on Linux by Debian's g++-aarch64-linux-gnu; tests run in qemu-user.
-# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR: a folder that holds nothing else.
+# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR and xxHash by
+# -DSAFETENSORS_XXHASH_INCLUDE_DIR: folders that hold nothing else.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,6 +1,7 @@
 # macOS on 64-bit Arm, by Zig's clang and libc++: shows that the sources compile and link there.
 # ZIG in the environment is the path of the program zig.
-# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR: a folder that holds nothing else.
+# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR and xxHash by
+# -DSAFETENSORS_XXHASH_INCLUDE_DIR: folders that hold nothing else.
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_CXX_COMPILER $ENV{ZIG} c++ -target aarch64-macos)

@@ -1,5 +1,6 @@
 # 64-bit Windows by MinGW-w64 (Debian: g++-mingw-w64-x86-64-posix); tests run in Wine.
-# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR: a folder that holds nothing else.
+# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR and xxHash by
+# -DSAFETENSORS_XXHASH_INCLUDE_DIR: folders that hold nothing else.
 set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)
 set(CMAKE_C_COMPILER x86_64-w64-mingw32-gcc-posix)

@@ -1,6 +1,7 @@
 # 64-bit x86 Linux with musl, by Zig's clang and libc++; the programs are static and run anywhere.
 # ZIG in the environment is the path of the program zig.
-# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR: a folder that holds nothing else.
+# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR and xxHash by
+# -DSAFETENSORS_XXHASH_INCLUDE_DIR: folders that hold nothing else.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)
 set(CMAKE_CXX_COMPILER $ENV{ZIG} c++ -target x86_64-linux-musl)

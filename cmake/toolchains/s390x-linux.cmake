@@ -1,5 +1,6 @@
 # IBM Z, which is big-endian, on Linux by Debian's g++-s390x-linux-gnu; tests run in qemu-user.
-# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR: a folder that holds nothing else.
+# Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR and xxHash by
+# -DSAFETENSORS_XXHASH_INCLUDE_DIR: folders that hold nothing else.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR s390x)
 set(CMAKE_C_COMPILER s390x-linux-gnu-gcc)

@@ -22,6 +22,7 @@
 #include "safetensors/byte_source.hpp"
 #include "safetensors/cast.hpp"
 #include "safetensors/device.hpp"
+#include "safetensors/digest.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/element.hpp"
 #include "safetensors/error.hpp"

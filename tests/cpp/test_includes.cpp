@@ -69,6 +69,8 @@ const std::vector<Rule>& rules() {
       // io's.
       {"src/base/per_process.hpp",
        [](const Include& i) { return !i.is_ours && (is_std(i.name) || i.name == "pthread.h"); }},
+      {"src/base/xxh3.hpp",
+       [](const Include& i) { return is_std(i.name) || i.name == "xxhash.h"; }},
       {"src/base/",
        [](const Include& i) { return i.is_ours ? begins(i.name, {"base/"}) : is_std(i.name); }},
       {"src/format/",

@@ -1,0 +1,38 @@
+# xxHash's header: that of the system, else fetched at a pinned commit. It is built into the library
+# and not seen by its users.
+find_path(SAFETENSORS_XXHASH_INCLUDE_DIR xxhash.h
+          DOC "Folder that holds xxhash.h of xxHash 0.8")
+if(NOT SAFETENSORS_XXHASH_INCLUDE_DIR)
+  message(STATUS "xxHash not found (Debian: libxxhash-dev): fetching it")
+  include(FetchContent)
+  FetchContent_Declare(xxhash
+    GIT_REPOSITORY https://github.com/Cyan4973/xxHash.git
+    GIT_TAG bbb27a5efb85b92a0486cf361a8635715a53f6ba
+    SOURCE_SUBDIR none)  # headers only: its own build is not wanted
+  FetchContent_MakeAvailable(xxhash)
+  set(SAFETENSORS_XXHASH_INCLUDE_DIR ${xxhash_SOURCE_DIR})
+endif()
+
+# Without these options xxh3_avx2.cpp is empty. They need a compiler that knows the instructions, and
+# can ask the processor for them.
+if(NOT MSVC)
+  include(CheckCXXSourceCompiles)
+  set(xxh3_avx2_options -mavx2)
+  # GCC bug 54412: on Windows it spills wide registers as if the stack were aligned for them.
+  if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND xxh3_avx2_options -Wa,-muse-unaligned-vector-move)
+  endif()
+  list(JOIN xxh3_avx2_options " " CMAKE_REQUIRED_FLAGS)
+  check_cxx_source_compiles("
+    #include <immintrin.h>
+    int main() {
+      return __builtin_cpu_supports(\"avx2\") && _mm256_movemask_epi8(_mm256_setzero_si256()) == 1;
+    }" SAFETENSORS_XXH3_HAS_AVX2)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(SAFETENSORS_XXH3_HAS_AVX2)
+    set_source_files_properties(src/xxh3_avx2.cpp PROPERTIES
+      COMPILE_OPTIONS "${xxh3_avx2_options}")
+    set_source_files_properties(src/digest.cpp PROPERTIES
+      COMPILE_DEFINITIONS SAFETENSORS_XXH3_AVX2)
+  endif()
+endif()
