@@ -1,0 +1,234 @@
+"""Writes the sums of a model, and compares a model with its sums: for `hash`."""
+
+import argparse
+import hashlib
+import os
+from typing import Any, Callable, Collection, NamedTuple
+
+from .. import _core, _sums
+from .._paths import is_url
+from .._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums, Sums, TensorSums
+from . import text
+from .errors import CliError
+from .header_text import LENGTH_NBYTES, MOST_NBYTES
+from .model import INDEX_SUFFIX, Index, Model, files_of
+from .opening import STDIN, open_regular
+from .output import Advance, Output
+from .reader import File, SafetensorError, Tensor, complaint
+
+_BLOCK_NBYTES = 8
+
+
+def digests_of(
+    file: File, tensor: Tensor, algorithms: Collection[str], advance: Advance, block_size: int = 0
+) -> tuple[Digests, bytes]:
+    """Returns the digests of a tensor, and with a block size XXH3-64 of its blocks."""
+    xxh3 = _core._TensorHasher(tensor.dtype, tensor.shape, block_size)
+    shape = ",".join(map(str, tensor.shape))
+    sha256 = hashlib.sha256(f"{tensor.dtype} [{shape}]\n".encode())
+    updates: list[Callable[[bytes], None]] = []
+    if XXH3 in algorithms or block_size:
+        updates.append(xxh3.update)
+    if SHA256 in algorithms:
+        updates.append(sha256.update)
+    for chunk in file.chunks(tensor):
+        for update in updates:
+            update(chunk)
+        advance(len(chunk))
+    found = {XXH3: xxh3.digest().partition(":")[2], SHA256: sha256.hexdigest()}
+    return {algorithm: found[algorithm] for algorithm in algorithms}, xxh3.blocks()
+
+
+def write(arguments: argparse.Namespace, out: Output) -> int:
+    """Writes the sums beside a model, and prints their path and the digest of the whole."""
+    _refuse_streams(arguments.path)
+    algorithms = [XXH3] if arguments.algorithm != SHA256 else [XXH3, SHA256]
+    with Model(arguments.path) as model:
+        place = _Place.of(arguments.path, model.index)
+        placed = model.by_name()
+        sums = Sums({}, {})
+        for file in model.files:
+            header = _core._xxh3_128(file.read(0, file.data_begin)).partition(":")[2]
+            sums.files[place.name_of(file.path)] = FileSums(file.nbytes, {XXH3: header})
+        with out.progress(
+            "hashing", sum(each.tensor.nbytes for each in placed.values())
+        ) as advance:
+            for name, (file, tensor) in placed.items():
+                found, blocks = digests_of(file, tensor, algorithms, advance, BLOCK_SIZE)
+                sums.tensors[name] = TensorSums(place.name_of(file.path), found, blocks)
+    _core._write_file(place.sums, sums.to_bytes(), False)
+    whole = sums.whole()
+    if arguments.json:
+        out.json({"sums": place.sums, "whole": whole})
+    else:
+        out.line(
+            *(f"{place.sums}: {algorithm}:{whole[algorithm]}" for algorithm in algorithms[-1:])
+        )
+    return 0
+
+
+def check(arguments: argparse.Namespace, out: Output) -> int:
+    """Compares a model with its sums, and prints what differs."""
+    _refuse_streams(arguments.path)
+    paths, index = files_of(arguments.path)
+    place = _Place.of(arguments.path, index)
+    where = arguments.check or place.sums
+    sums = _sums.read(where)
+    checker = _Checker(sums, _algorithm(sums, where, arguments.algorithm))
+    by_name = {place.name_of(path): path for path in paths}
+    total = sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+    with out.progress("checking", total) as advance:
+        for name in sorted(sums.files.keys() | by_name.keys()):
+            checker.check_file(name, by_name.get(name) or place.path_of(name), advance)
+    if arguments.json:
+        damaged = [each._asdict() for each in checker.damaged]
+        out.json({"sums": where, "damaged": damaged, "problems": checker.problems})
+        return 1 if damaged or checker.problems else 0
+    for problem in checker.problems:
+        out.line((problem, "red"))
+    for each in checker.damaged:
+        out.line((each.line(), "red"))
+    for path in sorted({each.file for each in checker.damaged}):
+        if os.path.getmtime(path) > os.path.getmtime(where):
+            out.note(f"{path} is newer than its sums: if it was written anew, write new sums")
+    if checker.damaged or checker.problems:
+        return 1
+    said = text.count(len(sums.tensors), "tensor")
+    out.line(f"{arguments.path}: {said} as in {where} ({checker.algorithm})")
+    return 0
+
+
+class _Damage(NamedTuple):
+    tensor: str
+    file: str
+    begin: int
+    """The first byte of the file that may be damaged."""
+    end: int
+
+    def line(self) -> str:
+        return (
+            f"{self.file}: tensor `{text.clipped(self.tensor)}` is damaged between bytes "
+            f"{self.begin:,} and {self.end:,} of the file"
+        )
+
+
+class _Checker:
+    """Compares files with sums, and collects what differs."""
+
+    def __init__(self, sums: Sums, algorithm: str) -> None:
+        self.algorithm = algorithm
+        self.damaged: list[_Damage] = []
+        self.problems: list[str] = []
+        self._sums = sums
+        self._names: dict[str, set[str]] = {file: set() for file in sums.files}
+        for name, each in sums.tensors.items():
+            self._names[each.file].add(name)
+
+    def check_file(self, name: str, path: str, advance: Advance) -> None:
+        """Checks a file and its tensors. Other files than the sums are of are a problem."""
+        problem = self._file_problem(name, path)
+        if problem:
+            self.problems.append(f"{path}: {problem}")
+            return
+        try:
+            with File(path) as file:
+                for tensor in file.tensors:
+                    self._check_tensor(name, file, tensor, advance)
+                names = {tensor.name for tensor in file.tensors}
+        except SafetensorError as error:
+            self.problems.append(f"{path}: {complaint(error, path)}")
+            return
+        for missing in sorted(self._names[name] - names):
+            self.problems.append(f"{path}: tensor `{text.clipped(missing)}` is not in the file")
+
+    def _file_problem(self, name: str, path: str) -> str | None:
+        wanted = self._sums.files.get(name)
+        if wanted is None:
+            return "the sums have no such file"
+        try:
+            file = open_regular(path)
+        except FileNotFoundError:
+            return "the file is missing"
+        with file:
+            nbytes = os.fstat(file.fileno()).st_size
+            if nbytes != wanted.nbytes:
+                return f"the sums are of another file: of {wanted.nbytes:,} bytes, not {nbytes:,}"
+            start = file.read(LENGTH_NBYTES) or b""
+            length = int.from_bytes(start, "little")
+            if length <= min(nbytes, MOST_NBYTES):
+                start += file.read(length) or b""
+        digests = {XXH3: _core._xxh3_128(start).partition(":")[2]}
+        digests[SHA256] = hashlib.sha256(start).hexdigest()
+        if any(digests[algorithm] != wanted.header[algorithm] for algorithm in wanted.header):
+            return "the sums are of another file, or the header is damaged"
+        return None
+
+    def _check_tensor(self, name: str, file: File, tensor: Tensor, advance: Advance) -> None:
+        wanted = self._sums.tensors.get(tensor.name)
+        said = f"{file.path}: tensor `{text.clipped(tensor.name)}`"
+        if wanted is None or wanted.file != name:
+            self.problems.append(f"{said} has no digest")
+            return
+        block_size = self._sums.block_size if wanted.blocks is not None else 0
+        digests, blocks = digests_of(file, tensor, [self.algorithm], advance, block_size)
+        is_same = digests[self.algorithm] == wanted.digests[self.algorithm]
+        if wanted.blocks is None:
+            if not is_same:
+                end = tensor.begin + tensor.nbytes
+                self.damaged.append(_Damage(tensor.name, file.path, tensor.begin, end))
+        elif is_same != (blocks == wanted.blocks) or len(blocks) != len(wanted.blocks):
+            self.problems.append(f"{said}: its digest and its blocks in the sums disagree")
+        elif not is_same:
+            self._add_blocks(file.path, tensor, blocks, wanted.blocks)
+
+    def _add_blocks(self, path: str, tensor: Tensor, blocks: bytes, wanted: bytes) -> None:
+        """Adds the byte ranges of the blocks that differ. Adjacent blocks are one range."""
+        size = self._sums.block_size
+        last = -1
+        for number in range(len(blocks) // _BLOCK_NBYTES):
+            at = slice(number * _BLOCK_NBYTES, (number + 1) * _BLOCK_NBYTES)
+            if blocks[at] == wanted[at]:
+                continue
+            begin = tensor.begin + number * size
+            end = tensor.begin + min((number + 1) * size, tensor.nbytes)
+            if last == number - 1 and last >= 0:
+                begin = self.damaged.pop().begin
+            self.damaged.append(_Damage(tensor.name, path, begin, end))
+            last = number
+
+
+class _Place(NamedTuple):
+    """Where the files of a model and its sums are."""
+
+    folder: str
+    sums: str
+
+    @classmethod
+    def of(cls, path: str, index: Index | None) -> "_Place":
+        if index is not None:
+            stem = index.path.removesuffix(INDEX_SUFFIX).removesuffix(".json")
+        elif os.path.isdir(path):
+            stem = os.path.join(path, "model")
+        else:
+            stem = path.removesuffix(".safetensors")
+        return cls(os.path.dirname(stem), stem + _sums.SUFFIX)
+
+    def name_of(self, path: str) -> str:
+        return os.path.relpath(path, self.folder or ".").replace(os.sep, "/")
+
+    def path_of(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+
+def _algorithm(sums: Sums, where: str, wanted: "str | None") -> str:
+    """Returns the algorithm to check by, which all tensors have."""
+    found: Any = sums.whole()
+    algorithm = wanted or (XXH3 if XXH3 in found else SHA256)
+    if algorithm not in found:
+        raise CliError(f"{where}: not all tensors have a digest by {algorithm}")
+    return algorithm
+
+
+def _refuse_streams(path: str) -> None:
+    if path == STDIN or is_url(path):
+        raise CliError("sums are of files, not of standard input or URLs")
