@@ -23,7 +23,7 @@ COMMON = """
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], None, "given", False, 0, None, None),
-               _core._StagedSave({}, None, path + "2", False),
+               _core._StagedSave({}, None, path + "2", False), _core._TensorHasher("F32", [1]),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]
     for module in (_core, _weights):
