@@ -76,6 +76,8 @@ class Comm:
         if self.board.stopped.is_set():
             raise Stopped
 
+    progressed = check
+
 
 def selected(values, index):
     """Indexes a tensor by slices and lists of slices, one for each axis."""

@@ -25,7 +25,7 @@ import torch
 
 from .frame import Block, Frame
 from .parts import Axes, Ranges, length, nbytes_of
-from .schedule import BUFFER_NBYTES, Broadcast, Exchange, Schedule, Step
+from .schedule import BUFFER_NBYTES, Broadcast, Exchange, Own, Schedule, Step
 
 Request = Tuple[int, Optional[Axes], torch.Tensor]
 """A tensor's number, the part to read (in bytes on the last axis; None: the rank's own index), and
@@ -33,7 +33,9 @@ where it goes: contiguous bytes, or the rank's own destination if the part is No
 
 _IN_FLIGHT = 2  # collectives
 _POLL_SECONDS = 0.2
-_OWN_NBYTES = 16 << 20  # parts that a rank reads for itself are read together until they are longer
+_OWN_NBYTES = (
+    128 << 20
+)  # parts that a rank reads for itself are read together until they are longer
 
 
 class Read(Protocol):
@@ -73,6 +75,9 @@ class Communicator(Protocol):
     def check(self) -> None:
         """Raises if another rank failed."""
 
+    def progressed(self) -> None:
+        """Says that this rank makes progress, and checks."""
+
 
 def run(
     schedule: Schedule,
@@ -83,8 +88,8 @@ def run(
 ) -> Iterator[int]:
     """Loads what the ranks take, and yields the numbers of tensors as they are complete.
 
-    All ranks call it, and exhaust it. The order is the same on all ranks, but for tensors that
-    only some of them take.
+    All ranks call it, and exhaust it. The order is the same on all ranks, except for tensors that
+    a rank reads for itself or that only some ranks take.
 
     Args:
         schedule: the same on all ranks.
@@ -92,26 +97,30 @@ def run(
         read: is not used any more when the iterator ends.
         destinations: for each tensor what this rank takes of it; None: nothing. Tensors that are
             not contiguous, or not on the device of `comm`, are loaded to temporary memory first.
-        ahead: for how many steps this rank reads at once.
+        ahead: for how many steps this rank reads at once. What it reads for itself comes on top:
+            one call of `read` at a time.
     """
     pool = ThreadPoolExecutor(ahead, "safetensors-group")
+    own = ThreadPoolExecutor(1, "safetensors-group-own")
     try:
-        yield from _Runner(schedule, comm, read, destinations).run(pool, ahead)
+        yield from _Runner(schedule, comm, read, destinations).run(pool, own, ahead)
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for each in (pool, own):
+            each.shutdown(wait=False, cancel_futures=True)
         read.cancel()
         raise
     finally:
-        pool.shutdown()  # returns when no read is under way
+        for each in (pool, own):
+            each.shutdown()  # returns when no read is under way
 
 
 class _Job(NamedTuple):
-    """What this rank does in a step, or for several steps without communication."""
+    """What this rank does in a step with communication."""
 
-    read: Optional[Callable[[], Any]]
+    read: Optional[Callable[[], None]]
     """Reads this rank's bytes, in a thread of the pool; None: it reads nothing."""
-    start: Callable[[Any], Any]
-    """Takes the result of `read`, and returns the work of a collective; None if there is none."""
+    start: Callable[[], Any]
+    """Starts the collective, and returns its work."""
     finish: Callable[[], None]
     """Called when the work is done."""
     complete: Sequence[int]
@@ -132,12 +141,15 @@ class _Runner:
         self._local: Dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
         self._buffers = _Buffers(comm.device)
 
-    def run(self, pool: ThreadPoolExecutor, ahead: int) -> Iterator[int]:
+    def run(
+        self, pool: ThreadPoolExecutor, own_pool: ThreadPoolExecutor, ahead: int
+    ) -> Iterator[int]:
         for number, destination in enumerate(self._destinations):
             if destination is not None and destination.numel() == 0:
                 yield number
+        own = deque((batch, own_pool.submit(self._read_own, batch)) for batch in self._own())
         jobs = self._jobs()
-        queue: Deque[Tuple[_Job, Optional[Future[Any]]]] = deque()
+        queue: Deque[Tuple[_Job, Optional[Future[None]]]] = deque()
         started: Deque[Tuple[_Job, Any]] = deque()
         reading = 0
         while True:
@@ -150,25 +162,33 @@ class _Runner:
             if not queue:
                 break
             job, future = queue.popleft()
-            reading -= future is not None
-            started.append((job, job.start(self._result_of(future))))
+            if future is not None:
+                reading -= 1
+                self._wait_for(future)
+            started.append((job, job.start()))
             if len(started) > _IN_FLIGHT:
                 yield from self._finish(*started.popleft())
+            while own and own[0][1].done():
+                yield from self._finish_own(*own.popleft())
         while started:
             yield from self._finish(*started.popleft())
+        while own:
+            yield from self._finish_own(*own.popleft())
 
-    def _result_of(self, future: Optional[Future[Any]]) -> Any:
-        """Returns the result of a read. Raises if it failed, or another rank did."""
-        if future is None:
-            return None
+    def _wait_for(self, future: Future[None]) -> None:
+        """Waits for a read. Raises if it failed, or another rank did."""
         while not future.done():
             wait([future], timeout=_POLL_SECONDS)
             self._comm.check()
-        return future.result()
+        future.result()
+        self._comm.progressed()
+
+    def _finish_own(self, numbers: List[int], future: Future[None]) -> Iterator[int]:
+        self._wait_for(future)
+        yield from numbers
 
     def _finish(self, job: _Job, work: Any) -> Iterator[int]:
-        if work is not None:
-            self._comm.wait(work)
+        self._comm.wait(work)
         job.finish()
         for number in job.complete:
             destination = self._destinations[number]
@@ -184,28 +204,30 @@ class _Runner:
         for at, step in enumerate(self._steps):
             for number in _tensors_of(step):
                 last[number] = at
-        own: List[int] = []
-        nbytes = 0
         for at, step in enumerate(self._steps):
             numbers = dict.fromkeys(_tensors_of(step))
             complete = [number for number in numbers if last[number] == at]
             if isinstance(step, Broadcast):
-                make = self._bucket if step.is_bucket else self._broadcast
-                yield make(step, complete)
+                yield (self._bucket if step.is_bucket else self._broadcast)(step, complete)
             elif isinstance(step, Exchange):
                 yield self._exchange(step, complete)
-            elif self._rank in step.ranks:
-                own.append(step.tensor)
+
+    def _own(self) -> Iterator[List[int]]:
+        """Yields batches of the tensors that this rank reads for itself."""
+        batch: List[int] = []
+        nbytes = 0
+        for step in self._steps:
+            if isinstance(step, Own) and self._rank in step.ranks:
+                batch.append(step.tensor)
                 nbytes += self._destination(step.tensor).nbytes
                 if nbytes >= _OWN_NBYTES:
-                    yield self._own(own)
-                    own, nbytes = [], 0
-        if own:
-            yield self._own(own)
+                    yield batch
+                    batch, nbytes = [], 0
+        if batch:
+            yield batch
 
-    def _own(self, numbers: List[int]) -> _Job:
-        requests = [(number, None, self._destination(number)) for number in numbers]
-        return _Job(lambda: self._read(requests), _no_work, _nothing, numbers)
+    def _read_own(self, numbers: List[int]) -> None:
+        self._read([(number, None, self._destination(number)) for number in numbers])
 
     def _broadcast(self, step: Broadcast, complete: List[int]) -> _Job:
         ((number, block),) = step.blocks
@@ -214,7 +236,7 @@ class _Runner:
         read = None
         if step.owner == self._rank:
             read = functools.partial(self._read_blocks, step.blocks, data)
-        return _Job(read, lambda _: self._comm.broadcast(data, step.owner), _nothing, complete)
+        return _Job(read, lambda: self._comm.broadcast(data, step.owner), _nothing, complete)
 
     def _bucket(self, step: Broadcast, complete: List[int]) -> _Job:
         buffers: List[torch.Tensor] = []
@@ -223,7 +245,7 @@ class _Runner:
             buffers.append(self._buffers.take(step.nbytes))
             self._read_blocks(step.blocks, buffers[0])
 
-        def start(_: Any) -> Any:
+        def start() -> Any:
             if not buffers:
                 buffers.append(self._buffers.take(step.nbytes))
             return self._comm.broadcast(buffers[0][: step.nbytes], step.owner)
@@ -259,7 +281,7 @@ class _Runner:
                 at += sizes[rank]
             self._buffers.give(rows)
 
-        def start(_: Any) -> Any:
+        def start() -> Any:
             to_sizes = [nbytes for _, nbytes in shares]
             to = source = self._buffers.empty
             if sum(to_sizes):
@@ -366,10 +388,6 @@ def _tensors_of(step: Step) -> List[int]:
     if isinstance(step, Broadcast):
         return [number for number, _ in step.blocks]
     return [step.tensor]
-
-
-def _no_work(_: Any) -> None:
-    return None
 
 
 def _nothing() -> None:

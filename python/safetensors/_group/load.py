@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .communicator import Communicator
     from .opening import Model
 
+# How many steps are read at once. The requests of a server are long under way, and each step of an
+# exchange is one.
+_FILE_AHEAD, _READER_AHEAD = 4, 16
+
 
 class _Entry(NamedTuple):
     """A tensor of the files."""
@@ -84,7 +88,8 @@ def load_together(
         is_direct = to.device == comm.device
         targets[number] = to if is_direct else torch.empty(to.shape, dtype=to.dtype)
     yield from (item for item in wanted if numbers[item.name] not in items)
-    for number in exchange.run(steps, comm, _Read(entries, items, readers), targets):
+    read, ahead = _Read(entries, items, readers), _READER_AHEAD if readers else _FILE_AHEAD
+    for number in exchange.run(steps, comm, read, targets, ahead):
         loaded, targets[number] = targets[number], None
         to = destinations[items[number].name]
         if loaded is not None and loaded is not to:
