@@ -178,11 +178,10 @@ class Ranks:
             future.result()
             takes = {at for at, each in enumerate(self.expected[rank]) if each is not None}
             assert sorted(self.orders[rank]) == sorted(takes)
-        sent = {at for at, found in enumerate(self.schedule.frames) if found is not None}
-        for at in sent:
-            if any(each[at] is None or each[at].numel() == 0 for each in self.expected):
-                sent = sent - {at}
-        assert len({tuple(at for at in order if at in sent) for order in self.orders}) == 1
+        common = set(range(len(self.values)))
+        for each in self.expected:
+            common -= {at for at, found in enumerate(each) if found is None or not found.numel()}
+        assert len({tuple(at for at in order if at in common) for order in self.orders}) == 1
 
 
 @pytest.fixture(autouse=True)

@@ -88,8 +88,8 @@ def run(
 ) -> Iterator[int]:
     """Loads what the ranks take, and yields the numbers of tensors as they are complete.
 
-    All ranks call it, and exhaust it. The order is the same on all ranks, except for tensors that
-    a rank reads for itself or that only some ranks take.
+    All ranks call it, and exhaust it. The order is the same on all ranks, as far as they take the
+    same tensors: what a rank reads for itself comes last.
 
     Args:
         schedule: the same on all ranks.
@@ -147,7 +147,8 @@ class _Runner:
         for number, destination in enumerate(self._destinations):
             if destination is not None and destination.numel() == 0:
                 yield number
-        own = deque((batch, own_pool.submit(self._read_own, batch)) for batch in self._own())
+        batches = list(self._own())
+        own = deque(own_pool.submit(self._read_own, batch) for batch in batches)
         jobs = self._jobs()
         queue: Deque[Tuple[_Job, Optional[Future[None]]]] = deque()
         started: Deque[Tuple[_Job, Any]] = deque()
@@ -168,12 +169,13 @@ class _Runner:
             started.append((job, job.start()))
             if len(started) > _IN_FLIGHT:
                 yield from self._finish(*started.popleft())
-            while own and own[0][1].done():
-                yield from self._finish_own(*own.popleft())
+            while own and own[0].done():
+                self._wait_for(own.popleft())
         while started:
             yield from self._finish(*started.popleft())
         while own:
-            yield from self._finish_own(*own.popleft())
+            self._wait_for(own.popleft())
+        yield from itertools.chain(*batches)  # last, so that the order does not depend on times
 
     def _wait_for(self, future: Future[None]) -> None:
         """Waits for a read. Raises if it failed, or another rank did."""
@@ -182,10 +184,6 @@ class _Runner:
             self._comm.check()
         future.result()
         self._comm.progressed()
-
-    def _finish_own(self, numbers: List[int], future: Future[None]) -> Iterator[int]:
-        self._wait_for(future)
-        yield from numbers
 
     def _finish(self, job: _Job, work: Any) -> Iterator[int]:
         self._comm.wait(work)
