@@ -37,6 +37,8 @@ class Leader:
 
     def read(self, offset: int, nbytes: int) -> Any:
         """Returns these bytes."""
+        if offset + nbytes <= len(self._first):
+            return bytes(self._first[offset : offset + nbytes])
         data = self._reader.read(offset, nbytes)
         if self._is_open and offset == len(self._first):  # the rest of a long header
             self._first += data
@@ -45,8 +47,7 @@ class Leader:
     def start(self) -> Start:
         """Returns what the other processes need. Called when the header was read."""
         self._is_open = False
-        first, self._first = bytes(self._first), bytearray()
-        return Start(self._size, self._reader.version(), first)
+        return Start(self._size, self._reader.version(), bytes(self._first))
 
 
 class Follower:
