@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,6 +20,7 @@ from typing import (
 import torch
 
 from .. import _core
+from .._core import SafetensorError
 from .._torch.wanted import Wanted
 from . import exchange
 from .agreement import agree, pack, unpack
@@ -69,6 +71,8 @@ def load_together(
         Lost: another rank has failed.
         SafetensorError: a file cannot be read.
     """
+    if sys.byteorder == "big":
+        raise SafetensorError("loads by a group need little-endian machines")
     devices = {each.device for each in destinations.values()}
     comm.use(devices.pop() if len(devices) == 1 else torch.device("cpu"))
     entries = _entries(model)
@@ -88,7 +92,10 @@ def load_together(
         is_direct = to.device == comm.device
         targets[number] = to if is_direct else torch.empty(to.shape, dtype=to.dtype)
     yield from (item for item in wanted if numbers[item.name] not in items)
-    read, ahead = _Read(entries, items, readers), _READER_AHEAD if readers else _FILE_AHEAD
+    read, ahead = (
+        _Read(entries, items, readers, comm.device),
+        _READER_AHEAD if readers else _FILE_AHEAD,
+    )
     for number in exchange.run(steps, comm, read, targets, ahead):
         loaded, targets[number] = targets[number], None
         to = destinations[items[number].name]
@@ -102,16 +109,23 @@ class _Read:
     """Reads parts of tensors. Several threads call it at once."""
 
     def __init__(
-        self, entries: Sequence[_Entry], items: Mapping[int, Wanted], readers: Sequence[Any]
+        self,
+        entries: Sequence[_Entry],
+        items: Mapping[int, Wanted],
+        readers: Sequence[Any],
+        device: torch.device,
     ) -> None:
         self._entries, self._items, self._readers = entries, items, readers
+        # Destinations were allocated on this thread's stream, which their readers wait for.
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
 
     def __call__(self, requests: Sequence[exchange.Request]) -> None:
         """Reads each request to its destination."""
         by_device: Dict[str, List[Any]] = {}
         for request in requests:
             by_device.setdefault(str(request[2].device), []).append(self._request(*request))
-        _core._load_groups(list(by_device.items()))
+        with torch.cuda.stream(self._stream):  # None: no stream
+            _core._load_groups(list(by_device.items()))
 
     def cancel(self) -> None:
         """Ends the reads that are under way soon, where that is possible."""
