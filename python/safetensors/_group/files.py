@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    Generator,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 
 import torch
 
@@ -57,11 +68,13 @@ def load_files(
             )
         reporter = Reporter(wanted, progress)
         report, done = reporter.while_loading(), 0
-        for item, tensor in _loaded(comm, model, wanted, device):
-            loaded[item.name] = tensor
-            done += item.nbytes
-            if report is not None:
-                report(done, nbytes)
+        # Else the traceback of what `progress` raises keeps the reads under way.
+        with closing(_loaded(comm, model, wanted, device)) as pairs:
+            for item, tensor in pairs:
+                loaded[item.name] = tensor
+                done += item.nbytes
+                if report is not None:
+                    report(done, nbytes)
         reporter.finish()
     return {item.name: item.finished(loaded[item.name]) for item in wanted}
 
@@ -86,9 +99,10 @@ def stream(
     """
     with communicator(group, timeout) as comm, ExitStack() as stack:
         model, wanted = _open(comm, filenames, "auto", keys, plan, storage_options, stack)
-        for item, tensor in _loaded(comm, model, wanted, device):
-            yield item.name, item.finished(tensor)
-            del tensor
+        with closing(_loaded(comm, model, wanted, device)) as pairs:
+            for item, tensor in pairs:
+                yield item.name, item.finished(tensor)
+                del tensor
 
 
 def open_named(
@@ -153,7 +167,7 @@ def _open(
 
 def _loaded(
     comm: Communicator, model: Model, wanted: List[Wanted], device: AnyDevice
-) -> Iterator[Tuple[Wanted, torch.Tensor]]:
+) -> Generator[Tuple[Wanted, torch.Tensor], None, None]:
     """Yields the tensors of this rank on its device."""
     name = device_of(device).name
     tensors = {}

@@ -8,7 +8,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Dict,
-    Iterator,
+    Generator,
     List,
     Mapping,
     NamedTuple,
@@ -58,7 +58,7 @@ def load_together(
     model: Model,
     wanted: Sequence[Wanted],
     destinations: Mapping[str, torch.Tensor],
-) -> Iterator[Wanted]:
+) -> Generator[Wanted, None, None]:
     """Loads tensors by all ranks of a group, and yields those that this rank takes.
 
     Args:
@@ -92,10 +92,8 @@ def load_together(
         is_direct = to.device == comm.device
         targets[number] = to if is_direct else torch.empty(to.shape, dtype=to.dtype)
     yield from (item for item in wanted if numbers[item.name] not in items)
-    read, ahead = (
-        _Read(entries, items, readers, comm.device),
-        _READER_AHEAD if readers else _FILE_AHEAD,
-    )
+    read = _Read(entries, items, readers, comm.device)
+    ahead = _READER_AHEAD if readers else _FILE_AHEAD
     for number in exchange.run(steps, comm, read, targets, ahead):
         loaded, targets[number] = targets[number], None
         to = destinations[items[number].name]

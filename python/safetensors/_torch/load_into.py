@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
@@ -257,10 +257,11 @@ def _write_together(
 
     report, done = reporter.while_loading(), 0
     try:
-        for item in load_together(comm, model, wanted, tensors):
-            done += item.nbytes
-            if report is not None:
-                report(done, 0)
+        with closing(load_together(comm, model, wanted, tensors)) as items:
+            for item in items:
+                done += item.nbytes
+                if report is not None:
+                    report(done, 0)
     finally:
         _tell_autograd(wanted, tensors)
     reporter.finish()
