@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ._range_reader import RangeReader
     from ._typing import Path, Sources
 
-_INDEX = ".safetensors.index.json"
+INDEX_SUFFIX = ".safetensors.index.json"
 _SWITCH = ".switch"
 _RANDOM_DIGITS = 16
 _HEADERS_AT_ONCE = 16
@@ -193,7 +193,7 @@ def refuse_interrupted(directory: str, names: Collection[str]) -> None:
         # A switch file, ".NAME.RANDOM.switch", is empty until the old model's files are removed.
         if name.startswith(".") and name.endswith(_SWITCH):
             model, _, random = name[1 : -len(_SWITCH)].rpartition(".")
-            if not model or len(random) != _RANDOM_DIGITS or model + _INDEX in names:
+            if not model or len(random) != _RANDOM_DIGITS or model + INDEX_SUFFIX in names:
                 continue
             status = os.lstat(os.path.join(directory, name))
             if stat.S_ISREG(status.st_mode) and status.st_size:
@@ -221,9 +221,9 @@ def _shards_in(directory: str) -> List[Shard]:
     found = os.listdir(directory)
     names = visible(found)
     # Several indexes describe variants of the model, such as fp16: none of them is the default.
-    indexes = [name for name in names if name.endswith(_INDEX)]
-    if "model" + _INDEX in indexes:
-        indexes = ["model" + _INDEX]
+    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
+    if "model" + INDEX_SUFFIX in indexes:
+        indexes = ["model" + INDEX_SUFFIX]
     else:
         try:
             refuse_interrupted(directory, found)

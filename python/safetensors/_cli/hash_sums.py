@@ -7,11 +7,12 @@ from typing import Any, Callable, Collection, NamedTuple
 
 from .. import _core, _sums
 from .._paths import is_url
+from .._shards import INDEX_SUFFIX
 from .._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums, Sums, TensorSums
 from . import text
 from .errors import CliError
 from .header_text import LENGTH_NBYTES, MOST_NBYTES
-from .model import INDEX_SUFFIX, Index, Model, files_of
+from .model import Index, Model, files_of
 from .opening import STDIN, open_regular
 from .output import Advance, Output
 from .reader import File, SafetensorError, Tensor, complaint
@@ -70,7 +71,8 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
 def check(arguments: argparse.Namespace, out: Output) -> int:
     """Compares a model with its sums, and prints what differs."""
     _refuse_streams(arguments.path)
-    paths, index = files_of(arguments.path)
+    shards, index = files_of(arguments.path)
+    paths = [shard.path for shard in shards]
     place = _Place.of(arguments.path, index)
     where = arguments.check or place.sums
     sums = _sums.read(where)
