@@ -1,5 +1,6 @@
 """A rank of a group fails while it loads: all ranks raise the same, and nothing is returned."""
 
+import contextlib
 import datetime
 import os
 import signal
@@ -106,12 +107,6 @@ CASES = [
     for each in ALL
     for phase in PHASES
 ]
-FEW = [
-    pytest.param(*each, phase, marks=[] if (*each, phase) == few else pytest.mark.slow)
-    for few in [(3, 2, "middle")]
-    for each in ALL
-    for phase in PHASES
-]
 
 
 def check(found, culprit, text, kind="SafetensorError"):
@@ -151,15 +146,32 @@ def test_kill(folder, size, culprit, phase):
     check(found, culprit, text)
 
 
-@pytest.mark.parametrize(("size", "culprit", "phase"), FEW)
-def test_stop(folder, size, culprit, phase):
-    stop = Ranks(size, loads, size, culprit, phase, lambda: send("SIGSTOP"), folder)
-    with stop as ranks:
+def stop(size, culprit, phase, folder):
+    """Starts ranks of which one stops in a phase."""
+    return Ranks(size, loads, size, culprit, phase, lambda: send("SIGSTOP"), folder)
+
+
+def check_stopped(cases, folder):
+    """The cases run at once, because all of them wait."""
+    with contextlib.ExitStack() as stack:
+        started = [(case, stack.enter_context(stop(*case, folder))) for case in cases]
         time.sleep(SECONDS + 3)
-        os.kill(ranks.processes[culprit].pid, signal.SIGCONT)
-        found = ranks.outcomes()
-    text = f"rank {culprit} does not answer: it has ended or hangs"
-    check(found, culprit, text)
+        for (_, culprit, _), ranks in started:
+            os.kill(ranks.processes[culprit].pid, signal.SIGCONT)
+        for (_, culprit, _), ranks in started:
+            text = f"rank {culprit} does not answer: it has ended or hangs"
+            check(ranks.outcomes(), culprit, text)
+
+
+def test_stop(folder):
+    check_stopped([(3, 2, "middle")], folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_stop_anywhere(folder, phase):
+    check_stopped([(2, 0, phase), (2, 1, phase)], folder)
+    check_stopped([(3, 0, phase), (3, 1, phase), (3, 2, phase)], folder)
 
 
 def fails_to_read(rank, size, culprit, at, folder):
