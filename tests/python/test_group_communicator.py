@@ -102,7 +102,7 @@ def fault(is_mine, how):
 
 CASES = [
     pytest.param(
-        size, culprit, marks=[] if (size, culprit) in ((2, 0), (3, 1)) else pytest.mark.slow
+        size, culprit, marks=[] if (size, culprit) in ((2, 0), (3, 1)) else pytest.mark.exhaustive
     )
     for size in (2, 3)
     for culprit in range(size)
@@ -146,7 +146,7 @@ def test_a_killed_rank_is_named(size, culprit, phase):
         assert each.seconds < SECONDS + 5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("phase", ["gather", "data", "end"])
 @pytest.mark.parametrize(("size", "culprit"), [(2, 1)])
 def test_a_stopped_rank_is_named(size, culprit, phase):
@@ -227,7 +227,7 @@ def test_a_load_after_a_failure_works():
     assert values(2, retried) == [expected, expected]
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["SIGKILL", pytest.param("SIGSTOP", marks=pytest.mark.exhaustive)])
 def test_the_host_of_the_store_may_be_the_one(how):
     with Ranks(3, failing, 0, how, "data", works=False, host=0) as ranks:
         found = [ranks.outcome(rank) for rank in (1, 2)]

@@ -103,7 +103,7 @@ def loads(rank, size, culprit, phase, act, folder):
 QUICK = [(2, 0), (3, 1)]
 ALL = [(size, culprit) for size in (2, 3) for culprit in range(size)]
 CASES = [
-    pytest.param(*each, phase, marks=[] if each in QUICK else pytest.mark.slow)
+    pytest.param(*each, phase, marks=[] if each in QUICK else pytest.mark.exhaustive)
     for each in ALL
     for phase in PHASES
 ]
@@ -167,7 +167,7 @@ def test_stop(folder):
     check_stopped([(3, 2, "middle")], folder)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("phase", PHASES)
 def test_stop_anywhere(folder, phase):
     check_stopped([(2, 0, phase), (2, 1, phase)], folder)
