@@ -77,17 +77,18 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
     """
     wanted = []
     for name, handle in handles.items():
-        part: Any = parts[name] if parts is not None else None
+        part = parts[name] if parts is not None else None
         meta = handle.get_tensor_meta(name)
-        index = finish = None
+        index = None
         try:
             if part is not None:
                 index = index_of(part, meta.shape)
             nbytes = _nbytes(meta, index)
         except (SafetensorError, IndexError, TypeError, ValueError) as error:
             raise _named(error, name) from error
-        if hasattr(part, "finish"):
-            finish = functools.partial(part.finish, shape=form_of(meta)[1])
+        finish = getattr(part, "finish", None)
+        if finish is not None:
+            finish = functools.partial(finish, shape=form_of(meta)[1])
         wanted.append(Wanted(name, handle, index, nbytes, finish))
     return wanted
 
