@@ -2,6 +2,7 @@
 argument that the documentation allows. `.ci/run types` checks it; nothing runs it."""
 
 import concurrent.futures
+import datetime
 import io
 import mmap
 import os
@@ -10,6 +11,7 @@ from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from typing_extensions import assert_type
 
 import safetensors
@@ -71,6 +73,8 @@ def planning(module: torch.nn.Module) -> None:
     load_into(module, PATHS, parts=rules)
     for name, tensor in stream_files(PATHS, plan=plan):
         print(name, tensor.shape)
+    load_files(PATHS, plan=rules, group=dist.group.WORLD, timeout=datetime.timedelta(minutes=1))
+    load_into(module, PATHS, group=dist.distributed_c10d._get_default_group())
     load_files(PATHS, plan=safetensors.torch.plan_tp({"layers.*.q_proj": "colwise"}, 1, 8))
     with safe_open(TEXT, "np") as file:
         print(file.get_slice("a")[[slice(0, 2), 5], 3], file.get_slice("a")[Shard(0, 0, 2)])
