@@ -38,7 +38,7 @@ struct LoadRegistry {
   std::vector<std::weak_ptr<Load>> loads;
 };
 
-LoadRegistry& registry() {
+LoadRegistry& load_registry() {
   static constinit LazyValue<LoadRegistry> all;
   return all.get([] { return LoadRegistry(); });
 }
@@ -52,7 +52,7 @@ std::shared_ptr<Load> make_load(const Request* first, const LoadTarget& target, 
     load = std::make_shared<Load>(engine_device(target), std::move(sources),
                                   LoadOptions{.threads = threads});
   }
-  LoadRegistry& all = registry();
+  LoadRegistry& all = load_registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.loads, [](const std::weak_ptr<Load>& each) { return each.expired(); });
   all.loads.push_back(load);
@@ -64,7 +64,7 @@ void stop_loads() {
   stop_python_sources();
   std::vector<std::weak_ptr<Load>> loads;
   {
-    LoadRegistry& all = registry();
+    LoadRegistry& all = load_registry();
     const std::lock_guard lock(all.mutex);
     loads.swap(all.loads);
   }

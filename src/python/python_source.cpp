@@ -33,7 +33,7 @@ struct SourceRegistry {
   std::vector<std::weak_ptr<const PythonSource>> sources;
 };
 
-SourceRegistry& registry() {
+SourceRegistry& source_registry() {
   static constinit LazyValue<SourceRegistry> all;
   return all.get([] { return SourceRegistry(); });
 }
@@ -125,7 +125,7 @@ std::shared_ptr<const PythonSource> PythonSource::open(py::object reader) {
   const std::shared_ptr<PythonSource> source(new PythonSource(std::move(reader)));
   source->read_first();
   if (source->cancel_ != nullptr) {
-    SourceRegistry& all = registry();
+    SourceRegistry& all = source_registry();
     const std::lock_guard lock(all.mutex);
     std::erase_if(all.sources, [](const auto& each) { return each.expired(); });
     all.sources.push_back(source);
@@ -311,7 +311,7 @@ void stop_python_sources() {
   close_python_gate();
   std::vector<std::shared_ptr<const PythonSource>> sources;
   {
-    SourceRegistry& all = registry();
+    SourceRegistry& all = source_registry();
     const std::lock_guard lock(all.mutex);
     for (const auto& each : all.sources) {
       if (auto source = each.lock()) sources.push_back(std::move(source));
