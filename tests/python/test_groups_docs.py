@@ -38,7 +38,8 @@ for name, values in model.items():
     local = values if "norm" in name else values.chunk(2, axis)[rank]
     assert shares[name].shape == values.shape and torch.equal(shares[name].to_local(), local)
 """
-    program = program.replace("print(", check + "print(")
+    program = program.replace("if dist.get_rank() == 0:", check + "if dist.get_rank() == 0:")
+    assert check in program
     (tmp_path / "groups.py").write_text(program, encoding="utf-8")
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
@@ -49,5 +50,4 @@ for name, values in model.items():
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
-    assert lines == [f"rank {rank}: 6 tensors, 6 shares" for rank in range(2)]
+    assert done.stdout.splitlines()[-1] == "6 tensors, 6 shares"
