@@ -41,7 +41,7 @@ cpp_tests() {
 }
 
 python_tests() {
-  "$venv_python" -m pytest tests/python -m "not exhaustive"
+  "$venv_python" -m pytest tests/python -m "not exhaustive" --durations=25
 }
 
 client_tests() {
