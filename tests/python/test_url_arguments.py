@@ -31,6 +31,7 @@ class RemoteShard(NamedTuple):
     names: object = None
     index_name: str = ""
     total_size: object = None
+    url: str = ""
 
 
 class Missing(MemoryReader):
