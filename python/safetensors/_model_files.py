@@ -17,7 +17,7 @@ import os
 from types import TracebackType
 from typing import Callable, List, Mapping, Optional, Type, Union
 
-from . import _core, _recovery, _split
+from . import _core, _files, _recovery, _split
 from ._paths import refuse_url
 from ._switch import Switch
 from ._typing import Path, Progress
@@ -93,7 +93,7 @@ class ModelFiles:
             _core._write_file(self._switch.path_of("index"), text.encode(), False, like)
         self._switch.commit(len(split.shards), self._fsync)
         if self._fsync and self._made:
-            _recovery.flush(os.path.dirname(self._folder))
+            _files.flush(os.path.dirname(self._folder))
         files = _split.file_names(self._name, len(split.shards))
         return [os.path.join(self._folder, file) for file in files]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 
 from . import _core, _split
 from ._core import SafetensorError
+from ._files import check_own, flush, lock, open_untrusted, refuse
 from ._typing import Path
 
 CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
@@ -28,7 +28,6 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _MOST_NBYTES = 64 << 20
 _SECONDS_UNTIL_STALE = 60
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
-_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 Identity = List[int]
 """Size and time of the last change: those of another file differ."""
@@ -90,49 +89,31 @@ def old_files(folder: str, name: str) -> Dict[str, Identity]:
     files = [index, *_split.file_names(name, 1)]
     path = os.path.join(folder, index)
     if os.path.lexists(path):
-        _check_own(os.lstat(path), path)
+        check_own(os.lstat(path), path)
         by_file, _ = _core._read_index(path)
         files += [file for file in by_file if _split.is_shard_name(name, file)]
     return identities(folder, files)
 
 
-def flush(path: str) -> None:
-    """Waits until a file or the entries of a folder are on the disk.
-
-    A folder that may not be read, or that the file system cannot flush, is not flushed.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError:
-        if os.path.isdir(path):
-            return
-        raise
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in _CANNOT_FLUSH or not os.path.isdir(path):
-            raise
-    finally:
-        os.close(fd)
-
-
 def _recover_switch(folder: str, name: str, random: str) -> str:
     path = os.path.join(folder, f".{name}.{random}.switch")
     try:
-        fd = _open_untrusted(path)
+        fd = open_untrusted(path)
     except FileNotFoundError:
         return CLEAN  # another process has completed it
     except OSError as error:
         if error.errno not in _NOT_A_FILE:
             raise
-        _refuse(path, "it is not a regular file")
+        refuse(path, "it is not a regular file")
     try:
         status = os.fstat(fd)
-        _check_own(status, path)
+        check_own(status, path)
+        if status.st_size > _MOST_NBYTES:
+            refuse(path, f"it has {status.st_size:,} bytes, more than {_MOST_NBYTES:,}")
         try:
             is_locked = lock(fd)
         except OSError as error:
-            _refuse(path, f"it cannot be locked: {error.strerror}")
+            refuse(path, f"it cannot be locked: {error.strerror}")
         if not is_locked:
             refuse_busy(folder, name)
         if os.fstat(fd).st_nlink == 0:
@@ -154,19 +135,19 @@ def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
     except ValueError:
         return None
     except RecursionError:
-        _refuse(path, "it is nested too deeply")
+        refuse(path, "it is nested too deeply")
     if not isinstance(found, dict) or found.keys() != {*Content._fields}:
-        _refuse(path, "it is not a switch file")
+        refuse(path, "it is not a switch file")
     shards, old = found["shards"], found["old"]
     if type(shards) is not int or not 1 <= shards <= _split.MOST_SHARDS:
-        _refuse(path, f"it has a bad number of shards: {str(shards)[:100]}")
+        refuse(path, f"it has a bad number of shards: {str(shards)[:100]}")
     if not isinstance(old, dict):
-        _refuse(path, "its list of old files is not an object")
+        refuse(path, "its list of old files is not an object")
     for file, identity in old.items():
         if not _is_file_of(name, file):
-            _refuse(path, f"it names {file[:100]!r}, which is no file of `{name}`")
+            refuse(path, f"it names {file[:100]!r}, which is no file of `{name}`")
         if not isinstance(identity, list) or [type(each) for each in identity] != [int, int]:
-            _refuse(path, f"it has a bad size or time of {file}")
+            refuse(path, f"it has a bad size or time of {file}")
     return Content(shards, old)
 
 
@@ -185,10 +166,10 @@ def roll_forward(folder: str, name: str, random: str, content: Content, durable:
     present = identities(folder, {*files, *outdated})
     for file in files:
         if file not in waiting and present.get(file) in (None, content.old.get(file)):
-            _refuse(switch, f"the new {file} is missing")
+            refuse(switch, f"the new {file} is missing")
     for file in {*waiting, *outdated} & present.keys():
         if present[file] != content.old.get(file):
-            _refuse(switch, f"{file} was changed after the save was interrupted")
+            refuse(switch, f"{file} was changed after the save was interrupted")
 
     # A reader that finds no index fails; it never combines the shards of two models. An old single
     # file stays until the end: readers prefer it to an index, and it is whole.
@@ -224,7 +205,7 @@ def _remove_stale(folder: str, file: str, only: str) -> str:
         return CLEAN
     path = os.path.join(folder, file)
     with contextlib.suppress(OSError):
-        fd = _open_untrusted(path)
+        fd = open_untrusted(path)
         try:
             status = os.fstat(fd)
             is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
@@ -268,20 +249,6 @@ def identities(folder: str, files: Collection[str]) -> Dict[str, Identity]:
     return found
 
 
-def _open_untrusted(path: str) -> int:
-    # O_RDWR: NFS locks only files that are open for writing. O_NONBLOCK: a pipe would block.
-    return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def lock(fd: int) -> bool:
-    """Locks a file until it is closed. Returns false if another process has locked it."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _read(fd: int) -> bytes:
     with open(fd, "rb", closefd=False) as file:
         return file.read(_MOST_NBYTES + 1)
@@ -290,19 +257,6 @@ def _read(fd: int) -> bytes:
 def _unlink(folder: str, file: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, file))
-
-
-def _check_own(status: os.stat_result, path: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        _refuse(path, "it is not a regular file")
-    if status.st_uid != os.geteuid():
-        _refuse(path, "it belongs to another user")
-    if status.st_size > _MOST_NBYTES:
-        _refuse(path, f"it has {status.st_size:,} bytes, more than {_MOST_NBYTES:,}")
-
-
-def _refuse(path: str, reason: str) -> NoReturn:
-    raise SafetensorError(f"{path} is not followed: {reason}")
 
 
 def refuse_busy(folder: str, name: str) -> NoReturn:

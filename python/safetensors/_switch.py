@@ -7,7 +7,7 @@ import json
 import os
 from typing import Optional
 
-from . import _recovery, _split
+from . import _files, _recovery, _split
 from ._core import SafetensorError
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,7 +31,7 @@ class Switch:
         try:
             self._fd = os.open(self._path, _NEW_FILE, 0o600)
             with contextlib.suppress(OSError):  # a file system without locks
-                if not _recovery.lock(self._fd):
+                if not _files.lock(self._fd):
                     _recovery.refuse_busy(folder, name)
             # If two processes make a switch at the same time, at least one sees both and gives up.
             if _recovery.switches(folder, name) != [os.path.basename(self._path)]:
@@ -55,11 +55,11 @@ class Switch:
         durable = fsync or bool(old)
         if durable:
             for part in _recovery.parts_of(shards):
-                _recovery.flush(self.path_of(part))
+                _files.flush(self.path_of(part))
         if shards == 1 and index not in old:  # one rename is atomic
             os.replace(self.path_of("00001"), os.path.join(self._folder, files[0]))
             if fsync:
-                _recovery.flush(self._folder)
+                _files.flush(self._folder)
             os.unlink(self._path)
         else:
             self._content = _recovery.Content(shards, old)
@@ -86,7 +86,7 @@ class Switch:
             rest = rest[os.write(self._fd, rest) :]
         if durable:
             os.fsync(self._fd)
-            _recovery.flush(self._folder)
+            _files.flush(self._folder)
 
     def _take_places(self, content: _recovery.Content, durable: bool) -> None:
         try:

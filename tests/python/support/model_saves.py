@@ -11,7 +11,7 @@ import types
 import numpy as np
 
 import safetensors
-from safetensors import _core, _model_files, _recovery, _shards, _split, _switch
+from safetensors import _core, _files, _model_files, _recovery, _shards, _split, _switch
 from safetensors import numpy as stn
 
 CALLS = {"ftruncate", "fsync", "mkdir", "open", "replace", "rmdir", "unlink", "write"}
@@ -121,7 +121,7 @@ class Steps:
 
     @staticmethod
     def _put(module):
-        for user in (_recovery, _switch, _model_files):
+        for user in (_files, _recovery, _switch, _model_files):
             user.os = module
 
     def _counted(self, name, function):
