@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from support import cli
 
+pytestmark = pytest.mark.slow
+
 
 class Harmful:
     """Unpickling it would create a file."""
@@ -33,7 +35,7 @@ def tensors():
     }
 
 
-@pytest.mark.parametrize("zipped", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("zipped", [True, False])
 def test_values_of_every_layout(tmp_path, zipped):
     """Views, transposed and lazily conjugated tensors keep their values, in both formats."""
     torch.save(tensors(), tmp_path / "m.bin", _use_new_zipfile_serialization=zipped)
@@ -57,7 +59,6 @@ def test_the_bytes_are_save_files(tmp_path):
     assert (tmp_path / "m.safetensors").read_bytes() == expected
 
 
-@pytest.mark.slow
 def test_f4_and_f8(tmp_path):
     """4-bit and 8-bit types are converted, as far as this torch has them."""
     kinds = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2"]
@@ -83,7 +84,6 @@ def test_shared_weights_are_all_written(tmp_path):
     assert load_file(tmp_path / "m.safetensors").keys() == {"a", "b"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
 def test_an_expanded_tensor_is_bounded(tmp_path, zipped):
     """A file of a kilobyte cannot ask for gigabytes; a small expanded tensor is converted."""
@@ -161,7 +161,6 @@ def test_code_does_not_run(tmp_path):
         assert os.listdir(tmp_path) == ["m.pt"]
 
 
-@pytest.mark.slow
 def test_checkpoints_with_more(tmp_path):
     """--key selects a dict and --skip-others skips other values; without them, both are errors."""
     state = {"a": torch.ones(2)}
@@ -176,7 +175,7 @@ def test_checkpoints_with_more(tmp_path):
     assert load_file(tmp_path / "m.safetensors").keys() == {"a"}
 
 
-@pytest.mark.parametrize("how", ["index", pytest.param("folder", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["index", "folder"])
 def test_a_sharded_checkpoint(tmp_path, how):
     """pytorch_model.bin.index.json is converted to one file."""
     for i in (1, 2):
@@ -191,7 +190,6 @@ def test_a_sharded_checkpoint(tmp_path, how):
     assert {name: tensor.tolist() for name, tensor in found.items()} == {"w1": [1, 1], "w2": [2, 2]}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -13,6 +13,8 @@ import pytest
 from support import cli, file_builder
 from support.file_builder import raw
 
+pytestmark = pytest.mark.slow
+
 STEERING = {
     "title": "\x1b]0;owned",
     "clear": "\x1b[2J",

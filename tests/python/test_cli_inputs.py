@@ -11,6 +11,8 @@ from safetensors._shards import find_shards
 from support import cli
 from support.file_builder import raw
 
+pytestmark = pytest.mark.slow
+
 FED = ["ls", "ls --json", "ls --tree", "show mask", "meta", "meta format", "check", "check --read"]
 FED += ["hash", "diff"]
 

@@ -14,6 +14,8 @@ import pytest
 from support import cli, file_builder
 from support.file_builder import raw
 
+pytestmark = pytest.mark.slow
+
 ESCAPE = "\x1b["
 
 

@@ -14,9 +14,10 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from support import children, memory
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="measures through /proc"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures through /proc"),
+]
 MB = 1 << 20
 MANY = 2000
 # Reading /proc/self/io is counted too.
@@ -92,7 +93,6 @@ def many(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["np", "pt"])
 def test_instructions_and_allocations(many, tmp_path, framework):
     if framework == "pt":

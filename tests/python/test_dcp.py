@@ -16,7 +16,7 @@ from safetensors.dcp import StorageWriter
 from safetensors.torch import load_file, load_files, save_file, save_files
 from support import children, memory, mounts
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:torch.distributed is disabled")]
 
 STATE = {
     "w": torch.arange(42.0).reshape(7, 6),

@@ -14,6 +14,8 @@ from safetensors.dcp import consolidate
 from safetensors.torch import load_files, save_file, save_files
 from support import children, memory
 
+pytestmark = pytest.mark.slow
+
 DTYPES = [torch.float32, torch.bfloat16, torch.bool, torch.float8_e4m3fn, torch.int64]
 
 

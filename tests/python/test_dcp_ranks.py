@@ -5,6 +5,8 @@ import torch  # noqa: F401  (the ranks need it)
 
 from support import children
 
+pytestmark = pytest.mark.slow
+
 COMMON = """
     import os, pathlib
     import torch
@@ -41,7 +43,7 @@ SAVES = (
 )
 
 
-@pytest.mark.parametrize("world", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", [1, 2, 4])
 def test_files_are_those_of_the_whole_tensors(tmp_path, world):
     """Byte for byte, for all placements, as one file and as shards."""
     printed = children.run(SAVES, tmp_path, world)
@@ -93,7 +95,6 @@ FAILS = (
 )
 
 
-@pytest.mark.slow
 def test_a_rank_that_fails(tmp_path):
     """All ranks get its error. The old model stays, and reset() removes the new files."""
     children.run(FAILS, tmp_path, 2)
@@ -139,7 +140,6 @@ KILLED = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_that_is_killed(tmp_path, killed):
     """The old model can be loaded, and the next save removes what is left."""
@@ -183,7 +183,6 @@ OWN_FILES = (
 )
 
 
-@pytest.mark.slow
 def test_ranks_on_other_machines(tmp_path):
     """They write files of their own, except on parallel file systems; consolidate() makes the
     same model of them."""
@@ -214,7 +213,6 @@ OTHER_FOLDER = (
 )
 
 
-@pytest.mark.slow
 def test_ranks_that_do_not_find_the_file(tmp_path):
     """An error, even if the folder seemed to be the same."""
     children.run(OTHER_FOLDER, tmp_path, 2)

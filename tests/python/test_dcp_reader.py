@@ -23,7 +23,10 @@ from support.range_readers import MemoryReader
 from support.rank_parts import quarters, save_parts
 from support.servers import RangeServer
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is (disabled|unavail)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:torch.distributed is (disabled|unavail)"),
+]
 
 STATE = {
     "w": torch.arange(42.0).reshape(7, 6),
@@ -321,7 +324,6 @@ PEAK = """
 """
 
 
-@pytest.mark.slow
 def test_peak_memory(tmp_path):
     """At most 64 MiB, also for conversions and columns."""
     tensors = {f"{i}": torch.zeros(2048, 4096) for i in range(8)}  # 32 MiB each

@@ -34,7 +34,7 @@ def same_failure(ours, theirs):
     assert ours.failure.text.startswith(kept_part(theirs.failure.text))
 
 
-@pytest.fixture(params=["keys_by_file", "keys_by_bytes"])
+@pytest.fixture(params=[pytest.param("keys_by_file", marks=pytest.mark.slow), "keys_by_bytes"])
 def read(request, upstream, scratch):
     """Returns both packages' Outcomes of reading bytes, from a file or directly."""
 

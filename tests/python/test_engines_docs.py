@@ -13,6 +13,8 @@ from support import sharded
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "engines.md"
 

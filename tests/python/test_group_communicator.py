@@ -12,6 +12,8 @@ dist = pytest.importorskip("torch.distributed")
 
 from support.rank_faults import Ranks, values  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 2
 
 

@@ -12,6 +12,8 @@ from safetensors._group import exchange, frame, schedule
 from safetensors._group.parts import byte_shape, index_of_axes, taken_of
 from safetensors._group.schedule import Tensor
 
+pytestmark = pytest.mark.slow
+
 KIB = 1 << 10
 
 

@@ -15,6 +15,8 @@ from safetensors.plan import Shard  # noqa: E402
 from safetensors.torch import load_files, load_into, save_files  # noqa: E402
 from support.rank_faults import Ranks, values  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 3
 LIMIT = datetime.timedelta(seconds=SECONDS)
 PHASES = ["open", "agree", "first", "middle", "last"]

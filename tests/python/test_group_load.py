@@ -15,6 +15,8 @@ from safetensors.torch import load_files, plan_placements, save_file, save_files
 from support.rank_faults import values  # noqa: E402
 from support.servers import RangeServer  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 LIMIT = datetime.timedelta(seconds=20)
 
 

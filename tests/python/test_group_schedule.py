@@ -14,6 +14,8 @@ from safetensors._group import frame, parts, schedule
 from safetensors._group.parts import UNUSUAL, index_of_axes, taken_of
 from safetensors._group.schedule import Broadcast, Exchange, Own, Tensor
 
+pytestmark = pytest.mark.slow
+
 PIECE, BUFFER, ROW, ALIGNMENT = 192, 128, 8, 4  # 16 rows fit into a buffer
 
 

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file as load_numpy
 from safetensors.torch import load_file as load_torch
 from support import file_builder
 
+pytestmark = pytest.mark.slow
+
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 every_kind = pytest.mark.parametrize(
     ("framework", "backend"),

@@ -14,6 +14,8 @@ from safetensors.numpy import save
 from support import children
 from support.range_readers import MemoryReader
 
+pytestmark = pytest.mark.slow
+
 BIG = {f"t{i}": np.full(5 << 20, i, "u1") for i in range(16)}
 
 # What the scripts of children begin with.

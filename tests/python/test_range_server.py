@@ -15,6 +15,8 @@ from support.certificates import certificate
 from support.delay_proxy import DelayProxy
 from support.servers import Answer, RangeServer, redirect
 
+pytestmark = pytest.mark.slow
+
 CONTENT = bytes(range(256)) * 64
 
 

@@ -17,6 +17,8 @@ from support.misbehaving import MODES, MisbehavingServer
 from support.remote_engines import cancel_reads
 from support.servers import Answer, RangeServer, redirect
 
+pytestmark = pytest.mark.slow
+
 CONTENT = bytes(i * 31 % 251 for i in range(3 << 20))
 LONG = 1 << 20
 FAST = {"tries": 2, "connect_timeout": 1, "idle_timeout": 0.3, "timeout": 1.0}

@@ -25,6 +25,8 @@ from support.servers import RangeServer
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+pytestmark = pytest.mark.slow
+
 TENSORS = {f"layer.{i}": torch.randint(-9, 9, (400 + i, 1000)) for i in range(4)}
 
 

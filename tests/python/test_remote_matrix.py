@@ -15,6 +15,8 @@ from support import misbehaving
 from support.remote_engines import ENGINES, PATH, SECRETS, Words, kind_of, open_by, server_of
 from support.servers import RangeServer
 
+pytestmark = pytest.mark.slow
+
 # So long that obstore takes the second read of https.
 CONTENT = bytes(i * 31 % 251 for i in range(251)) * 6000
 OTHER = misbehaving.other(CONTENT)

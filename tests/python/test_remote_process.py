@@ -11,6 +11,8 @@ from support.misbehaving import MisbehavingServer
 from support.remote_engines import ENGINES, PATH, address, interrupt, server_of
 from support.servers import RangeServer
 
+pytestmark = pytest.mark.slow
+
 CONTENT = bytes(i * 31 % 251 for i in range(300 << 10))
 OPEN = """
 import contextlib, json, os, sys, threading, time

@@ -22,6 +22,8 @@ from safetensors._torch.save_file_async import _flat_bytes, _reader_of
 from safetensors.numpy import load_file
 from support import children, mounts
 
+pytestmark = pytest.mark.slow
+
 CHUNK = 16 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 both = pytest.mark.parametrize("module", [safetensors.torch, safetensors.numpy])

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from support import children
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can become another user"
     ),

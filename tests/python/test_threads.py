@@ -15,6 +15,8 @@ import safetensors.torch as for_torch
 from safetensors import SafetensorError, deserialize, safe_open
 from support import file_builder
 
+pytestmark = pytest.mark.slow
+
 THREADS = 16
 NAMES = [f"layer.{i}" for i in range(24)]
 ARRAYS = {name: np.full((64, 9), i, "f4") for i, name in enumerate(NAMES)}

@@ -10,6 +10,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
