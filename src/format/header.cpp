@@ -18,6 +18,10 @@
 namespace safetensors {
 namespace {
 
+// The bit of the header's length that is set while a file is changed in place (docs/format.md,
+// "Changes in place"). No reader of the format accepts a header of that length.
+constexpr std::uint64_t kChangeMark = std::uint64_t{1} << 63;
+
 std::string_view as_text(std::span<const std::byte> bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -86,6 +90,13 @@ std::uint64_t read_header_length(std::span<const std::byte> start, std::uint64_t
   }
   const auto length = load_little<std::uint64_t>(start.data());
   if (length > kMaxHeaderSize) {
+    const std::uint64_t unmarked = length & ~kChangeMark;
+    if (unmarked != length && unmarked <= std::min(kMaxHeaderSize, file_nbytes - kLengthSize)) {
+      fail(
+          ErrorCode::kHeaderTooLarge,
+          "header too large: the file is marked because a change in place has not ended; if it was "
+          "interrupted, `safetensors recover` completes it");
+    }
     fail(ErrorCode::kHeaderTooLarge, "header too large: the first 8 bytes say " + grouped(length) +
                                          " bytes, at most " + grouped(kMaxHeaderSize) +
                                          " are allowed" + hint());

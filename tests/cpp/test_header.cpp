@@ -33,6 +33,22 @@ std::string read_outcome(std::string_view file) {
 
 }  // namespace
 
+TEST_CASE("a file that is marked as being changed in place is refused, and the error says so") {
+  // The length of the header, 2, with its highest bit set.
+  const std::string marked{2, 0, 0, 0, 0, 0, 0, '\x80', '{', '}'};
+  const auto text_of = [](std::string_view file) {
+    return std::string(test::error_of([&] {
+                         (void)safetensors::header_length(test::bytes_of(file), file.size());
+                       }).what());
+  };
+  CHECK(text_of(marked).find("`safetensors recover` completes it") != std::string::npos);
+  // Any other length that is too large is just that, also one that is marked.
+  CHECK(text_of(marked.substr(0, 9)).find("recover") == std::string::npos);
+  std::string larger = marked;
+  larger[6] = 1;
+  CHECK(text_of(larger).find("recover") == std::string::npos);
+}
+
 TEST_CASE("a valid header is parsed") {
   const Header header = Header::parse(test::bytes_of(kJson), kDataSize);
   REQUIRE(header.size() == 4);
