@@ -100,7 +100,11 @@ def read(path: str) -> Sums:
     if not os.path.isfile(path):
         raise _core._error_class(FileNotFoundError)(f"No sums of the model: {path}")
     with open(path, "rb") as file:
-        data = file.read(_MOST_NBYTES + 1)
+        return parse(file.read(_MOST_NBYTES + 1), path)
+
+
+def parse(data: bytes, path: str) -> Sums:
+    """Returns the sums in a file's bytes. Errors name the file as `path`."""
     try:
         return _parse(data)
     except _Invalid as error:
