@@ -88,8 +88,14 @@ def test_sha256_on_request(model):
     content = json.loads((model.parent / "m.sums.json").read_bytes())
     assert content["whole"][0] == "sha256:" + cli.output("hash", "--whole", model).strip()
     assert [each.partition(":")[0] for each in content["whole"]] == ["sha256", "xxh3-128"]
+    start = model.read_bytes()[: entries(model)[1]]
+    header = content["files"]["m.safetensors"]["header"]
+    assert header == "sha256:" + hashlib.sha256(start).hexdigest()
     assert "(xxh3-128)" in cli.output("hash", model, "--check")
     assert "(sha256)" in cli.output("hash", model, "--check", "--algorithm", "sha256")
+    flip(model, 9)
+    assert "the header is damaged" in checked(model)[1][0]
+    flip(model, 9)
     flip(model, model.stat().st_size - 1)
     assert checked(model, "--algorithm", "sha256") == checked(model)
     assert checked(model)[0][0][0] == "z"

@@ -49,8 +49,9 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
         placed = model.by_name()
         sums = Sums({}, {})
         for file in model.files:
-            header = _core._xxh3_128(file.read(0, file.data_begin)).partition(":")[2]
-            sums.files[place.name_of(file.path)] = FileSums(file.nbytes, {XXH3: header})
+            found = _header_digests(file.read(0, file.data_begin))
+            header = {algorithms[-1]: found[algorithms[-1]]}
+            sums.files[place.name_of(file.path)] = FileSums(file.nbytes, header)
         with out.progress(
             "hashing", sum(each.tensor.nbytes for each in placed.values())
         ) as advance:
@@ -159,8 +160,7 @@ class _Checker:
             length = int.from_bytes(start, "little")
             if length <= min(nbytes, MOST_NBYTES):
                 start += file.read(length) or b""
-        digests = {XXH3: _core._xxh3_128(start).partition(":")[2]}
-        digests[SHA256] = hashlib.sha256(start).hexdigest()
+        digests = _header_digests(start)
         if any(digests[algorithm] != wanted.header[algorithm] for algorithm in wanted.header):
             return "the sums are of another file, or the header is damaged"
         return None
@@ -197,6 +197,12 @@ class _Checker:
                 begin = self.damaged.pop().begin
             self.damaged.append(_Damage(tensor.name, path, begin, end))
             last = number
+
+
+def _header_digests(start: bytes) -> Digests:
+    """Returns the digests of a file up to its data."""
+    xxh3 = _core._xxh3_128(start).partition(":")[2]
+    return {XXH3: xxh3, SHA256: hashlib.sha256(start).hexdigest()}
 
 
 class _Place(NamedTuple):
