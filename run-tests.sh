@@ -34,6 +34,7 @@ heading "Test packages and clients"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 install_beside --group test --group clients
+"$venv_python" -c 'import model_signing'  # else the tests of signatures would be skipped
 note "safetensors $(version_of safetensors), torch $(version_of torch)"
 
 cpp_tests() {

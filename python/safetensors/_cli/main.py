@@ -23,6 +23,8 @@ from . import (
     rename,
     shard,
     show,
+    sign,
+    verify,
 )
 from .errors import TROUBLE, CliError
 from .text import shown
@@ -40,6 +42,8 @@ _COMMANDS = (
     extract,
     rename,
     recover,
+    sign,
+    verify,
     completion,
 )
 _READ_URLS = (ls, show, meta, check, diff, hash, completion)
