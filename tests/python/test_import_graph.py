@@ -59,7 +59,18 @@ def test_importing_imports_no_framework():
     loaded = children.run(script).split()
     assert "safetensors" in loaded
     frameworks = {"numpy", "torch", "jax", "tensorflow", "paddle", "mlx", "ml_dtypes"}
+    frameworks |= {"model_signing", "cryptography"}
     assert frameworks.isdisjoint(name.partition(".")[0] for name in loaded)
+
+
+def test_one_module_imports_what_signs():
+    """The package that signs takes a second to import: loads that verify nothing never do."""
+    signing = "safetensors._model_signing"
+    named = {name for name, path in MODULES.items() if "model_signing" in path.read_text()}
+    assert named == {signing, "safetensors.signing"}
+    assert {name for name in MODULES if signing in imports_of(name, MODULES[name])} == {
+        "safetensors.signing"
+    }
 
 
 @pytest.mark.slow

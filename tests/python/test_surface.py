@@ -262,6 +262,17 @@ def test_recover_is_imported_late():
     assert "rolled forward" in safetensors.recover.__doc__
 
 
+def test_signed():
+    """The class of safetensors.signing."""
+    from safetensors import signing
+
+    assert signing.__all__ == ["Signed"]
+    expected = ["signature=None", "*", "key=None", "identity=None", "issuer=None"]
+    check_signature(signing.Signed, [*expected, "certificate_chain=()"])
+    assert signing.__doc__
+    assert "root certificates" in signing.Signed.__doc__
+
+
 @pytest.mark.parametrize("module", ADDITIONS)
 def test_additions(module):
     """Functions that upstream lacks: the module lists them, with these parameters."""

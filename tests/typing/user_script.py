@@ -20,6 +20,7 @@ import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 from safetensors.plan import SKIP, FileReads, Plan, Shard, experts, resolve
+from safetensors.signing import Signed
 from safetensors.torch import load_files, load_into, save_files, stream_files
 from safetensors.weights import WeightsError, detect_format, open_weights
 
@@ -78,6 +79,14 @@ def planning(module: torch.nn.Module) -> None:
     load_files(PATHS, plan=safetensors.torch.plan_tp({"layers.*.q_proj": "colwise"}, 1, 8))
     with safe_open(TEXT, "np") as file:
         print(file.get_slice("a")[[slice(0, 2), 5], 3], file.get_slice("a")[Shard(0, 0, 2)])
+
+
+def signed() -> None:
+    Signed(key=TEXT)
+    Signed(b"model.sums.sig", key=pathlib.Path("public.pem"))
+    Signed(PATHS[0], identity="a@b", issuer="https://host")
+    Signed(certificate_chain=TEXT)
+    assert_type(Signed(certificate_chain=PATHS), Signed)
 
 
 def opening(data: bytearray) -> None:

@@ -11,6 +11,7 @@ import sys
 
 from .. import _core, _sums
 from .._shards import INDEX_SUFFIX
+from ..signing import _package
 from . import hash_sums, signatures
 from .errors import NEGATIVE, CliError
 from .opening import refuse_stdin
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         if getattr(arguments, name) and not arguments.sigstore:
             raise CliError(f"--{name.replace('_', '-')} goes with --sigstore")
     signature = signatures.place_of(path, arguments.signature)
-    package = signatures.package()
+    package = _package()
     signer = package.signer(
         key=arguments.key,
         password=_password() if arguments.password_stdin else None,

@@ -4,8 +4,8 @@ import argparse
 import os
 from typing import Any
 
-from .. import _sums
 from .._shards import INDEX_SUFFIX
+from ..signing import _signature_of
 from .errors import CliError
 
 _FOLDERS = "model.sig"
@@ -53,15 +53,4 @@ def place_of(path: str, signature: "str | None") -> str:
         return signature
     if os.path.isdir(path):
         return os.path.join(path, _FOLDERS)
-    return path.removesuffix(".json") + ".sig" if path.endswith(_sums.SUFFIX) else path + ".sig"
-
-
-def package() -> Any:
-    """Imports what needs the package model-signing."""
-    try:
-        from .. import _model_signing
-    except ImportError as error:
-        raise CliError(
-            f"signatures need model-signing: pip install 'safetensors[sign]' ({error})"
-        ) from None
-    return _model_signing
+    return _signature_of(path)

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import io
 
+from ..signing import _package
 from . import signatures, text
 from .errors import NEGATIVE, CliError
 from .opening import refuse_stdin
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.use_staging and arguments.identity is None:
         raise CliError("--use-staging goes with --identity")
     signature = signatures.place_of(path, arguments.signature)
-    package = signatures.package()
+    package = _package()
     # The package prints warnings to standard output.
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         verifier = package.verifier(
