@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -63,12 +64,17 @@ class SAFETENSORS_API ByteSink {
 /// If `rights_of` is not empty, the file gets the mode, owner, group and access list of the file of
 /// that path, as if it replaced that file.
 ///
+/// commit() calls `before_rename`, if it is not empty, with the path of the complete temporary
+/// file. What it throws leaves commit(), and nothing is renamed. Not called for a pipe or a
+/// device. commit() then removes the sums of the file that it replaces: see remove_sums().
+///
 /// Throws: Error kIo with os_error(), kNotRegularFile (a directory, a socket, a block device), or
 ///   kInvalidArgument (a path contains a NUL); what `interrupt` throws, which is called while a
 ///   pipe has no reader. The sink throws Error kIo.
 [[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_file_sink(
     const std::filesystem::path& path, const std::filesystem::path& rights_of = {},
-    const Interrupt& interrupt = {});
+    const Interrupt& interrupt = {},
+    const std::function<void(const std::filesystem::path& temporary)>& before_rename = {});
 
 /// Returns a sink that writes to a descriptor (on Windows: a C run-time descriptor), from its
 /// current position on. A regular file is written by position, and commit() leaves the descriptor

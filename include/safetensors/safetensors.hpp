@@ -39,6 +39,7 @@
 #include "safetensors/save.hpp"
 #include "safetensors/shard_index.hpp"
 #include "safetensors/slice.hpp"
+#include "safetensors/sums.hpp"
 #include "safetensors/tensor_view.hpp"
 #include "safetensors/to_float.hpp"
 #include "safetensors/writer.hpp"

@@ -21,6 +21,12 @@ from ._typing import Source as _Source
 # A str such as "cuda:0", an index, or a torch.device; None is the CPU.
 _Device = Any
 
+# The path of the sums, and a function that makes them: see _sums_save.py.
+_Sums = Tuple[
+    Optional[str],
+    Callable[[str, Mapping[str, Optional[Tuple[str, bytes]]]], Optional[bytes]],
+]
+
 _Spec = TypeVar("_Spec", bound=Tuple[str, Tuple[int, ...]])
 
 PrefetchPlan = Dict[str, Optional[slice]]
@@ -214,6 +220,7 @@ def _save_torch_file(
     metadata: Optional[Dict[str, str]],
     fsync: bool,
     progress: Optional[Progress],
+    sums: Optional[_Sums] = None,
 ) -> bool: ...
 def _save_numpy(
     arrays: Dict[str, Any],
@@ -227,6 +234,15 @@ def _save_numpy_file(
     metadata: Optional[Dict[str, str]],
     fsync: bool,
     progress: Optional[Progress],
+    sums: Optional[_Sums] = None,
+) -> None: ...
+def _save_specs_file(
+    tensor_dict: Dict[str, TensorSpec],
+    filename: _Path,
+    metadata: Optional[Dict[str, str]],
+    fsync: bool,
+    progress: Optional[Progress],
+    sums: Optional[_Sums],
 ) -> None: ...
 def _use_torch_exchange(use: bool) -> None: ...
 
@@ -293,6 +309,7 @@ def _plan_layout(
 def _write_file(
     path: _Path, data: Buffer, fsync: bool, rights_of: Optional[_Path] = None
 ) -> None: ...
+def _remove_sums(path: _Path) -> None: ...
 def _write_with_header(
     path: _Path,
     file: safe_open,

@@ -171,6 +171,8 @@ def roll_forward(folder: str, name: str, random: str, content: Content, durable:
         if present[file] != content.old.get(file):
             refuse(switch, f"{file} was changed after the save was interrupted")
 
+    if waiting:  # before the first step, after which the sums would be of another model
+        remove_sums(folder, name)
     # A reader that finds no index fails; it never combines the shards of two models. An old single
     # file stays until the end: readers prefer it to an index, and it is whole.
     if index in outdated:
@@ -257,6 +259,11 @@ def _read(fd: int) -> bytes:
 def _unlink(folder: str, file: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, file))
+
+
+def remove_sums(folder: str, name: str) -> None:
+    """Removes the sums of a model that is about to change."""
+    _core._remove_sums(os.path.join(folder, _split.file_names(name, 1)[0]))
 
 
 def refuse_busy(folder: str, name: str) -> NoReturn:

@@ -57,6 +57,7 @@ class Switch:
             for part in _recovery.parts_of(shards):
                 _files.flush(self.path_of(part))
         if shards == 1 and index not in old:  # one rename is atomic
+            _recovery.remove_sums(self._folder, self._name)
             os.replace(self.path_of("00001"), os.path.join(self._folder, files[0]))
             if fsync:
                 _files.flush(self._folder)

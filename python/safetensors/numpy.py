@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._typing import Buffer, Path, Progress, Source
+from ._typing import Buffer, Path, Progress, Source, SumsOption
 
 if TYPE_CHECKING:
     from ._numpy_async import save_file_async
@@ -80,6 +80,7 @@ def save_file(
     *,
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> None:
     """Saves arrays to a file, atomically: if it fails, an existing file is unchanged.
 
@@ -91,12 +92,22 @@ def save_file(
         progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
             last call has `done == total`. If it raises, nothing is saved and the exception
             propagates.
+        sums: whether to write the digests of the tensors to `STEM.sums.json` beside the file: by
+            XXH3-128 if true, and also by SHA-256 if it is "sha256" or a list with it. Old sums are
+            removed in any case. See docs/verify.md.
 
     Raises:
         SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
             such as FileNotFoundError or PermissionError.
     """
-    _core._save_numpy_file(_as_dict(tensor_dict), _prepare, filename, metadata, fsync, progress)
+    make = None
+    if sums:
+        from ._sums_save import of_one
+
+        make = of_one(sums, filename)
+    _core._save_numpy_file(
+        _as_dict(tensor_dict), _prepare, filename, metadata, fsync, progress, make
+    )
 
 
 def save_files(

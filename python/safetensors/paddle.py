@@ -11,9 +11,10 @@ from paddle.utils.dlpack import from_dlpack
 
 from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, serialize_file
 
+from . import _core
 from ._core import _dtypes
 from ._frameworks import code_of, refuse
-from ._typing import Buffer, Path, Progress, Source
+from ._typing import Buffer, Path, Progress, Source, SumsOption
 
 __all__ = [
     "TensorSpec",
@@ -76,6 +77,7 @@ def save_file(
     *,
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> None:
     """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
 
@@ -83,9 +85,12 @@ def save_file(
     errors.
     """
     keep_alive: List[Any] = []
-    serialize_file(
-        _flatten(tensors, keep_alive), filename, metadata=metadata, fsync=fsync, progress=progress
-    )
+    make = None
+    if sums:
+        from ._sums_save import of_one
+
+        make = of_one(sums, filename)
+    _core._save_specs_file(_flatten(tensors, keep_alive), filename, metadata, fsync, progress, make)
 
 
 def load(data: Buffer, device: str = "cpu") -> Dict[str, paddle.Tensor]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
-from ._typing import Buffer, Path, Progress, Source
+from ._typing import Buffer, Path, Progress, Source, SumsOption
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -35,13 +35,14 @@ def save_file(
     *,
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> None:
     """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
 
     `tensors` are as for `save`. `safetensors.numpy.save_file` describes the other arguments and the
     errors.
     """
-    numpy.save_file(_tf2np(tensors), filename, metadata=metadata, fsync=fsync, progress=progress)
+    numpy.save_file(_tf2np(tensors), filename, metadata, fsync=fsync, progress=progress, sums=sums)
 
 
 def load(data: Buffer) -> Dict[str, tf.Tensor]:

@@ -11,7 +11,7 @@ from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE, _TYPES
-from ._typing import Buffer, Path, Progress, Source
+from ._typing import Buffer, Path, Progress, Source, SumsOption
 
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
@@ -98,6 +98,7 @@ def save_model(
     *,
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> None:
     """Saves a model's state dict, keeping one of each group of tensors that share memory.
 
@@ -108,7 +109,7 @@ def save_model(
             `{its name: the name of the tensor that is kept}` is added, unless the key exists.
         force_contiguous: if true, tensors that are not contiguous are copied; if false, they raise
             ValueError.
-        fsync, progress: as for `save_file`.
+        fsync, progress, sums: as for `save_file`.
 
     Raises:
         RuntimeError: no tensor of a group covers the memory that the group shares.
@@ -125,7 +126,7 @@ def save_model(
     if force_contiguous:
         state_dict = {name: tensor.contiguous() for name, tensor in state_dict.items()}
     advice = " Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
-    _save_file(state_dict, filename, notes if notes else metadata, fsync, progress, advice)
+    _save_file(state_dict, filename, notes if notes else metadata, fsync, progress, sums, advice)
 
 
 def load_model(
@@ -206,6 +207,7 @@ def save_file(
     *,
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> None:
     """Saves tensors to a file, atomically: if it fails, an existing file is unchanged.
 
@@ -217,13 +219,16 @@ def save_file(
         progress: called as `progress(done, total)` with byte counts, on the calling thread. Its
             last call has `done == total`. If it raises, nothing is saved and the exception
             propagates.
+        sums: whether to write the digests of the tensors to `STEM.sums.json` beside the file: by
+            XXH3-128 if true, and also by SHA-256 if it is "sha256" or a list with it. Old sums are
+            removed in any case. See docs/verify.md.
 
     Raises:
         SafetensorError: as `save`. If an operating system call fails, the error is an OSError too,
             such as FileNotFoundError or PermissionError.
         ValueError, RuntimeError, NotImplementedError: as `save`.
     """
-    _save_file(tensors, filename, metadata, fsync, progress)
+    _save_file(tensors, filename, metadata, fsync, progress, sums)
 
 
 def _save_file(
@@ -232,11 +237,17 @@ def _save_file(
     metadata: Optional[Dict[str, str]],
     fsync: bool,
     progress: Optional[Progress],
+    sums: SumsOption,
     advice: str = "",
 ) -> None:
     """Does what `save_file` does. The text of a ValueError about a tensor ends with the advice."""
+    make = None
+    if sums:
+        from ._sums_save import of_one
+
+        make = of_one(sums, filename)
     if isinstance(tensors, dict) and _core._save_torch_file(
-        tensors, filename, metadata, fsync, progress
+        tensors, filename, metadata, fsync, progress, make
     ):
         return
     keep_alive: List[Any] = []
@@ -246,7 +257,7 @@ def _save_file(
         if not advice:
             raise
         raise ValueError(f"{error}{advice}") from error
-    serialize_file(specs, filename, metadata=metadata, fsync=fsync, progress=progress)
+    _core._save_specs_file(specs, filename, metadata, fsync, progress, make)
 
 
 def load(data: Buffer) -> Dict[str, torch.Tensor]:

@@ -17,6 +17,9 @@ class CannotReplace final : public Error {
   explicit CannotReplace(const Error& error) : Error(error) {}
 };
 
+/// Removes a file. Returns 0, or the errno.
+[[nodiscard]] int remove_file(const std::filesystem::path& path) noexcept;
+
 /// Returns a sink that overwrites a file, or creates it under its own name. Not atomic: for files
 /// that cannot be replaced.
 ///

@@ -10,6 +10,7 @@
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
+#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -37,9 +38,35 @@ SaveOptions options_of(bool fsync, py::handle progress) {
   return {.fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
 }
 
+/// Saves a file and its sums.
+void to_file_with_sums(std::span<const TensorData> tensors, const std::filesystem::path& path,
+                       const Metadata* metadata, const SaveOptions& options, WriteSums& sums) {
+  const LayoutPlan plan = plan_layout(tensors, metadata);
+  std::vector<WriteSums::Part> parts;
+  for (const TensorData& each : tensors) sums.add(each.name, each.dtype, each.shape);
+  for (const std::size_t i : plan.order) parts.push_back({i, 0, tensors[i].bytes});
+  FileWriter writer(
+      make_file_sink(path, {}, options.interrupt, sums.before_rename()), plan,
+      {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
+  sums.write_beside(parts, [&] {
+    for (const WriteSums::Part& part : parts) writer.write(part.tensor, part.bytes);
+  });
+  writer.commit();
+  sums.commit(options.fsync);
+}
+
+/// `given` is as for WriteSums.
 void to_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
-             const std::optional<Metadata>& metadata, const SaveOptions& options) {
+             const std::optional<Metadata>& metadata, const SaveOptions& options,
+             py::handle given) {
+  WriteSums sums(given);
   saving(path, [&] {
+    if (sums.is_wanted()) {
+      const GilRelease release;
+      with_save_prefix(
+          [&] { to_file_with_sums(tensors, path, pointer_to(metadata), options, sums); });
+      return;
+    }
     const GilRelease release;
     save_file(tensors, path, pointer_to(metadata), options);
   });
@@ -105,11 +132,16 @@ py::bytes serialize_specs(py::handle tensors, py::handle metadata) {
   return to_bytes(collected.data, metadata_of(metadata));
 }
 
-void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
-                          py::handle progress) {
+void save_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
+                     py::handle progress, py::handle sums) {
   const Collected collected = collect_specs(tensors);
   to_file(collected.data, local_path_of(filename, "filename", "saving to a URL"),
-          metadata_of(metadata), options_of(fsync, progress));
+          metadata_of(metadata), options_of(fsync, progress), sums);
+}
+
+void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
+                          py::handle progress) {
+  save_specs_file(tensors, filename, metadata, fsync, progress, py::none());
 }
 
 py::object save_torch(const py::dict& tensors, py::handle metadata) {
@@ -119,11 +151,11 @@ py::object save_torch(const py::dict& tensors, py::handle metadata) {
 }
 
 bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle metadata, bool fsync,
-                     py::handle progress) {
+                     py::handle progress, py::handle sums) {
   const std::optional<TorchTensors> collected = collect_torch(tensors);
   if (!collected) return false;
   to_file(collected->data, local_path_of(filename, "filename", "saving to a URL"),
-          metadata_of(metadata), options_of(fsync, progress));
+          metadata_of(metadata), options_of(fsync, progress), sums);
   return true;
 }
 
@@ -133,10 +165,10 @@ py::bytes save_numpy(const py::dict& arrays, const py::object& prepare, py::hand
 }
 
 void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::handle filename,
-                     py::handle metadata, bool fsync, py::handle progress) {
+                     py::handle metadata, bool fsync, py::handle progress, py::handle sums) {
   const Collected collected = collect_numpy(arrays, prepare);
   to_file(collected.data, local_path_of(filename, "filename", "saving to a URL"),
-          metadata_of(metadata), options_of(fsync, progress));
+          metadata_of(metadata), options_of(fsync, progress), sums);
 }
 
 }  // namespace
@@ -165,15 +197,20 @@ void register_save(py::module_& module) {
          "_save_torch(tensors, metadata)\n--\n\n"
          "Returns a file in memory; None if a tensor needs preparation.");
   define(module, "_save_torch_file", &save_torch_file, py::arg("tensors"), py::arg("filename"),
-         py::arg("metadata"), py::arg("fsync"), py::arg("progress"),
-         "_save_torch_file(tensors, filename, metadata, fsync, progress)\n--\n\n"
+         py::arg("metadata"), py::arg("fsync"), py::arg("progress"), py::arg("sums") = py::none(),
+         "_save_torch_file(tensors, filename, metadata, fsync, progress, sums=None)\n--\n\n"
          "Writes a file and returns True; returns False if a tensor needs preparation.");
   define(module, "_save_numpy", &save_numpy, py::arg("arrays"), py::arg("prepare"),
          py::arg("metadata"), "_save_numpy(arrays, prepare, metadata)\n--\n\nA file in memory.");
   define(module, "_save_numpy_file", &save_numpy_file, py::arg("arrays"), py::arg("prepare"),
          py::arg("filename"), py::arg("metadata"), py::arg("fsync"), py::arg("progress"),
-         "_save_numpy_file(arrays, prepare, filename, metadata, fsync, progress)\n--\n\n"
-         "Writes a file.");
+         py::arg("sums") = py::none(),
+         "_save_numpy_file(arrays, prepare, filename, metadata, fsync, progress, sums=None)\n"
+         "--\n\nWrites a file.");
+  define(module, "_save_specs_file", &save_specs_file, py::arg("tensor_dict"), py::arg("filename"),
+         py::arg("metadata"), py::arg("fsync"), py::arg("progress"), py::arg("sums"),
+         "_save_specs_file(tensor_dict, filename, metadata, fsync, progress, sums)\n--\n\n"
+         "Writes a file, as serialize_file.");
   define(module, "_use_torch_exchange", &use_torch_exchange, py::arg("use"),
          "_use_torch_exchange(use)\n--\n\n"
          "For tests. Sets whether torch's C exchange functions are used if torch has them.");

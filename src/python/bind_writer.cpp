@@ -319,6 +319,11 @@ void write_bytes_file(py::handle path, py::handle data, bool fsync, py::handle r
   });
 }
 
+void remove_sums_of(py::handle path) {
+  const std::filesystem::path file = path_of(path, "path");
+  saving(file, [&] { remove_sums(file); });
+}
+
 }  // namespace
 
 void register_writer(py::module_& module) {
@@ -359,6 +364,8 @@ void register_writer(py::module_& module) {
          py::arg("fsync"), py::arg("rights_of") = py::none(),
          "_write_file(path, data, fsync, rights_of=None)\n--\n\n"
          "Writes bytes to a file, which is replaced completely or not at all.");
+  define(module, "_remove_sums", &remove_sums_of, py::arg("path"),
+         "_remove_sums(path)\n--\n\nRemoves the sums of a file that is about to change.");
 }
 
 }  // namespace safetensors::python

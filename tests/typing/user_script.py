@@ -217,6 +217,8 @@ def of_numpy() -> None:
     assert_type(safetensors.numpy.save(arrays), bytes)
     safetensors.numpy.save_file({"scalar": np.float32(1), "array": np.zeros(2)}, b"path")
     safetensors.numpy.save_file(arrays, TEXT, {"k": "v"}, fsync=True)
+    safetensors.numpy.save_file(arrays, TEXT, sums=True)
+    safetensors.numpy.save_file(arrays, TEXT, sums=["xxh3-128", "sha256"])
     loaded = safetensors.numpy.load_file(os.fsencode(TEXT), backend="pread")
     print(loaded["a"].dtype)
 

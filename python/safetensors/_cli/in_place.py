@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 
+from .._core import _remove_sums
 from .compare import first_difference
 from .header_text import LENGTH_NBYTES
 
@@ -45,6 +46,7 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
         try:
             if os.pread(fd, len(old), LENGTH_NBYTES) != old:
                 return False
+            _remove_sums(path)
             begin, end = place
             if os.pwrite(fd, new[begin:end], LENGTH_NBYTES + begin) != end - begin:
                 raise OSError(errno.EIO, "the header was written only in part", path)

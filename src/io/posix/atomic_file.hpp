@@ -27,6 +27,8 @@ class AtomicFile {
   AtomicFile(const std::filesystem::path& target, const std::optional<OldFile>& old);
 
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
+  /// Returns the temporary path.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return temporary_.path; }
   /// Flushes the file if `fsync`, and closes it. Throws: Error kIo.
   void complete(bool fsync);
   /// Renames the file to `target`, replacing a file of that name. Returns 0, or the errno.

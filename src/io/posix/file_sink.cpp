@@ -19,6 +19,7 @@
 #include "io/posix/detach_mappings.hpp"
 #include "io/posix/fd.hpp"
 #include "io/temporary_name.hpp"
+#include "safetensors/sums.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -110,16 +111,26 @@ bool cannot_replace(int os_error) noexcept {
   }
 }
 
+using BeforeRename = std::function<void(const fs::path& temporary)>;
+
 /// Writes a temporary file that replaces another one.
 class ReplacingSink final : public PositionedSink {
  public:
-  ReplacingSink(const fs::path& target, const std::optional<OldFile>& old)
-      : PositionedSink(target, 0), file_(target, old) {}
+  /// `name` is the path with symbolic links.
+  ReplacingSink(const fs::path& target, fs::path name, const std::optional<OldFile>& old,
+                BeforeRename before_rename)
+      : PositionedSink(target, 0),
+        name_(std::move(name)),
+        before_rename_(std::move(before_rename)),
+        file_(target, old) {}
 
   void commit(std::uint64_t, bool fsync) override {
+    if (before_rename_) before_rename_(file_.path());
     // First, so that a failure to open it is reported before the file is replaced.
     const Fd folder = fsync ? open_folder(path()) : Fd();
     file_.complete(fsync);
+    remove_sums(name_);
+    if (name_ != path()) remove_sums(path());
     if (const int refusal = file_.take_name()) {
       try {
         fail_write(refusal, path());
@@ -137,6 +148,8 @@ class ReplacingSink final : public PositionedSink {
     io::reserve(file_.descriptor(), 0, size, false, path());
   }
 
+  fs::path name_;
+  BeforeRename before_rename_;
   AtomicFile file_;
 };
 
@@ -151,6 +164,7 @@ class OverwritingSink final : public PositionedSink {
     if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path);
     old_nbytes_ = status.st_size;
     if (!is_new) detach_mappings(path, interrupt);
+    remove_sums(path);
   }
 
 #if !defined(__linux__)
@@ -238,6 +252,8 @@ bool is_stream(const struct stat& status) {
 
 }  // namespace
 
+int remove_file(const fs::path& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
+
 std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Interrupt& interrupt) {
   const Found found = find_target(path);
   // Without a name, through the descriptor that the path names.
@@ -251,7 +267,8 @@ namespace safetensors {
 
 std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
                                          const std::filesystem::path& rights_of,
-                                         const Interrupt& interrupt) {
+                                         const Interrupt& interrupt,
+                                         const io::BeforeRename& before_rename) {
   using namespace io;  // NOLINT(google-build-using-namespace): the whole file is its
   check_path(path);
   check_path(rights_of);
@@ -272,7 +289,7 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
     if (!rights_of.empty()) {
       if (const auto other = status_of(rights_of)) old = {rights_of, *other};
     }
-    return std::make_unique<ReplacingSink>(found.target, old);
+    return std::make_unique<ReplacingSink>(found.target, path, old, before_rename);
   } catch (const Error& error) {
     if (found.status && cannot_replace(error.os_error())) throw CannotReplace(error);
     throw;

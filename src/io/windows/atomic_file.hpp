@@ -22,6 +22,8 @@ class AtomicFile {
   ~AtomicFile();
 
   [[nodiscard]] HANDLE handle() const noexcept { return handle_.get(); }
+  /// Returns the temporary path.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return temporary_; }
   /// Reserves disk space, if the file system supports that.
   /// Throws: Error kIo if there is not enough.
   void reserve(std::uint64_t nbytes);

@@ -1,6 +1,7 @@
 #include "io/file_sink.hpp"
 
 #include <cerrno>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "io/windows/descriptor_sink.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/open_file.hpp"
+#include "safetensors/sums.hpp"
 
 namespace safetensors::io {
 namespace {
@@ -89,13 +91,23 @@ bool cannot_replace(int os_error) noexcept {
   }
 }
 
+using BeforeRename = std::function<void(const fs::path& temporary)>;
+
 /// Writes a temporary file that replaces another one.
 class ReplacingSink final : public PositionedSink {
  public:
-  ReplacingSink(const fs::path& target, const std::optional<fs::path>& old)
-      : PositionedSink(target, 0), file_(target, old) {}
+  /// `name` is the path with links.
+  ReplacingSink(const fs::path& target, fs::path name, const std::optional<fs::path>& old,
+                BeforeRename before_rename)
+      : PositionedSink(target, 0),
+        name_(std::move(name)),
+        before_rename_(std::move(before_rename)),
+        file_(target, old) {}
 
   void commit(std::uint64_t, bool fsync) override {
+    if (before_rename_) before_rename_(file_.path());
+    remove_sums(name_);
+    if (name_ != path()) remove_sums(path());
     const DWORD refusal = file_.commit(fsync);
     if (refusal == ERROR_SUCCESS) return;
     try {
@@ -114,6 +126,8 @@ class ReplacingSink final : public PositionedSink {
     if (nbytes != 0) file_.reserve(nbytes);
   }
 
+  fs::path name_;
+  BeforeRename before_rename_;
   AtomicFile file_;
 };
 
@@ -128,6 +142,7 @@ class OverwritingSink final : public PositionedSink {
         is_incomplete_(!exists) {
     // The system refuses this while the file is mapped, so no tensor loses its pages.
     if (::SetEndOfFile(handle_.get()) == 0) fail_replace(::GetLastError(), path);
+    remove_sums(path);
   }
   OverwritingSink(const OverwritingSink&) = delete;
   OverwritingSink& operator=(const OverwritingSink&) = delete;
@@ -152,6 +167,10 @@ class OverwritingSink final : public PositionedSink {
 
 }  // namespace
 
+int remove_file(const fs::path& path) noexcept {
+  return ::DeleteFileW(system_path(path).c_str()) != 0 ? 0 : last_errno();
+}
+
 std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Interrupt&) {
   const Found found = find_target(path);
   return std::make_unique<OverwritingSink>(found.target, found.exists);
@@ -162,7 +181,8 @@ std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Inte
 namespace safetensors {
 
 std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
-                                         const std::filesystem::path& rights_of, const Interrupt&) {
+                                         const std::filesystem::path& rights_of, const Interrupt&,
+                                         const io::BeforeRename& before_rename) {
   using namespace io;  // NOLINT(google-build-using-namespace): the whole file is its
   check_path(path);
   check_path(rights_of);
@@ -178,7 +198,7 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
   if (found.exists) old = found.target;
   if (!rights_of.empty() && attributes_of(rights_of)) old = rights_of;
   try {
-    return std::make_unique<ReplacingSink>(found.target, old);
+    return std::make_unique<ReplacingSink>(found.target, path, old, before_rename);
   } catch (const Error& error) {
     if (found.exists && cannot_replace(error.os_error())) throw CannotReplace(error);
     throw;

@@ -110,14 +110,15 @@ class Steps:
         for name in CALLS:
             setattr(fake, name, self._counted(name, getattr(os, name)))
         self._put(fake)
-        self._saves = stn.save_file, _core._write_file
+        self._saves = stn.save_file, _core._write_file, _core._remove_sums
         stn.save_file = self._counted("save", stn.save_file)
         _core._write_file = self._counted("write file", _core._write_file)
+        _core._remove_sums = self._counted("remove sums", _core._remove_sums)
         return self
 
     def __exit__(self, *_):
         self._put(os)
-        stn.save_file, _core._write_file = self._saves
+        stn.save_file, _core._write_file, _core._remove_sums = self._saves
 
     @staticmethod
     def _put(module):

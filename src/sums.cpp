@@ -1,0 +1,69 @@
+// The files of sums. format/sums.cpp reads and writes their content.
+#include "safetensors/sums.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "io/file_sink.hpp"
+#include "io/os_error.hpp"
+
+namespace safetensors {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kModelSuffix = ".safetensors";
+constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kShardSuffix = "-00000-of-00000";
+
+/// Returns a path without its last characters, if they are as in `pattern`, in which 0 is any
+/// digit; otherwise an empty path.
+fs::path without_suffix(const fs::path& path, std::string_view pattern) {
+  const fs::path::string_type& text = path.native();
+  if (text.size() <= pattern.size()) return {};
+  const std::size_t begin = text.size() - pattern.size();
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const auto c = text[begin + i];
+    const auto wanted = static_cast<fs::path::value_type>(pattern[i]);
+    if (pattern[i] == '0' ? c < '0' || c > '9' : c != wanted) return {};
+  }
+  return text.substr(0, begin);
+}
+
+fs::path sums_of_stem(fs::path stem) { return stem += ".sums.json"; }
+
+void remove_file_of_sums(const fs::path& path) {
+  const int os_error = io::remove_file(path);
+  if (os_error == 0 || os_error == ENOENT || os_error == ENOTDIR) return;
+  std::error_code error;
+  const fs::file_status found = fs::symlink_status(path, error);
+  // A read-only file system refuses before it looks for the file; a directory is no file of sums.
+  if (!error && (!fs::exists(found) || fs::is_directory(found))) return;
+  io::fail_write(
+      os_error, path,
+      "the sums of the old file cannot be removed: " + std::generic_category().message(os_error));
+}
+
+}  // namespace
+
+fs::path sums_path(const fs::path& file) {
+  for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
+    const fs::path stem = without_suffix(file, suffix);
+    if (!stem.empty()) return sums_of_stem(stem);
+  }
+  return sums_of_stem(file);
+}
+
+void remove_sums(const fs::path& file) {
+  const fs::path stem = without_suffix(file, kModelSuffix);
+  if (stem.empty()) return;
+  remove_file_of_sums(sums_of_stem(stem));
+  const fs::path model = without_suffix(stem, kShardSuffix);
+  if (!model.empty()) remove_file_of_sums(sums_of_stem(model));
+}
+
+}  // namespace safetensors
