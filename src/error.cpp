@@ -39,9 +39,12 @@ constexpr std::array<std::string_view, kErrorCodeCount> kNames = {
     "MISSING_TENSORS",
     "OUT_OF_ORDER",
     "WRITER_CLOSED",
+    "INVALID_PATCH",
+    "WRONG_BASE",
+    "PATCH_APPLIED",
 };
 static_assert(!kNames.back().empty());
-static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kWriterClosed));
+static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kPatchApplied));
 
 std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";

@@ -42,9 +42,12 @@ enum class ErrorCode : std::uint8_t {
   kMissingTensors,         ///< a FileWriter was to be completed before all tensors were written
   kOutOfOrder,             ///< a sink that does not seek needs other tensors first
   kWriterClosed,           ///< a FileWriter that has failed or is closed
+  kInvalidPatch,           ///< a patch that is damaged or breaks its format
+  kWrongBase,              ///< a tensor that a patch does not belong to
+  kPatchApplied,           ///< a tensor that a patch was applied to already
 };
 
-inline constexpr std::size_t kErrorCodeCount = 26;
+inline constexpr std::size_t kErrorCodeCount = 29;
 
 /// Returns the code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
 /// kInvalidOffset. A NUL follows it in memory. Empty for a value that is none of the enumerators.

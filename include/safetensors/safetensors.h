@@ -77,6 +77,9 @@ enum {
   SAFETENSORS_MISSING_TENSORS = 24,      /* a file was to be completed before all were written */
   SAFETENSORS_OUT_OF_ORDER = 25,         /* a sink that does not seek needs other tensors first */
   SAFETENSORS_WRITER_CLOSED = 26,        /* a writer that has failed or is closed */
+  SAFETENSORS_INVALID_PATCH = 27,        /* a damaged patch; not used in C yet */
+  SAFETENSORS_WRONG_BASE = 28,           /* a patch of another tensor; not used in C yet */
+  SAFETENSORS_PATCH_APPLIED = 29,        /* a patch applied already; not used in C yet */
   SAFETENSORS_INTERNAL = -1              /* a bug in the library */
 };
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */

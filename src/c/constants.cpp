@@ -42,6 +42,9 @@ static_assert(is(ErrorCode::kWrittenTwice, SAFETENSORS_WRITTEN_TWICE));
 static_assert(is(ErrorCode::kMissingTensors, SAFETENSORS_MISSING_TENSORS));
 static_assert(is(ErrorCode::kOutOfOrder, SAFETENSORS_OUT_OF_ORDER));
 static_assert(is(ErrorCode::kWriterClosed, SAFETENSORS_WRITER_CLOSED));
+static_assert(is(ErrorCode::kInvalidPatch, SAFETENSORS_INVALID_PATCH));
+static_assert(is(ErrorCode::kWrongBase, SAFETENSORS_WRONG_BASE));
+static_assert(is(ErrorCode::kPatchApplied, SAFETENSORS_PATCH_APPLIED));
 
 // Dtype is in layout order, so a new type could change numbers: a table must translate them then.
 constexpr bool is(Dtype dtype, int number) { return static_cast<int>(dtype) == number; }

@@ -73,6 +73,9 @@ constexpr std::array<InverseRow, kErrorCodeCount> kInverseRows = {{
     {ErrorCode::kMissingTensors, Errc::unsupported},
     {ErrorCode::kOutOfOrder, Errc::unsupported},
     {ErrorCode::kWriterClosed, Errc::unsupported},
+    {ErrorCode::kInvalidPatch, Errc::unsupported},
+    {ErrorCode::kWrongBase, Errc::unsupported},
+    {ErrorCode::kPatchApplied, Errc::unsupported},
 }};
 
 /// Whether each row is at the index of its enumerator: a forgotten row is a zero, and fits nowhere.

@@ -87,6 +87,12 @@ inline std::string_view name_of(ErrorCode code) {
       return "kOutOfOrder";
     case ErrorCode::kWriterClosed:
       return "kWriterClosed";
+    case ErrorCode::kInvalidPatch:
+      return "kInvalidPatch";
+    case ErrorCode::kWrongBase:
+      return "kWrongBase";
+    case ErrorCode::kPatchApplied:
+      return "kPatchApplied";
     default:
       return "a new code";
   }
