@@ -16,6 +16,7 @@ endif()
 # Without these options xxh3_avx2.cpp is empty. They need a compiler that knows the instructions, and
 # can ask the processor for them.
 if(NOT MSVC)
+  set_source_files_properties(src/patch/kernels_baseline.cpp PROPERTIES COMPILE_OPTIONS -O3)
   include(CheckCXXSourceCompiles)
   set(xxh3_avx2_options -mavx2)
   # GCC bug 54412: on Windows it spills wide registers as if the stack were aligned for them.
@@ -34,5 +35,9 @@ if(NOT MSVC)
       COMPILE_OPTIONS "${xxh3_avx2_options}")
     set_source_files_properties(src/digest.cpp PROPERTIES
       COMPILE_DEFINITIONS SAFETENSORS_XXH3_AVX2)
+    set_source_files_properties(src/patch/kernels_avx2.cpp PROPERTIES
+      COMPILE_OPTIONS "-O3;${xxh3_avx2_options};-mbmi;-mpopcnt")
+    set_source_files_properties(src/patch/kernels.cpp PROPERTIES
+      COMPILE_DEFINITIONS SAFETENSORS_PATCH_AVX2)
   endif()
 endif()

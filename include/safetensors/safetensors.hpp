@@ -34,6 +34,7 @@
 #include "safetensors/layout.hpp"
 #include "safetensors/mapped_file.hpp"
 #include "safetensors/parallel.hpp"
+#include "safetensors/patch.hpp"
 #include "safetensors/region.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/save.hpp"

@@ -78,6 +78,11 @@ const std::vector<Rule>& rules() {
          return i.is_ours ? begins(i.name, {"base/", "format/", "safetensors/"})
                           : is_std(i.name) || begins(i.name, {"rapidjson/"});
        }},
+      {"src/patch/",
+       [](const Include& i) {
+         return i.is_ours ? begins(i.name, {"base/", "patch/", "safetensors/"})
+                          : is_std(i.name) || i.name == "immintrin.h";
+       }},
       {"src/io/",
        [](const Include& i) {
          return i.is_ours ? begins(i.name, {"base/per_process.hpp", "io/", "safetensors/"})
@@ -169,7 +174,7 @@ TEST_CASE("each source file is in a CMake list") {
       CHECK(lists(list, name));
     }
   };
-  for (const char* const folder : {"src/c", "src/device", "src/format", "src/io"}) {
+  for (const char* const folder : {"src/c", "src/device", "src/format", "src/io", "src/patch"}) {
     check("", folder);
   }
   check("src/weights", "");

@@ -1,0 +1,9 @@
+// The kernels for every processor that the rest of the library runs on.
+#define SAFETENSORS_VARIANT baseline_kernels
+#include "patch/kernels_all.hpp"
+
+namespace safetensors::patch {
+
+constinit const Kernels kBaselineKernels = baseline_kernels::make_kernels("baseline");
+
+}  // namespace safetensors::patch
