@@ -83,30 +83,6 @@ weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple&
   return model.fuse_weights(views, python_interrupt());
 }
 
-/// The writable bytes of an array. Keeps its buffer exported while it lives.
-class WritableBuffer {
- public:
-  explicit WritableBuffer(py::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_WRITABLE) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  WritableBuffer(const WritableBuffer&) = delete;
-  WritableBuffer& operator=(const WritableBuffer&) = delete;
-  ~WritableBuffer() { PyBuffer_Release(&view_); }
-  template <typename T>
-  [[nodiscard]] std::span<T> values() const {
-    const auto size = static_cast<std::size_t>(view_.len);
-    if (size % sizeof(T) != 0 || reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(T) != 0) {
-      throw py::value_error("argument 'out': not aligned for its values");
-    }
-    return {static_cast<T*>(view_.buf), size / sizeof(T)};
-  }
-
- private:
-  Py_buffer view_{};
-};
-
 void dequantize(const WeightProvider& model, std::string_view name, py::handle out,
                 std::string_view dtype, std::int64_t row0, std::int64_t rows) {
   const WritableBuffer buffer(out);

@@ -114,4 +114,32 @@ class BufferView {
   Py_buffer view_{};
 };
 
+/// The same, for an object whose bytes are to be written.
+class WritableBuffer {
+ public:
+  explicit WritableBuffer(py::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_WRITABLE) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  WritableBuffer(const WritableBuffer&) = delete;
+  WritableBuffer& operator=(const WritableBuffer&) = delete;
+  ~WritableBuffer() { PyBuffer_Release(&view_); }
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+    return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+  /// Returns the bytes as values. Raises ValueError if they are not aligned for these.
+  template <typename T>
+  [[nodiscard]] std::span<T> values() const {
+    const auto size = static_cast<std::size_t>(view_.len);
+    if (size % sizeof(T) != 0 || reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(T) != 0) {
+      throw py::value_error("argument 'out': not aligned for its values");
+    }
+    return {static_cast<T*>(view_.buf), size / sizeof(T)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
 }  // namespace safetensors::python
