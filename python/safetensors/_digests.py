@@ -129,7 +129,10 @@ def of_file(
     try:
         read = _reader(fd, path)
         start = read(0, 8 + int.from_bytes(read(0, 8), "little"))
-        header = {XXH3: _core._xxh3_128(start).partition(":")[2]}
+        if SHA256 in algorithms:
+            header = {SHA256: hashlib.sha256(start).hexdigest()}
+        else:
+            header = {XXH3: _core._xxh3_128(start).partition(":")[2]}
         file = FileSums(os.fstat(fd).st_size, header)
         tensors = {
             name: Found({XXH3: each[0]}, each[1]) for name, each in (known or {}).items() if each
