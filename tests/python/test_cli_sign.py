@@ -263,6 +263,15 @@ def test_symlinks(run, folder, made):
     assert verdict(run, folder, public, "--allow-symlinks", status=0)["files"] == 6
 
 
+def test_pipes(run, folder, made):
+    """Reading one would wait for a writer."""
+    private, public = made["p256"]
+    run("sign", folder, "--key", private)
+    os.mkfifo(folder / "pipe")
+    assert "pipe" in verdict(run, folder, public)["problem"]
+    assert "cannot be signed" in refused(run, "sign", folder, "--key", private)
+
+
 def test_wrong_keys(run, folder, made):
     """Another key, and keys that cannot sign."""
     private, public = made["p256"]
