@@ -108,7 +108,7 @@ def sign(
         made = os.path.join(folder, "signature")
         try:
             config.sign(path, made)
-        except OSError:
+        except (OSError, MemoryError):
             raise
         except Exception as error:
             raise SafetensorError(f"{path}: cannot be signed: {_text(error)}") from error
@@ -232,7 +232,7 @@ def _verify(config: verifying.Config, path: str, signature: str, files: _Hashing
         config.set_hashing_config(files).verify(path, signature)
     except _Differ as differ:
         return differ.verdict
-    except OSError:
+    except (OSError, MemoryError):
         raise
     except Exception as error:
         return Verdict(_refusal(error))
@@ -251,7 +251,7 @@ def _relative(paths: Sequence[str], folder: str) -> List[str]:
 def _configured(configure: Callable[[], Any], what: str) -> Any:
     try:
         return configure()
-    except OSError:
+    except (OSError, MemoryError):
         raise
     except AttributeError as error:  # the package expects no other kind of key
         raise SafetensorError(f"{what}: not a key of the curve P-256, P-384 or P-521") from error
