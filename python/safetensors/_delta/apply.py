@@ -1,0 +1,184 @@
+"""Applies patches to tensors in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from itertools import pairwise
+from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Set
+
+from .._specs import Spec
+from .chain import (
+    Chain,
+    Held,
+    Order,
+    Patches,
+    check_options,
+    check_whole,
+    open_chain,
+    run,
+)
+from .patch import Change, clipped
+from .tensors import digest_of, prepared_as_bytes
+
+
+def apply(
+    tensors: Mapping[str, Any],
+    patches: Patches,
+    *,
+    verify: str = "blocks",
+    already: str = "error",
+) -> None:
+    """Changes tensors in memory from the base of a patch to its target.
+
+        delta.apply(module.state_dict(), "step1.safetensors-patch")
+
+    All tensors are checked before the first one is changed, so that a patch that is refused
+    changes nothing. The tensors keep their memory; torch's autograd does not notice.
+
+    Args:
+        tensors: a dict of tensors of torch or arrays of NumPy, contiguous and on the CPU; also the
+            `state_dict()` of a module, as long as no tensor is new, removed, or gets another dtype
+            or shape. Tensors that no patch names stay as they are.
+        patches: a patch (a path, or what `open_patch` returns), or a list of patches, each of which
+            has the target of the one before as its base.
+        verify: "blocks" compares the elements that change with those of the base. "full" also
+            compares the digests of all tensors that change, before and after; "whole" those of all
+            tensors of the model.
+        already: what to do if the tensors have the target's values: "error", or "skip", which
+            computes the digests of the tensors and applies only the patches that come after them.
+
+    Raises:
+        WrongBaseError: the tensors are not those of the base, or patches do not follow each other.
+        AlreadyAppliedError: the tensors are those of the target.
+        PatchError: a patch is not valid.
+        ValueError: a tensor cannot be changed.
+    """
+    check_options(verify, already)
+    with contextlib.ExitStack() as stack:
+        chain: Optional[Chain] = open_chain(patches, stack)
+        assert chain is not None
+        if already == "skip":
+            chain = chain.rest(lambda name: _digest(tensors, name, chain.algorithm))
+            if chain is None:
+                return
+        _apply(tensors, chain, verify)
+
+
+def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
+    order, full = Order(), verify != "blocks"
+    work = {name: chain.changes(name) for name in chain.names}
+    memory: Dict[str, Held] = {}
+    for name, changes in work.items():
+        in_place = all(change.kind == "blocks" for change in changes)
+        if not in_place:
+            _check_replaceable(tensors, changes[0])
+        if name in tensors:
+            memory[name] = _held(name, tensors[name], in_place)
+        order.add(changes[0], memory.get(name), full)
+    order.finish()
+    aliases = _aliases(memory, work)
+    if full or len(chain.patches) > 1:
+        for name, changes in work.items():
+            run(changes, _copy(memory.get(name)), full)
+    if verify == "whole":
+        _check_whole(tensors, chain, work)
+    for name, changes in work.items():
+        if all(change.kind == "blocks" for change in changes):
+            if name not in aliases:
+                run(changes, memory[name], False)
+            continue
+        made = run(changes, _copy(memory.get(name)), False)
+        if made is None:
+            del tensors[name]  # type: ignore[attr-defined]
+        else:
+            tensors[name] = _made(tensors, name, made)  # type: ignore[index]
+
+
+def _held(name: str, tensor: Any, in_place: bool) -> Held:
+    """Returns the bytes of a tensor, in place those that it has itself."""
+    found = prepared_as_bytes(name, tensor)
+    if in_place and found.array.nbytes:
+        where = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.ctypes.data
+        if where != found.array.ctypes.data:
+            raise ValueError(
+                f"tensor `{clipped(name)}` is not contiguous, or not on the CPU: patches are "
+                "applied to contiguous tensors on the CPU"
+            )
+        if not found.array.flags.writeable:
+            raise ValueError(f"tensor `{clipped(name)}` is read-only")
+    return Held(Spec(found.dtype, found.shape), found.array)
+
+
+def _copy(held: Optional[Held]) -> Optional[Held]:
+    return None if held is None else Held(held.spec, bytearray(held.data))
+
+
+def _aliases(memory: Mapping[str, Held], work: Mapping[str, List[Change]]) -> Set[str]:
+    """Returns the tensors that have the memory of another one.
+
+    Raises ValueError if they share a part of it, or change in other ways.
+    """
+    places = sorted(
+        (held.data.ctypes.data, held.data.nbytes, name)
+        for name, held in memory.items()
+        if held.data.nbytes and all(change.kind == "blocks" for change in work[name])
+    )
+    aliases = set()
+    for (begin, nbytes, name), (next_begin, next_nbytes, next_name) in pairwise(places):
+        if next_begin >= begin + nbytes:
+            continue
+        is_same = (begin, nbytes) == (next_begin, next_nbytes)
+        if is_same and _targets(work[name]) == _targets(work[next_name]):
+            aliases.add(next_name)
+            continue
+        raise ValueError(
+            f"tensors `{clipped(name)}` and `{clipped(next_name)}` share memory, and the patch "
+            "changes them in different ways"
+        )
+    return aliases
+
+
+def _targets(changes: List[Change]) -> List[Optional[str]]:
+    return [change.record.target for change in changes]
+
+
+def _check_replaceable(tensors: Mapping[str, Any], change: Change) -> None:
+    """Raises unless the tensors are a dict that can gain, lose and replace one."""
+    if isinstance(tensors, MutableMapping) and not hasattr(tensors, "_metadata"):
+        return
+    raise ValueError(
+        f"{change.label} is new, removed, or of another dtype or shape than before: such a patch "
+        "is applied to a plain dict, not to the state dict of a module"
+    )
+
+
+def _digest(tensors: Mapping[str, Any], name: str, algorithm: str) -> Optional[str]:
+    if name not in tensors:
+        return None
+    held = _held(name, tensors[name], False)
+    return digest_of(*held, algorithm)
+
+
+def _check_whole(
+    tensors: Mapping[str, Any], chain: Chain, work: Mapping[str, List[Change]]
+) -> None:
+    digests = {name: changes[0].record.base for name, changes in work.items()}
+    for name in tensors:
+        if name not in digests:
+            digests[name] = _digest(tensors, name, chain.algorithm)
+    ends = {name: changes[-1].record.target for name, changes in work.items()}
+    check_whole(chain, {name: each for name, each in digests.items() if each}, ends)
+
+
+def _made(tensors: Mapping[str, Any], name: str, held: Held) -> Any:
+    """Returns a tensor of the kind that the dict has."""
+    like = tensors[name] if name in tensors else next(iter(tensors.values()), None)
+    entry = {"dtype": held.spec.dtype, "shape": list(held.spec.shape), "data": held.data}
+    if "torch" in sys.modules and isinstance(like, sys.modules["torch"].Tensor):
+        from ..torch import _view2torch
+
+        return _view2torch([(name, entry)])[name]
+    from ..numpy import _view2np
+
+    return _view2np([(name, entry)])[name]

@@ -1,0 +1,217 @@
+"""Applies patches to the files of a model."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import Dict, List, Optional
+
+from .. import _recovery
+from .._core import safe_open
+from .._model_files import ModelFiles
+from .._paths import refuse_url
+from .._shards import INDEX_SUFFIX
+from .._specs import Spec, nbytes_of
+from .._split import Split
+from .._typing import Path, Sources
+from .._writer import SafeWriter, safe_create
+from .chain import (
+    Chain,
+    Held,
+    Order,
+    Patches,
+    check_options,
+    check_whole,
+    open_chain,
+    run,
+    spec_after,
+)
+from .patch import SUFFIX
+from .tensors import FileTensors, digest_of
+
+
+def apply_file(
+    model: Sources,
+    patches: Patches,
+    output: Path,
+    *,
+    verify: str = "full",
+    already: str = "error",
+    fsync: bool = False,
+) -> None:
+    """Writes the model that patches make of another one.
+
+        delta.apply_file("step0", ["1.safetensors-patch", "2.safetensors-patch"], "step2")
+
+    The model is read once, one tensor at a time. The output appears when it is complete, or not at
+    all. Tensors that no patch names are copied by the system, and share their disk space with the
+    model where the file system can do that.
+
+    Args:
+        model: a file, a folder, an index or a list of these, as for `load_files`.
+        patches: a patch (a path, or what `open_patch` returns), or a list of patches, each of which
+            has the target of the one before as its base.
+        output: a file, which may replace another one; or for a model of several files a folder,
+            which gets as many files and their index. New tensors are added to the last file.
+        verify: as for `apply`.
+        already: as for `apply`. "skip" reads the tensors that change twice.
+        fsync: if true, returns only after the output is on the disk.
+
+    Raises:
+        WrongBaseError: the model is not the base, or patches do not follow each other.
+        AlreadyAppliedError: the model is the target.
+        PatchError: a patch is not valid.
+        SafetensorError: the model is damaged. If an operating system call fails, the error is an
+            OSError too.
+    """
+    check_options(verify, already)
+    refuse_url(output)
+    with contextlib.ExitStack() as stack:
+        files = stack.enter_context(FileTensors(model))
+        chain = open_chain(patches, stack)
+        if already == "skip":
+            left = chain.rest(lambda name: _digest(files, name, chain.algorithm))
+            work = _Work(files, left, verify)
+        else:
+            work = _Work(files, chain, verify)
+        _write(work, os.path.abspath(os.fsdecode(output)), _is_folder(output, files), fsync)
+
+
+def _is_folder(output: Path, files: FileTensors) -> bool:
+    path = os.fsdecode(output)
+    if len(files.files) == 1:
+        return os.path.isdir(path) or path.endswith(("/", os.sep))
+    if path.endswith(".safetensors"):
+        raise ValueError(f"the model has {len(files.files)} files: {path} must be a folder")
+    return True
+
+
+class _Work:
+    """What is written to which file. Checks the patches, and the tensors when they are written."""
+
+    def __init__(self, files: FileTensors, chain: Optional[Chain], verify: str) -> None:
+        self.files = files
+        self._chain = chain
+        self._full = verify != "blocks"
+        self._whole = verify == "whole" and chain is not None
+        self._order = Order()
+        self._digests: Dict[str, str] = {}
+        self._ends: Dict[str, Optional[str]] = {}
+        after: Dict[str, Optional[Spec]] = {}
+        for name in self._names:
+            assert chain is not None
+            changes = chain.changes(name)
+            after[name] = spec_after(changes, files.specs.get(name))
+            self._ends[name] = changes[-1].record.target
+        self.specs: List[Dict[str, Spec]] = []
+        """The tensors of each file of the output."""
+        for _, _, names in files.files:
+            specs = {name: after.get(name, files.specs[name]) for name in names}
+            self.specs.append({name: spec for name, spec in specs.items() if spec is not None})
+        for name, spec in after.items():
+            if name not in files.specs and spec is not None:
+                self.specs[-1][name] = spec
+
+    @property
+    def _names(self) -> List[str]:
+        return [] if self._chain is None else self._chain.names
+
+    def metadata_of(self, file: safe_open) -> Optional[Dict[str, str]]:
+        """Returns the metadata of the file that a file of the model becomes."""
+        if self._chain is not None and self.files.metadata is not None:
+            for patch in reversed(self._chain.patches):
+                if patch.metadata is not None:
+                    return patch.metadata
+        return file.metadata()
+
+    def write(self, number: int, writer: SafeWriter) -> None:
+        """Writes a file of the output."""
+        _, file, names = self.files.files[number]
+        assert file is not None
+        changed = set(self._names)
+        kept = [name for name in names if name not in changed]
+        if self._whole:
+            assert self._chain is not None
+            for name in kept:
+                data = self.files.read(name)
+                spec = self.files.specs[name]
+                self._digests[name] = digest_of(spec, data, self._chain.algorithm)
+                writer.write(name, data)
+        else:
+            writer._copy(file, [(name, name) for name in kept])
+        for name in names:
+            if name in changed:
+                self._write_changed(name, writer)
+        if number == len(self.specs) - 1:
+            for name in self._names:
+                if name not in self.files.specs:
+                    self._write_changed(name, writer)
+
+    def _write_changed(self, name: str, writer: SafeWriter) -> None:
+        assert self._chain is not None
+        changes = self._chain.changes(name)
+        held = None
+        if name in self.files.specs:
+            held = Held(self.files.specs[name], self.files.read(name))
+        self._order.add(changes[0], held, self._full)
+        self._order.finish()
+        if changes[0].record.base is not None:
+            self._digests[name] = changes[0].record.base
+        made = run(changes, held, self._full)
+        if made is not None:
+            writer.write(name, made.data)
+
+    def finish(self) -> None:
+        """Makes the checks that need all tensors. Called before the output takes its name."""
+        if self._whole:
+            assert self._chain is not None
+            check_whole(self._chain, self._digests, self._ends)
+
+
+def _digest(files: FileTensors, name: str, algorithm: str) -> Optional[str]:
+    if name not in files.specs:
+        return None
+    return digest_of(files.specs[name], files.read(name), algorithm)
+
+
+def _write(work: _Work, output: str, is_folder: bool, fsync: bool) -> None:
+    opened = [file for _, file, _ in work.files.files if file is not None]
+    if not is_folder:
+        metadata = work.metadata_of(opened[0])
+        with safe_create(output, work.specs[0], metadata=metadata, fsync=fsync) as writer:
+            work.write(0, writer)
+            work.finish()
+        return
+    name = _name_of(work.files)
+    _refuse_others(output, name)
+    os.makedirs(os.path.dirname(output), exist_ok=True)
+    with ModelFiles(output, name, fsync) as target:
+        for number, (file, specs) in enumerate(zip(opened, work.specs, strict=True)):
+            with safe_create(
+                target.temporary(number + 1),
+                specs,
+                metadata=work.metadata_of(file),
+                _rights_of=target.rights_of,
+            ) as writer:
+                work.write(number, writer)
+        work.finish()
+        sizes = nbytes_of([(n, *spec) for specs in work.specs for n, spec in specs.items()])
+        target.commit(Split([list(specs) for specs in work.specs], sum(sizes.values())))
+
+
+def _name_of(files: FileTensors) -> str:
+    """Returns the first part of the names of the model's files."""
+    index = os.path.basename(files.files[0][0].index_path)
+    return index.removesuffix(INDEX_SUFFIX) if index.endswith(INDEX_SUFFIX) else "model"
+
+
+def _refuse_others(folder: str, name: str) -> None:
+    """Raises if the folder has files of another model, with which the new one would be mixed up."""
+    if not os.path.isdir(folder):
+        return
+    found = {each for each in os.listdir(folder) if ".safetensors" in each and each[0] != "."}
+    for other in sorted(found.difference(_recovery.old_files(folder, name))):
+        if not other.endswith(SUFFIX):
+            path = os.path.join(folder, other)
+            raise FileExistsError(errno.EEXIST, "Another model is in the folder", path)

@@ -1,0 +1,114 @@
+"""The tensors of a model as bytes, of files or of memory; their digests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import Any, Dict, Mapping, Optional, Protocol, Union
+
+from .. import _core, _sums
+from .._prepare import Prepared, prepared
+from .._shards import find_shards, open_shards, refuse_repeated
+from .._specs import Spec, spec_in, spec_of
+from .._typing import Buffer, Sources
+
+Model = Union[Sources, Mapping[str, Any]]
+"""A file, a folder, an index or a list of these; or a dict of tensors."""
+
+
+class Tensors(Protocol):
+    """The tensors of a model."""
+
+    specs: Mapping[str, Spec]
+    metadata: Optional[Dict[str, str]]
+    """The metadata of a model that is one file; None for others."""
+
+    def read(self, name: str) -> Buffer:
+        """Returns the bytes of a tensor, valid until the next call."""
+        ...
+
+
+class FileTensors:
+    """The tensors of files, one of which is in memory at a time. A context manager."""
+
+    def __init__(self, source: Sources) -> None:
+        with contextlib.ExitStack() as stack:
+            opened = open_shards(find_shards(source), None, "pread", stack)
+            self.files = [file for file in refuse_repeated(opened) if file[1] is not None]
+            self._handles = {name: file for _, file, names in self.files for name in names}
+            self.specs = {name: spec_in(file, name) for name, file in self._handles.items()}
+            self.metadata = None
+            if len(self.files) == 1 and not self.files[0][0].index_path:
+                self.metadata = self.files[0][1].metadata() or {}
+            self._stack = stack.pop_all()
+        self._buffer = bytearray()
+
+    def read(self, name: str) -> memoryview:
+        """Returns the bytes of a tensor, which may be changed, valid until the next call."""
+        begin, end = self._handles[name].get_tensor_meta(name).data_offsets
+        nbytes = end - begin
+        if nbytes == 0:
+            return memoryview(bytearray())
+        if nbytes > len(self._buffer):
+            self._buffer = bytearray()  # first, so that there are never two
+            self._buffer = bytearray(nbytes)
+        _core._read_request(self._handles[name], name, None, _address(self._buffer), nbytes)
+        return memoryview(self._buffer)[:nbytes]
+
+    def __enter__(self) -> FileTensors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._buffer = bytearray()
+
+
+class MemoryTensors:
+    """The tensors of a dict."""
+
+    metadata = None
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self.specs = {name: spec_of(name, tensor) for name, tensor in tensors.items()}
+
+    def read(self, name: str) -> Buffer:
+        return prepared_as_bytes(name, self._tensors[name]).array  # type: ignore[no-any-return]
+
+
+def open_model(model: Model, stack: contextlib.ExitStack) -> Tensors:
+    """Returns the tensors of a model, whose files the stack closes."""
+    if isinstance(model, Mapping):
+        return MemoryTensors(model)
+    return stack.enter_context(FileTensors(model))
+
+
+def _address(buffer: bytearray) -> int:
+    import ctypes
+
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+def prepared_as_bytes(name: str, tensor: Any) -> Prepared:
+    """Returns the bytes of a tensor of torch or NumPy, which are its own memory if possible."""
+    data = prepared(name, tensor)
+    if not isinstance(data, Prepared):
+        raise TypeError(f"tensor `{name}`: expected a tensor, found {type(tensor).__name__}")
+    return data
+
+
+def digest_of(spec: Spec, data: Buffer, algorithm: str) -> str:
+    """Returns the digest of a tensor, such as "xxh3-128:99aa..."."""
+    if algorithm == _sums.SHA256:
+        sha256 = hashlib.sha256(f"{spec.dtype} [{','.join(map(str, spec.shape))}]\n".encode())
+        sha256.update(data)
+        return f"{algorithm}:{sha256.hexdigest()}"
+    hasher = _core._TensorHasher(spec.dtype, spec.shape)
+    hasher.update(data)
+    return hasher.digest()
+
+
+def whole_digest(digests: Mapping[str, str], algorithm: str) -> str:
+    """Returns the digest of a model whose tensors have these digests."""
+    bare = {name: digest.partition(":")[2] for name, digest in digests.items()}
+    return f"{algorithm}:{_sums.whole_digest(bare, algorithm)}"

@@ -1,0 +1,93 @@
+"""Writes patches of a state that changes step by step."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Dict, Mapping, Optional
+
+from .._specs import Spec
+from .._typing import Buffer, Path
+from .chain import Held, run
+from .diff import Options, write_patch
+from .patch import Patch
+from .tensors import Model, digest_of, open_model
+
+
+class Tracker:
+    """Keeps a copy of a state, and writes patches to later states.
+
+        tracker = delta.Tracker(module.state_dict(), label="0")
+        ...
+        patch = tracker.diff(module.state_dict(), "1.safetensors-patch", label="1")
+
+    A tensor that does not change costs one comparison: its digest is kept.
+
+    Attributes:
+        label: the label of the state that is kept.
+    """
+
+    def __init__(
+        self, state: Model, *, label: Optional[str] = None, digest: str = "xxh3-128"
+    ) -> None:
+        """Copies a state.
+
+        Args:
+            state, digest: as for `diff`.
+            label: the name of the state.
+        """
+        Options.checked(digest, "auto", (label, None))
+        self.label = label
+        self._digest = digest
+        self._digests: Dict[str, str] = {}
+        kept = {}
+        with contextlib.ExitStack() as stack:
+            tensors = open_model(state, stack)
+            for name, spec in tensors.specs.items():
+                kept[name] = Held(spec, bytearray(tensors.read(name)))
+                self._digests[name] = digest_of(*kept[name], digest)
+        self._kept = _Kept(kept)
+
+    def diff(
+        self,
+        state: Model,
+        path: Optional[Path] = None,
+        *,
+        label: Optional[str] = None,
+        values: str = "auto",
+    ) -> Patch:
+        """Writes a patch from the state that is kept to a new one, which is kept from then on.
+
+        If it raises, the old state is kept.
+
+        Args:
+            state, path, values: as `new`, `path` and `values` for `diff`.
+            label: the name of the new state.
+        """
+        options = Options.checked(self._digest, values, (self.label, label))
+        with contextlib.ExitStack() as stack:
+            new = open_model(state, stack)
+            patch, digests = write_patch(self._kept, new, self._digests, path, options)
+        self._kept.apply(patch)
+        self.label, self._digests = label, digests
+        return patch
+
+
+class _Kept:
+    """A copy of a state."""
+
+    metadata = None
+
+    def __init__(self, held: Dict[str, Held]) -> None:
+        self._held = held
+        self.specs: Mapping[str, Spec] = {name: each.spec for name, each in held.items()}
+
+    def read(self, name: str) -> Buffer:
+        return self._held[name].data
+
+    def apply(self, patch: Patch) -> None:
+        """Brings the copy to the state that a patch was made from."""
+        for name in patch.names:
+            held = run([patch._change(name)], self._held.pop(name, None), False)
+            if held is not None:
+                self._held[name] = held
+        self.specs = {name: held.spec for name, held in self._held.items()}
