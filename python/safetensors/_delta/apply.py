@@ -90,7 +90,7 @@ def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
             continue
         made = run(changes, _copy(memory.get(name)), False)
         if made is None:
-            del tensors[name]  # type: ignore[attr-defined]
+            tensors.pop(name, None)  # type: ignore[attr-defined]
         else:
             tensors[name] = _made(tensors, name, made)  # type: ignore[index]
 

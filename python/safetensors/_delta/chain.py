@@ -10,7 +10,7 @@ from .._core import AlreadyAppliedError, PatchError, WrongBaseError
 from .._shards import sources_of
 from .._specs import Spec
 from .._typing import Buffer, Source
-from .patch import Change, Patch, clipped, error_of, is_sub_byte, open_patch
+from .patch import Change, Patch, clipped, error_of, is_sub_byte, named, open_patch
 from .tensors import digest_of, whole_digest
 
 Patches = Union[Patch, Source, Sequence[Union[Patch, Source]]]
@@ -226,7 +226,7 @@ def _state_of(change: Change, held: Optional[Held], full: bool) -> str:
         _check_spec(change, held.spec)
         if not full:
             try:
-                return str(record.check(held.data))
+                return _check(change, held)
             except WrongBaseError:
                 if digest_of(*held, change.patch.algorithm) == record.target:
                     return APPLIED
@@ -237,13 +237,18 @@ def _state_of(change: Change, held: Optional[Held], full: bool) -> str:
     if found == record.target:
         return APPLIED
     if is_blocks:
-        record.check(held.data)  # names the block if it is one that changes
+        _check(change, held)  # names the block if it is one that changes
         text = "it differs from the base where the patch changes nothing: "
     elif not record.has_base:
         raise _error(WrongBaseError, change, "the base has no such tensor, but the model has")
     else:
         text = "it is not that of the base: "
     raise _error(WrongBaseError, change, f"{text}{record.base} expected, {found} found")
+
+
+def _check(change: Change, held: Held) -> str:
+    with named(change.patch.path, change.name):
+        return str(change.record.check(held.data))
 
 
 def _check_spec(change: Change, spec: Spec) -> None:

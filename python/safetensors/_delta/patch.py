@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, NoReturn, Optional, Tuple, Type
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Tuple,
+    Type,
+)
 
 from .. import _core
 from .._core import AlreadyAppliedError, PatchError, TensorMeta, WrongBaseError, safe_open
@@ -23,7 +35,7 @@ _FLAGS, _SUB_BYTE = 10, 2  # of a record
 _CODES = {
     PatchError: "invalid_patch",
     WrongBaseError: "wrong_base",
-    AlreadyAppliedError: "already_applied",
+    AlreadyAppliedError: "patch_applied",
 }
 _DIGEST = re.compile("xxh3-128:[0-9a-f]{32}|sha256:[0-9a-f]{64}")
 
@@ -225,7 +237,8 @@ class Patch:
             meta = self._file.get_tensor_meta("v/" + name)
             values, dtype, shape = self._read(meta), meta.dtype, tuple(meta.shape)
         label = f"{self.path}: tensor `{clipped(name)}`"
-        record = _core._PatchRecord(raw, values, dtype, self.algorithm, label)
+        with named(self.path, name):
+            record = _core._PatchRecord(raw, values, dtype, self.algorithm, label)
         if has_values == (record.kind == "removed"):
             self._fail(
                 f"its record says {record.kind}, and it has {'' if has_values else 'no '}values",
@@ -290,6 +303,16 @@ def error_of(
     error = kind(text)
     error.code, error.path, error.subject = _CODES[kind], path, name
     return error
+
+
+@contextlib.contextmanager
+def named(path: str, name: str) -> Iterator[None]:
+    """Adds the patch and the tensor to errors of the codec."""
+    try:
+        yield
+    except PatchError as error:
+        error.path, error.subject = path, name
+        raise
 
 
 def unit_of(dtype: str) -> int:
