@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import json
+import operator
 import os
 import re
 from types import TracebackType
@@ -114,7 +116,7 @@ class Patch:
         try:
             self.path = getattr(source, "name", None) or os.fsdecode(source)  # type: ignore[arg-type]
             self._read_metadata(self._file.metadata() or {})
-            self._read_names(self._file.keys())
+            self._read_names(self._file.offset_keys())
             length = int.from_bytes(_core._read_range(self._file, 0, 8), "little")
             self._data_begin = 8 + length
         except BaseException:
@@ -144,15 +146,21 @@ class Patch:
                 self._fail("`metadata` is not a JSON object of strings")
 
     def _read_names(self, keys: List[str]) -> None:
-        self.names = [key[2:] for key in keys if key.startswith("r/")]
-        self._with_values = {key[2:] for key in keys if key.startswith("v/")}
-        if len(self.names) + len(self._with_values) != len(keys):
-            name = next(key for key in keys if not key.startswith(("r/", "v/")))
+        keys.sort()  # records and values are then two stretches of them
+        records, values = (
+            slice(bisect.bisect_left(keys, letter + "/"), bisect.bisect_left(keys, letter + "0"))
+            for letter in "rv"
+        )
+        bare = operator.itemgetter(slice(2, None))
+        self.names = list(map(bare, keys[records]))
+        if len(self.names) + len(keys[values]) != len(keys):
+            name = next(key for key in keys if key[:2] not in ("r/", "v/"))
             self._fail(f"entry `{clipped(name)}` is neither a record nor values", name)
-        alone = self._with_values.difference(self.names)
-        if alone:
-            name = min(alone)
-            self._fail(f"tensor `{clipped(name)}` has values and no record", name)
+        with_values = list(map(bare, keys[values]))
+        if with_values != self.names:
+            alone = set(with_values).difference(self.names)
+            if alone:
+                self._fail("it has values and no record", min(alone))
 
     def entry(self, name: str) -> Entry:
         """Returns what the patch says about a tensor. Raises PatchError if it is not valid."""
@@ -232,7 +240,7 @@ class Patch:
             self._fail(f"its record is {meta.dtype} {meta.shape}, not U8 [n]", name)
         raw = self._read(meta)
         values, dtype, shape = b"", "U8", ()
-        has_values = name in self._with_values
+        has_values = "v/" + name in self._file
         if has_values:
             meta = self._file.get_tensor_meta("v/" + name)
             values, dtype, shape = self._read(meta), meta.dtype, tuple(meta.shape)
@@ -256,7 +264,7 @@ class Patch:
         return _core._read_range(self._file, self._data_begin + begin, end - begin)
 
     def _nbytes(self, name: str) -> int:
-        keys = ["r/" + name] + ["v/" + name] * (name in self._with_values)
+        keys = ["r/" + name] + ["v/" + name] * ("v/" + name in self._file)
         places = [self._file.get_tensor_meta(key).data_offsets for key in keys]
         return sum(end - begin for begin, end in places)
 
