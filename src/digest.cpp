@@ -109,17 +109,21 @@ Digest Xxh3Hasher::digest() const {
 
 std::uint64_t Xxh3Hasher::xxh3_64() const noexcept { return XXH3_64bits_digest(&state_->xxh3); }
 
-TensorHasher::TensorHasher(Dtype dtype, std::span<const std::uint64_t> shape,
-                           std::uint64_t block_size)
-    : block_size_(block_size) {
+std::string digest_start(Dtype dtype, std::span<const std::uint64_t> shape) {
   if (name(dtype).empty()) fail(ErrorCode::kInvalidArgument, "no such dtype");
   std::string text = std::string(name(dtype)) + " [";
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i > 0) text += ',';
     text += std::to_string(shape[i]);
   }
-  text += "]\n";
-  whole_.update(std::as_bytes(std::span(text)));
+  return text + "]\n";
+}
+
+TensorHasher::TensorHasher(Dtype dtype, std::span<const std::uint64_t> shape,
+                           std::uint64_t block_size)
+    : block_size_(block_size) {
+  const std::string start = digest_start(dtype, shape);
+  whole_.update(std::as_bytes(std::span(start)));
 }
 
 void TensorHasher::update(std::span<const std::byte> bytes) {

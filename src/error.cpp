@@ -42,9 +42,10 @@ constexpr std::array<std::string_view, kErrorCodeCount> kNames = {
     "INVALID_PATCH",
     "WRONG_BASE",
     "PATCH_APPLIED",
+    "DAMAGED",
 };
 static_assert(!kNames.back().empty());
-static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kPatchApplied));
+static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kDamaged));
 
 std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";

@@ -3,55 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "base/text.hpp"
-#include "format/prologue.hpp"
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
 #include "io/read_ahead.hpp"
 #include "io/reopened_source.hpp"
 #include "io/system.hpp"
+#include "read_header.hpp"
 #include "strided_read.hpp"
 
 namespace safetensors {
 namespace {
-
-/// Reads the start of a file, up to the end of the header. Read, not mapped, so that another
-/// process cannot change the header between its check and its use.
-Buffer read_prologue(const ByteSource& source) {
-  Buffer start(
-      static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), source.cost().first_nbytes)));
-  source.read_at(0, start.bytes());
-  const std::uint64_t length = format::read_header_length(
-      start.bytes().first(std::min(start.size(), format::kStartSize)), source.size());
-  const auto nbytes = static_cast<std::size_t>(kLengthSize + length);
-  if (nbytes <= start.size()) return start;
-  Buffer whole(nbytes);
-  std::memcpy(whole.data(), start.data(), start.size());
-  source.read_at(start.size(), whole.bytes().subspan(start.size()));
-  return whole;
-}
-
-struct ReadHeader {
-  Header header;
-  std::uint64_t data_begin;
-};
-
-ReadHeader read_header(const ByteSource& source) {
-  std::span<const std::byte> start = source.memory();
-  Buffer prologue;
-  if (start.empty()) {
-    prologue = read_prologue(source);
-    start = prologue.bytes();
-  }
-  const std::uint64_t length = format::read_header_length(
-      start.first(std::min(start.size(), format::kStartSize)), source.size());
-  const std::uint64_t data_begin = kLengthSize + length;
-  return {Header::parse(start.subspan(kLengthSize, static_cast<std::size_t>(length)),
-                        source.size() - data_begin),
-          data_begin};
-}
 
 io::IoPolicy policy_for(const FileSource& source) {
   io::FileInfo file{.is_remote = source.is_remote(), .nbytes = source.size()};
@@ -65,17 +30,20 @@ Backend backend_for_device(const FileSource& source) {
   return io::should_bypass_page_cache(file) ? Backend::kDirect : Backend::kPread;
 }
 
-/// Reads the header. Adds the prefix of upstream's texts and the file's name to errors in the
-/// file's content; errors of the system already name the file.
-ReadHeader read_header_named(const ByteSource& source, const std::filesystem::path& path) {
-  try {
-    return read_header(source);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kIo || error.code() == ErrorCode::kOutOfMemory) throw;
-    // Upstream's prefixes, for bytes and for files.
-    throw error.with_context(
-        path.empty() ? "Error while deserializing: " : "Error while deserializing header: ", path);
+/// Returns the source that reads a file, and its backend.
+std::pair<std::shared_ptr<const ByteSource>, Backend> readable(std::unique_ptr<FileSource> file,
+                                                               const std::filesystem::path& path,
+                                                               const OpenOptions& options) {
+  const FileId id = file->id();
+  std::unique_ptr<ByteSource> direct =
+      options.backend == Backend::kDirect ? FileSource::make_direct(file) : nullptr;
+  const Backend backend = direct ? Backend::kDirect : Backend::kPread;
+  if (!options.keeps_file_open) {
+    return {std::make_shared<const io::ReopenedSource>(path, id, direct != nullptr, nullptr),
+            backend};
   }
+  if (direct) return {std::move(direct), backend};
+  return {std::move(file), backend};
 }
 
 }  // namespace
@@ -84,7 +52,7 @@ class SafeOpen::File {
  public:
   /// Takes a file of the system.
   File(std::unique_ptr<FileSource> source, const std::filesystem::path& path, OpenOptions options)
-      : path_(path), id_(source->id()), parsed_(read_header_named(*source, path)) {
+      : path_(path), id_(source->id()), parsed_(read_header(*source, path)) {
     const bool is_chosen = options.backend == Backend::kMmap || options.backend == Backend::kAuto;
     if (options.is_for_device && is_chosen) options.backend = backend_for_device(*source);
     if (options.backend == Backend::kAuto) {
@@ -98,22 +66,13 @@ class SafeOpen::File {
       if (is_warmed_ && options.keeps_file_open) cold_ = std::move(source);
       return;
     }
-    std::unique_ptr<ByteSource> direct =
-        options.backend == Backend::kDirect ? FileSource::make_direct(source) : nullptr;
-    backend_ = direct ? Backend::kDirect : Backend::kPread;
-    if (!options.keeps_file_open) {
-      source_ = std::make_shared<const io::ReopenedSource>(path, id_, direct != nullptr, nullptr);
-    } else if (direct) {
-      source_ = std::move(direct);
-    } else {
-      source_ = std::move(source);
-    }
+    std::tie(source_, backend_) = readable(std::move(source), path, options);
   }
 
   /// Takes any other source.
   File(std::shared_ptr<const ByteSource> source, const std::filesystem::path& label)
       : path_(label),
-        parsed_(read_header_named(*source, label)),
+        parsed_(read_header(*source, label)),
         source_(std::move(source)),
         backend_(Backend::kSource) {
     // A TensorView takes writable bytes; SafeOpen marks these as read-only.
@@ -212,6 +171,11 @@ class SafeOpen::File {
   Backend backend_ = Backend::kMmap;
   bool is_warmed_ = false;
 };
+
+std::shared_ptr<const ByteSource> open_source(const std::filesystem::path& path,
+                                              OpenOptions options) {
+  return readable(FileSource::open(path), path, options).first;
+}
 
 SafeOpen::SafeOpen(const std::filesystem::path& path, OpenOptions options)
     : file_(std::make_shared<const File>(FileSource::open(path), path, options)) {}

@@ -21,6 +21,10 @@ struct ReadCost {
   std::uint64_t first_nbytes = std::uint64_t{64} << 10;  ///< of the first read of a header
   /// Whether a read is a request to a server: then each chunk is one read_parts().
   bool is_request = false;
+  std::uint64_t min_nbytes = 0;  ///< shorter reads take as long
+  /// Whether reads are compared with digests: then loads divide them at divide(), and read no gaps
+  /// between tensors.
+  bool is_checked = false;
 };
 
 /// One piece of a bulk read.
@@ -57,6 +61,10 @@ class SAFETENSORS_API ByteSource {
                           std::span<const ReadPiece> parts) const;
   /// Returns what its reads cost. The answer never changes.
   [[nodiscard]] virtual ReadCost cost() const noexcept;
+  /// Returns where a read that begins at `begin` had best end: after `begin`, near `limit`, which
+  /// is the default. Called if cost().is_checked.
+  [[nodiscard]] virtual std::uint64_t divide(std::uint64_t begin,
+                                             std::uint64_t limit) const noexcept;
   /// Returns how many concurrent reads give the best throughput; 0 for one for each processor.
   /// Called before each bulk read, as the answer may change, for example with what is cached.
   [[nodiscard]] virtual unsigned concurrency() const noexcept;

@@ -45,9 +45,10 @@ enum class ErrorCode : std::uint8_t {
   kInvalidPatch,           ///< a patch that is damaged or breaks its format
   kWrongBase,              ///< a tensor that a patch does not belong to
   kPatchApplied,           ///< a tensor that a patch was applied to already
+  kDamaged,                ///< bytes differ from the digest that they should have
 };
 
-inline constexpr std::size_t kErrorCodeCount = 29;
+inline constexpr std::size_t kErrorCodeCount = 30;
 
 /// Returns the code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
 /// kInvalidOffset. A NUL follows it in memory. Empty for a value that is none of the enumerators.

@@ -46,6 +46,13 @@ struct OpenOptions {
   bool keeps_file_open = true;
 };
 
+/// Opens a file as a source that reads it by position: for checked_source(), or for reads of whole
+/// files. Backend::kDirect reads past the page cache; others mean kPread.
+///
+/// Throws: what SafeOpen's constructor for paths throws, but nothing about the content.
+[[nodiscard]] SAFETENSORS_API std::shared_ptr<const ByteSource> open_source(
+    const std::filesystem::path& path, OpenOptions options = {});
+
 /// A tensor to be read, and the caller's memory that receives it.
 struct TensorRead {
   const TensorInfo* info;   ///< an entry of the file that is read

@@ -80,6 +80,7 @@ enum {
   SAFETENSORS_INVALID_PATCH = 27,        /* a damaged patch; not used in C yet */
   SAFETENSORS_WRONG_BASE = 28,           /* a patch of another tensor; not used in C yet */
   SAFETENSORS_PATCH_APPLIED = 29,        /* a patch applied already; not used in C yet */
+  SAFETENSORS_DAMAGED = 30,              /* bytes differ from the digest that they should have */
   SAFETENSORS_INTERNAL = -1              /* a bug in the library */
 };
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */

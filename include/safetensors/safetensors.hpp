@@ -43,4 +43,5 @@
 #include "safetensors/sums.hpp"
 #include "safetensors/tensor_view.hpp"
 #include "safetensors/to_float.hpp"
+#include "safetensors/verify.hpp"
 #include "safetensors/writer.hpp"

@@ -188,6 +188,7 @@ std::exception_ptr ChunkQueue::with_names(const std::exception_ptr& error,
   try {
     std::rethrow_exception(error);
   } catch (const Error& plain) {
+    if (plain.code() == ErrorCode::kDamaged) return error;  // names the one tensor
     try {
       return std::make_exception_ptr(with_names(plain, task));
     } catch (const std::bad_alloc&) {  // report the error without the names

@@ -16,6 +16,7 @@ Sources::Sources(std::vector<std::shared_ptr<const ByteSource>> sources, std::ui
     planned_.push_back(io::planned(*source, chunk_nbytes));
     ReadCost& cost = planned_.back().cost;
     cost.chunk_nbytes = std::min(cost.chunk_nbytes, max_chunk);
+    planned_.back().max_nbytes = std::min(planned_.back().max_nbytes, max_chunk);
     // Once for a load: the system may have to count the file's pages in the page cache.
     const unsigned concurrency = source->concurrency();
     is_io_bound_.push_back(concurrency != 0);

@@ -19,6 +19,10 @@ unsigned ByteSource::concurrency() const noexcept { return 0; }
 
 ReadCost ByteSource::cost() const noexcept { return {}; }
 
+std::uint64_t ByteSource::divide(std::uint64_t /*begin*/, std::uint64_t limit) const noexcept {
+  return limit;
+}
+
 void ByteSource::read_parts(std::uint64_t /*offset*/, std::uint64_t nbytes,
                             std::span<const ReadPiece> parts) const {
   Buffer scratch;

@@ -28,11 +28,18 @@ Chunk next_chunk(std::span<const Piece> pieces, std::size_t first, std::size_t l
   const ReadCost& cost = source.cost;
   const std::uint64_t begin = std::max(done, pieces[first].offset);
   const std::uint64_t offset = align_down(begin, cost);
-  const std::uint64_t limit = std::min(source.nbytes - offset, cost.chunk_nbytes) + offset;
+  std::uint64_t limit = std::min(source.nbytes - offset, cost.chunk_nbytes) + offset;
+  std::uint64_t gap = cost.gap_nbytes;
+  if (cost.is_checked) {
+    const std::uint64_t most = std::min(source.nbytes - offset, source.max_nbytes) + offset;
+    limit = std::min(source.source->divide(begin, limit), most);
+    // A damaged tensor in a gap is none of those that are loaded. Requests leave gaps out later.
+    if (!cost.is_request) gap = 0;
+  }
   std::uint64_t end = begin;
   std::size_t i = first;
   for (; i < last && pieces[i].offset < limit; ++i) {
-    if (pieces[i].offset > end && pieces[i].offset - end > cost.gap_nbytes) break;
+    if (pieces[i].offset > end && pieces[i].offset - end > gap) break;
     end = std::max(end, std::min(end_of(pieces[i]), limit));
   }
   // Direct I/O needs whole blocks, except at the end of the file; other reads are not slower.

@@ -46,7 +46,9 @@ namespace safetensors::io {
 /// A source, as plans need it.
 struct PlannedSource {
   std::uint64_t nbytes;
-  ReadCost cost;  ///< chunk_nbytes is not 0
+  ReadCost cost;                          ///< chunk_nbytes is not 0
+  std::uint64_t max_nbytes = UINT64_MAX;  ///< of a chunk that ends where `source` divides reads
+  const ByteSource* source = nullptr;     ///< set if cost.is_checked
 };
 
 /// Bytes that are contiguous both in a source and at their destination.
@@ -111,8 +113,9 @@ struct ReadPlan {
   void add(std::uint32_t source, std::uint32_t tensor, std::uint64_t position, std::uint64_t to,
            const ByteRuns& runs, const ReadCost& cost);
   /// Plans the chunks: every byte of the pieces is in one of them, and none is longer than the
-  /// chunk_nbytes of its source. Gaps of more than gap_nbytes are not read. Chunks of pieces ascend
-  /// within a source, and the sources take turns of 64 MiB, so that several disks work at once.
+  /// chunk_nbytes of its source, unless the source divides reads. Gaps of more than gap_nbytes are
+  /// not read. Chunks of pieces ascend within a source, and the sources take turns of 64 MiB, so
+  /// that several disks work at once.
   ///
   /// Requires: the pieces lie within their sources.
   void plan(std::span<const PlannedSource> sources);

@@ -76,6 +76,7 @@ constexpr std::array<InverseRow, kErrorCodeCount> kInverseRows = {{
     {ErrorCode::kInvalidPatch, Errc::unsupported},
     {ErrorCode::kWrongBase, Errc::unsupported},
     {ErrorCode::kPatchApplied, Errc::unsupported},
+    {ErrorCode::kDamaged, Errc::io},
 }};
 
 /// Whether each row is at the index of its enumerator: a forgotten row is a zero, and fits nowhere.

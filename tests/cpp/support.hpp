@@ -93,6 +93,8 @@ inline std::string_view name_of(ErrorCode code) {
       return "kWrongBase";
     case ErrorCode::kPatchApplied:
       return "kPatchApplied";
+    case ErrorCode::kDamaged:
+      return "kDamaged";
     default:
       return "a new code";
   }

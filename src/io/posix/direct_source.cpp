@@ -66,6 +66,8 @@ std::size_t DirectSource::read_block(std::uint64_t offset, std::span<std::byte> 
   }
 }
 
+ReadCost DirectSource::cost() const noexcept { return {.min_nbytes = kSlotSize}; }
+
 void DirectSource::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   const bool is_inside = offset <= size() && to.size() <= size() - offset;
   if (!is_inside || to.size() < kDirectThreshold || is_refused_.load(std::memory_order_relaxed)) {

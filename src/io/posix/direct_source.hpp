@@ -28,6 +28,7 @@ class DirectSource final : public ByteSource {
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return buffered_->size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override;
+  [[nodiscard]] ReadCost cost() const noexcept override;
   [[nodiscard]] int descriptor() const override { return buffered_->descriptor(); }
 
  private:

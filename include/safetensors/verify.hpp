@@ -1,0 +1,91 @@
+// Comparing a file with digests while it is read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "safetensors/byte_source.hpp"
+#include "safetensors/digest.hpp"
+#include "safetensors/error.hpp"
+#include "safetensors/export.hpp"
+
+namespace safetensors {
+
+/// The digests that a tensor should have.
+struct TensorDigests {
+  /// Of dtype, shape and bytes, as TensorHasher computes it. With blocks, it is only used to find
+  /// out whether these are damaged.
+  std::optional<Digest> digest{};
+  /// XXH3-64 of each block of kDigestBlockSize bytes. None: the tensor is compared as a whole.
+  std::vector<std::uint64_t> blocks{};
+};
+
+/// Returns SHA-256 of a text followed by bytes. The library computes none itself.
+using Sha256 = std::function<Digest(std::string_view start, std::span<const std::byte> bytes)>;
+
+/// The digests that a file should have.
+struct FileDigests {
+  std::optional<std::uint64_t> nbytes{};  ///< the file's size
+  std::optional<Digest> header{};         ///< of the header and the 8 bytes before it
+  std::map<std::string, TensorDigests, std::less<>> tensors{};
+  /// Whether tensors without digests are not compared, instead of being an error.
+  bool is_partial = false;
+  /// Needed if a digest is SHA-256. Called by all threads that read, also by several at once.
+  Sha256 sha256{};
+};
+
+/// A range of a file that differs from its digest.
+struct Damage {
+  std::string tensor;
+  std::filesystem::path file;
+  std::uint64_t begin;  ///< in the file
+  std::uint64_t end;
+  std::string expected;  ///< such as "xxh3-64:99aa06d3014798d8"; that of the range's first block
+  std::string found;
+};
+
+/// Returns a source of the same bytes that compares them with digests as they are read. Files,
+/// slices and loads of it are then compared, too: `SafeOpen(checked_source(...), path)`.
+///
+/// It compares the size and the header at once, a block of a tensor whenever all of it is read, and
+/// a block that is read in part at its first read, for which it reads the whole block. A tensor
+/// that has no blocks is read as a whole, and kept in memory while parts of it are requested. Bytes
+/// that differ are never returned: reads throw Error kDamaged, whose text names the tensor and the
+/// range of bytes, and damage_of() returns all ranges of the tensor.
+///
+/// Throws: Error kDamaged if the size or the header differs; kInvalidArgument if a tensor has no
+///   digest; what read_at and Header::parse throw.
+/// Lifetime: shares `source`. `label` names the file in errors.
+[[nodiscard]] SAFETENSORS_API std::shared_ptr<const ByteSource> checked_source(
+    std::shared_ptr<const ByteSource> source, const FileDigests& digests,
+    const std::filesystem::path& label);
+
+/// Returns the source that checked_source() was given, or another source as it is.
+[[nodiscard]] SAFETENSORS_API std::shared_ptr<const ByteSource> unchecked(
+    const std::shared_ptr<const ByteSource>& source);
+
+/// Reads the tensors with bytes in [begin, end) again, and returns the ranges that differ. Returns
+/// none for a source that is not checked_source()'s.
+///
+/// Throws: what read_at throws; Error kDamaged if the digests contradict each other.
+[[nodiscard]] SAFETENSORS_API std::vector<Damage> find_damage(const ByteSource& source,
+                                                              std::uint64_t begin,
+                                                              std::uint64_t end);
+
+/// Throws Error kDamaged for ranges, of which there is at least one.
+[[noreturn]] SAFETENSORS_API void fail_damaged(std::vector<Damage> damage);
+
+/// Returns the ranges that an Error kDamaged is about; none if the header or the size differs, or
+/// the digests contradict each other.
+[[nodiscard]] SAFETENSORS_API std::vector<Damage> damage_of(const Error& error);
+
+}  // namespace safetensors
