@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from ._recovery import recover
     from ._specs import specs_of
     from ._update import update_file
+    from ._verify import IntegrityError
     from ._writer import SafeWriter, safe_create
 
 __all__ = [
+    "IntegrityError",
     "PrefetchLoader",
     "PySafeSlice",
     "RangeReader",
@@ -61,6 +63,7 @@ __all__ = [
 
 # Names and their modules, which are imported on first access to keep the import short.
 _LAZY = {
+    "IntegrityError": "_verify",
     "RangeReader": "_range_reader",
     "SafeWriter": "_writer",
     "recover": "_recovery",

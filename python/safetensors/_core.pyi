@@ -15,7 +15,7 @@ from typing import (
     final,
 )
 
-from ._typing import Buffer, Progress
+from ._typing import Buffer, Digests, Progress, Verify
 from ._typing import Path as _Path
 from ._typing import Source as _Source
 
@@ -107,6 +107,7 @@ class safe_open:
         *,
         backend: str = "mmap",
         storage_options: Optional[Mapping[str, Any]] = None,
+        verify: Verify = None,
     ) -> None: ...
     def keys(self) -> List[str]: ...
     def offset_keys(self) -> List[str]: ...
@@ -193,7 +194,10 @@ def _read_requests(
     requests: Sequence[Tuple[Any, ...]], progress: Optional[Progress] = None
 ) -> None: ...
 def _open_shard(
-    filename: _Source, backend: str, storage_options: Optional[Mapping[str, Any]] = None
+    filename: _Source,
+    backend: str,
+    storage_options: Optional[Mapping[str, Any]] = None,
+    digests: Optional[Digests] = None,
 ) -> safe_open: ...
 def _dtypes() -> Dict[str, Dict[str, Any]]: ...
 def _to_float(dtype: str, data: Buffer) -> bytes: ...

@@ -32,7 +32,8 @@ from ._paths import is_url, visible
 
 if TYPE_CHECKING:
     from ._range_reader import RangeReader
-    from ._typing import Path, Sources
+    from ._typing import Path, Sources, Verify
+    from ._verify import Verifier
 
 INDEX_SUFFIX = ".safetensors.index.json"
 _SWITCH = ".switch"
@@ -55,6 +56,8 @@ class Shard(NamedTuple):
     """The bytes of all tensors of the model, if the index says so."""
     url: str = ""
     """Where another process finds the file, if it has a URL. May have secrets in it."""
+    verifier: Optional[Verifier] = None
+    """Finds the digests that the file is compared with, if it is."""
 
 
 Opened = Tuple[Shard, Optional[safe_open], List[str]]
@@ -83,6 +86,7 @@ def find_shards(
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]] = None,
     of_url: Callable[[str, Optional[Mapping[str, Any]]], List[Shard]] = shards_of_url,
+    verify: Verify = None,
 ) -> List[Shard]:
     """Returns the files that `filenames` selects.
 
@@ -93,6 +97,7 @@ def find_shards(
             that begins with a scheme and "://"), or a RangeReader, which is a single file.
         storage_options: settings for URLs.
         of_url: returns the files that a URL selects.
+        verify: what the files are compared with while they are read.
 
     Raises:
         FileNotFoundError: a directory has none of these.
@@ -111,6 +116,11 @@ def find_shards(
             found += of_url(source, storage_options)
         else:
             found += _shards_of(source)
+    if verify is not None and verify is not False:
+        from ._verify import Verifier
+
+        verifier = Verifier(verify)
+        found = [shard._replace(verifier=verifier) for shard in found]
     return found
 
 
@@ -176,8 +186,11 @@ def open_shards(
 
 
 def backend_for(shards: Sequence[Shard], backend: str) -> str:
-    """Returns the backend for all files: "pread" instead of one that maps, if one is not local."""
-    if backend in ("mmap", "auto") and any(shard.reader is not None for shard in shards):
+    """Returns the backend for all files: "pread" instead of one that maps, if one is not local or
+    is compared with digests."""
+    if backend in ("mmap", "auto") and any(
+        shard.reader is not None or shard.verifier is not None for shard in shards
+    ):
         return "pread"
     return backend
 
@@ -298,9 +311,13 @@ def _open_file(
     shard: Shard, reader: Optional[RangeReader], needed: Optional[str], backend: str
 ) -> safe_open:
     """Opens a file. `needed` is a requested tensor that the index assigns to it, if any."""
+    digests = None
+    if shard.verifier is not None:
+        digests = shard.verifier.digests(shard.path, shard.index_path, reader is None)
     try:
         # As bytes, because a str could be taken for a URL.
-        return _core._open_shard(os.fsencode(shard.path) if reader is None else reader, backend)
+        file = os.fsencode(shard.path) if reader is None else reader
+        return _core._open_shard(file, backend, None, digests)
     except FileNotFoundError as error:  # names the index, which the error itself does not
         if needed is None:
             raise

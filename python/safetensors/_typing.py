@@ -1,17 +1,29 @@
 """Argument types that several modules share."""
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ._range_reader import RangeReader
+    from ._sums import Sums
 else:
     Buffer = Any  # collections.abc.Buffer exists from Python 3.12 on
     RangeReader = Any  # would be imported for nothing
+    Sums = Any
 
-__all__ = ["Buffer", "Path", "Paths", "Progress", "Source", "Sources", "SumsOption"]
+__all__ = [
+    "Buffer",
+    "Digests",
+    "Path",
+    "Paths",
+    "Progress",
+    "Source",
+    "Sources",
+    "SumsOption",
+    "Verify",
+]
 
 Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 Paths = Union[Path, Sequence[Path]]
@@ -22,3 +34,22 @@ SumsOption = Union[bool, str, Sequence[str], None]
 """Which sums to write: none; true for XXH3-128; "xxh3-128", "sha256" or a list of these."""
 Progress = Callable[[int, int], object]
 """Called as `progress(done, total)` with byte counts."""
+
+
+class SumsSource(Protocol):
+    """Finds sums that were checked before."""
+
+    algorithm: str
+    """The one whose digests are compared."""
+
+    def _read_sums(self) -> Sums: ...
+
+
+Verify = Union[None, bool, Path, Mapping[str, str], Sums, SumsSource]
+"""What files are compared with: see docs/verify.md."""
+
+Digests = Tuple[
+    Optional[int], Optional[str], Mapping[str, Tuple[Optional[str], Optional[bytes]]], bool
+]
+"""The digests of a file, for the compiled module: its size, the digest of its header, the digest
+and the blocks of each tensor, and whether other tensors are not compared."""

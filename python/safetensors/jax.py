@@ -23,7 +23,7 @@ from ._core import SafetensorError, safe_open
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
 from ._shards import Shard, find_shards
-from ._typing import Progress, Sources
+from ._typing import Progress, Sources, Verify
 from .plan import SKIP, Keys, Part, Rule, open_plan
 
 __all__ = ["load_files"]
@@ -45,6 +45,7 @@ def load_files(
     plan: Optional[Mapping[str, Rule]] = None,
     progress: Optional[Progress] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Dict[str, jax.Array]:
     """Loads tensors from several files straight to the devices of shardings.
 
@@ -67,11 +68,13 @@ def load_files(
             last call has `done == total`. If it raises, the load stops and the exception
             propagates.
         storage_options: settings for URLs.
+        verify: compares what is read with digests, see docs/verify.md.
 
     Returns:
         The arrays by name, ordered by file and within a file by byte offset.
 
     Raises:
+        IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         FileNotFoundError: a file does not exist, or a directory holds no files to load.
         SafetensorError: a file or index is damaged; a name is in two files or in none; a pattern
             matches nothing; a dtype or shape differs from the one in `shardings`; JAX has no such
@@ -79,7 +82,8 @@ def load_files(
         ValueError: a sharding does not divide the axes of an array evenly.
     """
     with ExitStack() as stack:
-        arrays = _open(find_shards(filenames, storage_options), shardings, keys, plan, stack)
+        shards = find_shards(filenames, storage_options, verify=verify)
+        arrays = _open(shards, shardings, keys, plan, stack)
         requests = [request for array in arrays for request in array.requests()]
         if requests:
             _core._read_requests(requests, progress)

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
-from ._typing import Buffer, Path, Progress, Source, SumsOption
+from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
     from ._numpy_async import save_file_async
@@ -177,6 +177,7 @@ def load_file(
     *,
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Dict[str, np.ndarray]:
     """Returns all arrays of a file.
 
@@ -186,12 +187,17 @@ def load_file(
             read when it is first used, and writing to an array does not change the file. A
             background thread reads ahead once an eighth of the file has been used.
         storage_options: settings for a URL.
+        verify: compares what is read with digests. True: with the sums beside the file.
+            Then nothing is mapped. See docs/verify.md.
 
     Raises:
         SafetensorError: the file is damaged, or NumPy has no such dtype.
+        IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="np", backend=backend, storage_options=storage_options) as f:
+    with safe_open(
+        filename, framework="np", backend=backend, storage_options=storage_options, verify=verify
+    ) as f:
         arrays: Dict[str, np.ndarray] = f.get_tensors()
         _core._read_ahead(f)
     return arrays

@@ -14,7 +14,7 @@ from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, se
 from . import _core
 from ._core import _dtypes
 from ._frameworks import code_of, refuse
-from ._typing import Buffer, Path, Progress, Source, SumsOption
+from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = [
     "TensorSpec",
@@ -113,6 +113,7 @@ def load_file(
     *,
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Dict[str, paddle.Tensor]:
     """Returns all tensors of a file.
 
@@ -121,13 +122,19 @@ def load_file(
         device: as for `load`; an int is the index of a GPU.
         backend: see `safe_open`. The tensors are copies with every backend.
         storage_options: settings for a URL.
+        verify: see `safetensors.numpy.load_file`.
 
     Raises:
         SafetensorError: as `load`.
+        IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
     with safe_open(
-        filename, framework="paddle", backend=backend, storage_options=storage_options
+        filename,
+        framework="paddle",
+        backend=backend,
+        storage_options=storage_options,
+        verify=verify,
     ) as f:
         if device == "cpu":
             return f.get_tensors()

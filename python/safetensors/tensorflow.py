@@ -10,7 +10,7 @@ import tensorflow as tf
 from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
-from ._typing import Buffer, Path, Progress, Source, SumsOption
+from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -62,6 +62,7 @@ def load_file(
     *,
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Dict[str, tf.Tensor]:
     """Returns all tensors of a file, on TensorFlow's default device.
 
@@ -69,12 +70,16 @@ def load_file(
         filename: the file to read: a path, a URL, or a `RangeReader`.
         backend: see `safe_open`. The tensors are copies with every backend.
         storage_options: settings for a URL.
+        verify: see `safetensors.numpy.load_file`.
 
     Raises:
         SafetensorError: as `load`.
+        IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
-    with safe_open(filename, framework="tf", backend=backend, storage_options=storage_options) as f:
+    with safe_open(
+        filename, framework="tf", backend=backend, storage_options=storage_options, verify=verify
+    ) as f:
         return f.get_tensors()
 
 

@@ -11,7 +11,7 @@ from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
 from ._torch.dtypes import _SIZE, _TYPES
-from ._typing import Buffer, Path, Progress, Source, SumsOption
+from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
@@ -137,6 +137,7 @@ def load_model(
     *,
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Tuple[Set[str], List[str]]:
     """Loads a file that `save_model` wrote into a model.
 
@@ -145,7 +146,7 @@ def load_model(
         filename: the file to read: a path, a URL, or a `RangeReader`.
         strict: if true, missing or unexpected names raise RuntimeError.
         device: the device that the tensors are loaded to before `load_state_dict` copies them.
-        backend, storage_options: as for `load_file`.
+        backend, storage_options, verify: as for `load_file`.
 
     Returns:
         The missing names (in the model, not in the file) and the unexpected names (in the file,
@@ -158,7 +159,7 @@ def load_model(
     from ._torch.shared_memory import _remove_duplicate_names
 
     state_dict = load_file(
-        filename, device=device, backend=backend, storage_options=storage_options
+        filename, device=device, backend=backend, storage_options=storage_options, verify=verify
     )
     # Which tensors of a group were saved is unknown: names in the file take precedence.
     to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
@@ -278,6 +279,7 @@ def load_file(
     *,
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Dict[str, torch.Tensor]:
     """Returns all tensors of a file.
 
@@ -288,13 +290,21 @@ def load_file(
             a page is read when it is first used, and writing to a tensor does not change the file.
             A background thread reads ahead once an eighth of the file has been used.
         storage_options: settings for a URL.
+        verify: compares what is read with digests. True: with the sums beside the file.
+            Then nothing is mapped. See docs/verify.md.
 
     Raises:
         SafetensorError: the file is damaged, torch has no such dtype, or there is no such device.
+        IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
     with safe_open(
-        filename, framework="pt", device=device, backend=backend, storage_options=storage_options
+        filename,
+        framework="pt",
+        device=device,
+        backend=backend,
+        storage_options=storage_options,
+        verify=verify,
     ) as f:
         tensors: Dict[str, torch.Tensor] = f.get_tensors()
         _core._read_ahead(f)

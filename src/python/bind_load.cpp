@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "digests.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -160,9 +161,9 @@ py::list load_groups(py::handle asked, py::handle progress) {
 /// model may have more files than a process may have open. Imports torch only when a tensor is
 /// made.
 std::unique_ptr<Handle> open_shard(py::handle filename, py::handle backend,
-                                   py::handle storage_options) {
+                                   py::handle storage_options, py::handle digests) {
   const OpenOptions options{.backend = backend_of(backend), .keeps_file_open = false};
-  SafeOpen file = open_any(filename, options, storage_options);
+  SafeOpen file = open_any(filename, options, storage_options, to_digests(digests));
   return std::make_unique<Handle>(
       std::make_shared<const OpenFile>(std::move(file), Framework::kTorch, DeviceSpec{}));
 }
@@ -316,7 +317,7 @@ void register_load(py::module_& module) {
 
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
   define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"),
-         py::arg("storage_options") = py::none());
+         py::arg("storage_options") = py::none(), py::arg("digests") = py::none());
   define(module, "_read_index", &read_index, py::arg("path"));
   define(module, "_parse_index", &parse_index, py::arg("data"), py::arg("name"));
   define(

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bind_slice.hpp"
+#include "digests.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -56,9 +57,10 @@ std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py
 }
 
 std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py::handle device,
-                                  py::handle backend, py::handle storage_options) {
+                                  py::handle backend, py::handle storage_options,
+                                  py::handle verify) {
   return std::make_unique<Handle>(open(framework, device, backend, [&](OpenOptions options) {
-    return open_any(filename, options, storage_options);
+    return open_any(filename, options, storage_options, digests_of(verify, filename));
   }));
 }
 
@@ -367,8 +369,9 @@ void register_open(py::module_& module) {
   handle.constructor(
       &open_path, py::arg("filename"), py::arg("framework"), py::arg("device") = "cpu",
       py::kw_only(), py::arg("backend") = "mmap", py::arg("storage_options") = py::none(),
+      py::arg("verify") = py::none(),
       "__init__(self, filename, framework, device='cpu', *, backend='mmap', "
-      "storage_options=None)\n--\n\n"
+      "storage_options=None, verify=None)\n--\n\n"
       "filename: str, bytes or os.PathLike; the URL of a file, a str with \"://\"; or a\n"
       "RangeReader.\n"
       "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
@@ -378,8 +381,12 @@ void register_open(py::module_& module) {
       "tensor's own, and \"direct\" does so past the page cache. \"auto\" maps the file, and on\n"
       "network file systems first brings it into the page cache. URLs and RangeReaders are always\n"
       "read.\n"
-      "storage_options: settings for a URL, a dict.\n\n"
-      "Raises SafetensorError for a damaged file, and OSError if it cannot be read.");
+      "storage_options: settings for a URL, a dict.\n"
+      "verify: True compares what is read with the sums beside the file; the names of an "
+      "algorithm,\n"
+      "a file of sums, or digests by tensor may be given instead. Nothing is mapped then.\n\n"
+      "Raises SafetensorError for a damaged file (IntegrityError if a digest differs), and OSError "
+      "if it cannot be read.");
   bind_methods(handle);
   define(module, "_read_range", &read_range, py::arg("handle"), py::arg("offset"),
          py::arg("nbytes"));

@@ -47,10 +47,10 @@ py::str code_name(ErrorCode code) {
   return text;
 }
 
-/// Makes a Python exception with the fields of the error, and sets it. `os_error` and `filename`,
-/// if not 0 and not empty, are for an OSError.
-void set_error(py::handle type, const Error& error, int os_error,
-               const std::filesystem::path& filename) {
+/// Makes a Python exception with the fields of the error. `os_error` and `filename`, if not 0 and
+/// not empty, are for an OSError.
+py::object exception_of(py::handle type, const Error& error, int os_error,
+                        const std::filesystem::path& filename) {
   const py::object raised = type(to_str(error.what()));
   raised.attr("code") = code_name(error.code());
   raised.attr("path") = error.path().empty() ? py::none() : to_object(error.path());
@@ -60,6 +60,27 @@ void set_error(py::handle type, const Error& error, int os_error,
   if (py::object cause = cause_of(error)) {
     PyException_SetCause(raised.ptr(), cause.release().ptr());
   }
+  return raised;
+}
+
+void set_error(py::handle type, const Error& error, int os_error,
+               const std::filesystem::path& filename) {
+  PyErr_SetObject(type.ptr(), exception_of(type, error, os_error, filename).ptr());
+}
+
+void set_integrity_error(const Error& error) {
+  constexpr std::size_t kMaxDamage = 20;
+  const auto module = py::module_::import("safetensors._verify");
+  const py::object type = module.attr("IntegrityError");
+  const py::object raised = exception_of(type, error, 0, {});
+  const std::vector<Damage> damage = damage_of(error);
+  py::list damaged;
+  for (const Damage& each : std::span(damage).first(std::min(damage.size(), kMaxDamage))) {
+    damaged.append(module.attr("Damage")(to_str(each.tensor), to_object(each.file), each.begin,
+                                         each.end, each.expected, each.found));
+  }
+  raised.attr("damaged") = damaged;
+  raised.attr("count") = damage.size();
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
@@ -114,6 +135,9 @@ void set_error(const Error& error) {
       return;
     case ErrorCode::kPatchApplied:
       set_error(already_applied_error, error, 0, {});
+      return;
+    case ErrorCode::kDamaged:
+      set_integrity_error(error);
       return;
     case ErrorCode::kInvalidHeaderUtf8:
     case ErrorCode::kInvalidHeaderJson:

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "errors.hpp"
 #include "gil.hpp"
@@ -134,6 +135,23 @@ PreparedLoad::PreparedLoad(std::span<const Request> requests, const LoadTarget& 
     }
     tensors.push_back(load_tensor_of(request, number));
   }
+}
+
+/// Throws Error kDamaged that names all damage of the tensors of the requests. Returns if there is
+/// none.
+void fail_with_all_damage(std::span<const RequestGroup> groups) {
+  std::set<std::pair<const OpenFile*, std::uint64_t>> seen;
+  std::vector<Damage> all;
+  for (const RequestGroup& group : groups) {
+    for (const Request& request : group.requests) {
+      const SafeOpen& file = request.file->file();
+      const std::uint64_t begin = file.position(*request.info);
+      if (!seen.emplace(request.file.get(), begin).second || request.nbytes == 0) continue;
+      std::ranges::move(find_damage(*file.source(), begin, begin + request.info->nbytes()),
+                        std::back_inserter(all));
+    }
+  }
+  if (!all.empty()) fail_damaged(std::move(all));
 }
 
 }  // namespace
@@ -268,14 +286,19 @@ void load_requests(std::span<const RequestGroup> groups, const Load::Progress& p
     std::vector<std::shared_ptr<const ByteSource>> sources;
     for (const SafeOpen* const file : load.files) {
       sources.push_back(file->source());
-      if (file->backend() == Backend::kSource) remote.push_back(sources.back());
+      if (file->backend() == Backend::kSource) remote.push_back(unchecked(sources.back()));
     }
     loads.push_back(std::make_unique<Load>(engine_device(*load.target), std::move(sources)));
     pointers.push_back(loads.back().get());
     pointers.back()->add(load.tensors, load.stream);
     pointers.back()->finish();
   }
-  wait_all(pointers, interrupt_of(std::move(remote)), progress);
+  try {
+    wait_all(pointers, interrupt_of(std::move(remote)), progress);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kDamaged) fail_with_all_damage(groups);
+    throw;
+  }
 }
 
 }  // namespace safetensors::python

@@ -92,7 +92,7 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
 
 std::shared_ptr<const PythonSource> OpenFile::python_source() const {
   if (file_.backend() != Backend::kSource) return nullptr;
-  return std::dynamic_pointer_cast<const PythonSource>(file_.source());
+  return std::dynamic_pointer_cast<const PythonSource>(unchecked(file_.source()));
 }
 
 Interrupt OpenFile::interrupt() const {
@@ -113,7 +113,15 @@ std::vector<TensorView> OpenFile::views() const {
   if (is_mapped()) return file_.get_tensors();
   const Interrupt interrupt = this->interrupt();
   const GilRelease release;
-  return file_.get_tensors(interrupt);
+  try {
+    return file_.get_tensors(interrupt);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDamaged) throw;
+    const std::shared_ptr<const ByteSource> source = file_.source();
+    std::vector<Damage> damage = find_damage(*source, 0, source->size());
+    if (damage.empty()) throw;
+    fail_damaged(std::move(damage));
+  }
 }
 
 py::object OpenFile::to_array(const TensorView& view, py::object memory) const {

@@ -8,27 +8,30 @@
 namespace safetensors::python {
 namespace {
 
-SafeOpen open_reader(py::object reader) {
-  std::shared_ptr<const PythonSource> source = PythonSource::open(std::move(reader));
+SafeOpen open_reader(py::object reader, const std::optional<FileDigests>& digests) {
+  const std::shared_ptr<const PythonSource> opened = PythonSource::open(std::move(reader));
   const GilRelease release;
-  const std::filesystem::path name = source->name();
-  return SafeOpen(std::move(source), name);
+  std::shared_ptr<const ByteSource> source = opened;
+  if (digests) source = checked_source(opened, *digests, opened->name());
+  return SafeOpen(std::move(source), opened->name());
 }
 
 }  // namespace
 
-SafeOpen open_any(py::handle file, const OpenOptions& options, py::handle storage_options) {
+SafeOpen open_any(py::handle file, const OpenOptions& options, py::handle storage_options,
+                  const std::optional<FileDigests>& digests) {
   if (is_url(file)) {
     const py::object open = py::module_::import("safetensors._remote.open").attr("open_reader");
-    return open_reader(open(file, storage_options));
+    return open_reader(open(file, storage_options), digests);
   }
   if (!storage_options.is_none()) {
     throw py::type_error("storage_options are settings for a URL, which filename is not");
   }
-  if (is_range_reader(file)) return open_reader(py::reinterpret_borrow<py::object>(file));
+  if (is_range_reader(file)) return open_reader(py::reinterpret_borrow<py::object>(file), digests);
   const std::filesystem::path path = path_of(file, "filename");
   const GilRelease release;
-  return SafeOpen(path, options);
+  if (!digests) return SafeOpen(path, options);
+  return SafeOpen(checked_source(open_source(path, options), *digests, path), path);
 }
 
 }  // namespace safetensors::python

@@ -270,7 +270,7 @@ void PrefetchLoader::close(bool cancels) {
     load_.reset();
     for (Request& request : requests_) dropped.push_back(std::move(request.tensor));
   }
-  if (cancels && !requests_.empty()) cancel_reads(*requests_[0].file->file().source());
+  if (cancels && !requests_.empty()) cancel_reads(*unchecked(requests_[0].file->file().source()));
   const GilRelease release;
   load->stop();  // before the tensors, and the memory that is being written, are released
 }

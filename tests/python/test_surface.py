@@ -130,17 +130,17 @@ ADDITIONS = {
         "save_files": ["tensors", *SAVE_FILES],
         "load_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
-            "progress=None", "budget_bytes=None", "storage_options=None",
+            "progress=None", "budget_bytes=None", "storage_options=None", "verify=None",
         ],
         "load_into": [
             "tensors", "filenames", "*", "strict=True", "parts=None", "progress=None",
-            "storage_options=None",
+            "storage_options=None", "verify=None",
         ],
         "plan_placements": ["device_mesh", "placements"],
         "plan_tp": ["tp_plan", "rank", "world_size", "*", "blocks=None"],
         "stream_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
-            "budget_bytes=None", "storage_options=None",
+            "budget_bytes=None", "storage_options=None", "verify=None",
         ],
     },
 }  # fmt: skip

@@ -18,7 +18,14 @@ import safetensors
 import safetensors.dcp
 import safetensors.numpy
 import safetensors.torch
-from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
+from safetensors import (
+    IntegrityError,
+    SafetensorError,
+    TensorSpec,
+    deserialize,
+    safe_open,
+    serialize,
+)
 from safetensors.plan import SKIP, FileReads, Plan, Shard, experts, resolve
 from safetensors.signing import Signed
 from safetensors.torch import load_files, load_into, save_files, stream_files
@@ -55,6 +62,22 @@ def from_elsewhere(data: bytes) -> None:
     load_files([Member("a", data), "https://host/b.safetensors"], storage_options={"tries": 2})
     safetensors.torch.load_file("hf://org/repo/model.safetensors", storage_options={"token": "t"})
     safetensors.numpy.load_file(Member("a", data))
+
+
+def verified() -> None:
+    try:
+        with safe_open(TEXT, "pt", verify=True) as f:
+            f.get_tensor("a")
+        load_files(PATHS, verify="sha256")
+        load_into({}, TEXT, verify=pathlib.Path("model.sums.json"))
+        for _ in stream_files(TEXT, verify={"a": "sha256:00"}):
+            pass
+        safetensors.torch.load_file(TEXT, verify=True)
+        safetensors.numpy.load_file(TEXT, verify=b"model.sums.json")
+    except IntegrityError as error:
+        tensor, file, begin, end, _, _ = error.damaged[0]
+        assert_type((tensor, file, begin, end), Tuple[str, str, int, int])
+        assert_type(error.count, int)
 
 
 def planning(module: torch.nn.Module) -> None:

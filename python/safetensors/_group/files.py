@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .._core import safe_open
     from .._shards import Shard
     from .._torch import AnyDevice
-    from .._typing import Progress, Sources
+    from .._typing import Progress, Sources, Verify
 
 
 def load_files(
@@ -50,6 +50,7 @@ def load_files(
     progress: Optional[Progress],
     budget_bytes: Optional[int],
     storage_options: Optional[Mapping[str, Any]],
+    verify: Verify,
 ) -> Dict[str, torch.Tensor]:
     """Returns the tensors of this rank; see `safetensors.torch.load_files`.
 
@@ -59,7 +60,7 @@ def load_files(
     """
     loaded: Dict[str, torch.Tensor] = {}
     with communicator(group, timeout, problem) as comm, ExitStack() as stack:
-        model, wanted = _open(comm, filenames, backend, keys, plan, storage_options, stack)
+        model, wanted = _open(comm, filenames, backend, keys, plan, storage_options, verify, stack)
         nbytes = sum(item.nbytes for item in wanted)
         if budget_bytes is not None and nbytes > budget_bytes:
             raise SafetensorError(
@@ -87,6 +88,7 @@ def stream(
     keys: Keys = None,
     plan: Optional[Mapping[str, Rule]] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
     timeout: Optional[timedelta] = None,
 ) -> Iterator[Tuple[str, torch.Tensor]]:
     """Yields the tensors as they are loaded, in the same order on all ranks.
@@ -95,10 +97,10 @@ def stream(
 
     Args:
         group: the ranks.
-        filenames, device, keys, plan, storage_options, timeout: as for `load_files`.
+        filenames, device, keys, plan, storage_options, verify, timeout: as for `load_files`.
     """
     with communicator(group, timeout) as comm, ExitStack() as stack:
-        model, wanted = _open(comm, filenames, "auto", keys, plan, storage_options, stack)
+        model, wanted = _open(comm, filenames, "auto", keys, plan, storage_options, verify, stack)
         with closing(_loaded(comm, model, wanted, device)) as pairs:
             for item, tensor in pairs:
                 yield item.name, item.finished(tensor)
@@ -109,6 +111,7 @@ def open_named(
     comm: Communicator,
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]],
+    verify: Verify,
     names: Collection[str],
     stack: ExitStack,
 ) -> Tuple[Model, Dict[str, safe_open], List[str]]:
@@ -126,7 +129,7 @@ def open_named(
             if shard.names is None or any(name in names for name in shard.names)
         ]
 
-    model = open_model(comm, filenames, storage_options, needed, "auto", stack)
+    model = open_model(comm, filenames, storage_options, verify, needed, "auto", stack)
     handles = model.handles()
     others = [name for name in [*handles, *model.unopened] if name not in names]
     return model, {name: handles[name] for name in handles if name in names}, others
@@ -139,6 +142,7 @@ def _open(
     keys: Keys,
     plan: Optional[Mapping[str, Rule]],
     storage_options: Optional[Mapping[str, Any]],
+    verify: Verify,
     stack: ExitStack,
 ) -> Tuple[Model, List[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
@@ -156,7 +160,7 @@ def _open(
             if any(name in found for name in shard.names or ())
         ]
 
-    model = open_model(comm, filenames, storage_options, needed, backend, stack)
+    model = open_model(comm, filenames, storage_options, verify, needed, backend, stack)
     handles = model.handles()
     if rules is None:
         rules = select(handles, plan, keys)

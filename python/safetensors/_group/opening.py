@@ -33,7 +33,7 @@ from .agreement import agree
 
 if TYPE_CHECKING:
     from .._core import safe_open
-    from .._typing import Sources
+    from .._typing import Sources, Verify
     from .communicator import Communicator
 
 # As of the core's reads of local files, and of readers that name none.
@@ -70,6 +70,7 @@ def open_model(
     comm: Communicator,
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]],
+    verify: Verify,
     needed: Callable[[List[Shard]], Iterable[int]],
     backend: str,
     stack: ExitStack,
@@ -81,7 +82,7 @@ def open_model(
 
     Args:
         comm: the ranks, which all call this.
-        filenames, storage_options: as for `load_files`.
+        filenames, storage_options, verify: as for `load_files`.
         needed: returns the positions of the files that this rank takes tensors of.
         backend: see `safe_open`; "auto" is "pread".
         stack: the files are closed when it exits.
@@ -92,7 +93,7 @@ def open_model(
     """
     sources = sources_of(filenames)
     agree(comm, [f"version {_core.__version__} of safetensors", *map(_described, sources)], None)
-    shards = find_shards(sources, storage_options, lambda *url: _shards_of_url(comm, *url))
+    shards = find_shards(sources, storage_options, lambda *url: _shards_of_url(comm, *url), verify)
     told = agree(comm, [_name(shard) for shard in shards], sorted(needed(shards)))
     chosen = {at: shards[at] for at in sorted(set().union(*told))}
     backend = "pread" if backend == "auto" else backend

@@ -28,7 +28,7 @@ import torch
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._shards import Shard, backend_for, find_shards, open_tensors
-from .._typing import Progress, Sources
+from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from .devices import CPU, device_of
@@ -57,6 +57,7 @@ def load_files(
     progress: Optional[Progress] = None,
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
 ) -> Dict[str, torch.Tensor]:
@@ -81,6 +82,8 @@ def load_files(
             called once, with (0, 0). If it raises, the load stops and the exception propagates.
         budget_bytes: the limit of the tensors' bytes on each device.
         storage_options: settings for URLs.
+        verify: compares what is read with digests. True: with the sums beside the model. Then
+            nothing is mapped, and no tensor is returned if one is damaged. See docs/verify.md.
         group: ranks of torch.distributed that call this together, for the same files. They share
             the reads: what several ranks take is read by one of them, which sends it to the others.
             `plan`, `keys` and `device` may differ between ranks. `device` is one device, and no
@@ -92,6 +95,7 @@ def load_files(
 
     Raises:
         FileNotFoundError: a file does not exist, or a directory holds no files to load.
+        IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         SafetensorError: a file or index is damaged, a name is in two files or in none, a pattern of
             `plan` matches nothing, no entry of `device` matches a tensor, or the tensors exceed
             `budget_bytes`. With `group`, whatever a rank raises while it loads, all ranks raise
@@ -105,7 +109,7 @@ def load_files(
         if files.checked(group).size() > 1:
             return files.load_files(
                 group, timeout, problem, filenames, device, backend, keys, plan, progress,
-                budget_bytes, storage_options,
+                budget_bytes, storage_options, verify,
             )  # fmt: skip
         if problem is not None:
             raise problem
@@ -113,7 +117,7 @@ def load_files(
     elif timeout is not None:
         raise ValueError("timeout is for loads with a group")
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options)
+        shards = find_shards(filenames, storage_options, verify=verify)
         backend = backend_for(shards, backend)
         handles, parts = _open(shards, keys, plan, backend, stack)
         if parts is None and budget_bytes is None and _returns_views(device, backend):
@@ -138,6 +142,7 @@ def stream_files(
     plan: Optional[Mapping[str, Rule]] = None,
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
     """Loads tensors from several files one at a time, so that few are in memory at once.
 
@@ -147,7 +152,7 @@ def stream_files(
     Args:
         filenames: as for `load_files`. Files are loaded one after the other.
         device: the device of the tensors.
-        backend, storage_options: as for `load_files`.
+        backend, storage_options, verify: as for `load_files`. A damaged tensor is not yielded.
         keys, plan: as for `load_files`.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
@@ -160,7 +165,7 @@ def stream_files(
     """
     target = device_of(device).name
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options)
+        shards = find_shards(filenames, storage_options, verify=verify)
         handles, parts = _open(shards, keys, plan, backend, stack)
         plans: Dict[safe_open, Dict[str, Wanted]] = {}
         for item in wanted_of(handles, parts):

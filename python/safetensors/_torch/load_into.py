@@ -25,7 +25,7 @@ from .. import _core
 from .._core import SafetensorError
 from .._rules import match
 from .._shards import find_shards, open_tensors
-from .._typing import Progress, Sources
+from .._typing import Progress, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
 from .overlaps import find_overlap, may_overlap_itself
 from .wanted import Reporter, Wanted, wanted_of
@@ -44,6 +44,7 @@ def load_into(
     parts: Optional[Mapping[str, Rule]] = None,
     progress: Optional[Progress] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    verify: Verify = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
 ) -> Tuple[List[str], List[str]]:
@@ -61,7 +62,8 @@ def load_into(
         strict: if true, missing or unexpected names raise RuntimeError.
         parts: the parts of the files' tensors that `tensors` take, as the `plan` of `load_files`.
             A tensor that nothing matches takes all of the file's.
-        progress, storage_options: as for `load_files`.
+        progress, storage_options, verify: as for `load_files`. If a tensor is damaged, the values
+            of all `tensors` are unspecified.
         group, timeout: as for `load_files`. `tensors`, `strict` and `parts` may differ between
             ranks.
 
@@ -86,11 +88,11 @@ def load_into(
 
             comm = stack.enter_context(files.communicator(group, timeout))
             model, handles, unexpected = files.open_named(
-                comm, filenames, storage_options, names, stack
+                comm, filenames, storage_options, verify, names, stack
             )
             write = functools.partial(_write_together, comm, model)
         else:
-            shards = find_shards(filenames, storage_options)
+            shards = find_shards(filenames, storage_options, verify=verify)
             handles, unexpected = open_tensors(shards, names, "auto", stack)
         missing = _missing(tensors, handles)
         if strict and (missing or unexpected):

@@ -1,0 +1,169 @@
+"""Finds the digests that files are compared with while they are read: the argument `verify`.
+
+The compiled module imports it to raise IntegrityError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from . import _sums
+from ._core import SafetensorError
+from ._paths import is_url
+from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
+
+if TYPE_CHECKING:
+    from ._typing import Digests, Verify
+
+_INDEX_SUFFIX = ".safetensors.index.json"
+_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
+
+
+class Damage(NamedTuple):
+    """A range of a file that differs from its digest."""
+
+    tensor: str
+    file: str
+    begin: int
+    """The first byte, in the file."""
+    end: int
+    expected: str
+    """The digest that the range should have; of a range of several blocks, that of the first."""
+    found: str
+
+
+class IntegrityError(SafetensorError, ValueError):
+    """The bytes of a file differ from the digests that they should have."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.damaged: List[Damage] = []
+        """The first 20 ranges that differ. Empty if the size or the header of the file differs."""
+        self.count = 0
+        """The number of all of them."""
+
+
+def digests_for(filename: Any, verify: Verify) -> Optional[Digests]:
+    """Returns the digests of a file that is opened by itself, for the compiled module."""
+    verifier = verifier_of(verify)
+    if verifier is None:
+        return None
+    if isinstance(filename, (str, bytes, os.PathLike)):
+        path = os.fsdecode(filename)
+        return verifier.digests(path, is_local=not is_url(path))
+    return verifier.digests(filename.name, is_local=False)
+
+
+def verifier_of(verify: Verify) -> Optional[Verifier]:
+    """Returns what finds the digests of files; None if they are not to be compared."""
+    return None if verify is None or verify is False else Verifier(verify)
+
+
+class Verifier:
+    """Finds the digests of files. Reads each file of sums once."""
+
+    def __init__(self, verify: Any) -> None:
+        self._algorithm: Optional[str] = None
+        self._sums: Optional[_ByFile] = None
+        self._digests: Optional[Dict[str, Tuple[str, None]]] = None
+        self._read: Dict[str, _ByFile] = {}
+        if isinstance(verify, Sums):
+            self._sums = _ByFile(verify, "the sums")
+        elif isinstance(verify, Mapping):
+            self._digests = {name: (digest, None) for name, digest in verify.items()}
+        elif hasattr(verify, "_read_sums"):
+            self._algorithm = verify.algorithm
+            self._sums = _ByFile(verify._read_sums(), "the signed sums")
+        elif verify in (XXH3, SHA256):
+            self._algorithm = verify
+        elif isinstance(verify, (str, bytes, os.PathLike)):
+            path = os.fsdecode(verify)
+            self._sums = _ByFile(_sums.read(path), path)
+        elif verify is not True:
+            raise TypeError(
+                'verify is True, "xxh3-128", "sha256", the path of a file of sums, or a dict from '
+                f"names of tensors to digests, not {type(verify).__name__}"
+            )
+
+    def digests(self, path: str, index_path: str = "", is_local: bool = True) -> Digests:
+        """Returns the digests of a file.
+
+        Args:
+            path: the file.
+            index_path: the index that names it; empty without one.
+            is_local: whether sums may be beside it.
+
+        Raises:
+            FileNotFoundError: there are no sums.
+            SafetensorError: the sums are not valid, or lack the file or a digest.
+        """
+        if self._digests is not None:
+            return None, None, self._digests, True
+        sums = self._sums or self._beside(path, index_path, is_local)
+        file = sums.file_of(path)
+        nbytes, header, _ = sums.files[file]
+        tensors = {
+            name: self._of_tensor(name, each, sums.path)
+            for name, each in sums.tensors[file].items()
+        }
+        by = SHA256 if self._algorithm == SHA256 and SHA256 in header else next(iter(header))
+        return nbytes, f"{by}:{header[by]}", tensors, False
+
+    def _of_tensor(
+        self, name: str, tensor: TensorSums, where: str
+    ) -> Tuple[Optional[str], Optional[bytes]]:
+        digests, wanted = tensor.digests, self._algorithm
+        if wanted is not None and wanted not in digests:
+            raise SafetensorError(f"{where}: tensor `{name}` has no digest by {wanted}")
+        by = wanted or (XXH3 if XXH3 in digests else SHA256)
+        blocks = None if wanted == SHA256 else tensor.blocks
+        return f"{by}:{digests[by]}", blocks
+
+    def _beside(self, path: str, index_path: str, is_local: bool) -> _ByFile:
+        if not is_local:
+            raise ValueError(
+                "sums are looked for beside local files only: for a URL or a RangeReader, verify "
+                f"is the path of the sums or a dict of digests (in {path})"
+            )
+        candidates = list(_candidates(path, index_path))
+        found = next((each for each in candidates if os.path.exists(each)), candidates[0])
+        if found not in self._read:
+            self._read[found] = _ByFile(_sums.read(found), found)
+        return self._read[found]
+
+
+class _ByFile:
+    """Sums, with the tensors of each file."""
+
+    def __init__(self, sums: Sums, path: str) -> None:
+        self.path = path
+        self.files: Dict[str, FileSums] = sums.files
+        self.tensors: Dict[str, Dict[str, TensorSums]] = {file: {} for file in sums.files}
+        for name, tensor in sums.tensors.items():
+            self.tensors[tensor.file][name] = tensor
+
+    def file_of(self, path: str) -> str:
+        """Returns the entry of a file: the longest that its path ends with, or the only one."""
+        parts = re.split(r"[/\\]", path)
+        fits = [file for file in self.files if parts[-file.count("/") - 1 :] == file.split("/")]
+        if not fits and len(self.files) == 1:
+            fits = list(self.files)
+        if not fits:
+            raise SafetensorError(f"{self.path} has no digests of the file (in {path})")
+        return max(fits, key=len)
+
+
+def _candidates(path: str, index_path: str) -> Iterator[str]:
+    """Yields where the sums of a file may be: those of its index, its own, its folder's."""
+    folder, name = os.path.split(path)
+    stem = name.removesuffix(".safetensors")
+    if index_path:
+        yield index_path.removesuffix(".json").removesuffix(_INDEX_SUFFIX[:-5]) + _sums.SUFFIX
+    else:
+        yield os.path.join(folder, stem + _sums.SUFFIX)
+        shard = _SHARD.fullmatch(stem)
+        if shard:
+            yield os.path.join(folder, shard[1] + _sums.SUFFIX)
+        yield os.path.join(folder, "model" + _sums.SUFFIX)

@@ -1,0 +1,18 @@
+// The digests that an open file is compared with.
+#pragma once
+
+#include <optional>
+
+#include "python.hpp"
+
+namespace safetensors::python {
+
+/// Returns the digests that safetensors._verify found for a file, a tuple or None:
+/// (size or None, digest of the header or None, {name: (digest or None, blocks or None)}, whether
+/// other tensors are not compared). Digests are texts, blocks 8 little-endian bytes each.
+[[nodiscard]] std::optional<FileDigests> to_digests(py::handle found);
+
+/// Returns the digests that the argument `verify` of safe_open means for a file.
+[[nodiscard]] std::optional<FileDigests> digests_of(py::handle verify, py::handle filename);
+
+}  // namespace safetensors::python
