@@ -19,11 +19,13 @@ COMMON = """
     model = _weights.Model(path, layout="hf", bf16="keep", scales="keep", allow_f16_overflow=False,
                            mmap=True, strict_index=True, allow_gaps=False, cache_bytes=None,
                            quant=None)
+    whole = _core._whole_patch(b"", "F32", [0], base_digest=None)
     objects = [f, _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], None, "given", False, 0, None, None),
                _core._StagedSave({}, None, path + "2", False), _core._TensorHasher("F32", [1]),
+               _core._PatchRecord(whole, b"", "F32", "xxh3-128"),
                safe_open(path, "np").get_tensor("a").base]
     classes = [type(each) for each in objects]
     for module in (_core, _weights):
