@@ -37,12 +37,12 @@ Progress = Callable[[int, int], object]
 
 
 class SumsSource(Protocol):
-    """Finds sums that were checked before."""
+    """Checks a file of sums before it returns them."""
 
     algorithm: str
     """The one whose digests are compared."""
 
-    def _read_sums(self) -> Sums: ...
+    def _read_sums(self, path: str) -> Sums: ...
 
 
 Verify = Union[None, bool, Path, Mapping[str, str], Sums, SumsSource]

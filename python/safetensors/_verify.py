@@ -7,7 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from . import _sums
 from ._core import SafetensorError
@@ -69,13 +80,14 @@ class Verifier:
         self._sums: Optional[_ByFile] = None
         self._digests: Optional[Dict[str, Tuple[str, None]]] = None
         self._read: Dict[str, _ByFile] = {}
+        self._read_sums: Callable[[str], Sums] = _sums.read
         if isinstance(verify, Sums):
             self._sums = _ByFile(verify, "the sums")
         elif isinstance(verify, Mapping):
             self._digests = {name: (digest, None) for name, digest in verify.items()}
         elif hasattr(verify, "_read_sums"):
             self._algorithm = verify.algorithm
-            self._sums = _ByFile(verify._read_sums(), "the signed sums")
+            self._read_sums = verify._read_sums
         elif verify in (XXH3, SHA256):
             self._algorithm = verify
         elif isinstance(verify, (str, bytes, os.PathLike)):
@@ -130,7 +142,7 @@ class Verifier:
         candidates = list(_candidates(path, index_path))
         found = next((each for each in candidates if os.path.exists(each)), candidates[0])
         if found not in self._read:
-            self._read[found] = _ByFile(_sums.read(found), found)
+            self._read[found] = _ByFile(self._read_sums(found), found)
         return self._read[found]
 
 

@@ -1,7 +1,6 @@
 """`Signed`: sums whose signature is verified before they are parsed."""
 
 import hashlib
-import inspect
 import json
 import os
 import pathlib
@@ -10,7 +9,7 @@ import re
 
 import pytest
 
-from safetensors import SafetensorError, _sums
+from safetensors import IntegrityError, SafetensorError, _sums, safe_open
 from safetensors.signing import Signed
 from support import children, cli, keys
 from support.file_builder import raw
@@ -224,8 +223,6 @@ def test_the_program_of_the_page(made, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     from safetensors.torch import load_files
 
-    if "verify" not in inspect.signature(load_files).parameters:
-        pytest.skip("this load_files does not verify")
     page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
     (program,) = (
         each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Signed" in each
@@ -246,3 +243,63 @@ def test_the_program_of_the_page(made, tmp_path, monkeypatch):
     cli.output("hash", folder, "--write", "--algorithm", "sha256")
     with pytest.raises(SafetensorError, match="the signature is of another file"):
         exec(program, {})
+
+
+def test_loads_of_shards(made, tmp_path):
+    """All functions that load take it; the sums of a sharded model are read once for a load."""
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file, load_files, load_into, stream_files
+
+    index = cli.sharded(tmp_path / "s")
+    cli.output("hash", index, "--write", "--algorithm", "sha256")
+    cli.output("sign", index.parent, "--key", made["p521"].private)
+    signed, plain = Signed(key=made["p521"].public), load_files(index)
+    shard = index.parent / "b.safetensors"
+
+    def into(path, verify):
+        made = {name: torch.zeros_like(tensor) for name, tensor in plain.items()}
+        load_into(made, path, verify=verify)
+        return made
+
+    def opened(path, verify):
+        with safe_open(path, "pt", verify=verify) as file:
+            return {name: file.get_slice(name)[:] for name in file}
+
+    def streamed(path, verify):
+        return dict(stream_files(path, verify=verify))
+
+    for load, path in (
+        (load_files, index),
+        (into, index),
+        (streamed, index.parent),
+        (load_file, shard),
+        (opened, shard),
+    ):
+        loaded = load(path, verify=signed)
+        assert loaded
+        for name, tensor in loaded.items():
+            assert torch.equal(tensor, plain[name]), name
+    data = shard.read_bytes()
+    for at in (9, len(data) - 1):  # the header, and a value
+        shard.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        for load, path in ((load_files, index), (into, index), (streamed, index), (opened, shard)):
+            with pytest.raises(IntegrityError, match="b.safetensors"):
+                load(path, verify=signed)
+    shard.write_bytes(data)
+    with pytest.raises(SafetensorError, match="Key mismatch"):
+        load_files(index, verify=Signed(key=made["p256"].public))
+
+
+def test_signed_shards_are_read_once(made, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from safetensors.torch import load_files
+
+    index = cli.sharded(tmp_path / "s")
+    cli.output("hash", index, "--write", "--algorithm", "sha256")
+    cli.output("sign", index.parent, "--key", made["p521"].private)
+    calls, read = [], Signed._read_sums
+    monkeypatch.setattr(
+        Signed, "_read_sums", lambda self, path: calls.append(path) or read(self, path)
+    )
+    load_files(index, verify=Signed(key=made["p521"].public))
+    assert calls == [str(index.parent / "model.sums.json")]

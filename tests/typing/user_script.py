@@ -110,6 +110,7 @@ def signed() -> None:
     Signed(PATHS[0], identity="a@b", issuer="https://host")
     Signed(certificate_chain=TEXT)
     assert_type(Signed(certificate_chain=PATHS), Signed)
+    load_files(PATHS, verify=Signed(key=TEXT))
 
 
 def opening(data: bytearray) -> None:
