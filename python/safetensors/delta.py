@@ -13,6 +13,7 @@ from __future__ import annotations
 from ._core import AlreadyAppliedError, PatchError, WrongBaseError
 from ._delta.apply import apply
 from ._delta.apply_file import apply_file
+from ._delta.checkpoint_weight_patches import checkpoint_weight_patches
 from ._delta.diff import diff
 from ._delta.patch import Entry, Patch, open_patch
 from ._delta.tracker import Tracker
@@ -26,6 +27,7 @@ __all__ = [
     "WrongBaseError",
     "apply",
     "apply_file",
+    "checkpoint_weight_patches",
     "diff",
     "open_patch",
 ]
