@@ -9,6 +9,10 @@
 #error "for kernels_*.cpp only"
 #endif
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <bit>
 #include <cstring>
 
@@ -69,6 +73,47 @@ inline U16 lowest_bit(U64 word) noexcept {
 #endif
 }
 
+#if defined(__AVX2__)
+
+inline __m256i load_vector(const std::byte* from, std::size_t i) noexcept {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32 * i));
+}
+
+/// Returns which of the units in 32 bytes are equal, as bits.
+template <typename Unit>
+U32 equal_units(__m256i a, __m256i b) noexcept {
+  if constexpr (sizeof(Unit) == 1) {
+    return static_cast<U32>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b)));
+  } else if constexpr (sizeof(Unit) == 4) {
+    return static_cast<U32>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))));
+  } else {
+    return static_cast<U32>(_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(a, b))));
+  }
+}
+
+/// Returns which of 64 units differ, as bits.
+template <typename Unit>
+U64 differing_units(const std::byte* a, const std::byte* b) noexcept {
+  U64 equal = 0;
+  if constexpr (sizeof(Unit) == 2) {
+    for (std::size_t i = 0; i < 4; i += 2) {
+      const __m256i first = _mm256_cmpeq_epi16(load_vector(a, i), load_vector(b, i));
+      const __m256i second = _mm256_cmpeq_epi16(load_vector(a, i + 1), load_vector(b, i + 1));
+      // Packing works on halves of vectors, so the middle quarters change places.
+      const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xD8);
+      equal |= U64{static_cast<U32>(_mm256_movemask_epi8(both))} << (16 * i);
+    }
+  } else {
+    constexpr std::size_t kUnits = 32 / sizeof(Unit);
+    for (std::size_t i = 0; i < 64 / kUnits; ++i) {
+      equal |= U64{equal_units<Unit>(load_vector(a, i), load_vector(b, i))} << (kUnits * i);
+    }
+  }
+  return ~equal;
+}
+
+#else
+
 /// Returns eight bytes that are 0 or 1 as bits, the first as the lowest.
 inline U64 packed_bits(const U8* flags) noexcept {
   U64 word;
@@ -77,25 +122,31 @@ inline U64 packed_bits(const U8* flags) noexcept {
   return ordered(word) * 0x0102040810204080U >> 56;
 }
 
+/// Returns which of 64 units differ, as bits.
+template <typename Unit>
+U64 differing_units(const std::byte* a, const std::byte* b) noexcept {
+  U8 flags[64];
+  for (std::size_t i = 0; i < 64; ++i) flags[i] = raw_unit<Unit>(a, i) != raw_unit<Unit>(b, i);
+  U64 word = 0;
+  for (unsigned i = 0; i < 8; ++i) word |= packed_bits(flags + 8 * i) << (8 * i);
+  return word;
+}
+
+#endif
+
 template <typename Unit>
 std::size_t compare(const std::byte* a, const std::byte* b, std::size_t count,
                     U64* differs) noexcept {
   std::size_t found = 0;
-  std::size_t i = 0;
-  for (; i + 64 <= count; i += 64) {
-    U8 flags[64];
-    for (std::size_t j = 0; j < 64; ++j) {
-      flags[j] = raw_unit<Unit>(a, i + j) != raw_unit<Unit>(b, i + j);
-    }
-    U64 word = 0;
-    for (unsigned j = 0; j < 8; ++j) word |= packed_bits(flags + 8 * j) << (8 * j);
+  for (; count >= 64; count -= 64, a += 64 * sizeof(Unit), b += 64 * sizeof(Unit)) {
+    const U64 word = differing_units<Unit>(a, b);
     *differs++ = word;
     found += bit_count(word);
   }
-  if (i == count) return found;
+  if (count == 0) return found;
   U64 word = 0;
-  for (std::size_t j = 0; i + j < count; ++j) {
-    word |= U64{raw_unit<Unit>(a, i + j) != raw_unit<Unit>(b, i + j)} << j;
+  for (std::size_t i = 0; i < count; ++i) {
+    word |= U64{raw_unit<Unit>(a, i) != raw_unit<Unit>(b, i)} << i;
   }
   *differs = word;
   return found + bit_count(word);
