@@ -105,6 +105,7 @@ def command_lines(top):
     m, n = top / "m.safetensors", top / "n.safetensors"
     key = HOSTILE
     model = top / "model"
+    patch = top / "new.safetensors-patch"
     lines = [
         *(["ls", m, *option] for option in ([], ["--tree"], ["--tree", "--depth", "1"])),
         *(["ls", m, *option] for option in (["--totals"], ["--json"], ["--sort", "size"])),
@@ -144,6 +145,13 @@ def command_lines(top):
         ["diff", n, m, "--json"],
         ["diff", m, n, "--no-data", "-q"],
         ["diff", m, m, "--no-metadata"],
+        ["diff", m, n, "--patch", patch],
+        ["ls", patch],
+        ["ls", patch, "--json"],
+        ["show", patch, "*", "--bins", "0"],
+        ["check", patch],
+        ["patch", m, patch, "--output", top / "new patched.safetensors"],
+        ["patch", n, patch, "--output", top / "new patched.safetensors"],
         ["hash", m],
         ["hash", m, "--json"],
         ["hash", m, "--whole"],

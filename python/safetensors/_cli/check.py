@@ -9,7 +9,7 @@ import os
 from typing import Any, Iterator, NamedTuple
 
 from .._shards import Shard
-from . import diagnose, text
+from . import diagnose, patches, text
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
 from .opening import open_input
@@ -97,6 +97,8 @@ def _check_file(
     try:
         # The check of an index later needs the headers, but not the open files.
         with _opened(shard) as file:
+            if patches.is_patch(file):
+                return _Verdict(path, *_verdict_on_patch(file), [])
             message = _summary(file)
             if read:
                 _read_all(file, out)
@@ -139,6 +141,16 @@ def _opened(shard: Shard) -> Iterator[File]:
         raise _Damaged(path, error, remote.start_of(shard), []) from None
     with file:
         yield file
+
+
+def _verdict_on_patch(file: File) -> tuple[str, str]:
+    """Returns the kind and the message for a patch, all of which is read."""
+    try:
+        return "ok", patches.summary(file)
+    except SafetensorError as error:
+        if isinstance(error, OSError) or error.code in _UNREADABLE:
+            raise
+        return "patch", complaint(error, file.path).removeprefix(f"{file.path}: ")
 
 
 def _summary(file: File) -> str:

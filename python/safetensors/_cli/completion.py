@@ -13,7 +13,7 @@ safetensors completion fish > ~/.config/fish/completions/safetensors.fish
 """
 
 _SHELLS = ("bash", "zsh", "fish")
-_PATHS = {"path", "paths", "a", "b", "source", "target"}
+_PATHS = {"path", "paths", "a", "b", "source", "target", "patches"}
 """Arguments that shells complete with file names."""
 
 

@@ -1,21 +1,25 @@
 """Compare two files, folders or indexes: names, types, shapes, values and metadata.
 
-The status is 0 if they are equal, 1 if they differ.
+The status is 0 if they are equal, 1 if they differ. --patch writes the differences to a file, from
+which `patch` makes B of A.
 """
 
 import argparse
+import os
 from typing import Any
 
 from . import text
 from .compare import count_of_differences, first_difference
 from .dtypes import BITS
-from .errors import NEGATIVE
+from .errors import NEGATIVE, CliError
 from .model import Model, Placed
+from .opening import refuse_stdin
 from .output import Advance, Output
 
 EXAMPLES = """
 safetensors diff old.safetensors new.safetensors
 safetensors diff --no-data old.safetensors new.safetensors
+safetensors diff old.safetensors new.safetensors --patch new.safetensors-patch
 """
 
 _PLUS = "green"
@@ -31,19 +35,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-data", action="store_true", help="compare headers only")
     parser.add_argument("--no-metadata", action="store_true", help="compare tensors only")
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
+    patch = parser.add_argument_group("patches")
+    patch.add_argument("--patch", metavar="OUT", help="write a patch that makes B of A")
+    patch.add_argument(
+        "--values",
+        choices=("auto", "set"),
+        default="auto",
+        help="set: without differences, for receivers that do not have A",
+    )
+    patch.add_argument(
+        "--digest",
+        choices=("xxh3-128", "sha256"),
+        default="xxh3-128",
+        help="the algorithm of the patch's digests (default: xxh3-128)",
+    )
+    patch.add_argument("--force", action="store_true", help="replace an existing patch")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
+    if arguments.patch is not None:
+        _check_patch(arguments)
     with Model(arguments.a) as a, Model(arguments.b) as b:
         found = _compare_tensors(a.by_name(), b.by_name(), not arguments.no_data, out)
         if not arguments.no_metadata:
             found["metadata"] = _compare_metadata(a.metadata(), b.metadata())
+    if arguments.patch is not None:
+        _write_patch(arguments)
     if arguments.json:
         out.json(found)
     else:
         _show(found, out)
     differ = any(found[key] for key in found if key != "same")
     return NEGATIVE if differ else 0
+
+
+def _check_patch(arguments: argparse.Namespace) -> None:
+    refuse_stdin("diff --patch", arguments.a, arguments.b, arguments.patch)
+    if arguments.no_data:
+        raise CliError("--patch needs the data, which --no-data leaves out")
+    if os.path.lexists(arguments.patch) and not arguments.force:
+        raise CliError(f"{arguments.patch} exists; --force replaces it")
+
+
+def _write_patch(arguments: argparse.Namespace) -> None:
+    from .. import delta
+
+    a, b, path = arguments.a, arguments.b, arguments.patch
+    delta.diff(a, b, path, digest=arguments.digest, values=arguments.values).close()
 
 
 def _compare_tensors(

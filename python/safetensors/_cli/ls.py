@@ -1,10 +1,13 @@
-"""List names, types, shapes and sizes of the tensors of a file, folder, index or GGUF model."""
+"""List names, types, shapes and sizes of the tensors of a file, folder, index or GGUF model.
+
+Of a patch, list which tensors it changes, and how much of them.
+"""
 
 import argparse
 import fnmatch
 from typing import Any, Callable, Sequence
 
-from . import ls_model, text, tree
+from . import ls_model, patches, text, tree
 from .dtypes import element_count
 from .errors import NEGATIVE, CliError
 from .model import Model, Placed
@@ -73,6 +76,9 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 def _list(arguments: argparse.Namespace, out: Output) -> int:
     """Lists the tensors. Returns how many."""
     with Model(arguments.path) as model:
+        patch = patches.only_patch(model)
+        if patch is not None:
+            return patches.ls(patch, arguments, out)
         placed = model.all()
         if arguments.match is not None:
             placed = [p for p in placed if fnmatch.fnmatchcase(p.tensor.name, arguments.match)]

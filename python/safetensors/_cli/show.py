@@ -1,10 +1,13 @@
-"""Show values, statistics and a histogram of tensors. Needs NumPy."""
+"""Show values, statistics and a histogram of tensors. Needs NumPy.
+
+Of a patch, show the digests of tensors, and the first elements that change.
+"""
 
 import argparse
 import fnmatch
 from typing import TYPE_CHECKING, Any
 
-from . import text
+from . import patches, text
 from .dtypes import BITS, element_count
 from .errors import CliError
 from .model import Model, Placed
@@ -48,6 +51,10 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("show needs NumPy: pip install numpy") from None
     shown = []
     with Model(arguments.path) as model:
+        patch = patches.only_patch(model)
+        if patch is not None:
+            patches.show(patch, arguments, out)
+            return 0
         placed = model.by_name()
         for i, name in enumerate(_chosen(arguments, placed)):
             if arguments.json:

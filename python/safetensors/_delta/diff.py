@@ -140,7 +140,7 @@ def write_patch(
         if path is None:
             file = io.BytesIO()
             parts.save(file, metadata)
-            return Patch(InMemory(file.getvalue())), after
+            return open_patch(InMemory(file.getvalue())), after
         parts.save(path, metadata)
     return open_patch(path), after
 

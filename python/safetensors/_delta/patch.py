@@ -24,6 +24,7 @@ from typing import (
 
 from .. import _core
 from .._core import AlreadyAppliedError, PatchError, TensorMeta, WrongBaseError, safe_open
+from .._paths import is_url
 from .._typing import Buffer, Source
 
 if TYPE_CHECKING:
@@ -111,10 +112,10 @@ class Patch:
     names: List[str]
     """The tensors that are not as before, sorted."""
 
-    def __init__(self, source: Source) -> None:
-        self._file = safe_open(source, "np", backend="pread")
+    def __init__(self, file: safe_open, path: str) -> None:
+        """Takes an open file, which it closes. Raises PatchError if it is not a patch."""
+        self._file, self.path = file, path
         try:
-            self.path = getattr(source, "name", None) or os.fsdecode(source)  # type: ignore[arg-type]
             self._read_metadata(self._file.metadata() or {})
             self._read_names(self._file.offset_keys())
             length = int.from_bytes(_core._read_range(self._file, 0, 8), "little")
@@ -301,7 +302,17 @@ def open_patch(path: Source) -> Patch:
         PatchError: it is not a patch, or of another version.
         SafetensorError, OSError: as `safe_open`.
     """
-    return Patch(path)
+    return Patch(safe_open(path, "np", backend="pread"), _name_of(path))
+
+
+def _name_of(source: Source) -> str:
+    if not isinstance(source, (str, bytes, os.PathLike)):
+        return source.name
+    if is_url(source):
+        from .._remote.redact import redact
+
+        return redact(str(source))
+    return os.fsdecode(source)
 
 
 def error_of(

@@ -1,0 +1,60 @@
+"""The Python programs in docs/patches.md, in their order."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from safetensors import delta
+from safetensors.torch import load_file, save_file
+
+PAGE = Path(__file__).parents[2] / "docs" / "patches.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run(program):
+    scope = {}
+    exec(compile(program, PAGE, "exec"), scope)
+    return scope
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_training_and_receiving(folder):
+    """The receiver has the trainer's weights, by patches of a few hundred bytes."""
+    trained = run(PROGRAMS[0])["trained"].state_dict()
+    served = run(PROGRAMS[1])["served"].state_dict()
+    assert all(torch.equal(served[name], trained[name]) for name in trained)
+    paths = sorted(folder.glob("*.safetensors-patch"))
+    assert len(paths) == 3
+    assert all(path.stat().st_size < 2500 for path in paths)
+
+
+def test_files_and_set_values(folder, capsys):
+    base = {"a": torch.rand(100), "b": torch.rand(3)}
+    tuned = {"a": base["a"] + (torch.arange(100) == 7), "c": torch.ones(2)}
+    save_file(base, "base.safetensors")
+    save_file(tuned, "tuned.safetensors", {"format": "pt"})
+    run(PROGRAMS[2])
+    assert Path("again.safetensors").read_bytes() == Path("tuned.safetensors").read_bytes()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
+    found = run(PROGRAMS[3])
+    assert (found["indices"].tolist(), found["values"].tolist()) == ([0, 1], [1, 1])
+
+
+def test_there_are_no_other_programs():
+    assert len(PROGRAMS) == 4
+
+
+def test_no_loader_takes_a_patch_for_a_model(folder):
+    """Folders with patches load as if they were not there."""
+    save_file({"a": torch.ones(2)}, "model.safetensors")
+    delta.diff({"a": torch.ones(2)}, {"a": torch.zeros(2)}, "1.safetensors-patch").close()
+    from safetensors.torch import load_files
+
+    assert load_files(folder).keys() == load_file("model.safetensors").keys() == {"a"}
