@@ -310,6 +310,7 @@ class _StagedSave:
         metadata: Optional[Dict[str, str]],
         filename: _Path,
         fsync: bool,
+        sums: Optional[_Sums] = None,
     ) -> None: ...
     def stage(
         self,
@@ -342,6 +343,7 @@ class _FileWriter:
         progress: Optional[Progress],
         rights_of: Optional[_Path],
         data_begin: int = 0,
+        sums: Optional[_Sums] = None,
     ) -> None: ...
     def add(self, name: str, dtype: str, shape: Sequence[int]) -> int: ...
     def write(self, tensor: int, data: Any) -> bool: ...

@@ -5,6 +5,7 @@ While a model `model` is saved, its folder has these files besides the old model
     .model.0123456789abcdef.switch       locked by the process that saves
     .model-00001.0123456789abcdef.part   the first shard
     .model-index.0123456789abcdef.part   the index, if there are several shards
+    .model-sums.0123456789abcdef.part    the sums, if there are any
 
 The switch is empty until all other files are complete. Then it says what is to be done; from then
 on the save can only be completed (docs/format.md, "Switch").
@@ -15,15 +16,18 @@ from __future__ import annotations
 import contextlib
 import os
 from types import TracebackType
-from typing import Callable, List, Mapping, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Type, Union
 
 from . import _core, _files, _recovery, _split
 from ._paths import refuse_url
 from ._switch import Switch
-from ._typing import Path, Progress
+from ._typing import Path, Progress, SumsOption
 
-SaveShard = Callable[[List[str], str, Optional[Progress]], None]
-"""Called as `save(names, path, progress)`: saves these tensors to a new file."""
+if TYPE_CHECKING:
+    from ._digests import FileDigests
+
+SaveShard = Callable[[List[str], str, Optional[Progress], Any], None]
+"""Called as `save(names, path, progress, sums)`: saves these tensors to a new file."""
 
 
 class ModelFiles:
@@ -78,8 +82,12 @@ class ModelFiles:
         """Returns the path to which shard `number`, from 1 on, is written."""
         return self._switch.path_of(f"{number:05}")
 
-    def commit(self, split: _split.Split) -> List[str]:
+    def commit(
+        self, split: _split.Split, digests: Optional[Sequence[FileDigests]] = None
+    ) -> List[str]:
         """Makes the files that were written the model, and returns their paths.
+
+        With the digests of the files, in their order, it also writes the sums.
 
         Requires: `temporary(1)` to `temporary(len(split.shards))` are complete.
 
@@ -91,11 +99,22 @@ class ModelFiles:
             index = _split.index_name(self._name)
             like = os.path.join(self._folder, index) if index in self._old else self.rights_of
             _core._write_file(self._switch.path_of("index"), text.encode(), False, like)
+        if digests is not None:
+            self._write_sums(split, digests)
         self._switch.commit(len(split.shards), self._fsync)
         if self._fsync and self._made:
             _files.flush(os.path.dirname(self._folder))
         files = _split.file_names(self._name, len(split.shards))
         return [os.path.join(self._folder, file) for file in files]
+
+    def _write_sums(self, split: _split.Split, digests: Sequence[FileDigests]) -> None:
+        from ._sums_save import sums_of
+
+        names = _split.file_names(self._name, len(split.shards))
+        data = sums_of(dict(zip(names, digests, strict=True))).to_bytes()
+        old = os.path.join(self._folder, _split.sums_name(self._name))
+        like = old if os.path.isfile(old) else self.rights_of
+        _core._write_file(self._switch.path_of("sums"), data, False, like)
 
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""
@@ -137,15 +156,21 @@ def save_files(
     name: str,
     fsync: bool,
     progress: Optional[Progress],
+    sums: SumsOption,
 ) -> List[str]:
     """Saves a model. Shared by all frameworks.
 
     Args:
         sizes: the bytes of each tensor, in the order in which they are split.
         save: saves one shard.
-        folder, max_shard_size, name, fsync, progress: see `safetensors.torch.save_files`.
+        folder, max_shard_size, name, fsync, progress, sums: see `safetensors.torch.save_files`.
     """
     split = _split.split(sizes, max_shard_size)
+    collect = None
+    if sums:
+        from ._sums_save import Collect
+
+        collect = Collect(sums)
     with ModelFiles(folder, name, fsync) as files:
         done = 0
         for number, tensors in enumerate(split.shards, 1):
@@ -154,9 +179,9 @@ def save_files(
             path = files.temporary(number)
             if files.rights_of is not None:  # saving keeps the rights of a file that it replaces
                 _core._write_file(path, b"", False, files.rights_of)
-            save(tensors, path, report)
+            save(tensors, path, report, collect)
             done += nbytes
-        return files.commit(split)
+        return files.commit(split, collect.files if collect is not None else None)
 
 
 def _counted(progress: Progress, before: int, nbytes: int, total: int) -> Progress:

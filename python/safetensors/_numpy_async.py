@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union
 import numpy as np
 
 from ._save_async import SaveFuture, start_save
-from ._typing import Path
+from ._typing import Path, SumsOption
 
 
 def save_file_async(
@@ -18,6 +18,7 @@ def save_file_async(
     *,
     fsync: bool = False,
     budget_bytes: Optional[int] = None,
+    sums: SumsOption = None,
 ) -> SaveFuture:
     """Saves arrays to a file in the background.
 
@@ -26,7 +27,7 @@ def save_file_async(
 
     Args:
         tensor_dict: as for `save`.
-        filename, metadata, fsync: as for `save_file`.
+        filename, metadata, fsync, sums: as for `save_file`.
         budget_bytes: the limit of the memory that all saves in the background use for copies, at
             least 16 MiB. A call that needs more waits until enough has been written. By default, a
             quarter of the available memory. The memory is kept for the next save;
@@ -44,4 +45,4 @@ def save_file_async(
     numpy = importlib.import_module("safetensors.numpy")
     kept: List[Any] = []
     specs = numpy._flatten(dict(numpy._as_dict(tensor_dict)), kept)
-    return start_save(specs, {}, filename, metadata, fsync, budget_bytes)
+    return start_save(specs, {}, filename, metadata, fsync, budget_bytes, sums)

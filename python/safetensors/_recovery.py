@@ -184,6 +184,7 @@ def roll_forward(folder: str, name: str, random: str, content: Content, durable:
     for file in outdated:
         if file not in waiting and file != index:
             _unlink(folder, file)
+    take_sums(folder, name, random)
     if durable:
         flush(folder)
     _unlink(folder, os.path.basename(switch))
@@ -192,7 +193,7 @@ def roll_forward(folder: str, name: str, random: str, content: Content, durable:
 def roll_back(folder: str, name: str, random: str) -> None:
     """Removes the temporary files of a save, and its switch file."""
     # A shard that is being written has a temporary name of its own.
-    part = re.escape(temporary_name(name, random, "PART")).replace("PART", "([0-9]{5}|index)")
+    part = re.escape(temporary_name(name, random, "PART")).replace("PART", "([0-9]{5}|index|sums)")
     pattern = re.compile(rf"{part}|\.{part}\.[0-9a-f]{{16}}\.tmp")
     for file in os.listdir(folder):
         if pattern.fullmatch(file):
@@ -203,7 +204,10 @@ def roll_back(folder: str, name: str, random: str) -> None:
 def _remove_stale(folder: str, file: str, only: str) -> str:
     """Removes the temporary file of a single save that was killed; with `only`, to this name."""
     match = _TEMPORARY.fullmatch(file)
-    if match is None or not (match[1] == only if only else match[1].endswith(".safetensors")):
+    if match is None:
+        return CLEAN
+    target = match[1].removesuffix(_split.SUMS) + ".safetensors" * match[1].endswith(_split.SUMS)
+    if not (target == only if only else target.endswith(".safetensors")):
         return CLEAN
     path = os.path.join(folder, file)
     with contextlib.suppress(OSError):
@@ -264,6 +268,13 @@ def _unlink(folder: str, file: str) -> None:
 def remove_sums(folder: str, name: str) -> None:
     """Removes the sums of a model that is about to change."""
     _core._remove_sums(os.path.join(folder, _split.file_names(name, 1)[0]))
+
+
+def take_sums(folder: str, name: str, random: str) -> None:
+    """Gives the new sums their name, if the save has any that do not have it yet."""
+    part = os.path.join(folder, temporary_name(name, random, "sums"))
+    if os.path.lexists(part):
+        os.replace(part, os.path.join(folder, _split.sums_name(name)))
 
 
 def refuse_busy(folder: str, name: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set
 from . import _core
 from ._core import SafetensorError, TensorSpec
 from ._paths import refuse_url
-from ._typing import Path
+from ._typing import Path, SumsOption
 
 if TYPE_CHECKING:
     NoneFuture = Future[None]
@@ -154,12 +154,18 @@ def start_save(
     metadata: Optional[Dict[str, str]],
     fsync: bool,
     budget_bytes: Optional[int],
+    sums: SumsOption,
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""
     refuse_url(filename)
     target = os.path.realpath(os.fsdecode(filename))
     absolute = os.path.abspath(os.fsdecode(filename))  # the working directory may change
-    save = _core._StagedSave(specs, metadata, absolute, bool(fsync))
+    make = None
+    if sums:
+        from ._sums_save import of_one
+
+        make = of_one(sums, absolute)
+    save = _core._StagedSave(specs, metadata, absolute, bool(fsync), make)
     future = SaveFuture(save, target)
     saves = _saves
     with saves.staging:

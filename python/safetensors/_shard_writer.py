@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._model_files import ModelFiles
 from ._specs import Row, nbytes_of
 from ._split import MOST_SHARDS, Split, parse_size, split
-from ._typing import Buffer, Path, Progress
+from ._typing import Buffer, Path, Progress, SumsOption
+
+if TYPE_CHECKING:
+    from ._sums_save import Collect
 
 
 class _Shard:
@@ -30,6 +33,7 @@ class _Shard:
         self.is_full = False
         """Whether no tensor will be added."""
         self.is_complete = False
+        self.digests: Optional[Collect] = None
 
     @property
     def nbytes_written(self) -> int:
@@ -60,10 +64,16 @@ class ShardWriter:
         fsync: bool,
         budget_bytes: int,
         progress: Optional[Progress],
+        sums: SumsOption,
     ) -> None:
         _core._plan_layout([], metadata, layout)  # checks them
         self._options = (metadata, layout, fsync, budget_bytes)
         self._progress = progress
+        self._sums: List[str] = []
+        if sums:
+            from ._sums_save import algorithms_of
+
+            self._sums = algorithms_of(sums)
         self._lock = threading.RLock()
         self._progress_lock = threading.Lock()
         self._most = parse_size(max_shard_size)
@@ -182,7 +192,8 @@ class ShardWriter:
             if not shard.is_complete:
                 self._complete(shard)
         names_of = [[row[0] for row in shard.rows] for shard in self._shards]
-        self._files.commit(Split(names_of, self._total))
+        digests = [each for shard in self._shards if shard.digests for each in shard.digests.files]
+        self._files.commit(Split(names_of, self._total), digests if self._sums else None)
 
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""
@@ -219,6 +230,10 @@ class ShardWriter:
             assert not shard.is_complete
             if shard.writer is None:
                 metadata, layout, fsync, budget = self._options
+                if self._sums:
+                    from ._sums_save import Collect
+
+                    shard.digests = Collect(self._sums)
                 shard.writer = _core._FileWriter(
                     self._files.temporary(shard.number),
                     True,
@@ -229,6 +244,8 @@ class ShardWriter:
                     budget,
                     self._report() if self._progress is not None else None,
                     self._files.rights_of,
+                    0,
+                    shard.digests.make if shard.digests is not None else None,
                 )
             return shard.writer
 

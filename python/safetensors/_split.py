@@ -9,6 +9,7 @@ import os
 import re
 from typing import List, Mapping, NamedTuple, Union
 
+SUMS = ".sums.json"
 _INDEX = ".index.json"
 _MOST_NAME_NBYTES = 128
 """File names may have 255 bytes, and the temporary names are longer than `name`."""
@@ -102,6 +103,11 @@ def file_names(name: str, count: int) -> List[str]:
 def index_name(name: str) -> str:
     """Returns the name of the index, which a model of several files has."""
     return f"{name}.safetensors{_INDEX}"
+
+
+def sums_name(name: str) -> str:
+    """Returns the name of the sums of a model."""
+    return name + SUMS
 
 
 def is_shard_name(name: str, file: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from . import _digests, _sums
+from ._digests import FileDigests
 from ._sums import SHA256, XXH3, Sums, TensorSums
 from ._typing import Path, SumsOption
 
@@ -14,6 +15,21 @@ Known = Mapping[str, Optional[Tuple[str, bytes]]]
 Make = Tuple[Optional[str], Callable[[str, Known], Optional[bytes]]]
 """The argument of the compiled module: the path of the sums, and a function that returns their
 content. It is called with the path of the complete file before the file gets its name."""
+
+
+class Collect:
+    """Collects the digests of a model's files: the argument `sums` of the saves of its shards."""
+
+    def __init__(self, sums: SumsOption) -> None:
+        self._algorithms = algorithms_of(sums)
+        self.files: List[FileDigests] = []
+
+    def _make(self, temporary: str, known: Known) -> None:
+        self.files.append(_digests.of_file(temporary, self._algorithms, known))
+
+    @property
+    def make(self) -> Make:
+        return None, self._make
 
 
 def algorithms_of(sums: SumsOption) -> List[str]:
@@ -27,8 +43,10 @@ def algorithms_of(sums: SumsOption) -> List[str]:
     return [XXH3, SHA256] if SHA256 in wanted else [XXH3] if wanted else []
 
 
-def of_one(sums: SumsOption, filename: Path) -> Optional[Make]:
-    """Returns what makes the sums of a file that is not a shard; None for no sums."""
+def of_one(sums: Union[SumsOption, Collect], filename: Path) -> Optional[Make]:
+    """Returns what makes the sums of a file; None for no sums."""
+    if isinstance(sums, Collect):
+        return sums.make
     algorithms = algorithms_of(sums)
     if not algorithms:
         return None
@@ -40,11 +58,15 @@ def of_one(sums: SumsOption, filename: Path) -> Optional[Make]:
     name = os.path.basename(path)
 
     def make(temporary: str, known: Known) -> bytes:
-        found = _digests.of_file(temporary, algorithms, known)
-        tensors = {
-            each: TensorSums(name, tensor.digests, tensor.blocks)
-            for each, tensor in found.tensors.items()
-        }
-        return Sums({name: found.file}, tensors).to_bytes()
+        return sums_of({name: _digests.of_file(temporary, algorithms, known)}).to_bytes()
 
     return path.removesuffix(".safetensors") + _sums.SUFFIX, make
+
+
+def sums_of(files: Mapping[str, FileDigests]) -> Sums:
+    """Returns the sums of files with these names."""
+    tensors: Dict[str, TensorSums] = {}
+    for name, found in files.items():
+        for tensor, each in found.tensors.items():
+            tensors[tensor] = TensorSums(name, each.digests, each.blocks)
+    return Sums({name: found.file for name, found in files.items()}, tensors)

@@ -48,17 +48,19 @@ class Switch:
 
     def commit(self, shards: int, fsync: bool) -> None:
         """Makes the temporary files the model."""
+        has_sums = os.path.lexists(self.path_of("sums"))
         files = _split.file_names(self._name, shards)
         index = _split.index_name(self._name)
         old = _recovery.old_files(self._folder, self._name)
         old.update(_recovery.identities(self._folder, files))
         durable = fsync or bool(old)
         if durable:
-            for part in _recovery.parts_of(shards):
+            for part in [*_recovery.parts_of(shards), *["sums"] * has_sums]:
                 _files.flush(self.path_of(part))
         if shards == 1 and index not in old:  # one rename is atomic
             _recovery.remove_sums(self._folder, self._name)
             os.replace(self.path_of("00001"), os.path.join(self._folder, files[0]))
+            _recovery.take_sums(self._folder, self._name, self._random)
             if fsync:
                 _files.flush(self._folder)
             os.unlink(self._path)

@@ -9,7 +9,7 @@ from . import _core
 from ._core import SafetensorError, safe_open
 from ._paths import refuse_url
 from ._specs import Spec, spec_in, spec_of
-from ._typing import Path
+from ._typing import Path, SumsOption
 from ._writer import safe_create
 
 
@@ -31,6 +31,7 @@ def update_file(
     remove: Iterable[str] = (),
     metadata: Union[Dict[str, str], _Keep, None] = KEEP,
     fsync: bool = False,
+    sums: SumsOption = None,
 ) -> None:
     """Changes tensors of a file, atomically: if it fails, the file is unchanged.
 
@@ -52,6 +53,8 @@ def update_file(
         remove: names of tensors to remove.
         metadata: the new metadata of the header; None removes it. By default it is kept.
         fsync: if true, returns only after the file and its name are on the disk.
+        sums: whether to write the digests of the tensors beside the file, as `save_file`. All of
+            the new file is read for it.
 
     Raises:
         SafetensorError: a tensor has another dtype or shape; the file has no tensor of a name,
@@ -76,6 +79,7 @@ def update_file(
             metadata=notes,
             layout="given",
             fsync=fsync,
+            sums=sums,
             _data_begin=_data_begin(filename),
         )
         with writer:

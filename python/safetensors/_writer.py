@@ -25,7 +25,7 @@ from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
 from ._tensor_stream import TensorStream
-from ._typing import Path, Progress
+from ._typing import Path, Progress, SumsOption
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -48,6 +48,7 @@ def safe_create(
     budget_bytes: int = _BUDGET_NBYTES,
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
     _rights_of: Optional[Path] = None,
     _data_begin: int = 0,
 ) -> SafeWriter:
@@ -83,6 +84,8 @@ def safe_create(
         fsync: if true, closing returns only after the file and its name are on the disk.
         progress: called as `progress(done, total)` with byte counts. If it raises, the writer has
             failed.
+        sums: whether to write the digests of the tensors beside a file at a path, as `save_file`.
+            Tensors that are copied, or not written in the order of their bytes, are read for it.
 
     Raises:
         SafetensorError: the specs cannot be written. If an operating system call fails, the error
@@ -94,12 +97,19 @@ def safe_create(
 
         if not isinstance(target, (str, bytes, os.PathLike)):
             raise TypeError("max_shard_size needs the path of a folder as target")
-        options = (metadata, layout, fsync, budget_bytes, progress)
+        options = (metadata, layout, fsync, budget_bytes, progress, sums)
         return SafeWriter(
             ShardWriter(target, _rows(entries), max_shard_size, name, *options), entries
         )
     seeks, stream = True, None
     to: Any = target
+    make = None
+    if sums:
+        from ._sums_save import of_one
+
+        if not isinstance(target, (str, bytes, os.PathLike)):
+            raise ValueError("sums need a path as target")
+        make = of_one(sums, target)
     if not isinstance(target, (int, str, bytes, os.PathLike)):
         if specs is None:
             raise ValueError(
@@ -119,6 +129,7 @@ def safe_create(
         progress,
         _rights_of,
         _data_begin,
+        make,
     )
     return SafeWriter(writer, entries, stream)
 

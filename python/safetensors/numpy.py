@@ -119,6 +119,7 @@ def save_files(
     name: str = "model",
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> List[str]:
     """Saves a model to a folder, as one file or as shards with an index.
 
@@ -139,6 +140,7 @@ def save_files(
         progress: called as `progress(done, total)` with bytes of arrays, on the calling thread,
             until all files are written. If it raises, nothing is saved and the exception
             propagates.
+        sums: whether to write the digests of the tensors to `model.sums.json`, as `save_file`.
 
     Returns:
         The paths of the files with arrays.
@@ -153,11 +155,13 @@ def save_files(
 
     arrays = dict(tensor_dict)
 
-    def save(names: List[str], path: str, report: Optional[Progress]) -> None:
-        save_file({each: arrays[each] for each in names}, path, metadata, progress=report)
+    def save(names: List[str], path: str, report: Optional[Progress], sums: Any) -> None:
+        save_file(
+            {each: arrays[each] for each in names}, path, metadata, progress=report, sums=sums
+        )
 
     sizes = {key: _stored_nbytes(array) for key, array in arrays.items()}
-    return save_all(sizes, save, folder, max_shard_size, name, fsync, progress)
+    return save_all(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
 
 
 def load(data: Buffer) -> Dict[str, np.ndarray]:

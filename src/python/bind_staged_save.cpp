@@ -14,6 +14,7 @@
 #include "staging_arena.hpp"
 #include "tensor_spec.hpp"
 #include "write_plan.hpp"
+#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -29,8 +30,8 @@ constexpr auto kPollInterval = std::chrono::milliseconds(50);
 /// chunk to the arena, which is what stage() waits for if the budget is used up.
 class StagedSave {
  public:
-  StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync)
-      : path_(local_path_of(path, "filename", "saving to a URL")), fsync_(fsync) {
+  StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync, py::handle sums)
+      : path_(local_path_of(path, "filename", "saving to a URL")), fsync_(fsync), sums_(sums) {
     std::vector<std::string_view> names;
     std::vector<TensorData> data;
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {
@@ -41,9 +42,11 @@ class StagedSave {
       return with_save_prefix([&] { return plan_layout(data, given ? &*given : nullptr); });
     });
     const std::uint64_t begin = plan.prologue.size();
+    for (const TensorData& each : data) sums_.add(each.name, each.dtype, each.shape);
     for (const std::size_t i : plan.order) {
       if (plan.places[i].nbytes == 0) continue;
-      pieces_.push_back({std::string(data[i].name), plan.places[i].begin - begin, data[i].bytes});
+      pieces_.push_back(
+          {std::string(data[i].name), i, plan.places[i].begin - begin, data[i].bytes});
     }
     nbytes_ = plan.total_nbytes - begin;
     plan_ = plan_of_one(std::move(plan.prologue), nbytes_);
@@ -107,6 +110,7 @@ class StagedSave {
  private:
   struct Piece {
     std::string name;
+    std::size_t tensor;
     std::uint64_t begin;  ///< in the data section
     std::span<const std::byte> bytes;
   };
@@ -194,6 +198,25 @@ class StagedSave {
     return chunk;
   }
 
+  /// Returns the parts of tensors in a chunk that begins at `begin`.
+  [[nodiscard]] std::vector<WriteSums::Part> parts_of(std::uint64_t begin,
+                                                      std::span<const std::byte> chunk) {
+    std::vector<WriteSums::Part> parts;
+    const std::uint64_t end = begin + chunk.size();
+    for (; next_written_ < pieces_.size(); ++next_written_) {
+      const Piece& piece = pieces_[next_written_];
+      const std::uint64_t from = std::max(begin, piece.begin);
+      const std::uint64_t to = std::min(end, piece.begin + piece.bytes.size());
+      if (from < to) {
+        parts.push_back({piece.tensor, from - piece.begin,
+                         chunk.subspan(static_cast<std::size_t>(from - begin),
+                                       static_cast<std::size_t>(to - from))});
+      }
+      if (piece.begin + piece.bytes.size() > end) break;  // goes on in the next chunk
+    }
+    return parts;
+  }
+
   void write_chunks() {
     // The sink is made after the first chunk came, so that this thread does not slow down stage().
     Buffer chunk = nbytes_ == 0 ? Buffer() : next_chunk();
@@ -202,17 +225,19 @@ class StagedSave {
     };
     try {
       const Interrupt interrupt = [this] { check_running(); };
-      FileWriter writer(make_file_sink(path_, {}, interrupt), std::move(plan_),
-                        {.fsync = fsync_, .interrupt = interrupt});
+      FileWriter writer(make_file_sink(path_, {}, interrupt, sums_.before_rename()),
+                        std::move(plan_), {.fsync = fsync_, .interrupt = interrupt});
       for (std::uint64_t at = 0; at < nbytes_; at += kChunk) {
         if (at != 0) chunk = next_chunk();
         const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kChunk, nbytes_ - at));
-        writer.write_at(0, at, chunk.bytes().first(size));
+        const std::span<const std::byte> bytes = chunk.bytes().first(size);
+        sums_.write_beside(parts_of(at, bytes), [&] { writer.write_at(0, at, bytes); });
         give_back();
         done_ += size;
       }
       check_running();
       writer.commit();
+      sums_.commit(fsync_);
     } catch (...) {
       give_back();
       throw;
@@ -237,7 +262,9 @@ class StagedSave {
   std::vector<Piece> pieces_;  // in file order, without empty ones
   std::uint64_t nbytes_ = 0;   // of the data section
   LayoutPlan plan_;
-  std::size_t next_ = 0;  // the first piece that is not staged completely
+  WriteSums sums_;
+  std::size_t next_ = 0;          // the first piece that is not staged completely
+  std::size_t next_written_ = 0;  // the first piece that is not written completely
   std::atomic<std::uint64_t> done_ = 0;
   std::atomic<bool> is_stopped_ = false;
   // Guarded by the arena's mutex:
@@ -251,10 +278,12 @@ class StagedSave {
 void register_staged_save(py::module_& module) {
   Class<StagedSave>(module, "_StagedSave")
       .constructor(
-          [](py::handle tensors, py::handle metadata, py::handle filename, bool fsync) {
-            return std::make_unique<StagedSave>(tensors, metadata, filename, fsync);
+          [](py::handle tensors, py::handle metadata, py::handle filename, bool fsync,
+             py::handle sums) {
+            return std::make_unique<StagedSave>(tensors, metadata, filename, fsync, sums);
           },
-          py::arg("tensors"), py::arg("metadata"), py::arg("filename"), py::arg("fsync"))
+          py::arg("tensors"), py::arg("metadata"), py::arg("filename"), py::arg("fsync"),
+          py::arg("sums") = py::none())
       .method("stage", &StagedSave::stage, py::arg("readers"), py::arg("budget_bytes"))
       .method("write", &StagedSave::write)
       .method("stop", &StagedSave::stop)

@@ -22,6 +22,7 @@
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
 #include "write_plan.hpp"
+#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -114,8 +115,8 @@ class Writer {
  public:
   Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
          bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
-         std::uint64_t data_begin)
-      : progress_(std::move(progress)) {
+         std::uint64_t data_begin, py::handle sums)
+      : fsync_(fsync), progress_(std::move(progress)), sums_(sums) {
     WriterOptions options{.fsync = fsync,
                           .interrupt = python_interrupt(),
                           .progress = python_progress(progress_),
@@ -128,6 +129,7 @@ class Writer {
         return with_save_prefix(
             [&] { return plan_of(specs_, given, layout_of(layout), data_begin); });
       });
+      for (const OwnSpec& spec : specs_) sums_.add(spec.name, spec.dtype, spec.shape);
     }
     const auto make = [&](auto&& sink) {
       writer_ = std::make_shared<FileWriter>(
@@ -145,8 +147,10 @@ class Writer {
     } else {
       path_ = local_path_of(target, "target", "saving to a URL");
       const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
-      serializing(path_,
-                  [&] { make([&] { return make_file_sink(path_, like, python_interrupt()); }); });
+      serializing(path_, [&] {
+        make(
+            [&] { return make_file_sink(path_, like, python_interrupt(), sums_.before_rename()); });
+      });
     }
   }
   Writer(const Writer&) = delete;
@@ -156,6 +160,7 @@ class Writer {
   std::size_t add(py::handle name, py::handle dtype, py::handle shape) {
     OwnSpec spec = spec_of(name, dtype, shape);
     const std::size_t at = with_writer([&](FileWriter& file) { return file.add(spec.view()); });
+    sums_.add(spec.name, spec.dtype, spec.shape);
     specs_.push_back(std::move(spec));
     return at;
   }
@@ -174,18 +179,21 @@ class Writer {
                     ErrorContext{.subject = spec.name});
       }
     }
-    with_writer([&](FileWriter& file) { file.write(tensor, found->bytes); });
+    write_part({tensor, 0, found->bytes},
+               [&](FileWriter& file) { file.write(tensor, found->bytes); });
     return true;
   }
 
   void write_bytes(std::size_t tensor, py::handle begin, py::handle buffer) {
     const BufferView view(buffer, "tensor");
     if (begin.is_none()) {
-      with_writer([&](FileWriter& file) { file.write(tensor, view.bytes()); });
+      write_part({tensor, 0, view.bytes()},
+                 [&](FileWriter& file) { file.write(tensor, view.bytes()); });
       return;
     }
     const std::uint64_t at = size_of(begin, "begin");
-    with_writer([&](FileWriter& file) { file.write_at(tensor, at, view.bytes()); });
+    write_part({tensor, at, view.bytes()},
+               [&](FileWriter& file) { file.write_at(tensor, at, view.bytes()); });
   }
 
   /// Writes the part of a tensor that an index expression selects.
@@ -268,7 +276,10 @@ class Writer {
                   "Error while serializing: another thread is still writing a tensor: wait for it "
                   "before the file is closed");
     }
-    with_writer([](FileWriter& file) { file.commit(); });
+    with_writer([&](FileWriter& file) {
+      file.commit();
+      sums_.commit(fsync_);
+    });
   }
 
   void abort() {
@@ -276,12 +287,25 @@ class Writer {
     if (!file) return;
     const GilRelease release;  // the sink may need the GIL to end
     file.reset();
+    sums_.abort();
   }
 
  private:
+  /// Calls `write(file)`, which writes a part of a tensor, and hashes the part.
+  template <typename Write>
+  void write_part(const WriteSums::Part& part, const Write& write) {
+    const bool is_known = part.tensor < specs_.size();  // if not, the file refuses it
+    with_writer([&](FileWriter& file) {
+      if (!is_known) return write(file);
+      sums_.write_beside({&part, 1}, [&] { write(file); });
+    });
+  }
+
   std::filesystem::path path_;
+  bool fsync_;
   std::vector<OwnSpec> specs_;
   py::object progress_;
+  WriteSums sums_;
   std::shared_ptr<FileWriter> writer_;  // null after abort()
 };
 
@@ -331,14 +355,14 @@ void register_writer(py::module_& module) {
       .constructor(
           [](py::handle target, bool seeks, py::handle specs, py::handle metadata,
              py::handle layout, bool fsync, std::uint64_t budget_bytes, py::object progress,
-             py::handle rights_of, std::uint64_t data_begin) {
+             py::handle rights_of, std::uint64_t data_begin, py::handle sums) {
             return std::make_unique<Writer>(target, seeks, specs, metadata, layout, fsync,
                                             budget_bytes, std::move(progress), rights_of,
-                                            data_begin);
+                                            data_begin, sums);
           },
           py::arg("target"), py::arg("seeks"), py::arg("specs"), py::arg("metadata"),
           py::arg("layout"), py::arg("fsync"), py::arg("budget_bytes"), py::arg("progress"),
-          py::arg("rights_of"), py::arg("data_begin") = 0)
+          py::arg("rights_of"), py::arg("data_begin") = 0, py::arg("sums") = py::none())
       .method("add", &Writer::add, py::arg("name"), py::arg("dtype"), py::arg("shape"))
       .quick_method<&write_tensor>("write",
                                    "write($self, /, tensor, data)\n--\n\n"

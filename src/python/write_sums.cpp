@@ -22,6 +22,7 @@ WriteSums::WriteSums(py::handle given) : make_(py::none()) {
 }
 
 void WriteSums::add(std::string_view name, Dtype dtype, std::span<const std::uint64_t> shape) {
+  if (!is_wanted()) return;
   std::uint64_t bits = bit_size(dtype);
   for (const std::uint64_t dim : shape) bits *= dim;  // the layout has checked the product
   const std::lock_guard lock(mutex_);

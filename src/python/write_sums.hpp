@@ -37,14 +37,16 @@ class WriteSums {
   WriteSums& operator=(const WriteSums&) = delete;
   ~WriteSums() = default;
 
-  /// Returns whether there are to be sums. If not, only write_beside() may be called.
+  /// Returns whether there are to be sums. If not, nothing is hashed.
   [[nodiscard]] bool is_wanted() const noexcept { return !make_.is_none(); }
-  /// Adds the next tensor. One thread at a time.
+  /// Adds the next tensor.
   void add(std::string_view name, Dtype dtype, std::span<const std::uint64_t> shape);
   /// Returns the callback of the sink. It acquires the GIL.
   [[nodiscard]] std::function<void(const std::filesystem::path&)> before_rename();
   /// Gives the sums their name, once the file has its own.
   void commit(bool fsync);
+  /// Removes the temporary file of sums, if there is one.
+  void abort() noexcept { sink_.reset(); }
 
   /// A part of a tensor.
   struct Part {

@@ -245,14 +245,15 @@ def test_fsync_writes_the_same_file(tmp_path):
 
 @pytest.mark.parametrize("fsync", [True, False])
 def test_fsync_of_tensors_that_python_prepares(tmp_path, monkeypatch, fsync):
-    """A conjugated view is resolved in Python, and saved by serialize_file."""
+    """A conjugated view is resolved in Python, and saved as TensorSpecs."""
     asked = []
+    save = for_torch._core._save_specs_file
 
-    def record(*args, **kwargs):
-        asked.append(kwargs["fsync"])
-        return serialize_file(*args, **kwargs)
+    def record(*args):
+        asked.append(args[3])
+        return save(*args)
 
-    monkeypatch.setattr(for_torch, "serialize_file", record)
+    monkeypatch.setattr(for_torch._core, "_save_specs_file", record)
     tensor = torch.tensor([1 + 2j, 3 - 4j]).conj()
     model = torch.nn.Module()
     model.register_buffer("a", tensor)

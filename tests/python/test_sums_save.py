@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import stat
+import subprocess
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, _sums
 from safetensors import numpy as stn
-from support import cli
+from support import children, cli
+from support.file_builder import raw
 
 BLOCK = 4 << 20
 MANY = {
@@ -27,12 +30,12 @@ def sums_of(path):
     return path.with_name(path.name.removesuffix(".safetensors") + ".sums.json")
 
 
-def check_as_hash(path, *words):
+def check_as_hash(path, *words, model=None):
     """Checks that the sums beside a file are the bytes that `hash --write` writes."""
     saved = sums_of(path).read_bytes()
-    cli.output("hash", path, "--write", *words)
+    cli.output("hash", model or path, "--write", *words)
     assert saved == sums_of(path).read_bytes()
-    cli.output("hash", path, "--check")
+    cli.output("hash", model or path, "--check")
 
 
 @pytest.mark.parametrize(
@@ -216,6 +219,259 @@ def test_new_sums_have_the_rights_of_the_old_ones(tmp_path):
     sums_of(path).chmod(0o600)
     stn.save_file(MANY, path, sums=True, fsync=True)
     assert stat.S_IMODE(sums_of(path).stat().st_mode) == 0o600
+
+
+ARRAYS = {f"layers.{i}": np.full(300_000, i, "f4") for i in range(4)} | {"none": np.zeros(0)}
+
+
+@pytest.mark.parametrize("most", ["5GB", "2MB"])
+@pytest.mark.parametrize("sums", [True, "sha256"])
+def test_save_files(tmp_path, most, sums):
+    """One file or several; the sums are those of the model, with the names of its files."""
+    words = ["--algorithm", "sha256"] if sums == "sha256" else []
+    for _ in range(2):
+        paths = stn.save_files(ARRAYS, tmp_path, max_shard_size=most, sums=sums)
+        assert len([name for name in os.listdir(tmp_path) if name.endswith("sums.json")]) == 1
+        check_as_hash(tmp_path / "model.safetensors", *words, model=tmp_path)
+    assert len(paths) == (1 if most == "5GB" else 4)
+    stn.save_files({"a": np.zeros(3)}, tmp_path, name="other", sums=sums)
+    check_as_hash(tmp_path / "other.safetensors", *words)
+    stn.save_files({"a": np.zeros(3)}, tmp_path)
+    assert not (tmp_path / "model.sums.json").exists()
+
+
+def test_save_files_of_torch(tmp_path):
+    """As of NumPy."""
+    torch = pytest.importorskip("torch")
+    from safetensors import torch as stt
+
+    tensors = {name: torch.from_numpy(array) for name, array in ARRAYS.items()}
+    stt.save_files(tensors, tmp_path, max_shard_size="2MB", sums=True)
+    check_as_hash(tmp_path / "model.safetensors", model=tmp_path)
+
+
+def test_a_writer(tmp_path):
+    """Tensors that are written whole, in parts in and out of order, copied and cast."""
+    source = cli.write(tmp_path / "source.safetensors", {"a": raw("F32", (70, 100))})
+    rows = np.arange(BLOCK + 30, dtype="u1").reshape(-1, 2)
+    path = tmp_path / "m.safetensors"
+    specs = {
+        "whole": ("U8", (2 * BLOCK + 9,)),
+        "backwards": ("U8", rows.shape),
+        "stream": ("U8", rows.shape),
+        "columns": ("U8", rows.shape),
+        "copied": ("F32", (70, 100)),
+        "cast": ("BF16", (70, 100)),
+        "none": ("I8", (0,)),
+    }
+    for sums, words in ((True, []), ("sha256", ["--algorithm", "sha256"])):
+        with (
+            safetensors.safe_create(path, specs, sums=sums) as writer,
+            safetensors.safe_open(source, "np") as file,
+        ):
+            with pytest.raises(SafetensorError):
+                writer.write("stream", b"too short")
+            writer.write("whole", MANY["long"])
+            writer.write_slice("backwards", slice(3, None), rows[3:])
+            writer.write_slice("backwards", slice(0, 3), rows[:3])
+            writer.write_slice("columns", (slice(None), 1), rows[:, 1])
+            writer.write_slice("columns", (slice(None), 0), rows[:, 0])
+            with writer.open("stream") as stream:
+                for begin in range(0, rows.size, 1_000_001):
+                    stream.write(rows.tobytes()[begin : begin + 1_000_001])
+            writer.copy(file, "a", to="copied")
+            writer.copy(file, "a", to="cast", cast=True)
+        check_as_hash(path, *words)
+
+
+def test_a_tensor_that_is_refused_twice(tmp_path):
+    """What was given, but not written, is not what the digest is of."""
+    path = tmp_path / "m.safetensors"
+    writer = safetensors.safe_create(path, {"a": ("U8", (4,)), "b": ("U8", (4,))}, sums=True)
+    with writer:
+        writer.write("a", b"good")
+        with pytest.raises(SafetensorError, match="written before"):
+            writer.write("a", b"evil")
+        for wrong in (b"long!", b"evi"):
+            with pytest.raises(SafetensorError):
+                writer.write("b", wrong)
+        writer.write("b", b"good")
+    check_as_hash(path)
+
+
+def test_writers_without_specs_and_of_several_files(tmp_path):
+    """The header of one is written last; the other has files of its own."""
+    path = tmp_path / "m.safetensors"
+    with safetensors.safe_create(path, sums=True) as writer:
+        for name, array in MANY.items():
+            writer.write(name, array)
+    check_as_hash(path)
+    for specs in (None, ARRAYS):
+        folder = tmp_path / f"folder{specs is None}"
+        with safetensors.safe_create(folder, specs, max_shard_size="2MB", sums=True) as writer:
+            for name in reversed(ARRAYS):
+                writer.write(name, ARRAYS[name])
+        check_as_hash(folder / "model.safetensors", model=folder)
+    with safetensors.safe_create(tmp_path / "empty", {}, max_shard_size=9, sums=True):
+        pass
+    check_as_hash(tmp_path / "empty" / "model.safetensors", model=tmp_path / "empty")
+
+
+def test_targets_without_sums(tmp_path):
+    """Sums need a path, and nothing else changes."""
+    with open(tmp_path / "f", "wb") as file:
+        for target in (file, file.fileno(), lambda begin, view: None):
+            with pytest.raises(ValueError, match="need a path"):
+                safetensors.safe_create(target, {}, sums=True)
+    with pytest.raises(ValueError, match="sums is"):
+        safetensors.safe_create(tmp_path / "d", {}, max_shard_size=9, sums="md5")
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_update_file(tmp_path):
+    """The new sums are of the whole new file."""
+    path = tmp_path / "m.safetensors"
+    stn.save_file(ARRAYS, path, sums=True)
+    safetensors.update_file(path, {"layers.1": np.full(300_000, 7, "f4")}, sums=True)
+    check_as_hash(path)
+
+
+def test_save_file_async(tmp_path):
+    """Of NumPy and torch; tensors larger than a chunk, and several in one."""
+    path = tmp_path / "m.safetensors"
+    arrays = {**MANY, "huge": np.arange(40 << 20, dtype="u1")}
+    future = stn.save_file_async(arrays, path, sums="sha256")
+    for array in arrays.values():
+        array.flags.writeable = True
+    future.result()
+    check_as_hash(path, "--algorithm", "sha256")
+    torch = pytest.importorskip("torch")
+    from safetensors import torch as stt
+
+    stt.save_file_async({"a": torch.arange(3_000_000)}, path, sums=True).result()
+    check_as_hash(path)
+    stt.save_file_async({"a": torch.arange(3)}, path).result()
+    assert not sums_of(path).exists()
+
+
+# Forks for each kill, which a process with threads should not.
+KILLED = """
+    import contextlib, os, pathlib
+    import safetensors
+    from safetensors import _digests, _sums, _sums_save
+    from safetensors import numpy as stn
+    from support import model_saves
+
+    def check(folder):
+        # Sums that are there are those of the files that are there.
+        path = folder / "model.sums.json"
+        if not path.exists():
+            return "none"
+        files = _sums.read(str(path)).files
+        now = {name: _digests.of_file(str(folder / name), ["xxh3-128"]) for name in files}
+        assert _sums_save.sums_of(now).to_bytes() == path.read_bytes()
+        return "sums"
+
+    root, old, new = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    for at in range(1, 150):
+        folder = root / str(at)
+        folder.mkdir()
+        stn.save_files(model_saves.OLD, folder, max_shard_size=old, sums=True)
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException), model_saves.Steps(at, model_saves.kill):
+                stn.save_files(model_saves.NEW, folder, max_shard_size=new, sums=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(safetensors.SafetensorError, FileNotFoundError):
+            model_saves.load(folder)
+            check(folder)
+        safetensors.recover(folder)
+        found = model_saves.load(folder)
+        is_new = model_saves.same(found, model_saves.NEW)
+        assert is_new or model_saves.same(found, model_saves.OLD)
+        assert [name for name in os.listdir(folder) if name.startswith(".")] == []
+        print("new" if is_new else "old", check(folder))
+        if status == 0:
+            break
+    print("end" if status == 0 else "status")
+"""
+
+
+@pytest.mark.parametrize(("old", "new"), [(400, 120), (400, 9999), (9999, 9999)])
+def test_kill_at_each_call(tmp_path, old, new):
+    """Sums that are found belong to the model that is found, before and after recovery."""
+    outcomes = children.run(KILLED, tmp_path, old, new).splitlines()
+    assert outcomes[-1] == "end"
+    assert len(outcomes) >= 10
+    assert outcomes[0] == "old sums"
+    assert outcomes[-2] == "new sums"
+    assert {*outcomes} <= {"old sums", "old none", "new none", "new sums", "end"}
+    assert sorted(outcomes[:-1], key=lambda each: each[:3] == "new") == outcomes[:-1]
+
+
+SAVE = """
+    import numpy as np
+    from safetensors.numpy import save_file
+    save_file({"a": np.full(9_000_000, 2, "u1")}, sys.argv[1], sums=True)
+"""
+
+
+@pytest.fixture
+def injected(tmp_path):
+    """Saves over a file with sums while strace interferes; returns the status, whether the old
+    file is there, and whether sums are."""
+    strace = shutil.which("strace")
+    prefix = [strace, "-f", "-qq", "-o", os.devnull]
+    if strace is None or subprocess.run([*prefix, "true"], check=False).returncode != 0:
+        pytest.skip("tracing is not allowed here")
+    path = tmp_path / "m.safetensors"
+
+    def save(what):
+        stn.save_file({"a": np.full(9_000_000, 1, "u1")}, path, sums=True)
+        options = ["-e", f"inject={what}"]
+        done = subprocess.run(
+            [*prefix, *options, *children.command(SAVE, path)],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        has_sums = sums_of(path).exists()
+        if has_sums:
+            cli.output("hash", path, "--check")
+        return done, stn.load_file(path)["a"][0] == 1, has_sums
+
+    return save
+
+
+def test_kill_between_the_renames(injected, tmp_path):
+    """Before the first: old or no sums. Before the second: the new file without sums."""
+    _, is_old, has_sums = injected("rename:signal=KILL:when=1")
+    assert (is_old, has_sums) == (True, False)
+    _, is_old, has_sums = injected("rename:signal=KILL:when=2")
+    assert (is_old, has_sums) == (False, False)
+    for path in tmp_path.iterdir():
+        if path.name.startswith("."):
+            os.utime(path, (1, 1))
+    assert safetensors.recover(tmp_path) == "rolled back"
+    assert os.listdir(tmp_path) == ["m.safetensors"]
+    done, is_old, has_sums = injected("rename:when=9:error=EIO")
+    assert (done.returncode, is_old, has_sums) == (0, False, True)
+
+
+def test_failing_calls(injected, tmp_path):
+    """Sums that cannot be removed or written: the old file and its sums stay."""
+    done, is_old, has_sums = injected("unlink:error=EPERM:when=1")
+    assert b"the sums of the old file cannot be removed" in done.stderr
+    assert (is_old, has_sums) == (True, True)
+    for when in (1, 2, 3):
+        done, is_old, has_sums = injected(f"pwrite64:error=ENOSPC:when={when}")
+        assert b"No space left on device" in done.stderr
+        assert (is_old, has_sums) == (True, True)
+    done, is_old, has_sums = injected("rename:error=EIO:when=2")
+    assert b"m.sums.json" in done.stderr
+    assert (is_old, has_sums) == (False, False)
+    assert os.listdir(tmp_path) == ["m.safetensors"]
 
 
 def test_the_content(tmp_path):

@@ -242,6 +242,7 @@ def of_numpy() -> None:
     safetensors.numpy.save_file({"scalar": np.float32(1), "array": np.zeros(2)}, b"path")
     safetensors.numpy.save_file(arrays, TEXT, {"k": "v"}, fsync=True)
     safetensors.numpy.save_file(arrays, TEXT, sums=True)
+    safetensors.numpy.save_files(arrays, TEXT, sums="sha256")
     safetensors.numpy.save_file(arrays, TEXT, sums=["xxh3-128", "sha256"])
     loaded = safetensors.numpy.load_file(os.fsencode(TEXT), backend="pread")
     print(loaded["a"].dtype)

@@ -9,7 +9,7 @@ import torch
 
 from .._core import TensorSpec
 from .._save_async import SaveFuture, start_save
-from .._typing import Path
+from .._typing import Path, SumsOption
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .dtypes import tensor_spec
 
@@ -23,6 +23,7 @@ def save_file_async(
     *,
     fsync: bool = False,
     budget_bytes: Optional[int] = None,
+    sums: SumsOption = None,
 ) -> SaveFuture:
     """Saves tensors to a file in the background.
 
@@ -36,7 +37,7 @@ def save_file_async(
 
     Args:
         tensors: as for `save`.
-        filename, metadata, fsync: as for `save_file`.
+        filename, metadata, fsync, sums: as for `save_file`.
         budget_bytes: the limit of the memory that all saves in the background use for copies, at
             least 16 MiB. A call that needs more waits until enough has been written. By default, a
             quarter of the available memory. The memory is kept for the next save;
@@ -69,7 +70,7 @@ def save_file_async(
             address, nbytes = flat.data_ptr(), flat.nbytes
             readers[name] = _reader_of(flat)
         specs[name] = tensor_spec(tensor, address, nbytes)
-    return start_save(specs, readers, filename, metadata, fsync, budget_bytes)
+    return start_save(specs, readers, filename, metadata, fsync, budget_bytes, sums)
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

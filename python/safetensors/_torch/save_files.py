@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 
 from .. import _model_files
-from .._typing import Path, Progress
+from .._typing import Path, Progress, SumsOption
 from .checks import _check_dense, _evaluate_tensors_for_save
 
 __all__ = ["save_files"]
@@ -23,6 +23,7 @@ def save_files(
     name: str = "model",
     fsync: bool = False,
     progress: Optional[Progress] = None,
+    sums: SumsOption = None,
 ) -> List[str]:
     """Saves a model to a folder, as one file or as shards with an index.
 
@@ -44,6 +45,7 @@ def save_files(
         progress: called as `progress(done, total)` with bytes of tensors, on the calling thread,
             until all files are written. If it raises, nothing is saved and the exception
             propagates.
+        sums: whether to write the digests of the tensors to `model.sums.json`, as `save_file`.
 
     Returns:
         The paths of the files with tensors, which `load_files` accepts.
@@ -62,10 +64,10 @@ def save_files(
         _check_dense(tensor, key)
     notes = {"format": "pt", **(metadata or {})}
 
-    def save(names: List[str], path: str, report: Optional[Progress]) -> None:
+    def save(names: List[str], path: str, report: Optional[Progress], sums: Any) -> None:
         # By its name, because that module imports this one.
         to_file = importlib.import_module("safetensors.torch").save_file
-        to_file({each: tensors[each] for each in names}, path, notes, progress=report)
+        to_file({each: tensors[each] for each in names}, path, notes, progress=report, sums=sums)
 
     sizes = {key: tensor.numel() * tensor.element_size() for key, tensor in tensors.items()}
-    return _model_files.save_files(sizes, save, folder, max_shard_size, name, fsync, progress)
+    return _model_files.save_files(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
