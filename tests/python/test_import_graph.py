@@ -100,6 +100,17 @@ def test_types_are_one_table():
     assert safetensors.torch._SIZE is dtypes._SIZE
 
 
+def test_patches_import_no_framework():
+    """Neither do programs that load models import what patches need."""
+    script = "from safetensors import delta\nprint(*sys.modules)"
+    loaded = children.run(script).split()
+    assert {"numpy", "torch", "ctypes", "safetensors._remote"}.isdisjoint(loaded)
+    for name, path in MODULES.items():
+        if "_delta" not in name and name != "safetensors.delta":
+            found = {each for each in imports_of(name, path) if "_delta" in each}
+            assert not found, name
+
+
 def test_schedules_of_groups_are_pure():
     """They import each other and the standard library."""
     group = "safetensors._group"

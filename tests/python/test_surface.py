@@ -273,6 +273,29 @@ def test_signed():
     assert "root certificates" in signing.Signed.__doc__
 
 
+DELTA = {
+    "diff": ["old", "new", "path=None", "*", "digest='xxh3-128'", "values='auto'",
+             "labels=(None, None)"],
+    "open_patch": ["path"],
+    "apply": ["tensors", "patches", "*", "verify='blocks'", "already='error'"],
+    "apply_file": ["model", "patches", "output", "*", "verify='full'", "already='error'",
+                   "fsync=False"],
+    "Tracker": ["state", "*", "label=None", "digest='xxh3-128'"],
+    "checkpoint_weight_patches": ["patch", "base=None", "device=None"],
+}  # fmt: skip
+
+
+def test_patches_surface():
+    """The functions of safetensors.delta; all that it lists has a docstring."""
+    delta = importlib.import_module("safetensors.delta")
+    for name, expected in DELTA.items():
+        check_signature(getattr(delta, name), expected)
+    check_signature(delta.Tracker.diff, ["state", "path=None", "*", "label=None", "values='auto'"])
+    classes = {"AlreadyAppliedError", "Entry", "Patch", "PatchError", "WrongBaseError"}
+    assert set(delta.__all__) == DELTA.keys() | classes
+    assert [name for name in delta.__all__ if not getattr(delta, name).__doc__] == []
+
+
 @pytest.mark.parametrize("module", ADDITIONS)
 def test_additions(module):
     """Functions that upstream lacks: the module lists them, with these parameters."""

@@ -22,6 +22,7 @@ from safetensors import (
     IntegrityError,
     SafetensorError,
     TensorSpec,
+    delta,
     deserialize,
     safe_open,
     serialize,
@@ -234,6 +235,27 @@ def updating(tensor: torch.Tensor, array: np.ndarray) -> None:
     safetensors.update_file(TEXT, {"a": tensor}, add=True, remove=["b"], fsync=True)
     safetensors.update_file(TEXT, {}, remove={"b"}, metadata={"k": "v"})
     safetensors.update_file(TEXT, {}, metadata=None)
+
+
+def of_patches(model: torch.nn.Module, array: np.ndarray) -> None:
+    patch = delta.diff(TEXT, {"a": array}, pathlib.Path("a.safetensors-patch"), digest="sha256")
+    assert_type(patch, delta.Patch)
+    delta.diff(PATHS, b"folder", values="set", labels=("0", None)).close()
+    tracker = delta.Tracker(model.state_dict(), label="0")
+    with tracker.diff(model.state_dict(), "1.safetensors-patch", label="1") as step:
+        assert_type(step.names, List[str])
+        assert_type(step.entry("a").shape, Optional[Tuple[int, ...]])
+        indices, values = step.changed("a")
+        print(indices.dtype, values is not None and values.dtype, step.base_label, step.metadata)
+    try:
+        delta.apply(model.state_dict(), [patch, "2.safetensors-patch"], verify="full")
+        delta.apply({"a": array}, delta.open_patch(TEXT), already="skip")
+        delta.apply_file(TEXT, "a", Folder(), verify="whole", fsync=True)
+        delta.apply_file(PATHS, [pathlib.Path("a"), patch], b"out", already="skip")
+    except (delta.WrongBaseError, delta.AlreadyAppliedError) as error:
+        print(error.code, error.path, error.subject)
+    except delta.PatchError as error:
+        print(error)
 
 
 def of_numpy() -> None:

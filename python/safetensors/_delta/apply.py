@@ -56,13 +56,12 @@ def apply(
     """
     check_options(verify, already)
     with contextlib.ExitStack() as stack:
-        chain: Optional[Chain] = open_chain(patches, stack)
-        assert chain is not None
+        chain = open_chain(patches, stack)
+        left: Optional[Chain] = chain
         if already == "skip":
-            chain = chain.rest(lambda name: _digest(tensors, name, chain.algorithm))
-            if chain is None:
-                return
-        _apply(tensors, chain, verify)
+            left = chain.rest(lambda name: _digest(tensors, name, chain.algorithm))
+        if left is not None:
+            _apply(tensors, left, verify)
 
 
 def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:

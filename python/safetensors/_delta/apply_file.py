@@ -128,7 +128,6 @@ class _Work:
     def write(self, number: int, writer: SafeWriter) -> None:
         """Writes a file of the output."""
         _, file, names = self.files.files[number]
-        assert file is not None
         changed = set(self._names)
         kept = [name for name in names if name not in changed]
         if self._whole:
@@ -176,7 +175,7 @@ def _digest(files: FileTensors, name: str, algorithm: str) -> Optional[str]:
 
 
 def _write(work: _Work, output: str, is_folder: bool, fsync: bool) -> None:
-    opened = [file for _, file, _ in work.files.files if file is not None]
+    opened = [file.handle for file in work.files.files]
     if not is_folder:
         metadata = work.metadata_of(opened[0])
         with safe_create(output, work.specs[0], metadata=metadata, fsync=fsync) as writer:
@@ -202,7 +201,7 @@ def _write(work: _Work, output: str, is_folder: bool, fsync: bool) -> None:
 
 def _name_of(files: FileTensors) -> str:
     """Returns the first part of the names of the model's files."""
-    index = os.path.basename(files.files[0][0].index_path)
+    index = os.path.basename(files.files[0].shard.index_path)
     return index.removesuffix(INDEX_SUFFIX) if index.endswith(INDEX_SUFFIX) else "model"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from itertools import pairwise
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Type, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Type, Union
 
 from .._core import AlreadyAppliedError, PatchError, WrongBaseError
 from .._shards import sources_of
 from .._specs import Spec
-from .._typing import Buffer, Source
+from .._typing import Source
 from .patch import Change, Patch, clipped, error_of, is_sub_byte, named, open_patch
 from .tensors import digest_of, whole_digest
 
@@ -23,7 +23,8 @@ class Held(NamedTuple):
     """A tensor, whose bytes may be changed."""
 
     spec: Spec
-    data: Buffer
+    data: Any
+    """An object with a buffer: a bytearray, a memoryview, or an array of NumPy."""
 
 
 class Chain:

@@ -25,7 +25,7 @@ from typing import (
 from .. import _core
 from .._core import AlreadyAppliedError, PatchError, TensorMeta, WrongBaseError, safe_open
 from .._paths import is_url
-from .._typing import Buffer, Source
+from .._typing import Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +74,7 @@ class Change(NamedTuple):
     name: str
     record: Any
     """A _PatchRecord."""
-    values: Buffer
+    values: bytes
     dtype: str
     """The dtype of the values. Of types below a byte, that of blocks is U8."""
     shape: Tuple[int, ...]
@@ -169,7 +169,7 @@ class Patch:
         record, nbytes = change.record, self._nbytes(name)
         units, changed = record.units, record.changed
         if change.kind == "whole":
-            units = changed = memoryview(change.values).nbytes // unit_of(change.dtype)
+            units = changed = len(change.values) // unit_of(change.dtype)
         is_there = change.kind != "removed"
         return Entry(
             kind=change.kind,
@@ -240,7 +240,8 @@ class Patch:
         if meta.dtype != "U8" or len(meta.shape) != 1:
             self._fail(f"its record is {meta.dtype} {meta.shape}, not U8 [n]", name)
         raw = self._read(meta)
-        values, dtype, shape = b"", "U8", ()
+        values, dtype = b"", "U8"
+        shape: Tuple[int, ...] = ()
         has_values = "v/" + name in self._file
         if has_values:
             meta = self._file.get_tensor_meta("v/" + name)

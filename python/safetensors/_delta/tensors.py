@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import Any, Dict, Mapping, Optional, Protocol, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Union
 
 from .. import _core, _sums
+from .._core import safe_open
 from .._prepare import Prepared, prepared
-from .._shards import find_shards, open_shards, refuse_repeated
+from .._shards import Shard, find_shards, open_shards, refuse_repeated
 from .._specs import Spec, spec_in, spec_of
 from .._typing import Buffer, Sources
 
@@ -28,18 +29,33 @@ class Tensors(Protocol):
         ...
 
 
+class File(NamedTuple):
+    """A file of a model, open."""
+
+    shard: Shard
+    handle: safe_open
+    names: List[str]
+    """Its tensors, in the order of their bytes."""
+
+
 class FileTensors:
     """The tensors of files, one of which is in memory at a time. A context manager."""
 
     def __init__(self, source: Sources) -> None:
         with contextlib.ExitStack() as stack:
             opened = open_shards(find_shards(source), None, "pread", stack)
-            self.files = [file for file in refuse_repeated(opened) if file[1] is not None]
-            self._handles = {name: file for _, file, names in self.files for name in names}
-            self.specs = {name: spec_in(file, name) for name, file in self._handles.items()}
-            self.metadata = None
-            if len(self.files) == 1 and not self.files[0][0].index_path:
-                self.metadata = self.files[0][1].metadata() or {}
+            self.files = [
+                File(shard, handle, names)
+                for shard, handle, names in refuse_repeated(opened)
+                if handle is not None
+            ]
+            self._handles = {name: file.handle for file in self.files for name in file.names}
+            self.specs: Mapping[str, Spec] = {
+                name: spec_in(handle, name) for name, handle in self._handles.items()
+            }
+            self.metadata: Optional[Dict[str, str]] = None
+            if len(self.files) == 1 and not self.files[0].shard.index_path:
+                self.metadata = self.files[0].handle.metadata() or {}
             self._stack = stack.pop_all()
         self._buffer = bytearray()
 
@@ -66,11 +82,13 @@ class FileTensors:
 class MemoryTensors:
     """The tensors of a dict."""
 
-    metadata = None
+    metadata: Optional[Dict[str, str]] = None
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors
-        self.specs = {name: spec_of(name, tensor) for name, tensor in tensors.items()}
+        self.specs: Mapping[str, Spec] = {
+            name: spec_of(name, tensor) for name, tensor in tensors.items()
+        }
 
     def read(self, name: str) -> Buffer:
         return prepared_as_bytes(name, self._tensors[name]).array  # type: ignore[no-any-return]

@@ -75,14 +75,14 @@ class Tracker:
 class _Kept:
     """A copy of a state."""
 
-    metadata = None
+    metadata: Optional[Dict[str, str]] = None
 
     def __init__(self, held: Dict[str, Held]) -> None:
         self._held = held
         self.specs: Mapping[str, Spec] = {name: each.spec for name, each in held.items()}
 
     def read(self, name: str) -> Buffer:
-        return self._held[name].data
+        return self._held[name].data  # type: ignore[no-any-return]
 
     def apply(self, patch: Patch) -> None:
         """Brings the copy to the state that a patch was made from."""
