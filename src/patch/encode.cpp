@@ -1,6 +1,7 @@
 // Writes records: what differs between two tensors.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -156,11 +157,24 @@ EncodedPatch encode_patch(Dtype dtype, std::span<const std::uint64_t> shape, Byt
   const std::size_t rows_at = patch::kHeadSize + 8 * shape.size();
   std::vector<std::byte> record = make_head(PatchKind::kBlocks, rows_at + patch::kRowSize * rows);
 
+  std::array<std::optional<Digest>, 2> digests = {options.base, options.target};
+  const auto add_digest = [&](std::size_t i) {
+    if (!digests[i]) digests[i] = digest_of(dtype, shape, i == 0 ? base : target);
+  };
   const std::size_t step = patch::blocks_per_task(unit);
   std::vector<EncodedBlocks> tasks((rows + step - 1) / step);
+  // A digest is the work of one thread, so others compare meanwhile. Equal tensors need none, which
+  // is likely if the first half has no change.
+  const std::size_t middle = tasks.size() / 2;
+  std::atomic<bool> has_change = false;
   parallel_for(
-      tasks.size(), base.size(),
-      [&](std::size_t task) {
+      tasks.size() + 2, base.size(),
+      [&](std::size_t number) {
+        if (number == middle || number == middle + 1) {
+          if (has_change) add_digest(number - middle);
+          return;
+        }
+        const std::size_t task = number < middle ? number : number - 2;
         BlockEncoder encoder(unit, options.set_values);
         for (std::size_t row = task * step; row < std::min(rows, (task + 1) * step); ++row) {
           const std::size_t begin = row * kBlockUnits * unit;
@@ -169,6 +183,7 @@ EncodedPatch encode_patch(Dtype dtype, std::span<const std::uint64_t> shape, Byt
               record.data() + rows_at + row * patch::kRowSize,
               encoder.encode(base.subspan(begin, size), target.subspan(begin, size), tasks[task]));
         }
+        if (tasks[task].changed != 0) has_change = true;
       },
       interrupt);
 
@@ -188,13 +203,8 @@ EncodedPatch encode_patch(Dtype dtype, std::span<const std::uint64_t> shape, Byt
     append(encoded.values, task.values);
   }
 
-  std::array<std::optional<Digest>, 2> digests = {options.base, options.target};
-  parallel_for(
-      2, 2 * base.size(),
-      [&](std::size_t i) {
-        if (!digests[i]) digests[i] = digest_of(dtype, shape, i == 0 ? base : target);
-      },
-      interrupt);
+  parallel_for(2, 2 * base.size(), add_digest, interrupt);
+
   record[patch::kUnitAt] = static_cast<std::byte>(unit);
   record[patch::kFlagsAt] = std::byte{patch::kHasBase} |
                             (patch::is_sub_byte(dtype) ? std::byte{patch::kSubByte} : std::byte{});

@@ -3,6 +3,7 @@
 #include <array>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "patch_oracle.hpp"
@@ -224,5 +225,36 @@ TEST_CASE("a large tensor is checked as a whole before it is changed") {
   patch.positions(positions);
   for (std::size_t i = 0; i < positions.size(); ++i) {
     CHECK(positions[i] == static_cast<std::int64_t>(i * 2000));
+  }
+}
+
+TEST_CASE("several threads apply one record to tensors of their own") {
+  const std::vector<std::uint64_t> shape = {300000};
+  const PatchBytes base(1200000);
+  PatchBytes target = base;
+  for (std::size_t at = 0; at < target.size(); at += 900) target[at] = std::byte{3};
+  const EncodedPatch encoded = safetensors::encode_patch(Dtype::kF32, shape, base, target);
+  const PatchRecord patch(encoded.record, encoded.values, Dtype::kF32, kXxh3);
+  std::vector<PatchBytes> tensors(4, base);
+  std::vector<std::thread> threads;
+  for (PatchBytes& tensor : tensors) threads.emplace_back([&] { patch.apply(tensor); });
+  for (std::thread& thread : threads) thread.join();
+  for (const PatchBytes& tensor : tensors) CHECK(tensor == target);
+}
+
+TEST_CASE("digests are those of the tensors, wherever the first change is") {
+  // Three tasks: digests are computed between them if there was a change, else behind them.
+  const std::vector<std::uint64_t> shape = {std::uint64_t{10} << 20};
+  const PatchBytes base(std::size_t{10} << 20);
+  for (const std::size_t at : {std::size_t{0}, base.size() - 1}) {
+    PatchBytes target = base;
+    target[at] = std::byte{1};
+    const EncodedPatch encoded = safetensors::encode_patch(Dtype::kU8, shape, base, target);
+    const PatchRecord patch(encoded.record, encoded.values, Dtype::kU8, kXxh3);
+    for (const bool is_target : {false, true}) {
+      safetensors::TensorHasher hasher(Dtype::kU8, shape);
+      hasher.update(is_target ? target : base);
+      CHECK((is_target ? patch.target() : patch.base()) == hasher.digest());
+    }
   }
 }
