@@ -334,14 +334,16 @@ void CheckedSource::read_parts(std::uint64_t offset, std::uint64_t nbytes,
 ReadCost CheckedSource::cost() const noexcept {
   ReadCost cost = inner_->cost();
   cost.alignment = 1;
-  cost.first_nbytes = checks_->start().size();  // no bytes of tensors, which may be damaged
+  // No bytes of tensors, which may be damaged.
+  if (!checks_->start().empty()) cost.first_nbytes = checks_->start().size();
   cost.is_checked = true;
   return cost;
 }
 
 std::uint64_t CheckedSource::divide(std::uint64_t begin, std::uint64_t limit) const noexcept {
   const CheckedTensor* const tensor = checks_->find(limit);
-  if (tensor == nullptr || tensor->begin >= limit) return limit;
+  // A tensor at 0 is the whole file, which is in memory.
+  if (tensor == nullptr || tensor->begin >= limit || tensor->begin == 0) return limit;
   const bool has_blocks = !tensor->wanted.blocks.empty();
   const Block block = has_blocks ? block_at(*tensor, limit) : Block{0, tensor->begin, tensor->end};
   return block.begin > begin ? block.begin : block.end;

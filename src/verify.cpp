@@ -48,10 +48,10 @@ void check_sha256(const FileDigests& digests) {
   const auto needs = [](const std::optional<Digest>& digest) {
     return digest && digest->algorithm() == DigestAlgorithm::kSha256;
   };
-  const bool is_needed =
-      needs(digests.header) || std::ranges::any_of(digests.tensors, [&](const auto& each) {
-        return needs(each.second.digest);
-      });
+  const bool is_needed = needs(digests.header) || needs(digests.file) ||
+                         std::ranges::any_of(digests.tensors, [&](const auto& each) {
+                           return needs(each.second.digest);
+                         });
   if (is_needed && !digests.sha256) {
     fail(ErrorCode::kInvalidArgument, "a digest is SHA-256, and FileDigests::sha256 is empty");
   }
@@ -68,6 +68,13 @@ std::shared_ptr<const ByteSource> checked_source(std::shared_ptr<const ByteSourc
     fail_as_other(
         ": of " + counted(*digests.nbytes, "byte") + ", this one has " + grouped(source->size()),
         label);
+  }
+  if (digests.file) {
+    std::vector<CheckedTensor> all;
+    if (source->size() != 0) all.push_back({"", "", 0, source->size(), {.digest = digests.file}});
+    auto checks =
+        std::make_shared<const FileChecks>(label, Buffer(), 0, std::move(all), digests.sha256);
+    return std::make_shared<const CheckedSource>(std::move(source), std::move(checks));
   }
   const std::shared_ptr<const ByteSource> kept = source->keep_open();
   auto [start, parsed] = read_start(kept ? *kept : *source, digests, label);
@@ -129,6 +136,7 @@ void fail_damaged(std::vector<Damage> damage) {
   const Damage& first = damage.front();
   std::string text = "tensor `" + clipped(first.tensor) + "` is damaged between bytes " +
                      grouped(first.begin) + " and " + grouped(first.end) + " of the file";
+  if (first.tensor.empty()) text = "the file has another digest";
   if (!first.found.empty()) text += ": expected " + first.expected + ", found " + first.found;
   if (damage.size() > 1) text += ", and " + counted(damage.size() - 1, "other range") + " too";
   const std::filesystem::path path = first.file;

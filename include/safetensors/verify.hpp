@@ -36,6 +36,9 @@ using Sha256 = std::function<Digest(std::string_view start, std::span<const std:
 struct FileDigests {
   std::optional<std::uint64_t> nbytes{};  ///< the file's size
   std::optional<Digest> header{};         ///< of the header and the 8 bytes before it
+  /// Of all bytes of the file, which is then read at once, and kept in memory. The other digests
+  /// are not compared.
+  std::optional<Digest> file{};
   std::map<std::string, TensorDigests, std::less<>> tensors{};
   /// Whether tensors without digests are not compared, instead of being an error.
   bool is_partial = false;
@@ -45,7 +48,7 @@ struct FileDigests {
 
 /// A range of a file that differs from its digest.
 struct Damage {
-  std::string tensor;
+  std::string tensor;  ///< empty for the whole file
   std::filesystem::path file;
   std::uint64_t begin;  ///< in the file
   std::uint64_t end;

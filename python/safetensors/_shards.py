@@ -33,7 +33,7 @@ from ._paths import is_url, visible
 if TYPE_CHECKING:
     from ._range_reader import RangeReader
     from ._typing import Path, Sources, Verify
-    from ._verify import Verifier
+    from ._verify import FileHashes, Verifier
 
 INDEX_SUFFIX = ".safetensors.index.json"
 _SWITCH = ".switch"
@@ -56,7 +56,7 @@ class Shard(NamedTuple):
     """The bytes of all tensors of the model, if the index says so."""
     url: str = ""
     """Where another process finds the file, if it has a URL. May have secrets in it."""
-    verifier: Optional[Verifier] = None
+    verifier: Union[Verifier, FileHashes, None] = None
     """Finds the digests that the file is compared with, if it is."""
 
 
@@ -86,7 +86,7 @@ def find_shards(
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]] = None,
     of_url: Callable[[str, Optional[Mapping[str, Any]]], List[Shard]] = shards_of_url,
-    verify: Verify = None,
+    verify: Union[Verify, FileHashes] = None,
 ) -> List[Shard]:
     """Returns the files that `filenames` selects.
 
@@ -117,9 +117,9 @@ def find_shards(
         else:
             found += _shards_of(source)
     if verify is not None and verify is not False:
-        from ._verify import Verifier
+        from ._verify import verifier_of
 
-        verifier = Verifier(verify)
+        verifier = verifier_of(verify)
         found = [shard._replace(verifier=verifier) for shard in found]
     return found
 
@@ -180,7 +180,7 @@ def open_shards(
     stack: contextlib.ExitStack,
 ) -> Iterator[Opened]:
     """Yields the files that open_tensors() opens, and the others without a handle."""
-    opened = _open_remote(shards, wanted, backend, stack)
+    opened = _open_at_once(shards, wanted, backend, stack)
     for i, shard in enumerate(shards):
         yield (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
 
@@ -265,17 +265,22 @@ def _needed(shard: Shard, wanted: Optional[Collection[str]]) -> Optional[str]:
     return next((name for name in shard.names or () if wanted is None or name in wanted), None)
 
 
-def _open_remote(
+def _open_at_once(
     shards: Sequence[Shard],
     wanted: Optional[Collection[str]],
     backend: str,
     stack: contextlib.ExitStack,
 ) -> Dict[int, safe_open]:
-    """Opens the files that are not local, several at once. Returns them by their positions."""
+    """Opens the files that are not local or are read whole, several at once.
+
+    Returns:
+        The open files by their positions.
+    """
     readers = {
-        i: shard.reader()
+        i: shard.reader() if shard.reader is not None else None
         for i, shard in enumerate(shards)
-        if shard.reader is not None and (shard.names is None or _needed(shard, wanted) is not None)
+        if (shard.reader is not None or (shard.verifier is not None and shard.verifier.reads_all))
+        and (shard.names is None or _needed(shard, wanted) is not None)
     }
     if not readers:
         return {}

@@ -49,7 +49,12 @@ Verify = Union[None, bool, Path, Mapping[str, str], Sums, SumsSource]
 """What files are compared with: see docs/verify.md."""
 
 Digests = Tuple[
-    Optional[int], Optional[str], Mapping[str, Tuple[Optional[str], Optional[bytes]]], bool
+    Optional[int],
+    Optional[str],
+    Mapping[str, Tuple[Optional[str], Optional[bytes]]],
+    bool,
+    Optional[str],
 ]
 """The digests of a file, for the compiled module: its size, the digest of its header, the digest
-and the blocks of each tensor, and whether other tensors are not compared."""
+and the blocks of each tensor, whether other tensors are not compared, and the digest of the whole
+file. The last one excludes the others."""

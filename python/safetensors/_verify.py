@@ -12,12 +12,14 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
     NamedTuple,
     Optional,
     Tuple,
+    Union,
 )
 
 from . import _sums
@@ -36,6 +38,7 @@ class Damage(NamedTuple):
     """A range of a file that differs from its digest."""
 
     tensor: str
+    """Empty for a whole file."""
     file: str
     begin: int
     """The first byte, in the file."""
@@ -67,13 +70,50 @@ def digests_for(filename: Any, verify: Verify) -> Optional[Digests]:
     return verifier.digests(filename.name, is_local=False)
 
 
-def verifier_of(verify: Verify) -> Optional[Verifier]:
+def with_hashes(verify: Verify, expected_hashes: Optional[Mapping[str, str]]) -> Any:
+    """Returns `verify` for a function that also takes the SHA-256 of whole files.
+
+    Raises:
+        ValueError: both are given.
+    """
+    if expected_hashes is None:
+        return verify
+    if verify is not None and verify is not False:
+        raise ValueError("verify and expected_hashes cannot be given together")
+    return FileHashes(expected_hashes)
+
+
+def verifier_of(verify: Any) -> Union[Verifier, FileHashes, None]:
     """Returns what finds the digests of files; None if they are not to be compared."""
-    return None if verify is None or verify is False else Verifier(verify)
+    if verify is None or verify is False or isinstance(verify, FileHashes):
+        return verify or None
+    return Verifier(verify)
+
+
+class FileHashes:
+    """The SHA-256 of whole files, by their names or paths. Opening a file reads all of it."""
+
+    reads_all = True
+
+    def __init__(self, hashes: Mapping[str, str]) -> None:
+        self._hashes = dict(hashes)
+
+    def digests(self, path: str, index_path: str = "", is_local: bool = True) -> Digests:
+        """Returns the digest of a file.
+
+        Raises:
+            SafetensorError: there is none.
+        """
+        found = _longest(path, self._hashes)
+        if found is None:
+            raise SafetensorError(f"expected_hashes has no entry for the file (in {path})")
+        return None, None, {}, True, "sha256:" + self._hashes[found].lower()
 
 
 class Verifier:
     """Finds the digests of files. Reads each file of sums once."""
+
+    reads_all = False
 
     def __init__(self, verify: Any) -> None:
         self._algorithm: Optional[str] = None
@@ -112,7 +152,7 @@ class Verifier:
             SafetensorError: the sums are not valid, or lack the file or a digest.
         """
         if self._digests is not None:
-            return None, None, self._digests, True
+            return None, None, self._digests, True, None
         sums = self._sums or self._beside(path, index_path, is_local)
         file = sums.file_of(path)
         nbytes, header, _ = sums.files[file]
@@ -121,7 +161,7 @@ class Verifier:
             for name, each in sums.tensors[file].items()
         }
         by = SHA256 if self._algorithm == SHA256 and SHA256 in header else next(iter(header))
-        return nbytes, f"{by}:{header[by]}", tensors, False
+        return nbytes, f"{by}:{header[by]}", tensors, False, None
 
     def _of_tensor(
         self, name: str, tensor: TensorSums, where: str
@@ -158,13 +198,23 @@ class _ByFile:
 
     def file_of(self, path: str) -> str:
         """Returns the entry of a file: the longest that its path ends with, or the only one."""
-        parts = re.split(r"[/\\]", path)
-        fits = [file for file in self.files if parts[-file.count("/") - 1 :] == file.split("/")]
-        if not fits and len(self.files) == 1:
-            fits = list(self.files)
-        if not fits:
+        found = _longest(path, self.files)
+        if found is not None:
+            return found
+        if len(self.files) != 1:
             raise SafetensorError(f"{self.path} has no digests of the file (in {path})")
-        return max(fits, key=len)
+        return next(iter(self.files))
+
+
+def _longest(path: str, names: Iterable[str]) -> Optional[str]:
+    """Returns the longest name that a path ends with, in whole parts."""
+    parts = _parts_of(path)
+    fits = [name for name in names if parts[-len(_parts_of(name)) :] == _parts_of(name)]
+    return max(fits, key=len, default=None)
+
+
+def _parts_of(path: str) -> List[str]:
+    return re.split(r"[/\\]", path)
 
 
 def _candidates(path: str, index_path: str) -> Iterator[str]:

@@ -182,6 +182,7 @@ def load_file(
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, np.ndarray]:
     """Returns all arrays of a file.
 
@@ -193,12 +194,18 @@ def load_file(
         storage_options: settings for a URL.
         verify: compares what is read with digests. True: with the sums beside the file.
             Then nothing is mapped. See docs/verify.md.
+        expected_hashes: the SHA-256 of the whole file by its name or path, in hexadecimal digits.
+            The file is read to memory at once, and kept there while its tensors are copied.
 
     Raises:
         SafetensorError: the file is damaged, or NumPy has no such dtype.
         IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
+    if expected_hashes is not None:
+        from ._verify import with_hashes
+
+        verify = with_hashes(verify, expected_hashes)
     with safe_open(
         filename, framework="np", backend=backend, storage_options=storage_options, verify=verify
     ) as f:

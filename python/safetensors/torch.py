@@ -280,6 +280,7 @@ def load_file(
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, torch.Tensor]:
     """Returns all tensors of a file.
 
@@ -292,12 +293,18 @@ def load_file(
         storage_options: settings for a URL.
         verify: compares what is read with digests. True: with the sums beside the file.
             Then nothing is mapped. See docs/verify.md.
+        expected_hashes: the SHA-256 of the whole file by its name or path, in hexadecimal digits.
+            The file is read to memory at once, and kept there while its tensors are copied.
 
     Raises:
         SafetensorError: the file is damaged, torch has no such dtype, or there is no such device.
         IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
+    if expected_hashes is not None:
+        from ._verify import with_hashes
+
+        verify = with_hashes(verify, expected_hashes)
     with safe_open(
         filename,
         framework="pt",

@@ -125,6 +125,22 @@ class Report {
   std::uint64_t before_ = 0;
 };
 
+/// Loads a group by torch. Errors name all damage, as those of load_requests() do.
+py::object copy_by_torch(Group& group, const Report& report) {
+  try {
+    return torch_hooks().attr("copy_requests")(group.tuples, group.target.to_torch(),
+                                               report.for_torch());
+  } catch (py::error_already_set& error) {
+    const py::object code = py::getattr(error.value(), "code", py::none());
+    if (py::str("damaged").equal(code)) {
+      const RequestGroup all{group.target, group.requests};
+      const GilRelease release;
+      fail_with_all_damage({&all, 1});
+    }
+    throw;
+  }
+}
+
 py::list load_groups(py::handle asked, py::handle progress) {
   std::vector<Group> groups;
   for (const py::handle each : py::list(py::reinterpret_borrow<py::object>(asked))) {
@@ -150,8 +166,7 @@ py::list load_groups(py::handle asked, py::handle progress) {
       loaded.append(group.tensors());
       continue;
     }
-    loaded.append(torch_hooks().attr("copy_requests")(group.tuples, group.target.to_torch(),
-                                                      report.for_torch()));
+    loaded.append(copy_by_torch(group, report));
     report.add(group.nbytes());
   }
   return loaded;

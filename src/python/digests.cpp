@@ -6,6 +6,7 @@
 #include "any_thread_gil.hpp"
 #include "errors.hpp"
 #include "python_exception.hpp"
+#include "python_source.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -51,11 +52,13 @@ std::vector<std::uint64_t> to_blocks(py::handle object) {
 
 std::optional<FileDigests> to_digests(py::handle found) {
   if (found.is_none()) return std::nullopt;
+  stop_python_sources_at_exit();
   const auto tuple = py::cast<py::tuple>(found);
-  if (tuple.size() != 4) throw py::type_error("the digests of a file have four parts");
+  if (tuple.size() != 5) throw py::type_error("the digests of a file have five parts");
   FileDigests digests{.is_partial = py::cast<bool>(tuple[3]), .sha256 = &sha256_by_hashlib};
   if (!py::object(tuple[0]).is_none()) digests.nbytes = py::cast<std::uint64_t>(tuple[0]);
   digests.header = to_digest(py::object(tuple[1]));
+  digests.file = to_digest(py::object(tuple[4]));
   for (const auto& [name, value] : py::cast<py::dict>(tuple[2])) {
     const auto pair = py::cast<py::tuple>(value);
     digests.tensors.emplace(text_of(name, "name"), TensorDigests{to_digest(py::object(pair[0])),

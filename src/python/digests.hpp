@@ -9,7 +9,8 @@ namespace safetensors::python {
 
 /// Returns the digests that safetensors._verify found for a file, a tuple or None:
 /// (size or None, digest of the header or None, {name: (digest or None, blocks or None)}, whether
-/// other tensors are not compared). Digests are texts, blocks 8 little-endian bytes each.
+/// other tensors are not compared, digest of the whole file or None). Digests are texts, blocks 8
+/// little-endian bytes each.
 [[nodiscard]] std::optional<FileDigests> to_digests(py::handle found);
 
 /// Returns the digests that the argument `verify` of safe_open means for a file.

@@ -137,23 +137,6 @@ PreparedLoad::PreparedLoad(std::span<const Request> requests, const LoadTarget& 
   }
 }
 
-/// Throws Error kDamaged that names all damage of the tensors of the requests. Returns if there is
-/// none.
-void fail_with_all_damage(std::span<const RequestGroup> groups) {
-  std::set<std::pair<const OpenFile*, std::uint64_t>> seen;
-  std::vector<Damage> all;
-  for (const RequestGroup& group : groups) {
-    for (const Request& request : group.requests) {
-      const SafeOpen& file = request.file->file();
-      const std::uint64_t begin = file.position(*request.info);
-      if (!seen.emplace(request.file.get(), begin).second || request.nbytes == 0) continue;
-      std::ranges::move(find_damage(*file.source(), begin, begin + request.info->nbytes()),
-                        std::back_inserter(all));
-    }
-  }
-  if (!all.empty()) fail_damaged(std::move(all));
-}
-
 }  // namespace
 
 Request make_request(std::shared_ptr<const OpenFile> file, const TensorInfo& info) {
@@ -269,6 +252,21 @@ LoadTensor load_tensor_of(const Request& request, std::uint32_t source) {
           .nbytes = request.nbytes,
           .to = to,
           .runs = request.runs};
+}
+
+void fail_with_all_damage(std::span<const RequestGroup> groups) {
+  std::set<std::pair<const OpenFile*, std::uint64_t>> seen;
+  std::vector<Damage> all;
+  for (const RequestGroup& group : groups) {
+    for (const Request& request : group.requests) {
+      const SafeOpen& file = request.file->file();
+      const std::uint64_t begin = file.position(*request.info);
+      if (!seen.emplace(request.file.get(), begin).second || request.nbytes == 0) continue;
+      std::ranges::move(find_damage(*file.source(), begin, begin + request.info->nbytes()),
+                        std::back_inserter(all));
+    }
+  }
+  if (!all.empty()) fail_damaged(std::move(all));
 }
 
 void load_requests(std::span<const RequestGroup> groups, const Load::Progress& progress) {

@@ -94,4 +94,9 @@ inline void load_requests(std::span<Request> requests, const LoadTarget& target)
   load_requests({&group, 1}, {});
 }
 
+/// Throws Error kDamaged that names all damage of the tensors of the requests. Returns if none is
+/// compared with digests, or none differs.
+/// Requires: no GIL.
+void fail_with_all_damage(std::span<const RequestGroup> groups);
+
 }  // namespace safetensors::python

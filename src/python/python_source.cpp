@@ -38,14 +38,6 @@ SourceRegistry& source_registry() {
   return all.get([] { return SourceRegistry(); });
 }
 
-void stop_at_exit() {
-  // Two threads may both register it. Running it twice does no harm.
-  static constinit std::atomic<bool> is_registered{false};
-  if (is_registered) return;
-  py::module_::import("atexit").attr("register")(py::cpp_function(&stop_python_sources));
-  is_registered = true;
-}
-
 /// Returns the attribute; empty if there is none.
 py::object attribute_of(py::handle object, const char* name) {
   return py::getattr(object, name, py::object());
@@ -121,7 +113,7 @@ bool is_range_reader(py::handle object) {
 }
 
 std::shared_ptr<const PythonSource> PythonSource::open(py::object reader) {
-  stop_at_exit();
+  stop_python_sources_at_exit();
   const std::shared_ptr<PythonSource> source(new PythonSource(std::move(reader)));
   source->read_first();
   if (source->cancel_ != nullptr) {
@@ -305,6 +297,14 @@ Interrupt interrupt_of(std::vector<std::shared_ptr<const ByteSource>> sources) {
     for (const auto& source : sources) cancel_reads(*source);
     throw std::move(error);
   };
+}
+
+void stop_python_sources_at_exit() {
+  // Two threads may both register it. Running it twice does no harm.
+  static constinit std::atomic<bool> is_registered{false};
+  if (is_registered) return;
+  py::module_::import("atexit").attr("register")(py::cpp_function(&stop_python_sources));
+  is_registered = true;
 }
 
 void stop_python_sources() {

@@ -83,5 +83,7 @@ void cancel_reads(const ByteSource& source);
 /// the interpreter exits, before threads of the core are joined. Calling it twice does no harm.
 /// Requires: the GIL.
 void stop_python_sources();
+/// Has Python call it at exit. Call before threads of the core may call Python.
+void stop_python_sources_at_exit();
 
 }  // namespace safetensors::python

@@ -310,3 +310,28 @@ TEST_CASE("threads read parts of one source at once") {
     CHECK(wrong == 0);
   }
 }
+
+TEST_CASE("the digest of a whole file is compared at the first read") {
+  Model model = make_model(kSizes);
+  FileDigests digests{.file = sha256("", model.bytes), .sha256 = &sha256};
+  const auto fake = model.source();
+  const SafeOpen file(checked_source(fake, digests, "m"), "m");
+  for (const TensorView& view : file.get_tensors()) {
+    CHECK(std::ranges::equal(
+        view.bytes(),
+        std::span(model.bytes).subspan(file.position(file.at(view.name)), view.nbytes())));
+  }
+  CHECK(fake->nbytes_read() == model.bytes.size());  // once, for the header and all tensors
+  for (const std::uint64_t at : {std::uint64_t{0}, model.data_begin, model.bytes.size() - 1}) {
+    flip(model, at);
+    const Error error =
+        damaged_error([&] { (void)SafeOpen(checked_source(model.source(), digests, "m"), "m"); });
+    const Damage damage = damage_of(error).at(0);
+    CHECK(damage.tensor.empty());
+    CHECK(damage.end == model.bytes.size());
+    flip(model, at);
+  }
+  model.bytes.clear();
+  const auto empty = checked_source(model.source(), digests, "m");
+  CHECK(test::error_of([&] { (void)SafeOpen(empty, "m"); }).code() == ErrorCode::kHeaderTooSmall);
+}

@@ -131,6 +131,7 @@ ADDITIONS = {
         "load_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
             "progress=None", "budget_bytes=None", "storage_options=None", "verify=None",
+            "expected_hashes=None",
         ],
         "load_into": [
             "tensors", "filenames", "*", "strict=True", "parts=None", "progress=None",

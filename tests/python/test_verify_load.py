@@ -1,13 +1,17 @@
 """`verify` of load_files, load_into, stream_files and the load_file of each framework."""
 
+import hashlib
 import importlib
 import os
+import pickle
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
-from safetensors import IntegrityError, safe_open
+from safetensors import IntegrityError, SafetensorError, safe_open
 from safetensors.torch import (
     load_file,
     load_files,
@@ -19,6 +23,7 @@ from safetensors.torch import (
 from support import cli
 from support.damage import BLOCK, flip, places_of
 from support.range_readers import MemoryReader
+from support.rank_faults import values
 
 GENERATOR = torch.Generator().manual_seed(3)
 TENSORS = {
@@ -245,3 +250,96 @@ def test_jax_load_files(model, places):
     flip(model / file, begin)
     found = damage_of(load, model, sharding, keys=["bias", "half"], verify=True)
     assert found == [("half", file, begin, end)]
+
+
+def hash_of(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_hashes_of_whole_files(model, places):
+    paths = sorted(model.glob("*.safetensors"))
+    by_name = {path.name: hash_of(path) for path in paths}
+    by_path = {str(path): by_name[path.name].upper() for path in paths}
+    for hashes in (by_name, by_path):
+        same(load_files(model, expected_hashes=hashes))
+        same(load_files(paths, expected_hashes=hashes))
+    part = load_files(model, keys=["z"], expected_hashes=by_name)
+    same(part, {"z": TENSORS["z"]})
+    name = "safetensors.numpy"
+    arrays = importlib.import_module(name).load_file(paths[0], expected_hashes=by_name)
+    assert set(arrays) == {key for key, place in places.items() if place[0] == paths[0].name}
+    for path in paths:
+        size = path.stat().st_size
+        for at in (3, 30, size - 1):
+            flip(path, at)
+            assert damage_of(load_files, model, expected_hashes=by_name) == [
+                ("", path.name, 0, size)
+            ]
+            with pytest.raises(IntegrityError, match="another digest: expected sha256:"):
+                load_file(path, expected_hashes=by_name)
+            flip(path, at)
+    with pytest.raises(SafetensorError, match="no entry for the file"):
+        load_files(model, expected_hashes={paths[0].name: by_name[paths[0].name]})
+    with pytest.raises(ValueError, match="together"):
+        load_file(paths[0], verify=True, expected_hashes=by_name)
+    with pytest.raises(SafetensorError, match="not a digest"):
+        load_file(paths[0], expected_hashes={paths[0].name: "00"})
+
+
+def loads_together(rank, folder):
+    """Returns what the rank's error says and its cause is; None if it loads."""
+    group = torch.distributed.group.WORLD
+    target = targets()
+    try:
+        found = load_files(folder, verify=True, group=group)
+        load_into(target, folder, verify=True, group=group)
+    except SafetensorError as error:
+        return str(error), type(error.__cause__).__name__
+    same(found)
+    same(target)
+    return None
+
+
+def test_ranks_of_a_group(model, places):
+    assert values(2, loads_together, model) == [None, None]
+    file, begin, _ = places["long"]
+    flip(model / file, begin + BLOCK)
+    (text, cause), (other, other_cause) = values(2, loads_together, model)
+    assert text == other
+    assert "`long` is damaged" in text
+    assert "IntegrityError" in (cause, other_cause)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is (disabled|unavail)")
+def test_checkpoints(model, places):
+    import torch.distributed.checkpoint as dcp
+
+    from safetensors.dcp import StorageReader
+
+    reader = pickle.loads(pickle.dumps(StorageReader(model, verify=True)))
+    state = {name: torch.zeros_like(TENSORS[name]) for name in ("bias", "long")}
+    dcp.load(state, storage_reader=reader)
+    same(state, {name: TENSORS[name] for name in state})
+    file, begin, _ = places["long"]
+    flip(model / file, begin)
+    with pytest.raises(dcp.CheckpointException, match="`long` is damaged"):
+        dcp.load(state, storage_reader=reader)
+
+
+def test_the_program_of_the_page(model, places, tmp_path, monkeypatch):
+    """It loads what is not damaged, and rows of one file."""
+    page = Path(__file__).parents[2] / "docs" / "verify.md"
+    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    model.rename("model_dir")
+    importlib.import_module("safetensors.torch").save_file(
+        {"embedding": torch.rand(20, 3)}, "model_dir/a.safetensors"
+    )
+    cli.output("hash", "model_dir/a.safetensors", "--write")
+    file, begin, _ = places["long"]
+    flip(f"model_dir/{file}", begin)
+    scope = {}
+    exec(compile(program, page, "exec"), scope)
+    same(scope["tensors"], {name: t for name, t in TENSORS.items() if name != "long"})
+    assert scope["bad"] == {"long"}
+    assert scope["rows"].shape == (10, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -26,7 +27,7 @@ from .._torch.dtypes import Form, form_of
 from .._torch.load_files import _gc_paused
 from .._torch.load_into import _device, _memory, _problem
 from .._torch.wanted import Wanted
-from .._typing import Sources
+from .._typing import Sources, Verify
 from . import rank_files
 from .parts import Part, SplitTensor
 
@@ -45,7 +46,11 @@ class StorageReader(_Base):
     """
 
     def __init__(
-        self, path: Sources, *, storage_options: Optional[Mapping[str, Any]] = None
+        self,
+        path: Sources,
+        *,
+        storage_options: Optional[Mapping[str, Any]] = None,
+        verify: Verify = None,
     ) -> None:
         """Makes a reader. Opens nothing.
 
@@ -53,15 +58,19 @@ class StorageReader(_Base):
             path: a folder, a file, an index, a URL of one of these, or a list, as the `filenames`
                 of `safetensors.torch.load_files`.
             storage_options: settings for URLs.
+            verify: compares what is read with digests, as for `load_files`.
         """
         self._path = path
         self._options = storage_options
+        self._verify = verify
         self._parts: Dict[MetadataIndex, Tuple[Part, Form]] = {}
         self._files: Optional[ExitStack] = None
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """Pickles the path: the options may hold secrets, and files are open in one process."""
-        return type(self), (self._path,)
+        """Pickles the path and `verify`: the options may hold secrets, and files are open in one process."""
+        if self._verify is None:
+            return type(self), (self._path,)
+        return functools.partial(type(self), verify=self._verify), (self._path,)
 
     def reset(self, checkpoint_id: Optional[Union[str, os.PathLike[str]]] = None) -> None:
         """Closes the files of a load that did not end. `checkpoint_id` is read next."""
@@ -81,7 +90,7 @@ class StorageReader(_Base):
         tensors: Dict[str, SplitTensor] = {}
         with ExitStack() as stack, _gc_paused():  # makes objects for each tensor, none is garbage
             for shard, handle, names in open_shards(
-                find_shards(self._path, self._options), None, "pread", stack
+                find_shards(self._path, self._options, verify=self._verify), None, "pread", stack
             ):
                 if handle is not None:
                     _add_parts(tensors, shard.path, handle, names)

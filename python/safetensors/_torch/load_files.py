@@ -58,6 +58,7 @@ def load_files(
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
 ) -> Dict[str, torch.Tensor]:
@@ -84,6 +85,8 @@ def load_files(
         storage_options: settings for URLs.
         verify: compares what is read with digests. True: with the sums beside the model. Then
             nothing is mapped, and no tensor is returned if one is damaged. See docs/verify.md.
+        expected_hashes: the SHA-256 of each whole file by its name or path, in hexadecimal digits.
+            The files are read to memory at once, and kept there while their tensors are copied.
         group: ranks of torch.distributed that call this together, for the same files. They share
             the reads: what several ranks take is read by one of them, which sends it to the others.
             `plan`, `keys` and `device` may differ between ranks. `device` is one device, and no
@@ -102,6 +105,10 @@ def load_files(
             SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
             error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
+    if expected_hashes is not None:
+        from .._verify import with_hashes
+
+        verify = with_hashes(verify, expected_hashes)
     if group is not None:
         from .._group import files
 
