@@ -138,6 +138,13 @@ class SAFETENSORS_API PatchRecord {
   void apply(std::span<std::byte> tensor, const Hash& hash = {},
              const Interrupt& interrupt = {}) const;
 
+  /// Writes the new units, whatever the tensor has in their places: doing it twice, or on a tensor
+  /// that was changed in part, gives the same.
+  ///
+  /// Throws: Error kInvalidArgument unless kBlocks, or if a block has the code add8; kWrongBase if
+  ///   the tensor has another size.
+  void overwrite(std::span<std::byte> tensor) const;
+
   /// Writes the numbers of the units that change, ascending.
   /// Throws: Error kInvalidArgument unless kBlocks and `to` has changed() of them.
   void positions(std::span<std::int64_t> to) const;

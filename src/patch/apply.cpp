@@ -107,6 +107,21 @@ void PatchRecord::apply(std::span<std::byte> tensor, const Hash& hash,
   });
 }
 
+void PatchRecord::overwrite(std::span<std::byte> tensor) const {
+  state_->require_blocks();
+  state_->require_size(tensor);
+  if (state_->codes.add8 != 0) {
+    fail(ErrorCode::kInvalidArgument, "a patch with differences needs the base",
+         {.subject = state_->label});
+  }
+  const patch::UnitKernels& units = state_->kernels.of_unit(state_->unit);
+  state_->for_each_block({}, [&](const State::Block& block, State::Scratch& scratch) {
+    state_->read_positions(block, scratch.at.data());
+    units.scatter(state_->bytes_of(block, tensor).data(), scratch.at.data(), block.row.count(),
+                  state_->stored_of(block).data());
+  });
+}
+
 void PatchRecord::positions(std::span<std::int64_t> to) const {
   state_->require_blocks();
   if (to.size() != state_->changed) {

@@ -190,6 +190,12 @@ void apply(const PyPatchRecord& self, py::handle tensor) {
   self.record().apply(bytes.bytes(), hash, interrupt);
 }
 
+void overwrite(const PyPatchRecord& self, py::handle tensor) {
+  const WritableBuffer bytes(tensor);
+  const GilRelease release;
+  self.record().overwrite(bytes.bytes());
+}
+
 void positions(const PyPatchRecord& self, py::handle out) {
   const WritableBuffer view(out);
   const std::span<std::int64_t> to = view.values<std::int64_t>();
@@ -238,6 +244,8 @@ void register_patch(py::module_& module) {
               "check(tensor)\n--\n\nReturns \"base\" or \"applied\".")
       .method("apply", &apply, py::arg("tensor"),
               "apply(tensor)\n--\n\nChanges the tensor, or raises and leaves it as it was.")
+      .method("overwrite", &overwrite, py::arg("tensor"),
+              "overwrite(tensor)\n--\n\nWrites the new units without looking at the old ones.")
       .method("positions", &positions, py::arg("out"),
               "positions(out)\n--\n\nWrites the numbers of the changed units as int64.")
       .method("new_values", &new_values, py::arg("base"), py::arg("out"),
