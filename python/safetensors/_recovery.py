@@ -18,6 +18,7 @@ from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 from . import _core, _split
 from ._core import SafetensorError
 from ._files import check_own, flush, lock, open_untrusted, refuse
+from ._journal import JOURNAL, recover_files
 from ._typing import Path
 
 CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
@@ -42,7 +43,7 @@ class Content(NamedTuple):
 
 
 def recover(path: Path) -> str:
-    """Completes or undoes saves that were interrupted by a kill or a power failure.
+    """Completes or undoes saves, and changes in place, that a kill or a power failure interrupted.
 
     Saving to a folder does this first, so a program needs it only before it loads.
 
@@ -50,8 +51,8 @@ def recover(path: Path) -> str:
         path: a folder, or a file of the model. Of a folder, all models are recovered.
 
     Returns:
-        "rolled forward": the new model has taken its place. "rolled back": temporary files were
-        removed. "clean": there was nothing to do.
+        "rolled forward": the new model, or the change, has taken its place. "rolled back":
+        temporary files were removed. "clean": there was nothing to do.
 
     Raises:
         SafetensorError: another process is saving; or a file that the recovery would follow was
@@ -66,6 +67,9 @@ def recover(path: Path) -> str:
         match = SWITCH.fullmatch(each)
         if match and (not file or _is_file_of(match[1], file)):
             outcomes.append(_recover_switch(folder, match[1], match[2]))
+    outcomes += [
+        FORWARD if is_done else BACK for is_done in recover_files(folder, [file] if file else None)
+    ]
     outcomes += [_remove_stale(folder, each, file) for each in os.listdir(folder)]
     return next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
 
@@ -202,12 +206,16 @@ def roll_back(folder: str, name: str, random: str) -> None:
 
 
 def _remove_stale(folder: str, file: str, only: str) -> str:
-    """Removes the temporary file of a single save that was killed; with `only`, to this name."""
+    """Removes the temporary file of a save or of a journal that was killed; with `only`, of this
+    name."""
     match = _TEMPORARY.fullmatch(file)
     if match is None:
         return CLEAN
-    target = match[1].removesuffix(_split.SUMS) + ".safetensors" * match[1].endswith(_split.SUMS)
-    if not (target == only if only else target.endswith(".safetensors")):
+    journal = JOURNAL.fullmatch(match[1])
+    target = journal[1] if journal else match[1]
+    if target.endswith(_split.SUMS):
+        target = target.removesuffix(_split.SUMS) + ".safetensors"
+    if not (target == only if only else journal or target.endswith(".safetensors")):
         return CLEAN
     path = os.path.join(folder, file)
     with contextlib.suppress(OSError):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any, Dict, Iterable, Mapping, Union
+from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._in_place import Edit, edit_files
+from ._journal import File
 from ._paths import refuse_url
+from ._prepare import Prepared, prepared
 from ._specs import Spec, spec_in, spec_of
 from ._typing import Path, SumsOption
 from ._writer import safe_create
@@ -32,6 +36,8 @@ def update_file(
     metadata: Union[Dict[str, str], _Keep, None] = KEEP,
     fsync: bool = False,
     sums: SumsOption = None,
+    in_place: bool = False,
+    shared: bool = False,
 ) -> None:
     """Changes tensors of a file, atomically: if it fails, the file is unchanged.
 
@@ -44,6 +50,11 @@ def update_file(
 
     Tensors that were loaded from the old file keep their values.
 
+    With `in_place`, the changed tensors are written into the file itself, on any file system and
+    without space for a second file. Memory is needed for one tensor twice. What is to change is
+    flushed to a journal beside the file first. After a kill or a power failure, no reader takes the
+    file for a valid one until `recover` has completed the change.
+
     Args:
         filename: the file to change.
         tensors: new values by name: tensors of torch or NumPy, or all else that `SafeWriter.write`
@@ -52,21 +63,35 @@ def update_file(
         add: if true, names that the file does not have are added at its end.
         remove: names of tensors to remove.
         metadata: the new metadata of the header; None removes it. By default it is kept.
-        fsync: if true, returns only after the file and its name are on the disk.
+        fsync: if true, returns only after the file and its name are on the disk. Always so with
+            `in_place`.
         sums: whether to write the digests of the tensors beside the file, as `save_file`. All of
             the new file is read for it.
+        in_place: if true, writes into the file, and removes its sums. For changed tensors only, and
+            on Linux or with `shared` only.
+        shared: with `in_place`, changes the file although it may be open or mapped, by this program
+            or others. Tensors that were loaded from it as views of its pages change too.
 
     Raises:
         SafetensorError: a tensor has another dtype or shape; the file has no tensor of a name,
-            which is a KeyError, too; or another program changed the file meanwhile. If an operating
-            system call fails, the error is an OSError too.
+            which is a KeyError, too; or another program changed the file meanwhile. With
+            `in_place`, the file is in use, a link, or on a file system without leases. If an
+            operating system call fails, the error is an OSError too.
+        ValueError: `in_place` with `add`, `remove`, `metadata` or `sums`.
     """
     if isinstance(remove, (str, bytes)):
         raise TypeError(f"remove is a list of names, not {remove!r}")
     refuse_url(filename)
     tensors = dict(tensors)
-    before = os.stat(filename)
     removed = set(remove)
+    if in_place:
+        if add or removed or sums or not isinstance(metadata, _Keep):
+            raise ValueError(
+                "in_place changes tensors; add, remove, metadata and sums need a new file"
+            )
+        _update_in_place(filename, tensors, shared)
+        return
+    before = os.stat(filename)
     with safe_open(filename, framework="numpy", backend="pread") as file:
         old = {name: spec_in(file, name) for name in file.offset_keys()}
         _check_names(filename, old, tensors, removed, add)
@@ -89,6 +114,31 @@ def update_file(
                 writer.write(name, tensor)
             file.close()  # Windows cannot replace an open file
             _check_unchanged(filename, before)
+
+
+def _update_in_place(filename: Path, tensors: Mapping[str, Any], shared: bool) -> None:
+    def edits_of(files: Sequence[File]) -> Iterator[Edit]:
+        handle = files[0].handle
+        old = {name: spec_in(handle, name) for name in handle.offset_keys()}
+        _check_names(filename, old, tensors, set(), add=False)
+        _checked_specs(filename, old, tensors)
+        for name, tensor in tensors.items():
+            yield name, functools.partial(_new_bytes, name, tensor)
+
+    path = os.path.abspath(os.fsdecode(filename))
+    edit_files([path], os.path.basename(path), edits_of, shared)
+
+
+def _new_bytes(name: str, tensor: Any, old: bytes) -> memoryview:
+    """Returns the bytes of a tensor, which replace the old ones."""
+    data = prepared(name, tensor)
+    new = memoryview(data.array if isinstance(data, Prepared) else data).cast("B")
+    if len(new) != len(old):
+        raise SafetensorError(
+            f"Error while serializing: tensor `{name}` has {len(old):,} bytes, but {len(new):,} "
+            "were given"
+        )
+    return new
 
 
 def _check_names(

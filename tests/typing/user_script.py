@@ -235,6 +235,7 @@ def updating(tensor: torch.Tensor, array: np.ndarray) -> None:
     safetensors.update_file(TEXT, {"a": tensor}, add=True, remove=["b"], fsync=True)
     safetensors.update_file(TEXT, {}, remove={"b"}, metadata={"k": "v"})
     safetensors.update_file(TEXT, {}, metadata=None)
+    safetensors.update_file(TEXT, {"a": tensor}, in_place=True, shared=True)
 
 
 def of_patches(model: torch.nn.Module, array: np.ndarray) -> None:
@@ -252,6 +253,7 @@ def of_patches(model: torch.nn.Module, array: np.ndarray) -> None:
         delta.apply({"a": array}, delta.open_patch(TEXT), already="skip")
         delta.apply_file(TEXT, "a", Folder(), verify="whole", fsync=True)
         delta.apply_file(PATHS, [pathlib.Path("a"), patch], b"out", already="skip")
+        delta.apply_file(TEXT, patch, in_place=True, shared=True)
     except (delta.WrongBaseError, delta.AlreadyAppliedError) as error:
         print(error.code, error.path, error.subject)
     except delta.PatchError as error:

@@ -1,4 +1,4 @@
-"""Complete or undo saves of models that a kill or a power failure interrupted.
+"""Complete or undo saves, and changes in place, that a kill or a power failure interrupted.
 
 Saving to the folder again does this first. Temporary files that single saves left are removed if
 they are older than a minute.

@@ -1,0 +1,105 @@
+"""Changes tensors of files in place, so that a crash at any time loses nothing.
+
+docs/format.md, "Changes in place", describes the steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+from typing import Any, Callable, Iterable, Iterator, Sequence, Tuple
+
+from . import _core
+from ._journal import File, finish, recover_files, refuse_in_place
+from ._writer import safe_create
+
+Edit = Tuple[str, Callable[[bytes], Any]]
+"""A tensor's name, and a function that returns its new bytes from the old ones."""
+
+
+def edit_files(
+    paths: Sequence[str],
+    name: str,
+    edits_of: Callable[[Sequence[File]], Iterable[Edit]],
+    shared: bool,
+) -> None:
+    """Changes tensors of files of one folder in place.
+
+    Args:
+        paths: the files.
+        name: what is changed, for the journal's name: a file or an index.
+        edits_of: returns which tensors of the open files to change, and how. All of them are
+            prepared before the first file is changed: an exception leaves the files as they were.
+        shared: if false, raises if another program, or this one, has a file open or mapped.
+    """
+    folder = os.path.dirname(paths[0])
+    recover_files(folder, [os.path.basename(path) for path in paths])
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(File(path)) for path in paths]
+        for file in files:
+            if file.is_marked:
+                refuse_in_place(file.path, "a change was interrupted, and its journal is gone")
+        if not shared:
+            for file in files:
+                stack.enter_context(_only_user(file))
+        journal = os.path.join(folder, f".{name}.journal")
+        if _write_journal(journal, files, edits_of(files)):
+            try:
+                finish(journal, files)
+            except KeyboardInterrupt:
+                if os.path.lexists(journal):
+                    finish(journal, files)
+                raise
+
+
+@contextlib.contextmanager
+def _only_user(file: File) -> Iterator[None]:
+    """Holds a write lease: until the end, another process that opens the file waits.
+
+    The system grants it only if nobody else has the file open or mapped. After 45 seconds
+    (/proc/sys/fs/lease-break-time) it breaks the lease; the reader then finds the mark.
+    """
+    try:
+        # The system sends this signal when another process waits. By default, it is ignored.
+        fcntl.fcntl(file.fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except (AttributeError, OSError) as error:
+        reason = "it cannot be found out whether others use it"
+        if isinstance(error, BlockingIOError):
+            reason = "it is open or mapped, and shared=True was not given"
+        refuse_in_place(file.path, reason)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def _write_journal(path: str, files: Sequence[File], edits: Iterable[Edit]) -> bool:
+    """Writes what is to be changed to the journal, and flushes it; returns whether it is anything.
+
+    The journal appears under its name when it is complete.
+    """
+    import numpy as np
+
+    by_tensor = {name: file for file in files for name in file.handle}
+    names = {os.path.basename(file.path): file.identity for file in files}
+    metadata = {"format": "safetensors-journal", "version": "1", "files": json.dumps(names)}
+    is_changed = False
+    with safe_create(path, metadata=metadata, fsync=True) as writer:
+        for name, make in edits:
+            file = by_tensor[name]
+            meta = file.handle.get_tensor_meta(name)
+            old = file.read(name)
+            record, values, changed = _core._encode_patch(
+                old, make(old), meta.dtype, meta.shape, set_values=True
+            )
+            if changed:
+                is_changed = True
+                writer.write(f"r/{name}", np.frombuffer(record, "u1"))
+                writer.write(f"v/{name}", np.frombuffer(values, "u1"))
+        if not is_changed:
+            writer.abort()
+    return is_changed

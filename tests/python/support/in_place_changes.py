@@ -1,0 +1,160 @@
+"""Changes tensors of a file in place, and stops the change at each of its system calls."""
+
+import contextlib
+import os
+import shutil
+import signal
+import types
+
+import numpy as np
+
+import safetensors
+from safetensors import _files, _journal
+from safetensors import numpy as stn
+from support.model_saves import kill, same
+
+CALLS = {"fsync", "pwrite", "unlink"}
+"""Of the module os: those that change or flush files."""
+
+OLD = {
+    "a": np.arange(400_000, dtype="f4"),
+    "b": np.arange(7, dtype="u1"),
+    "c": np.zeros((3, 5), "f2"),
+    "d": np.ones(300_000, "i8"),
+}
+CHANGES = {
+    "a": np.where(np.arange(400_000) % 1000 == 0, -1, OLD["a"]).astype("f4"),
+    "c": np.ones((3, 5), "f2"),
+    "d": OLD["d"] * 2,
+}
+NEW = {**OLD, **CHANGES}
+
+
+def make(folder):
+    """Makes a folder with the old file; returns its path."""
+    folder.mkdir(parents=True)
+    stn.save_file(OLD, folder / "m.safetensors", metadata={"k": "v"})
+    return folder / "m.safetensors"
+
+
+def change(path):
+    safetensors.update_file(path, CHANGES, in_place=True)
+
+
+def state(path):
+    """Returns "old", "new", or "refused" if the file cannot be loaded."""
+    try:
+        found = stn.load_file(path, backend="pread")
+    except safetensors.SafetensorError as error:
+        if "`safetensors recover` completes it" not in str(error):
+            raise
+        return "refused"
+    for word, tensors in (("old", OLD), ("new", NEW)):
+        if same(found, tensors):
+            return word
+    raise AssertionError("a mixture")
+
+
+class Steps:
+    """Counts the system calls of a change, and acts at one of them; as model_saves.Steps."""
+
+    def __init__(self, at=0, act=None, to_the_end=False):
+        self.count = 0
+        self.names = []
+        self.at, self.act, self.to_the_end = at, act, to_the_end
+
+    def __enter__(self):
+        fake = types.ModuleType("os")
+        fake.__dict__.update(os.__dict__)
+        for name in CALLS:
+            setattr(fake, name, self._counted(name, getattr(os, name)))
+        self._put(fake)
+        self._close = safetensors.SafeWriter.close
+        safetensors.SafeWriter.close = self._counted("close", self._close)
+        return self
+
+    def __exit__(self, *_):
+        self._put(os)
+        safetensors.SafeWriter.close = self._close
+
+    @staticmethod
+    def _put(module):
+        for user in (_files, _journal):
+            user.os = module
+
+    def _counted(self, name, function):
+        def call(*args):
+            self.count += 1
+            self.names.append(name)
+            if self.count == self.at or (self.to_the_end and 0 < self.at < self.count):
+                return self.act(name, function, args)
+            return function(*args)
+
+        return call
+
+
+def kill_in_the_middle(name, function, args):
+    """Does a part of the call first."""
+    if name == "pwrite":
+        function(args[0], bytes(args[1])[: len(args[1]) // 2], args[2])
+    else:
+        function(*args)
+    kill()
+
+
+def interrupt(name, function, args):
+    """Does the call, and raises as Ctrl-C does."""
+    function(*args)
+    raise KeyboardInterrupt
+
+
+def run(path, work, at, act):
+    """Runs `work(path)` in a forked process that ends at a call; returns whether it did."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException), Steps(at, act):
+            work(path)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    is_killed = os.WIFSIGNALED(status)
+    assert is_killed == (os.waitstatus_to_exitcode(status) != 0)
+    assert not is_killed or os.WTERMSIG(status) == signal.SIGKILL
+    return is_killed
+
+
+def kill_at_each(scratch):
+    """Kills a change at each call, and each recovery at each of its calls.
+
+    Returns the states before and after the recoveries. Forks, so it runs in a process without
+    threads.
+    """
+    old = make(scratch / "old")
+    seen = []
+    for at in range(1, 1000):
+        is_last = False
+        for act in (kill, kill_in_the_middle):
+            path = scratch / f"{at}-{act.__name__}" / "m.safetensors"
+            shutil.copytree(old.parent, path.parent)
+            is_last = not run(path, change, at, act)
+            before = state(path)
+            assert (before == "refused") == bool(path.read_bytes()[7] & 0x80), at
+            for temporary in path.parent.glob("*.tmp"):
+                os.utime(temporary, (0, 0))  # recovery removes those older than a minute
+            _recover_in_steps(path)
+            after = state(path)
+            assert after == ("new" if before == "refused" else before), at
+            assert {each.name for each in path.parent.iterdir()} == {path.name}
+            seen.append((before, after))
+            shutil.rmtree(path.parent)
+        if is_last:
+            return seen
+    raise AssertionError("the change does not end")
+
+
+def _recover_in_steps(path):
+    """Recovers, killed at every call in turn."""
+    for at in range(1, 1000):
+        if not run(path, safetensors.recover, at, kill):
+            break
+        assert state(path) in ("refused", "old", "new")
+    assert safetensors.recover(path) == "clean"

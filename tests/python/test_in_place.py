@@ -1,0 +1,331 @@
+"""update_file(in_place=True): changes tensors of a file itself, so that a crash loses nothing."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import safetensors
+from safetensors import SafetensorError, safe_open, update_file
+from safetensors import numpy as stn
+from support import children, in_place_changes
+from support.in_place_changes import CHANGES, NEW, OLD, Steps, change, make, state
+from support.model_saves import fail
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="leases are a feature of Linux"
+)
+
+
+def names_in(path):
+    return {each.name for each in path.parent.iterdir()}
+
+
+def test_the_bytes_are_those_of_a_new_file(tmp_path):
+    path, copy = make(tmp_path / "a"), make(tmp_path / "b")
+    number = path.stat().st_ino
+    change(path)
+    update_file(copy, CHANGES)
+    assert path.read_bytes() == copy.read_bytes()
+    assert path.stat().st_ino == number
+    assert names_in(path) == {path.name}
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "c8", "f8", "?"])
+@pytest.mark.parametrize("count", [0, 1, 65_535, 65_537, 200_000])
+def test_dtypes_and_sizes(tmp_path, dtype, count):
+    random = np.random.default_rng(count)
+    old = random.integers(0, 2, count).astype(dtype)
+    new = np.where(random.random(count) < 0.1, ~old if dtype == "?" else old + 1, old).astype(dtype)
+    path = tmp_path / "m.safetensors"
+    stn.save_file({"t": old, "rest": np.ones(3)}, path)
+    update_file(path, {"t": new}, in_place=True)
+    assert np.array_equal(stn.load_file(path)["t"], new)
+    assert np.array_equal(stn.load_file(path)["rest"], np.ones(3))
+
+
+def test_bytes_of_another_size(tmp_path):
+    path = make(tmp_path / "a")
+    with pytest.raises(SafetensorError, match="tensor `b` has 7 bytes, but 8 were given"):
+        update_file(path, {"a": OLD["a"] * 3, "b": bytes(8)}, in_place=True)
+    assert state(path) == "old"
+    assert names_in(path) == {path.name}
+
+
+def test_nothing_changes(tmp_path):
+    path = make(tmp_path / "a")
+    before = path.stat().st_mtime_ns
+    update_file(path, {"a": OLD["a"]}, in_place=True)
+    update_file(path, {}, in_place=True)
+    assert path.stat().st_mtime_ns == before
+    assert names_in(path) == {path.name}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"add": True}, ValueError, "need a new file"),
+        ({"remove": ["a"]}, ValueError, "need a new file"),
+        ({"metadata": None}, ValueError, "need a new file"),
+    ],
+)
+def test_what_needs_a_new_file(tmp_path, options, error, words):
+    path = make(tmp_path / "a")
+    with pytest.raises(error, match=words):
+        update_file(path, CHANGES, in_place=True, **options)
+    assert state(path) == "old"
+
+
+def test_names_and_dtypes_are_checked(tmp_path):
+    path = make(tmp_path / "a")
+    with pytest.raises(SafetensorError, match="there is no tensor `x`"):
+        update_file(path, {"x": OLD["a"]}, in_place=True)
+    with pytest.raises(SafetensorError, match="tensor `a` is F32"):
+        update_file(path, {"a": OLD["a"].astype("f8")}, in_place=True)
+    assert state(path) == "old"
+
+
+def test_a_file_in_use_is_refused(tmp_path):
+    path = make(tmp_path / "a")
+    with safe_open(path, framework="np") as file:
+        view = file.get_tensor("a")
+        with pytest.raises(SafetensorError, match="it is open or mapped"):
+            change(path)
+    with pytest.raises(SafetensorError, match="it is open or mapped"):
+        change(path)  # the view is still there
+    assert np.array_equal(view, OLD["a"])
+    update_file(path, CHANGES, in_place=True, shared=True)
+    assert state(path) == "new"
+    del view
+
+
+def test_another_process_has_it_open(tmp_path):
+    path = make(tmp_path / "a")
+    with path.open("rb") as file, subprocess.Popen(["sleep", "60"], stdin=file) as other:
+        file.close()
+        try:
+            with pytest.raises(SafetensorError, match="it is open or mapped"):
+                change(path)
+        finally:
+            other.kill()
+    change(path)
+    assert state(path) == "new"
+
+
+def test_links_are_refused(tmp_path):
+    path = make(tmp_path / "a")
+    (tmp_path / "soft.safetensors").symlink_to(path)
+    with pytest.raises(SafetensorError, match="it is a symbolic link"):
+        change(tmp_path / "soft.safetensors")
+    os.link(path, tmp_path / "hard.safetensors")
+    with pytest.raises(SafetensorError, match="it has several names"):
+        change(path)
+    assert state(path) == "old"
+
+
+def test_a_marked_file_without_a_journal(tmp_path):
+    path = make(tmp_path / "a")
+    data = bytearray(path.read_bytes())
+    data[7] |= 0x80
+    path.write_bytes(data)
+    with pytest.raises(SafetensorError, match="its journal is gone"):
+        change(path)
+    assert safetensors.recover(path) == "clean"
+    assert path.read_bytes() == data
+
+
+# Forks for each kill, which a process with threads should not.
+KILLED = """
+    import json, pathlib
+    from support import in_place_changes
+    print(json.dumps(in_place_changes.kill_at_each(pathlib.Path(sys.argv[1]))))
+"""
+
+
+@pytest.mark.slow
+def test_kill_at_each_call(tmp_path):
+    """The old file, the new one, or one that all readers refuse; after recovery, old or new."""
+    seen = [tuple(each) for each in json.loads(children.run(KILLED, tmp_path / "killed"))]
+    assert {*seen} == {("old", "old"), ("refused", "new"), ("new", "new")}
+    words = [after for _, after in seen]
+    assert words == sorted(words, reverse=True), "once new, never old again"
+    assert seen.count(("refused", "new")) > 10
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("to_the_end", [False, True])
+def test_fail_at_each_call(tmp_path, number, to_the_end):
+    """The old file or one that is refused; recovery gives the new one."""
+    seen, numbers = [], set()
+    for at in range(1, 1000):
+        path = make(tmp_path / str(at))
+        steps = Steps(at, fail(number), to_the_end)
+        try:
+            with steps:
+                change(path)
+        except OSError as error:
+            numbers.add(error.errno)
+        else:
+            break
+        seen.append(state(path))
+        safetensors.recover(path)
+        assert state(path) == ("new" if seen[-1] == "refused" else seen[-1])
+        assert names_in(path) == {path.name}
+    assert numbers == {number}
+    assert seen[0] == "old"
+    assert "refused" in seen
+    assert state(path) == "new"
+
+
+def test_interrupt_at_each_call(tmp_path):
+    """Ctrl-C leaves the old file or the new one, never one to recover."""
+    seen = []
+    for at in range(1, 1000):
+        path = make(tmp_path / str(at))
+        try:
+            with Steps(at, in_place_changes.interrupt):
+                change(path)
+        except KeyboardInterrupt:
+            seen.append(state(path))
+        else:
+            break
+    assert [*dict.fromkeys(seen)] == ["old", "new"] or {*seen} == {"new"}
+    assert state(path) == "new"
+
+
+def stop_after_the_mark(path):
+    """Leaves a file that is marked, and its journal."""
+    with pytest.raises(OSError, match="No space"), Steps(4, fail(errno.ENOSPC), True):
+        change(path)
+    assert state(path) == "refused"
+    return path.parent / f".{path.name}.journal"
+
+
+def test_the_next_change_recovers(tmp_path):
+    path = make(tmp_path / "a")
+    stop_after_the_mark(path)
+    update_file(path, {"b": OLD["b"] + 1}, in_place=True)
+    found = stn.load_file(path)
+    assert np.array_equal(found["b"], OLD["b"] + 1)
+    assert np.array_equal(found["a"], NEW["a"])
+
+
+def test_recovery_of_a_folder(tmp_path):
+    path = make(tmp_path / "a")
+    stop_after_the_mark(path)
+    assert safetensors.recover(path.parent) == "rolled forward"
+    assert safetensors.recover(path.parent) == "clean"
+    assert state(path) == "new"
+
+
+def test_a_file_that_was_replaced_is_left_alone(tmp_path):
+    path = make(tmp_path / "a")
+    stop_after_the_mark(path)
+    stn.save_file({"other": np.ones(9)}, path)
+    before = path.read_bytes()
+    safetensors.recover(path.parent)
+    assert path.read_bytes() == before
+    assert names_in(path) == {path.name}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        (None, "it is not a journal"),
+        ({"format": "safetensors-journal", "version": "2", "files": "{}"}, "it is not a journal"),
+        ({"format": "safetensors-journal", "version": "1", "files": "["}, "it is not a journal"),
+        ({"format": "safetensors-journal", "version": "1", "files": "{}"}, "it is not a journal"),
+        (
+            {"format": "safetensors-journal", "version": "1", "files": "[" * 100_000},
+            "it is not a journal",
+        ),
+        *(
+            (
+                {
+                    "format": "safetensors-journal",
+                    "version": "1",
+                    "files": json.dumps({name: [1, "xxh3-128:00"]}),
+                },
+                "which is not in its folder",
+            )
+            for name in ("../m.safetensors", "/etc/passwd", "..", "", "a/b")
+        ),
+    ],
+)
+def test_hostile_journals(tmp_path, metadata, words):
+    path = make(tmp_path / "a")
+    journal = path.parent / f".{path.name}.journal"
+    stn.save_file({"r/a": np.zeros(96, "u1")}, journal, metadata=metadata)
+    for work in (safetensors.recover, change):
+        with pytest.raises(SafetensorError, match=words):
+            work(path)
+    assert state(path) == "old"
+
+
+def test_a_journal_with_damaged_records_writes_nothing(tmp_path):
+    path = make(tmp_path / "a")
+    journal = stop_after_the_mark(path)
+    before = path.read_bytes()
+    tensors = stn.load_file(journal)
+    with safe_open(journal, framework="np") as file:
+        metadata = file.metadata()
+    for name in tensors:
+        for at in (0, len(tensors[name]) // 2, -1):
+            damaged = {**tensors, name: tensors[name].copy()}
+            damaged[name][at] ^= 1
+            stn.save_file(damaged, journal, metadata=metadata)
+            with pytest.raises(SafetensorError):
+                safetensors.recover(path)
+            assert path.read_bytes() == before
+    stn.save_file(tensors, journal, metadata=metadata)
+    assert safetensors.recover(path) == "rolled forward"
+    assert state(path) == "new"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_another_users_journal_is_refused(tmp_path):
+    path = make(tmp_path / "a")
+    journal = stop_after_the_mark(path)
+    os.chown(journal, 65534, 65534)
+    with pytest.raises(SafetensorError, match="it belongs to another user"):
+        safetensors.recover(path)
+    assert state(path) == "refused"
+    os.chown(journal, 0, 0)
+    assert safetensors.recover(path) == "rolled forward"
+
+
+SECOND = """
+    import pathlib, safetensors
+    from support.in_place_changes import change
+    {}(pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_two_at_once(tmp_path):
+    """A second process is refused while the first one changes the file."""
+    path = make(tmp_path / "a")
+    begun, answer = [], []
+
+    def during(name, function, args):
+        if not begun:
+            begun.append(name)
+            for work in ("change", "safetensors.recover"):
+                done = children.run_raw(SECOND.format(work), path)
+                answer.append(done.stderr)
+        return function(*args)
+
+    with Steps(4, during):
+        change(path)
+    assert all("another process is changing it" in text for text in answer), answer
+    assert state(path) == "new"
+
+
+def test_upstream_refuses_a_marked_file(tmp_path, upstream):
+    path = make(tmp_path / "a")
+    assert upstream.run("keys_by_file", path).failure is None
+    stop_after_the_mark(path)
+    assert "header too large" in upstream.run("keys_by_file", path).failure.text
