@@ -1,7 +1,8 @@
-"""Apply patches to a model, and write the result as a new model.
+"""Apply patches to a model, and write the result as a new model or into its own files.
 
-A patch is what `diff --patch` writes. The model and the patches are checked; the output appears
-when it is complete, or not at all.
+A patch is what `diff --patch` writes. The model and the patches are checked first. The output
+appears when it is complete, or not at all. A change in place that was interrupted is completed by
+`safetensors recover`; until then no reader accepts the files.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from .output import Output
 EXAMPLES = """
 safetensors patch model.safetensors 1.safetensors-patch --output new.safetensors
 safetensors patch models/llama 1.safetensors-patch 2.safetensors-patch --output models/new
+safetensors patch models/llama 1.safetensors-patch --in-place
 """
 
 
@@ -22,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "patches", metavar="patch", nargs="+", help="patches, in the order in which they follow"
     )
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--output", metavar="OUT", help="a file; of a model of several files, a folder")
+    to.add_argument("--in-place", action="store_true", help="change the files of the model")
     parser.add_argument(
-        "--output",
-        metavar="OUT",
-        required=True,
-        help="a file; of a model of several files, a folder",
+        "--shared", action="store_true", help="with --in-place: also if others have the files open"
     )
     parser.add_argument(
         "--verify",
@@ -44,11 +46,20 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
     output = arguments.output
     refuse_stdin("patch", arguments.source, output, *arguments.patches)
-    is_empty = os.path.isdir(output) and not os.listdir(output)
-    if os.path.lexists(output) and not is_empty and not arguments.force:
-        raise CliError(f"{output} exists; --force replaces it")
+    if output is None:
+        output = arguments.source
+    else:
+        is_empty = os.path.isdir(output) and not os.listdir(output)
+        if os.path.lexists(output) and not is_empty and not arguments.force:
+            raise CliError(f"{output} exists; --force replaces it")
     apply_file(
-        arguments.source, arguments.patches, output, verify=arguments.verify, fsync=arguments.fsync
+        arguments.source,
+        arguments.patches,
+        arguments.output,
+        in_place=arguments.in_place,
+        verify=arguments.verify,
+        fsync=arguments.fsync,
+        shared=arguments.shared,
     )
     if not out.quiet:
         count = len(arguments.patches)

@@ -67,7 +67,7 @@ class StorageReader(_Base):
         self._files: Optional[ExitStack] = None
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """Pickles the path and `verify`: the options may hold secrets, and files are open in one process."""
+        """Pickles the path and `verify`; options may hold secrets, and files are of one process."""
         if self._verify is None:
             return type(self), (self._path,)
         return functools.partial(type(self), verify=self._verify), (self._path,)

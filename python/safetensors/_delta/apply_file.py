@@ -16,6 +16,7 @@ from .._specs import Spec, nbytes_of
 from .._split import Split
 from .._typing import Path, Sources
 from .._writer import SafeWriter, safe_create
+from .apply_in_place import apply_in_place
 from .chain import (
     Chain,
     Held,
@@ -34,13 +35,15 @@ from .tensors import FileTensors, digest_of
 def apply_file(
     model: Sources,
     patches: Patches,
-    output: Path,
+    output: Optional[Path] = None,
     *,
+    in_place: bool = False,
     verify: str = "full",
     already: str = "error",
     fsync: bool = False,
+    shared: bool = False,
 ) -> None:
-    """Writes the model that patches make of another one.
+    """Writes the model that patches make of another one, or changes the model itself.
 
         delta.apply_file("step0", ["1.safetensors-patch", "2.safetensors-patch"], "step2")
 
@@ -48,15 +51,22 @@ def apply_file(
     all. Tensors that no patch names are copied by the system, and share their disk space with the
     model where the file system can do that.
 
+    With `in_place`, the files of the model are changed. After a kill or a power failure, no reader
+    takes them for valid ones until `recover` has completed the change.
+
     Args:
-        model: a file, a folder, an index or a list of these, as for `load_files`.
+        model: a file, a folder, an index or a list of these, as for `load_files`. With `in_place`,
+            files of one folder.
         patches: a patch (a path, or what `open_patch` returns), or a list of patches, each of which
             has the target of the one before as its base.
         output: a file, which may replace another one; or for a model of several files a folder,
             which gets as many files and their index. New tensors are added to the last file.
+        in_place: if true, there is no output. For patches without tensors that are new, removed, or
+            of another dtype or shape.
         verify: as for `apply`.
         already: as for `apply`. "skip" reads the tensors that change twice.
-        fsync: if true, returns only after the output is on the disk.
+        fsync: if true, returns only after the output is on the disk. Always so with `in_place`.
+        shared: with `in_place`, see `update_file`.
 
     Raises:
         WrongBaseError: the model is not the base, or patches do not follow each other.
@@ -66,6 +76,11 @@ def apply_file(
             OSError too.
     """
     check_options(verify, already)
+    if (output is None) != in_place:
+        raise ValueError("apply_file needs an output, or in_place=True instead")
+    if output is None:
+        apply_in_place(model, patches, verify, already, shared)
+        return
     refuse_url(output)
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(FileTensors(model))

@@ -1,0 +1,83 @@
+"""Applies patches to the files of a model in place."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import Dict, Iterator, List, Optional, Sequence
+
+from .._in_place import Edit, edit_files
+from .._journal import File
+from .._shards import find_shards
+from .._specs import Spec, spec_in
+from .._typing import Buffer, Sources
+from .chain import Chain, Held, Order, Patches, check_whole, open_chain, run
+from .patch import Change
+from .tensors import digest_of
+
+
+def apply_in_place(
+    model: Sources, patches: Patches, verify: str, already: str, shared: bool
+) -> None:
+    """Applies patches to the files of a model. See `apply_file`."""
+    shards = find_shards(model)
+    if any(shard.reader is not None for shard in shards):
+        raise ValueError("in_place changes files of one folder, not URLs or RangeReaders")
+    paths = [os.path.abspath(shard.path) for shard in shards]
+    if len({os.path.dirname(path) for path in paths}) > 1:
+        raise ValueError("in_place changes files of one folder, and the model is in several")
+    name = os.path.basename(shards[0].index_path or paths[0])
+    with contextlib.ExitStack() as stack:
+        chain = open_chain(patches, stack)
+        edit_files(paths, name, lambda files: _edits(files, chain, verify, already), shared)
+
+
+def _edits(files: Sequence[File], given: Chain, verify: str, already: str) -> Iterator[Edit]:
+    """Yields the changes of each tensor. Checks the patches and the tensors on the way."""
+    by_tensor = {name: file for file in files for name in file.handle}
+    specs = {name: spec_in(file.handle, name) for name, file in by_tensor.items()}
+
+    def digest(name: str) -> Optional[str]:
+        if name not in by_tensor:
+            return None
+        return digest_of(specs[name], by_tensor[name].read(name), given.algorithm)
+
+    chain = given.rest(digest) if already == "skip" else given
+    if chain is None:
+        return
+    work = {name: chain.changes(name) for name in chain.names}
+    for changes in work.values():
+        _check_blocks(changes)
+    if len(files) == 1 and any(patch.metadata is not None for patch in chain.patches):
+        raise ValueError("the patch changes the metadata of the header, which needs a new file")
+    order = Order()
+    for name, changes in work.items():
+        if name not in by_tensor:
+            order.add(changes[0], None, verify != "blocks")  # raises
+        yield name, functools.partial(_patched, changes, specs[name], order, verify != "blocks")
+    if verify == "whole":
+        digests: Dict[str, str] = {}
+        for name in by_tensor:
+            found = work[name][0].record.base if name in work else digest(name)
+            assert found is not None
+            digests[name] = found
+        check_whole(chain, digests, {name: each[-1].record.target for name, each in work.items()})
+
+
+def _check_blocks(changes: List[Change]) -> None:
+    for change in changes:
+        if change.kind != "blocks":
+            raise ValueError(
+                f"{change.label} is new, removed, or of another dtype or shape than before: that "
+                "needs a new file"
+            )
+
+
+def _patched(changes: List[Change], spec: Spec, order: Order, full: bool, old: bytes) -> Buffer:
+    new = bytearray(old)
+    held = Held(spec, new)
+    order.add(changes[0], held, full)
+    order.finish()
+    run(changes, held, full)
+    return new
