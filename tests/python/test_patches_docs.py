@@ -1,6 +1,8 @@
 """The Python programs in docs/patches.md, in their order."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,15 @@ def test_no_loader_takes_a_patch_for_a_model(folder):
     from safetensors.torch import load_files
 
     assert load_files(folder).keys() == load_file("model.safetensors").keys() == {"a"}
+
+
+@pytest.mark.slow
+def test_the_example_runs():
+    """A trainer and a receiver in two processes."""
+    program = PAGE.parents[1] / "examples" / "rl_sync.py"
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("bytes, ") == 5
+    assert done.stdout.endswith("the receiver has the trainer's weights\n")

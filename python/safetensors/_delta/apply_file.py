@@ -210,7 +210,8 @@ def _write(work: _Work, output: str, is_folder: bool, fsync: bool) -> None:
             ) as writer:
                 work.write(number, writer)
         work.finish()
-        sizes = nbytes_of([(n, *spec) for specs in work.specs for n, spec in specs.items()])
+        rows = [(n, each.dtype, each.shape) for specs in work.specs for n, each in specs.items()]
+        sizes = nbytes_of(rows)
         target.commit(Split([list(specs) for specs in work.specs], sum(sizes.values())))
 
 

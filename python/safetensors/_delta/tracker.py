@@ -39,7 +39,7 @@ class Tracker:
         self.label = label
         self._digest = digest
         self._digests: Dict[str, str] = {}
-        kept = {}
+        kept: Dict[str, Held] = {}
         with contextlib.ExitStack() as stack:
             tensors = open_model(state, stack)
             for name, spec in tensors.specs.items():
