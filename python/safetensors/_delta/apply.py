@@ -78,8 +78,10 @@ def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
     order.finish()
     aliases = _aliases(memory, work)
     if full or len(chain.patches) > 1:
+        most = max((held.data.nbytes for held in memory.values()), default=0)
+        scratch = memoryview(bytearray(most))
         for name, changes in work.items():
-            run(changes, _copy(memory.get(name)), full)
+            run(changes, _copy(memory.get(name), scratch), full)
     if verify == "whole":
         _check_whole(tensors, chain, work)
     for name, changes in work.items():
@@ -109,8 +111,14 @@ def _held(name: str, tensor: Any, in_place: bool) -> Held:
     return Held(Spec(found.dtype, found.shape), found.array)
 
 
-def _copy(held: Optional[Held]) -> Optional[Held]:
-    return None if held is None else Held(held.spec, bytearray(held.data))
+def _copy(held: Optional[Held], scratch: Optional[memoryview] = None) -> Optional[Held]:
+    """Returns a copy of a tensor, in memory that is used again for the next one if it is given."""
+    if held is None:
+        return None
+    if scratch is None:
+        return Held(held.spec, bytearray(held.data))
+    scratch[: held.data.nbytes] = memoryview(held.data)
+    return Held(held.spec, scratch[: held.data.nbytes])
 
 
 def _aliases(memory: Mapping[str, Held], work: Mapping[str, List[Change]]) -> Set[str]:
