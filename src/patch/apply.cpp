@@ -62,7 +62,7 @@ bool PatchRecord::State::is_applied(Bytes tensor, const Hash& hash,
     return is_equal;
   }
   if (hash) return hash() == target;
-  if (target->algorithm() != DigestAlgorithm::kXxh3_128) return false;
+  if (!target || target->algorithm() != DigestAlgorithm::kXxh3_128) return false;
   TensorHasher hasher(dtype, shape);
   constexpr std::size_t kStep = std::size_t{64} << 20;
   for (std::size_t at = 0; at < tensor.size(); at += kStep) {

@@ -128,7 +128,9 @@ Digest digest_of(Dtype dtype, std::span<const std::uint64_t> shape, Bytes tensor
 }
 
 /// Stores a digest in 32 bytes, of which those behind it are zeros.
-void store_digest(std::byte* to, const Digest& digest) { std::ranges::copy(digest.bytes(), to); }
+void store_digest(std::byte* to, const std::optional<Digest>& digest) {
+  if (digest) std::ranges::copy(digest->bytes(), to);
+}
 
 /// Stores the check of a record whose other bytes are complete.
 void store_check(std::vector<std::byte>& record, Bytes values) {
@@ -211,8 +213,8 @@ EncodedPatch encode_patch(Dtype dtype, std::span<const std::uint64_t> shape, Byt
   store_little(record.data() + patch::kDimsAt, static_cast<std::uint32_t>(shape.size()));
   store_little(record.data() + patch::kUnitsAt, std::uint64_t{units});
   store_little(record.data() + patch::kRowsAt, std::uint64_t{rows});
-  store_digest(record.data() + patch::kBaseAt, *digests[0]);
-  store_digest(record.data() + patch::kTargetAt, *digests[1]);
+  store_digest(record.data() + patch::kBaseAt, digests[0]);
+  store_digest(record.data() + patch::kTargetAt, digests[1]);
   for (std::size_t i = 0; i < shape.size(); ++i) {
     store_little(record.data() + patch::kHeadSize + 8 * i, shape[i]);
   }

@@ -123,7 +123,7 @@ U64 differing_units(const std::byte* a, const std::byte* b) noexcept {
 
 /// Returns eight bytes that are 0 or 1 as bits, the first as the lowest.
 inline U64 packed_bits(const U8* flags) noexcept {
-  U64 word;
+  U64 word = 0;
   std::memcpy(&word, flags, sizeof word);
   // The product has byte i of the word at bit 56 + i, and nothing carries into these bits.
   return ordered(word) * 0x0102040810204080U >> 56;
@@ -135,7 +135,7 @@ U64 differing_units(const std::byte* a, const std::byte* b) noexcept {
   U8 flags[64];
   for (std::size_t i = 0; i < 64; ++i) flags[i] = raw_unit<Unit>(a, i) != raw_unit<Unit>(b, i);
   U64 word = 0;
-  for (unsigned i = 0; i < 8; ++i) word |= packed_bits(flags + 8 * i) << (8 * i);
+  for (std::size_t i = 0; i < 64; i += 8) word |= packed_bits(flags + i) << i;
   return word;
 }
 
