@@ -230,7 +230,7 @@ std::vector<std::byte> whole_patch(Dtype dtype, std::span<const std::uint64_t> s
   std::vector<std::byte> record = make_head(PatchKind::kWhole, patch::kHeadSize);
   if (options.base) {
     record[patch::kFlagsAt] = std::byte{patch::kHasBase};
-    store_digest(record.data() + patch::kBaseAt, *options.base);
+    store_digest(record.data() + patch::kBaseAt, options.base);
   }
   store_digest(record.data() + patch::kTargetAt,
                options.target ? *options.target : digest_of(dtype, shape, target));
