@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import safetensors.numpy
-from safetensors import SafetensorError, _core, safe_open
+from safetensors import SafetensorError, _core, delta, safe_open
 from safetensors._shards import find_shards, open_tensors
 from safetensors.numpy import save, save_file
 from support import children
@@ -259,6 +259,8 @@ def savers():
     yield "serialize_file", lambda url: safetensors.serialize_file({}, url)
     yield "safe_create", lambda url: safetensors.safe_create(url, {"x": ("F32", [1])})
     yield "update_file", lambda url: safetensors.update_file(url, {})
+    yield "delta.diff", lambda url: delta.diff(ONE, ONE, url)
+    yield "delta.apply_file", lambda url: delta.apply_file("model", "patch", url)
 
 
 @pytest.mark.parametrize(("name", "save_to"), list(savers()))
