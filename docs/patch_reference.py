@@ -111,12 +111,16 @@ def encode_positions(at, size):
 
 
 def decode(record, values):
-    """Returns the Record, or raises ValueError. Checks everything but the base."""
+    """Returns the Record, or raises ValueError. Checks everything but the base.
+
+    The digests are XXH3-128. Those of SHA-256 have no zeros behind them.
+    """
     require(len(record) >= HEAD.size, "the record is cut short")
     check, kind, unit, flags, ndim, units, count, base, target = HEAD.unpack_from(record)
     require(check == xxhash.xxh3_64(record[8:] + values).intdigest(), "the record is damaged")
     require(kind <= BLOCKS and flags <= (HAS_BASE | SUB_BYTE) and record[11] == 0, "unknown kind")
     require(flags & HAS_BASE or not any(base), "a digest of no base")
+    require(not any(base[16:] + target[16:]), "a digest is too long")
     if kind != BLOCKS:
         require(len(record) == HEAD.size and not (unit or ndim or units or count), "not zero")
         require(kind == WHOLE or (flags & HAS_BASE and not any(target) and not values), "removed")
