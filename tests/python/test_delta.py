@@ -348,7 +348,8 @@ def test_a_later_patch_that_does_not_fit_changes_nothing(states):
     target["ids"][3] = 7
     first, second = delta.diff(base, middle), delta.diff(lie, target)
     second.base = first.target
-    refused(delta.PatchError, ["`ids`", "its base is"], copied(base), [first, second])
+    error = refused(delta.PatchError, ["`ids`", "its base is"], copied(base), [first, second])
+    assert (error.code, error.subject) == ("invalid_patch", "ids")
 
 
 def test_tracker(tmp_path, states):

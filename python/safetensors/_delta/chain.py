@@ -155,7 +155,8 @@ def run(changes: Sequence[Change], held: Optional[Held], full: bool) -> Optional
             held = Held(Spec(change.dtype, change.shape), bytearray(change.values))
         else:
             assert held is not None
-            change.record.apply(held.data)
+            with named(change.patch.path, change.name):
+                change.record.apply(held.data)
     last = changes[-1]
     if full and held is not None:
         found = digest_of(*held, last.patch.algorithm)
