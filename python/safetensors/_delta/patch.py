@@ -247,6 +247,8 @@ class Patch:
             meta = self._file.get_tensor_meta("v/" + name)
             values, dtype, shape = self._read(meta), meta.dtype, tuple(meta.shape)
         label = f"{self.path}: tensor `{clipped(name)}`"
+        # A path may have bytes that are not UTF-8.
+        label = label.encode("utf-8", "backslashreplace").decode()
         with named(self.path, name):
             record = _core._PatchRecord(raw, values, dtype, self.algorithm, label)
         if has_values == (record.kind == "removed"):
