@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "io/file_sink.hpp"
+#include "io/file_source.hpp"
 #include "io/os_error.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors {
 namespace {
@@ -49,6 +53,21 @@ void remove_file_of_sums(const fs::path& path) {
 }
 
 }  // namespace
+
+Sums Sums::read(const fs::path& path) {
+  const std::unique_ptr<FileSource> source = FileSource::open(path);
+  if (source->size() > kMaxSumsSize) {
+    fail(ErrorCode::kHeaderTooLarge, "Invalid sums: more than " + grouped(kMaxSumsSize) + " bytes",
+         {.path = path});
+  }
+  std::string text(static_cast<std::size_t>(source->size()), '\0');
+  source->read_at(0, std::as_writable_bytes(std::span(text)));
+  try {
+    return parse(text);
+  } catch (const Error& error) {
+    throw error.with_context({}, path);
+  }
+}
 
 fs::path sums_path(const fs::path& file) {
   for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {

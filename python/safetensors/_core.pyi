@@ -214,6 +214,18 @@ class _TensorHasher:
     def blocks(self) -> bytes: ...
 
 def _xxh3_128(data: Buffer) -> str: ...
+def _parse_sums(
+    data: Buffer,
+) -> Tuple[
+    List[Tuple[str, int, Dict[str, str], Optional[str]]],
+    List[Tuple[str, str, Dict[str, str], Optional[bytes]]],
+    Optional[str],
+]: ...
+def _sums_json(
+    files: Sequence[Tuple[str, int, Dict[str, str], Optional[str]]],
+    tensors: Sequence[Tuple[str, str, Dict[str, str], Optional[bytes]]],
+    whole: Optional[str],
+) -> bytes: ...
 def _encode_patch(
     base: Buffer,
     target: Buffer,

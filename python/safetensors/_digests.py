@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import threading
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core
 from ._core import SafetensorError, safe_open
@@ -14,6 +15,7 @@ from ._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 _STEP = 256 << 10
 """Bytes that are read at a time: they stay in the processor's cache until they are hashed."""
 _MOST_THREADS = 8
+_WORTH_THREADS = 8 << 20
 
 Advance = Callable[[int], object]
 """Called with the number of bytes that were hashed."""
@@ -41,11 +43,16 @@ class Found(NamedTuple):
     """XXH3-64 of each block; empty if there was no block size."""
 
 
-class FileDigests(NamedTuple):
+class FileDigests:
     """The digests of a file and its tensors."""
 
-    file: FileSums
-    tensors: Dict[str, Found]
+    def __init__(self, file: FileSums, tensors: Dict[str, Found]) -> None:
+        self.file = file
+        self.tensors = tensors
+
+
+Known = Mapping[str, Optional[Tuple[str, bytes]]]
+"""XXH3-128 and the blocks of tensors that were hashed while they were written; None for others."""
 
 
 def of_tensor(job: Job, algorithms: Sequence[str], block_size: int, advance: Advance) -> Found:
@@ -67,109 +74,186 @@ def of_tensor(job: Job, algorithms: Sequence[str], block_size: int, advance: Adv
     return Found({algorithm: found[algorithm] for algorithm in algorithms}, xxh3.blocks())
 
 
-def of_tensors(
-    jobs: Sequence[Job],
-    algorithms: Sequence[str],
-    block_size: int = 0,
-    advance: Optional[Advance] = None,
-) -> Dict[str, Found]:
-    """Returns the digests by name. The largest tensors come first, each on one thread.
-
-    `advance` is called by one thread at a time.
-    """
-    found: Dict[str, Found] = {}
-    lock = threading.Lock()
-
-    def report(nbytes: int) -> None:
-        if advance is not None:
-            with lock:
-                advance(nbytes)
-
-    def hash_one(job: Job) -> None:
-        found[job.name] = of_tensor(job, algorithms, block_size, report)
-
-    run(hash_one, sorted(jobs, key=lambda job: -job.nbytes), sum(job.nbytes for job in jobs))
-    return found
+def of_bytes(read: Read, nbytes: int, advance: Advance) -> str:
+    """Returns the SHA-256 of the first bytes, such as those of a whole file."""
+    sha256 = hashlib.sha256()
+    for begin in range(0, nbytes, _STEP):
+        chunk = read(begin, min(_STEP, nbytes - begin))
+        sha256.update(chunk)
+        advance(len(chunk))
+    return sha256.hexdigest()
 
 
-def run(work: Callable[[Any], object], jobs: Sequence[Any], nbytes: int) -> None:
-    """Calls `work` for each job, on several threads if they are worth it."""
-    threads = min(len(jobs), _MOST_THREADS, len(os.sched_getaffinity(0)))
-    if threads < 2 or nbytes < 8 << 20:
-        for job in jobs:
-            work(job)
-        return
-    from concurrent.futures import ThreadPoolExecutor
+def of_header(start: bytes) -> Digests:
+    """Returns the digests of a file up to its data."""
+    xxh3 = _core._xxh3_128(start).partition(":")[2]
+    return {XXH3: xxh3, SHA256: hashlib.sha256(start).hexdigest()}
 
-    with ThreadPoolExecutor(threads, "safetensors-hash") as pool:
-        futures = [pool.submit(work, job) for job in jobs]
+
+class Tasks:
+    """Computes digests on several threads, those of the longest tensors and files first."""
+
+    def __init__(self, advance: Optional[Advance] = None) -> None:
+        """`advance` is called by one thread at a time."""
+        self._advance = advance
+        self._lock = threading.Lock()
+        self._tasks: List[Tuple[int, Callable[[], None]]] = []
+
+    def add_tensor(
+        self, job: Job, algorithms: Sequence[str], block_size: int, done: Callable[[Found], object]
+    ) -> None:
+        def work() -> None:
+            done(of_tensor(job, algorithms, block_size, self._report))
+
+        self._tasks.append((job.nbytes, work))
+
+    def add_file(self, read: Read, nbytes: int, done: Callable[[str], object]) -> None:
+        """Adds the SHA-256 of a whole file."""
+
+        def work() -> None:
+            done(of_bytes(read, nbytes, self._report))
+
+        self._tasks.append((nbytes, work))
+
+    def run(self, threads: int = _MOST_THREADS) -> None:
+        """Ends when all digests are computed. Raises what the first task raised that failed."""
+        self._tasks.sort(key=lambda task: -task[0])
+        threads = min(threads, len(self._tasks), _processors())
+        if threads < 2 or sum(task[0] for task in self._tasks) < _WORTH_THREADS:
+            for _, work in self._tasks:
+                work()
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(threads, "safetensors-hash") as pool:
+            futures = [pool.submit(work) for _, work in self._tasks]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                self._is_stopped = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    _is_stopped = False
+
+    def _report(self, nbytes: int) -> None:
+        if self._is_stopped:
+            raise SafetensorError("the digests were stopped")
+        if self._advance is not None:
+            with self._lock:
+                self._advance(nbytes)
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class OpenFile:
+    """A file whose digests are computed. A context manager."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         try:
-            for future in futures:
-                future.result()
+            self.nbytes = os.fstat(self._file.fileno()).st_size
+            begin = 8 + int.from_bytes(self._read_some(0, 8), "little")
+            if begin > self.nbytes:
+                self._open()  # raises
+            self.start = self.read(0, begin)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            self._file.close()
             raise
 
+    def __enter__(self) -> OpenFile:
+        return self
 
-def of_file(
-    path: str,
-    algorithms: Sequence[str],
-    known: Optional[Mapping[str, Optional[Tuple[str, bytes]]]] = None,
-    advance: Optional[Advance] = None,
-) -> FileDigests:
-    """Returns the digests of a file.
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
-    Args:
-        path: the file.
-        algorithms: XXH3 and possibly SHA256.
-        known: XXH3-128 and the blocks of tensors, if they are known; None for the others.
-        advance: see `of_tensors`.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        read = _reader(fd, path)
-        start = read(0, 8 + int.from_bytes(read(0, 8), "little"))
-        if SHA256 in algorithms:
-            header = {SHA256: hashlib.sha256(start).hexdigest()}
-        else:
-            header = {XXH3: _core._xxh3_128(start).partition(":")[2]}
-        file = FileSums(os.fstat(fd).st_size, header)
-        tensors = {
-            name: Found({XXH3: each[0]}, each[1]) for name, each in (known or {}).items() if each
-        }
-        if known is None or len(tensors) < len(known) or SHA256 in algorithms:
-            jobs = _jobs(path, len(start), read)
-            missing = [job for job in jobs if job.name not in tensors]
-            tensors.update(of_tensors(missing, algorithms, BLOCK_SIZE, advance))
-            if SHA256 in algorithms:
-                rest = [job for job in jobs if SHA256 not in tensors[job.name].digests]
-                for name, found in of_tensors(rest, [SHA256], 0, advance).items():
-                    tensors[name].digests.update(found.digests)
-        return FileDigests(file, tensors)
-    finally:
-        os.close(fd)
-
-
-def _jobs(path: str, data_begin: int, read: Read) -> List[Job]:
-    # As bytes, because a str could be taken for a URL.
-    with safe_open(os.fsencode(path), "np", backend="pread") as handle:
-        metas = [(name, handle.get_tensor_meta(name)) for name in handle.offset_keys()]
-    jobs = []
-    for name, meta in metas:
-        begin, end = meta.data_offsets
-        jobs.append(Job(name, meta.dtype, meta.shape, data_begin + begin, end - begin, read))
-    return jobs
-
-
-def _reader(fd: int, path: str) -> Read:
-    def read(begin: int, nbytes: int) -> bytes:
+    def read(self, begin: int, nbytes: int) -> bytes:
         pieces = []
         while nbytes > 0:
-            piece = os.pread(fd, nbytes, begin)
+            piece = self._read_some(begin, nbytes)
             if not piece:
-                raise SafetensorError(f"{path}: the file became shorter while it was read")
+                raise SafetensorError(f"the file became shorter while it was read: {self.path}")
             pieces.append(piece)
             begin, nbytes = begin + len(piece), nbytes - len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    return read
+    def _read_some(self, begin: int, nbytes: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._file.fileno(), nbytes, begin)
+        with _SEEKING:
+            self._file.seek(begin)
+            return self._file.read(nbytes) or b""
+
+    def _open(self) -> safe_open:
+        # As bytes, because a str could be taken for a URL.
+        return safe_open(os.fsencode(self.path), "np", backend="pread")
+
+    def jobs(self) -> List[Job]:
+        with self._open() as handle:
+            metas = [(name, handle.get_tensor_meta(name)) for name in handle.offset_keys()]
+        jobs = []
+        for name, meta in metas:
+            begin, end = (len(self.start) + offset for offset in meta.data_offsets)
+            jobs.append(Job(name, meta.dtype, meta.shape, begin, end - begin, self.read))
+        return jobs
+
+
+_SEEKING = threading.Lock()
+
+
+def add_file(
+    tasks: Tasks,
+    file: OpenFile,
+    algorithms: Sequence[str],
+    known: Optional[Known] = None,
+    jobs: Optional[Sequence[Job]] = None,
+    whole: bool = False,
+) -> FileDigests:
+    """Returns digests of a file. Those that are not known are complete after `tasks.run()`.
+
+    Args:
+        algorithms: XXH3 and possibly SHA256.
+        known: XXH3-128 and the blocks of each tensor; None for a tensor that is to be read.
+        jobs: the tensors of the file, if the caller has them.
+        whole: whether to compute the SHA-256 of the whole file.
+    """
+    header = algorithms[-1]
+    sums = FileSums(file.nbytes, {header: of_header(file.start)[header]})
+    found = FileDigests(sums, {})
+    for name, each in (known or {}).items():
+        if each is not None:
+            found.tensors[name] = Found({XXH3: each[0]}, each[1])
+    if known is None or len(found.tensors) < len(known) or SHA256 in algorithms:
+        for job in file.jobs() if jobs is None else jobs:
+            before = found.tensors.get(job.name)
+            if before is None:
+                done = functools.partial(found.tensors.__setitem__, job.name)
+                tasks.add_tensor(job, algorithms, BLOCK_SIZE, done)
+            elif SHA256 in algorithms:
+                tasks.add_tensor(job, [SHA256], 0, functools.partial(_add_digests, before))
+    if whole:
+
+        def take(digest: str) -> None:
+            found.file = sums._replace(sha256=digest)
+
+        tasks.add_file(file.read, file.nbytes, take)
+    return found
+
+
+def _add_digests(before: Found, more: Found) -> None:
+    before.digests.update(more.digests)
+
+
+def of_file(path: str, algorithms: Sequence[str], known: Optional[Known] = None) -> FileDigests:
+    """Returns the digests of a file: see `add_file`."""
+    tasks = Tasks()
+    with OpenFile(path) as file:
+        found = add_file(tasks, file, algorithms, known)
+        tasks.run()
+    return found

@@ -6,12 +6,10 @@ import os
 from typing import Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from . import _digests, _sums
-from ._digests import FileDigests
+from ._digests import FileDigests, Known
 from ._sums import SHA256, XXH3, Sums, TensorSums
 from ._typing import Path, SumsOption
 
-Known = Mapping[str, Optional[Tuple[str, bytes]]]
-"""XXH3-128 and the blocks of tensors that were hashed while they were written; None for others."""
 Make = Tuple[Optional[str], Callable[[str, Known], Optional[bytes]]]
 """The argument of the compiled module: the path of the sums, and a function that returns their
 content. It is called with the path of the complete file before the file gets its name."""

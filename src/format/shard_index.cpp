@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "base/utf8.hpp"
+#include "format/below_folder.hpp"
 #include "safetensors/error.hpp"
 
 namespace safetensors {
@@ -25,24 +26,6 @@ std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'";
 [[noreturn]] void fail_json(const std::string& why, std::size_t offset) {
   fail(ErrorCode::kInvalidHeaderJson,
        "the index is not JSON: " + why + " (at byte " + std::to_string(offset) + ")");
-}
-
-/// Returns whether a relative path stays below the directory that it is relative to. The rules of
-/// all systems apply at once: backslashes separate, and drives such as `C:` are refused.
-bool is_below(std::string_view path) {
-  const auto is_separator = [](char c) { return c == '/' || c == '\\'; };
-  const bool has_drive = path.size() >= 2 && path[1] == ':';
-  if (path.empty() || is_separator(path[0]) || has_drive) return false;
-  bool has_name = false;
-  while (!path.empty()) {
-    const auto end = static_cast<std::size_t>(std::find_if(path.begin(), path.end(), is_separator) -
-                                              path.begin());
-    const std::string_view part = path.substr(0, end);
-    if (part == "..") return false;
-    has_name = has_name || (!part.empty() && part != ".");
-    path.remove_prefix(std::min(end + 1, path.size()));
-  }
-  return has_name;
 }
 
 }  // namespace
@@ -200,7 +183,7 @@ class ShardIndexHandler {
       are_checked[index_.file(i)] = true;
       const std::string& path = index_.files_[index_.file(i)];
       const bool has_nul = path.find('\0') != std::string::npos;
-      if (is_below(path) && !has_nul) continue;
+      if (is_below_folder(path)) continue;
       fail(ErrorCode::kInvalidHeaderJson,
            "the index puts tensor " + in_quotes(index_.name(i)) + " into " + in_quotes(path) +
                ": " +

@@ -13,7 +13,7 @@ found=$build/fuzz-found
 
 "$programs/replay_header" --seeds "$here/../data/hostile.json" "$found/seeds"
 models=$here/../data/weights
-for target in header slice save patch gguf config; do
+for target in header slice save patch sums gguf config; do
   mkdir -p "$found/$target"
   seeds=("$found/seeds")
   options=(-max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=4096)

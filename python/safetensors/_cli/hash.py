@@ -3,7 +3,7 @@
 The digest of a tensor is the SHA-256 of its type and shape, as "F32 [2,3]" and a newline, followed
 by its bytes. The digest of the whole is the SHA-256 of one line for each tensor, sorted by name:
 its name as JSON, a space, its digest. Metadata is not part of a digest. --algorithm xxh3-128 is
-several times as fast, and finds accidental damage only.
+several times as fast, and finds accidental damage only. Several threads hash, one tensor each.
 
 --write keeps the digests in a file beside the model, STEM.sums.json, and --check compares the
 model with them: it lists damaged tensors and where they are damaged.
@@ -12,8 +12,10 @@ model with them: it lists damaged tensors and where they are damaged.
 import argparse
 
 from .. import _sums
+from .._paths import is_url
 from .._sums import SHA256, XXH3
 from . import hash_sums, text
+from .errors import CliError
 from .model import Model
 from .output import Column, Output
 
@@ -37,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--whole", action="store_true", help="print only the digest of the whole")
     parser.add_argument("--json", action="store_true", help="print the digests as JSON")
+    parser.add_argument(
+        "--files",
+        action="store_true",
+        help="with --write: also the SHA-256 of each whole file, which --check then compares",
+    )
     sums = parser.add_mutually_exclusive_group()
     sums.add_argument("--write", action="store_true", help="write the sums beside the model")
     sums.add_argument(
@@ -49,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
+    if arguments.files and not arguments.write:
+        raise CliError("--files needs --write; --check compares them by itself")
     if arguments.write:
         return hash_sums.write(arguments, out)
     if arguments.check is not None:
@@ -57,11 +66,10 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     with Model(arguments.path) as model:
         placed = model.by_name()
         total = sum(each.tensor.nbytes for each in placed.values())
-        digests = {}
+        threads = 1 if is_url(arguments.path) else hash_sums.THREADS
         with out.progress("hashing", total) as advance:
-            for name in sorted(placed):
-                found, _ = hash_sums.digests_of(*placed[name], [algorithm], advance)
-                digests[name] = found[algorithm]
+            found = hash_sums.digests(placed, [algorithm], advance, threads)
+    digests = {name: found[name][algorithm] for name in sorted(found)}
     whole = _sums.whole_digest(digests, algorithm)
     if arguments.json:
         out.json({"algorithm": algorithm, "whole": whole, "tensors": digests})

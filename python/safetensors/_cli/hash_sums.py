@@ -1,71 +1,64 @@
 """Writes the sums of a model, and compares a model with its sums: for `hash`."""
 
 import argparse
-import hashlib
 import os
-from typing import Any, Callable, Collection, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
-from .. import _core, _sums
+from .. import _core, _digests, _sums
+from .._digests import Found
 from .._paths import is_url
-from .._shards import INDEX_SUFFIX
-from .._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums, Sums, TensorSums
+from .._sums import SHA256, XXH3, Digests, Sums
+from ..sums import Place, _make
 from . import text
 from .errors import CliError
 from .header_text import LENGTH_NBYTES, MOST_NBYTES
-from .model import Index, Model, files_of
+from .model import Model, Placed, files_of
 from .opening import STDIN, open_regular
 from .output import Advance, Output
 from .reader import File, SafetensorError, Tensor, complaint
 
 _BLOCK_NBYTES = 8
+THREADS = 8 if hasattr(os, "pread") else 1
+"""Of local files: without `pread`, a file has one position that all threads share."""
 
 
-def digests_of(
-    file: File, tensor: Tensor, algorithms: Collection[str], advance: Advance, block_size: int = 0
-) -> tuple[Digests, bytes]:
-    """Returns the digests of a tensor, and with a block size XXH3-64 of its blocks."""
-    xxh3 = _core._TensorHasher(tensor.dtype, tensor.shape, block_size)
-    shape = ",".join(map(str, tensor.shape))
-    sha256 = hashlib.sha256(f"{tensor.dtype} [{shape}]\n".encode())
-    updates: list[Callable[[bytes], None]] = []
-    if XXH3 in algorithms or block_size:
-        updates.append(xxh3.update)
-    if SHA256 in algorithms:
-        updates.append(sha256.update)
-    for chunk in file.chunks(tensor):
-        for update in updates:
-            update(chunk)
-        advance(len(chunk))
-    found = {XXH3: xxh3.digest().partition(":")[2], SHA256: sha256.hexdigest()}
-    return {algorithm: found[algorithm] for algorithm in algorithms}, xxh3.blocks()
+def digests(
+    placed: Mapping[str, Placed], algorithms: Sequence[str], advance: Advance, threads: int
+) -> dict[str, Digests]:
+    """Returns the digests of tensors."""
+    found: dict[str, Digests] = {}
+    tasks = _digests.Tasks(advance)
+    for name, (file, tensor) in placed.items():
+
+        def done(result: _digests.Found, name: str = name) -> None:
+            found[name] = result.digests
+
+        tasks.add_tensor(_job(file, tensor), algorithms, 0, done)
+    tasks.run(threads)
+    return found
+
+
+def _job(file: File, tensor: Tensor) -> _digests.Job:
+    return _digests.Job(
+        tensor.name, tensor.dtype, tensor.shape, tensor.begin, tensor.nbytes, file.read
+    )
 
 
 def write(arguments: argparse.Namespace, out: Output) -> int:
     """Writes the sums beside a model, and prints their path and the digest of the whole."""
     _refuse_streams(arguments.path)
-    algorithms = [XXH3] if arguments.algorithm != SHA256 else [XXH3, SHA256]
     with Model(arguments.path) as model:
-        place = _Place.of(arguments.path, model.index)
-        placed = model.by_name()
-        sums = Sums({}, {})
-        for file in model.files:
-            found = _header_digests(file.read(0, file.data_begin))
-            header = {algorithms[-1]: found[algorithms[-1]]}
-            sums.files[place.name_of(file.path)] = FileSums(file.nbytes, header)
-        with out.progress(
-            "hashing", sum(each.tensor.nbytes for each in placed.values())
-        ) as advance:
-            for name, (file, tensor) in placed.items():
-                found, blocks = digests_of(file, tensor, algorithms, advance, BLOCK_SIZE)
-                sums.tensors[name] = TensorSums(place.name_of(file.path), found, blocks)
+        total = sum(each.tensor.nbytes for each in model.by_name().values())
+        total += sum(file.nbytes for file in model.files) if arguments.files else 0
+    algorithm = arguments.algorithm or XXH3
+    with out.progress("hashing", total) as advance:
+        sums, place = _make(arguments.path, algorithm, arguments.files, advance)
     _core._write_file(place.sums, sums.to_bytes(), False)
     whole = sums.whole()
     if arguments.json:
         out.json({"sums": place.sums, "whole": whole})
     else:
-        out.line(
-            *(f"{place.sums}: {algorithm}:{whole[algorithm]}" for algorithm in algorithms[-1:])
-        )
+        out.line(f"{place.sums}: {algorithm}:{whole[algorithm]}")
     return 0
 
 
@@ -74,7 +67,7 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     _refuse_streams(arguments.path)
     shards, index = files_of(arguments.path)
     paths = [shard.path for shard in shards]
-    place = _Place.of(arguments.path, index)
+    place = Place.of(arguments.path, index.path if index is not None else "")
     where = arguments.check or place.sums
     sums = _sums.read(where)
     checker = _Checker(sums, _algorithm(sums, where, arguments.algorithm))
@@ -135,8 +128,9 @@ class _Checker:
             return
         try:
             with File(path) as file:
+                found = self._digests_of(name, file, advance)
                 for tensor in file.tensors:
-                    self._check_tensor(name, file, tensor, advance)
+                    self._check_tensor(file, tensor, found)
                 names = {tensor.name for tensor in file.tensors}
         except SafetensorError as error:
             self.problems.append(f"{path}: {complaint(error, path)}")
@@ -160,19 +154,43 @@ class _Checker:
             length = int.from_bytes(start, "little")
             if length <= min(nbytes, MOST_NBYTES):
                 start += file.read(length) or b""
-        digests = _header_digests(start)
+        digests = _digests.of_header(start)
         if any(digests[algorithm] != wanted.header[algorithm] for algorithm in wanted.header):
             return "the sums are of another file, or the header is damaged"
         return None
 
-    def _check_tensor(self, name: str, file: File, tensor: Tensor, advance: Advance) -> None:
-        wanted = self._sums.tensors.get(tensor.name)
+    def _digests_of(self, name: str, file: File, advance: Advance) -> dict[str, Found]:
+        """Returns the digests of the tensors that have one in the sums. Compares the file's own."""
+        found: dict[str, Found] = {}
+        tasks = _digests.Tasks(advance)
+        for tensor in file.tensors:
+            wanted = self._sums.tensors.get(tensor.name)
+            if wanted is None or wanted.file != name:
+                continue
+
+            def done(result: Found, name: str = tensor.name) -> None:
+                found[name] = result
+
+            block_size = self._sums.block_size if wanted.blocks is not None else 0
+            tasks.add_tensor(_job(file, tensor), [self.algorithm], block_size, done)
+        whole = self._sums.files[name].sha256
+        if whole is not None:
+
+            def compare(sha256: str) -> None:
+                if sha256 != whole:
+                    self.problems.append(f"{file.path}: the SHA-256 of the file is {sha256}")
+
+            tasks.add_file(file.read, file.nbytes, compare)
+        tasks.run(THREADS)
+        return found
+
+    def _check_tensor(self, file: File, tensor: Tensor, found: Mapping[str, Found]) -> None:
         said = f"{file.path}: tensor `{text.clipped(tensor.name)}`"
-        if wanted is None or wanted.file != name:
+        if tensor.name not in found:
             self.problems.append(f"{said} has no digest")
             return
-        block_size = self._sums.block_size if wanted.blocks is not None else 0
-        digests, blocks = digests_of(file, tensor, [self.algorithm], advance, block_size)
+        wanted = self._sums.tensors[tensor.name]
+        digests, blocks = found[tensor.name]
         is_same = digests[self.algorithm] == wanted.digests[self.algorithm]
         if wanted.blocks is None:
             if not is_same:
@@ -197,35 +215,6 @@ class _Checker:
                 begin = self.damaged.pop().begin
             self.damaged.append(_Damage(tensor.name, path, begin, end))
             last = number
-
-
-def _header_digests(start: bytes) -> Digests:
-    """Returns the digests of a file up to its data."""
-    xxh3 = _core._xxh3_128(start).partition(":")[2]
-    return {XXH3: xxh3, SHA256: hashlib.sha256(start).hexdigest()}
-
-
-class _Place(NamedTuple):
-    """Where the files of a model and its sums are."""
-
-    folder: str
-    sums: str
-
-    @classmethod
-    def of(cls, path: str, index: Index | None) -> "_Place":
-        if index is not None:
-            stem = index.path.removesuffix(INDEX_SUFFIX).removesuffix(".json")
-        elif os.path.isdir(path):
-            stem = os.path.join(path, "model")
-        else:
-            stem = path.removesuffix(".safetensors")
-        return cls(os.path.dirname(stem), stem + _sums.SUFFIX)
-
-    def name_of(self, path: str) -> str:
-        return os.path.relpath(path, self.folder or ".").replace(os.sep, "/")
-
-    def path_of(self, name: str) -> str:
-        return os.path.join(self.folder, name)
 
 
 def _algorithm(sums: Sums, where: str, wanted: "str | None") -> str:

@@ -1,0 +1,206 @@
+// The content of sums: what is in them, and their text. sums_reader.cpp parses it.
+#include "safetensors/sums.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/base64.hpp"
+#include "base/text.hpp"
+#include "base/utf8.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors {
+namespace {
+
+/// Appends a text as JSON in ASCII, as Python's json.dumps does. The text is UTF-8.
+void append_json(std::string& json, std::string_view text) {
+  constexpr std::string_view kHexDigits = "0123456789abcdef";
+  const auto append_unit = [&](std::uint32_t unit) {
+    json += "\\u";
+    for (int shift = 12; shift >= 0; shift -= 4) json += kHexDigits[unit >> shift & 15];
+  };
+  json += '"';
+  for (std::size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
+    constexpr std::string_view kLetters = "\"\\bfnrt";
+    if (const std::size_t at = kEscaped.find(text[i]); at != std::string_view::npos) {
+      json += '\\';
+      json += kLetters[at];
+      ++i;
+    } else if (c < 0x80) {
+      if (c < 0x20 || c == 0x7F) {
+        append_unit(c);
+      } else {
+        json += text[i];
+      }
+      ++i;
+    } else {
+      const unsigned more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+      std::uint32_t point = c & (0x3FU >> more);
+      for (unsigned k = 1; k <= more && i + k < text.size(); ++k) {
+        point = point << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3FU);
+      }
+      if (point >= 0x10000) {
+        append_unit(0xD800 + ((point - 0x10000) >> 10));
+        append_unit(0xDC00 + ((point - 0x10000) & 0x3FF));
+      } else {
+        append_unit(point);
+      }
+      i += more + 1;
+    }
+  }
+  json += '"';
+}
+
+template <std::size_t Size>
+std::array<std::byte, Size> array_of(const Digest& digest) {
+  std::array<std::byte, Size> bytes{};
+  std::ranges::copy(digest.bytes(), bytes.begin());
+  return bytes;
+}
+
+std::string hex_of(const Digest& digest) {
+  const std::string text = digest.text();
+  return text.substr(text.find(':') + 1);
+}
+
+/// Appends the texts of digests, in the order of their algorithms' names.
+void append_digests(std::string& json, const std::optional<Digest>& sha256,
+                    const std::optional<Digest>& xxh3) {
+  json += '[';
+  if (sha256) json += '"' + sha256->text() + '"';
+  if (sha256 && xxh3) json += ',';
+  if (xxh3) json += '"' + xxh3->text() + '"';
+  json += ']';
+}
+
+void append_file(std::string& json, const FileSums& file) {
+  append_json(json, file.path);
+  json += ":{\"header\":\"" + file.header.text() + '"';
+  if (file.sha256) json += ",\"sha256\":\"" + hex_of(*file.sha256) + '"';
+  json += ",\"size\":" + std::to_string(file.nbytes) + '}';
+}
+
+void append_tensor(std::string& json, const TensorSums& tensor, const std::string& file) {
+  append_json(json, tensor.name);
+  json += ":{";
+  if (tensor.blocks) {
+    json += "\"blocks\":\"";
+    std::size_t at = 0;
+    append_base64(json, 8 * tensor.blocks->size(), [&] {
+      const std::uint64_t block = (*tensor.blocks)[at / 8];
+      return static_cast<std::uint8_t>(block >> (8 * (at++ % 8)) & 0xFF);
+    });
+    json += "\",";
+  }
+  json += "\"digest\":";
+  append_digests(json, tensor.sha256, tensor.xxh3_128);
+  json += ",\"file\":";
+  append_json(json, file);
+  json += '}';
+}
+
+}  // namespace
+
+std::size_t Sums::add_file(FileSums file) {
+  files_.push_back(std::move(file));
+  return files_.size() - 1;
+}
+
+void Sums::set(Entry& entry, const Digest& digest) {
+  if (digest.algorithm() == DigestAlgorithm::kSha256) {
+    entry.sha256 = static_cast<std::uint32_t>(sha256_.size());
+    sha256_.push_back(array_of<32>(digest));
+  } else {
+    entry.xxh3 = static_cast<std::uint32_t>(xxh3_.size());
+    xxh3_.push_back(array_of<16>(digest));
+  }
+}
+
+void Sums::add_tensor(const TensorSums& tensor) {
+  const bool follows = entries_.empty() || name_of(entries_.back()) < tensor.name;
+  const bool has_digest = tensor.xxh3_128 || tensor.sha256;
+  if (!follows || !has_digest || tensor.file >= files_.size() || find_invalid_utf8(tensor.name)) {
+    const std::string name = clipped(tensor.name);
+    fail(ErrorCode::kInvalidArgument,
+         "tensor `" + name + "` has no digest or file, or does not follow the one before",
+         {.subject = name});
+  }
+  Entry entry{.begin = static_cast<std::uint32_t>(text_.size()),
+              .size = static_cast<std::uint32_t>(tensor.name.size()),
+              .file = static_cast<std::uint32_t>(tensor.file)};
+  text_.insert(text_.end(), tensor.name.begin(), tensor.name.end());
+  for (const auto& digest : {tensor.xxh3_128, tensor.sha256}) {
+    if (digest) set(entry, *digest);
+  }
+  if (tensor.blocks) {
+    entry.blocks = static_cast<std::uint32_t>(blocks_.size());
+    entry.count = static_cast<std::uint32_t>(tensor.blocks->size());
+    blocks_.insert(blocks_.end(), tensor.blocks->begin(), tensor.blocks->end());
+  }
+  entries_.push_back(entry);
+}
+
+TensorSums Sums::tensor(std::size_t number) const {
+  const Entry& entry = entries_[number];
+  TensorSums tensor{.name = name_of(entry), .file = entry.file};
+  if (entry.xxh3 != kNone) tensor.xxh3_128 = {DigestAlgorithm::kXxh3_128, xxh3_[entry.xxh3]};
+  if (entry.sha256 != kNone) tensor.sha256 = {DigestAlgorithm::kSha256, sha256_[entry.sha256]};
+  if (entry.blocks != kNone) tensor.blocks = std::span(blocks_).subspan(entry.blocks, entry.count);
+  return tensor;
+}
+
+std::optional<TensorSums> Sums::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(
+      entries_, name, {}, [this](const Entry& entry) { return name_of(entry); });
+  if (found == entries_.end() || name_of(*found) != name) return std::nullopt;
+  return tensor(static_cast<std::size_t>(found - entries_.begin()));
+}
+
+bool Sums::has_whole(DigestAlgorithm algorithm) const noexcept {
+  return (algorithm == DigestAlgorithm::kSha256 ? sha256_.size() : xxh3_.size()) == size();
+}
+
+std::string Sums::whole_text(DigestAlgorithm algorithm) const {
+  std::string text;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const TensorSums each = tensor(i);
+    append_json(text, each.name);
+    text += ' ';
+    text += hex_of(*(algorithm == DigestAlgorithm::kSha256 ? each.sha256 : each.xxh3_128));
+    text += '\n';
+  }
+  return text;
+}
+
+Digest Sums::whole_xxh3() const {
+  Xxh3Hasher hasher;
+  const std::string text = whole_text(DigestAlgorithm::kXxh3_128);
+  hasher.update(std::as_bytes(std::span(text)));
+  return hasher.digest();
+}
+
+std::string Sums::json(const std::optional<Digest>& whole_sha256) const {
+  std::string json = "{\"block_size\":" + std::to_string(kDigestBlockSize) + ",\"files\":{";
+  std::vector<const FileSums*> files;
+  for (const FileSums& file : files_) files.push_back(&file);
+  std::ranges::sort(files, {}, [](const FileSums* file) { return std::string_view(file->path); });
+  for (const FileSums* file : files) {
+    if (file != files.front()) json += ',';
+    append_file(json, *file);
+  }
+  json += "},\"format\":\"safetensors-sums\",\"tensors\":{";
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (i != 0) json += ',';
+    const TensorSums each = tensor(i);
+    append_tensor(json, each, files_[each.file].path);
+  }
+  json += "},\"version\":1,\"whole\":";
+  std::optional<Digest> xxh3;
+  if (has_whole(DigestAlgorithm::kXxh3_128)) xxh3 = whole_xxh3();
+  append_digests(json, whole_sha256, xxh3);
+  return json + "}\n";
+}
+
+}  // namespace safetensors
