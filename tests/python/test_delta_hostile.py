@@ -178,7 +178,7 @@ def test_names_are_only_names(tmp_path):
 
 @pytest.mark.slow
 def test_opening_many_records(tmp_path):
-    """Opening 100,000 records takes hardly longer than opening the file: 1.7 times."""
+    """Opening 100,000 records takes about twice as long as opening the file."""
     record, values = entries()["r/new"], entries()["v/new"]
     found = {}
     for i in range(100_000):
