@@ -61,8 +61,11 @@ class Sums(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Returns the file. The same sums give the same bytes."""
-        files = [(path, *each) for path, each in self.files.items()]
-        tensors = [(name, *each) for name, each in sorted(self.tensors.items())]
+        files = [(path, each.nbytes, each.header, each.sha256) for path, each in self.files.items()]
+        tensors = [
+            (name, each.file, each.digests, each.blocks)
+            for name, each in sorted(self.tensors.items())
+        ]
         return _core._sums_json(files, tensors, self.whole().get(SHA256))
 
 
