@@ -17,6 +17,12 @@ constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
 
 std::uint64_t nbytes_of(const CheckedTensor& tensor) noexcept { return tensor.end - tensor.begin; }
 
+/// Returns the digest of a tensor that has no blocks.
+const Digest& whole_digest_of(const CheckedTensor& tensor) noexcept {
+  // NOLINTNEXTLINE(bugprone-unchecked-optional-access): FileDigests has one or the other
+  return *tensor.wanted.digest;
+}
+
 /// Returns how many bytes to read at once.
 std::uint64_t step_of(const ByteSource& source) noexcept {
   const ReadCost cost = source.cost();
@@ -115,7 +121,7 @@ class Pass {
     } else if (checks_.is_compared(tensor, block.number)) {
       fill(stop);
     } else {
-      Buffer whole(static_cast<std::size_t>(block.end - block.begin));
+      const Buffer whole(static_cast<std::size_t>(block.end - block.begin));
       hasher().reset();
       for (std::uint64_t done = 0; done < whole.size(); done += step_) {
         const auto piece = whole.bytes().subspan(
@@ -138,7 +144,7 @@ class Pass {
       return stop;
     }
     fill(stop);
-    if (checks_.digest(tensor, filled(at, stop)) != *tensor.wanted.digest) {
+    if (checks_.digest(tensor, filled(at, stop)) != whole_digest_of(tensor)) {
       checks_.fail(tensor, at, stop, source_);
     }
     return stop;
@@ -221,7 +227,7 @@ const CheckedTensor* FileChecks::find(std::uint64_t offset) const noexcept {
 }
 
 Digest FileChecks::digest(const CheckedTensor& tensor, std::span<const std::byte> bytes) const {
-  if (tensor.wanted.digest->algorithm() == DigestAlgorithm::kSha256) {
+  if (whole_digest_of(tensor).algorithm() == DigestAlgorithm::kSha256) {
     return sha256_(tensor.start, bytes);
   }
   Xxh3Hasher hasher;
@@ -245,7 +251,7 @@ std::shared_ptr<const Buffer> FileChecks::whole(const CheckedTensor& tensor,
   auto bytes = std::make_shared<const Buffer>(static_cast<std::size_t>(nbytes_of(tensor)));
   const ReadPiece piece{tensor.begin, bytes->bytes()};
   read_all(source, {&piece, 1});
-  if (digest(tensor, bytes->bytes()) != *tensor.wanted.digest) {
+  if (digest(tensor, bytes->bytes()) != whole_digest_of(tensor)) {
     fail(tensor, tensor.begin, tensor.end, source);
   }
   whole->bytes = bytes;
@@ -266,18 +272,19 @@ std::vector<Damage> FileChecks::damage(const CheckedTensor& tensor,
                                        const ByteSource& source) const {
   const auto& [wanted, blocks] = tensor.wanted;
   if (blocks.empty()) {
-    Buffer bytes(static_cast<std::size_t>(nbytes_of(tensor)));
+    const Buffer bytes(static_cast<std::size_t>(nbytes_of(tensor)));
     const ReadPiece piece{tensor.begin, bytes.bytes()};
     read_all(source, {&piece, 1});
+    const Digest& expected = whole_digest_of(tensor);
     const Digest found = digest(tensor, bytes.bytes());
-    if (found == *wanted) return {};
-    return {{tensor.name, path_, tensor.begin, tensor.end, wanted->text(), found.text()}};
+    if (found == expected) return {};
+    return {{tensor.name, path_, tensor.begin, tensor.end, expected.text(), found.text()}};
   }
   std::vector<Damage> damage;
   Xxh3Hasher whole;
   Xxh3Hasher hasher;
   whole.update(bytes_of(tensor.start));
-  Buffer bytes(static_cast<std::size_t>(std::min(nbytes_of(tensor), kDigestBlockSize)));
+  const Buffer bytes(static_cast<std::size_t>(std::min(nbytes_of(tensor), kDigestBlockSize)));
   for (std::uint64_t at = tensor.begin; at < tensor.end;) {
     const Block block = block_at(tensor, at);
     const auto read = bytes.bytes().first(static_cast<std::size_t>(block.end - block.begin));
@@ -326,7 +333,7 @@ void CheckedSource::read_parts(std::uint64_t offset, std::uint64_t nbytes,
   if (!inner_->cost().is_request) return ByteSource::read_parts(offset, nbytes, parts);
   const bool is_one = parts.size() == 1 && parts[0].to.size() == nbytes;
   if (is_one) return read_at(offset, parts[0].to);
-  Buffer answer(static_cast<std::size_t>(nbytes));
+  const Buffer answer(static_cast<std::size_t>(nbytes));
   Pass(*checks_, *inner_, offset, answer.bytes()).run(parts);
   io::copy_parts(offset, answer.bytes(), parts);
 }

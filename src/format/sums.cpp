@@ -168,7 +168,8 @@ std::string Sums::whole_text(DigestAlgorithm algorithm) const {
     const TensorSums each = tensor(i);
     append_json(text, each.name);
     text += ' ';
-    text += hex_of(*(algorithm == DigestAlgorithm::kSha256 ? each.sha256 : each.xxh3_128));
+    const auto& digest = algorithm == DigestAlgorithm::kSha256 ? each.sha256 : each.xxh3_128;
+    if (digest) text += hex_of(*digest);
     text += '\n';
   }
   return text;
@@ -184,6 +185,7 @@ Digest Sums::whole_xxh3() const {
 std::string Sums::json(const std::optional<Digest>& whole_sha256) const {
   std::string json = "{\"block_size\":" + std::to_string(kDigestBlockSize) + ",\"files\":{";
   std::vector<const FileSums*> files;
+  files.reserve(files_.size());
   for (const FileSums& file : files_) files.push_back(&file);
   std::ranges::sort(files, {}, [](const FileSums* file) { return std::string_view(file->path); });
   for (const FileSums* file : files) {
