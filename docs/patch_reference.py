@@ -122,7 +122,10 @@ def decode(record, values):
     require(flags & HAS_BASE or not any(base), "a digest of no base")
     require(not any(base[16:] + target[16:]), "a digest is too long")
     if kind != BLOCKS:
-        require(len(record) == HEAD.size and not (unit or ndim or units or count), "not zero")
+        require(
+            len(record) == HEAD.size and not (unit or ndim or units or count or flags & SUB_BYTE),
+            "not zero",
+        )
         require(kind == WHOLE or (flags & HAS_BASE and not any(target) and not values), "removed")
         return Record(kind, (), base if flags & HAS_BASE else b"", target, [])
     require(flags & HAS_BASE and unit in (1, 2, 4, 8) and ndim <= 64, "unknown unit, or no base")

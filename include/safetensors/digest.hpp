@@ -72,7 +72,7 @@ class SAFETENSORS_API Xxh3Hasher {
 /// The bytes of a block, where blocks of tensors have digests.
 inline constexpr std::uint64_t kDigestBlockSize = std::uint64_t{4} << 20;
 
-/// Returns the text that digests of a tensor begin with, such as `F32 [2,3]` and a newline. A
+/// Returns the text that is hashed before a tensor's bytes, such as `F32 [2,3]` and a newline. A
 /// scalar's shape is `[]`. Throws: Error kInvalidArgument if the dtype has no name.
 [[nodiscard]] SAFETENSORS_API std::string digest_start(Dtype dtype,
                                                        std::span<const std::uint64_t> shape);

@@ -153,7 +153,7 @@ class SAFETENSORS_API PatchRecord {
   /// block has the code add8.
   ///
   /// Throws: Error kInvalidArgument unless kBlocks and `to` has the size of changed() units, or if
-  ///   `base` is needed and missing; Error kWrongBase if it is another tensor.
+  ///   `base` is needed and missing; kWrongBase or kPatchApplied as apply().
   void new_units(std::span<const std::byte> base, std::span<std::byte> to) const;
 
  private:

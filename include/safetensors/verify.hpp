@@ -1,4 +1,4 @@
-// Comparing a file with digests while it is read.
+// Compares a file with digests while it is read.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct TensorDigests {
   /// Of dtype, shape and bytes, as TensorHasher computes it. With blocks, it is only used to find
   /// out whether these are damaged.
   std::optional<Digest> digest{};
-  /// XXH3-64 of each block of kDigestBlockSize bytes. None: the tensor is compared as a whole.
+  /// XXH3-64 of each block of kDigestBlockSize bytes. Empty: the tensor is compared as a whole.
   std::vector<std::uint64_t> blocks{};
 };
 

@@ -116,7 +116,7 @@ class Tasks:
         self._tasks.append((nbytes, work))
 
     def run(self, threads: int = _MOST_THREADS) -> None:
-        """Ends when all digests are computed. Raises what the first task raised that failed."""
+        """Blocks until all digests are computed. Raises the error of the first task that failed."""
         self._tasks.sort(key=lambda task: -task[0])
         threads = min(threads, len(self._tasks), _processors())
         if threads < 2 or sum(task[0] for task in self._tasks) < _WORTH_THREADS:

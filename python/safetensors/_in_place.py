@@ -78,7 +78,7 @@ def _only_user(file: File) -> Iterator[None]:
 
 
 def _write_journal(path: str, files: Sequence[File], edits: Iterable[Edit]) -> bool:
-    """Writes what is to be changed to the journal, and flushes it; returns whether it is anything.
+    """Writes and flushes the journal of the edits. Returns whether they change anything.
 
     The journal appears under its name when it is complete.
     """

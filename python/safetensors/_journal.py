@@ -1,7 +1,7 @@
 """The journals of changes in place: completes a change, also after a crash.
 
-docs/format.md, "Journal", describes the file, the steps and the recovery. What is read here, the
-journal and the files that it names, may come from anyone.
+docs/format.md, "Changes in place", describes the file, the steps and the recovery. What is read
+here, the journal and the files that it names, may come from anyone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _recover(journal: str, names: Dict[str, Any], stack: contextlib.ExitStack) -
         return True
     # Either nothing was changed yet, or everything was.
     with safe_open(journal, framework="numpy", backend="pread") as opened:
-        is_done = all(file.has(opened) for file in files)
+        is_done = bool(files) and all(file.has(opened) for file in files)
     os.unlink(journal)
     return is_done
 

@@ -27,7 +27,7 @@ class FileSums(NamedTuple):
 
     nbytes: int
     header: Digests
-    """Digests of the header and the 8 bytes before it. One is enough."""
+    """The digest of the header and the 8 bytes before it."""
     sha256: Optional[str] = None
     """The SHA-256 of the whole file."""
 

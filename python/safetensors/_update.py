@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Sequence, Union
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._in_place import Edit, edit_files
-from ._journal import File
 from ._paths import refuse_url
 from ._prepare import Prepared, prepared
 from ._specs import Spec, spec_in, spec_of
 from ._typing import Path, SumsOption
 from ._writer import safe_create
+
+if TYPE_CHECKING:
+    from ._in_place import Edit
+    from ._journal import File
 
 
 class _Keep:
@@ -51,7 +53,7 @@ def update_file(
     Tensors that were loaded from the old file keep their values.
 
     With `in_place`, the changed tensors are written into the file itself, on any file system and
-    without space for a second file. Memory is needed for one tensor twice. What is to change is
+    without space for a second file. Memory is needed for one tensor three times. The change is
     flushed to a journal beside the file first. After a kill or a power failure, no reader takes the
     file for a valid one until `recover` has completed the change.
 
@@ -117,6 +119,8 @@ def update_file(
 
 
 def _update_in_place(filename: Path, tensors: Mapping[str, Any], shared: bool) -> None:
+    from ._in_place import edit_files  # needs locks, which Windows does not have
+
     def edits_of(files: Sequence[File]) -> Iterator[Edit]:
         handle = files[0].handle
         old = {name: spec_in(handle, name) for name in handle.offset_keys()}

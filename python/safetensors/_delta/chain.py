@@ -124,7 +124,7 @@ class Order:
         self._state = BASE
 
     def add(self, change: Change, held: Optional[Held], full: bool) -> None:
-        """Checks the tensor that a change is for. Raises WrongBaseError or AlreadyAppliedError."""
+        """Checks the tensor that a change is for. Raises WrongBaseError."""
         state = _state_of(change, held, full)
         if self._first is None:
             self._first, self._state = change, state

@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     units: int
     """How many units the tensor has: its elements, or the bytes of types below a byte."""
     changed: int
-    """How many units the patch has."""
+    """How many units it lists."""
     nbytes: int
     """The bytes of its record and its values."""
     base: Optional[str]
@@ -64,7 +64,7 @@ class Entry(NamedTuple):
     target: Optional[str]
     """The digest of the target's tensor; None if it is removed."""
     codes: Dict[str, int]
-    """How many blocks have which codes."""
+    """How many blocks have each code."""
 
 
 class Change(NamedTuple):
