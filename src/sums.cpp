@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kModelSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kShardSuffix = "-00000-of-00000";
+constexpr const char* kFolderSums = "model.sums.json";
 
 /// Returns a path without its last characters, if they are as in `pattern`, in which 0 is any
 /// digit; otherwise an empty path.
@@ -50,6 +51,19 @@ void remove_file_of_sums(const fs::path& path) {
   io::fail_write(
       os_error, path,
       "the sums of the old file cannot be removed: " + std::generic_category().message(os_error));
+}
+
+/// Returns whether a file of sums has the digests of a file of its folder.
+bool is_about(const fs::path& sums, const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(sums, error)) return false;
+  try {
+    const Sums found = Sums::read(sums);
+    return std::ranges::any_of(found.files(),
+                               [&](const FileSums& each) { return each.path == file.string(); });
+  } catch (const Error&) {  // no load uses them, either
+    return false;
+  }
 }
 
 }  // namespace
@@ -83,6 +97,9 @@ void remove_sums(const fs::path& file) {
   remove_file_of_sums(sums_of_stem(stem));
   const fs::path model = without_suffix(stem, kShardSuffix);
   if (!model.empty()) remove_file_of_sums(sums_of_stem(model));
+  // A folder without an index has sums of all its files, under a name that a file may have, too.
+  const fs::path of_folder = file.parent_path() / kFolderSums;
+  if (is_about(of_folder, file.filename())) remove_file_of_sums(of_folder);
 }
 
 }  // namespace safetensors

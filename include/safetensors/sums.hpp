@@ -122,8 +122,8 @@ class SAFETENSORS_API Sums {
 
 /// Removes the sums of a file that is about to change, so that they cannot accuse its new content.
 /// They are STEM.sums.json for STEM.safetensors; for a shard, STEM-00001-of-00002.safetensors, the
-/// sums of the model as well. Does nothing for a file with another name. The sinks of paths do
-/// this before a file gets its name.
+/// sums of the model as well; and model.sums.json, if it has digests of the file. Does nothing for
+/// a file with another name. The sinks of paths do this before a file gets its name.
 ///
 /// Throws: Error kIo if there are sums that cannot be removed.
 SAFETENSORS_API void remove_sums(const std::filesystem::path& file);

@@ -244,6 +244,7 @@ def _whole_patch(
     base_digest: Optional[str],
     target_digest: Optional[str] = ...,
 ) -> bytes: ...
+def _apply_patches(pairs: List[Tuple[_PatchRecord, Buffer]]) -> None: ...
 
 @final
 class _PatchRecord:

@@ -13,6 +13,7 @@ from ._core import SafetensorError, safe_open
 from ._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 256 << 10
+_MOST_HEADER_NBYTES = 100_000_000
 """Bytes that are read at a time: they stay in the processor's cache until they are hashed."""
 _MOST_THREADS = 8
 _WORTH_THREADS = 8 << 20
@@ -160,7 +161,7 @@ class OpenFile:
         try:
             self.nbytes = os.fstat(self._file.fileno()).st_size
             begin = 8 + int.from_bytes(self._read_some(0, 8), "little")
-            if begin > self.nbytes:
+            if begin > min(self.nbytes, 8 + _MOST_HEADER_NBYTES):
                 self._open()  # raises
             self.start = self.read(0, begin)
         except BaseException:

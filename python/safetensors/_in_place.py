@@ -10,9 +10,10 @@ import fcntl
 import json
 import os
 import signal
-from typing import Any, Callable, Iterable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Sequence, Tuple
 
 from . import _core
+from ._core import SafetensorError
 from ._journal import File, finish, recover_files, refuse_in_place
 from ._writer import safe_create
 
@@ -36,9 +37,10 @@ def edit_files(
         shared: if false, raises if another program, or this one, has a file open or mapped.
     """
     folder = os.path.dirname(paths[0])
-    recover_files(folder, [os.path.basename(path) for path in paths])
+    recover_files(folder, [name, *map(os.path.basename, paths)])
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(File(path)) for path in paths]
+        _check_names(files)
         for file in files:
             if file.is_marked:
                 refuse_in_place(file.path, "a change was interrupted, and its journal is gone")
@@ -47,6 +49,8 @@ def edit_files(
                 stack.enter_context(_only_user(file))
         journal = os.path.join(folder, f".{name}.journal")
         if _write_journal(journal, files, edits_of(files)):
+            if not shared:
+                _check_leases(files, journal)
             try:
                 finish(journal, files)
             except KeyboardInterrupt:
@@ -60,7 +64,7 @@ def _only_user(file: File) -> Iterator[None]:
     """Holds a write lease: until the end, another process that opens the file waits.
 
     The system grants it only if nobody else has the file open or mapped. After 45 seconds
-    (/proc/sys/fs/lease-break-time) it breaks the lease; the reader then finds the mark.
+    (/proc/sys/fs/lease-break-time) it breaks the lease: see _check_leases().
     """
     try:
         # The system sends this signal when another process waits. By default, it is ignored.
@@ -77,6 +81,26 @@ def _only_user(file: File) -> Iterator[None]:
         fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
+def _check_names(files: Sequence[File]) -> None:
+    """Raises if two files have a tensor of one name: the journal could change only both."""
+    seen: Dict[str, str] = {}
+    for file in files:
+        for name in file.handle:
+            if name in seen:
+                raise SafetensorError(
+                    f"Tensor {name!r} is in two files: {seen[name]} and {file.path}"
+                )
+            seen[name] = file.path
+
+
+def _check_leases(files: Sequence[File], journal: str) -> None:
+    """Raises if a lease was broken. Who opens a file from now on waits until it is marked."""
+    for file in files:
+        if fcntl.fcntl(file.fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK:
+            os.unlink(journal)
+            refuse_in_place(file.path, "another process opened it while the change was prepared")
+
+
 def _write_journal(path: str, files: Sequence[File], edits: Iterable[Edit]) -> bool:
     """Writes and flushes the journal of the edits. Returns whether they change anything.
 
@@ -88,7 +112,9 @@ def _write_journal(path: str, files: Sequence[File], edits: Iterable[Edit]) -> b
     names = {os.path.basename(file.path): file.identity for file in files}
     metadata = {"format": "safetensors-journal", "version": "1", "files": json.dumps(names)}
     is_changed = False
-    with safe_create(path, metadata=metadata, fsync=True) as writer:
+    # The journal has tensors of the files, so nobody else may read it who may not read them.
+    rights = files[0].path if os.fstat(files[0].fd).st_uid == os.geteuid() else None
+    with safe_create(path, metadata=metadata, fsync=True, _rights_of=rights) as writer:
         for name, make in edits:
             file = by_tensor[name]
             meta = file.handle.get_tensor_meta(name)

@@ -27,6 +27,7 @@ from typing import (
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._files import check_own, flush, lock, open_untrusted, refuse
+from ._sums import SUFFIX
 
 JOURNAL = re.compile(r"\.([^/\\]+)\.journal")
 
@@ -52,7 +53,12 @@ def recover_files(folder: str, only: Optional[Collection[str]] = None) -> List[b
             continue
         with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
             journal = os.path.join(folder, each)
-            names = _names_in(journal)
+            try:
+                names = _names_in(journal)
+            except SafetensorError:
+                if only is not None and match[1] not in only:
+                    continue  # of another program, perhaps
+                raise
             if only is None or not {match[1], *names}.isdisjoint(only):
                 outcomes.append(_recover(journal, names, stack))
     return outcomes
@@ -67,14 +73,15 @@ def _recover(journal: str, names: Dict[str, Any], stack: contextlib.ExitStack) -
                 files.append(file)
             elif file.is_marked:
                 refuse(journal, f"{name} was being changed, but by another journal")
-    if any(file.is_marked for file in files):
-        finish(journal, files)
-        return True
-    # Either nothing was changed yet, or everything was.
     with safe_open(journal, framework="numpy", backend="pread") as opened:
-        is_done = bool(files) and all(file.has(opened) for file in files)
-    os.unlink(journal)
-    return is_done
+        if any(file.is_marked for file in files):
+            files = [file for file in files if file.is_marked or file.is_known(opened)]
+        else:  # nothing was changed yet, or everything was
+            is_done = bool(files) and all(file.has(opened) for file in files)
+            os.unlink(journal)
+            return is_done
+    finish(journal, files)
+    return True
 
 
 class File:
@@ -153,6 +160,13 @@ class File:
         """Returns whether the tensors are as they are after the change."""
         return all(self.digest(name) == record.target for name, record in self.records(journal))
 
+    def is_known(self, journal: safe_open) -> bool:
+        """Returns whether each tensor is as before the change or as after it."""
+        return all(
+            self.digest(name) in (record.base, record.target)
+            for name, record in self.records(journal)
+        )
+
     def digest(self, name: str) -> str:
         meta = self.handle.get_tensor_meta(name)
         hasher = _core._TensorHasher(meta.dtype, meta.shape, 0)
@@ -182,8 +196,8 @@ def finish(journal: str, files: Sequence[File]) -> None:
         for file in files:
             for _ in file.records(opened):  # which raises if a record is damaged
                 pass
+        _remove_sums(journal, files)
         for file in files:
-            _core._remove_sums(file.path)
             file.set_mark(True)
         for file in files:
             os.fsync(file.fd)
@@ -204,6 +218,18 @@ def finish(journal: str, files: Sequence[File]) -> None:
         os.fsync(file.fd)
     os.unlink(journal)
     flush(os.path.dirname(journal))
+
+
+def _remove_sums(journal: str, files: Sequence[File]) -> None:
+    """Removes the sums of the files, and of the index that the journal is named after."""
+    for file in files:
+        _core._remove_sums(file.path)
+    folder, name = os.path.split(journal)
+    stem = name[1:].removesuffix(".journal")
+    for suffix in (".json", ".safetensors.index", ".safetensors"):
+        stem = stem.removesuffix(suffix)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, stem + SUFFIX))
 
 
 def _names_in(journal: str) -> Dict[str, Any]:

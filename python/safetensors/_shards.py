@@ -120,7 +120,14 @@ def find_shards(
         from ._verify import verifier_of
 
         verifier = verifier_of(verify)
+        assert verifier is not None
         found = [shard._replace(verifier=verifier) for shard in found]
+        by_index: Dict[str, List[str]] = {}
+        for shard in found:
+            if shard.index_path:
+                by_index.setdefault(shard.index_path, []).extend(shard.names or ())
+        for index_path, names in by_index.items():
+            verifier.check_index(index_path, names)
     return found
 
 

@@ -11,6 +11,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -109,6 +110,9 @@ class FileHashes:
             raise SafetensorError(f"expected_hashes has no entry for the file (in {path})")
         return None, None, {}, True, "sha256:" + self._hashes[found].lower()
 
+    def check_index(self, index_path: str, names: Collection[str]) -> None:
+        """Does nothing: the hashes of files do not say which tensors a model has."""
+
 
 class Verifier:
     """Finds the digests of files. Reads each file of sums once."""
@@ -180,10 +184,28 @@ class Verifier:
                 f"is the path of the sums or a dict of digests (in {path})"
             )
         candidates = list(_candidates(path, index_path))
-        found = next((each for each in candidates if os.path.exists(each)), candidates[0])
-        if found not in self._read:
-            self._read[found] = _ByFile(self._read_sums(found), found)
-        return self._read[found]
+        for found in filter(os.path.exists, candidates):
+            sums = self._read_once(found)
+            # model.sums.json may be of model.safetensors, beside which this file is.
+            if found == candidates[0] or _longest(path, sums.files) is not None:
+                return sums
+        return self._read_once(candidates[0])  # raises: there are none
+
+    def _read_once(self, path: str) -> _ByFile:
+        if path not in self._read:
+            self._read[path] = _ByFile(self._read_sums(path), path)
+        return self._read[path]
+
+    def check_index(self, index_path: str, names: Collection[str]) -> None:
+        """Raises SafetensorError if an index lacks a tensor of the model's sums."""
+        if self._digests is not None:
+            return
+        sums = self._sums or self._beside(index_path, index_path, True)
+        missing = {name for each in sums.tensors.values() for name in each}.difference(names)
+        if missing:
+            raise SafetensorError(
+                f"{index_path}: tensor `{min(missing)}` is missing: {sums.path} has its digest"
+            )
 
 
 class _ByFile:

@@ -190,6 +190,19 @@ void apply(const PyPatchRecord& self, py::handle tensor) {
   self.record().apply(bytes.bytes(), hash, interrupt);
 }
 
+/// Applies records that were checked. All of them, unless one of the tensors has changed since.
+void apply_all(const py::list& pairs) {
+  std::vector<const PatchRecord*> records;
+  std::vector<std::unique_ptr<WritableBuffer>> tensors;
+  for (const py::handle pair : pairs) {
+    const auto both = py::cast<py::tuple>(pair);
+    records.push_back(&py::cast<const PyPatchRecord&>(both[0]).record());
+    tensors.push_back(std::make_unique<WritableBuffer>(both[1]));
+  }
+  const GilRelease release;
+  for (std::size_t i = 0; i < records.size(); ++i) records[i]->apply(tensors[i]->bytes());
+}
+
 void overwrite(const PyPatchRecord& self, py::handle tensor) {
   const WritableBuffer bytes(tensor);
   const GilRelease release;
@@ -226,6 +239,9 @@ void register_patch(py::module_& module) {
          py::kw_only(), py::arg("base_digest"), py::arg("target_digest") = py::none(),
          "_whole_patch(target, dtype, shape, *, base_digest, target_digest=None)\n--\n\n"
          "Returns the record of a whole tensor; for None, of a removed one.");
+  define(module, "_apply_patches", &apply_all, py::arg("pairs"),
+         "_apply_patches(pairs)\n--\n\nApplies pairs of a _PatchRecord and a tensor, in their "
+         "order. Ctrl-C does not interrupt it.");
   Class<PyPatchRecord>(module, "_PatchRecord", "A record and its values, which are valid.")
       .constructor(&make_record, py::arg("record"), py::arg("values"), py::arg("dtype"),
                    py::arg("algorithm"), py::arg("label") = "")

@@ -41,6 +41,7 @@ WriteSums::Entry& WriteSums::entry(std::size_t tensor) {
 void WriteSums::hash(const Part& part, const std::atomic<bool>& is_stopped) {
   Entry& its = entry(part.tensor);
   const std::lock_guard lock(its.mutex);
+  if (part.bytes.empty() && its.nbytes != 0) return;
   if (part.begin != its.next) its.is_in_order = false;
   if (!its.is_in_order) return;
   if (!its.hasher) its.hasher.emplace(its.dtype, its.shape, kDigestBlockSize);

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from safetensors import SafetensorError, delta, safe_open
+from safetensors import SafetensorError, delta, numpy, safe_create, safe_open, specs_of
 from safetensors.torch import save_file
 from support.dtype_table import SAVEABLE, torch_dtype
 
@@ -469,3 +469,22 @@ def test_errors_are_classes_of_this_package():
     assert issubclass(delta.PatchError, (SafetensorError, ValueError))
     error = pickle.loads(pickle.dumps(delta.WrongBaseError("text")))
     assert (type(error), str(error)) == (delta.WrongBaseError, "text")
+
+
+def test_a_dtype_that_numpy_lacks_changes_nothing(tmp_path):
+    """A new tensor that cannot be made: refused before the others are written."""
+    old = {"a": np.arange(9.0), "z": np.ones(3)}
+    new = {"a": np.arange(9.0) + 1, "z": np.ones(3) + 1}
+    with safe_create(
+        tmp_path / "new.safetensors", {**specs_of(new), "f6": ("F6_E2M3", (4,))}
+    ) as writer:
+        for name, array in {**new, "f6": bytes(3)}.items():
+            writer.write(name, array)
+    numpy.save_file(old, tmp_path / "old.safetensors")
+    path = tmp_path / "p.safetensors-patch"
+    delta.diff(tmp_path / "old.safetensors", tmp_path / "new.safetensors", path).close()
+    tensors = {name: array.copy() for name, array in old.items()}
+    with pytest.raises(ValueError, match="`f6` is F6_E2M3"):
+        delta.apply(tensors, path)
+    assert tensors.keys() == old.keys()
+    assert all(np.array_equal(tensors[name], old[name]) for name in old)

@@ -128,3 +128,29 @@ def test_command(place):
     assert cli.run("patch", path, other, "--in-place", "--shared")
     assert same(load_file(path), NEWER)
     del kept
+
+
+def test_a_name_in_two_files(place):
+    """Loads take the tensor that the index assigns; a change could only change both."""
+    folder = place / "model"
+    first, *_, last = sorted(path for path in folder.iterdir() if path.suffix != ".json")
+    names = load_file(last)
+    tensors = load_file(first)
+    save_file({**tensors, **names}, first)
+    with pytest.raises(SafetensorError, match="is in two files"):
+        delta.apply_file(folder, place / "1.safetensors-patch", in_place=True)
+    assert same(load_files(folder), OLD)
+
+
+def test_recovery_leaves_a_newer_shard_alone(place):
+    """A shard with the same header that was saved after the change was interrupted."""
+    folder = place / "model"
+    shards = sorted(path for path in folder.iterdir() if path.suffix != ".json")
+    with pytest.raises(OSError, match="Input/output"), in_place_changes.Steps(4, fail(5), True):
+        delta.apply_file(folder, place / "1.safetensors-patch", in_place=True)
+    newer = {name: tensor * 0 for name, tensor in load_file(shards[1]).items()}
+    save_file(newer, shards[1], {"format": "pt"})
+    kept = shards[1].read_bytes()
+    assert safetensors.recover(folder) == "rolled forward"
+    assert shards[1].read_bytes() == kept
+    assert load_file(shards[0])["l.0"].equal(NEW["l.0"])

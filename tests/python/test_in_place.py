@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import safetensors
-from safetensors import SafetensorError, safe_open, update_file
+from safetensors import SafetensorError, safe_open, sums, update_file
 from safetensors import numpy as stn
 from support import children, in_place_changes
 from support.in_place_changes import CHANGES, NEW, OLD, Steps, change, make, state
@@ -329,3 +329,48 @@ def test_upstream_refuses_a_marked_file(tmp_path, upstream):
     assert upstream.run("keys_by_file", path).failure is None
     stop_after_the_mark(path)
     assert "header too large" in upstream.run("keys_by_file", path).failure.text
+
+
+def test_a_journal_of_another_program(tmp_path):
+    """A file that is named as the journal of another file is in nobody's way."""
+    path = make(tmp_path / "a")
+    other = path.parent / ".app.journal"
+    other.write_text("its own")
+    change(path)
+    assert safetensors.recover(path) == "clean"
+    assert state(path) == "new"
+    assert other.read_text() == "its own"
+
+
+def test_others_cannot_read_the_journal(tmp_path):
+    path = make(tmp_path / "a")
+    path.chmod(0o600)
+    journal = stop_after_the_mark(path)
+    assert journal.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_reader_that_came_in_meanwhile(tmp_path, monkeypatch):
+    """A lease that was broken before the mark: nothing is changed."""
+    path = make(tmp_path / "a")
+    get = safetensors._in_place.fcntl.fcntl
+
+    def broken(fd, command, *rest):
+        if command == safetensors._in_place.fcntl.F_GETLEASE:
+            return safetensors._in_place.fcntl.F_UNLCK
+        return get(fd, command, *rest)
+
+    monkeypatch.setattr("safetensors._in_place.fcntl.fcntl", broken)
+    with pytest.raises(SafetensorError, match="opened it while the change was prepared"):
+        change(path)
+    assert state(path) == "old"
+    assert names_in(path) == {path.name}
+
+
+def test_old_sums_are_removed(tmp_path):
+    path = make(tmp_path / "a")
+    stn.save_file({"x": np.ones(3)}, path.parent / "x.safetensors")
+    for place in (path, path.parent):  # of the file, and of the folder
+        sums.write(place)
+    assert {"m.sums.json", "model.sums.json"} <= names_in(path)
+    change(path)
+    assert names_in(path) == {path.name, "x.safetensors"}

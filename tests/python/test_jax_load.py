@@ -243,7 +243,7 @@ def test_the_surface():
     assert module.__all__ == ["load_files"]
     parameters = inspect.signature(load_files).parameters
     assert [*parameters] == [
-        "filenames", "shardings", "keys", "plan", "progress", "storage_options",
+        "filenames", "shardings", "keys", "plan", "progress", "storage_options", "verify",
     ]  # fmt: skip
     assert all(p.kind == p.KEYWORD_ONLY for p in [*parameters.values()][2:])
     assert typing.get_type_hints(load_files).keys() >= parameters.keys()

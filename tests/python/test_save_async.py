@@ -178,7 +178,7 @@ def test_tensors_of_a_device_are_read_in_parts(tmp_path):
         calls.append((begin, len(to)))
         to[:] = source[begin : begin + len(to)]
 
-    start_save(specs, {"b": read}, tmp_path / "file", None, False, CHUNK).result(60)
+    start_save(specs, {"b": read}, tmp_path / "file", None, False, CHUNK, None).result(60)
     found = load_file(tmp_path / "file")
     np.testing.assert_array_equal(found["b"], source)
     np.testing.assert_array_equal(found["a"], np.arange(4))
@@ -189,7 +189,7 @@ def test_tensors_of_a_device_are_read_in_parts(tmp_path):
         raise KeyError("device")
 
     with pytest.raises(KeyError, match="device"):
-        start_save(specs, {"b": broken}, tmp_path / "other", None, False, None)
+        start_save(specs, {"b": broken}, tmp_path / "other", None, False, None, None)
     assert os.listdir(tmp_path) == ["file"]
 
 

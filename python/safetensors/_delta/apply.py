@@ -7,6 +7,7 @@ import sys
 from itertools import pairwise
 from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Set
 
+from .. import _core
 from .._specs import Spec
 from .chain import (
     Chain,
@@ -84,16 +85,21 @@ def _apply(tensors: Mapping[str, Any], chain: Chain, verify: str) -> None:
             run(changes, _copy(memory.get(name), scratch), full)
     if verify == "whole":
         _check_whole(tensors, chain, work)
+    made: Dict[str, Any] = {}
+    writes = []
     for name, changes in work.items():
         if all(change.kind == "blocks" for change in changes):
             if name not in aliases:
-                run(changes, memory[name], False)
+                writes += [(change.record, memory[name].data) for change in changes]
             continue
-        made = run(changes, _copy(memory.get(name)), False)
-        if made is None:
+        held = run(changes, _copy(memory.get(name)), False)
+        made[name] = None if held is None else _made(tensors, name, held)
+    _core._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
+    for name, tensor in made.items():
+        if tensor is None:
             tensors.pop(name, None)  # type: ignore[attr-defined]
         else:
-            tensors[name] = _made(tensors, name, made)  # type: ignore[index]
+            tensors[name] = tensor  # type: ignore[index]
 
 
 def _held(name: str, tensor: Any, in_place: bool) -> Held:
@@ -179,7 +185,16 @@ def _check_whole(
 
 
 def _made(tensors: Mapping[str, Any], name: str, held: Held) -> Any:
-    """Returns a tensor of the kind that the dict has."""
+    """Returns a tensor of the kind that the dict has. Raises ValueError if its dtype has none."""
+    try:
+        return _made_as(tensors, name, held)
+    except KeyError:
+        raise ValueError(
+            f"tensor `{clipped(name)}` is {held.spec.dtype}, and there is no such type in memory"
+        ) from None
+
+
+def _made_as(tensors: Mapping[str, Any], name: str, held: Held) -> Any:
     like = tensors[name] if name in tensors else next(iter(tensors.values()), None)
     entry = {"dtype": held.spec.dtype, "shape": list(held.spec.shape), "data": held.data}
     if "torch" in sys.modules and isinstance(like, sys.modules["torch"].Tensor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Dict, Mapping, Optional
 
+from .. import _core
 from .._specs import Spec
 from .._typing import Buffer, Path
 from .chain import Held, run
@@ -86,8 +87,17 @@ class _Kept:
 
     def apply(self, patch: Patch) -> None:
         """Brings the copy to the state that a patch was made from."""
+        after = dict(self._held)
+        writes = []
         for name in patch.names:
-            held = run([patch._change(name)], self._held.pop(name, None), False)
+            change = patch._change(name)
+            if change.kind == "blocks":
+                writes.append((change.record, self._held[name].data))
+                continue
+            after.pop(name, None)
+            held = run([change], None, False)
             if held is not None:
-                self._held[name] = held
+                after[name] = held
+        _core._apply_patches(writes)  # one call, which Ctrl-C does not interrupt
+        self._held = after
         self.specs = {name: held.spec for name, held in self._held.items()}
