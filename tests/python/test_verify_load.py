@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import json
 import os
 import pickle
 import re
@@ -344,3 +345,26 @@ def test_the_program_of_the_page(model, places, tmp_path, monkeypatch):
     same(scope["tensors"], {name: t for name, t in TENSORS.items() if name != "long"})
     assert scope["bad"] == {"long"}
     assert scope["rows"].shape == (10, 3)
+
+
+def test_an_index_without_some_tensors(model):
+    """Else somebody could leave out a bias of a model whose sums are signed."""
+    index = next(Path(model).glob("*.index.json"))
+    content = json.loads(index.read_text(encoding="utf-8"))
+    del content["weight_map"]["long"]
+    index.write_text(json.dumps(content), encoding="utf-8")
+    for verify in (True, "xxh3-128", index.parent / "model.sums.json"):
+        with pytest.raises(SafetensorError, match="tensor `long` is missing"):
+            load_files(model, verify=verify)
+    assert "long" not in load_files(model)
+
+
+def test_sums_of_a_neighbour(tmp_path):
+    """model.sums.json of model.safetensors is not about the file beside it."""
+    torch_module = importlib.import_module("safetensors.torch")
+    tensors = {"a": torch.ones(3)}
+    torch_module.save_file(tensors, tmp_path / "model.safetensors", sums=True)
+    torch_module.save_file(tensors, tmp_path / "adapter.safetensors")
+    assert (tmp_path / "model.sums.json").exists()
+    with pytest.raises(FileNotFoundError, match=r"adapter\.sums\.json"):
+        torch_module.load_file(tmp_path / "adapter.safetensors", verify=True)
