@@ -56,11 +56,16 @@ void remove_file_of_sums(const fs::path& path) {
 /// Returns whether a file of sums has the digests of a file of its folder.
 bool is_about(const fs::path& sums, const fs::path& file) {
   std::error_code error;
-  if (!fs::is_regular_file(sums, error)) return false;
+  const fs::file_status found = fs::status(sums, error);
+  if (error && found.type() != fs::file_type::not_found) {
+    io::fail_write(error.value(), file,
+                   "whether its folder has sums is unknown: " + error.message());
+  }
+  if (!fs::is_regular_file(found)) return false;
   try {
-    const Sums found = Sums::read(sums);
-    return std::ranges::any_of(found.files(),
-                               [&](const FileSums& each) { return each.path == file.string(); });
+    const Sums read = Sums::read(sums);
+    return std::ranges::any_of(
+        read.files(), [&](const FileSums& each) { return each.path == file.filename().string(); });
   } catch (const Error&) {  // no load uses them, either
     return false;
   }
@@ -99,7 +104,7 @@ void remove_sums(const fs::path& file) {
   if (!model.empty()) remove_file_of_sums(sums_of_stem(model));
   // A folder without an index has sums of all its files, under a name that a file may have, too.
   const fs::path of_folder = file.parent_path() / kFolderSums;
-  if (is_about(of_folder, file.filename())) remove_file_of_sums(of_folder);
+  if (of_folder != sums_of_stem(stem) && is_about(of_folder, file)) remove_file_of_sums(of_folder);
 }
 
 }  // namespace safetensors
