@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-
 
 def bits_of(codes: np.ndarray, bits: int) -> np.ndarray:
     """Returns the bits of unsigned codes, the lowest first, along the last axis."""
@@ -71,21 +69,3 @@ def integers(
     zeros = np.broadcast_to(zeros, scales.shape)[..., group_of].astype(np.int64)
     differences = (codes.astype(np.int64) - zeros).astype(np.float32)
     return differences * scales.astype(np.float32)[..., group_of]
-
-
-def e4m3(codes: np.ndarray) -> np.ndarray:
-    """Decodes E4M3: four bits of exponent with a bias of 7, three of fraction, NaN but no infinity."""
-    codes = codes.astype(np.int64)
-    exponents, fractions = codes >> 3 & 15, codes & 7
-    values = np.where(
-        exponents == 0,
-        fractions * 2.0**-9,
-        (8 + fractions) * 2.0 ** (exponents.astype(np.float64) - 10),
-    )
-    values = np.where(codes & 0x7F == 0x7F, np.nan, values)
-    return np.where(codes & 0x80, -values, values).astype(np.float32)
-
-
-def e8m0(codes: np.ndarray) -> np.ndarray:
-    values = np.ldexp(np.float64(1), codes.astype(np.int64) - 127)
-    return np.where(codes == 255, np.nan, values).astype(np.float32)
