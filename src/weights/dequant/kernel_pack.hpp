@@ -85,23 +85,43 @@ SAFETENSORS_INLINE __m256 eight_floats(const U8* from) noexcept {
 
 #endif
 
+/// How a code q becomes a value in affine packs.
+struct ScaleAndBias {
+  float scale;
+  float bias;
+  template <typename Floats>
+  SAFETENSORS_INLINE Floats operator()(const Floats& q) const noexcept {
+    return q * scale + bias;
+  }
+};
+
+/// The same in most other schemes of integers.
+struct ZeroAndScale {
+  float minus_zero;
+  float scale;
+  template <typename Floats>
+  SAFETENSORS_INLINE Floats operator()(const Floats& q) const noexcept {
+    return (q + minus_zero) * scale;
+  }
+};
+
 /// Decodes 32 values: 4 * `bits` bytes of codes, a whole number of words for every width.
-template <int bits>
-SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* end, float s, float b,
-                                  float* SAFETENSORS_RESTRICT y) noexcept {
+template <int bits, typename Formula>
+SAFETENSORS_INLINE void decode_32(const U8* codes, [[maybe_unused]] const U8* end,
+                                  const Formula& value_of, float* SAFETENSORS_RESTRICT y) noexcept {
   if constexpr (bits == 8) {
-    store(unsigned_floats(load_bytes(codes)) * s + b, y);
-    store(unsigned_floats(load_bytes(codes + 16)) * s + b, y + 16);
+    store(value_of(unsigned_floats(load_bytes(codes))), y);
+    store(value_of(unsigned_floats(load_bytes(codes + 16))), y + 16);
   } else if constexpr (bits == 4) {
     const BytePair halves = nibbles(load_bytes(codes));
     const BytePair q = interleave<1>(halves.first, halves.second);
-    store(unsigned_floats(q.first) * s + b, y);
-    store(unsigned_floats(q.second) * s + b, y + 16);
+    store(value_of(unsigned_floats(q.first)), y);
+    store(value_of(unsigned_floats(q.second)), y + 16);
   } else {
 #if defined(__AVX2__)
     if (end - codes >= 3 * bits + 16) {  // the last of the four loads stays before `end`
       for (Index k = 0; k < 4; ++k) {
-        _mm256_storeu_ps(y + 8 * k, eight_floats<bits>(codes + k * bits) * s + b);
+        _mm256_storeu_ps(y + 8 * k, value_of(eight_floats<bits>(codes + k * bits)));
       }
       return;
     }
@@ -109,7 +129,7 @@ SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* en
     for (Index k = 0; k < 4; k += 2) {
       const U8* from = codes + k * bits;
       const Bytes q = join(eight_bytes<bits>(from), eight_bytes<bits>(from + bits));
-      store(unsigned_floats(q) * s + b, y + 8 * k);
+      store(value_of(unsigned_floats(q)), y + 8 * k);
     }
   }
 }
@@ -119,10 +139,21 @@ void affine(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t gro
             std::size_t group_size, const float* scales, const float* biases,
             float* SAFETENSORS_RESTRICT y) noexcept {
   for (std::size_t g = 0; g < groups; ++g) {
-    const float s = scales[g];
-    const float b = biases[g];
+    const ScaleAndBias value_of{scales[g], biases[g]};
     for (std::size_t i = 0; i < group_size; i += 32, codes += std::size_t{4} * bits, y += 32) {
-      affine_32<bits>(codes, end, s, b, y);
+      decode_32<bits>(codes, end, value_of, y);
+    }
+  }
+}
+
+template <int bits>
+void integers(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t groups,
+              std::size_t group_size, const float* scales, const float* zeros,
+              float* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t g = 0; g < groups; ++g) {
+    const ZeroAndScale value_of{-zeros[g], scales[g]};
+    for (std::size_t i = 0; i < group_size; i += 32, codes += std::size_t{4} * bits, y += 32) {
+      decode_32<bits>(codes, end, value_of, y);
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "weights/dequant/ggml_types.hpp"
 #include "weights/dequant/kernel_blocks.hpp"
+#include "weights/dequant/kernel_columns.hpp"
 #include "weights/dequant/kernel_iq.hpp"
 #include "weights/dequant/kernel_k.hpp"
 #include "weights/dequant/kernel_pack.hpp"
@@ -55,8 +56,21 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.affine[5] = &affine<5>;
   k.affine[6] = &affine<6>;
   k.affine[8] = &affine<8>;
+  k.integers[1] = &integers<1>;
+  k.integers[2] = &integers<2>;
+  k.integers[3] = &integers<3>;
+  k.integers[4] = &integers<4>;
+  k.integers[5] = &integers<5>;
+  k.integers[6] = &integers<6>;
+  k.integers[7] = &integers<7>;
+  k.integers[8] = &integers<8>;
   k.fp4 = &fp4;
   k.fp8 = &fp8;
+  k.transpose_words = &transpose_words;
+  k.nibble_of_words = &nibble_of_words;
+  k.scale_by_group = &scale_by_group;
+  k.table4 = &table4;
+  k.scaled_i8 = &scaled_i8;
   k.to_f16 = &to_f16;
   k.to_bf16 = &to_bf16;
   k.count_f16_overflow = &count_f16_overflow;
