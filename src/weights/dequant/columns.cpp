@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "weights/dequant/chunks.hpp"
-#include "weights/dequant/ggml_types.hpp"
+#include "weights/dequant/scale_type.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -32,13 +32,6 @@ unsigned bits_at(const std::uint8_t* from, std::uint64_t place, unsigned bits) {
   unsigned value = byte[0];
   if (shift + bits > 8) value |= static_cast<unsigned>(byte[1]) << 8;
   return (value >> shift) & ((1U << bits) - 1U);
-}
-
-std::uint64_t size_of_scale(ScaleType type) { return type == ScaleType::f32 ? 4 : 2; }
-
-std::uint32_t plain_type_of(ScaleType type) {
-  if (type == ScaleType::f16) return ggml::kF16;
-  return type == ScaleType::bf16 ? ggml::kBF16 : ggml::kF32;
 }
 
 std::uint64_t tile_rows(const ColumnCodes& codes) {
@@ -85,8 +78,8 @@ class TileDecoder {
     const auto groups = static_cast<std::size_t>(codes_.groups);
     scales_.resize(rows * groups);
     zeros_.resize(rows * groups);
-    const std::uint64_t scale_nbytes = size_of_scale(codes_.scale_type);
-    const Kernels::Blocks load = kernels_.blocks[plain_type_of(codes_.scale_type)];
+    const std::uint64_t scale_nbytes = size_of(codes_.scale_type);
+    const Kernels::Blocks load = kernels_.blocks[plain_type(codes_.scale_type)];
     float values[kAwqTile];
     for (std::size_t g = 0; g < groups; ++g) {
       load(at(codes_.scales, g, begin_ * scale_nbytes), rows, values);

@@ -16,10 +16,11 @@ namespace safetensors::weights {
 struct Kernels {
   /// Decodes `count` blocks.
   using Blocks = void (*)(const std::uint8_t* from, std::size_t count, float* to) noexcept;
-  /// Decodes `groups` groups of `group_size` values, each with its scale; biases are for affine
-  /// packs only. Reads nothing at or after `end`.
+  /// Decodes `groups` groups of `group_size` values, each with its scale; offsets are the biases of
+  /// affine packs or the zero points of integers, and nothing else uses them. Reads nothing at or
+  /// after `end`.
   using Groups = void (*)(const std::uint8_t* codes, const std::uint8_t* end, std::size_t groups,
-                          std::size_t group_size, const float* scales, const float* biases,
+                          std::size_t group_size, const float* scales, const float* offsets,
                           float* to) noexcept;
   /// Rounds to 16-bit values, to nearest even. `to` may be unaligned.
   using Narrow = void (*)(const float* from, std::size_t count, std::uint8_t* to) noexcept;
@@ -28,12 +29,11 @@ struct Kernels {
 
   const char* name;
   Blocks blocks[ggml::kEnd];  ///< by number of the GGUF type; nullptr where none is decoded
-  Groups affine[kWidths];     ///< by bits; nullptr where there is none
-  /// By bits, 1 to 8: (code - zero) * scale, with the zeros in place of the biases. Groups have a
-  /// multiple of 32 values.
-  Groups integers[kWidths];
-  Groups fp4;  ///< codes E2M1
-  Groups fp8;  ///< codes E4M3
+  Groups affine[kWidths];     ///< by bits; nullptr where there is none. Groups of 32 * n values
+  Groups integers[kWidths];   ///< likewise: (code - zero) * scale
+  Groups int8;                ///< the same for signed bytes
+  Groups fp4;                 ///< codes E2M1
+  Groups fp8;                 ///< codes E4M3
   /// Transposes a matrix of 32-bit words. Its rows are `stride` bytes apart.
   void (*transpose_words)(const std::uint8_t* from, std::size_t stride, std::size_t rows,
                           std::size_t columns, std::uint8_t* to) noexcept;

@@ -49,21 +49,22 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.blocks[id] = kernel_of_row<kernel, elements, nbytes>();
   SAFETENSORS_GGML_TYPES(SAFETENSORS_ROW)
 #undef SAFETENSORS_ROW
-  k.affine[1] = &affine<1>;
-  k.affine[2] = &affine<2>;
-  k.affine[3] = &affine<3>;
-  k.affine[4] = &affine<4>;
-  k.affine[5] = &affine<5>;
-  k.affine[6] = &affine<6>;
-  k.affine[8] = &affine<8>;
-  k.integers[1] = &integers<1>;
-  k.integers[2] = &integers<2>;
-  k.integers[3] = &integers<3>;
-  k.integers[4] = &integers<4>;
-  k.integers[5] = &integers<5>;
-  k.integers[6] = &integers<6>;
-  k.integers[7] = &integers<7>;
-  k.integers[8] = &integers<8>;
+  k.affine[1] = &grouped<1, Affine>;
+  k.affine[2] = &grouped<2, Affine>;
+  k.affine[3] = &grouped<3, Affine>;
+  k.affine[4] = &grouped<4, Affine>;
+  k.affine[5] = &grouped<5, Affine>;
+  k.affine[6] = &grouped<6, Affine>;
+  k.affine[8] = &grouped<8, Affine>;
+  k.integers[1] = &grouped<1, Integers>;
+  k.integers[2] = &grouped<2, Integers>;
+  k.integers[3] = &grouped<3, Integers>;
+  k.integers[4] = &grouped<4, Integers>;
+  k.integers[5] = &grouped<5, Integers>;
+  k.integers[6] = &grouped<6, Integers>;
+  k.integers[7] = &grouped<7, Integers>;
+  k.integers[8] = &grouped<8, Integers>;
+  k.int8 = &grouped<8, SignedIntegers>;
   k.fp4 = &fp4;
   k.fp8 = &fp8;
   k.transpose_words = &transpose_words;

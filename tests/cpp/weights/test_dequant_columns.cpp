@@ -233,30 +233,3 @@ TEST_CASE("dequantising columns: several threads give the same values as one") {
   }
   CHECK(count_differences(whole, parts, Output::f32) == 0);
 }
-
-TEST_CASE("dequantising integers: (code - zero) * scale, for all widths") {
-  constexpr std::size_t kGroups = 3;
-  for (const std::size_t group : {32U, 64U}) {
-    for (unsigned bits = 1; bits <= 8; ++bits) {
-      CAPTURE(bits);
-      const auto codes = random_bytes(kGroups * group * bits / 8, bits);
-      const float scales[kGroups] = {0.1F, -3.7F, 1e-3F};
-      const float zeros[kGroups] = {0, 1, 100};
-      std::vector<float> wanted;
-      for (std::size_t i = 0; i < kGroups * group; ++i) {
-        const unsigned code = stored_bits(codes.data(), i * bits, bits);
-        wanted.push_back((static_cast<float>(code) - zeros[i / group]) * scales[i / group]);
-      }
-      for (const Kernels* kernels : weights::usable_kernels()) {
-        for (const std::size_t skew : {0U, 1U}) {
-          const Skewed from(codes, skew);
-          const auto* bytes = reinterpret_cast<const std::uint8_t*>(from.data());
-          std::vector<float> found(wanted.size());
-          kernels->integers[bits](bytes, bytes + codes.size(), kGroups, group, scales, zeros,
-                                  found.data());
-          CHECK(found == wanted);
-        }
-      }
-    }
-  }
-}
