@@ -25,6 +25,13 @@ struct Kernels {
   /// Rounds to 16-bit values, to nearest even. `to` may be unaligned.
   using Narrow = void (*)(const float* from, std::size_t count, std::uint8_t* to) noexcept;
 
+  /// Decodes `count` codes of one scale.
+  using Scaled = void (*)(const std::uint8_t* codes, std::size_t count, float scale,
+                          float* to) noexcept;
+  /// Decodes `count` codes of one byte by a table of 256 values, and multiplies by the scale.
+  using Looked = void (*)(const std::uint8_t* codes, std::size_t count, const float* table,
+                          float scale, float* to) noexcept;
+
   static constexpr std::size_t kWidths = 9;
 
   const char* name;
@@ -34,6 +41,8 @@ struct Kernels {
   Groups int8;                ///< the same for signed bytes
   Groups fp4;                 ///< codes E2M1
   Groups fp8;                 ///< codes E4M3
+  Scaled e4m3;
+  Looked bytes;
   /// Transposes a matrix of 32-bit words. Its rows are `stride` bytes apart.
   void (*transpose_words)(const std::uint8_t* from, std::size_t stride, std::size_t rows,
                           std::size_t columns, std::uint8_t* to) noexcept;

@@ -10,6 +10,7 @@
 #include "weights/dequant/kernel_k.hpp"
 #include "weights/dequant/kernel_pack.hpp"
 #include "weights/dequant/kernel_plain.hpp"
+#include "weights/dequant/kernel_scaled.hpp"
 #include "weights/dequant/kernels.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
@@ -67,6 +68,8 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.int8 = &grouped<8, SignedIntegers>;
   k.fp4 = &fp4;
   k.fp8 = &fp8;
+  k.e4m3 = &e4m3;
+  k.bytes = &bytes_by_table;
   k.transpose_words = &transpose_words;
   k.nibble_of_words = &nibble_of_words;
   k.scale_by_group = &scale_by_group;
