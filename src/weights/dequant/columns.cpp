@@ -111,9 +111,8 @@ class TileDecoder {
       const auto i = static_cast<std::size_t>(row - begin_);
       const float* scales = scales_.data() + i * groups;
       const float* zeros = zeros_.data() + i * groups;
-      // At most kScratchValues: one call.
-      sink_.put(row * codes_.columns + k, count, 1,
-                [&](std::uint64_t, std::size_t, float* to) { decode(i, scales, zeros, to); });
+      sink_.put_piece(row * codes_.columns + k, static_cast<std::size_t>(count),
+                      [&](float* to) { decode(i, scales, zeros, to); });
     }
   }
 
