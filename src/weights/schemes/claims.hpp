@@ -10,5 +10,7 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint);
 
 /// Weights of 8-bit floats with scales: fp8 and mxfp8.
 void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
+/// MXFP4 of gpt-oss.
+void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint);
 
 }  // namespace safetensors::weights
