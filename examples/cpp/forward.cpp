@@ -101,11 +101,10 @@ class Engine {
       add(x, feed_forward(layer + "ffn.", normalized(layer + "ffn_norm", x)));
     }
     // The output tensor, or the embedding if they are tied.
-    const std::string output(model_.output_name());
+    const std::string_view output = model_.output_name();
     const std::vector<std::int64_t>& shape = model_.info(output).shape;
-    Rows result(x.count, size_of(shape.empty() ? 0 : shape.front(), "output"));
-    project(output, normalized("output_norm", x), result, 0, result.length);
-    return result;
+    return projected(std::string(output.substr(0, output.rfind('.'))), normalized("output_norm", x),
+                     size_of(shape.empty() ? 0 : shape.front(), "output"));
   }
 
  private:
@@ -113,19 +112,13 @@ class Engine {
     if (found) throw std::runtime_error("this program does not support " + what);
   }
 
-  /// Returns a bias or a norm weight, decoded.
-  std::vector<float> vector_of(const std::string& name, std::size_t length) {
-    std::vector<float> values(length);
-    model_.dequantize(name, values);  // throws if the tensor has another length
-    return values;
-  }
-
   /// Divides each head of `length` elements by its root mean square, and multiplies by the weight.
-  void normalize(const std::string& norm, std::span<float> values, std::size_t length) {
-    const std::string name = norm + ".weight";
+  void normalize(const std::string& module, std::span<float> values, std::size_t length) {
+    const std::string name = module + ".weight";
+    std::vector<float> weight(length);
+    model_.dequantize(name, weight);  // throws if the tensor has another length
     const auto offset = static_cast<float>(model_.norm_weight_offset_of(name).value());
     const auto epsilon = static_cast<float>(model_.config().norm_eps.value());
-    const std::vector<float> weight = vector_of(name, length);
     for (; !values.empty(); values = values.subspan(length)) {
       const auto head = values.first(length);
       const float squares = std::inner_product(head.begin(), head.end(), head.begin(), 0.0F);
@@ -133,8 +126,8 @@ class Engine {
       for (std::size_t i = 0; i < length; ++i) head[i] *= scale * (weight[i] + offset);
     }
   }
-  Rows normalized(const std::string& norm, Rows x) {
-    normalize(norm, x.values, dim_);
+  Rows normalized(const std::string& module, Rows x) {
+    normalize(module, x.values, x.length);
     return x;
   }
 
@@ -146,9 +139,10 @@ class Engine {
     }
   }
 
-  /// Writes x W^T to columns of y, for a matrix W of `rows` rows.
-  void project(const std::string& name, const Rows& x, Rows& y, std::size_t column,
+  /// Writes x W^T + b to columns of y, for the matrix and the bias of a module.
+  void project(const std::string& module, const Rows& x, Rows& y, std::size_t column,
                std::size_t rows) {
+    const std::string name = module + ".weight";
     check_shape(name, rows, x.length);
     constexpr std::size_t kBufferValues = std::size_t{1} << 20;
     const std::size_t at_once = std::clamp<std::size_t>(kBufferValues / x.length, 1, rows);
@@ -156,20 +150,20 @@ class Engine {
     for (std::size_t begin = 0; begin < rows; begin += at_once) {
       const std::size_t count = std::min(at_once, rows - begin);
       const auto some = std::span(decoded_).first(count * x.length);
-      model_.dequantize(name, some, static_cast<std::int64_t>(begin),
-                        static_cast<std::int64_t>(count));
+      model_.dequantize(name, some, std::int64_t(begin), std::int64_t(count));
       multiply(some, x, y, column + begin);
     }
+    add_bias(module, y, column, rows);
   }
   Rows projected(const std::string& module, const Rows& x, std::size_t rows) {
     Rows y(x.count, rows);
-    project(module + ".weight", x, y, 0, rows);
-    add_bias(module, y, 0, rows);
+    project(module, x, y, 0, rows);
     return y;
   }
-  void add_bias(const std::string& module, Rows& y, std::size_t column, std::size_t length) {
+  void add_bias(const std::string& module, Rows& y, std::size_t column, std::size_t length) const {
     if (!model_.has_tensor(module + ".bias")) return;
-    const std::vector<float> bias = vector_of(module + ".bias", length);
+    std::vector<float> bias(length);
+    model_.dequantize(module + ".bias", bias);
     for (std::size_t t = 0; t < y.count; ++t) {
       const auto part = y.row(t).subspan(column, length);
       std::ranges::transform(part, bias, part.begin(), std::plus<>());
@@ -179,26 +173,26 @@ class Engine {
   /// Returns the queries, keys and values of all tokens: [tokens, q | k | v].
   Rows qkv(const std::string& attention, const Rows& x) {
     const std::string modules[] = {attention + "q", attention + "k", attention + "v"};
-    const std::size_t sizes[] = {heads_ * head_dim_, kv_heads_ * head_dim_, kv_heads_ * head_dim_};
     const std::string names[] = {modules[0] + ".weight", modules[1] + ".weight",
                                  modules[2] + ".weight"};
+    const std::size_t sizes[] = {heads_ * head_dim_, kv_heads_ * head_dim_, kv_heads_ * head_dim_};
     Rows y(x.count, sizes[0] + sizes[1] + sizes[2]);
-    const bool plain = std::ranges::all_of(names, [&](const std::string& name) {
+    const bool fused = std::ranges::all_of(names, [&](const std::string& name) {
       return model_.get_dtype(name) == weights::code::kF32;
     });
-    if (plain) {
+    if (fused) {
       // One buffer, and one product instead of three. The model keeps the buffer for the next call.
-      const std::string_view parts[] = {names[0], names[1], names[2]};
       for (std::size_t part = 0; part < 3; ++part) check_shape(names[part], sizes[part], x.length);
-      const weights::WeightBuffer fused = model_.fuse_weights(parts);
-      const auto* values = reinterpret_cast<const float*>(fused.bytes().data());
+      const weights::WeightBuffer buffer =
+          model_.fuse_weights(std::vector<std::string_view>(std::begin(names), std::end(names)));
+      const auto* values = reinterpret_cast<const float*>(buffer.bytes().data());
       multiply({values, y.length * x.length}, x, y, 0);
     }
-    std::size_t column = 0;
-    for (std::size_t part = 0; part < 3; ++part) {
-      if (!plain) project(names[part], x, y, column, sizes[part]);
-      add_bias(modules[part], y, column, sizes[part]);
-      column += sizes[part];
+    for (std::size_t part = 0, column = 0; part < 3; column += sizes[part++]) {
+      if (fused)
+        add_bias(modules[part], y, column, sizes[part]);
+      else
+        project(modules[part], x, y, column, sizes[part]);
     }
     return y;
   }
