@@ -1,6 +1,6 @@
-#include "weights/schemes.hpp"
+#include "weights/schemes/refused.hpp"
 
-#include <string>
+#include "base/text.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -34,21 +34,28 @@ constexpr SchemeRule kRules[] = {
     {"", "_scale_inv", "fp8"},
 };
 
-}  // namespace
-
+/// Returns whether values of this type are plain numbers in every scheme.
 bool is_plain_float(Dtype dtype) noexcept {
   return dtype == Dtype::kF64 || dtype == Dtype::kF32 || dtype == Dtype::kF16 ||
          dtype == Dtype::kBF16;
 }
 
-std::string_view scheme_of(const SourceTensors& tensors, const SourceTensor& tensor) {
+std::string refusal(std::string_view scheme) {
+  return "weights quantised by " + clipped(scheme) + " are not decoded";
+}
+
+}  // namespace
+
+std::string refusal_by_rule(const SourceTensors& tensors, const SourceTensor& tensor,
+                            std::string_view method) {
   if (is_plain_float(tensor.info->dtype)) return {};
+  if (!method.empty()) return refusal(method);
   const std::string_view name = tensor.info->name;
   for (const SchemeRule& rule : kRules) {
     if (!name.ends_with(rule.end)) continue;
     std::string beside(name.substr(0, name.size() - rule.end.size()));
     beside += rule.beside;
-    if (tensors.find(beside) != nullptr) return rule.scheme;
+    if (tensors.find(beside) != nullptr) return refusal(rule.scheme);
   }
   return {};
 }
