@@ -13,6 +13,7 @@ import pytest
 
 from safetensors.numpy import load_file
 from support import forward_models as models
+from support import scheme_stores as schemes
 
 PROGRAM = Path(__file__).parents[2] / "build" / "dev" / "examples" / "example_forward"
 TOKENS = [5, 82, 0, 17, 17, 40, 3]
@@ -64,6 +65,22 @@ STORED = {
 def test_stored_as(name, tmp_path):
     model = models.random_model("Llama", tied=False)
     values = models.save_hf(tmp_path / "m", model, STORED[name])
+    check(tmp_path / "m", model, values, tmp_path)
+
+
+SCHEMES = ["fp8"]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_quantisation_schemes(name, tmp_path):
+    model = models.random_model("Qwen3", tied=False)
+    values = models.save_hf(
+        tmp_path / "m",
+        model,
+        getattr(schemes, name),
+        only=lambda tensor: tensor.startswith("model.layers"),
+        quantization_config=getattr(schemes, name.upper()),
+    )
     check(tmp_path / "m", model, values, tmp_path)
 
 
