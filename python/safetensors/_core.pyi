@@ -390,4 +390,5 @@ def _write_with_header(
     fsync: bool,
     progress: Optional[Progress] = None,
     rights_of: Optional[_Path] = None,
+    sums: Optional[_Sums] = None,
 ) -> None: ...

@@ -280,7 +280,7 @@ DELTA = {
     "open_patch": ["path"],
     "apply": ["tensors", "patches", "*", "verify='blocks'", "already='error'"],
     "apply_file": ["model", "patches", "output=None", "*", "in_place=False", "verify='full'",
-                   "already='error'", "fsync=False", "shared=False"],
+                   "already='error'", "fsync=False", "shared=False", "sums=None"],
     "Tracker": ["state", "*", "label=None", "digest='xxh3-128'"],
     "checkpoint_weight_patches": ["patch", "base=None", "device=None"],
 }  # fmt: skip
