@@ -1,6 +1,7 @@
 """Writes the files of models, for all commands that do."""
 
 import argparse
+import contextlib
 import os
 import stat
 from typing import NamedTuple, Sequence
@@ -60,6 +61,10 @@ class FileContent:
             _rights_of=rights_of,
         ) as writer:
             self._source.write(writer, names)
+
+    def beside(self, folder: str) -> contextlib.AbstractContextManager[None]:
+        """Writes what a folder gets beside the model, and removes it if the body raises."""
+        return contextlib.nullcontext()
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         """Returns the size of the file, and how many of its bytes can be shared with the source."""
@@ -126,7 +131,11 @@ def target_of(path: str, shard_size: str | None = None) -> Target:
 
 
 def write_source(
-    source: Source, target: Target, arguments: argparse.Namespace, out: Output
+    source: Source,
+    target: Target,
+    arguments: argparse.Namespace,
+    out: Output,
+    content: FileContent | None = None,
 ) -> None:
     """Writes all tensors of a source, and prints what was written."""
     sizes = {entry.name: entry.nbytes for entry in source.entries}
@@ -138,7 +147,8 @@ def write_source(
             raise CliError(str(error)) from None
     for note in source.notes:
         out.note(note)
-    write_split(FileContent(source, arguments.layout), target, split, arguments, out)
+    content = content or FileContent(source, arguments.layout)
+    write_split(content, target, split, arguments, out)
 
 
 def write_split(
@@ -183,7 +193,8 @@ def _write_shards(
     with ModelFiles(folder, _NAME, fsync) as files:
         for number, names in enumerate(split.shards, 1):
             content.write(files.temporary(number), names, False, advance, files.rights_of)
-        files.commit(split)
+        with content.beside(folder):
+            files.commit(split)
 
 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:

@@ -20,6 +20,7 @@ from safetensors import _errors, _weights
 from safetensors._weights import UnknownTensorError, WeightsError, detect_format
 
 from ._config import ModelConfig, QuantParams, RopeScaling
+from ._convert import convert
 from ._model import Metadata, Weights, open_weights
 from ._tensor import WeightTensor
 
@@ -32,6 +33,7 @@ __all__ = [
     "WeightTensor",
     "Weights",
     "WeightsError",
+    "convert",
     "detect_format",
     "open_weights",
 ]
