@@ -2,7 +2,7 @@
 
     open_weights --> Plan: one Output for each tensor of the result
                        |
-      units: whole rows of an output, about a million values
+      units: whole rows of an output, about half a million values
                        |
       several threads, each with its buffers: decode rows -> check -> write them to their place
 
@@ -82,7 +82,7 @@ def convert(
 
     text = os.fsdecode(dst)
     is_folder = max_shard_size is not None or os.path.isdir(text) or text.endswith(("/", os.sep))
-    with Plan(src, dtype) as plan, contextlib.ExitStack() as stack:
+    with Plan(src, dtype) as plan:
         with safe_create(
             dst,
             plan.specs,
@@ -92,8 +92,9 @@ def convert(
             progress=progress,
         ) as writer:
             write(plan, writer, list(plan.specs), threads)
-            if is_folder:
-                stack.enter_context(plan.companions.written(text, fsync))
+            companions = plan.companions if is_folder else None
+            with companions.written(text, fsync) if companions else contextlib.nullcontext():
+                writer.close()
         if verify:
             compare(plan, dst, threads)
         return plan.notes

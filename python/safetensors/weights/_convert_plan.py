@@ -19,7 +19,7 @@ DECODED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 """Plain types that `dtype` changes. Others, such as integers, are kept."""
 NBYTES = {"F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "F32": 4, "F16": 2, "BF16": 2}
-_UNIT_VALUES = 1 << 20
+_UNIT_VALUES = 1 << 19
 _MOST_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
 _MOST_STORED = 256 << 20
@@ -53,11 +53,11 @@ class Unit(NamedTuple):
 
     output: Output
     begin: int
-    count: int
+    rows: int
 
     @property
     def nbytes(self) -> int:
-        return self.count * self.output.columns * NBYTES[self.output.dtype]
+        return self.rows * self.output.columns * NBYTES[self.output.dtype]
 
     @property
     def offset(self) -> int:
@@ -229,11 +229,11 @@ class Plan:
         output = unit.output
         row = output.row0 + unit.begin
         kind = DECODED[output.dtype]
-        self.weights._model.dequantize(output.source, values, kind, row, unit.count)
+        self.weights._model.dequantize(output.source, values, kind, row, unit.rows)
 
     def exact(self, unit: Unit) -> Any:
         """Returns the values of rows as F32."""
-        return self._decode(unit.output.source, unit.output.row0 + unit.begin, unit.count)
+        return self._decode(unit.output.source, unit.output.row0 + unit.begin, unit.rows)
 
     def _decode(self, name: str, row0: int, count: int) -> Any:
         import numpy
