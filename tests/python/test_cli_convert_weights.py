@@ -1,10 +1,12 @@
 """`safetensors convert` of MLX packs and GGUF files, and safetensors.weights.convert."""
 
 import json
+import math
 import os
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -214,6 +216,49 @@ def test_threads_do_not_change_the_bytes(tmp_path):
         tensor = w["layers.0.ffn.experts.up.weight"]
         assert found[name].shape == (3, 1000, 1024)
         np.testing.assert_array_equal(found[name], rounded(tensor, "bf16"))
+
+
+def sparse_gguf(path, architecture, name, shape):
+    """Writes a model of one F64 tensor, whose zeros take no disk space."""
+
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
+    header += text("general.architecture") + struct.pack("<I", 8) + text(architecture)
+    header += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], 28, 0)
+    header += bytes(-len(header) % 32)
+    with open(path, "wb") as file:
+        file.write(header)
+        file.truncate(len(header) + math.prod(shape) * 8)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        pytest.param("token_embd", (3 << 16, 2048), id="one tensor of 3 GiB"),
+        pytest.param("blk.0.ffn_up_exps", (6, 1 << 13, 2048), id="a stack of 768 MiB"),
+        pytest.param("token_embd", (3, 1 << 25), id="the longest rows"),
+    ],
+)
+def test_memory_is_bounded(tmp_path, name, shape):
+    source = sparse_gguf(tmp_path / "m.gguf", "qwen3moe", f"{name}.weight", shape)
+    target = tmp_path / "m.safetensors"
+    status, most = cli.peak_memory("convert", source, target, "--dtype", "bf16")
+    assert status == 0
+    assert os.path.getsize(target) > math.prod(shape) * 2
+    assert most < (640e6 if shape[-1] == 1 << 25 else 200e6)
+    target.unlink()
+
+
+def test_rows_that_are_too_long(tmp_path):
+    """They would have to be in memory as a whole."""
+    source = sparse_gguf(tmp_path / "m.gguf", "llama", "token_embd.weight", (2, (1 << 25) + 1))
+    said = cli.complaint("convert", source, tmp_path / "m.safetensors", "--dtype", "bf16")
+    assert "tensor `token_embedding.weight`: a row of 33,554,433 values; rows of up to" in said
+    assert os.listdir(tmp_path) == ["m.gguf"]
 
 
 def test_progress(tmp_path):
