@@ -24,6 +24,13 @@ struct Kernels {
   /// Rounds to 16-bit values, to nearest even. `to` may be unaligned.
   using Narrow = void (*)(const float* from, std::size_t count, std::uint8_t* to) noexcept;
 
+  /// Decodes `count` codes of one scale.
+  using Scaled = void (*)(const std::uint8_t* codes, std::size_t count, float scale,
+                          float* to) noexcept;
+  /// Decodes `count` codes of one byte by a table of 256 values, and multiplies by the scale.
+  using Looked = void (*)(const std::uint8_t* codes, std::size_t count, const float* table,
+                          float scale, float* to) noexcept;
+
   static constexpr std::size_t kWidths = 9;
 
   const char* name;
@@ -31,6 +38,8 @@ struct Kernels {
   Groups affine[kWidths];     ///< by bits; nullptr where there is none
   Groups fp4;                 ///< codes E2M1
   Groups fp8;                 ///< codes E4M3
+  Scaled e4m3;
+  Looked bytes;
   Narrow to_f16;
   Narrow to_bf16;
   /// Returns how many finite values become infinite in F16.

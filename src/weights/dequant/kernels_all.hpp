@@ -9,6 +9,7 @@
 #include "weights/dequant/kernel_k.hpp"
 #include "weights/dequant/kernel_pack.hpp"
 #include "weights/dequant/kernel_plain.hpp"
+#include "weights/dequant/kernel_scaled.hpp"
 #include "weights/dequant/kernels.hpp"
 
 namespace safetensors::weights::SAFETENSORS_VARIANT {
@@ -57,6 +58,8 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.affine[8] = &affine<8>;
   k.fp4 = &fp4;
   k.fp8 = &fp8;
+  k.e4m3 = &e4m3;
+  k.bytes = &bytes_by_table;
   k.to_f16 = &to_f16;
   k.to_bf16 = &to_bf16;
   k.count_f16_overflow = &count_f16_overflow;

@@ -1,0 +1,13 @@
+// The functions of the table of schemes: each looks at one tensor, see Scheme::claim.
+#pragma once
+
+#include "weights/schemes/checkpoint.hpp"
+
+namespace safetensors::weights {
+
+/// Weights of 8-bit floats with scales: fp8 and mxfp8.
+void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
+/// MXFP4 of gpt-oss.
+void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint);
+
+}  // namespace safetensors::weights

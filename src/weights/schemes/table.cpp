@@ -1,0 +1,19 @@
+// The table of all schemes.
+#include "weights/schemes/claims.hpp"
+#include "weights/schemes/scheme.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+// Rows of one ending are tried in order. The scales of a weight are looked at instead of the weight
+// where possible, so that plain weights need no search.
+constexpr Scheme kSchemes[] = {
+    {"_scale_inv", &claim_fp8},     {"_scale", &claim_fp8},    {".scale", &claim_fp8},
+    {".qscale_weight", &claim_fp8}, {"_blocks", &claim_mxfp4},
+};
+
+}  // namespace
+
+std::span<const Scheme> all_schemes() noexcept { return kSchemes; }
+
+}  // namespace safetensors::weights
