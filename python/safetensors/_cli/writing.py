@@ -1,6 +1,7 @@
 """Writes the files of models, for all commands that do."""
 
 import argparse
+import contextlib
 import os
 import stat
 from typing import Any, NamedTuple, Sequence
@@ -67,6 +68,10 @@ class FileContent:
             _rights_of=rights_of,
         ) as writer:
             self._source.write(writer, names)
+
+    def beside(self, folder: str) -> contextlib.AbstractContextManager[None]:
+        """Writes what a folder gets beside the model, and removes it if the body raises."""
+        return contextlib.nullcontext()
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         """Returns the size of the file, and how many of its bytes can be shared with the source."""
@@ -144,7 +149,11 @@ def target_of(path: str, shard_size: str | None = None) -> Target:
 
 
 def write_source(
-    source: Source, target: Target, arguments: argparse.Namespace, out: Output
+    source: Source,
+    target: Target,
+    arguments: argparse.Namespace,
+    out: Output,
+    content: FileContent | None = None,
 ) -> None:
     """Writes all tensors of a source, and prints what was written."""
     sizes = {entry.name: entry.nbytes for entry in source.entries}
@@ -156,7 +165,8 @@ def write_source(
             raise CliError(str(error)) from None
     for note in source.notes:
         out.note(note)
-    write_split(FileContent(source, arguments.layout), target, split, arguments, out)
+    content = content or FileContent(source, arguments.layout)
+    write_split(content, target, split, arguments, out)
 
 
 def write_split(
@@ -209,7 +219,8 @@ def _write_shards(
     with ModelFiles(folder, _NAME, arguments.fsync) as files:
         for number, names in enumerate(split.shards, 1):
             content.write(files.temporary(number), names, False, advance, files.rights_of, collect)
-        files.commit(split, collect.files if collect is not None else None)
+        with content.beside(folder):
+            files.commit(split, collect.files if collect is not None else None)
 
 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:
