@@ -12,6 +12,14 @@ constexpr Scheme kSchemes[] = {
     {"_scale", &claim_fp8},
     {".scale", &claim_fp8},
     {".qscale_weight", &claim_fp8},
+    {".weight_packed", &claim_ct_int},
+    {".weight_packed", &claim_fp4_packed},
+    {".weight_scale_2", &claim_fp4_modelopt},
+    {".weight_scale", &claim_fp4_mx},
+    {".scale", &claim_fp4_mx},
+    {".weight_scale", &claim_int8},
+    {".bitmask", &refuse_ct_bitmask},
+    {".meta", &refuse_ct_marlin},
 };
 
 }  // namespace
