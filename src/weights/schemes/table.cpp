@@ -8,6 +8,9 @@ namespace {
 // Rows of one ending are tried in order. The scales of a weight are looked at instead of the weight
 // where possible, so that plain weights need no search.
 constexpr Scheme kSchemes[] = {
+    {".quant_state.bitsandbytes__nf4", &claim_bnb_4bit},
+    {".quant_state.bitsandbytes__fp4", &claim_bnb_4bit},
+    {".SCB", &claim_bnb_int8},
     {".qweight", &claim_awq_gptq},
     {"_blocks", &claim_mxfp4},
     {"_scale_inv", &claim_fp8},
