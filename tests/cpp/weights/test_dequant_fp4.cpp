@@ -79,8 +79,8 @@ void check(Fp4Scale kind, std::uint64_t rows, std::uint64_t columns, std::uint64
     CAPTURE(std::string(kernels->name));
     for (const Output output : kOutputs) {
       for (const std::uint64_t first : {std::uint64_t{0}, rows / 3}) {
-        const Skewed own(std::span(codes).subspan(first * columns / 2), 1);
-        const Skewed own_scales(std::span(scales).subspan(first * columns / group), 1);
+        const Skewed own(tail(codes, first * columns / 2), 1);
+        const Skewed own_scales(tail(scales, first * columns / group), 1);
         const Skewed own_globals(stored_globals, 1);
         Fp4Matrices from;
         from.scale = kind;
@@ -92,7 +92,7 @@ void check(Fp4Scale kind, std::uint64_t rows, std::uint64_t columns, std::uint64
         const std::size_t size = weights::size_of(output);
         const Skewed to((rows - first) * columns * size, first == 0 ? 0 : 1);
         weights::dequantize_fp4(from, first, rows - first, output, to.data(), {}, *kernels);
-        const auto wanted = rounded_all(std::span(expected).subspan(first * columns * 4), output);
+        const auto wanted = rounded_all(tail(expected, first * columns * 4), output);
         CHECK(count_differences(without_signs(to.span(), output), without_signs(wanted, output),
                                 output) == 0);
       }

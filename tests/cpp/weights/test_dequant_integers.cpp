@@ -129,7 +129,7 @@ void check(const Example& example) {
 
   const int half = is_signed ? 0 : 1 << (example.bits - 1);
   const auto code = [&](std::uint64_t row, std::uint64_t k) -> int {
-    const auto of_row = std::span(codes).subspan(row * row_bytes, row_bytes);
+    const auto of_row = tail(codes, row * row_bytes);
     if (is_signed) return static_cast<std::int8_t>(of_row[k]);
     const auto width = static_cast<std::uint64_t>(example.bits);
     if (example.packing == Packing::dense) return bits_at(of_row, k * width, example.bits) - half;
@@ -171,7 +171,7 @@ void check(const Example& example) {
     for (const Output output : kOutputs) {
       for (const std::uint64_t first : {std::uint64_t{0}, rows / 3}) {
         // Only the rows' own codes, at the end of the memory.
-        const Skewed own(std::span(codes).subspan(first * row_bytes), 1);
+        const Skewed own(tail(codes, first * row_bytes), 1);
         const Skewed own_scales(scales.stored, 1);
         const Skewed own_zeros(zeros, 1);
         from.codes = {own.data(), first * row_bytes};
@@ -181,8 +181,7 @@ void check(const Example& example) {
         const std::size_t size = weights::size_of(output);
         const Skewed to((rows - first) * example.columns * size, first == 0 ? 0 : 1);
         weights::dequantize_integers(from, first, rows - first, output, to.data(), {}, *kernels);
-        const auto wanted =
-            rounded_all(std::span(expected).subspan(first * example.columns * 4), output);
+        const auto wanted = rounded_all(tail(expected, first * example.columns * 4), output);
         CHECK(count_differences(to.span(), wanted, output) == 0);
       }
     }
