@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/tables.hpp"
 #include "weights/config_rules.hpp"
 #include "weights/fail.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
