@@ -26,13 +26,7 @@ void write_section(const SourceTensor& tensor, std::span<std::byte> to, bool to_
     return;
   }
   const StoredBytes stored = tensor.bytes(interrupt);
-  const std::uint64_t count = to.size() / 2;
-  const std::uint64_t overflows =
-      to_f16_values(tensor.info->dtype, stored.bytes.data(), count, to.data(), interrupt);
-  if (overflows != 0 && !options.allow_f16_overflow) {
-    fail(Errc::f16_overflow, tensor.file->path(), tensor.info->name,
-         grouped(overflows) + " of " + grouped(count) + " values are too large for F16");
-  }
+  write_f16(tensor, stored.bytes, to, options, interrupt);
 }
 
 class PlainWeight final : public StoredWeight {
@@ -197,6 +191,17 @@ class PackWeight final : public StoredWeight {
 };
 
 }  // namespace
+
+void write_f16(const SourceTensor& tensor, std::span<const std::byte> stored,
+               std::span<std::byte> to, const ModelOptions& options, const Interrupt& interrupt) {
+  const std::uint64_t count = to.size() / 2;
+  const std::uint64_t overflows =
+      to_f16_values(tensor.info->dtype, stored.data(), count, to.data(), interrupt);
+  if (overflows != 0 && !options.allow_f16_overflow) {
+    fail(Errc::f16_overflow, tensor.file->path(), tensor.info->name,
+         grouped(overflows) + " of " + grouped(count) + " values are too large for F16");
+  }
+}
 
 std::unique_ptr<StoredWeight> plain_weight(const SourceTensor& tensor, const std::string* refusal) {
   return std::make_unique<PlainWeight>(tensor, refusal);

@@ -11,7 +11,7 @@ build=$(realpath -- "${2:-$here/../../build/fuzz}")
 programs=$build/tests/cpp/fuzz
 found=$build/fuzz-found
 
-"$programs/replay_header" --seeds "$here/../data/hostile.json" "$found/seeds"
+"$programs/replay_header" --seeds "$here/../../conformance/cases.json" "$found/seeds"
 models=$here/../data/weights
 for target in header slice save patch sums gguf config; do
   mkdir -p "$found/$target"

@@ -20,6 +20,7 @@ from safetensors import _errors, _weights
 from safetensors._weights import UnknownTensorError, WeightsError, detect_format
 
 from ._config import ModelConfig, QuantParams, RopeScaling, SchemeParams
+from ._convert import convert
 from ._model import Metadata, Weights, open_weights
 from ._tensor import WeightTensor
 
@@ -33,6 +34,7 @@ __all__ = [
     "WeightTensor",
     "Weights",
     "WeightsError",
+    "convert",
     "detect_format",
     "open_weights",
 ]

@@ -92,12 +92,16 @@ class WeightTensor:
         import numpy
 
         if self.storage == "scheme":
-            whole = array_of(self._model.get_tensor(self.name))
+            buffer = self._model.get_tensor(self.name)
+            rest = array_of(buffer)
             arrays = []
-            for _, _, stored_as, shape in self._model.parts(self.name):
-                part = _typed(whole, stored_as, shape)
-                whole = whole[part.nbytes :]
-                arrays.append(as_aligned(part, aligned))
+            stored = self._model.parts(self.name)
+            for nbytes, (_, _, stored_as, shape) in zip(buffer.sections, stored, strict=False):
+                # A weight may have some rows of a part only, such as the gate of gate_up.
+                own = (*self.shape[:-1], *shape[len(self.shape) - 1 :])
+                array = _typed(rest[:nbytes], stored_as, shape, own)
+                arrays.append(as_aligned(array, aligned))
+                rest = rest[nbytes:]
             return tuple(arrays)
         if self.quant is None:
             return (self.packed(aligned=aligned),)
@@ -243,19 +247,16 @@ def array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
 
 
 def _typed(
-    data: "numpy.typing.NDArray[numpy.uint8]", kind: str, shape: Tuple[int, ...]
+    data: "numpy.typing.NDArray[numpy.uint8]", kind: str, *shapes: Tuple[int, ...]
 ) -> "numpy.typing.NDArray[Any]":
-    """Returns the first bytes as an array of a type of safetensors; of other types, the bytes."""
+    """Returns the bytes as an array of a type of safetensors, in the first shape that fits."""
     import numpy
 
     found = _PART_TYPES.get(kind)
     if found is None:  # 4 or 6 bits, or a block of GGUF
         return data
-    dtype = numpy.dtype(found)
-    values: numpy.typing.NDArray[Any] = data[: math.prod(shape) * dtype.itemsize].view(
-        dtype.newbyteorder("<")
-    )
-    return values.reshape(shape)
+    values: numpy.typing.NDArray[Any] = data.view(numpy.dtype(found).newbyteorder("<"))
+    return values.reshape(next(shape for shape in shapes if math.prod(shape) == values.size))
 
 
 def as_aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typing.NDArray[Any]":

@@ -43,6 +43,23 @@ struct Kernels {
   Groups fp8;                 ///< codes E4M3
   Scaled e4m3;
   Looked bytes;
+  /// Transposes a matrix of 32-bit words. Its rows are `stride` bytes apart.
+  void (*transpose_words)(const std::uint8_t* from, std::size_t stride, std::size_t rows,
+                          std::size_t columns, std::uint8_t* to) noexcept;
+  /// Decodes `groups` groups of words: (code - zero) * scale of the four bits from `shift` on.
+  void (*nibble_of_words)(const std::uint8_t* words, unsigned shift, std::size_t groups,
+                          std::size_t group_size, const float* scales, const float* zeros,
+                          float* to) noexcept;
+  /// Replaces codes by (code - zero) * scale, with the zero and the scale of each one's group.
+  void (*scale_by_group)(const std::uint32_t* group_of, std::size_t count, const float* scales,
+                         const float* zeros, float* codes) noexcept;
+  /// Decodes blocks of codes of four bits, the first of a byte in its high nibble: table[code] *
+  /// scale. The table has 16 values, a block a multiple of 32.
+  void (*table4)(const std::uint8_t* codes, std::size_t blocks, std::size_t block_size,
+                 const float* table, const float* scales, float* to) noexcept;
+  /// Decodes signed bytes: code * first * second, from left to right.
+  void (*scaled_i8)(const std::uint8_t* codes, std::size_t count, float first, float second,
+                    float* to) noexcept;
   Narrow to_f16;
   Narrow to_bf16;
   /// Returns how many finite values become infinite in F16.

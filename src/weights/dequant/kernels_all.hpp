@@ -5,6 +5,7 @@
 
 #include "weights/dequant/ggml_types.hpp"
 #include "weights/dequant/kernel_blocks.hpp"
+#include "weights/dequant/kernel_columns.hpp"
 #include "weights/dequant/kernel_iq.hpp"
 #include "weights/dequant/kernel_k.hpp"
 #include "weights/dequant/kernel_pack.hpp"
@@ -69,6 +70,11 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.fp8 = &fp8;
   k.e4m3 = &e4m3;
   k.bytes = &bytes_by_table;
+  k.transpose_words = &transpose_words;
+  k.nibble_of_words = &nibble_of_words;
+  k.scale_by_group = &scale_by_group;
+  k.table4 = &table4;
+  k.scaled_i8 = &scaled_i8;
   k.to_f16 = &to_f16;
   k.to_bf16 = &to_bf16;
   k.count_f16_overflow = &count_f16_overflow;

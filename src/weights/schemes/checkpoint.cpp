@@ -21,6 +21,7 @@ constexpr std::string_view kExtras[] = {
 
 Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
     : tensors_(tensors), quant_(quant), owners_(tensors.all().size(), kNobody) {
+  if (is_refused(quant.method)) return;
   for (const SourceTensor& tensor : tensors.all()) {
     for (const Scheme& scheme : all_schemes()) {
       if (!tensor.info->name.ends_with(scheme.ending)) continue;

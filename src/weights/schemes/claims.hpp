@@ -5,8 +5,13 @@
 
 namespace safetensors::weights {
 
+/// Weights that AWQ (gemm) and GPTQ store transposed.
+void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint);
+
 /// Weights of 8-bit floats with scales: fp8 and mxfp8.
 void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
+/// MXFP4 of gpt-oss.
+void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint);
 
 /// Integers in 32-bit words, as compressed-tensors packs them: ct_int.
 void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint);

@@ -1,5 +1,8 @@
 #include "weights/schemes/refused.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/text.hpp"
 
 namespace safetensors::weights {
@@ -12,11 +15,9 @@ struct SchemeRule {
   std::string_view beside;
   std::string_view scheme;
 };
-// The endings are those of the libraries' own checkpoints: transformers (MXFP4), AutoGPTQ and
-// AutoAWQ, compressed-tensors, bitsandbytes, and the FP8 checkpoints of DeepSeek and others.
+// The endings are those of the libraries' own checkpoints: AutoGPTQ and AutoAWQ,
+// compressed-tensors, bitsandbytes, and the FP8 checkpoints of DeepSeek and others.
 constexpr SchemeRule kRules[] = {
-    {"_blocks", "_scales", "mxfp4"},  // gpt-oss by transformers
-    {"_scales", "_blocks", "mxfp4"},
     {".qweight", ".scales", "gptq or awq"},
     {".qzeros", ".qweight", "gptq or awq"},
     {".g_idx", ".qweight", "gptq or awq"},
@@ -30,7 +31,6 @@ constexpr SchemeRule kRules[] = {
     {".weight_scale", ".weight", "fp8, int8 or fp4"},
     {".weight", ".scale", "fp8, int8 or fp4"},
     {".scale", ".weight", "fp8, int8 or fp4"},
-    {".weight", ".qscale_weight", "fp8"},
     {"", "_scale_inv", "fp8"},
 };
 
@@ -40,11 +40,21 @@ bool is_plain_float(Dtype dtype) noexcept {
          dtype == Dtype::kBF16;
 }
 
+/// Values of quant_method whose tensors no scheme here may claim, although some look alike.
+constexpr std::string_view kRefusedMethods[] = {
+    "aqlm", "auto-round", "bitnet", "eetq",  "fouroversix", "fp_quant", "higgs",
+    "hqq",  "metal",      "quanto", "quark", "sinq",        "spqr",     "vptq",
+};
+
 std::string refusal(std::string_view scheme) {
-  return "weights quantised by " + clipped(scheme) + " are not decoded";
+  return "scheme \"" + clipped(scheme) + "\" is not decoded";
 }
 
 }  // namespace
+
+bool is_refused(std::string_view method) noexcept {
+  return std::ranges::find(kRefusedMethods, method) != std::end(kRefusedMethods);
+}
 
 std::string refusal_by_rule(const SourceTensors& tensors, const SourceTensor& tensor,
                             std::string_view method) {

@@ -8,6 +8,9 @@
 
 namespace safetensors::weights {
 
+/// Returns whether this quant_method is known, and none of its tensors are decoded.
+[[nodiscard]] bool is_refused(std::string_view method) noexcept;
+
 /// Returns why a tensor that no scheme claimed is not decoded, by the names of related tensors and
 /// the configuration's quant_method; empty if it is decoded. Does not recognise MLX's packs.
 [[nodiscard]] std::string refusal_by_rule(const SourceTensors& tensors, const SourceTensor& tensor,

@@ -12,6 +12,7 @@ constexpr Scheme kSchemes[] = {
     {"_scale", &claim_fp8},
     {".scale", &claim_fp8},
     {".qscale_weight", &claim_fp8},
+    {"_blocks", &claim_mxfp4},
     {".weight_packed", &claim_ct_int},
     {".weight_packed", &claim_fp4_packed},
     {".weight_scale_2", &claim_fp4_modelopt},
@@ -20,6 +21,7 @@ constexpr Scheme kSchemes[] = {
     {".weight_scale", &claim_int8},
     {".bitmask", &refuse_ct_bitmask},
     {".meta", &refuse_ct_marlin},
+    {".qweight", &claim_awq_gptq},
 };
 
 }  // namespace
