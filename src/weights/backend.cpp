@@ -35,6 +35,9 @@ void Model::add(WeightInfo info, bool is_mapped) {
     fail(Errc::duplicate, path, info.name,
          "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both map to it");
   }
+  // Names were put together piece by piece, which leaves room to grow.
+  info.name.shrink_to_fit();
+  info.source.shrink_to_fit();
   list.push_back(std::move(info));
 }
 
