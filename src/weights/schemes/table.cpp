@@ -17,6 +17,7 @@ constexpr Scheme kSchemes[] = {
     {"_scale", &claim_fp8},
     {".scale", &claim_fp8},
     {".qscale_weight", &claim_fp8},
+    {"_blocks", &claim_mxfp4},
     {".weight_packed", &claim_ct_int},
     {".weight_packed", &claim_fp4_packed},
     {".weight_scale_2", &claim_fp4_modelopt},
