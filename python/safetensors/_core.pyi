@@ -108,6 +108,7 @@ class safe_open:
         backend: str = "mmap",
         storage_options: Optional[Mapping[str, Any]] = None,
         verify: Verify = None,
+        expected_hashes: Optional[Mapping[str, str]] = None,
     ) -> None: ...
     def keys(self) -> List[str]: ...
     def offset_keys(self) -> List[str]: ...
@@ -389,4 +390,5 @@ def _write_with_header(
     fsync: bool,
     progress: Optional[Progress] = None,
     rights_of: Optional[_Path] = None,
+    sums: Optional[_Sums] = None,
 ) -> None: ...

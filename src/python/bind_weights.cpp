@@ -45,21 +45,42 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
   return std::make_unique<WeightProvider>(WeightProvider::open(where, options));
 }
 
+py::object text_or_none(std::string_view text) {
+  return text.empty() ? py::object(py::none()) : py::object(to_str(text));
+}
+
+/// Returns the fields of a SchemeParams in the order of its Python class, or None.
+py::object params_of(const WeightInfo& info) {
+  if (info.storage != weights::Storage::scheme) return py::none();
+  const weights::SchemeParams& params = info.scheme_params;
+  return py::make_tuple(params.bits, params.group_rows, params.group_columns, params.symmetric);
+}
+
+/// Returns the tensors of a weight: role, name in the file, type and shape of each.
+py::list parts(const WeightProvider& model, std::string_view name) {
+  py::list list;
+  for (const weights::WeightPart& part : model.parts(name)) {
+    py::tuple shape(part.shape.size());
+    for (std::size_t i = 0; i < part.shape.size(); ++i) shape[i] = py::int_(part.shape[i]);
+    list.append(py::make_tuple(to_unicode(part.role), to_unicode(part.source),
+                               to_str(part.type_name), shape));
+  }
+  return list;
+}
+
 /// Returns the fields of a TensorInfo in the order of its Python class: name, source, shape,
-/// storage, code, type_name, quant, stored_bytes, scales_code, is_decoded.
+/// storage, code, type_name, quant, stored_bytes, scales_code, is_decoded, scheme, scheme_params.
 py::tuple describe(const WeightProvider& model, std::string_view name) {
   const WeightInfo& info = model.info(name);
   py::tuple shape(info.shape.size());
   for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = py::int_(info.shape[i]);
   return py::make_tuple(to_unicode(info.name), to_unicode(info.source), shape,
                         to_str(text_of(info.storage)), info.code, to_str(info.type_name),
-                        to_tuple(info.quant), info.stored_bytes, info.scales_code, info.is_decoded);
+                        to_tuple(info.quant), info.stored_bytes, info.scales_code, info.is_decoded,
+                        text_or_none(info.scheme), params_of(info));
 }
 
-py::object output_name(const WeightProvider& model) {
-  const std::string_view name = model.output_name();
-  return name.empty() ? py::object(py::none()) : py::object(to_str(name));
-}
+py::object output_name(const WeightProvider& model) { return text_or_none(model.output_name()); }
 
 py::object norm_weight_offset_of(const WeightProvider& model, std::string_view name) {
   const std::optional<double> offset = model.norm_weight_offset_of(name);
@@ -74,6 +95,12 @@ weights::WeightBuffer get_tensor(const WeightProvider& model, std::string_view n
 weights::WeightBuffer get_stored(const WeightProvider& model, std::string_view name) {
   const GilRelease release;
   return model.get_stored(name, python_interrupt());
+}
+
+weights::WeightBuffer get_part(const WeightProvider& model, std::string_view name,
+                               std::size_t index) {
+  const GilRelease release;
+  return model.get_part(name, index, python_interrupt());
 }
 
 weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
@@ -154,7 +181,9 @@ void register_weights(py::module_& module) {
       .property("sections",
                 [](const weights::WeightBuffer& buffer) {
                   const auto& s = buffer.sections();
-                  return py::make_tuple(s[0], s[1], s[2]);
+                  py::tuple sizes(s.size());
+                  for (std::size_t i = 0; i < s.size(); ++i) sizes[i] = py::int_(s[i]);
+                  return sizes;
                 })
       .property("is_view", &weights::WeightBuffer::is_view)
       .method("__len__", &weights::WeightBuffer::nbytes)
@@ -174,15 +203,19 @@ void register_weights(py::module_& module) {
       .property("files", [](const WeightProvider& model) { return paths(model.files()); })
       .property("names", &names)
       .property("unmapped", [](const WeightProvider& model) { return texts(model.unmapped()); })
+      .property("extras", [](const WeightProvider& model) { return texts(model.extras()); })
+      .property("scheme", [](const WeightProvider& model) { return text_or_none(model.scheme()); })
       .property("warnings", [](const WeightProvider& model) { return texts(model.warnings()); })
       .property("config", [](const WeightProvider& model) { return to_dict(model.config()); })
       .property("output_name", &output_name)
       .method("has_tensor", &WeightProvider::has_tensor, py::arg("name"))
       .method("describe", &describe, py::arg("name"))
+      .method("parts", &parts, py::arg("name"))
       .method("get_dtype", &WeightProvider::get_dtype, py::arg("name"))
       .method("norm_weight_offset_of", &norm_weight_offset_of, py::arg("name"))
       .method("get_tensor", &get_tensor, py::arg("name"))
       .method("get_stored", &get_stored, py::arg("name"))
+      .method("get_part", &get_part, py::arg("name"), py::arg("index"))
       .method("fuse_weights", &fuse_weights, py::arg("names"))
       .method("dequantize", &dequantize, py::arg("name"), py::arg("out"), py::arg("dtype"),
               py::arg("row0"), py::arg("rows"))

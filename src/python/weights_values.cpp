@@ -230,6 +230,8 @@ std::string_view text_of(weights::Storage storage) noexcept {
       return "mlx_pack";
     case weights::Storage::ggml_block:
       return "ggml_block";
+    case weights::Storage::scheme:
+      return "scheme";
   }
   return {};
 }

@@ -35,6 +35,7 @@ void Model::add(WeightInfo info, bool is_mapped) {
     fail(Errc::duplicate, path, info.name,
          "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both map to it");
   }
+  info.name.shrink_to_fit();
   list.push_back(std::move(info));
 }
 
@@ -79,6 +80,12 @@ void finish_model(Model& model) {
     model.warnings.emplace_back("tie_word_embeddings is false, but there is no output.weight");
   }
   check_layers(model);
+}
+
+std::vector<WeightPart> Backend::parts(std::size_t tensor) const {
+  const WeightInfo& info = model().tensor(tensor);
+  return {{"weight", std::string(info.source), info.code, info.type_name, info.shape,
+           info.stored_bytes}};
 }
 
 std::uint64_t row_count(std::span<const std::int64_t> shape) noexcept {

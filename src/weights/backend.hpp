@@ -31,6 +31,7 @@ struct Model {
   ModelConfig config;
   std::vector<WeightInfo> tensors;  ///< those with canonical names, sorted by them
   std::vector<WeightInfo> others;   ///< those without, sorted by their names in the file
+  std::vector<std::string> extras;  ///< names of the others that are scales of activations
   std::vector<std::string> warnings;
   ModelMetadata metadata;
 
@@ -77,9 +78,20 @@ class Backend {
 
   /// Returns the lengths of a tensor's sections (see WeightBuffer).
   [[nodiscard]] virtual WeightBuffer::Sections sections(std::size_t tensor) const = 0;
-  /// Returns the bytes of the tensor as stored; of a pack those of its words.
-  [[nodiscard]] virtual StoredBytes stored(std::size_t tensor,
+  /// Returns the bytes of one of the tensor's parts as stored.
+  /// Requires: part < parts(tensor).size().
+  [[nodiscard]] virtual StoredBytes stored(std::size_t tensor, std::size_t part,
                                            const Interrupt& interrupt) const = 0;
+  /// Returns the bytes of the tensor with that name in the files; nothing if there is none, or if
+  /// weights of the format consist of one tensor.
+  [[nodiscard]] virtual std::optional<StoredBytes> stored_part(std::string_view source,
+                                                               const Interrupt& interrupt) const {
+    static_cast<void>(source);
+    static_cast<void>(interrupt);
+    return std::nullopt;
+  }
+  /// Returns the tensors of the file that make up the tensor.
+  [[nodiscard]] virtual std::vector<WeightPart> parts(std::size_t tensor) const;
   /// Returns the file's bytes if they are the buffer as they are; nothing if it has to be built.
   [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor,
                                                         const Interrupt& interrupt) const = 0;

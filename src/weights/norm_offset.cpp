@@ -11,7 +11,7 @@ namespace {
 const WeightInfo* find_source(const Model& model, std::string_view text) {
   for (const std::vector<WeightInfo>* list : {&model.tensors, &model.others}) {
     for (const WeightInfo& info : *list) {
-      if (info.source.find(text) != std::string::npos) return &info;
+      if (info.source.find(text) != std::string_view::npos) return &info;
     }
   }
   return nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -27,7 +28,7 @@ std::shared_ptr<std::byte> allocate(const Allocator& allocator, std::size_t nbyt
 
 /// Makes a buffer with one section.
 WeightBuffer buffer_of(StoredBytes stored) {
-  return {stored.bytes, {stored.bytes.size(), 0, 0}, stored.is_view, std::move(stored.owner)};
+  return {stored.bytes, {stored.bytes.size()}, stored.is_view, std::move(stored.owner)};
 }
 
 }  // namespace
@@ -39,27 +40,40 @@ class WeightProvider::Impl {
         allocator_(options.allocator),
         cache_(options.cache_bytes) {
     const Model& model = backend_->model();
-    by_name_.reserve(model.tensors.size() + model.others.size());
-    for (std::size_t i = 0; i < model.tensors.size() + model.others.size(); ++i) {
-      by_name_.push_back(i);
-    }
+    by_name_.resize(model.tensors.size() + model.others.size());
+    std::iota(by_name_.begin(), by_name_.end(), std::uint32_t{0});
     // A canonical name takes precedence over an equal name of another tensor in the file: it comes
     // first, and the sort is stable.
-    std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
+    std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
       return model.tensor(a).name < model.tensor(b).name;
     });
-    for (const WeightInfo& info : model.others) unmapped_.push_back(info.name);
+    unmapped_.reserve(model.others.size() - model.extras.size());
+    std::map<std::string_view, std::size_t> schemes;
+    for (const WeightInfo& info : model.tensors) {
+      if (!info.scheme.empty()) ++schemes[info.scheme];
+    }
+    const auto most = std::ranges::max_element(schemes, {}, [](const auto& s) { return s.second; });
+    if (most != schemes.end()) scheme_ = most->first;
+    auto extra = model.extras.begin();  // they are in the order of the others
+    for (const WeightInfo& info : model.others) {
+      if (extra != model.extras.end() && *extra == info.name) {
+        ++extra;
+      } else {
+        unmapped_.push_back(info.name);
+      }
+    }
   }
 
   [[nodiscard]] const Model& model() const noexcept { return backend_->model(); }
   [[nodiscard]] const std::vector<std::string>& unmapped() const noexcept { return unmapped_; }
+  [[nodiscard]] std::string_view scheme() const noexcept { return scheme_; }
   [[nodiscard]] BufferCache& cache() const noexcept { return cache_; }
 
   /// Returns the index of a name, or nothing.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept {
     const auto found = std::ranges::lower_bound(
         by_name_, name, {},
-        [&](std::size_t i) -> std::string_view { return model().tensor(i).name; });
+        [&](std::uint32_t i) -> std::string_view { return model().tensor(i).name; });
     if (found == by_name_.end() || model().tensor(*found).name != name) return std::nullopt;
     return *found;
   }
@@ -68,13 +82,32 @@ class WeightProvider::Impl {
     if (const auto index = find(name)) return *index;
     std::vector<std::string_view> names;
     names.reserve(by_name_.size());
-    for (const std::size_t i : by_name_) names.emplace_back(model().tensor(i).name);
+    for (const std::uint32_t i : by_name_) names.emplace_back(model().tensor(i).name);
     fail(Errc::unknown_tensor, model().path, name,
          "there is no such tensor" + name_suggestions(name, names));
   }
 
-  [[nodiscard]] WeightBuffer stored(std::size_t tensor, const Interrupt& interrupt) const {
-    return buffer_of(backend_->stored(tensor, interrupt));
+  [[nodiscard]] WeightBuffer stored(std::string_view name, const Interrupt& interrupt) const {
+    if (!find(name)) {
+      std::optional<StoredBytes> part = backend_->stored_part(name, interrupt);
+      if (part) return buffer_of(std::move(*part));
+    }
+    return buffer_of(backend_->stored(at(name), 0, interrupt));
+  }
+
+  [[nodiscard]] WeightBuffer part(std::string_view name, std::size_t index,
+                                  const Interrupt& interrupt) const {
+    const std::size_t tensor = at(name);
+    const std::size_t count = backend_->parts(tensor).size();
+    if (index >= count) {
+      fail(Errc::unknown_tensor, model().path, name,
+           "it has " + std::to_string(count) + " parts, and no part " + std::to_string(index));
+    }
+    return buffer_of(backend_->stored(tensor, index, interrupt));
+  }
+
+  [[nodiscard]] std::vector<WeightPart> parts(std::size_t tensor) const {
+    return backend_->parts(tensor);
   }
 
   [[nodiscard]] WeightBuffer build(std::size_t tensor, const Interrupt& interrupt) const {
@@ -97,7 +130,7 @@ class WeightProvider::Impl {
       each.push_back(backend_->sections(tensor));
       for (std::size_t s = 0; s < sums.size(); ++s) sums[s] += each.back()[s];
     }
-    const std::size_t nbytes = sums[0] + sums[1] + sums[2];
+    const std::size_t nbytes = std::accumulate(sums.begin(), sums.end(), std::size_t{0});
     if (nbytes == 0) return {};
     std::shared_ptr<std::byte> memory = allocate(allocator_, nbytes);
     std::span<std::byte> rest(memory.get(), nbytes);
@@ -174,8 +207,9 @@ class WeightProvider::Impl {
 
   std::unique_ptr<Backend> backend_;
   Allocator allocator_;
-  std::vector<std::size_t> by_name_;
+  std::vector<std::uint32_t> by_name_;  ///< indexes of tensors
   std::vector<std::string> unmapped_;
+  std::string_view scheme_;  // a constant
   mutable BufferCache cache_;
 };
 
@@ -206,6 +240,7 @@ Format WeightProvider::detect_format(const std::filesystem::path& path) {
 }
 
 Format WeightProvider::format() const noexcept { return impl_->model().format; }
+std::string_view WeightProvider::scheme() const noexcept { return impl_->scheme(); }
 const std::filesystem::path& WeightProvider::path() const noexcept { return impl_->model().path; }
 const std::vector<std::filesystem::path>& WeightProvider::files() const noexcept {
   return impl_->model().files;
@@ -217,6 +252,9 @@ const std::vector<WeightInfo>& WeightProvider::tensors() const noexcept {
 const std::vector<std::string>& WeightProvider::unmapped() const noexcept {
   return impl_->unmapped();
 }
+const std::vector<std::string>& WeightProvider::extras() const noexcept {
+  return impl_->model().extras;
+}
 const std::vector<std::string>& WeightProvider::warnings() const noexcept {
   return impl_->model().warnings;
 }
@@ -226,6 +264,9 @@ bool WeightProvider::has_tensor(std::string_view name) const noexcept {
 }
 const WeightInfo& WeightProvider::info(std::string_view name) const {
   return impl_->model().tensor(impl_->at(name));
+}
+std::vector<WeightPart> WeightProvider::parts(std::string_view name) const {
+  return impl_->parts(impl_->at(name));
 }
 std::uint32_t WeightProvider::get_dtype(std::string_view name) const { return info(name).code; }
 std::string_view WeightProvider::output_name() const noexcept {
@@ -245,7 +286,11 @@ WeightBuffer WeightProvider::get_tensor(std::string_view name, const Interrupt& 
   return impl_->get(impl_->at(name), interrupt);
 }
 WeightBuffer WeightProvider::get_stored(std::string_view name, const Interrupt& interrupt) const {
-  return impl_->stored(impl_->at(name), interrupt);
+  return impl_->stored(name, interrupt);
+}
+WeightBuffer WeightProvider::get_part(std::string_view name, std::size_t index,
+                                      const Interrupt& interrupt) const {
+  return impl_->part(name, index, interrupt);
 }
 WeightBuffer WeightProvider::fuse_weights(std::span<const std::string_view> names,
                                           const Interrupt& interrupt) const {

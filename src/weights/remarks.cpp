@@ -38,13 +38,21 @@ void Remarks::note(const WeightInfo& info, const std::string& remark) {
   }
 }
 
+void Remarks::note(std::string_view name, const std::string& remark) {
+  ++schemes_[{kind_of(name), remark}];
+}
+
 void Remarks::say(std::vector<std::string>& warnings) const {
-  for (const auto& [about, count] : packs_) {
-    const auto& [kind, remark] = about;
-    std::string& text = warnings.emplace_back(kind);
-    text += " (" + grouped(count) + (count == 1 ? " pack): " : " packs): ");
-    text += remark;
-  }
+  const auto say_each = [&](const auto& remarks, std::string_view noun) {
+    for (const auto& [about, count] : remarks) {
+      const auto& [kind, remark] = about;
+      std::string& text = warnings.emplace_back(kind);
+      text += " (" + grouped(count) + " " + std::string(noun) + (count == 1 ? "): " : "s): ");
+      text += remark;
+    }
+  };
+  say_each(packs_, "pack");
+  say_each(schemes_, "tensor");
   if (bare_f8_ != 0) {
     const bool one = bare_f8_ == 1;
     warnings.push_back(grouped(bare_f8_) + (one ? " tensor of F8 has" : " tensors of F8 have") +

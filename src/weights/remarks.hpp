@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,14 @@ class Remarks {
  public:
   /// Notes a tensor. `remark` is that of a pack's QuantChoice, else empty.
   void note(const WeightInfo& info, const std::string& remark);
+  /// Notes a remark about a tensor of a scheme, whose name in the file this is.
+  void note(std::string_view name, const std::string& remark);
   /// Appends the warnings.
   void say(std::vector<std::string>& warnings) const;
 
  private:
-  std::map<std::pair<std::string, std::string>, std::size_t> packs_;  // by kind and remark
+  std::map<std::pair<std::string, std::string>, std::size_t> packs_;    // by kind and remark
+  std::map<std::pair<std::string, std::string>, std::size_t> schemes_;  // likewise
   std::size_t unknown_ = 0;  // packs whose parameters nothing states
   std::size_t bare_f8_ = 0;  // tensors of F8 without scales
 };

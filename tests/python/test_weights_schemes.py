@@ -7,6 +7,7 @@ import pytest
 
 from safetensors.numpy import save_file
 from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
+from support.scheme_models import write_model
 
 LAYER = "model.layers.0."
 EXPERTS = LAYER + "mlp.experts."
@@ -33,7 +34,7 @@ def check_refused(w, name, scheme, stored):
     t = w[name]
     assert not t.is_decoded
     for use in (lambda: t.numpy("float32"), lambda: t.numpy("bfloat16"), lambda: t.torch()):
-        with pytest.raises(WeightsError, match=f"quantised by {scheme}") as caught:
+        with pytest.raises(WeightsError, match=f'scheme "{scheme}" is not decoded') as caught:
             use()
         assert caught.value.code == "unsupported"
         assert caught.value.subject == t.source
@@ -44,45 +45,7 @@ def check_refused(w, name, scheme, stored):
     np.testing.assert_array_equal(t.packed(), np.frombuffer(stored.tobytes(), np.uint8))
 
 
-def gpt_oss():
-    return {
-        EXPERTS + "gate_up_proj_blocks": codes(2, 8, 1, 16),
-        EXPERTS + "gate_up_proj_scales": codes(2, 8, 1),
-        EXPERTS + "gate_up_proj_bias": halves(2, 8),
-        EXPERTS + "down_proj_blocks": codes(2, 4, 1, 16),
-        EXPERTS + "down_proj_scales": codes(2, 4, 1),
-        EXPERTS + "down_proj_bias": halves(2, 4),
-        LAYER + "mlp.router.weight": halves(2, 4),
-        LAYER + "mlp.router.bias": halves(2),
-        LAYER + "self_attn.sinks": halves(2),
-    }
-
-
 OSS_CONFIG = {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
-
-
-@pytest.mark.parametrize("config", [OSS_CONFIG, None])
-def test_gpt_oss_by_transformers_is_no_model_of_mlx(config, tmp_path):
-    tensors = gpt_oss()
-    write(tmp_path, tensors, config, {"format": "pt"})
-    assert detect_format(tmp_path) == "hf_safetensors"
-    with open_weights(tmp_path) as w:
-        assert w.format == "hf_safetensors"
-        assert w.warnings == []
-        assert w.config.quantization is None
-        assert w.config.quantization_method == (None if config is None else "mxfp4")
-        owned = [name for name in tensors if name.endswith(("_blocks", "_scales"))]
-        assert w.unmapped == sorted(owned)
-        for name in owned:
-            check_refused(w, name, "mxfp4", tensors[name])
-            np.testing.assert_array_equal(
-                w[name].numpy(rows=slice(1, 3)).ravel()[:1],
-                tensors[name].reshape(-1, tensors[name].shape[-1])[1, :1],
-            )
-        for part in ("gate_up", "down"):
-            bias = w[f"layers.0.ffn.experts.{part}.bias"]
-            assert bias.source == f"{EXPERTS}{part}_proj_bias"
-            np.testing.assert_array_equal(bias.numpy("float16"), tensors[bias.source])
 
 
 def test_gpt_oss_of_mlx_keeps_the_name_of_the_scheme(tmp_path):
@@ -100,8 +63,6 @@ def test_gpt_oss_of_mlx_keeps_the_name_of_the_scheme(tmp_path):
 Q = LAYER + "self_attn.q_proj."
 SCHEMES = {
     "gptq or awq": {"qweight": codes(4, 8, dtype=np.int32), "scales": halves(1, 8)},
-    "compressed-tensors": {"weight_packed": codes(4, 8, dtype=np.int32), "weight_scale": halves(4)},
-    "fp8, int8 or fp4": {"weight": codes(4, 8, dtype=np.int8), "weight_scale": halves(4, 1)},
     "bitsandbytes": {"weight": codes(4, 8), "weight.absmax": halves(4)},
 }
 
@@ -134,13 +95,10 @@ def write_f8(path, beside):
 
 
 @pytest.mark.parametrize("beside", ["weight_scale", "weight_scale_inv", "scale", "qscale_weight"])
-def test_f8_with_scales_beside_it_is_not_decoded_without_them(beside, tmp_path):
+def test_f8_with_scales_beside_it_is_decoded_with_them(beside, tmp_path):
     write_f8(tmp_path / "model.safetensors", beside)
     with open_weights(tmp_path / "model.safetensors") as w:
-        stored = np.frombuffer(bytes([0x38, 0xB8, 0x40, 0x30] * 2), np.int8).astype("V1")
-        check_refused(w, "layers.0.attention.q.weight", "fp8", stored)
-        with pytest.raises(WeightsError, match="quantised by fp8"):
-            w["layers.0.attention.q.weight"].numpy()
+        assert w["layers.0.attention.q.weight"].numpy().tolist() == [[2, -2, 4, 1]] * 2
         assert w.warnings == []
 
 
@@ -185,3 +143,109 @@ def test_plain_types_are_decoded_and_integers_come_as_they_are(kind, tmp_path):
             np.testing.assert_array_equal(out, stored)
             with pytest.raises(ValueError, match="is none of float32, float16, bfloat16"):
                 t.numpy("int64" if kind != "i8" else "int32")
+
+
+REFUSED = (
+    "aqlm auto-round bitnet eetq fouroversix fp_quant higgs hqq metal quanto quark sinq spqr vptq"
+)
+
+
+@pytest.mark.parametrize("method", REFUSED.split())
+def test_schemes_refused_by_name(method, tmp_path):
+    # Tensors that look like FP8 are not decoded either.
+    config = {"quantization_config": {"quant_method": method}}
+    tensors = {
+        Q + "weight": ("F8_E4M3", codes(4, 8)),
+        Q + "weight_scale": np.ones(1, np.float32),
+        Q + "codes": codes(4, 8),
+        LAYER + "mlp.router.weight": halves(2, 4),
+    }
+    with open_weights(write_model(tmp_path, tensors, config)) as w:
+        assert w.warnings == []
+        assert w.scheme is None
+        check_refused(w, Q + "codes", method, tensors[Q + "codes"])
+        with pytest.raises(WeightsError, match=f'scheme "{method}" is not decoded') as caught:
+            w["layers.0.attention.q.weight"].numpy()
+        assert caught.value.subject == Q + "weight"
+        assert w["layers.0.ffn.router.weight"].is_decoded
+
+
+def fp8_tensors():
+    return {Q + "weight": ("F8_E4M3", codes(4, 8)), Q + "weight_scale": np.ones(1, np.float32)}
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "mxfp4"])
+def test_a_method_that_the_tensors_contradict(method, tmp_path):
+    config = {"quantization_config": {"quant_method": method}}
+    with pytest.raises(WeightsError, match=f"is `{method}`, but its tensors are .* fp8") as caught:
+        open_weights(write_model(tmp_path, fp8_tensors(), config))
+    assert caught.value.code == "quant_mismatch"
+    assert caught.value.subject == Q + "weight"
+    assert caught.value.path == str(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("method", ["fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "new"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_methods_that_the_tensors_fit(nested, method, tmp_path):
+    config = {"quantization_config": {"quant_method": method}}
+    if nested:
+        config = {"model_type": "mistral3", "text_config": config}
+    with open_weights(write_model(tmp_path, fp8_tensors(), config)) as w:
+        assert w.scheme == "fp8"
+        assert w.warnings == []
+
+
+def test_a_method_without_quantised_tensors(tmp_path):
+    config = {"quantization_config": {"quant_method": "fp8"}}
+    with open_weights(write_model(tmp_path, {Q + "weight": halves(3, 4)}, config)) as w:
+        assert w.warnings == ["quant_method is `fp8`, but no tensor is quantised"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "subject"),
+    [
+        ('{"quantization": {"quant_algo": "FP8"}}', None, None),
+        ('{"quantization": {"quant_algo": 8}}', "config", "quant_algo"),
+        ('{"quantization": 8}', "config", "quantization"),
+        ("{}", "config", "quantization"),
+        ("{", "json", None),
+    ],
+)
+def test_the_configuration_of_modelopt(text, code, subject, tmp_path):
+    (tmp_path / "hf_quant_config.json").write_text(text)
+    write_model(tmp_path, fp8_tensors(), {"model_type": "llama"})
+    if code is None:
+        assert open_weights(tmp_path).scheme == "fp8"
+        return
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path)
+    assert caught.value.code == code
+    assert caught.value.path == str(tmp_path / "hf_quant_config.json")
+    assert subject is None or caught.value.subject == subject
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("bits", 9, "9 is not within 1 and 8"),
+        ("bits", 0, "0 is not within 1 and 8"),
+        ("bits", True, "an integer was expected, not a boolean"),
+        ("bits", 4.5, "an integer was expected"),
+        ("group_size", 0, "must not be 0"),
+        ("group_size", -2, "-2 is not within -1"),
+        ("group_size", "32", "an integer was expected, not a string"),
+        ("sym", 1, "a boolean was expected, not an integer"),
+        ("format", 1, "a string was expected, not an integer"),
+        ("quant_method", None, None),
+    ],
+)
+def test_values_of_the_configuration(key, value, why, tmp_path):
+    config = {"quantization_config": {"quant_method": "fp8", key: value}}
+    write_model(tmp_path, fp8_tensors(), config)
+    if why is None:
+        assert open_weights(tmp_path).scheme == "fp8"
+        return
+    with pytest.raises(WeightsError, match=why) as caught:
+        open_weights(tmp_path)
+    assert caught.value.code == "config"
+    assert caught.value.subject == key

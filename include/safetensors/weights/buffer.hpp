@@ -21,17 +21,19 @@ using Allocator = std::function<std::shared_ptr<std::byte>(std::size_t nbytes)>;
 /// Immutable bytes that share ownership of their memory: the mapping of a file, or an allocated
 /// block.
 ///
-///     bytes()   | section(0)   | section(1)   | section(2)   |
-///     a pack    | packed words | scales       | biases       |
+///     bytes()   | section(0)   | section(1)   | section(2)   | section(3) ...
+///     a pack    | packed words | scales       | biases       | (empty)
 ///     nvfp4     | packed words | scales       | global scale, if there is one
-///     others    | all bytes    | (empty)      | (empty)      |
+///     a scheme  | part 0       | part 1       | part 2 ... in the order of parts()
+///     others    | all bytes    | (empty)      | (empty)      | (empty)
 ///
 /// Thread safety: immutable. Cheap to copy.
 /// Lifetime: the bytes are valid while any copy exists, also after the provider is destroyed.
 class WeightBuffer {
  public:
-  /// Lengths of the three sections in bytes.
-  using Sections = std::array<std::size_t, 3>;
+  static constexpr std::size_t kSections = 6;
+  /// Lengths of the sections in bytes; 0 for those that a tensor lacks.
+  using Sections = std::array<std::size_t, kSections>;
 
   WeightBuffer() = default;
   WeightBuffer(std::span<const std::byte> bytes, Sections sections, bool is_view,
@@ -44,7 +46,7 @@ class WeightBuffer {
   [[nodiscard]] const Sections& sections() const noexcept { return sections_; }
   /// Returns the bytes of one section.
   ///
-  /// Requires: index < 3.
+  /// Requires: index < kSections.
   [[nodiscard]] std::span<const std::byte> section(std::size_t index) const noexcept {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < index; ++i) begin += sections_[i];

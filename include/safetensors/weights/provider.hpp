@@ -53,6 +53,9 @@ class SAFETENSORS_API WeightProvider {
   ~WeightProvider();
 
   [[nodiscard]] Format format() const noexcept;
+  /// Returns the quantisation scheme of the largest number of tensors, such as "fp8", or an empty
+  /// text. Single tensors: WeightInfo::scheme.
+  [[nodiscard]] std::string_view scheme() const noexcept;
   [[nodiscard]] const std::filesystem::path& path() const noexcept;
   /// Returns the files that contain the tensors.
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept;
@@ -64,6 +67,9 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] const std::vector<WeightInfo>& tensors() const noexcept;
   /// Returns the names in the file that no rule maps, sorted. Members that take a name accept them.
   [[nodiscard]] const std::vector<std::string>& unmapped() const noexcept;
+  /// Returns the names of scales of activations and caches, sorted. They are no weights and not in
+  /// unmapped(). Members that take a name accept them.
+  [[nodiscard]] const std::vector<std::string>& extras() const noexcept;
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept;
 
   [[nodiscard]] bool has_tensor(std::string_view name) const noexcept;
@@ -71,6 +77,11 @@ class SAFETENSORS_API WeightProvider {
   ///
   /// Throws: unknown_tensor, with a text that lists similar names.
   [[nodiscard]] const WeightInfo& info(std::string_view name) const;
+  /// Returns the tensors of the file that make up a weight, in the order of the sections of
+  /// get_tensor's buffer: several for packs and schemes, else one.
+  ///
+  /// Throws: unknown_tensor.
+  [[nodiscard]] std::vector<WeightPart> parts(std::string_view name) const;
   /// Returns info(name).code. Throws: unknown_tensor.
   [[nodiscard]] std::uint32_t get_dtype(std::string_view name) const;
   /// Returns the name of the tensor that computes the logits: "output.weight" if it exists, else
@@ -86,24 +97,32 @@ class SAFETENSORS_API WeightProvider {
   [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;
 
   /// Returns the bytes of a tensor for a compute kernel. Plain tensors and GGUF blocks are views of
-  /// the mapped file. Packs are assembled as words, scales and biases. BF16 becomes F16 unless
-  /// ModelOptions says otherwise. The buffer is cached; threads that ask for it at the same time
-  /// share one build.
+  /// the mapped file. Packs are assembled as words, scales and biases, weights of a scheme as their
+  /// parts, unchanged. Other BF16 becomes F16 unless ModelOptions says otherwise. The buffer is
+  /// cached; threads that ask for it at the same time share one build.
   ///
   /// Throws: unknown_tensor; f16_overflow; quant_mismatch for a pack with unknown parameters; io.
   [[nodiscard]] WeightBuffer get_tensor(std::string_view name,
                                         const Interrupt& interrupt = {}) const;
   /// Returns the bytes of a tensor as stored, in any quantisation scheme: a view of the mapped
-  /// file, or newly read at each call. For a pack, returns its words only.
+  /// file, or newly read at each call. For a pack, returns its words only, for a weight of a scheme
+  /// its first part. In safetensors files, also accepts the name of each tensor of the files, such
+  /// as those of parts().
   ///
   /// Throws: unknown_tensor; io.
   [[nodiscard]] WeightBuffer get_stored(std::string_view name,
                                         const Interrupt& interrupt = {}) const;
-  /// Returns several tensors as one, concatenated along the first axis: all words, then all scales,
-  /// then all biases. The buffer is cached like get_tensor's.
+  /// Returns the bytes of one of parts(name) as stored: a view of the mapped file, or newly read at
+  /// each call.
   ///
-  /// Throws: mixed_types if they differ in more than their number of rows; and what get_tensor
-  /// throws.
+  /// Throws: unknown_tensor, also for a part that does not exist; io.
+  [[nodiscard]] WeightBuffer get_part(std::string_view name, std::size_t index,
+                                      const Interrupt& interrupt = {}) const;
+  /// Returns several tensors as one, concatenated along the first axis: all words, then all scales,
+  /// then all biases; of weights of a scheme part by part. The buffer is cached like get_tensor's.
+  ///
+  /// Throws: mixed_types if they differ in more than their number of rows, or if their scheme does
+  /// not store its parts by rows; and what get_tensor throws.
   [[nodiscard]] WeightBuffer fuse_weights(std::span<const std::string_view> names,
                                           const Interrupt& interrupt = {}) const;
 

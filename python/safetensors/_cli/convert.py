@@ -2,6 +2,8 @@
 
 The target is a file. It is a folder if it exists as one, ends with a slash, or --max-shard-size is
 given. Only weights are loaded from pickles: code in them does not run.
+
+GGUF files are decoded, and with --dtype also quantised models of safetensors files.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import os
 from .._paths import visible
 from . import writing
 from .errors import CliError
+from .ls_model import is_gguf
 from .model import files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
@@ -22,6 +25,8 @@ safetensors convert pytorch_model.bin model.safetensors
 safetensors convert checkpoint.pt model.safetensors --key state_dict
 safetensors convert model.safetensors shards --max-shard-size 5GB
 safetensors convert shards merged.safetensors
+safetensors convert model-4bit model-bf16/ --dtype bf16 --max-shard-size 5GB --verify
+safetensors convert model.gguf model-f16/ --dtype f16
 """
 
 _TORCH_INDEX = ".bin.index.json"
@@ -42,6 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-others", action="store_true", help="leave out entries that are not tensors"
     )
+    parser.add_argument(
+        "--to", choices=("safetensors",), help="the format of the target (default: safetensors)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("bf16", "f16", "f32", "keep"),
+        help="decode quantised tensors, and cast other floating-point tensors to this type; keep: "
+        "quantised ones become bf16, others keep theirs (default for GGUF)",
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="read the target back and compare it with the source"
+    )
     writing.add_options(parser, "canonical")
 
 
@@ -49,6 +66,15 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     target: str = arguments.target
     refuse_stdin("convert", arguments.source, target)
     to = target_of(target, arguments.max_shard_size)
+    if arguments.dtype is not None or is_gguf(arguments.source):
+        _refuse_torch_options(arguments)
+        from .source_weights import convert
+
+        arguments.dtype = arguments.dtype or "keep"
+        convert(arguments, to, out)
+        return 0
+    if arguments.verify:
+        raise CliError("--verify needs --dtype, or a GGUF file as source")
     with contextlib.closing(_open_source(arguments)) as source:
         write_source(source, to, arguments, out)
     return 0
@@ -75,10 +101,17 @@ def _open_source(arguments: argparse.Namespace) -> Source:
         from .source_model import ModelSource
 
         source = ModelSource(path)
-    if arguments.key is not None or arguments.skip_others:
+    try:
+        _refuse_torch_options(arguments)
+    except CliError:
         source.close()
-        raise CliError("--key and --skip-others apply to PyTorch files only")
+        raise
     return source
+
+
+def _refuse_torch_options(arguments: argparse.Namespace) -> None:
+    if arguments.key is not None or arguments.skip_others:
+        raise CliError("--key and --skip-others apply to PyTorch files only")
 
 
 def _kind(path: str) -> str:

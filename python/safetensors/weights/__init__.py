@@ -19,7 +19,8 @@ from typing import Any
 from safetensors import _errors, _weights
 from safetensors._weights import UnknownTensorError, WeightsError, detect_format
 
-from ._config import ModelConfig, QuantParams, RopeScaling
+from ._config import ModelConfig, QuantParams, RopeScaling, SchemeParams
+from ._convert import convert
 from ._model import Metadata, Weights, open_weights
 from ._tensor import WeightTensor
 
@@ -28,10 +29,12 @@ __all__ = [
     "ModelConfig",
     "QuantParams",
     "RopeScaling",
+    "SchemeParams",
     "UnknownTensorError",
     "WeightTensor",
     "Weights",
     "WeightsError",
+    "convert",
     "detect_format",
     "open_weights",
 ]

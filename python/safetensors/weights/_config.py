@@ -14,6 +14,20 @@ class QuantParams:
 
 
 @dataclasses.dataclass(frozen=True)
+class SchemeParams:
+    """Parameters of a weight that a quantisation scheme stores.
+
+    Each block of `group_rows` rows and `group_columns` columns of a matrix has a scale; blocks at
+    the edges may be smaller.
+    """
+
+    bits: int  #: bits of one value
+    group_rows: int
+    group_columns: int
+    symmetric: bool  #: False: a zero point is subtracted from the codes
+
+
+@dataclasses.dataclass(frozen=True)
 class RopeScaling:
     """Parameters that extend rotary position embedding to longer texts, as the file gives them."""
 
@@ -65,7 +79,7 @@ class ModelConfig:
     final_logit_softcap: Optional[float]
     tie_word_embeddings: bool
     quantization: Optional[QuantParams]  #: default for packs without an entry of their own
-    quantization_method: Optional[str]  #: a scheme that is not decoded, such as "gptq"
+    quantization_method: Optional[str]  #: `quant_method` of the file, such as "gptq"
     bos_token_id: Optional[int]
     eos_token_ids: List[int]
     rope_dim: Optional[int]  #: elements of a head that rotary embedding rotates

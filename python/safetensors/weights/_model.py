@@ -102,6 +102,19 @@ class Weights(Mapping[str, WeightTensor]):
         return self._model.unmapped
 
     @property
+    def extras(self) -> List[str]:
+        """Names of scales of activations and caches, which are no weights, nor in `unmapped`."""
+        return self._model.extras
+
+    @property
+    def scheme(self) -> Optional[str]:
+        """The quantisation scheme of most quantised tensors, such as "fp8"; None if there is none.
+
+        See `WeightTensor.scheme`.
+        """
+        return self._model.scheme
+
+    @property
     def warnings(self) -> List[str]:
         """Oddities of the model that are no reason to refuse it."""
         return self._model.warnings

@@ -2,11 +2,11 @@
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, Optional, SupportsIndex, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, SupportsIndex, Tuple, Union
 
 from safetensors import _weights
 
-from ._config import QuantParams
+from ._config import QuantParams, SchemeParams
 
 if TYPE_CHECKING:
     import numpy
@@ -31,6 +31,8 @@ class WeightTensor:
         "name",
         "nbytes",
         "quant",
+        "scheme",
+        "scheme_params",
         "shape",
         "source",
         "storage",
@@ -43,7 +45,7 @@ class WeightTensor:
         self.name: str = described[0]  #: canonical, or the source's if no rule maps it
         self.source: str = described[1]  #: the name in the file
         self.shape: Tuple[int, ...] = described[2]  #: in values, not bytes; the slowest axis first
-        self.storage: str = described[3]  #: "raw", "mlx_pack" or "ggml_block"
+        self.storage: str = described[3]  #: "raw", "mlx_pack", "ggml_block", "scheme"
         self.code: int = described[4]  #: effective type: docs/weights.md
         self.type_name: str = described[5]  #: such as "mlx_q4", "Q4_K" or "F16"
         self.quant: Optional[QuantParams] = (
@@ -53,6 +55,11 @@ class WeightTensor:
         self._scales_code: int = described[8]
         #: False for the codes of a quantisation scheme that is not decoded
         self.is_decoded: bool = described[9]
+        #: the quantisation scheme, such as "fp8", where `storage` is "scheme"; else None
+        self.scheme: Optional[str] = described[10]
+        self.scheme_params: Optional[SchemeParams] = (
+            None if described[11] is None else SchemeParams(*described[11])
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, WeightTensor):
@@ -72,6 +79,8 @@ class WeightTensor:
     def sections(self, *, aligned: bool = False) -> Tuple["numpy.typing.NDArray[Any]", ...]:
         """Returns the parts of an MLX pack as read-only views; for other tensors, their bytes.
 
+        For a tensor of a scheme, returns its `parts()`, without the names, in one buffer.
+
             mode       words    scales               third part
             "affine"   uint32   float16              biases, float16
             others     uint32   uint8                global scale, float32 (empty if none)
@@ -82,11 +91,23 @@ class WeightTensor:
         """
         import numpy
 
+        if self.storage == "scheme":
+            buffer = self._model.get_tensor(self.name)
+            rest = array_of(buffer)
+            arrays = []
+            stored = self._model.parts(self.name)
+            for nbytes, (_, _, stored_as, shape) in zip(buffer.sections, stored, strict=False):
+                # A weight may have some rows of a part only, such as the gate of gate_up.
+                own = (*self.shape[:-1], *shape[len(self.shape) - 1 :])
+                array = _typed(rest[:nbytes], stored_as, shape, own)
+                arrays.append(as_aligned(array, aligned))
+                rest = rest[nbytes:]
+            return tuple(arrays)
         if self.quant is None:
             return (self.packed(aligned=aligned),)
         buffer = self._model.get_tensor(self.name)
         whole = array_of(buffer)
-        words, scales, _ = buffer.sections
+        words, scales = buffer.sections[:2]
         leading, inner = self.shape[:-1], self.shape[-1]
         groups = (*leading, inner // self.quant.group_size)
         kind = numpy.dtype(_SCALE_TYPES[self._scales_code])
@@ -99,6 +120,20 @@ class WeightTensor:
             else third.view(numpy.float32),
         )
         return tuple(as_aligned(part, aligned) for part in parts)
+
+    def parts(self) -> "Dict[str, numpy.typing.NDArray[Any]]":
+        """Returns the tensors of the file that make up this one, as stored, by role.
+
+        Arrays are read-only views of the file, or newly read. A role is the last component of the
+        name: "weight" and "weight_scale_inv" of FP8, "weight", "scales" and "biases" of an MLX
+        pack. Most tensors have one part. Types that NumPy lacks come as their bits: BF16 as uint16,
+        8-bit floats and smaller ones as uint8.
+        """
+        arrays = {}
+        for index, (role, _, stored_as, shape) in enumerate(self._model.parts(self.name)):
+            data = array_of(self._model.get_part(self.name, index))
+            arrays[role] = _typed(data, stored_as, shape)
+        return arrays
 
     def _rows(self, rows: Rows) -> Tuple[int, int, Tuple[int, ...]]:
         """Returns the first row, the number of rows (-1: all), and the shape of the result."""
@@ -209,6 +244,19 @@ def array_of(buffer: _weights.Buffer) -> "numpy.typing.NDArray[numpy.uint8]":
     return numpy.frombuffer(memoryview(buffer), dtype=numpy.uint8)
 
 
+def _typed(
+    data: "numpy.typing.NDArray[numpy.uint8]", kind: str, *shapes: Tuple[int, ...]
+) -> "numpy.typing.NDArray[Any]":
+    """Returns the bytes as an array of a type of safetensors, in the first shape that fits."""
+    import numpy
+
+    found = _PART_TYPES.get(kind)
+    if found is None:  # 4 or 6 bits, or a block of GGUF
+        return data
+    values: numpy.typing.NDArray[Any] = data.view(numpy.dtype(found).newbyteorder("<"))
+    return values.reshape(next(shape for shape in shapes if math.prod(shape) == values.size))
+
+
 def as_aligned(array: "numpy.typing.NDArray[Any]", wanted: bool) -> "numpy.typing.NDArray[Any]":
     """Returns the array, or a copy at a multiple of 64 bytes if `wanted` and it is not at one."""
     import numpy
@@ -235,6 +283,19 @@ _INTEGERS = {
     "U16": "uint16",
     "U32": "uint32",
     "U64": "uint64",
+}
+_PART_TYPES = _INTEGERS | {
+    "BOOL": "bool",
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "uint16",
+    "F8_E4M3": "uint8",
+    "F8_E5M2": "uint8",
+    "F8_E4M3FNUZ": "uint8",
+    "F8_E5M2FNUZ": "uint8",
+    "F8_E8M0": "uint8",
+    "C64": "complex64",
 }
 _TORCH_NAMES = {
     "torch.float32": "float32",

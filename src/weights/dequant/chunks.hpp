@@ -1,6 +1,7 @@
 // How a decode is divided: into tasks for threads, and into pieces that fit the first-level cache.
 //
 //     all units  --in_chunks-->  tasks of kTaskValues values, run by several threads
+//     all rows   --decode_rows-> likewise, and in pieces of one row
 //     one task   --Sink------->  straight into the output, if that is aligned F32;
 //                                else pieces of kScratchValues values: decode, then round or copy
 #pragma once
@@ -53,6 +54,19 @@ class Sink {
     }
   }
 
+  /// Writes the values `place` to `place + count`. decode(to) decodes them, as F32. Requires: count
+  /// <= kScratchValues.
+  template <typename Decode>
+  void put_piece(std::uint64_t place, std::size_t count, const Decode& decode) const {
+    if (direct_) {
+      decode(reinterpret_cast<float*>(to_) + place);
+      return;
+    }
+    alignas(64) float scratch[kScratchValues];
+    decode(scratch);
+    narrow(scratch, count, place);
+  }
+
  private:
   void narrow(const float* values, std::size_t count, std::uint64_t place) const {
     std::byte* to = to_ + place * size_of(output_);
@@ -99,6 +113,30 @@ void decode_all(const Kernels& kernels, std::uint64_t units, std::size_t unit_va
   const Sink sink(kernels, output, to);
   in_chunks(units, unit_values, interrupt, [&](std::uint64_t begin, std::uint64_t count) {
     sink.put(begin, count, unit_values, decode);
+  });
+}
+
+/// Decodes `rows` rows of `columns` values each into `to`, in pieces of one row. decode(row, begin,
+/// count, to) decodes the columns `begin` to `begin + count` of a row, as F32. `begin` is a
+/// multiple of kScratchValues, so that groups whose size is a power of two are whole; `count` is at
+/// most kScratchValues.
+template <typename Decode>
+void decode_rows(const Kernels& kernels, std::uint64_t rows, std::uint64_t columns, Output output,
+                 std::byte* to, const Interrupt& interrupt, const Decode& decode) {
+  if (columns == 0) return;
+  const Sink sink(kernels, output, to);
+  const std::uint64_t pieces = (columns - 1) / kScratchValues + 1;  // of a row
+  const auto piece_values =
+      static_cast<std::size_t>(std::min<std::uint64_t>(columns, kScratchValues));
+  in_chunks(rows * pieces, piece_values, interrupt, [&](std::uint64_t first, std::uint64_t some) {
+    for (std::uint64_t piece = first; piece < first + some; ++piece) {
+      const std::uint64_t row = piece / pieces;
+      const std::uint64_t begin = piece % pieces * kScratchValues;
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(columns - begin, kScratchValues));
+      sink.put_piece(row * columns + begin, count,
+                     [&](float* values) { decode(row, begin, count, values); });
+    }
   });
 }
 

@@ -1,0 +1,310 @@
+"""Writes the decoded values of a model to safetensors files.
+
+    open_weights --> Plan: one Output for each tensor of the result
+                       |
+      units: whole rows of an output, about half a million values
+                       |
+      several threads, each with its buffers: decode rows -> check -> write them to their place
+
+Units do not depend on the number of threads, so the files do not, either.
+"""
+
+import contextlib
+import math
+import os
+import threading
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
+
+from safetensors import _core
+from safetensors._typing import Path, Progress
+
+from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
+from ._shared_work import processors, share
+
+if TYPE_CHECKING:
+    from safetensors._writer import SafeWriter
+
+_BUFFERS_NBYTES = 256 << 20
+"""Limit of the memory in which all threads together read and decode."""
+_PIECE_NBYTES = 4 << 20
+Advance = Callable[[int], None]
+
+
+def convert(
+    src: Path,
+    dst: Path,
+    *,
+    dtype: str = "keep",
+    max_shard_size: Union[int, str, None] = None,
+    threads: int = 0,
+    fsync: bool = False,
+    verify: bool = False,
+    progress: Optional[Progress] = None,
+) -> List[str]:
+    """Writes a model as plain safetensors: its quantised tensors are decoded.
+
+    Memory stays below 640 MB for models of any size. The files appear when they are complete, or
+    not at all, and do not depend on the number of threads.
+
+    Args:
+        src: what `open_weights` opens.
+        dst: a folder, if it is one, ends with a slash, or `max_shard_size` is given; else a file.
+            Files of an old model are replaced. A folder also gets the configuration, without its
+            entries about quantisation, and the tokenizer of a source that is a folder.
+        dtype: "bf16", "f16" or "f32", the type of floating-point tensors; "keep" keeps that of
+            plain tensors, and quantised ones become BF16.
+        max_shard_size: the limit of a shard's tensors ("5GB", or bytes).
+        threads: how many threads decode; 0: one for each processor.
+        fsync: if true, returns only after the data is on the disk.
+        verify: if true, reads the files back and compares them with the source.
+        progress: called as `progress(done, total)` with bytes, by one thread at a time.
+
+    Returns:
+        Remarks about the conversion, such as tensors that are left out.
+
+    Raises:
+        WeightsError: a tensor cannot be decoded; a quantised one has a value that is not finite;
+            or values are too large for the type.
+        SafetensorError: writing failed.
+    """
+    from safetensors._writer import safe_create
+
+    text = os.fsdecode(dst)
+    is_folder = max_shard_size is not None or os.path.isdir(text) or text.endswith(("/", os.sep))
+    with Plan(src, dtype) as plan:
+        with safe_create(
+            dst,
+            plan.specs,
+            metadata=plan.metadata,
+            max_shard_size=max_shard_size or ("99999TB" if is_folder else None),
+            fsync=fsync,
+            progress=progress,
+        ) as writer:
+            write(plan, writer, list(plan.specs), threads)
+            companions = plan.companions if is_folder else None
+            with companions.written(text, fsync) if companions else contextlib.nullcontext():
+                writer.close()
+        if verify:
+            compare(plan, dst, threads)
+        return plan.notes
+
+
+def write(plan: Plan, writer: "SafeWriter", names: Sequence[str], threads: int = 0) -> None:
+    """Writes these outputs to a writer that expects them. Raises as `convert`."""
+    wanted = set(names)
+    outputs = [each for each in plan.outputs if each.name in wanted]
+    copied = {plan.weights[each.source].source: each.name for each in outputs if each.how == "copy"}
+    if copied:
+        with _opened(plan.weights.files) as handles:
+            for handle in handles:
+                found = [(copied[name], name) for name in handle.offset_keys() if name in copied]
+                writer._copy(handle, found)
+    for output in outputs:
+        if output.how == "stored":
+            writer.open(output.name).write(plan.stored(output))
+
+    def make(buffers: List[Any]) -> Callable[[Unit], None]:
+        def work(unit: Unit) -> None:
+            values = buffers[0][: unit.nbytes]
+            plan.decode(unit, values)
+            _check_finite(plan, unit, values)
+            index = writer._index_of(unit.output.name)
+            writer._open().write_bytes(index, unit.offset, values)
+
+        return work
+
+    _share(outputs, make, threads)
+
+
+def compare(plan: Plan, dst: Path, threads: int = 0, advance: Optional[Advance] = None) -> None:
+    """Reads a model that was written, and compares its header and all bytes with the plan.
+
+    Raises:
+        WeightsError: it differs.
+    """
+    from safetensors._shards import find_shards
+
+    paths = [os.fsdecode(shard.path) for shard in find_shards(dst)]
+    lock = threading.Lock()
+
+    def report(nbytes: int) -> None:
+        if advance is not None:
+            with lock:
+                advance(nbytes)
+
+    with _opened(paths) as handles:
+        places = _places(handles)
+        specs = {name: (place.dtype, place.shape) for name, place in places.items()}
+        if specs != plan.specs:
+            name = sorted(
+                k for k in specs.keys() | plan.specs.keys() if specs.get(k) != plan.specs.get(k)
+            )[0]
+            raise plan.error(
+                "different",
+                name,
+                f"is {specs.get(name)} in {os.fsdecode(dst)}, not {plan.specs.get(name)}",
+            )
+        _compare_plain(plan, places, report)
+
+        def make(buffers: List[Any]) -> Callable[[Unit], None]:
+            def work(unit: Unit) -> None:
+                values = buffers[0][: unit.nbytes]
+                plan.decode(unit, values)
+                place = places[unit.output.name]
+                _refuse_other(
+                    plan, unit.output, unit.offset, place.read(unit.offset, unit.nbytes), values
+                )
+                report(unit.nbytes)
+
+            return work
+
+        _share(plan.outputs, make, threads)
+
+
+def _compare_plain(plan: Plan, places: "Dict[str, _Place]", report: Advance) -> None:
+    """Compares the tensors that were not decoded."""
+    outputs = [each for each in plan.outputs if each.how == "copy"]
+    with _opened(plan.weights.files if outputs else []) as handles:
+        sources = _places(handles)
+        for output in outputs:
+            place, source = places[output.name], sources[plan.weights[output.source].source]
+            for begin in range(0, source.nbytes, _PIECE_NBYTES):
+                size = min(_PIECE_NBYTES, source.nbytes - begin)
+                _refuse_other(
+                    plan, output, begin, place.read(begin, size), source.read(begin, size)
+                )
+                report(size)
+    for output in plan.outputs:
+        if output.how == "stored":
+            _refuse_other(
+                plan, output, 0, places[output.name].read(0, output.nbytes), plan.stored(output)
+            )
+            report(output.nbytes)
+
+
+def _refuse_other(plan: Plan, output: Output, offset: int, found: Any, wanted: Any) -> None:
+    """Raises WeightsError if the bytes from an offset of the result on differ from the source."""
+    import numpy
+
+    same = numpy.frombuffer(found, numpy.uint8) == numpy.frombuffer(wanted, numpy.uint8)
+    if not same.all():
+        at = offset + int(same.argmin())
+        raise plan.error("different", output.name, f"byte {at:,} of it was not written correctly")
+
+
+class _Place(NamedTuple):
+    """Where a tensor is."""
+
+    handle: _core.safe_open
+    begin: int
+    nbytes: int
+    dtype: str
+    shape: "tuple[int, ...]"
+
+    def read(self, begin: int, nbytes: int) -> bytes:
+        return _core._read_range(self.handle, self.begin + begin, nbytes)
+
+
+def _places(handles: Sequence[_core.safe_open]) -> Dict[str, _Place]:
+    found: Dict[str, _Place] = {}
+    for handle in handles:
+        data = 8 + int.from_bytes(_core._read_range(handle, 0, 8), "little")
+        for name in handle.offset_keys():
+            meta = handle.get_tensor_meta(name)
+            begin, end = meta.data_offsets
+            found[name] = _Place(handle, data + begin, end - begin, meta.dtype, tuple(meta.shape))
+    return found
+
+
+@contextlib.contextmanager
+def _opened(paths: Sequence[str]) -> Iterator[List[_core.safe_open]]:
+    """Yields handles that read files on request."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(_core.safe_open(path, "np", backend="pread")) for path in paths]
+
+
+def _share(
+    outputs: Sequence[Output],
+    make: Callable[[List[Any]], Callable[[Unit], None]],
+    threads: int,
+) -> None:
+    """Calls `make(buffers)` in each thread, and what it returned for the units of the outputs that
+    are decoded. The buffer has room for the largest unit."""
+    import numpy
+
+    decoded = [each for each in outputs if each.how == "decode"]
+    if not decoded:
+        return
+    most = max(most_values(each) for each in decoded)
+    size = max(NBYTES[each.dtype] for each in decoded)
+    # Beside its buffer, a thread needs up to 8 bytes for each value to read and to compare.
+    limit = max(1, _BUFFERS_NBYTES // (most * (8 + size)))
+    share(
+        (unit for output in decoded for unit in units_of(output)),
+        lambda: make([numpy.empty(most * size, numpy.uint8)]),
+        min(threads or processors(), limit),
+    )
+
+
+# Values that are not finite
+
+
+def _check_finite(plan: Plan, unit: Unit, values: Any) -> None:
+    """Raises WeightsError if rounding made finite values infinite, or a quantised tensor has
+    infinities or NaN. Plain tensors may have them, such as masks."""
+    if _all_finite(values, unit.output.dtype):
+        return
+    import numpy
+
+    output = unit.output
+    exact = plan.exact(unit)
+    bad = ~numpy.isfinite(exact)
+    if plan.weights[output.source].storage != "raw" and bad.any():
+        first = int(bad.argmax())
+        index = numpy.unravel_index(unit.begin * output.columns + first, output.shape)
+        where = ", ".join(str(int(i)) for i in index)
+        raise plan.error("non_finite", output.name, f"the value at [{where}] is {exact[first]}")
+    if _overflows(values, exact, output.dtype):
+        count = 0
+        data = numpy.empty(most_values(output) * NBYTES[output.dtype], numpy.uint8)
+        for each in units_of(output):
+            plan.decode(each, data[: each.nbytes])
+            count += _overflows(data[: each.nbytes], plan.exact(each), output.dtype)
+        raise plan.error(
+            "f16_overflow" if output.dtype == "F16" else "overflow",
+            output.name,
+            f"{count:,} of {math.prod(output.shape):,} values are too large for {output.dtype}",
+        )
+
+
+# Values at least as large as these bits, without the sign, are infinite or NaN.
+_EXPONENTS = {"F32": ("4", 0x7F800000), "F16": ("2", 0x7C00), "BF16": ("2", 0x7F80)}
+
+
+def _all_finite(values: Any, dtype: str) -> bool:
+    """Two reductions find infinities and NaN without a temporary array: as signed integers, the
+    positive ones are the largest, and as unsigned integers the negative ones."""
+    size, infinite = _EXPONENTS[dtype]
+    sign = 1 << (8 * int(size) - 1)
+    signed, unsigned = values.view("i" + size), values.view("u" + size)
+    return bool(signed.max() < infinite and unsigned.max() < sign + infinite)
+
+
+def _overflows(values: Any, exact: Any, dtype: str) -> int:
+    """Returns how many finite values became infinite."""
+    import numpy
+
+    size, infinite = _EXPONENTS[dtype]
+    bits = values.view("u" + size) & ((1 << (8 * int(size) - 1)) - 1)
+    return int(numpy.count_nonzero((bits == infinite) & numpy.isfinite(exact)))

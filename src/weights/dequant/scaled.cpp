@@ -1,0 +1,105 @@
+#include "weights/dequant/scaled.hpp"
+
+#include <algorithm>
+
+#include "weights/dequant/chunks.hpp"
+#include "weights/dequant/code_tables.hpp"
+#include "weights/dequant/ggml_types.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+const std::uint8_t* at(const std::byte* from, std::uint64_t offset) noexcept {
+  return reinterpret_cast<const std::uint8_t*>(from) + offset;
+}
+
+const CodeTable& table_of(Dtype type) noexcept {
+  switch (type) {
+    case Dtype::kF8E5M2:
+      return kE5M2Values;
+    case Dtype::kF8E4M3FNUZ:
+      return kE4M3FnuzValues;
+    case Dtype::kF8E5M2FNUZ:
+      return kE5M2FnuzValues;
+    default:
+      return kE4M3Values;
+  }
+}
+
+class ScaledDecoder {
+ public:
+  ScaledDecoder(const ScaledRows& from, const Kernels& kernels)
+      : from_(from),
+        kernels_(kernels),
+        scale_bytes_(bit_size(from.scale_type) / 8),
+        scales_of_row_((from.columns - 1) / from.block_columns + 1),
+        scales_of_matrix_(scales_of_row_ * ((from.matrix_rows - 1) / from.block_rows + 1)) {}
+
+  /// Decodes a piece of a row, see decode_rows().
+  void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
+    const std::uint64_t in_stack = from_.first_row + row;
+    const std::uint64_t matrix = from_.shares_scales ? 0 : in_stack / from_.matrix_rows;
+    const std::uint64_t block_row = in_stack % from_.matrix_rows / from_.block_rows;
+    const std::uint64_t block = begin / from_.block_columns;
+    const auto blocks =
+        static_cast<std::size_t>((begin + count - 1) / from_.block_columns - block + 1);
+    float scales[kScratchValues + 1];
+    const std::uint64_t first = matrix * scales_of_matrix_ + block_row * scales_of_row_ + block;
+    load_scales(from_.scale_type, from_.scales + first * scale_bytes_, blocks, scales, kernels_);
+    const std::uint8_t* codes = at(from_.codes, row * from_.columns + begin);
+    for (std::size_t i = 0; i < blocks; ++i) {
+      const std::uint64_t end = std::min((block + i + 1) * from_.block_columns, begin + count);
+      const auto part =
+          static_cast<std::size_t>(end - std::max(begin, (block + i) * from_.block_columns));
+      decode_block(codes, part, scales[i], to);
+      codes += part;
+      to += part;
+    }
+  }
+
+ private:
+  void decode_block(const std::uint8_t* codes, std::size_t count, float scale, float* to) const {
+    if (from_.type == Dtype::kF8E4M3) {
+      kernels_.e4m3(codes, count, scale, to);
+    } else {
+      kernels_.bytes(codes, count, table_of(from_.type).values, scale, to);
+    }
+  }
+
+  const ScaledRows& from_;
+  const Kernels& kernels_;
+  std::size_t scale_bytes_;
+  std::uint64_t scales_of_row_;
+  std::uint64_t scales_of_matrix_;
+};
+
+}  // namespace
+
+void load_scales(Dtype type, const std::byte* from, std::size_t count, float* to,
+                 const Kernels& kernels) noexcept {
+  const std::uint8_t* const bytes = at(from, 0);
+  switch (type) {
+    case Dtype::kF16:
+      kernels.blocks[ggml::kF16](bytes, count, to);
+      break;
+    case Dtype::kBF16:
+      kernels.blocks[ggml::kBF16](bytes, count, to);
+      break;
+    case Dtype::kF32:
+      kernels.blocks[ggml::kF32](bytes, count, to);
+      break;
+    case Dtype::kF8E4M3:
+      for (std::size_t i = 0; i < count; ++i) to[i] = kE4M3Values.values[bytes[i]];
+      break;
+    default:
+      for (std::size_t i = 0; i < count; ++i) to[i] = kE8M0Values.values[bytes[i]];
+  }
+}
+
+void dequantize_scaled(const ScaledRows& from, std::uint64_t rows, Output output, std::byte* to,
+                       const Interrupt& interrupt, const Kernels& kernels) {
+  if (rows == 0 || from.columns == 0) return;
+  decode_rows(kernels, rows, from.columns, output, to, interrupt, ScaledDecoder(from, kernels));
+}
+
+}  // namespace safetensors::weights

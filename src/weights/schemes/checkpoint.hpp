@@ -1,0 +1,84 @@
+// The tensors of a model while schemes look for theirs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weights/remarks.hpp"
+#include "weights/schemes/quant_config.hpp"
+#include "weights/source_tensors.hpp"
+#include "weights/stored_weight.hpp"
+
+namespace safetensors::weights {
+
+class SchemeWeight;
+
+/// A weight that a scheme found, and its name as a plain tensor, by which it gets its canonical
+/// name: "model.layers.0.mlp.up_proj.weight".
+struct Claim {
+  std::string name;
+  std::unique_ptr<StoredWeight> weight;
+};
+
+/// All tensors and the configuration of a model, and what the schemes found.
+class Checkpoint {
+ public:
+  /// Lets every scheme look at the tensors.
+  ///
+  /// Throws: quant_mismatch, duplicate and unsupported for tensors that contradict each other or
+  /// the configuration.
+  /// Lifetime: both arguments outlive this.
+  Checkpoint(const SourceTensors& tensors, const QuantConfig& quant);
+
+  [[nodiscard]] const QuantConfig& quant() const noexcept { return quant_; }
+  /// Returns the tensor `module` + `ending`, or nullptr.
+  [[nodiscard]] const SourceTensor* find(std::string_view module, std::string_view ending) const;
+
+  // For schemes:
+
+  /// Adds a weight. Its parts no longer appear as tensors of their own. `by` is the tensor at which
+  /// the scheme looked; one tensor may give several weights, which may share parts.
+  ///
+  /// Throws: duplicate if another tensor's weight has one of the parts.
+  void claim(const SourceTensor& by, std::string name, std::unique_ptr<StoredWeight> weight);
+  /// Leaves the tensor as raw codes that are not decoded. `text` is the error when they are to be.
+  void refuse(const SourceTensor& tensor, std::string text);
+  /// Adds a warning, one line for each kind of module. `name` is a tensor of the module.
+  void remark(std::string_view name, const std::string& text) { remarks_.note(name, text); }
+
+  // For the backend:
+
+  [[nodiscard]] std::vector<Claim>& claims() noexcept { return claims_; }
+  [[nodiscard]] bool is_claimed(const SourceTensor& tensor) const noexcept {
+    return owners_[index_of(tensor)] != kNobody;
+  }
+  /// Returns whether the tensor is a scale of activations or caches, which is no weight.
+  [[nodiscard]] bool is_extra(const SourceTensor& tensor) const noexcept;
+  /// Returns why the tensor is not decoded, or nullptr if it is. The text lives in refusals().
+  [[nodiscard]] const std::string* refusal_of(const SourceTensor& tensor);
+  /// Returns the texts, whose addresses stay the same when the set is moved.
+  [[nodiscard]] std::set<std::string>& refusals() noexcept { return refusals_; }
+  [[nodiscard]] Remarks& remarks() noexcept { return remarks_; }
+
+ private:
+  static constexpr std::uint32_t kNobody = 0xFFFF'FFFF;
+
+  [[nodiscard]] std::size_t index_of(const SourceTensor& tensor) const noexcept {
+    return static_cast<std::size_t>(&tensor - tensors_.all().data());
+  }
+
+  const SourceTensors& tensors_;
+  const QuantConfig& quant_;
+  std::vector<std::uint32_t> owners_;  ///< by tensor: the index of the one that claimed it
+  std::vector<Claim> claims_;
+  std::set<std::string> refusals_;
+  std::map<const SourceTensor*, const std::string*> refused_;
+  Remarks remarks_;
+};
+
+}  // namespace safetensors::weights

@@ -1,0 +1,104 @@
+#include "weights/schemes/quant_config.hpp"
+
+#include <initializer_list>
+#include <system_error>
+#include <utility>
+
+#include "weights/fail.hpp"
+#include "weights/json_section.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+constexpr std::int64_t kMaxBlock = 65'536;
+
+/// Returns an integer within `least` and `most`. Booleans and fractions are refused.
+std::optional<std::int64_t> integer_within(const QuantConfig& config,
+                                           std::initializer_list<std::string_view> keys,
+                                           std::int64_t least, std::int64_t most) {
+  const Section section(*config.json, config.path);
+  const auto [value, key] = section.find(keys);
+  if (value == nullptr) return std::nullopt;
+  const std::int64_t* number = value->as_int64();
+  if (number == nullptr) section.refuse(key, "an integer", value->kind());
+  if (*number < least || *number > most) {
+    fail(Errc::config, config.path, key,
+         std::to_string(*number) + " is not within " + std::to_string(least) + " and " +
+             std::to_string(most));
+  }
+  return *number;
+}
+
+void read_block_size(const Section& section, QuantConfig& config) {
+  const std::string_view key = "weight_block_size";
+  const std::span<const Json> sizes = section.array(key);
+  if (sizes.empty()) return;
+  if (sizes.size() != 2) fail(Errc::config, config.path, key, "it must have two numbers");
+  std::array<std::uint32_t, 2> block{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t* number = sizes[i].as_int64();
+    if (number == nullptr) section.refuse(key, "an integer", sizes[i].kind());
+    if (*number < 1 || *number > kMaxBlock) {
+      fail(Errc::config, config.path, key,
+           std::to_string(*number) + " is not within 1 and " + std::to_string(kMaxBlock));
+    }
+    block[i] = static_cast<std::uint32_t>(*number);
+  }
+  config.block_size = block;
+}
+
+void read_fields(QuantConfig& config) {
+  const Section section(*config.json, config.path);
+  config.method = section.text({"quant_method"}).value_or(config.method);
+  config.format = section.text({"format", "quant_algo"}).value_or("");
+  if (const auto bits = integer_within(config, {"bits", "w_bit"}, 1, 8)) {
+    config.bits = static_cast<int>(*bits);
+  }
+  config.group_size =
+      integer_within(config, {"group_size", "q_group_size"}, -1, std::int64_t{1} << 30);
+  if (config.group_size == 0) fail(Errc::config, config.path, "group_size", "it must not be 0");
+  config.symmetric = section.boolean("sym");
+  if (const auto zeros = section.boolean("zero_point")) config.symmetric = !*zeros;
+  read_block_size(section, config);
+  config.groups = CtGroups(*config.json, config.path);
+  const CtGroup* group = config.groups.only();
+  if (!config.block_size && group != nullptr) config.block_size = group->block_size;
+}
+
+/// Returns the object with that name, if it states a method.
+const Json* with_method(const Json& outer, std::string_view method_key) {
+  const Json* object = outer.find("quantization_config");
+  if (object == nullptr || object->as_object() == nullptr) return nullptr;
+  return object->find(method_key) != nullptr ? object : nullptr;
+}
+
+}  // namespace
+
+QuantConfig read_quant_config(std::shared_ptr<const Json> config,
+                              const std::filesystem::path& folder, const Limits& limits) {
+  QuantConfig result;
+  if (config != nullptr) {
+    const Json* text = config->find("text_config");
+    result.json = with_method(*config, "quant_method");
+    if (result.json == nullptr && text != nullptr) result.json = with_method(*text, "quant_method");
+    result.path = folder / "config.json";
+    result.owner = std::move(config);
+  }
+  std::error_code ignored;
+  const std::filesystem::path modelopt = folder / "hf_quant_config.json";
+  if (result.json == nullptr && std::filesystem::is_regular_file(modelopt, ignored)) {
+    result.owner =
+        std::make_shared<const Json>(read_json(modelopt, Duplicates::last_counts, limits));
+    result.json = result.owner->find("quantization");
+    result.path = modelopt;
+    result.method = "modelopt";
+    if (result.json == nullptr || result.json->as_object() == nullptr) {
+      fail(Errc::config, modelopt, "quantization", "an object was expected");
+    }
+  }
+  if (result.json == nullptr) return {};
+  read_fields(result);
+  return result;
+}
+
+}  // namespace safetensors::weights

@@ -1,0 +1,44 @@
+// The configuration of a model's quantisation scheme.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weights/json.hpp"
+#include "weights/schemes/ct_config.hpp"
+
+namespace safetensors::weights {
+
+/// What the schemes read of `quantization_config` (transformers) or hf_quant_config.json
+/// (modelopt). Values that a file does not state are empty.
+///
+/// Lifetime: `path` and the owner of the JSON outlive this.
+struct QuantConfig {
+  std::string method;                      ///< quant_method; empty if there is no configuration
+  std::string format;                      ///< compressed-tensors' format, or modelopt's quant_algo
+  std::optional<int> bits;                 ///< 1 to 8, also from w_bit and similar
+  std::optional<std::int64_t> group_size;  ///< 1 or more; -1: a row
+  std::optional<bool> symmetric;           ///< sym; the opposite of zero_point
+  std::optional<std::array<std::uint32_t, 2>> block_size;  ///< weight_block_size: rows, columns
+  CtGroups groups;                                         ///< config_groups
+  const Json* json = nullptr;         ///< the whole object, for fields of one scheme only
+  std::filesystem::path path;         ///< of the file, for errors
+  std::shared_ptr<const Json> owner;  ///< keeps `json` alive
+};
+
+/// Reads the configuration: `quantization_config` of config.json or of its text_config, else
+/// `quantization` of hf_quant_config.json in the same directory. `config` is config.json, or
+/// nullptr. An MLX configuration, which has no quant_method, is none.
+///
+/// Throws: config, with the key as subject, for a value of the wrong type or outside its range;
+/// what read_json() throws.
+[[nodiscard]] QuantConfig read_quant_config(std::shared_ptr<const Json> config,
+                                            const std::filesystem::path& folder,
+                                            const Limits& limits);
+
+}  // namespace safetensors::weights

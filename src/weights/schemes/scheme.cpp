@@ -1,0 +1,68 @@
+#include "weights/schemes/scheme.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "weights/fail.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+/// Returns whether the first axis of each part is that of the weight, whole or in groups of rows.
+bool parts_have_rows(const std::vector<Part>& parts, const WeightInfo& info) {
+  const auto rows = static_cast<std::uint64_t>(info.shape.front());
+  const std::uint64_t group = info.shape.size() == 2 ? info.scheme_params.group_rows : 1;
+  return std::ranges::all_of(parts, [&](const Part& part) {
+    const auto& shape = part.tensor->info->shape;
+    const std::uint64_t first = shape.empty() ? 1 : shape.front();
+    return first == rows || first == rows / group + (rows % group != 0 ? 1 : 0);
+  });
+}
+
+/// Returns whether two parts differ in their number of rows at most.
+bool have_equal_rows(const Part& a, const Part& b) {
+  const safetensors::TensorInfo& x = *a.tensor->info;
+  const safetensors::TensorInfo& y = *b.tensor->info;
+  if (x.dtype != y.dtype || x.shape.size() != y.shape.size()) return false;
+  return x.shape.empty() || std::ranges::equal(x.shape.subspan(1), y.shape.subspan(1));
+}
+
+}  // namespace
+
+void SchemeWeight::fill(const ModelOptions& /*options*/, WeightInfo& info) const {
+  info.storage = Storage::scheme;
+  for (const Part& part : parts()) info.stored_bytes += part.tensor->info->nbytes();
+  describe(info);
+}
+
+bool SchemeWeight::fuses_with(const WeightInfo& info, const StoredWeight& other,
+                              const WeightInfo& next, const ModelOptions& /*options*/) const {
+  if (!stores_rows() || next.storage != Storage::scheme || info.scheme != next.scheme ||
+      info.scheme_params != next.scheme_params || info.shape.size() != next.shape.size() ||
+      info.shape.size() < 2) {
+    return false;
+  }
+  const std::vector<Part> mine = parts();
+  const std::vector<Part> others = other.parts();
+  // A group of rows that is not full may only be the last.
+  const bool is_whole =
+      info.shape.size() > 2 ||
+      static_cast<std::uint64_t>(info.shape.front()) % info.scheme_params.group_rows == 0;
+  return is_whole && std::ranges::equal(mine, others, have_equal_rows) &&
+         parts_have_rows(mine, info) && parts_have_rows(others, next);
+}
+
+void mismatch(std::span<const Part> parts, const std::string& what) {
+  std::string text = what;
+  std::string_view separator = ": ";
+  for (const Part& part : parts) {
+    const safetensors::TensorInfo& info = *part.tensor->info;
+    text += separator;
+    text += clipped(part.role) + " " + std::string(name(info.dtype)) + " " + shown(info.shape);
+    separator = ", ";
+  }
+  const SourceTensor& first = *parts.front().tensor;
+  fail(Errc::quant_mismatch, first.file->path(), first.info->name, text);
+}
+
+}  // namespace safetensors::weights

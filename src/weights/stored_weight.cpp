@@ -1,0 +1,42 @@
+#include "weights/stored_weight.hpp"
+
+#include <limits>
+#include <string>
+
+#include "weights/fail.hpp"
+
+namespace safetensors::weights {
+
+WeightBuffer::Sections StoredWeight::sections(const ModelOptions& /*options*/) const {
+  WeightBuffer::Sections sizes{};
+  std::size_t section = 0;
+  for (const Part& part : parts()) {
+    sizes.at(section++) = static_cast<std::size_t>(part.tensor->info->nbytes());
+  }
+  return sizes;
+}
+
+std::optional<StoredBytes> StoredWeight::view(const ModelOptions& /*options*/,
+                                              const Interrupt& /*interrupt*/) const {
+  return std::nullopt;
+}
+
+void StoredWeight::write(std::size_t section, std::span<std::byte> to,
+                         const ModelOptions& /*options*/, const Interrupt& interrupt) const {
+  parts().at(section).tensor->read(to, interrupt);
+}
+
+std::vector<std::int64_t> signed_shape(const SourceTensor& tensor) {
+  std::vector<std::int64_t> shape;
+  shape.reserve(tensor.info->shape.size());
+  for (const std::uint64_t size : tensor.info->shape) {
+    if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      fail(Errc::overflow, tensor.file->path(), tensor.info->name,
+           "an axis of " + std::to_string(size) + " does not fit in 63 bits");
+    }
+    shape.push_back(static_cast<std::int64_t>(size));
+  }
+  return shape;
+}
+
+}  // namespace safetensors::weights
