@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
 from safetensors.weights._hf_names import HfNames, known_architectures
-from support import cli
+from support import cli, scheme_models
 from support.weights_data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
 
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
@@ -331,6 +331,38 @@ def test_values_that_are_too_large_or_not_finite(tmp_path):
     said = cli.complaint("convert", pack, tmp_path / "m.safetensors", "--dtype", "f32")
     assert "tensor `model.layers.2.mlp.up_proj.weight`: the value at [1234, 192] is nan" in said
     assert sorted(os.listdir(tmp_path)) == ["in", "pack"]
+
+
+def test_a_scheme(tmp_path):
+    """Scales vanish, those of activations with a note; the configuration forgets the scheme."""
+    rng = np.random.default_rng(0)
+    module = "model.layers.0.mlp.down_proj"
+    tensors = {
+        f"{module}.weight": ("F8_E4M3", rng.integers(0, 126, (200, 384), np.uint8)),
+        f"{module}.weight_scale_inv": rng.random((2, 3), np.float32),
+        f"{module}.input_scale": np.ones((), np.float32),
+        "model.norm.weight": rng.random(200, np.float32),
+        "model.norm.steps": np.arange(3),
+    }
+    quant = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = {"quantization_config": quant, "model_type": "llama"}
+    source = scheme_models.write_model(tmp_path / "in", tensors, config, shards=2)
+    (source / "hf_quant_config.json").write_text("{}")
+    done = cli.run(
+        "convert", source, tmp_path / "out", "--dtype", "keep", "--max-shard-size", "1GB"
+    )
+    assert f"`{module}.input_scale`: left out" in done.stderr
+    out = tmp_path / "out"
+    assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
+    assert json.loads((out / "config.json").read_text()) == {"model_type": "llama"}
+    with safe_open(out / "model.safetensors", "np") as f:
+        types = {name: f.get_slice(name).get_dtype() for name in f.keys()}  # noqa: SIM118
+    wanted = {f"{module}.weight": "BF16", "model.norm.weight": "F32", "model.norm.steps": "I64"}
+    assert types == wanted
+    with open_weights(source) as a, open_weights(out, bf16="keep") as b:
+        name = "layers.0.ffn.down.weight"
+        bits = scheme_models.bf16_bits(a[name].numpy())
+        np.testing.assert_array_equal(scheme_models.bf16_values(bits), b[name].numpy())
 
 
 def test_a_scheme_that_is_not_decoded(tmp_path):
