@@ -432,20 +432,22 @@ def test_a_kill_leaves_no_model(tmp_path, number):
     ]
     cut = 0
     for wait in (0, 0.02, 0.05):
-        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE)
         end = time.monotonic() + 60
-        while not target.is_dir() and process.poll() is None and time.monotonic() < end:
+        while not (target.is_dir() and any(target.iterdir())) and time.monotonic() < end:
+            assert process.poll() is None
             time.sleep(0.001)
         time.sleep(wait)
         process.send_signal(number)
-        status = process.wait(60)
+        _, said = process.communicate(timeout=60)
+        status = process.returncode
         if status == 0:  # the machine was slow to send the signal
             shutil.rmtree(target)
             continue
         cut += 1
         if number == signal.SIGINT:
-            assert status in (130, -signal.SIGINT)
-            assert os.listdir(tmp_path) == ["in"]
+            assert status in (130, -signal.SIGINT), said
+            assert os.listdir(tmp_path) == ["in"], (os.listdir(target), said)
         else:
             assert all(name.startswith(".") for name in os.listdir(target))
             cli.run("recover", target)

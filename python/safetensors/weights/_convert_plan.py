@@ -82,6 +82,8 @@ class Plan:
         """
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, not one of {', '.join(DTYPES)}")
+        import numpy  # noqa: F401  (before anything is written: an installation may lack it)
+
         self._wanted = DTYPES[dtype]
         self.notes: List[str] = []
         self.weights = self._open(src)
