@@ -1,9 +1,10 @@
 """Times the weight layer against mlx and gguf-py: decoding packs and blocks, opening a GGUF file.
 
-    python benchmarks/python/bench_weights.py [--size 4096] [--repeats 7]
+    python benchmarks/python/bench_weights.py [--size 4096] [--repeats 7] [--schemes]
 
-Runs in an environment with this package and, to compare with them, `mlx[cpu]` and `gguf`.
-All take turns at every repeat; the best time of each counts. Prints a Markdown table.
+Runs in an environment with this package and, to compare with them, `mlx[cpu]` and `gguf`; with
+--schemes, on one processor, `transformers`, `compressed_tensors`, `bitsandbytes`, `awq` and
+`gptqmodel`. All take turns at every repeat; the best time of each counts. Prints a Markdown table.
 """
 
 import argparse
@@ -12,10 +13,12 @@ import os
 import struct
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import schemes
 
 from safetensors.weights import QuantParams, open_weights
 
@@ -142,6 +145,57 @@ def time_blocks(folder: Path, size: int, repeats: int) -> None:
             print(row(name, out.nbytes, best(calls, repeats)), flush=True)
 
 
+def reference_of(case: schemes.Case, module: str, path: Path) -> Callable[[], object] | None:
+    """Returns the call of the reference package, or nothing if it is not installed."""
+    try:
+        import torch
+
+        from safetensors.torch import load_file
+
+        torch.set_num_threads(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return case.reference(
+                {name.removeprefix(module): tensor for name, tensor in load_file(path).items()}
+            )
+    except ImportError as error:
+        print(f"no reference for {case.name}: {error}")
+        return None
+
+
+def time_schemes(folder: Path, repeats: int) -> None:
+    print("| what | shape | ours | GB/s out | of the speed of a copy | the reference takes |")
+    print("|---|---|---|---|---|---|")
+    for case in schemes.cases():
+        experts = ".experts" if len(case.shape) == 3 else ""
+        module = f"model.layers.0.mlp{experts}.down_proj"
+        tensors = {
+            module + name: (dtype, list(values.shape), values.tobytes())
+            for name, (dtype, values) in case.tensors.items()
+        }
+        path = folder / "model.safetensors"
+        write_safetensors(path, tensors)
+        config = {"model_type": "llama", "quantization_config": case.config}
+        (folder / "config.json").write_text(json.dumps(config))
+        out = np.empty(case.shape, np.float32)
+        source = np.ones_like(out)
+        with open_weights(folder) as w:
+            (tensor,) = (w[name] for name in w if name.endswith("down.weight"))
+            assert tensor.shape == case.shape, (case.name, tensor.shape)
+            calls: dict[str, Callable[[], object]] = {
+                "ours": lambda t=tensor, o=out: t.numpy(out=o),
+                "copy": lambda o=out, s=source: np.copyto(o, s),
+            }
+            if reference := reference_of(case, module, path):
+                calls["reference"] = reference
+            times = best(calls, repeats)
+        ours = times["ours"]
+        cells = [case.name, " x ".join(map(str, case.shape)), f"{ours * 1e3:.1f} ms"]
+        cells += [f"{out.nbytes / ours / 1e9:.1f}", f"{times['copy'] / ours:.2f}"]
+        cells.append(f"{times['reference'] / ours:.0f}x" if "reference" in times else "")
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def time_opening(folder: Path, repeats: int) -> None:
     path = folder / "tokens.gguf"
     tokens = b"".join(gguf_string(f"token{i}") for i in range(151_936))
@@ -160,7 +214,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=4096, help="rows and columns of the matrices")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument(
+        "--schemes", action="store_true", help="time the quantisation schemes, on one processor"
+    )
     arguments = parser.parse_args()
+    if arguments.schemes:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        with tempfile.TemporaryDirectory() as name:
+            time_schemes(Path(name), arguments.repeats)
+        return
     print(f"{os.cpu_count()} processors, {arguments.size} x {arguments.size} to a warm F32 array\n")
     print("| what | ours | GB/s out | mlx takes | gguf-py takes | copying takes |")
     print("|---|---|---|---|---|---|")

@@ -131,6 +131,19 @@ def find_shards(
     return found
 
 
+def with_hashes(verify: Verify, expected_hashes: Optional[Mapping[str, str]]) -> Any:
+    """Returns `verify`; or what compares whole files with their SHA-256, if these are given.
+
+    Raises:
+        ValueError: both are given.
+    """
+    if expected_hashes is None:
+        return verify
+    from ._verify import verifier_of
+
+    return verifier_of(verify, expected_hashes)
+
+
 def open_tensors(
     shards: Sequence[Shard],
     wanted: Optional[Collection[str]],

@@ -10,7 +10,7 @@ from ._digests import FileDigests, Known
 from ._sums import SHA256, XXH3, Sums, TensorSums
 from ._typing import Path, SumsOption
 
-Make = Tuple[Optional[str], Callable[[str, Known], Optional[bytes]]]
+Make = Tuple[Optional[str], Callable[[str, Optional[Known]], Optional[bytes]]]
 """The argument of the compiled module: the path of the sums, and a function that returns their
 content. It is called with the path of the complete file before the file gets its name."""
 
@@ -22,7 +22,7 @@ class Collect:
         self._algorithms = algorithms_of(sums)
         self.files: List[FileDigests] = []
 
-    def _make(self, temporary: str, known: Known) -> None:
+    def _make(self, temporary: str, known: Optional[Known]) -> None:
         self.files.append(_digests.of_file(temporary, self._algorithms, known))
 
     @property
@@ -55,7 +55,7 @@ def of_one(sums: Union[SumsOption, Collect], filename: Path) -> Optional[Make]:
         raise ValueError(f"sums are of files, and {path} is none")
     name = os.path.basename(path)
 
-    def make(temporary: str, known: Known) -> bytes:
+    def make(temporary: str, known: Optional[Known]) -> bytes:
         return sums_of({name: _digests.of_file(temporary, algorithms, known)}).to_bytes()
 
     return path.removesuffix(".safetensors") + _sums.SUFFIX, make

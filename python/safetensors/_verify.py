@@ -60,9 +60,11 @@ class IntegrityError(SafetensorError, ValueError):
         """The number of all of them."""
 
 
-def digests_for(filename: Any, verify: Verify) -> Optional[Digests]:
+def digests_for(
+    filename: Any, verify: Verify, expected_hashes: Optional[Mapping[str, str]]
+) -> Optional[Digests]:
     """Returns the digests of a file that is opened by itself, for the compiled module."""
-    verifier = verifier_of(verify)
+    verifier = verifier_of(verify, expected_hashes)
     if verifier is None:
         return None
     if isinstance(filename, (str, bytes, os.PathLike)):
@@ -71,22 +73,20 @@ def digests_for(filename: Any, verify: Verify) -> Optional[Digests]:
     return verifier.digests(filename.name, is_local=False)
 
 
-def with_hashes(verify: Verify, expected_hashes: Optional[Mapping[str, str]]) -> Any:
-    """Returns `verify` for a function that also takes the SHA-256 of whole files.
+def verifier_of(
+    verify: Any, expected_hashes: Optional[Mapping[str, str]] = None
+) -> Union[Verifier, FileHashes, None]:
+    """Returns what finds the digests of files; None if they are not to be compared.
 
     Raises:
         ValueError: both are given.
     """
-    if expected_hashes is None:
-        return verify
-    if verify is not None and verify is not False:
-        raise ValueError("verify and expected_hashes cannot be given together")
-    return FileHashes(expected_hashes)
-
-
-def verifier_of(verify: Any) -> Union[Verifier, FileHashes, None]:
-    """Returns what finds the digests of files; None if they are not to be compared."""
-    if verify is None or verify is False or isinstance(verify, FileHashes):
+    is_wanted = verify is not None and verify is not False
+    if expected_hashes is not None:
+        if is_wanted:
+            raise ValueError("verify and expected_hashes cannot be given together")
+        return FileHashes(expected_hashes)
+    if not is_wanted or isinstance(verify, FileHashes):
         return verify or None
     return Verifier(verify)
 

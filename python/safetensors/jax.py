@@ -22,7 +22,7 @@ from . import _core
 from ._core import SafetensorError, safe_open
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
-from ._shards import Shard, find_shards
+from ._shards import Shard, find_shards, with_hashes
 from ._typing import Progress, Sources, Verify
 from .plan import SKIP, Keys, Part, Rule, open_plan
 
@@ -46,6 +46,7 @@ def load_files(
     progress: Optional[Progress] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, jax.Array]:
     """Loads tensors from several files straight to the devices of shardings.
 
@@ -69,6 +70,7 @@ def load_files(
             propagates.
         storage_options: settings for URLs.
         verify: compares what is read with digests, see docs/verify.md.
+        expected_hashes: as for `safetensors.torch.load_files`.
 
     Returns:
         The arrays by name, ordered by file and within a file by byte offset.
@@ -81,6 +83,7 @@ def load_files(
             dtype, or has it only with jax_enable_x64.
         ValueError: a sharding does not divide the axes of an array evenly.
     """
+    verify = with_hashes(verify, expected_hashes)
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options, verify=verify)
         arrays = _open(shards, shardings, keys, plan, stack)

@@ -77,6 +77,7 @@ def load_file(
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, mx.array]:
     """Returns all arrays of a file, with the dtypes that `load` selects.
 
@@ -84,7 +85,7 @@ def load_file(
         filename: the file to read: a path, a URL, or a `RangeReader`.
         backend: see `safe_open`. The arrays are copies with every backend.
         storage_options: settings for a URL.
-        verify: see `safetensors.numpy.load_file`.
+        verify, expected_hashes: see `safetensors.numpy.load_file`.
 
     Raises:
         SafetensorError: as `load`.
@@ -92,7 +93,12 @@ def load_file(
         OSError: the file cannot be read.
     """
     with safe_open(
-        filename, framework="mlx", backend=backend, storage_options=storage_options, verify=verify
+        filename,
+        framework="mlx",
+        backend=backend,
+        storage_options=storage_options,
+        verify=verify,
+        expected_hashes=expected_hashes,
     ) as f:
         return f.get_tensors()
 

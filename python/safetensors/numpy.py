@@ -202,12 +202,13 @@ def load_file(
         IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
-    if expected_hashes is not None:
-        from ._verify import with_hashes
-
-        verify = with_hashes(verify, expected_hashes)
     with safe_open(
-        filename, framework="np", backend=backend, storage_options=storage_options, verify=verify
+        filename,
+        framework="np",
+        backend=backend,
+        storage_options=storage_options,
+        verify=verify,
+        expected_hashes=expected_hashes,
     ) as f:
         arrays: Dict[str, np.ndarray] = f.get_tensors()
         _core._read_ahead(f)

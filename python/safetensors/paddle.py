@@ -114,6 +114,7 @@ def load_file(
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, paddle.Tensor]:
     """Returns all tensors of a file.
 
@@ -122,7 +123,7 @@ def load_file(
         device: as for `load`; an int is the index of a GPU.
         backend: see `safe_open`. The tensors are copies with every backend.
         storage_options: settings for a URL.
-        verify: see `safetensors.numpy.load_file`.
+        verify, expected_hashes: see `safetensors.numpy.load_file`.
 
     Raises:
         SafetensorError: as `load`.
@@ -135,6 +136,7 @@ def load_file(
         backend=backend,
         storage_options=storage_options,
         verify=verify,
+        expected_hashes=expected_hashes,
     ) as f:
         if device == "cpu":
             return f.get_tensors()

@@ -63,6 +63,7 @@ def load_file(
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Dict[str, tf.Tensor]:
     """Returns all tensors of a file, on TensorFlow's default device.
 
@@ -70,7 +71,7 @@ def load_file(
         filename: the file to read: a path, a URL, or a `RangeReader`.
         backend: see `safe_open`. The tensors are copies with every backend.
         storage_options: settings for a URL.
-        verify: see `safetensors.numpy.load_file`.
+        verify, expected_hashes: see `safetensors.numpy.load_file`.
 
     Raises:
         SafetensorError: as `load`.
@@ -78,7 +79,12 @@ def load_file(
         OSError: the file cannot be read.
     """
     with safe_open(
-        filename, framework="tf", backend=backend, storage_options=storage_options, verify=verify
+        filename,
+        framework="tf",
+        backend=backend,
+        storage_options=storage_options,
+        verify=verify,
+        expected_hashes=expected_hashes,
     ) as f:
         return f.get_tensors()
 

@@ -138,6 +138,7 @@ def load_model(
     backend: str = "mmap",
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Tuple[Set[str], List[str]]:
     """Loads a file that `save_model` wrote into a model.
 
@@ -146,7 +147,7 @@ def load_model(
         filename: the file to read: a path, a URL, or a `RangeReader`.
         strict: if true, missing or unexpected names raise RuntimeError.
         device: the device that the tensors are loaded to before `load_state_dict` copies them.
-        backend, storage_options, verify: as for `load_file`.
+        backend, storage_options, verify, expected_hashes: as for `load_file`.
 
     Returns:
         The missing names (in the model, not in the file) and the unexpected names (in the file,
@@ -159,7 +160,12 @@ def load_model(
     from ._torch.shared_memory import _remove_duplicate_names
 
     state_dict = load_file(
-        filename, device=device, backend=backend, storage_options=storage_options, verify=verify
+        filename,
+        device=device,
+        backend=backend,
+        storage_options=storage_options,
+        verify=verify,
+        expected_hashes=expected_hashes,
     )
     # Which tensors of a group were saved is unknown: names in the file take precedence.
     to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
@@ -301,10 +307,6 @@ def load_file(
         IntegrityError: a digest differs; `.damaged` has the tensors and ranges.
         OSError: the file cannot be read.
     """
-    if expected_hashes is not None:
-        from ._verify import with_hashes
-
-        verify = with_hashes(verify, expected_hashes)
     with safe_open(
         filename,
         framework="pt",
@@ -312,6 +314,7 @@ def load_file(
         backend=backend,
         storage_options=storage_options,
         verify=verify,
+        expected_hashes=expected_hashes,
     ) as f:
         tensors: Dict[str, torch.Tensor] = f.get_tensors()
         _core._read_ahead(f)

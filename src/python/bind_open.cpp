@@ -57,10 +57,11 @@ std::shared_ptr<const OpenFile> open(py::handle framework, py::handle device, py
 }
 
 std::unique_ptr<Handle> open_path(py::handle filename, py::handle framework, py::handle device,
-                                  py::handle backend, py::handle storage_options,
-                                  py::handle verify) {
+                                  py::handle backend, py::handle storage_options, py::handle verify,
+                                  py::handle expected_hashes) {
   return std::make_unique<Handle>(open(framework, device, backend, [&](OpenOptions options) {
-    return open_any(filename, options, storage_options, digests_of(verify, filename));
+    return open_any(filename, options, storage_options,
+                    digests_of(verify, expected_hashes, filename));
   }));
 }
 
@@ -369,9 +370,9 @@ void register_open(py::module_& module) {
   handle.constructor(
       &open_path, py::arg("filename"), py::arg("framework"), py::arg("device") = "cpu",
       py::kw_only(), py::arg("backend") = "mmap", py::arg("storage_options") = py::none(),
-      py::arg("verify") = py::none(),
+      py::arg("verify") = py::none(), py::arg("expected_hashes") = py::none(),
       "__init__(self, filename, framework, device='cpu', *, backend='mmap', "
-      "storage_options=None, verify=None)\n--\n\n"
+      "storage_options=None, verify=None, expected_hashes=None)\n--\n\n"
       "filename: str, bytes or os.PathLike; the URL of a file, a str with \"://\"; or a\n"
       "RangeReader.\n"
       "framework: \"pt\" (torch), \"np\" (NumPy), \"tf\", \"flax\", \"mlx\" or \"paddle\".\n"
@@ -384,7 +385,10 @@ void register_open(py::module_& module) {
       "storage_options: settings for a URL, a dict.\n"
       "verify: True compares what is read with the sums beside the file; the names of an "
       "algorithm,\n"
-      "a file of sums, or digests by tensor may be given instead. Nothing is mapped then.\n\n"
+      "a file of sums, or digests by tensor may be given instead. Nothing is mapped then.\n"
+      "expected_hashes: the SHA-256 of the whole file by its name or path, a dict. The file is "
+      "read\n"
+      "to memory at once.\n\n"
       "Raises SafetensorError for a damaged file (IntegrityError if a digest differs), and OSError "
       "if it cannot be read.");
   bind_methods(handle);

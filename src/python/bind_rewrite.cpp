@@ -9,6 +9,7 @@
 #include "open_file.hpp"
 #include "register.hpp"
 #include "write_plan.hpp"
+#include "write_sums.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -35,7 +36,7 @@ std::string prologue_of(std::span<const std::byte> header) {
 }
 
 void write_with_header(py::handle path, const Handle& handle, py::handle header, bool fsync,
-                       py::object progress, py::handle rights_of) {
+                       py::object progress, py::handle rights_of, py::handle given_sums) {
   const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
   const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const std::shared_ptr<const OpenFile> opened = handle.file();
@@ -43,17 +44,19 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
   const BufferView json(header, "header");
   WriterOptions options{
       .fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
+  WriteSums sums(given_sums);
   saving(target, [&] {
     const GilRelease release;
     const std::shared_ptr<const ByteSource> source = file.source();
     const std::uint64_t begin = file.data_offset();
     const std::uint64_t nbytes = source->size() - begin;
     check_same_tensors(file.header(), Header::parse(json.bytes(), nbytes));
-    FileWriter writer(make_file_sink(target, like, python_interrupt()),
+    FileWriter writer(make_file_sink(target, like, python_interrupt(), sums.before_rename()),
                       plan_of_one(prologue_of(json.bytes()), nbytes), std::move(options));
     const TensorCopy data{0, begin};
     writer.copy(*source, {&data, 1});
     writer.commit();
+    sums.commit(fsync);
   });
 }
 
@@ -62,8 +65,9 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
 void register_rewrite(py::module_& module) {
   define(module, "_write_with_header", &write_with_header, py::arg("path"), py::arg("file"),
          py::arg("header"), py::arg("fsync"), py::arg("progress") = py::none(),
-         py::arg("rights_of") = py::none(),
-         "_write_with_header(path, file, header, fsync, progress=None, rights_of=None)\n--\n\n"
+         py::arg("rights_of") = py::none(), py::arg("sums") = py::none(),
+         "_write_with_header(path, file, header, fsync, progress=None, rights_of=None, sums=None)\n"
+         "--\n\n"
          "Writes a file with the data of an open one. The header describes the same tensors, but\n"
          "for their names.");
 }

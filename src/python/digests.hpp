@@ -13,7 +13,9 @@ namespace safetensors::python {
 /// little-endian bytes each.
 [[nodiscard]] std::optional<FileDigests> to_digests(py::handle found);
 
-/// Returns the digests that the argument `verify` of safe_open means for a file.
-[[nodiscard]] std::optional<FileDigests> digests_of(py::handle verify, py::handle filename);
+/// Returns the digests that the arguments `verify` and `expected_hashes` of safe_open mean for a
+/// file.
+[[nodiscard]] std::optional<FileDigests> digests_of(py::handle verify, py::handle expected_hashes,
+                                                    py::handle filename);
 
 }  // namespace safetensors::python

@@ -82,7 +82,8 @@ std::function<void(const std::filesystem::path&)> WriteSums::before_rename() {
     std::string content;
     {
       const GilAcquire gil;
-      const py::object made = make_(to_object(temporary), digests());
+      const py::object found = entries_.empty() ? py::object(py::none()) : digests();
+      const py::object made = make_(to_object(temporary), found);
       if (made.is_none()) return;
       content = py::cast<std::string>(py::cast<py::bytes>(made));
     }

@@ -30,8 +30,8 @@ class WriteSums {
  public:
   /// `given` is None, for no sums, or a tuple (path, make). `make(temporary, digests)` gets the
   /// path of the complete file, and a dict of name to (XXH3-128 in hexadecimal digits, bytes of the
-  /// blocks), or to None if the tensor was not hashed. It returns the content of the sums, which
-  /// are written to `path`, or None.
+  /// blocks), or to None if the tensor was not hashed; or None if no tensor was added. It returns
+  /// the content of the sums, which are written to `path`, or None.
   explicit WriteSums(py::handle given);
   WriteSums(const WriteSums&) = delete;
   WriteSums& operator=(const WriteSums&) = delete;

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "weights/architectures.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -86,8 +86,8 @@ std::vector<std::int64_t> read_sections(const Section& config) {
 }
 
 std::optional<RopeStyle> read_style(const Section& config, std::string_view model_type) {
-  const HfModelType* known = find_hf_model_type(model_type);
-  if (known == nullptr) return std::nullopt;
+  const auto known = find_hf_model_type(model_type);
+  if (!known) return std::nullopt;
   switch (known->rope) {
     case RopeRule::interleaved_or_half:
       return config.boolean("rope_interleave").value_or(true) ? RopeStyle::interleaved

@@ -34,6 +34,24 @@ StoredBytes SourceTensor::bytes(std::uint64_t begin, std::uint64_t end,
   });
 }
 
+StoredColumns SourceTensor::columns(std::uint64_t begin, std::uint64_t end,
+                                    const Interrupt& interrupt) const {
+  const std::uint64_t rows = info->shape[0];
+  const std::uint64_t row = rows == 0 ? 0 : info->nbytes() / rows;
+  if (rows == 0 || begin == end) return {};
+  if (file->mapping() != nullptr) {
+    return {bytes(begin, (rows - 1) * row + end, interrupt), row};
+  }
+  return with_error_context(file->path(), info->name, [&]() -> StoredColumns {
+    const std::uint64_t width = end - begin;
+    const ByteRuns runs{begin, width, {{rows, row, width}}};
+    auto memory = std::make_shared<safetensors::Buffer>(static_cast<std::size_t>(rows * width));
+    file->read(*info, runs, memory->bytes(), interrupt);
+    const std::span<const std::byte> read = memory->bytes();
+    return {{read, std::move(memory)}, width};
+  });
+}
+
 void SourceTensor::read(std::span<std::byte> to, const Interrupt& interrupt) const {
   with_error_context(file->path(), info->name, [&] { file->read(*info, to, interrupt); });
 }

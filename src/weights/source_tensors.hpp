@@ -14,6 +14,12 @@
 
 namespace safetensors::weights {
 
+/// Columns of a matrix: rows of bytes, each `stride` bytes after the one before.
+struct StoredColumns {
+  StoredBytes stored;  ///< ends with the last row's columns
+  std::uint64_t stride = 0;
+};
+
 /// A tensor as stored.
 struct SourceTensor {
   const SafeOpen* file;
@@ -27,6 +33,13 @@ struct SourceTensor {
   [[nodiscard]] StoredBytes bytes(const Interrupt& interrupt) const {
     return bytes(0, info->nbytes(), interrupt);
   }
+  /// Returns the bytes from `begin` to `end` of each row of a matrix: a view of the mapped file, or
+  /// read without the rest of the rows.
+  ///
+  /// Requires: two axes, and elements of whole bytes.
+  /// Throws: as bytes().
+  [[nodiscard]] StoredColumns columns(std::uint64_t begin, std::uint64_t end,
+                                      const Interrupt& interrupt) const;
   /// Copies all its bytes. Throws: io.
   void read(std::span<std::byte> to, const Interrupt& interrupt) const;
 };

@@ -178,7 +178,7 @@ std::vector<HostileCase> read_hostile_cases(const std::filesystem::path& table) 
   }
   Node root = maker.take();
   std::vector<HostileCase> cases;
-  for (const Node& node : root.at("rows").items) {
+  for (const Node& node : root.at("reads").items) {
     const auto row = std::make_shared<const Node>(node);
     HostileCase hostile = {row->at("name").text, row->at("expect").text,
                            row->find("heavy") != nullptr, row, 0};

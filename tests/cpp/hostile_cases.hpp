@@ -1,4 +1,4 @@
-// Reads tests/data/hostile.json, a table of hostile files. Its first lines explain the rows.
+// Reads conformance/cases.json, a table of good and hostile files. Its first lines explain the rows.
 #pragma once
 
 #include <cstdint>

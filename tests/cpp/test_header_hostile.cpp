@@ -1,4 +1,4 @@
-// Runs tests/data/hostile.json.
+// Runs the files of conformance/cases.json.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -244,6 +244,7 @@ def test_the_surface():
     parameters = inspect.signature(load_files).parameters
     assert [*parameters] == [
         "filenames", "shardings", "keys", "plan", "progress", "storage_options", "verify",
+        "expected_hashes",
     ]  # fmt: skip
     assert all(p.kind == p.KEYWORD_ONLY for p in [*parameters.values()][2:])
     assert typing.get_type_hints(load_files).keys() >= parameters.keys()

@@ -135,13 +135,13 @@ ADDITIONS = {
         ],
         "load_into": [
             "tensors", "filenames", "*", "strict=True", "parts=None", "progress=None",
-            "storage_options=None", "verify=None",
+            "storage_options=None", "verify=None", "expected_hashes=None",
         ],
         "plan_placements": ["device_mesh", "placements"],
         "plan_tp": ["tp_plan", "rank", "world_size", "*", "blocks=None"],
         "stream_files": [
             "filenames", "device='cpu'", "*", "backend='auto'", "keys=None", "plan=None",
-            "budget_bytes=None", "storage_options=None", "verify=None",
+            "budget_bytes=None", "storage_options=None", "verify=None", "expected_hashes=None",
         ],
     },
 }  # fmt: skip
@@ -280,7 +280,7 @@ DELTA = {
     "open_patch": ["path"],
     "apply": ["tensors", "patches", "*", "verify='blocks'", "already='error'"],
     "apply_file": ["model", "patches", "output=None", "*", "in_place=False", "verify='full'",
-                   "already='error'", "fsync=False", "shared=False"],
+                   "already='error'", "fsync=False", "shared=False", "sums=None"],
     "Tracker": ["state", "*", "label=None", "digest='xxh3-128'"],
     "checkpoint_weight_patches": ["patch", "base=None", "device=None"],
 }  # fmt: skip

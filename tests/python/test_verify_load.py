@@ -19,6 +19,7 @@ from safetensors.torch import (
     load_into,
     load_model,
     save_files,
+    save_model,
     stream_files,
 )
 from support import cli
@@ -237,8 +238,11 @@ def test_each_framework(tmp_path, name):
     importlib.import_module("safetensors.torch").save_file({"a": torch.ones(3, 4)}, path)
     cli.output("hash", path, "--write")
     assert module.load_file(path, verify=True)["a"].shape == (3, 4)
+    hashes = {path.name: hash_of(path)}
+    assert module.load_file(path, expected_hashes=hashes)["a"].shape == (3, 4)
     flip(path, os.path.getsize(path) - 1)
     assert damage_of(module.load_file, path, verify=True)[0][0] == "a"
+    assert damage_of(module.load_file, path, expected_hashes=hashes)[0][0] == ""
 
 
 def test_jax_load_files(model, places):
@@ -246,11 +250,15 @@ def test_jax_load_files(model, places):
     from safetensors.jax import load_files as load
 
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    assert load(model, sharding, keys=["bias", "half"], verify=True)["bias"].shape == (9,)
+    keys = ["bias", "half"]
+    assert load(model, sharding, keys=keys, verify=True)["bias"].shape == (9,)
+    hashes = {path.name: hash_of(path) for path in model.glob("*.safetensors")}
+    assert load(model, sharding, keys=keys, expected_hashes=hashes)["bias"].shape == (9,)
     file, begin, end = places["half"]
     flip(model / file, begin)
-    found = damage_of(load, model, sharding, keys=["bias", "half"], verify=True)
+    found = damage_of(load, model, sharding, keys=keys, verify=True)
     assert found == [("half", file, begin, end)]
+    assert damage_of(load, model, sharding, keys=keys, expected_hashes=hashes)
 
 
 def hash_of(path):
@@ -285,6 +293,45 @@ def test_hashes_of_whole_files(model, places):
         load_file(paths[0], verify=True, expected_hashes=by_name)
     with pytest.raises(SafetensorError, match="not a digest"):
         load_file(paths[0], expected_hashes={paths[0].name: "00"})
+
+
+@pytest.mark.parametrize("load", [load_files, into, streamed])
+def test_hashes_of_the_files_of_a_model(model, load):
+    paths = sorted(model.glob("*.safetensors"))
+    hashes = {path.name: hash_of(path) for path in paths}
+    same(load(model, expected_hashes=hashes))
+    with pytest.raises(ValueError, match="together"):
+        load(model, verify=True, expected_hashes=hashes)
+    size = paths[1].stat().st_size
+    flip(paths[1], size - 1)
+    assert damage_of(load, model, expected_hashes=hashes) == [("", paths[1].name, 0, size)]
+
+
+def test_hashes_of_a_file_that_is_opened(model, places):
+    path = model / places["half"][0]
+    hashes = {path.name: hash_of(path)}
+    with safe_open(path, "pt", expected_hashes=hashes) as file:
+        flip(path, places["half"][1])  # all of it is in memory
+        assert torch.equal(file.get_tensor("half"), TENSORS["half"])
+        assert torch.equal(file.get_slice("half")[3:5], TENSORS["half"][3:5])
+    found = damage_of(lambda: safe_open(path, "pt", expected_hashes=hashes))
+    assert found == [("", path.name, 0, path.stat().st_size)]
+    reader = MemoryReader(path.read_bytes(), name=path.name)
+    assert damage_of(lambda: safe_open(reader, "pt", expected_hashes=hashes))
+    with pytest.raises(ValueError, match="together"):
+        safe_open(path, "pt", verify=True, expected_hashes=hashes)
+
+
+def test_hashes_of_a_module(tmp_path):
+    path = tmp_path / "m.safetensors"
+    module = torch.nn.Linear(3, 4)
+    save_model(module, path)
+    hashes = {path.name: hash_of(path)}
+    target = torch.nn.Linear(3, 4)
+    load_model(target, path, expected_hashes=hashes)
+    assert torch.equal(target.weight, module.weight)
+    flip(path, path.stat().st_size - 1)
+    assert damage_of(load_model, target, path, expected_hashes=hashes)
 
 
 def loads_together(rank, folder):
@@ -324,6 +371,13 @@ def test_checkpoints(model, places):
     file, begin, _ = places["long"]
     flip(model / file, begin)
     with pytest.raises(dcp.CheckpointException, match="`long` is damaged"):
+        dcp.load(state, storage_reader=reader)
+    flip(model / file, begin)
+    hashes = {path.name: hash_of(path) for path in model.glob("*.safetensors")}
+    reader = pickle.loads(pickle.dumps(StorageReader(model, expected_hashes=hashes)))
+    dcp.load(state, storage_reader=reader)
+    flip(model / file, begin)
+    with pytest.raises(dcp.CheckpointException, match="another digest: expected sha256:"):
         dcp.load(state, storage_reader=reader)
 
 

@@ -73,6 +73,8 @@ def verified() -> None:
         load_into({}, TEXT, verify=pathlib.Path("model.sums.json"))
         for _ in stream_files(TEXT, verify={"a": "sha256:00"}):
             pass
+        safe_open(TEXT, "pt", expected_hashes={"model.safetensors": "00"})
+        load_into({}, TEXT, expected_hashes={TEXT: "00"})
         safetensors.torch.load_file(TEXT, verify=True)
         safetensors.numpy.load_file(TEXT, verify=b"model.sums.json")
     except IntegrityError as error:

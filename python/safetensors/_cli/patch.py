@@ -11,6 +11,7 @@ import os
 from .errors import CliError
 from .opening import refuse_stdin
 from .output import Output
+from .writing import add_sums
 
 EXAMPLES = """
 safetensors patch model.safetensors 1.safetensors-patch --output new.safetensors
@@ -37,12 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is compared with the patches: elements that change; also the digests of their "
         "tensors (default); also that of the whole model",
     )
+    add_sums(parser)
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
-    from ..delta import apply_file
+    from ..delta import PatchError, apply_file
 
     output = arguments.output
     refuse_stdin("patch", arguments.source, output, *arguments.patches)
@@ -52,15 +54,21 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         is_empty = os.path.isdir(output) and not os.listdir(output)
         if os.path.lexists(output) and not is_empty and not arguments.force:
             raise CliError(f"{output} exists; --force replaces it")
-    apply_file(
-        arguments.source,
-        arguments.patches,
-        arguments.output,
-        in_place=arguments.in_place,
-        verify=arguments.verify,
-        fsync=arguments.fsync,
-        shared=arguments.shared,
-    )
+    try:
+        apply_file(
+            arguments.source,
+            arguments.patches,
+            arguments.output,
+            in_place=arguments.in_place,
+            verify=arguments.verify,
+            fsync=arguments.fsync,
+            shared=arguments.shared,
+            sums=arguments.sums,
+        )
+    except PatchError:
+        raise
+    except ValueError as error:  # such as patches that need another output
+        raise CliError(str(error)) from None
     if not out.quiet:
         count = len(arguments.patches)
         said = "the patch" if count == 1 else f"{count:,} patches"

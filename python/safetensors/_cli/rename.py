@@ -7,10 +7,11 @@ target, the source is replaced.
 import argparse
 import contextlib
 import os
-from typing import Sequence
+from typing import Any, Sequence
 
 from .. import _core
 from .._split import Split
+from .._sums_save import of_one
 from . import writing
 from .errors import CliError
 from .header_text import padded
@@ -138,10 +139,12 @@ class _NewHeader(writing.FileContent):
         fsync: bool,
         advance: Advance,
         rights_of: str | None = None,
+        sums: Any = None,
     ) -> None:
         file, header = self._header(names)
+        make = of_one(sums, path)
         with file.handle() as handle:
-            _core._write_with_header(path, handle, header, fsync, counted(advance), rights_of)
+            _core._write_with_header(path, handle, header, fsync, counted(advance), rights_of, make)
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         file, header = self._header(names)

@@ -4,11 +4,13 @@ import argparse
 import contextlib
 import os
 import stat
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from .. import _core, _split
 from .._model_files import ModelFiles
 from .._split import Split
+from .._sums import SHA256, XXH3
+from .._sums_save import Collect
 from .._writer import safe_create
 from . import text
 from .errors import CliError
@@ -49,8 +51,12 @@ class FileContent:
         fsync: bool,
         advance: Advance,
         rights_of: str | None = None,
+        sums: Any = None,
     ) -> None:
-        """Writes these tensors to a file, which is replaced completely or not at all."""
+        """Writes these tensors to a file, which is replaced completely or not at all.
+
+        `sums` are as for `save_file`; or, of the files of a model, what collects their digests.
+        """
         with safe_create(
             path,
             self._specs(names),
@@ -58,6 +64,7 @@ class FileContent:
             layout=self._layout,
             fsync=fsync,
             progress=counted(advance),
+            sums=sums,
             _rights_of=rights_of,
         ) as writer:
             self._source.write(writer, names)
@@ -102,8 +109,19 @@ def add_options(parser: argparse.ArgumentParser, layout: str | None) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
+    add_sums(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be written, and write nothing"
+    )
+
+
+def add_sums(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sums",
+        metavar="ALGORITHM",
+        choices=(XXH3, SHA256),
+        help=f"also write the digests of the tensors, beside the model: by {XXH3}, or by {SHA256} "
+        "as well",
     )
 
 
@@ -160,6 +178,8 @@ def write_split(
 ) -> None:
     """Writes a model that is split into files, and prints what was written."""
     paths = target.paths(len(split.shards))
+    if arguments.sums is not None and not paths[0].endswith(".safetensors"):
+        raise CliError(f"--sums needs a file whose name ends with .safetensors, not {target.path}")
     _refuse_to_replace(target, paths, arguments.force)
     said = f"{text.count(sum(map(len, split.shards)), 'tensor')}, {text.size(split.total_size)}"
     if len(paths) > 1:
@@ -170,9 +190,10 @@ def write_split(
         return
     with out.progress("writing", split.total_size) as advance:
         if target.is_folder:
-            _write_shards(content, target.path, split, arguments.fsync, advance)
+            _write_shards(content, target.path, split, arguments, advance)
         else:
-            content.write(target.path, split.shards[0], arguments.fsync, advance)
+            names = split.shards[0]
+            content.write(target.path, names, arguments.fsync, advance, None, arguments.sums)
     if not out.quiet:
         out.line(f"{target.path}: {said}")
 
@@ -187,14 +208,19 @@ def _plan(content: FileContent, paths: list[str], split: Split, out: Output) -> 
 
 
 def _write_shards(
-    content: FileContent, folder: str, split: Split, fsync: bool, advance: Advance
+    content: FileContent,
+    folder: str,
+    split: Split,
+    arguments: argparse.Namespace,
+    advance: Advance,
 ) -> None:
     os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-    with ModelFiles(folder, _NAME, fsync) as files:
+    collect = Collect(arguments.sums) if arguments.sums is not None else None
+    with ModelFiles(folder, _NAME, arguments.fsync) as files:
         for number, names in enumerate(split.shards, 1):
-            content.write(files.temporary(number), names, False, advance, files.rights_of)
+            content.write(files.temporary(number), names, False, advance, files.rights_of, collect)
         with content.beside(folder):
-            files.commit(split)
+            files.commit(split, collect.files if collect is not None else None)
 
 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:

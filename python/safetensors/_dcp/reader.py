@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.storage import StorageReader as _Base
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._paths import is_url
-from .._shards import find_shards, open_shards
+from .._shards import find_shards, open_shards, with_hashes
 from .._torch.dtypes import Form, form_of
 from .._torch.load_files import _gc_paused
 from .._torch.load_into import _device, _memory, _problem
@@ -51,6 +51,7 @@ class StorageReader(_Base):
         *,
         storage_options: Optional[Mapping[str, Any]] = None,
         verify: Verify = None,
+        expected_hashes: Optional[Mapping[str, str]] = None,
     ) -> None:
         """Makes a reader. Opens nothing.
 
@@ -58,11 +59,11 @@ class StorageReader(_Base):
             path: a folder, a file, an index, a URL of one of these, or a list, as the `filenames`
                 of `safetensors.torch.load_files`.
             storage_options: settings for URLs.
-            verify: compares what is read with digests, as for `load_files`.
+            verify, expected_hashes: what the files are compared with, as for `load_files`.
         """
         self._path = path
         self._options = storage_options
-        self._verify = verify
+        self._verify = with_hashes(verify, expected_hashes)
         self._parts: Dict[MetadataIndex, Tuple[Part, Form]] = {}
         self._files: Optional[ExitStack] = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from .. import _recovery
 from .._core import safe_open
@@ -14,7 +14,8 @@ from .._paths import refuse_url
 from .._shards import INDEX_SUFFIX
 from .._specs import Spec, nbytes_of
 from .._split import Split
-from .._typing import Path, Sources
+from .._sums_save import Collect
+from .._typing import Path, Sources, SumsOption
 from .._writer import SafeWriter, safe_create
 from .apply_in_place import apply_in_place
 from .chain import (
@@ -42,6 +43,7 @@ def apply_file(
     already: str = "error",
     fsync: bool = False,
     shared: bool = False,
+    sums: SumsOption = None,
 ) -> None:
     """Writes the model that patches make of another one, or changes the model itself.
 
@@ -67,6 +69,7 @@ def apply_file(
         already: as for `apply`. "skip" reads the tensors that change twice.
         fsync: if true, returns only after the output is on the disk. Always so with `in_place`.
         shared: with `in_place`, see `update_file`.
+        sums: whether to write the digests of the tensors beside the output, as `save_file`.
 
     Raises:
         WrongBaseError: the model is not the base, or patches do not follow each other.
@@ -74,10 +77,13 @@ def apply_file(
         PatchError: a patch is not valid.
         SafetensorError: the model is damaged. If an operating system call fails, the error is an
             OSError too.
+        ValueError: the output does not fit the model or the patches; or `in_place` with `sums`.
     """
     check_options(verify, already)
     if (output is None) != in_place:
         raise ValueError("apply_file needs an output, or in_place=True instead")
+    if in_place and sums:
+        raise ValueError("in_place changes tensors, and sums need an output")
     if output is None:
         apply_in_place(model, patches, verify, already, shared)
         return
@@ -90,7 +96,8 @@ def apply_file(
             work = _Work(files, left, verify)
         else:
             work = _Work(files, chain, verify)
-        _write(work, os.path.abspath(os.fsdecode(output)), _is_folder(output, files), fsync)
+        path = os.path.abspath(os.fsdecode(output))
+        _write(work, path, _is_folder(output, files), fsync, sums)
 
 
 def _is_folder(output: Path, files: FileTensors) -> bool:
@@ -189,30 +196,35 @@ def _digest(files: FileTensors, name: str, algorithm: str) -> Optional[str]:
     return digest_of(files.specs[name], files.read(name), algorithm)
 
 
-def _write(work: _Work, output: str, is_folder: bool, fsync: bool) -> None:
+def _write(work: _Work, output: str, is_folder: bool, fsync: bool, sums: SumsOption) -> None:
     opened = [file.handle for file in work.files.files]
     if not is_folder:
         metadata = work.metadata_of(opened[0])
-        with safe_create(output, work.specs[0], metadata=metadata, fsync=fsync) as writer:
+        with safe_create(
+            output, work.specs[0], metadata=metadata, fsync=fsync, sums=sums
+        ) as writer:
             work.write(0, writer)
             work.finish()
         return
     name = _name_of(work.files)
     _refuse_others(output, name)
     os.makedirs(os.path.dirname(output), exist_ok=True)
+    collect: Any = Collect(sums) if sums else None
     with ModelFiles(output, name, fsync) as target:
         for number, (file, specs) in enumerate(zip(opened, work.specs, strict=True)):
             with safe_create(
                 target.temporary(number + 1),
                 specs,
                 metadata=work.metadata_of(file),
+                sums=collect,
                 _rights_of=target.rights_of,
             ) as writer:
                 work.write(number, writer)
         work.finish()
         rows = [(n, each.dtype, each.shape) for specs in work.specs for n, each in specs.items()]
         sizes = nbytes_of(rows)
-        target.commit(Split([list(specs) for specs in work.specs], sum(sizes.values())))
+        split = Split([list(specs) for specs in work.specs], sum(sizes.values()))
+        target.commit(split, collect.files if collect is not None else None)
 
 
 def _name_of(files: FileTensors) -> str:

@@ -27,7 +27,7 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
-from .._shards import Shard, backend_for, find_shards, open_tensors
+from .._shards import Shard, backend_for, find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
@@ -105,10 +105,7 @@ def load_files(
             SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
             error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
-    if expected_hashes is not None:
-        from .._verify import with_hashes
-
-        verify = with_hashes(verify, expected_hashes)
+    verify = with_hashes(verify, expected_hashes)
     if group is not None:
         from .._group import files
 
@@ -150,6 +147,7 @@ def stream_files(
     budget_bytes: Optional[int] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
     """Loads tensors from several files one at a time, so that few are in memory at once.
 
@@ -159,7 +157,8 @@ def stream_files(
     Args:
         filenames: as for `load_files`. Files are loaded one after the other.
         device: the device of the tensors.
-        backend, storage_options, verify: as for `load_files`. A damaged tensor is not yielded.
+        backend, storage_options, verify, expected_hashes: as for `load_files`. A damaged tensor is
+            not yielded.
         keys, plan: as for `load_files`.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
@@ -170,6 +169,7 @@ def stream_files(
     Raises:
         FileNotFoundError, SafetensorError: as `load_files`.
     """
+    verify = with_hashes(verify, expected_hashes)
     target = device_of(device).name
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options, verify=verify)

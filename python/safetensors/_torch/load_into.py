@@ -24,7 +24,7 @@ import torch
 from .. import _core
 from .._core import SafetensorError
 from .._rules import match
-from .._shards import find_shards, open_tensors
+from .._shards import find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
 from .overlaps import find_overlap, may_overlap_itself
@@ -45,6 +45,7 @@ def load_into(
     progress: Optional[Progress] = None,
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
+    expected_hashes: Optional[Mapping[str, str]] = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
 ) -> Tuple[List[str], List[str]]:
@@ -62,8 +63,8 @@ def load_into(
         strict: if true, missing or unexpected names raise RuntimeError.
         parts: the parts of the files' tensors that `tensors` take, as the `plan` of `load_files`.
             A tensor that nothing matches takes all of the file's.
-        progress, storage_options, verify: as for `load_files`. If a tensor is damaged, the values
-            of all `tensors` are unspecified.
+        progress, storage_options, verify, expected_hashes: as for `load_files`. If a tensor is
+            damaged, the values of all `tensors` are unspecified.
         group, timeout: as for `load_files`. `tensors`, `strict` and `parts` may differ between
             ranks.
 
@@ -78,6 +79,7 @@ def load_into(
     """
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
+    verify = with_hashes(verify, expected_hashes)
     if isinstance(tensors, torch.nn.Module):
         tensors = tensors.state_dict()
     names = tensors.keys()

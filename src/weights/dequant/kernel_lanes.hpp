@@ -80,6 +80,7 @@ inline Bytes up(const Bytes& x, Index count) noexcept { SAFETENSORS_EACH_BYTE(x.
   return to
 inline Lane operator*(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] * y); }
 inline Lane operator+(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] + y); }
+inline Lane operator-(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] - y); }
 #undef SAFETENSORS_EACH_FLOAT
 
 #endif
@@ -186,6 +187,12 @@ SAFETENSORS_INLINE Values operator*(const Values& x, float y) noexcept {
 SAFETENSORS_INLINE Values operator+(const Values& x, float y) noexcept {
   Values to;
   for (Index i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] + y;
+  return to;
+}
+
+SAFETENSORS_INLINE Values operator-(const Values& x, float y) noexcept {
+  Values to;
+  for (Index i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] - y;
   return to;
 }
 

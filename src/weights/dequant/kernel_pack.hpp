@@ -1,12 +1,13 @@
-// Packs of MLX: groups of values that share a scale, as MLX's documentation of quantize() describes
-// them.
+// Groups of values that share a scale: packs of MLX, as its documentation of quantize() describes
+// them, and the schemes of compressed-tensors and modelopt.
 //
 //   affine         value = scale * code + bias
+//   integers       value = (code - zero) * scale
 //   mxfp4, nvfp4   value = scale * E2M1(code)
 //   mxfp8          value = scale * E4M3(code)
 //
 // The codes of a row follow each other without gaps, the first in the lowest bits of the first byte
-// (MLX stores them in 32-bit words, which are little-endian). So a code of 3, 5 or 6 bits may lie
+// (files have 32-bit words, which are little-endian). So a code of 3, 5, 6 or 7 bits may lie
 // across two bytes. With 3 bits:
 //
 //     byte          0                  1                  2
@@ -85,23 +86,51 @@ SAFETENSORS_INLINE __m256 eight_floats(const U8* from) noexcept {
 
 #endif
 
+/// The values of affine packs.
+struct Affine {
+  using Code = U8;
+  float scale;
+  float bias;
+  template <typename Floats>
+  SAFETENSORS_INLINE Floats operator()(const Floats& codes) const noexcept {
+    return codes * scale + bias;
+  }
+};
+
+/// The values of integers with a zero point; without one, it is half of the range of codes.
+struct Integers {
+  using Code = U8;
+  float scale;
+  float zero;
+  template <typename Floats>
+  SAFETENSORS_INLINE Floats operator()(const Floats& codes) const noexcept {
+    return (codes - zero) * scale;
+  }
+};
+
+/// The same for codes that are signed bytes.
+struct SignedIntegers : Integers {
+  using Code = I8;
+};
+
 /// Decodes 32 values: 4 * `bits` bytes of codes, a whole number of words for every width.
-template <int bits>
-SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* end, float s, float b,
-                                  float* SAFETENSORS_RESTRICT y) noexcept {
+template <int bits, typename Formula>
+SAFETENSORS_INLINE void decode_32(const U8* codes, [[maybe_unused]] const U8* end,
+                                  const Formula& value, float* SAFETENSORS_RESTRICT y) noexcept {
+  using Code = typename Formula::Code;
   if constexpr (bits == 8) {
-    store(unsigned_floats(load_bytes(codes)) * s + b, y);
-    store(unsigned_floats(load_bytes(codes + 16)) * s + b, y + 16);
+    store(value(as_floats<Code>(load_bytes(codes))), y);
+    store(value(as_floats<Code>(load_bytes(codes + 16))), y + 16);
   } else if constexpr (bits == 4) {
     const BytePair halves = nibbles(load_bytes(codes));
     const BytePair q = interleave<1>(halves.first, halves.second);
-    store(unsigned_floats(q.first) * s + b, y);
-    store(unsigned_floats(q.second) * s + b, y + 16);
+    store(value(unsigned_floats(q.first)), y);
+    store(value(unsigned_floats(q.second)), y + 16);
   } else {
 #if defined(__AVX2__)
     if (end - codes >= 3 * bits + 16) {  // the last of the four loads stays before `end`
       for (Index k = 0; k < 4; ++k) {
-        _mm256_storeu_ps(y + 8 * k, eight_floats<bits>(codes + k * bits) * s + b);
+        _mm256_storeu_ps(y + 8 * k, value(eight_floats<bits>(codes + k * bits)));
       }
       return;
     }
@@ -109,20 +138,20 @@ SAFETENSORS_INLINE void affine_32(const U8* codes, [[maybe_unused]] const U8* en
     for (Index k = 0; k < 4; k += 2) {
       const U8* from = codes + k * bits;
       const Bytes q = join(eight_bytes<bits>(from), eight_bytes<bits>(from + bits));
-      store(unsigned_floats(q) * s + b, y + 8 * k);
+      store(value(unsigned_floats(q)), y + 8 * k);
     }
   }
 }
 
-template <int bits>
-void affine(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t groups,
-            std::size_t group_size, const float* scales, const float* biases,
-            float* SAFETENSORS_RESTRICT y) noexcept {
+/// Groups of a multiple of 32 values. `offsets` are the biases or zero points.
+template <int bits, typename Formula>
+void grouped(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t groups,
+             std::size_t group_size, const float* scales, const float* offsets,
+             float* SAFETENSORS_RESTRICT y) noexcept {
   for (std::size_t g = 0; g < groups; ++g) {
-    const float s = scales[g];
-    const float b = biases[g];
+    const Formula value{scales[g], offsets[g]};
     for (std::size_t i = 0; i < group_size; i += 32, codes += std::size_t{4} * bits, y += 32) {
-      affine_32<bits>(codes, end, s, b, y);
+      decode_32<bits>(codes, end, value, y);
     }
   }
 }

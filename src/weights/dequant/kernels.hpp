@@ -16,10 +16,11 @@ namespace safetensors::weights {
 struct Kernels {
   /// Decodes `count` blocks.
   using Blocks = void (*)(const std::uint8_t* from, std::size_t count, float* to) noexcept;
-  /// Decodes `groups` groups of `group_size` values, each with its scale; biases are for affine
-  /// packs only. Reads nothing at or after `end`.
+  /// Decodes `groups` groups of `group_size` values, each with its scale; offsets are the biases of
+  /// affine packs or the zero points of integers, and nothing else uses them. Reads nothing at or
+  /// after `end`.
   using Groups = void (*)(const std::uint8_t* codes, const std::uint8_t* end, std::size_t groups,
-                          std::size_t group_size, const float* scales, const float* biases,
+                          std::size_t group_size, const float* scales, const float* offsets,
                           float* to) noexcept;
   /// Rounds to 16-bit values, to nearest even. `to` may be unaligned.
   using Narrow = void (*)(const float* from, std::size_t count, std::uint8_t* to) noexcept;
@@ -35,11 +36,30 @@ struct Kernels {
 
   const char* name;
   Blocks blocks[ggml::kEnd];  ///< by number of the GGUF type; nullptr where none is decoded
-  Groups affine[kWidths];     ///< by bits; nullptr where there is none
+  Groups affine[kWidths];     ///< by bits; nullptr where there is none. Groups of 32 * n values
+  Groups integers[kWidths];   ///< likewise: (code - zero) * scale
+  Groups int8;                ///< the same for signed bytes
   Groups fp4;                 ///< codes E2M1
   Groups fp8;                 ///< codes E4M3
   Scaled e4m3;
   Looked bytes;
+  /// Transposes a matrix of 32-bit words. Its rows are `stride` bytes apart.
+  void (*transpose_words)(const std::uint8_t* from, std::size_t stride, std::size_t rows,
+                          std::size_t columns, std::uint8_t* to) noexcept;
+  /// Decodes `groups` groups of words: (code - zero) * scale of the four bits from `shift` on.
+  void (*nibble_of_words)(const std::uint8_t* words, unsigned shift, std::size_t groups,
+                          std::size_t group_size, const float* scales, const float* zeros,
+                          float* to) noexcept;
+  /// Replaces codes by (code - zero) * scale, with the zero and the scale of each one's group.
+  void (*scale_by_group)(const std::uint32_t* group_of, std::size_t count, const float* scales,
+                         const float* zeros, float* codes) noexcept;
+  /// Decodes blocks of codes of four bits, the first of a byte in its high nibble: table[code] *
+  /// scale. The table has 16 values, a block a multiple of 32.
+  void (*table4)(const std::uint8_t* codes, std::size_t blocks, std::size_t block_size,
+                 const float* table, const float* scales, float* to) noexcept;
+  /// Decodes signed bytes: code * first * second, from left to right.
+  void (*scaled_i8)(const std::uint8_t* codes, std::size_t count, float first, float second,
+                    float* to) noexcept;
   Narrow to_f16;
   Narrow to_bf16;
   /// Returns how many finite values become infinite in F16.

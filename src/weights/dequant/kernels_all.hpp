@@ -5,6 +5,7 @@
 
 #include "weights/dequant/ggml_types.hpp"
 #include "weights/dequant/kernel_blocks.hpp"
+#include "weights/dequant/kernel_columns.hpp"
 #include "weights/dequant/kernel_iq.hpp"
 #include "weights/dequant/kernel_k.hpp"
 #include "weights/dequant/kernel_pack.hpp"
@@ -49,17 +50,31 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.blocks[id] = kernel_of_row<kernel, elements, nbytes>();
   SAFETENSORS_GGML_TYPES(SAFETENSORS_ROW)
 #undef SAFETENSORS_ROW
-  k.affine[1] = &affine<1>;
-  k.affine[2] = &affine<2>;
-  k.affine[3] = &affine<3>;
-  k.affine[4] = &affine<4>;
-  k.affine[5] = &affine<5>;
-  k.affine[6] = &affine<6>;
-  k.affine[8] = &affine<8>;
+  k.affine[1] = &grouped<1, Affine>;
+  k.affine[2] = &grouped<2, Affine>;
+  k.affine[3] = &grouped<3, Affine>;
+  k.affine[4] = &grouped<4, Affine>;
+  k.affine[5] = &grouped<5, Affine>;
+  k.affine[6] = &grouped<6, Affine>;
+  k.affine[8] = &grouped<8, Affine>;
+  k.integers[1] = &grouped<1, Integers>;
+  k.integers[2] = &grouped<2, Integers>;
+  k.integers[3] = &grouped<3, Integers>;
+  k.integers[4] = &grouped<4, Integers>;
+  k.integers[5] = &grouped<5, Integers>;
+  k.integers[6] = &grouped<6, Integers>;
+  k.integers[7] = &grouped<7, Integers>;
+  k.integers[8] = &grouped<8, Integers>;
+  k.int8 = &grouped<8, SignedIntegers>;
   k.fp4 = &fp4;
   k.fp8 = &fp8;
   k.e4m3 = &e4m3;
   k.bytes = &bytes_by_table;
+  k.transpose_words = &transpose_words;
+  k.nibble_of_words = &nibble_of_words;
+  k.scale_by_group = &scale_by_group;
+  k.table4 = &table4;
+  k.scaled_i8 = &scaled_i8;
   k.to_f16 = &to_f16;
   k.to_bf16 = &to_bf16;
   k.count_f16_overflow = &count_f16_overflow;

@@ -7,6 +7,7 @@
 #include "weights/dequant/code_tables.hpp"
 #include "weights/dequant/dequant.hpp"
 #include "weights/dequant/ggml_types.hpp"
+#include "weights/dequant/scale_type.hpp"
 #include "weights/fail.hpp"
 
 namespace safetensors::weights {
@@ -16,33 +17,6 @@ namespace {
 constexpr float kNvfp4Largest = 6.0F * 448.0F;
 // Groups of a piece: the smallest group has 16 values.
 constexpr std::size_t kMaxGroups = kScratchValues / 16;
-
-std::size_t size_of(ScaleType type) noexcept {
-  switch (type) {
-    case ScaleType::u8:
-      return 1;
-    case ScaleType::f16:
-    case ScaleType::bf16:
-      return 2;
-    case ScaleType::f32:
-      break;
-  }
-  return 4;
-}
-
-/// The GGUF type whose kernel reads the scales.
-std::uint32_t plain_type(ScaleType type) noexcept {
-  switch (type) {
-    case ScaleType::f16:
-      return ggml::kF16;
-    case ScaleType::bf16:
-      return ggml::kBF16;
-    case ScaleType::f32:
-    case ScaleType::u8:
-      break;
-  }
-  return ggml::kF32;
-}
 
 void check(const PackRows& pack) {
   const QuantParams& params = pack.params;

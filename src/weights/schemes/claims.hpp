@@ -5,9 +5,32 @@
 
 namespace safetensors::weights {
 
+/// Weights that AWQ (gemm) and GPTQ store transposed.
+void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint);
+
+/// Weights of bitsandbytes: NF4 and FP4 by their quant_state, INT8 by its SCB.
+void claim_bnb_4bit(const SourceTensor& quant_state, Checkpoint& checkpoint);
+void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint);
+
 /// Weights of 8-bit floats with scales: fp8 and mxfp8.
 void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
 /// MXFP4 of gpt-oss.
 void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint);
+
+/// Integers in 32-bit words, as compressed-tensors packs them: ct_int.
+void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint);
+
+/// Integers of 8 bits with scales: int8.
+void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint);
+
+/// 4-bit floats with scales for groups, nvfp4 and mxfp4: by their codes in compressed-tensors, by
+/// the global scale in modelopt, and mxfp4 by its scales.
+void claim_fp4_packed(const SourceTensor& packed, Checkpoint& checkpoint);
+void claim_fp4_modelopt(const SourceTensor& global, Checkpoint& checkpoint);
+void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint);
+
+/// Sparse formats of compressed-tensors.
+void refuse_ct_bitmask(const SourceTensor& bitmask, Checkpoint& checkpoint);
+void refuse_ct_marlin(const SourceTensor& meta, Checkpoint& checkpoint);
 
 }  // namespace safetensors::weights

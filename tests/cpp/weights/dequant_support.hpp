@@ -47,6 +47,11 @@ inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed
   return bytes;
 }
 
+/// Returns the bytes from `begin` on.
+inline std::span<const std::byte> tail(std::span<const std::byte> bytes, std::size_t begin) {
+  return bytes.subspan(begin);
+}
+
 /// Memory of an exact size, `skew` bytes away from an aligned address.
 class Skewed {
  public:

@@ -1,0 +1,195 @@
+"""The conformance kit: this package passes it, and its runner notices wrong subjects."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support import hostile_cases
+
+KIT = hostile_cases.KIT
+CASES = hostile_cases.KIT_CASES
+RULES = CASES.TABLE["rules"]
+
+
+def run_kit(*arguments, **options):
+    """Runs the runner."""
+    return subprocess.run(
+        [sys.executable, KIT / "run.py", *map(str, arguments)],
+        capture_output=True, text=True, timeout=60, **options,
+    )  # fmt: skip
+
+
+def counts(output):
+    """Returns the table at the end of the output: {part: {outcome: number}}."""
+    lines = output.splitlines()
+    start = max(i for i, line in enumerate(lines) if line.split()[:2] == ["ok", "accepted"])
+    columns = [*lines[start].split()[:-2], "not offered"]
+    rows = [line.split() for line in lines[start + 1 :]]
+    return {row[0]: dict(zip(columns, map(int, row[1:]), strict=True)) for row in rows}
+
+
+def test_this_package_passes():
+    done = run_kit(sys.executable, KIT / "subjects" / "safetensors_numpy.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = counts(done.stdout)
+    assert found["read"]["ok"] == len(hostile_cases.LIGHT) > 3900
+    assert found["write"]["ok"] == len(CASES.TABLE["writes"]) - found["write"]["not offered"] > 35
+    assert found["slice"]["ok"] == len(CASES.TABLE["slices"]["rows"]) > 60
+
+
+def test_the_readme_states_the_numbers():
+    text = (KIT / "README.md").read_text()
+    table = CASES.TABLE
+    for number in (len(hostile_cases.ALL), len(table["writes"]), len(table["slices"]["rows"])):
+        assert f"{number:,}" in text
+    assert f"adds {len(hostile_cases.HEAVY)}\nfiles" in text.replace(" files", "\nfiles")
+
+
+def test_every_case_has_a_rule_and_a_verdict_that_fits():
+    rows = [*CASES.TABLE["reads"], *CASES.TABLE["writes"], *CASES.TABLE["slices"]["rows"]]
+    assert {row["rule"] for row in rows} == set(RULES)
+    assert {rule["verdict"] for rule in RULES.values()} == {"must accept", "must reject", "may"}
+    for case in hostile_cases.ALL:
+        wrong = "must reject" if case.expect == "ok" else "must accept"
+        assert case.verdict != wrong, case.name
+
+
+def test_the_reference_reads_what_is_accepted():
+    """The kit's own reader accepts all files that are ok, whatever their verdict."""
+    for case in hostile_cases.LIGHT:
+        if case.expect == "ok":
+            tensors, _ = CASES.contents(case.file())
+            assert all(CASES.nbytes(d, shape) == len(data) for d, shape, data in tensors.values())
+
+
+# A subject that reads and slices rightly, and writes one file. A line put in makes it wrong.
+SUBJECT = f"""
+import json, os, signal, sys, time
+sys.path.insert(0, {str(KIT)!r})
+import cases
+verb, *arguments = sys.argv[1:]
+if verb == "slice":
+    rows = cases.TABLE["slices"]["rows"]
+    found = {{(row["tensor"], row["index"]): row for row in rows if "bytes" in row}}
+for at, path in enumerate(arguments[verb == "slice" and 2 :]):
+    answer = {{}}
+    if verb == "read":
+        try:
+            with open(path, "rb") as file:
+                tensors, metadata = cases.contents(file.read())
+            found = {{n: [d, s, "hex:" + data.hex()] for n, (d, s, data) in tensors.items()}}
+            answer = {{"tensors": found, "metadata": metadata}}
+        except Exception as error:
+            answer = {{"error": str(error)}}
+    elif verb == "slice":
+        part = found.get((arguments[1], path))
+        if part:
+            answer = {{"shape": part["shape"], "digest": "hex:" + part["bytes"]}}
+        else:
+            answer = {{"error": "no such part"}}
+    elif at % 2:
+        continue
+    else:
+        out = arguments[at + 1]
+        header = b'{{"a":{{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}}}'
+        content = len(header).to_bytes(8, "little") + header + bytes.fromhex("0000803f00000040")
+    BODY
+    if verb == "write":
+        with open(out, "wb") as file:
+            file.write(content)
+    print(json.dumps(answer), flush=True)
+"""
+READ = ("--only", "read", "--match", "good: metadata")
+F32 = ("--only", "read", "--match", "good: F32")
+WRITE = ("--only", "write", "--match", "one tensor")
+SLICE = ("--only", "slice", "--match", "cube[1")
+FAULTS = {
+    "accepts everything": (
+        "accepted",
+        ("--only", "read", "--match", "tab before"),
+        "answer.pop('error', None); answer.setdefault('tensors', {})",
+    ),
+    "refuses everything": ("refused", READ, "answer = {'error': 'no'}"),
+    "exits": ("crash", READ, "sys.exit(3)"),
+    "exits with 0": ("crash", READ, "sys.exit(0)"),
+    "dies by a signal": ("crash", READ, "os.kill(os.getpid(), signal.SIGSEGV)"),
+    "prints what is not JSON": ("crash", READ, "print('hello'); continue"),
+    "takes memory": ("crash", READ, "bytearray(10**10)"),
+    "hangs": ("hang", READ, "time.sleep(60)"),
+    "hangs with a child": ("hang", READ, "os.fork(); time.sleep(60)"),
+    "returns wrong bytes": ("wrong", F32, "found['a'][2] = 'hex:00'"),
+    "returns another shape": ("wrong", F32, "found['a'][1] = [6]"),
+    "returns another type": ("wrong", F32, "found['a'][0] = 'I32'"),
+    "loses a tensor": ("wrong", READ, "found.popitem()"),
+    "loses metadata": ("wrong", READ, "answer['metadata'] = {}"),
+    "answers too little": ("wrong", READ, "del answer['tensors']"),
+    "writes nothing": ("wrong", WRITE, "content = b''"),
+    "writes wrong bytes": ("wrong", WRITE, "content = content[:-1] + b'x'"),
+    "writes a byte more": ("wrong", WRITE, "content += b'x'"),
+    "writes what is wrong": (
+        "accepted",
+        ("--only", "write", "--match", "a byte too few"),
+        "pass",
+    ),
+    "slices wrong bytes": ("wrong", SLICE, "answer['digest'] = answer['digest'][:-2] + '99'"),
+    "slices another shape": ("wrong", SLICE, "answer['shape'] = [1]"),
+    "slices past the end": (
+        "accepted",
+        ("--only", "slice", "--match", "cube[3]"),
+        "answer = {'shape': [], 'digest': 'hex:'}",
+    ),
+}
+
+
+def run_subject(tmp_path, body, *options):
+    """Runs the kit on the subject with a line put in."""
+    path = tmp_path / "subject.py"
+    path.write_text(SUBJECT.replace("BODY", body))
+    return run_kit(*options, sys.executable, path)
+
+
+@pytest.mark.parametrize("options", [READ, F32, WRITE, SLICE])
+def test_the_subject_is_right_before_a_line_is_put_in(options, tmp_path):
+    done = run_subject(tmp_path, "pass", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_wrong_subject_is_noticed(kind, tmp_path):
+    outcome, options, body = FAULTS[kind]
+    begin = time.monotonic()
+    limit = 1 if outcome == "hang" else 10
+    done = run_subject(tmp_path, body, "--seconds", limit, *options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = counts(done.stdout)[options[1]]
+    assert found.pop(outcome) >= 1, done.stdout
+    assert not sum(
+        found[other]
+        for other in ("accepted", "refused", "wrong", "crash", "hang")
+        if other in found
+    ), done.stdout
+    assert time.monotonic() - begin < 15
+
+
+def test_one_crash_does_not_hide_the_other_files(tmp_path):
+    """The other files of the same run are judged as ever."""
+    body = "if 'F64' in str(answer): os.kill(os.getpid(), signal.SIGSEGV)"
+    found = counts(run_subject(tmp_path, body, "--only", "read", "--match", "good: ").stdout)[
+        "read"
+    ]
+    holders = [
+        case.name for case in hostile_cases.LIGHT
+        if case.name.startswith("good: ") and "F64" in str(case.row)
+    ]  # fmt: skip
+    assert found["crash"] == len(holders) == 2
+    assert found["ok"] + found["crash"] == 42
+
+
+@pytest.mark.parametrize("arguments", [[], ["--batch", "0", "x"], ["/no/such/program"],
+                                       ["--match", "no such case", "true"]])  # fmt: skip
+def test_bad_arguments(arguments):
+    done = run_kit(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
