@@ -136,15 +136,16 @@ def torchao() -> None:
         },
     }
     blocks = {"Float8Tensor": [1, 64], "Int8Tensor": [1, 32], "MXTensor": 32, "NVFP4Tensor": 16}
-    metadata = {"tensor_names": json.dumps([f"{MLP}{name}.weight" for name in types])}
+    metadata: dict[str, str] = {}
     tensors: dict[str, Stored] = {}
-    for name, parts in types.items():
-        data = {"block_size": blocks[name], "is_swizzled_scales": False}
+    for letter, (name, parts) in zip("qkvo", types.items(), strict=True):
+        module = f"{ATTENTION}{letter}_proj."
+        data: dict[str, object] = {"block_size": blocks[name], "is_swizzled_scales": False}
         if name == "MXTensor":
-            element = {"_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}
-            data["elem_dtype"] = element  # type: ignore[assignment]
-        metadata[f"{MLP}{name}.weight"] = json.dumps({"_type": name, "_data": data})
-        tensors |= {f"{MLP}{name}._weight_{part}": stored for part, stored in parts.items()}
+            data["elem_dtype"] = {"_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}
+        metadata[module + "weight"] = json.dumps({"_type": name, "_data": data})
+        tensors |= {f"{module}_weight_{part}": stored for part, stored in parts.items()}
+    metadata["tensor_names"] = json.dumps(list(metadata))
     config = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
     write_model(HERE / "torchao", tensors, config, metadata=metadata)
 
