@@ -40,13 +40,11 @@ class WeightProvider::Impl {
         allocator_(options.allocator),
         cache_(options.cache_bytes) {
     const Model& model = backend_->model();
-    by_name_.reserve(model.tensors.size() + model.others.size());
-    for (std::size_t i = 0; i < model.tensors.size() + model.others.size(); ++i) {
-      by_name_.push_back(i);
-    }
+    by_name_.resize(model.tensors.size() + model.others.size());
+    std::iota(by_name_.begin(), by_name_.end(), std::uint32_t{0});
     // A canonical name takes precedence over an equal name of another tensor in the file: it comes
     // first, and the sort is stable.
-    std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::size_t a, std::size_t b) {
+    std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
       return model.tensor(a).name < model.tensor(b).name;
     });
     unmapped_.reserve(model.others.size() - model.extras.size());
@@ -75,7 +73,7 @@ class WeightProvider::Impl {
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept {
     const auto found = std::ranges::lower_bound(
         by_name_, name, {},
-        [&](std::size_t i) -> std::string_view { return model().tensor(i).name; });
+        [&](std::uint32_t i) -> std::string_view { return model().tensor(i).name; });
     if (found == by_name_.end() || model().tensor(*found).name != name) return std::nullopt;
     return *found;
   }
@@ -84,7 +82,7 @@ class WeightProvider::Impl {
     if (const auto index = find(name)) return *index;
     std::vector<std::string_view> names;
     names.reserve(by_name_.size());
-    for (const std::size_t i : by_name_) names.emplace_back(model().tensor(i).name);
+    for (const std::uint32_t i : by_name_) names.emplace_back(model().tensor(i).name);
     fail(Errc::unknown_tensor, model().path, name,
          "there is no such tensor" + name_suggestions(name, names));
   }
@@ -209,7 +207,7 @@ class WeightProvider::Impl {
 
   std::unique_ptr<Backend> backend_;
   Allocator allocator_;
-  std::vector<std::size_t> by_name_;
+  std::vector<std::uint32_t> by_name_;  ///< indexes of tensors
   std::vector<std::string> unmapped_;
   std::string_view scheme_;  // a constant
   mutable BufferCache cache_;

@@ -63,8 +63,6 @@ def test_gpt_oss_of_mlx_keeps_the_name_of_the_scheme(tmp_path):
 Q = LAYER + "self_attn.q_proj."
 SCHEMES = {
     "gptq or awq": {"qweight": codes(4, 8, dtype=np.int32), "scales": halves(1, 8)},
-    "compressed-tensors": {"weight_packed": codes(4, 8, dtype=np.int32), "weight_scale": halves(4)},
-    "fp8, int8 or fp4": {"weight": codes(4, 8, dtype=np.int8), "weight_scale": halves(4, 1)},
     "bitsandbytes": {"weight": codes(4, 8), "weight.absmax": halves(4)},
 }
 

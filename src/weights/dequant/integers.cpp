@@ -100,7 +100,9 @@ class IntegerDecoder {
   void load_packed_zeros(std::uint64_t matrix, std::uint64_t line, std::uint64_t first,
                          std::size_t count, float* zeros) const {
     const auto bits = static_cast<unsigned>(from_.bits);
-    const std::uint64_t bit = line * bits;
+    const std::uint64_t in_word = 32 / bits;
+    const std::uint64_t bit =
+        from_.packing == Packing::dense ? line * bits : line / in_word * 32 + line % in_word * bits;
     const auto shift = static_cast<unsigned>(bit % 32);
     const std::uint64_t words = matrix * from_.zero_rows() + bit / 32;
     const std::uint8_t* low = from_.zeros.at((words * from_.groups + first) * 4);
@@ -199,16 +201,7 @@ class IntegerDecoder {
 }  // namespace
 
 std::uint64_t IntegerMatrices::row_bytes() const noexcept {
-  const auto width = static_cast<std::uint64_t>(bits);
-  switch (packing) {
-    case Packing::dense:
-      return (columns * width + 31) / 32 * 4;
-    case Packing::words:
-      return (columns + 32 / width - 1) / (32 / width) * 4;
-    case Packing::bytes:
-      break;
-  }
-  return columns;
+  return packing == Packing::bytes ? columns : words_of(packing, bits, columns) * 4;
 }
 
 void dequantize_integers(const IntegerMatrices& from, std::uint64_t first, std::uint64_t rows,

@@ -17,10 +17,18 @@ enum class Packing : std::uint8_t {
   bytes,  ///< signed bytes
 };
 
+/// Returns the 32-bit words of a row of `count` codes, not of Packing::bytes.
+[[nodiscard]] constexpr std::uint64_t words_of(Packing packing, int bits,
+                                               std::uint64_t count) noexcept {
+  const auto width = static_cast<std::uint64_t>(bits);
+  if (packing == Packing::dense) return (count * width + 31) / 32;
+  return (count + 32 / width - 1) / (32 / width);
+}
+
 /// How zero points are stored.
 enum class ZeroPoints : std::uint8_t {
   none,    ///< 0 for signed bytes, else half of the range of codes
-  packed,  ///< as dense codes, each stream down the rows of a matrix; relative to 0
+  packed,  ///< as codes, in the same packing but down the rows of a matrix; relative to 0
   i8,      ///< of the scales' shape, relative to what `none` means
   i32,     ///< likewise
 };
@@ -53,7 +61,7 @@ struct IntegerMatrices {
   }
   /// Returns the rows of words of packed zero points of one matrix.
   [[nodiscard]] std::uint64_t zero_rows() const noexcept {
-    return (scale_rows() * static_cast<std::uint64_t>(bits) + 31) / 32;
+    return words_of(packing, bits, scale_rows());
   }
 };
 

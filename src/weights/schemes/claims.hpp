@@ -20,4 +20,20 @@ void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
 /// MXFP4 of gpt-oss.
 void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint);
 
+/// Integers in 32-bit words, as compressed-tensors packs them: ct_int.
+void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint);
+
+/// Integers of 8 bits with scales: int8.
+void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint);
+
+/// 4-bit floats with scales for groups, nvfp4 and mxfp4: by their codes in compressed-tensors, by
+/// the global scale in modelopt, and mxfp4 by its scales.
+void claim_fp4_packed(const SourceTensor& packed, Checkpoint& checkpoint);
+void claim_fp4_modelopt(const SourceTensor& global, Checkpoint& checkpoint);
+void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint);
+
+/// Sparse formats of compressed-tensors.
+void refuse_ct_bitmask(const SourceTensor& bitmask, Checkpoint& checkpoint);
+void refuse_ct_marlin(const SourceTensor& meta, Checkpoint& checkpoint);
+
 }  // namespace safetensors::weights

@@ -60,6 +60,9 @@ void read_fields(QuantConfig& config) {
   config.symmetric = section.boolean("sym");
   if (const auto zeros = section.boolean("zero_point")) config.symmetric = !*zeros;
   read_block_size(section, config);
+  config.groups = CtGroups(*config.json, config.path);
+  const CtGroup* group = config.groups.only();
+  if (!config.block_size && group != nullptr) config.block_size = group->block_size;
 }
 
 /// Returns the object with that name, if it states a method.

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "weights/json.hpp"
+#include "weights/schemes/ct_config.hpp"
 
 namespace safetensors::weights {
 
@@ -24,6 +25,7 @@ struct QuantConfig {
   std::optional<std::int64_t> group_size;  ///< 1 or more; -1: a row
   std::optional<bool> symmetric;           ///< sym; the opposite of zero_point
   std::optional<std::array<std::uint32_t, 2>> block_size;  ///< weight_block_size: rows, columns
+  CtGroups groups;                                         ///< config_groups
   const Json* json = nullptr;         ///< the whole object, for fields of one scheme only
   std::filesystem::path path;         ///< of the file, for errors
   std::shared_ptr<const Json> owner;  ///< keeps `json` alive

@@ -14,11 +14,19 @@ constexpr Scheme kSchemes[] = {
     {"_qdata", &claim_torchao},
     {":qdata", &claim_torchao},
     {".qweight", &claim_awq_gptq},
+    {"_blocks", &claim_mxfp4},
     {"_scale_inv", &claim_fp8},
     {"_scale", &claim_fp8},
     {".scale", &claim_fp8},
     {".qscale_weight", &claim_fp8},
-    {"_blocks", &claim_mxfp4},
+    {".weight_packed", &claim_ct_int},
+    {".weight_packed", &claim_fp4_packed},
+    {".weight_scale_2", &claim_fp4_modelopt},
+    {".weight_scale", &claim_fp4_mx},
+    {".scale", &claim_fp4_mx},
+    {".weight_scale", &claim_int8},
+    {".bitmask", &refuse_ct_bitmask},
+    {".meta", &refuse_ct_marlin},
 };
 
 }  // namespace

@@ -71,9 +71,81 @@ def main() -> None:
         quant_method="mxfp4",
         modules_to_not_convert=["model.layers.*.self_attn"],
     )
+    compressed_tensors()
+    modelopt()
     awq_gptq()
     bitsandbytes()
     torchao()
+
+
+def group(
+    target: str, bits: int, kind: str, size: int | None, symmetric: bool
+) -> dict[str, object]:
+    weights = {"num_bits": bits, "type": kind, "group_size": size, "symmetric": symmetric}
+    return {"targets": [target], "weights": weights}
+
+
+def compressed_tensors() -> None:
+    order = RNG.permutation(np.arange(64, dtype=np.int32) // 32).astype(np.int32)
+    q, k, v, o = (ATTENTION + f"{name}_proj." for name in "qkvo")
+    save(
+        "ct_int",
+        {
+            q + "weight_packed": codes(6, 32).view(np.int32),
+            q + "weight_scale": scales(6, 2).astype(np.float16),
+            q + "weight_zero_point": codes(1, 8).view(np.int32),
+            q + "weight_g_idx": order,
+            q + "weight_shape": np.array([6, 64], np.int64),
+            k + "weight_packed": codes(5, 40).view(np.int32),
+            k + "weight_scale": scales(5, 1),
+            k + "weight_shape": np.array([5, 96], np.int64),
+            v + "weight_packed": codes(5, 24).view(np.int32),
+            v + "weight_scale": ("BF16", RNG.integers(15_000, 15_500, (5, 1), np.uint16)),
+            v + "weight_shape": np.array([5, 64], np.int64),
+            o + "weight": codes(5, 33).view(np.int8),
+            o + "weight_scale": scales(5, 1),
+            o + "weight_zero_point": codes(5, 1).view(np.int8),
+        },
+        quant_method="compressed-tensors",
+        format="mixed-precision",
+        config_groups={
+            "a": group("re:.*self_attn\\.(q|x)_proj$", 4, "int", 32, False),
+            "b": group("re:model.layers.[0-9]+.*v_proj", 3, "int", None, True),
+            "c": group("Linear", 3, "int", None, True),
+        },
+        ignore=["lm_head"],
+    )
+    save(
+        "ct_fp4",
+        {
+            q + "weight_packed": codes(5, 16),
+            q + "weight_scale": ("F8_E4M3", codes(5, 2)),
+            q + "weight_global_scale": scales(1),
+            q + "input_global_scale": scales(1),
+            k + "weight_packed": codes(5, 32),
+            k + "weight_scale": RNG.integers(120, 130, (5, 2), np.uint8),
+        },
+        quant_method="compressed-tensors",
+        format="mixed-precision",
+        config_groups={"a": group("Linear", 4, "float", 16, True)},
+    )
+
+
+def modelopt() -> None:
+    experts = MLP + "experts.down_proj."
+    save(
+        "modelopt",
+        {
+            experts + "weight": codes(2, 5, 16),
+            experts + "weight_scale": ("F8_E4M3", codes(2, 5, 2)),
+            experts + "weight_scale_2": scales(2),
+            ATTENTION + "q_proj.weight": ("F8_E4M3", codes(5, 7)),
+            ATTENTION + "q_proj.weight_scale": scales(1),
+            ATTENTION + "q_proj.input_scale": scales(1),
+        },
+        quant_method="modelopt",
+        quant_algo="MIXED_PRECISION",
+    )
 
 
 def words(*shape: int) -> np.ndarray:

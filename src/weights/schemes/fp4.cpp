@@ -1,0 +1,184 @@
+// 4-bit floats (E2M1), two in each byte, with an 8-bit scale for each group of a row:
+//
+//                               scale       groups of   value
+//     nvfp4, compressed-tensors F8_E4M3     16          E2M1 * (scale / weight_global_scale)
+//     nvfp4, modelopt           F8_E4M3     16          E2M1 * (scale * weight_scale_2)
+//     mxfp4                     E8M0 (U8)   32          E2M1 * 2^(scale - 127)
+//
+// Codes are U8, I8 or F4; names are weight_packed and weight_scale (compressed-tensors), or weight
+// and weight_scale or scale. A global scale is F32, one for all, or one for each matrix of a stack.
+#include "weights/dequant/fp4.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/text.hpp"
+#include "weights/fail.hpp"
+#include "weights/schemes/claims.hpp"
+#include "weights/schemes/ct_parts.hpp"
+#include "weights/schemes/scheme.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+using Shape = std::span<const std::uint64_t>;
+
+struct Fp4Parts {
+  const SourceTensor* codes;
+  const SourceTensor* scale;
+  const SourceTensor* global;
+  Fp4Scale kind;
+
+  [[nodiscard]] std::vector<Part> list() const {
+    std::vector<Part> parts;
+    for (const SourceTensor* tensor : {codes, scale, global}) {
+      if (tensor != nullptr) parts.push_back(part_of(*tensor));
+    }
+    return parts;
+  }
+  [[nodiscard]] bool is_mx() const noexcept { return kind == Fp4Scale::e8m0; }
+  [[nodiscard]] std::uint64_t group() const noexcept { return is_mx() ? 32 : 16; }
+  /// Returns the length of a row, which the scales determine.
+  [[nodiscard]] std::uint64_t columns() const { return scale->info->shape.back() * group(); }
+};
+
+class Fp4Weight final : public SchemeWeight {
+ public:
+  explicit Fp4Weight(const Fp4Parts& parts) : parts_(parts) {}
+
+  std::vector<Part> parts() const override { return parts_.list(); }
+
+  void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
+              const Interrupt& interrupt) const override {
+    if (rows.begin == rows.end || parts_.columns() == 0) return;
+    const std::uint64_t all = row_count(info.shape);
+    const StoredBytes codes = read_rows(*parts_.codes, all, rows, interrupt);
+    const StoredBytes scales = read_rows(*parts_.scale, all, rows, interrupt);
+    StoredBytes global;
+    Fp4Matrices from;
+    from.scale = parts_.kind;
+    from.columns = parts_.columns();
+    from.codes = {codes.bytes.data(), rows.begin * (from.columns / 2)};
+    from.scales = {scales.bytes.data(), rows.begin * (from.columns / from.group())};
+    if (parts_.global != nullptr) {
+      global = parts_.global->bytes(interrupt);
+      from.global_scales = {global.bytes.data(), 0};
+      from.rows_per_global_scale = all / (global.bytes.size() / sizeof(float));
+    }
+    dequantize_fp4(from, rows.begin, rows.end - rows.begin, output, to, interrupt);
+  }
+
+ protected:
+  void describe(WeightInfo& info) const override {
+    info.shape = signed_shape(*parts_.codes);
+    info.shape.back() = static_cast<std::int64_t>(parts_.columns());
+    info.scheme = parts_.is_mx() ? "mxfp4" : "nvfp4";
+    info.code = parts_.is_mx() ? code::kMxfp4 : code::kNvfp4;
+    info.type_name = info.scheme;
+    info.scheme_params = {4, true, 1, parts_.group()};
+  }
+  bool stores_rows() const noexcept override { return true; }
+
+ private:
+  Fp4Parts parts_;
+};
+
+bool is_e8m0(Dtype dtype) noexcept { return dtype == Dtype::kU8 || dtype == Dtype::kF8E8M0; }
+
+bool has_fp4_codes(const SourceTensor& tensor) noexcept {
+  const Dtype dtype = tensor.info->dtype;
+  return dtype == Dtype::kU8 || dtype == Dtype::kI8 || dtype == Dtype::kF4;
+}
+
+void check_shapes(const Fp4Parts& parts) {
+  const Shape codes = parts.codes->info->shape;
+  const Shape scale = parts.scale->info->shape;
+  if (codes.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
+  const std::uint64_t in_byte = parts.codes->info->dtype == Dtype::kF4 ? 1 : 2;
+  const std::uint64_t step = parts.group() / in_byte;
+  if (scale.size() != codes.size() || codes.back() % step != 0 ||
+      scale.back() != codes.back() / step ||
+      !std::ranges::equal(scale.first(scale.size() - 1), codes.first(codes.size() - 1))) {
+    mismatch(parts.list(),
+             "rows must have a scale for each " + std::to_string(parts.group()) + " values");
+  }
+  if (codes.back() > std::uint64_t{1} << 60) mismatch(parts.list(), "the rows are too long");
+  if (parts.global == nullptr) return;
+  const std::uint64_t globals = parts.global->info->nbytes() / sizeof(float);
+  const std::uint64_t stacked = codes.size() > 2 ? codes.front() : 1;
+  if (parts.global->info->dtype != Dtype::kF32 || (globals != 1 && globals != stacked) ||
+      globals == 0) {
+    mismatch(parts.list(), "there must be one global scale in F32, or one for each matrix");
+  }
+}
+
+/// Checks what the configuration says against the kind of tensors.
+void check_fp4_config(const Fp4Parts& parts, const QuantConfig& config) {
+  const CtGroup* group = config.groups.only();
+  if (group != nullptr && group->bits && *group->bits != 4) {
+    mismatch(parts.list(),
+             "the configuration has " + std::to_string(*group->bits) + " bits, the tensors have 4");
+  }
+  if (group != nullptr && group->is_float == false) {
+    mismatch(parts.list(), "the configuration has integers, the tensors are those of floats");
+  }
+  const bool is_other_format = config.method == "modelopt" ? config.format == "FP8"
+                                                           : config.format == "pack-quantized" ||
+                                                                 config.format == "int-quantized" ||
+                                                                 config.format == "float-quantized";
+  if (is_other_format) {
+    mismatch(parts.list(), "the configuration has the format `" + clipped(config.format) +
+                               "`, the tensors are those of 4-bit floats");
+  }
+}
+
+void claim(const Fp4Parts& parts, const SourceTensor& by, Checkpoint& checkpoint) {
+  check_shapes(parts);
+  check_fp4_config(parts, checkpoint.quant());
+  checkpoint.claim(by, std::string(module_of(*parts.codes)) + ".weight",
+                   std::make_unique<Fp4Weight>(parts));
+}
+
+}  // namespace
+
+void claim_fp4_packed(const SourceTensor& packed, Checkpoint& checkpoint) {
+  if (packed.info->dtype != Dtype::kU8) return;
+  const std::string_view module = module_of(packed);
+  const SourceTensor* scale = checkpoint.find(module, ".weight_scale");
+  const SourceTensor* global = checkpoint.find(module, ".weight_global_scale");
+  if (scale == nullptr) return;
+  if (scale->info->dtype == Dtype::kF8E4M3) {
+    const Fp4Parts parts{&packed, scale, global, Fp4Scale::e4m3_divided};
+    if (global == nullptr) mismatch(parts.list(), "weight_global_scale is missing");
+    claim(parts, packed, checkpoint);
+  } else if (is_e8m0(scale->info->dtype)) {
+    const auto& shape = packed.info->shape;
+    const bool has_six_bits = !shape.empty() && !scale->info->shape.empty() &&
+                              scale->info->shape.back() != 0 &&
+                              shape.back() / scale->info->shape.back() == 24;
+    if (has_six_bits) {
+      checkpoint.refuse(packed, R"(scheme "mxfp6" ()" + clipped(module) + ")");
+      return;
+    }
+    claim({&packed, scale, nullptr, Fp4Scale::e8m0}, packed, checkpoint);
+  }
+}
+
+void claim_fp4_modelopt(const SourceTensor& global, Checkpoint& checkpoint) {
+  const std::string_view module = module_of(global);
+  const SourceTensor* codes = checkpoint.find(module, ".weight");
+  const SourceTensor* scale = checkpoint.find(module, ".weight_scale");
+  if (codes == nullptr || scale == nullptr || !has_fp4_codes(*codes) ||
+      scale->info->dtype != Dtype::kF8E4M3) {
+    return;
+  }
+  claim({codes, scale, &global, Fp4Scale::e4m3_multiplied}, global, checkpoint);
+}
+
+void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint) {
+  const SourceTensor* codes = checkpoint.find(module_of(scale), ".weight");
+  if (codes == nullptr || !has_fp4_codes(*codes) || !is_e8m0(scale.info->dtype)) return;
+  claim({codes, &scale, nullptr, Fp4Scale::e8m0}, scale, checkpoint);
+}
+
+}  // namespace safetensors::weights

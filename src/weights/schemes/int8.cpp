@@ -1,0 +1,160 @@
+// Integers of 8 bits, as compressed-tensors ("int-quantized", "naive-quantized") and modelopt write
+// them:
+//
+//     weight             I8 [.., N, K]
+//     weight_scale       for rows, groups of a row, blocks, or everything
+//     weight_zero_point  I8 or I32, of the scales' shape; absent: 0
+//
+//     value = (code - zero) * scale
+#include <algorithm>
+#include <string>
+
+#include "weights/dequant/integers.hpp"
+#include "weights/fail.hpp"
+#include "weights/schemes/claims.hpp"
+#include "weights/schemes/ct_parts.hpp"
+#include "weights/schemes/scheme.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+using Shape = std::span<const std::uint64_t>;
+
+struct Int8Parts {
+  const SourceTensor* weight;
+  const SourceTensor* scale;
+  const SourceTensor* zero;
+
+  [[nodiscard]] std::vector<Part> list() const {
+    std::vector<Part> parts{part_of(*weight), part_of(*scale)};
+    if (zero != nullptr) parts.push_back(part_of(*zero));
+    return parts;
+  }
+};
+
+/// How many rows and columns share a scale.
+struct Int8Blocks {
+  std::uint64_t rows = 1;
+  std::uint64_t columns = 1;
+};
+
+class Int8Weight final : public SchemeWeight {
+ public:
+  Int8Weight(const Int8Parts& parts, Int8Blocks blocks) : parts_(parts), blocks_(blocks) {}
+
+  std::vector<Part> parts() const override { return parts_.list(); }
+
+  void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
+              const Interrupt& interrupt) const override {
+    if (rows.begin == rows.end || row_length(info.shape) == 0) return;
+    const std::uint64_t all = row_count(info.shape);
+    const Shape shape = parts_.weight->info->shape;
+    const bool has_one_scale =
+        parts_.scale->info->nbytes() * 8 == bit_size(parts_.scale->info->dtype);
+    const StoredBytes codes = read_rows(*parts_.weight, all, rows, interrupt);
+    const StoredBytes scales = parts_.scale->bytes(interrupt);
+    StoredBytes zeros;
+    IntegerMatrices from;
+    from.packing = Packing::bytes;
+    from.bits = 8;
+    from.matrix_rows = has_one_scale ? all : shape.end()[-2];
+    from.columns = shape.back();
+    from.rows_per_scale = has_one_scale ? all : blocks_.rows;
+    from.group = blocks_.columns;
+    from.groups = (from.columns - 1) / blocks_.columns + 1;
+    from.scale_type = scale_type_of(parts_.scale->info->dtype);
+    from.codes = {codes.bytes.data(), rows.begin * from.columns};
+    from.codes_end = codes.bytes.data() + codes.bytes.size();
+    from.scales = {scales.bytes.data(), 0};
+    if (parts_.zero != nullptr) {
+      zeros = parts_.zero->bytes(interrupt);
+      from.zero_type = parts_.zero->info->dtype == Dtype::kI8 ? ZeroPoints::i8 : ZeroPoints::i32;
+      from.zeros = {zeros.bytes.data(), 0};
+    }
+    dequantize_integers(from, rows.begin, rows.end - rows.begin, output, to, interrupt);
+  }
+
+ protected:
+  void describe(WeightInfo& info) const override {
+    info.shape = signed_shape(*parts_.weight);
+    info.scheme = "int8";
+    info.code = code::kInt8;
+    info.type_name = "int8";
+    info.scheme_params = {8, parts_.zero == nullptr, blocks_.rows, blocks_.columns};
+  }
+  bool stores_rows() const noexcept override { return true; }
+
+ private:
+  Int8Parts parts_;
+  Int8Blocks blocks_;
+};
+
+/// Returns the size of a block along an axis of `size` values with `scales` scales: what the
+/// configuration states if it fits, else the quotient if there is one, else 0.
+std::uint64_t block_along(std::uint64_t size, std::uint64_t scales, std::uint64_t stated) noexcept {
+  if (scales == 0) return 0;
+  if (stated != 0 && (size - 1) / stated + 1 == scales) return stated;
+  return size % scales == 0 ? size / scales : 0;
+}
+
+Int8Blocks find_int8_blocks(const Int8Parts& parts, const QuantConfig& config) {
+  const Shape weight = parts.weight->info->shape;
+  const Shape scale = parts.scale->info->shape;
+  const std::uint64_t rows = weight.end()[-2];
+  const std::uint64_t columns = weight.end()[-1];
+  if (rows == 0 || columns == 0) return {};  // there is nothing to decode
+  if (scale.empty() || (scale.size() == 1 && scale[0] == 1)) return {rows, columns};
+  if (weight.size() == 2 && scale.size() == 1 && scale[0] == rows) return {1, columns};
+  const std::size_t stack = weight.size() - 2;
+  if (scale.size() == weight.size() &&
+      std::ranges::equal(scale.first(stack), weight.first(stack))) {
+    const CtGroup* group = config.groups.only();
+    const auto group_size =
+        static_cast<std::uint64_t>(group != nullptr ? group->group_size.value_or(0) : 0);
+    const bool has_blocks = config.block_size && scale.end()[-2] != rows;
+    const Int8Blocks blocks{
+        block_along(rows, scale.end()[-2], has_blocks ? (*config.block_size)[0] : 0),
+        block_along(columns, scale.end()[-1], has_blocks ? (*config.block_size)[1] : group_size)};
+    if (blocks.rows != 0 && blocks.columns != 0) return blocks;
+  }
+  mismatch(parts.list(), "the scales' shape does not fit the weight's");
+}
+
+}  // namespace
+
+void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint) {
+  const std::string_view module = module_of(scale);
+  const SourceTensor* weight = checkpoint.find(module, ".weight");
+  if (weight == nullptr || weight->info->dtype != Dtype::kI8 || !is_scale_type(scale.info->dtype)) {
+    return;
+  }
+  const Int8Parts parts{weight, &scale, checkpoint.find(module, ".weight_zero_point")};
+  if (weight->info->shape.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
+  const QuantConfig& config = checkpoint.quant();
+  const CtGroup* group = config.groups.only();
+  if (group != nullptr && group->is_float == true) {
+    mismatch(parts.list(), "the configuration has floats, the tensors are those of integers");
+  }
+  if (group != nullptr && group->bits && *group->bits > 8) {
+    mismatch(parts.list(), "the configuration has more than 8 bits");
+  }
+  const std::optional<bool> symmetric = group != nullptr ? group->symmetric : config.symmetric;
+  if (parts.zero == nullptr && symmetric == false) {
+    mismatch(parts.list(), "the configuration is not symmetric, but there is no weight_zero_point");
+  }
+  if (parts.zero != nullptr) {
+    const Dtype dtype = parts.zero->info->dtype;
+    if ((dtype != Dtype::kI8 && dtype != Dtype::kI32) ||
+        !std::ranges::equal(parts.zero->info->shape, scale.info->shape)) {
+      mismatch(parts.list(), "zero points must be I8 or I32 of the scales' shape");
+    }
+    if (symmetric == true) {
+      checkpoint.remark(weight->info->name,
+                        "has zero points, although the configuration is symmetric");
+    }
+  }
+  checkpoint.claim(scale, std::string(module) + ".weight",
+                   std::make_unique<Int8Weight>(parts, find_int8_blocks(parts, config)));
+}
+
+}  // namespace safetensors::weights
