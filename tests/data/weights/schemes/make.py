@@ -26,6 +26,14 @@ def scales(*shape: int) -> np.ndarray:
     return RNG.uniform(0.01, 0.1, shape).astype(np.float32)
 
 
+def words(*shape: int) -> np.ndarray:
+    return RNG.integers(-(2**31), 2**31, shape, np.int32)
+
+
+def bytes_of(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
 def save(name: str, tensors: dict[str, Stored], **quantization: object) -> None:
     tensors["model.norm.weight"] = scales(5)
     config = {"model_type": "llama", "quantization_config": quantization}
@@ -69,6 +77,92 @@ def main() -> None:
         },
         quant_method="mxfp4",
         modules_to_not_convert=["model.layers.*.self_attn"],
+    )
+    q, k = ATTENTION + "q_proj.", ATTENTION + "k_proj."
+    group = {"num_bits": 4, "type": "int", "symmetric": True, "group_size": 16, "strategy": "group"}
+    tensors = {
+        q + "weight_packed": words(5, 4),
+        q + "weight_scale": scales(5, 2),
+        q + "weight_shape": np.array([5, 32]),
+        k + "weight_packed": words(5, 4),
+        k + "weight_scale": scales(5, 2),
+        k + "weight_shape": np.array([5, 32]),
+        k + "weight_g_idx": (np.arange(32, dtype=np.int32) * 5 % 32) // 16,
+    }
+    groups = {"group_0": {"targets": ["Linear"], "weights": group}}
+    save(
+        "ct_int",
+        tensors,
+        quant_method="compressed-tensors",
+        format="pack-quantized",
+        config_groups=groups,
+    )
+    save(
+        "nvfp4",
+        {
+            q + "weight_packed": codes(3, 16),
+            q + "weight_scale": ("F8_E4M3", codes(3, 2)),
+            q + "weight_global_scale": scales(1),
+            k + "weight": codes(3, 16),
+            k + "weight_scale": ("F8_E4M3", codes(3, 2)),
+            k + "weight_scale_2": scales(1)[0],
+        },
+        quant_method="compressed-tensors",
+        format="nvfp4-pack-quantized",
+    )
+    save(
+        "int8",
+        {
+            q + "weight": codes(3, 10).view(np.int8),
+            q + "weight_scale": scales(3, 1),
+            k + "weight": codes(3, 10).view(np.int8),
+            k + "weight_scale": scales(1),
+        },
+        quant_method="compressed-tensors",
+        format="int-quantized",
+    )
+    half = np.float16
+    save(
+        "awq",
+        {
+            q + "qweight": words(32, 2),
+            q + "qzeros": words(2, 2),
+            q + "scales": scales(2, 16).astype(half),
+        },
+        quant_method="awq",
+        version="gemm",
+        bits=4,
+        group_size=16,
+        zero_point=True,
+    )
+    save(
+        "gptq",
+        {
+            q + "qweight": words(4, 16),
+            q + "qzeros": words(2, 2),
+            q + "scales": scales(2, 16).astype(half),
+            q + "g_idx": (np.arange(32, dtype=np.int32) * 5 % 32) // 16,
+        },
+        quant_method="gptq",
+        checkpoint_format="gptq",
+        bits=4,
+        group_size=16,
+        sym=True,
+    )
+    state = '{"quant_type":"fp4","blocksize":64,"dtype":"bfloat16","shape":[4,40]}'
+    values = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
+    save(
+        "bnb",
+        {
+            q + "weight": codes(80, 1),
+            q + "weight.absmax": scales(3),
+            q + "weight.quant_map": np.concatenate([values, -values]),
+            q + "weight.quant_state.bitsandbytes__fp4": bytes_of(state),
+            k + "weight": codes(3, 10).view(np.int8),
+            k + "SCB": scales(3),
+        },
+        quant_method="bitsandbytes",
+        load_in_4bit=True,
     )
 
 
