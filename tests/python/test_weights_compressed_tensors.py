@@ -338,6 +338,8 @@ def test_zero_points_although_the_configuration_has_none(tmp_path):
         ("type", []),
         ("block_structure", [0, 128]),
         ("block_structure", [128, 1 << 20]),
+        ("weights", 3),
+        ("config_groups", 3),
         ("targets", "Linear"),
         ("targets", [1]),
     ],
@@ -345,7 +347,9 @@ def test_zero_points_although_the_configuration_has_none(tmp_path):
 def test_values_of_the_configuration_are_checked(key, value, tmp_path):
     settings = config(ints(4, group_size=32))
     group = settings["quantization_config"]["config_groups"]["group_0"]
-    (group if key == "targets" else group["weights"])[key] = value
+    if key == "config_groups":
+        group = settings["quantization_config"]
+    (group if key in ("targets", "weights", "config_groups") else group["weights"])[key] = value
     error = error_of(tmp_path, packed(Q4, ONES), settings)
     assert error.code == "config"
     assert error.subject == key
