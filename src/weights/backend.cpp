@@ -35,9 +35,7 @@ void Model::add(WeightInfo info, bool is_mapped) {
     fail(Errc::duplicate, path, info.name,
          "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both map to it");
   }
-  // Names were put together piece by piece, which leaves room to grow.
   info.name.shrink_to_fit();
-  info.source.shrink_to_fit();
   list.push_back(std::move(info));
 }
 
@@ -86,7 +84,8 @@ void finish_model(Model& model) {
 
 std::vector<WeightPart> Backend::parts(std::size_t tensor) const {
   const WeightInfo& info = model().tensor(tensor);
-  return {{"weight", info.source, info.code, info.type_name, info.shape, info.stored_bytes}};
+  return {{"weight", std::string(info.source), info.code, info.type_name, info.shape,
+           info.stored_bytes}};
 }
 
 std::uint64_t row_count(std::span<const std::int64_t> shape) noexcept {

@@ -79,7 +79,8 @@ GgufBackend::GgufBackend(const fs::path& path, const ModelOptions& options)
 WeightInfo info_of(const GgufTensor& tensor, const GgmlType& type, Mapped& mapped) {
   WeightInfo info;
   info.source = tensor.name;
-  info.name = mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : info.source;
+  info.name =
+      mapped.kind == Mapped::Kind::canonical ? std::move(mapped.name) : std::string(info.source);
   info.shape.assign(tensor.shape().begin(), tensor.shape().end());
   info.storage = type.block_elements == 1 ? Storage::raw : Storage::ggml_block;
   info.code = type.id;

@@ -40,10 +40,8 @@ class WeightProvider::Impl {
         allocator_(options.allocator),
         cache_(options.cache_bytes) {
     const Model& model = backend_->model();
-    by_name_.reserve(model.tensors.size() + model.others.size());
-    for (std::uint32_t i = 0; i < model.tensors.size() + model.others.size(); ++i) {
-      by_name_.push_back(i);
-    }
+    by_name_.resize(model.tensors.size() + model.others.size());
+    std::iota(by_name_.begin(), by_name_.end(), std::uint32_t{0});
     // A canonical name takes precedence over an equal name of another tensor in the file: it comes
     // first, and the sort is stable.
     std::stable_sort(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -209,7 +207,7 @@ class WeightProvider::Impl {
 
   std::unique_ptr<Backend> backend_;
   Allocator allocator_;
-  std::vector<std::uint32_t> by_name_;
+  std::vector<std::uint32_t> by_name_;  ///< indexes of tensors
   std::vector<std::string> unmapped_;
   std::string_view scheme_;  // a constant
   mutable BufferCache cache_;

@@ -1,6 +1,7 @@
 #include "weights/safetensors_backend.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <utility>
 
@@ -75,12 +76,14 @@ class SafetensorsBackend final : public Backend {
   void collect(const HfConfig& config, const QuantConfig& quant);
   [[nodiscard]] std::vector<Pack> take_packs(std::span<Mapped> mapped,
                                              const HfConfig& config) const;
+  [[nodiscard]] std::string_view keep_name(std::string name, const StoredWeight& weight);
   void finish_config(const HfConfig& config);
 
   ModelOptions options_;
   Model model_;
   SourceTensors sources_;
   std::vector<std::unique_ptr<StoredWeight>> weights_;  ///< by tensor
+  std::deque<std::string> names_;                       ///< of keep_name()
   std::set<std::string> remarks_;  ///< why weights are not decoded; they point to it
 };
 
@@ -168,13 +171,13 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
       } else {
         weights_.push_back(plain_weight(all[i], checkpoint.refusal_of(all[i])));
       }
-      if (!is_mapped && checkpoint.is_extra(all[i])) model_.extras.push_back(info.source);
+      if (!is_mapped && checkpoint.is_extra(all[i])) model_.extras.emplace_back(info.source);
     } else {
       Claim& claim = checkpoint.claims()[i - all.size()];
-      info.source = std::move(claim.name);
       weights_.push_back(std::move(claim.weight));
+      info.source = keep_name(std::move(claim.name), *weights_.back());
     }
-    info.name = is_mapped ? std::move(mapped[i].name) : info.source;
+    info.name = is_mapped ? std::move(mapped[i].name) : std::string(info.source);
     weights_.back()->fill(options_, info);
     if (info.storage == Storage::scheme) check_method(quant, info);
     is_quantised |= info.storage != Storage::raw || !info.is_decoded;
@@ -187,6 +190,14 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
   }
   remarks_.merge(checkpoint.refusals());
   remarks.say(model_.warnings);
+}
+
+/// Returns the name of a scheme's weight as a view. Most names are the beginning of a part's, as
+/// "M.weight" is of "M.weight_packed", and take no memory.
+std::string_view SafetensorsBackend::keep_name(std::string name, const StoredWeight& weight) {
+  const std::string_view part = weight.parts().front().tensor->info->name;
+  if (part.starts_with(name)) return part.substr(0, name.size());
+  return names_.emplace_back(std::move(name));
 }
 
 std::vector<WeightPart> SafetensorsBackend::parts(std::size_t tensor) const {

@@ -91,7 +91,7 @@ class SAFETENSORS_API WeightProvider {
   /// Returns the number to add to this stored norm weight before multiplying by it, or nothing if
   /// it is not known. It is config().norm_weight_offset with two exceptions. It is 0 for tensors
   /// that are not norm weights and for the norms of linear attention. It is unknown for unmapped
-  /// names, such as those of a vision tower, in models whose offset is not 0.
+  /// names, and for those of a vision tower, in models whose offset is not 0.
   ///
   /// Throws: unknown_tensor.
   [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;

@@ -61,9 +61,11 @@ struct SchemeParams {
 };
 
 /// Describes a tensor without its data.
+///
+/// Lifetime: `source` refers to memory of the provider, also in a copy.
 struct WeightInfo {
   std::string name;                 ///< canonical name, or the source name if no rule maps it
-  std::string source;               ///< name in the file
+  std::string_view source;          ///< name in the file
   std::vector<std::int64_t> shape;  ///< slowest axis first; the last axis of a pack is its
                                     ///< number of values, not of words
   Storage storage = Storage::raw;

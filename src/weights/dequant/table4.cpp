@@ -75,7 +75,7 @@ class TableDecoder {
   void load_scales(std::uint64_t block, std::size_t count, float* to) const {
     const BlockScales& scales = codes_.scales;
     if (scales.map == nullptr) {
-      load_floats(scales.scales, block, count, to);
+      load_floats(scales.scales, block - scales.first_block, count, to);
       return;
     }
     for (std::size_t i = 0; i < count;) {
@@ -86,7 +86,8 @@ class TableDecoder {
       float outer = 0;
       load_floats(scales.outer, index, 1, &outer);
       for (; i < end; ++i) {
-        const float inner = map_[std::to_integer<std::size_t>(scales.scales[block + i])];
+        const std::byte code = scales.scales[block - scales.first_block + i];
+        const float inner = map_[std::to_integer<std::size_t>(code)];
         // The product is exact in double and so rounded once, and compilers cannot fuse it with the
         // addition.
         to[i] = static_cast<float>(static_cast<double>(inner) * outer) + scales.offset;

@@ -21,9 +21,10 @@ extern const FloatTable kFp4Values;
 ///
 ///     map[code] * outer[block / outer_block] + offset
 struct BlockScales {
-  const std::byte* scales = nullptr;  ///< of the whole weight, little-endian
+  const std::byte* scales = nullptr;  ///< little-endian, from that of `first_block` on
+  std::uint64_t first_block = 0;      ///< number of the block in the weight
   const std::byte* map = nullptr;     ///< nullptr: not nested; else 256 F32 numbers
-  const std::byte* outer = nullptr;   ///< F32 numbers
+  const std::byte* outer = nullptr;   ///< F32 numbers, of the whole weight
   std::uint64_t outer_block = 1;
   float offset = 0;
 };

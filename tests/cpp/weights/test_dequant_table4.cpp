@@ -71,9 +71,14 @@ TEST_CASE("dequantising tables: any values, by all builds") {
             part.codes = exact.data();
             part.begin = begin;
             part.block_size = size;
-            part.scales.scales = plain_bytes.data();
+            part.scales.first_block = begin / size;
+            part.scales.scales = plain_bytes.data() + begin / size * 4;
             if (nested) {
-              part.scales = {inner.data(), map_bytes.data(), outer_bytes.data(), outer_size, 0.25F};
+              part.scales.scales = inner.data() + begin / size;
+              part.scales.map = map_bytes.data();
+              part.scales.outer = outer_bytes.data();
+              part.scales.outer_block = outer_size;
+              part.scales.offset = 0.25F;
             }
             const auto floats = std::as_bytes(std::span(wanted).subspan(begin, count));
             for (const Kernels* kernels : weights::usable_kernels()) {

@@ -6,6 +6,7 @@ The numbers are random; the names, types and shapes are those of published model
 model is a folder with config.json and model.safetensors.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,9 @@ def main() -> None:
     )
     compressed_tensors()
     modelopt()
+    awq_gptq()
+    bitsandbytes()
+    torchao()
 
 
 def group(
@@ -142,6 +146,79 @@ def modelopt() -> None:
         quant_method="modelopt",
         quant_algo="MIXED_PRECISION",
     )
+
+
+def words(*shape: int) -> np.ndarray:
+    return RNG.integers(-(1 << 31), 1 << 31, shape).astype(np.int32)
+
+
+def awq_gptq() -> None:
+    down = MLP + "down_proj."
+    tensors: dict[str, Stored] = {
+        down + "qweight": words(64, 3),
+        down + "qzeros": words(2, 3),
+        down + "scales": scales(2, 24).astype(np.float16),
+    }
+    save("awq", tensors, quant_method="awq", bits=4, group_size=32, version="gemm")
+    group_of = RNG.permutation(np.arange(64, dtype=np.int32) // 32)
+    tensors = {
+        down + "qweight": words(8, 24),
+        down + "qzeros": words(2, 3),
+        down + "scales": scales(2, 24).astype(np.float16),
+        down + "g_idx": group_of,
+    }
+    save("gptq", tensors, quant_method="gptq", bits=4, group_size=32, desc_act=True)
+
+
+def bitsandbytes() -> None:
+    query = ATTENTION + "q_proj.weight"
+    nf4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453]
+    nf4 += [-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0]
+    nf4 += [0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224]
+    nf4 += [0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+    state = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [6, 33]}
+    nested = {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.25}
+    text = json.dumps(state | nested).encode()
+    tensors: dict[str, Stored] = {
+        query: codes(99, 1),
+        query + ".absmax": codes(4),
+        query + ".quant_map": np.array(nf4, np.float32),
+        query + ".nested_absmax": scales(1),
+        query + ".nested_quant_map": np.linspace(-1, 1, 256, dtype=np.float32),
+        query + ".quant_state.bitsandbytes__nf4": np.frombuffer(text, np.uint8),
+        ATTENTION + "k_proj.weight": codes(5, 33).view(np.int8),
+        ATTENTION + "k_proj.SCB": scales(5),
+    }
+    save("bitsandbytes", tensors, quant_method="bitsandbytes")
+
+
+def torchao() -> None:
+    types: dict[str, dict[str, Stored]] = {
+        "Float8Tensor": {"qdata": ("F8_E4M3", codes(4, 64)), "scale": scales(4, 1)},
+        "Int8Tensor": {
+            "qdata": codes(4, 64).view(np.int8),
+            "scale": scales(4, 2),
+            "zero_point": codes(4, 2).view(np.int8),
+        },
+        "MXTensor": {"qdata": codes(4, 32), "scale": ("F8_E8M0", codes(4, 2))},
+        "NVFP4Tensor": {
+            "qdata": codes(4, 32),
+            "scale": ("F8_E4M3", codes(4, 4)),
+            "per_tensor_scale": scales(),
+        },
+    }
+    blocks = {"Float8Tensor": [1, 64], "Int8Tensor": [1, 32], "MXTensor": 32, "NVFP4Tensor": 16}
+    metadata = {"tensor_names": json.dumps([f"{MLP}{name}.weight" for name in types])}
+    tensors: dict[str, Stored] = {}
+    for name, parts in types.items():
+        data = {"block_size": blocks[name], "is_swizzled_scales": False}
+        if name == "MXTensor":
+            element = {"_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}
+            data["elem_dtype"] = element  # type: ignore[assignment]
+        metadata[f"{MLP}{name}.weight"] = json.dumps({"_type": name, "_data": data})
+        tensors |= {f"{MLP}{name}._weight_{part}": stored for part, stored in parts.items()}
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
+    write_model(HERE / "torchao", tensors, config, metadata=metadata)
 
 
 if __name__ == "__main__":
