@@ -111,6 +111,27 @@ ENGINES = [
         "    bool is_drained = true;\n",
         "    bool is_drained = true;\n    staging_ = {};\n",
     ),
+    Engine(
+        "host_copies_before_the_caller",
+        "src/device/copy_to_host.cpp",
+        "copy to host: comes after*",
+        "      driver_.order_after(stream_, ready_.get());\n",
+        "",
+    ),
+    Engine(
+        "host_copies_from_unfilled_slots",
+        "src/device/copy_to_host.cpp",
+        "copy to host: takes bytes*",
+        "    driver_.wait_for_event(slot.event);\n",
+        "",
+    ),
+    Engine(
+        "host_copies_left_running",
+        "src/device/copy_to_host.cpp",
+        "copy to host: staging memory is free*",
+        "      if (is_stream_busy_) driver_.wait_for_stream(stream_);\n",
+        "",
+    ),
 ]
 
 

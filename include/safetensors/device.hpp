@@ -1,4 +1,5 @@
-// Loads of tensors to the memory of GPUs and to host memory, in the foreground or the background.
+// Loads of tensors to the memory of GPUs and to host memory, in the foreground or the background;
+// and copies from GPUs, for saves.
 //
 // The CUDA driver is found at run time. Programs that include this header need no CUDA headers to
 // build, and no driver to run.
@@ -63,7 +64,9 @@ SAFETENSORS_API std::size_t release_staging();
 
 // Devices ----------------------------------------------------------------------------------------
 
-/// The destination of a load: a CUDA device or host memory. Cheap to copy.
+struct HostCopy;
+
+/// The destination of a load, or the source of copies: a CUDA device or host memory. Cheap to copy.
 ///
 /// Thread safety: may be used from several threads at once.
 class SAFETENSORS_API Device {
@@ -96,9 +99,30 @@ class SAFETENSORS_API Device {
 
  private:
   friend class Load;
+  friend SAFETENSORS_API void copy_to_host(Device device, void* stream,
+                                           std::span<const HostCopy> copies,
+                                           const Interrupt& interrupt);
   explicit Device(device::Context* context) noexcept : context_(context) {}
   device::Context* context_ = nullptr;  // never destroyed
 };
+
+/// Bytes to copy from a device.
+struct HostCopy {
+  std::uint64_t from = 0;   ///< their address on the device
+  std::span<std::byte> to;  ///< any host memory
+};
+
+/// Copies bytes of a CUDA device to host memory, through the pinned memory that loads use too. The
+/// copies start after the work that is on `stream`, a CUstream or nullptr for the default stream,
+/// at the time of the call. Returns when all bytes have been copied.
+///
+/// Requires: the device's memory is not freed or changed during the call. No two copies overlap in
+///   host memory.
+/// Throws: Error kDevice; kInvalidArgument for the host, or while the stream is being captured into
+///   a graph; kOutOfMemory; and what `interrupt` throws. Then some bytes have been copied.
+/// Thread safety: may be called by several threads at once.
+SAFETENSORS_API void copy_to_host(Device device, void* stream, std::span<const HostCopy> copies,
+                                  const Interrupt& interrupt = {});
 
 // Loads ------------------------------------------------------------------------------------------
 

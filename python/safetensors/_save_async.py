@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set, Tuple, Union
 
 from . import _core
 from ._core import SafetensorError, TensorSpec
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 else:
     NoneFuture = Future
 
-Readers = Dict[str, Callable[[int, memoryview], object]]
-"""Functions that copy a part of a tensor that is not in memory, by the tensor's name."""
+Readers = Dict[str, Union[Callable[[int, memoryview], object], Tuple[int, int]]]
+"""How to copy tensors that are not in memory, by their names: a function that copies a part, or for
+CUDA the index of the device and the handle of its current stream."""
 
 _WRITERS = 2
 

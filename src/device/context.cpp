@@ -68,7 +68,7 @@ RecordedEvent::RecordedEvent(Context& context, Stream stream) {
   const ScopedRelaxedCapture relaxed(driver);
   if (driver.is_capturing(stream)) {
     fail(ErrorCode::kInvalidArgument,
-         "nothing can be loaded while the current stream is being captured into a graph");
+         "nothing can be copied while the current stream is being captured into a graph");
   }
   const Event event = driver.make_event();
   try {

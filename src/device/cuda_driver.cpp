@@ -60,6 +60,7 @@ std::optional<std::string> load(const char* path, cuda::Functions& functions) {
   find(functions.cuEventSynchronize, "cuEventSynchronize");
   find(functions.cuEventDestroy_v2, "cuEventDestroy_v2");
   find(functions.cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2");
+  find(functions.cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync_v2");
   find(functions.cuGetErrorName, "cuGetErrorName");
   find(functions.cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
   find(functions.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", false);
@@ -185,6 +186,11 @@ bool CudaDriver::is_done(Event event) const {
 void CudaDriver::copy_to_device(std::uint64_t to, const std::byte* from, std::size_t nbytes,
                                 Stream stream) const {
   check(f_.cuMemcpyHtoDAsync_v2(to, from, nbytes, stream), "cuMemcpyHtoDAsync");
+}
+
+void CudaDriver::copy_from_device(std::byte* to, std::uint64_t from, std::size_t nbytes,
+                                  Stream stream) const {
+  check(f_.cuMemcpyDtoHAsync_v2(to, from, nbytes, stream), "cuMemcpyDtoHAsync");
 }
 
 bool CudaDriver::pin(void* memory, std::size_t nbytes) const noexcept {

@@ -1,4 +1,4 @@
-// NVIDIA's driver, reduced to the functions that loads call.
+// NVIDIA's driver, reduced to the functions that loads and saves call.
 //
 // Declarations follow the CUDA Driver API reference
 // (https://docs.nvidia.com/cuda/cuda-driver-api/). The ABI of a symbol never changes: a changed
@@ -44,6 +44,7 @@ struct Functions {
   Result (*cuEventSynchronize)(Event);
   Result (*cuEventDestroy_v2)(Event);
   Result (*cuMemcpyHtoDAsync_v2)(Address, const void*, std::size_t, Stream);
+  Result (*cuMemcpyDtoHAsync_v2)(void*, Address, std::size_t, Stream);
   Result (*cuGetErrorName)(Result, const char**);
   Result (*cuDeviceGetPCIBusId)(char*, int length, Ordinal);
   Result (*cuThreadExchangeStreamCaptureMode)(int* mode);  ///< nullptr before CUDA 10.1
@@ -94,6 +95,9 @@ class CudaDriver {
   /// the copy is done.
   void copy_to_device(std::uint64_t to, const std::byte* from, std::size_t nbytes,
                       Stream stream) const;
+  /// Starts a copy to host memory, which holds the bytes when an event that was recorded after the
+  /// copy is done.
+  void copy_from_device(std::byte* to, std::uint64_t from, std::size_t nbytes, Stream stream) const;
 
   /// Pins existing memory for all contexts. Returns false if the driver refuses.
   [[nodiscard]] bool pin(void* memory, std::size_t nbytes) const noexcept;

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "register.hpp"
+#include "safetensors/device.hpp"
 #include "staging_arena.hpp"
 #include "tensor_spec.hpp"
 #include "write_plan.hpp"
@@ -59,12 +63,13 @@ class StagedSave {
   }
 
   /// Copies the tensors. Returns when all are copied, or the save has ended. `readers` maps names
-  /// of tensors that are not in memory to functions `f(begin, memoryview)`, which copy a part.
+  /// of tensors that are not in memory to functions `f(begin, memoryview)`, which copy a part;
+  /// those of tensors on CUDA devices to the index of the device and its current stream.
   void stage(const py::dict& readers, py::handle budget_bytes) {
-    std::vector<py::object> reader_of;  // destroyed with the GIL
+    std::vector<Place> places;  // destroyed with the GIL
     for (const Piece& piece : pieces_) {
       const py::str name = to_str(piece.name);
-      reader_of.push_back(readers.contains(name) ? py::object(readers[name]) : py::none());
+      places.push_back(readers.contains(name) ? place_of(readers[name]) : Place{});
     }
     const std::uint64_t budget =
         budget_bytes.is_none() ? arena_.default_budget() : size_of(budget_bytes, "budget_bytes");
@@ -76,7 +81,7 @@ class StagedSave {
       std::vector<Buffer> chunks;
       try {
         while (chunks.size() < wanted) chunks.push_back(arena_.take());
-        fill(chunks, reader_of, interrupt);
+        fill(chunks, places, interrupt);
       } catch (...) {
         for (Buffer& chunk : chunks) arena_.give_back(std::move(chunk));
         throw;
@@ -112,8 +117,22 @@ class StagedSave {
     std::string name;
     std::size_t tensor;
     std::uint64_t begin;  ///< in the data section
-    std::span<const std::byte> bytes;
+    std::span<const std::byte> bytes;  ///< of memory, or the address on a device
   };
+
+  /// A CUDA device, and the stream whose work comes before the copies.
+  using DeviceStream = std::pair<int, std::uintptr_t>;
+
+  /// Where a tensor is: in memory, or on a device, or where a function of Python reads it.
+  struct Place {
+    py::object reader;
+    std::optional<DeviceStream> device;
+  };
+
+  static Place place_of(const py::object& reader) {
+    if (!py::isinstance<py::tuple>(reader)) return {reader, {}};
+    return {{}, py::cast<DeviceStream>(reader)};
+  }
 
   [[nodiscard]] std::size_t count() const noexcept {
     return static_cast<std::size_t>((nbytes_ + kChunk - 1) / kChunk);
@@ -134,7 +153,7 @@ class StagedSave {
   }
 
   /// Copies the next bytes of the data section.
-  void fill(std::span<const Buffer> chunks, std::span<const py::object> reader_of,
+  void fill(std::span<const Buffer> chunks, std::span<const Place> places,
             const Interrupt& interrupt) {
     struct Read {
       py::handle reader;
@@ -143,6 +162,7 @@ class StagedSave {
     };
     std::vector<CopyPiece> copies;
     std::vector<Read> reads;
+    std::map<DeviceStream, std::vector<HostCopy>> device_copies;
     std::uint64_t begin = std::uint64_t{staged_} * kChunk;
     for (const Buffer& chunk : chunks) {
       const std::uint64_t end = std::min<std::uint64_t>(begin + kChunk, nbytes_);
@@ -154,10 +174,13 @@ class StagedSave {
           const auto nbytes = static_cast<std::size_t>(to - from);
           const auto at = static_cast<std::size_t>(from - piece.begin);
           std::byte* const target = chunk.data() + (from - begin);
-          if (reader_of[next_].is_none()) {
-            copies.push_back({target, piece.bytes.data() + at, nbytes});
+          if (const Place& place = places[next_]; place.device) {
+            const auto address = reinterpret_cast<std::uintptr_t>(piece.bytes.data());
+            device_copies[*place.device].push_back({address + at, {target, nbytes}});
+          } else if (place.reader) {
+            reads.push_back({place.reader, at, {target, nbytes}});
           } else {
-            reads.push_back({reader_of[next_], at, {target, nbytes}});
+            copies.push_back({target, piece.bytes.data() + at, nbytes});
           }
         }
         if (piece.begin + piece.bytes.size() > end) break;  // goes on in the next chunk
@@ -165,6 +188,10 @@ class StagedSave {
       begin = end;
     }
     copy_all(copies, interrupt);
+    for (const auto& [where, from_device] : device_copies) {
+      const auto [index, stream] = where;
+      copy_to_host(Device::cuda(index), reinterpret_cast<void*>(stream), from_device, interrupt);
+    }
     for (const Read& read : reads) {
       const GilAcquire gil;
       const auto size = static_cast<py::ssize_t>(read.to.size());

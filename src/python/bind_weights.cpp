@@ -97,6 +97,12 @@ weights::WeightBuffer get_stored(const WeightProvider& model, std::string_view n
   return model.get_stored(name, python_interrupt());
 }
 
+weights::WeightBuffer get_part(const WeightProvider& model, std::string_view name,
+                               std::size_t index) {
+  const GilRelease release;
+  return model.get_part(name, index, python_interrupt());
+}
+
 weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
   std::vector<std::string_view> views;
   for (const py::handle name : names) views.push_back(text_of(name, "names"));
@@ -209,6 +215,7 @@ void register_weights(py::module_& module) {
       .method("norm_weight_offset_of", &norm_weight_offset_of, py::arg("name"))
       .method("get_tensor", &get_tensor, py::arg("name"))
       .method("get_stored", &get_stored, py::arg("name"))
+      .method("get_part", &get_part, py::arg("name"), py::arg("index"))
       .method("fuse_weights", &fuse_weights, py::arg("names"))
       .method("dequantize", &dequantize, py::arg("name"), py::arg("out"), py::arg("dtype"),
               py::arg("row0"), py::arg("rows"))

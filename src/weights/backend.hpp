@@ -78,9 +78,9 @@ class Backend {
 
   /// Returns the lengths of a tensor's sections (see WeightBuffer).
   [[nodiscard]] virtual WeightBuffer::Sections sections(std::size_t tensor) const = 0;
-  /// Returns the bytes of the tensor as stored; of a pack those of its words, of a weight of a
-  /// scheme those of its first part.
-  [[nodiscard]] virtual StoredBytes stored(std::size_t tensor,
+  /// Returns the bytes of one of the tensor's parts as stored.
+  /// Requires: part < parts(tensor).size().
+  [[nodiscard]] virtual StoredBytes stored(std::size_t tensor, std::size_t part,
                                            const Interrupt& interrupt) const = 0;
   /// Returns the bytes of the tensor with that name in the files; nothing if there is none, or if
   /// weights of the format consist of one tensor.

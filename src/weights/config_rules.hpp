@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "safetensors/weights/config.hpp"
-#include "weights/architectures.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 

@@ -31,7 +31,8 @@ class GgufBackend final : public Backend {
 
   const Model& model() const noexcept override { return model_; }
   WeightBuffer::Sections sections(std::size_t tensor) const override;
-  StoredBytes stored(std::size_t tensor, const Interrupt& interrupt) const override {
+  StoredBytes stored(std::size_t tensor, std::size_t /*part*/,
+                     const Interrupt& interrupt) const override {
     return stored_[tensor].source->bytes(interrupt);
   }
   std::optional<StoredBytes> view(std::size_t tensor, const Interrupt& interrupt) const override;

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "weights/architectures.hpp"
 #include "weights/config_rules.hpp"
 #include "weights/fail.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -223,8 +223,8 @@ void read_scales(const Table& table, ModelConfig& model) {
 }
 
 std::optional<RopeStyle> rope_style(const Table& table, std::string_view architecture) {
-  const GgufArchitecture* known = find_gguf_architecture(architecture);
-  if (known == nullptr) return std::nullopt;
+  const auto known = find_gguf_architecture(architecture);
+  if (!known) return std::nullopt;
   const auto or_mrope = [&](RopeStyle style) {
     const std::vector<std::int64_t> sections = table.integers("rope.dimension_sections");
     const bool splits = sections.size() > 1 && sections[0] > 0 && sections[1] > 0;

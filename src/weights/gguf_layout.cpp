@@ -5,18 +5,16 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "weights/architectures.hpp"
 #include "weights/fail.hpp"
 #include "weights/names.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
 
-using Change = HfLayout::Change;
-
-Change change_of(const ModelConfig& config) {
-  const GgufArchitecture* known = find_gguf_architecture(config.architecture.value_or(""));
-  return known == nullptr ? Change::other : known->layout.change;
+Conversion conversion_of(const ModelConfig& config) {
+  const auto known = find_gguf_architecture(config.architecture.value_or(""));
+  return known ? known->conversion : Conversion::unrecorded;
 }
 
 /// Returns the number of heads of a layer, from the list of layers if there is one, else the
@@ -34,13 +32,10 @@ std::optional<std::int64_t> heads_of(const std::vector<std::int64_t>& layers,
 
 void check_layout_known(const ModelConfig& config, const std::filesystem::path& path) {
   const std::string name = config.architecture.value_or("");
-  const GgufArchitecture* known = find_gguf_architecture(name);
-  std::string_view reason;
-  if (known == nullptr) {
-    reason = "the architecture is not known";
-  } else if (known->layout.change == Change::other) {
-    reason = known->layout.reason;
-  } else if (config.rope_style == RopeStyle::mrope) {
+  const auto known = find_gguf_architecture(name);
+  std::string_view reason =
+      known ? reason_of(known->conversion) : std::string_view("the architecture is not known");
+  if (reason.empty() && config.rope_style == RopeStyle::mrope) {
     reason = "rows of q and k are reordered in models with rope.dimension_sections";  // GLM 4
   }
   if (reason.empty()) return;
@@ -50,9 +45,9 @@ void check_layout_known(const ModelConfig& config, const std::filesystem::path& 
 
 Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::filesystem::path& path) {
   Undo undo;
-  const Change change = change_of(config);
-  undo.lower_by_one = change == Change::raised_norms && info.name.ends_with("norm.weight");
-  if (change != Change::reordered_rows || info.shape.empty()) return undo;
+  const Conversion change = conversion_of(config);
+  undo.lower_by_one = change == Conversion::raised_norms && info.name.ends_with("norm.weight");
+  if (change != Conversion::reordered_rows || info.shape.empty()) return undo;
   const NameParts parts = split_param(info.name);
   const LayerModule place = split_layer(parts.module);
   const bool is_q = place.module == "attention.q";
@@ -72,11 +67,11 @@ Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::files
 }
 
 void undo_config(ModelConfig& config) {
-  const Change change = change_of(config);
-  if (change == Change::reordered_rows && config.rope_style == RopeStyle::interleaved) {
+  const Conversion change = conversion_of(config);
+  if (change == Conversion::reordered_rows && config.rope_style == RopeStyle::interleaved) {
     config.rope_style = RopeStyle::half;
   }
-  if (change == Change::raised_norms) config.norm_weight_offset = 1.0;
+  if (change == Conversion::raised_norms) config.norm_weight_offset = 1.0;
 }
 
 }  // namespace safetensors::weights

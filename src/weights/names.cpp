@@ -1,149 +1,23 @@
 #include "weights/names.hpp"
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 #include <map>
-#include <set>
+#include <optional>
 #include <utility>
+
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
 
-/// A module's name in files, and its canonical name.
-struct Rule {
-  std::string_view source;
-  std::string_view canonical;
-};
-
-const Rule* find(std::span<const Rule> rules, std::string_view source) noexcept {
-  const auto found = std::ranges::find(rules, source, &Rule::source);
-  return found == rules.end() ? nullptr : &*found;
-}
-
-// Modules of Hugging Face below "layers.n.", as transformers names them; a comment names the models
-// that introduced a spelling. What post_attention_layernorm means depends on its layer.
-constexpr Rule kHfLayer[] = {
-    {"input_layernorm", "attention_norm"},
-    {"self_attn.q_proj", "attention.q"},
-    {"self_attn.k_proj", "attention.k"},
-    {"self_attn.v_proj", "attention.v"},
-    {"self_attn.qkv_proj", "attention.qkv"},  // Phi 3
-    {"self_attn.o_proj", "attention.output"},
-    {"self_attn.dense", "attention.output"},  // Phi 2
-    {"self_attn.q_norm", "attention.q_norm"},
-    {"self_attn.k_norm", "attention.k_norm"},
-    {"self_attn.sinks", "attention.sinks"},   // gpt-oss
-    {"self_attn.q_a_proj", "attention.q_a"},  // DeepSeek 2, 3
-    {"self_attn.q_b_proj", "attention.q_b"},
-    {"self_attn.q_a_layernorm", "attention.q_a_norm"},
-    {"self_attn.kv_a_proj_with_mqa", "attention.kv_a"},
-    {"self_attn.kv_a_layernorm", "attention.kv_a_norm"},
-    {"self_attn.kv_b_proj", "attention.kv_b"},
-    {"self_attn.embed_q", "attention.k_b"},  // MLX's halves of kv_b
-    {"self_attn.unembed_out", "attention.v_b"},
-    {"per_layer_input_gate", "per_layer.gate"},  // Gemma 3n, 4
-    {"per_layer_projection", "per_layer.proj"},
-    {"post_per_layer_input_norm", "per_layer.post_norm"},
-    {"pre_feedforward_layernorm", "ffn_norm"},            // Gemma 2, 3
-    {"post_feedforward_layernorm", "post_ffn_norm"},      // Gemma 2, 3, OLMo 2
-    {"post_self_attn_layernorm", "post_attention_norm"},  // GLM 4
-    {"post_mlp_layernorm", "post_ffn_norm"},              // GLM 4
-    {"mlp.gate_proj", "ffn.gate"},
-    {"mlp.up_proj", "ffn.up"},
-    {"mlp.down_proj", "ffn.down"},
-    {"mlp.gate_up_proj", "ffn.gate_up"},  // Phi 3, GLM 4
-    {"mlp.fc1", "ffn.up"},
-    {"mlp.fc2", "ffn.down"},
-    {"mlp.gate", "ffn.router"},
-    {"mlp.router", "ffn.router"},
-    {"block_sparse_moe.gate", "ffn.router"},
-    {"mlp.switch_mlp.gate_proj", "ffn.experts.gate"},
-    {"mlp.switch_mlp.up_proj", "ffn.experts.up"},
-    {"mlp.switch_mlp.down_proj", "ffn.experts.down"},
-    {"block_sparse_moe.switch_mlp.gate_proj", "ffn.experts.gate"},
-    {"block_sparse_moe.switch_mlp.up_proj", "ffn.experts.up"},
-    {"block_sparse_moe.switch_mlp.down_proj", "ffn.experts.down"},
-    {"mlp.experts.gate_proj", "ffn.experts.gate"},
-    {"mlp.experts.up_proj", "ffn.experts.up"},
-    {"mlp.experts.down_proj", "ffn.experts.down"},
-    {"mlp.experts.gate_up_proj", "ffn.experts.gate_up"},
-    {"mlp.shared_expert.gate_proj", "ffn.shared_expert.gate"},
-    {"mlp.shared_expert.up_proj", "ffn.shared_expert.up"},
-    {"mlp.shared_expert.down_proj", "ffn.shared_expert.down"},
-    {"mlp.shared_experts.gate_proj", "ffn.shared_expert.gate"},  // DeepSeek 2, 3
-    {"mlp.shared_experts.up_proj", "ffn.shared_expert.up"},
-    {"mlp.shared_experts.down_proj", "ffn.shared_expert.down"},
-    {"mlp.shared_expert_gate", "ffn.shared_expert_gate"},
-};
-// Matrices of an expert; w1 to w3 are Mixtral's names.
-constexpr Rule kHfExpert[] = {{"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"},
-                              {"w1", "gate"},        {"w3", "up"},      {"w2", "down"}};
-constexpr Rule kHfGlobal[] = {{"embed_tokens", "token_embedding"},
-                              {"norm", "output_norm"},
-                              {"final_layernorm", "output_norm"}};
-// What comes before the modules, most specific first: models of images and text have the language
-// model in a module of its own.
-constexpr std::string_view kHfPrefixes[] = {"model.language_model.", "language_model.model.",
-                                            "model.", ""};
-
-// Modules of GGUF below "blk.n.", as llama.cpp's LLM_TENSOR_NAMES has them. What
-// post_attention_norm and ffn_up mean depends on their layer.
-constexpr Rule kGgufLayer[] = {
-    {"attn_norm", "attention_norm"},
-    {"attn_q", "attention.q"},
-    {"attn_k", "attention.k"},
-    {"attn_v", "attention.v"},
-    {"attn_qkv", "attention.qkv"},
-    {"attn_output", "attention.output"},
-    {"attn_q_norm", "attention.q_norm"},
-    {"attn_k_norm", "attention.k_norm"},
-    {"attn_sinks", "attention.sinks"},
-    {"attn_q_a", "attention.q_a"},
-    {"attn_q_b", "attention.q_b"},
-    {"attn_q_a_norm", "attention.q_a_norm"},
-    {"attn_kv_a_mqa", "attention.kv_a"},
-    {"attn_kv_a_norm", "attention.kv_a_norm"},
-    {"attn_kv_b", "attention.kv_b"},
-    {"attn_k_b", "attention.k_b"},
-    {"attn_v_b", "attention.v_b"},
-    {"inp_gate", "per_layer.gate"},
-    {"proj", "per_layer.proj"},
-    {"post_norm", "per_layer.post_norm"},
-    {"ffn_norm", "ffn_norm"},
-    {"post_ffw_norm", "post_ffn_norm"},
-    {"ffn_gate", "ffn.gate"},
-    {"ffn_up", "ffn.up"},
-    {"ffn_down", "ffn.down"},
-    {"ffn_gate_inp", "ffn.router"},
-    {"ffn_gate_exps", "ffn.experts.gate"},
-    {"ffn_up_exps", "ffn.experts.up"},
-    {"ffn_down_exps", "ffn.experts.down"},
-    {"ffn_gate_up_exps", "ffn.experts.gate_up"},
-    {"ffn_gate_shexp", "ffn.shared_expert.gate"},
-    {"ffn_up_shexp", "ffn.shared_expert.up"},
-    {"ffn_down_shexp", "ffn.shared_expert.down"},
-    {"ffn_gate_inp_shexp", "ffn.shared_expert_gate"},
-};
-constexpr Rule kGgufGlobal[] = {{"token_embd", "token_embedding"},
-                                {"output_norm", "output_norm"},
-                                {"output", "output"},
-                                {"rope_freqs", "rope_freqs"},
-                                {"rope_factors_long", "rope_factors_long"},
-                                {"rope_factors_short", "rope_factors_short"}};
-
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-/// Removes the number of a layer or expert from the front: at most six digits without a leading
-/// zero, then a dot. Returns an empty text if there is none.
-std::string_view take_number(std::string_view& text) noexcept {
-  std::size_t digits = 0;
-  while (digits < text.size() && is_digit(text[digits])) ++digits;
-  if (digits == 0 || digits > 6 || (digits > 1 && text[0] == '0')) return {};
-  if (digits == text.size() || text[digits] != '.') return {};
-  const std::string_view number = text.substr(0, digits);
-  text.remove_prefix(digits + 1);
-  return number;
+/// Returns whether a part of a name is the number of a layer or expert: at most six digits without
+/// a leading zero.
+bool is_number(std::string_view part) noexcept {
+  if (part.empty() || part.size() > 6 || (part.size() > 1 && part[0] == '0')) return false;
+  return std::ranges::all_of(part, is_digit);
 }
 
 /// Splits "layers.12.mlp.fc1" into {"12", "mlp.fc1"}. Both are empty outside the layers.
@@ -154,55 +28,106 @@ struct InLayer {
 InLayer in_layer(std::string_view module, std::string_view layers) noexcept {
   if (!module.starts_with(layers)) return {};
   module.remove_prefix(layers.size());
-  const std::string_view number = take_number(module);
-  return number.empty() ? InLayer{} : InLayer{number, module};
+  const std::size_t dot = module.find('.');
+  if (dot == std::string_view::npos || !is_number(module.substr(0, dot))) return {};
+  return {module.substr(0, dot), module.substr(dot + 1)};
 }
 
-/// Returns the prefix of the module that contains the embedding.
+/// Looks up modules in a table of tables.hpp, and spells their canonical names.
+class Names {
+ public:
+  using Table = std::optional<std::string_view> (*)(std::string_view) noexcept;
+  explicit Names(Table table) : table_(table) {}
+
+  /// Returns the canonical module, with `#` in place of numbers.
+  std::optional<std::string_view> find(std::string_view module) {
+    // Numbers that are parts of a name are replaced; "decoder.block.#.layer.0" and a few others
+    // keep those after the first, or all.
+    for (const std::size_t most : {std::string_view::npos, std::size_t{1}, std::size_t{0}}) {
+      set_pattern(module, most);
+      if (const auto found = table_(pattern_)) return found;
+      if (numbers_.empty()) break;
+    }
+    return std::nullopt;
+  }
+
+  /// Spells what find() returned for the last module.
+  [[nodiscard]] Mapped spell(std::string_view canonical, std::string_view param) const {
+    if (canonical.empty()) return {Mapped::Kind::ignored, {}};
+    std::string name;
+    std::size_t next = 0;
+    for (const char c : canonical) {
+      if (c == '#' && next < numbers_.size()) {
+        name += numbers_[next++];
+      } else {
+        name += c;
+      }
+    }
+    if (!param.empty()) (name += '.') += param;
+    return {Mapped::Kind::canonical, std::move(name)};
+  }
+
+ private:
+  /// Copies a module, with `#` in place of its first `most` numbers.
+  void set_pattern(std::string_view module, std::size_t most) {
+    pattern_.clear();
+    numbers_.clear();
+    while (!module.empty()) {
+      const std::size_t dot = std::min(module.find('.'), module.size());
+      const std::string_view part = module.substr(0, dot);
+      if (numbers_.size() < most && is_number(part)) {
+        numbers_.push_back(part);
+        pattern_ += '#';
+      } else {
+        pattern_ += part;
+      }
+      if (dot < module.size()) pattern_ += '.';
+      module.remove_prefix(std::min(dot + 1, module.size()));
+    }
+  }
+
+  Table table_;
+  std::string pattern_;
+  std::vector<std::string_view> numbers_;
+};
+
+/// Where the language model of a checkpoint begins, most specific first: models of images and text
+/// have it in a module of its own.
+constexpr std::string_view kHfPrefixes[] = {"model.language_model.",
+                                            "language_model.model.",
+                                            "model.text_model.",
+                                            "model.",
+                                            "bert.",
+                                            "roberta.",
+                                            "distilbert."};
+
+/// Returns the prefix of the module that contains the embedding, else of any tensor.
 std::string_view hf_prefix(std::span<const std::string_view> names) {
   for (const std::string_view prefix : kHfPrefixes) {
     if (std::ranges::find(names, std::string(prefix) + "embed_tokens.weight") != names.end()) {
       return prefix;
     }
   }
-  return "model.";
-}
-
-/// Maps "mlp.experts.7.gate_proj" to "ffn.experts.7.gate"; other modules to an empty name.
-std::string hf_expert(std::string_view module) {
-  for (const std::string_view start : {"mlp.experts.", "block_sparse_moe.experts."}) {
-    if (!module.starts_with(start)) continue;
-    std::string_view rest = module.substr(start.size());
-    const std::string_view number = take_number(rest);
-    const Rule* rule = number.empty() ? nullptr : find(kHfExpert, rest);
-    if (rule == nullptr) continue;
-    return "ffn.experts." + std::string(number) + "." + std::string(rule->canonical);
+  if (std::ranges::find(names, "embed_tokens.weight") != names.end()) return {};
+  for (const std::string_view prefix : kHfPrefixes) {
+    const auto has_prefix = [&](std::string_view name) { return name.starts_with(prefix); };
+    if (std::ranges::any_of(names, has_prefix)) return prefix;
   }
   return {};
 }
 
-/// Maps "ffn_gate.7", the spelling of older files, to "ffn.experts.7.gate"; other modules to an
-/// empty name.
-std::string gguf_expert(std::string_view module) {
-  for (const std::string_view part : {"gate", "up", "down"}) {
-    const std::string start = "ffn_" + std::string(part) + ".";
-    if (!module.starts_with(start)) continue;
-    const std::string closed = std::string(module.substr(start.size())) + ".";
-    std::string_view rest = closed;
-    const std::string_view number = take_number(rest);
-    if (number.empty() || !rest.empty()) continue;
-    return "ffn.experts." + std::string(number) + "." + std::string(part);
-  }
-  return {};
+/// Returns whether this module may be outside of the language model.
+bool is_beside_body(std::string_view canonical) noexcept {
+  return canonical == "output" || canonical.starts_with("classifier") || is_of_tower(canonical);
 }
 
-Mapped canonical(std::string_view number, std::string_view module, std::string_view param) {
-  std::string name;
-  if (!number.empty()) name = "layers." + std::string(number) + ".";
-  name += module;
-  if (!param.empty()) (name += '.') += param;
-  return {Mapped::Kind::canonical, std::move(name)};
-}
+/// What the meaning of some names depends on, by layer.
+struct Layer {
+  bool has_gate = false;
+  bool has_norm_around_ffn = false;
+  bool has_residual_ffn = false;
+};
+using Layers = std::map<std::string_view, Layer>;  // a tree: untrusted names cannot make it slow
 
 }  // namespace
 
@@ -222,44 +147,58 @@ LayerModule split_layer(std::string_view canonical_module) noexcept {
   return {in.module, in.number};
 }
 
+bool is_of_tower(std::string_view canonical) noexcept {
+  return canonical.starts_with("vision.") || canonical.starts_with("audio.") ||
+         canonical.starts_with("projector.");
+}
+
 std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
   const std::string_view prefix = hf_prefix(names);
-  const std::string layers = std::string(prefix) + "layers.";
-  // post_attention_layernorm has two meanings. In most models it is the norm before the
-  // feed-forward part. In layers that also have a norm after that part, it is a norm after
-  // attention.
-  std::set<std::string_view> sandwiched;  // a tree: untrusted names cannot make it slow
+  const std::string in_layers = std::string(prefix) + "layers.";
+  Layers layers;
   for (const std::string_view name : names) {
-    const InLayer in = in_layer(split_param(name).module, layers);
-    if (in.module == "post_feedforward_layernorm") sandwiched.insert(in.number);
+    const InLayer in = in_layer(split_param(name).module, in_layers);
+    if (in.module == "post_feedforward_layernorm" || in.module == "pre_mlp_layernorm") {
+      layers[in.number].has_norm_around_ffn = true;
+    } else if (in.module == "residual_layernorm") {
+      layers[in.number].has_residual_ffn = true;
+    }
   }
+  // In most models post_attention_layernorm is the norm before the feed-forward part. In layers
+  // that also have a norm before or after that part, it is a norm after attention; in those with
+  // a dense part beside the experts (Arctic), it is the experts' norm.
+  const auto norm_after_attention = [&](std::string_view number) -> std::string_view {
+    const auto layer = layers.find(number);
+    if (layer == layers.end()) return "layers.#.ffn_norm";
+    return layer->second.has_residual_ffn ? "layers.#.ffn.experts.norm"
+                                          : "layers.#.post_attention_norm";
+  };
 
+  Names table(find_hf_name);
+  const auto find = [&](std::string_view module) -> std::optional<std::string_view> {
+    if (module.starts_with(prefix)) {
+      const auto found = table.find(module.substr(prefix.size()));
+      if (found) return found;
+    }
+    for (const std::string_view outer : {"", "model.", "language_model."}) {
+      if (!module.starts_with(outer)) continue;
+      const auto found = table.find(module.substr(outer.size()));
+      if (found && is_beside_body(*found)) return found;
+    }
+    return std::nullopt;
+  };
   const auto map = [&](std::string_view name) -> Mapped {
     if (name.ends_with("rotary_emb.inv_freq")) return {Mapped::Kind::ignored, {}};
     const auto [module, param] = split_param(name);
-    if (module == "lm_head" || module == "language_model.lm_head") {
-      return canonical({}, "output", param);
+    if (const auto found = find(module)) {
+      const InLayer in = in_layer(module, in_layers);
+      const bool depends = in.module == "post_attention_layernorm";
+      return table.spell(depends ? norm_after_attention(in.number) : *found, param);
     }
-    if (module.starts_with(prefix)) {
-      const Rule* global = find(kHfGlobal, module.substr(prefix.size()));
-      if (global != nullptr) return canonical({}, global->canonical, param);
-    }
-    const InLayer in = in_layer(module, layers);
-    if (in.number.empty()) return {};
-    if (in.module == "post_attention_layernorm") {
-      const bool after = sandwiched.contains(in.number);
-      return canonical(in.number, after ? "post_attention_norm" : "ffn_norm", param);
-    }
-    if (const Rule* rule = find(kHfLayer, in.module)) {
-      return canonical(in.number, rule->canonical, param);
-    }
-    constexpr std::string_view kBias = "_bias";  // gpt-oss: gate_up_proj_bias of the experts
-    if (param.empty() && in.module.ends_with(kBias)) {
-      const Rule* rule = find(kHfLayer, in.module.substr(0, in.module.size() - kBias.size()));
-      if (rule != nullptr) return canonical(in.number, rule->canonical, "bias");
-    }
-    const std::string expert = hf_expert(in.module);
-    return expert.empty() ? Mapped{} : canonical(in.number, expert, param);
+    constexpr std::string_view kBias = "_bias";  // gate_up_proj_bias of the experts, dt_bias
+    if (!param.empty() || !module.ends_with(kBias)) return {};
+    const auto found = find(module.substr(0, module.size() - kBias.size()));
+    return found ? table.spell(*found, "bias") : Mapped{};
   };
   std::vector<Mapped> mapped;
   mapped.reserve(names.size());
@@ -269,13 +208,8 @@ std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
 
 std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
                                    std::string_view architecture) {
-  // What the meaning of post_attention_norm and ffn_up depends on.
-  struct Layer {
-    bool has_gate = false;
-    bool has_norm_around_ffn = false;
-  };
   constexpr std::string_view kLayers = "blk.";
-  std::map<std::string_view, Layer> layers;
+  Layers layers;
   for (const std::string_view name : names) {
     const InLayer in = in_layer(split_param(name).module, kLayers);
     if (in.number.empty()) continue;
@@ -283,29 +217,29 @@ std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
     layer.has_gate |= in.module == "ffn_gate";
     layer.has_norm_around_ffn |= in.module == "ffn_norm" || in.module == "post_ffw_norm";
   }
-  // In these architectures a layer without ffn_gate has gate and up in one matrix, named ffn_up.
-  const bool fuses_gate_and_up = architecture == "phi3" || architecture == "glm4";
+  const auto known = find_gguf_architecture(architecture);
+  const bool fuses_gate_and_up = known && known->fuses_gate_and_up;
 
+  Names table(find_gguf_name);
   const auto map = [&](std::string_view name) -> Mapped {
-    const auto [module, param] = split_param(name);
-    if (const Rule* global = find(kGgufGlobal, module)) {
-      return canonical({}, global->canonical, param);
+    auto [module, param] = split_param(name);
+    for (const std::string_view scale : {"scale", "input_scale"}) {
+      if (!param.empty() || !module.ends_with(scale)) continue;
+      const std::size_t dot = module.size() - scale.size();
+      if (dot == 0 || module[dot - 1] != '.') continue;
+      param = module.substr(dot);
+      module = module.substr(0, dot - 1);
     }
+    const auto found = table.find(module);
+    if (!found) return {};
     const InLayer in = in_layer(module, kLayers);
-    if (in.number.empty()) return {};
-    const Layer& layer = layers.at(in.number);
-    if (in.module == "post_attention_norm") {
-      return canonical(in.number, layer.has_norm_around_ffn ? "post_attention_norm" : "ffn_norm",
-                       param);
+    if (in.module == "post_attention_norm" && !layers[in.number].has_norm_around_ffn) {
+      return table.spell("layers.#.ffn_norm", param);
     }
-    if (in.module == "ffn_up" && fuses_gate_and_up && !layer.has_gate) {
-      return canonical(in.number, "ffn.gate_up", param);
+    if (in.module == "ffn_up" && fuses_gate_and_up && !layers[in.number].has_gate) {
+      return table.spell("layers.#.ffn.gate_up", param);
     }
-    if (const Rule* rule = find(kGgufLayer, in.module)) {
-      return canonical(in.number, rule->canonical, param);
-    }
-    const std::string expert = gguf_expert(in.module);
-    return expert.empty() ? Mapped{} : canonical(in.number, expert, param);
+    return table.spell(*found, param);
   };
   std::vector<Mapped> mapped;
   mapped.reserve(names.size());

@@ -30,6 +30,9 @@ struct Mapped {
 [[nodiscard]] std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
                                                  std::string_view architecture);
 
+/// Returns whether a canonical name is that of a tower of images or sound, or of a projector.
+[[nodiscard]] bool is_of_tower(std::string_view canonical) noexcept;
+
 /// Orders canonical names by bytes, and runs of digits by their value: layer 2 is before layer 10.
 [[nodiscard]] bool name_less(std::string_view a, std::string_view b) noexcept;
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "weights/architectures.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -20,9 +20,11 @@ const WeightInfo* find_source(const Model& model, std::string_view text) {
 }  // namespace
 
 std::optional<double> find_norm_offset(const Model& model) {
-  const HfModelType* known = find_hf_model_type(model.config.architecture.value_or(""));
-  if (known == nullptr) return std::nullopt;
+  const auto known = find_hf_model_type(model.config.architecture.value_or(""));
+  if (!known) return std::nullopt;
   switch (known->norm) {
+    case NormRule::unknown:
+      return std::nullopt;
     case NormRule::zero:
       return 0.0;
     case NormRule::one:
@@ -47,7 +49,7 @@ std::optional<double> norm_offset_of(const WeightInfo& info, bool is_mapped,
                                      const std::optional<double>& of_model) {
   if (!of_model || *of_model == 0.0) return of_model;
   if (info.source.ends_with("linear_attn.norm.weight")) return 0.0;
-  if (!is_mapped) return std::nullopt;
+  if (!is_mapped || is_of_tower(info.name)) return std::nullopt;
   return info.name.ends_with("norm.weight") ? of_model : 0.0;
 }
 

@@ -92,7 +92,18 @@ class WeightProvider::Impl {
       std::optional<StoredBytes> part = backend_->stored_part(name, interrupt);
       if (part) return buffer_of(std::move(*part));
     }
-    return buffer_of(backend_->stored(at(name), interrupt));
+    return buffer_of(backend_->stored(at(name), 0, interrupt));
+  }
+
+  [[nodiscard]] WeightBuffer part(std::string_view name, std::size_t index,
+                                  const Interrupt& interrupt) const {
+    const std::size_t tensor = at(name);
+    const std::size_t count = backend_->parts(tensor).size();
+    if (index >= count) {
+      fail(Errc::unknown_tensor, model().path, name,
+           "it has " + std::to_string(count) + " parts, and no part " + std::to_string(index));
+    }
+    return buffer_of(backend_->stored(tensor, index, interrupt));
   }
 
   [[nodiscard]] std::vector<WeightPart> parts(std::size_t tensor) const {
@@ -276,6 +287,10 @@ WeightBuffer WeightProvider::get_tensor(std::string_view name, const Interrupt& 
 }
 WeightBuffer WeightProvider::get_stored(std::string_view name, const Interrupt& interrupt) const {
   return impl_->stored(name, interrupt);
+}
+WeightBuffer WeightProvider::get_part(std::string_view name, std::size_t index,
+                                      const Interrupt& interrupt) const {
+  return impl_->part(name, index, interrupt);
 }
 WeightBuffer WeightProvider::fuse_weights(std::span<const std::string_view> names,
                                           const Interrupt& interrupt) const {

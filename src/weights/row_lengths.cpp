@@ -5,75 +5,12 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "weights/tables.hpp"
 
 namespace safetensors::weights {
 namespace {
 
 using Length = std::optional<std::uint64_t>;
-
-/// Model types in which the matrices kReadHidden, gate and up all read the normalised hidden state,
-/// by the modelling code of transformers and mlx-lm. So a norm's length is the length of their
-/// rows.
-constexpr std::string_view kNormsTell[] = {
-    "arcee",
-    "cohere",
-    "cohere2",
-    "deepseek",
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v32",
-    "dots1",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "exaone4",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "glm4",
-    "glm4_moe",
-    "glm_moe_dsa",
-    "gpt_oss",
-    "granite",
-    "granitemoe",
-    "hunyuan_v1_dense",
-    "hunyuan_v1_moe",
-    "kimi_k2",
-    "llama",
-    "minicpm3",
-    "minimax_m2",
-    "ministral",
-    "ministral3",
-    "mistral",
-    "mistral3",
-    "mixtral",
-    "nemotron",
-    "nemotron-nas",
-    "olmo",
-    "olmo2",
-    "olmo3",
-    "olmoe",
-    "phi3",
-    "phimoe",
-    "plm",
-    "qwen2",
-    "qwen2_5_vl",
-    "qwen2_moe",
-    "qwen2_vl",
-    "qwen3",
-    "qwen3_5",
-    "qwen3_5_moe",
-    "qwen3_5_moe_text",
-    "qwen3_5_text",
-    "qwen3_moe",
-    "qwen3_next",
-    "qwen3_vl",
-    "qwen3_vl_moe",
-    "seed_oss",
-    "smollm3",
-    "stablelm",
-    "starcoder2",
-};
 
 /// Model types whose q has twice the rows: the second half computes a gate of attention's output.
 constexpr std::string_view kGatedQ[] = {"qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text",
@@ -81,8 +18,9 @@ constexpr std::string_view kGatedQ[] = {"qwen3_next", "qwen3_5", "qwen3_5_moe", 
 
 /// Modules that read the hidden state, besides gate and up.
 constexpr std::string_view kReadHidden[] = {
-    "attention.q",   "attention.k",    "attention.v", "attention.qkv",
-    "attention.q_a", "attention.kv_a", "ffn.router",  "ffn.shared_expert_gate",
+    "attention.q",   "attention.k",    "attention.v", "attention.qkv",          "attention.gate",
+    "attention.q_a", "attention.kv_a", "ffn.router",  "ffn.shared_expert_gate", "ssm.in",
+    "ssm.ba",        "ssm.alpha",      "ssm.beta",
 };
 
 template <std::size_t n>
@@ -154,7 +92,8 @@ RowLengths::RowLengths(std::span<const SourceTensor> tensors, std::span<const Ma
   // Tensors without a canonical name share the empty name, which nothing looks up.
   (void)index_.build(names.size(),
                      [&](std::size_t i) -> std::string_view { return names[i].name; });
-  norms_tell_ = config.architecture && is_in(kNormsTell, *config.architecture);
+  const auto type = find_hf_model_type(config.architecture.value_or(""));
+  norms_tell_ = type && type->norms_tell;
 }
 
 RowEvidence RowLengths::of(std::string_view canonical) const {

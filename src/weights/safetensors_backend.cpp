@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/text.hpp"
 #include "weights/effective_type.hpp"
 #include "weights/fail.hpp"
 #include "weights/hf_files.hpp"
@@ -15,6 +16,7 @@
 #include "weights/remarks.hpp"
 #include "weights/schemes/checkpoint.hpp"
 #include "weights/schemes/quant_config.hpp"
+#include "weights/schemes/refused.hpp"
 #include "weights/stored_weight.hpp"
 
 namespace safetensors::weights {
@@ -44,8 +46,9 @@ class SafetensorsBackend final : public Backend {
   WeightBuffer::Sections sections(std::size_t tensor) const override {
     return weights_[tensor]->sections(options_);
   }
-  StoredBytes stored(std::size_t tensor, const Interrupt& interrupt) const override {
-    return weights_[tensor]->parts().front().tensor->bytes(interrupt);
+  StoredBytes stored(std::size_t tensor, std::size_t part,
+                     const Interrupt& interrupt) const override {
+    return weights_[tensor]->parts()[part].tensor->bytes(interrupt);
   }
   std::optional<StoredBytes> stored_part(std::string_view source,
                                          const Interrupt& interrupt) const override {
@@ -151,6 +154,7 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
   model_.reserve(mapped);
   weights_.reserve(model_.tensors.capacity() + model_.others.capacity());
   Remarks& remarks = checkpoint.remarks();
+  bool is_quantised = false;
   for (const std::uint32_t i : order_of(names, mapped)) {
     const bool is_mapped = mapped[i].kind == Mapped::Kind::canonical;
     WeightInfo info;
@@ -175,8 +179,14 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
     }
     info.name = is_mapped ? std::move(mapped[i].name) : std::string(info.source);
     weights_.back()->fill(options_, info);
+    if (info.storage == Storage::scheme) check_method(quant, info);
+    is_quantised |= info.storage != Storage::raw || !info.is_decoded;
     remarks.note(info, remark);
     model_.add(std::move(info), is_mapped);
+  }
+  if (!quant.method.empty() && !is_quantised) {
+    model_.warnings.push_back("quant_method is `" + clipped(quant.method) +
+                              "`, but no tensor is quantised");
   }
   remarks_.merge(checkpoint.refusals());
   remarks.say(model_.warnings);

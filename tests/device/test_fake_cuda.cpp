@@ -72,6 +72,7 @@ FAKE_HAS_TYPE_OF_TABLE(cuEventQuery);
 FAKE_HAS_TYPE_OF_TABLE(cuEventSynchronize);
 FAKE_HAS_TYPE_OF_TABLE(cuEventDestroy_v2);
 FAKE_HAS_TYPE_OF_TABLE(cuMemcpyHtoDAsync_v2);
+FAKE_HAS_TYPE_OF_TABLE(cuMemcpyDtoHAsync_v2);
 FAKE_HAS_TYPE_OF_TABLE(cuGetErrorName);
 FAKE_HAS_TYPE_OF_TABLE(cuDeviceGetPCIBusId);
 FAKE_HAS_TYPE_OF_TABLE(cuThreadExchangeStreamCaptureMode);

@@ -69,13 +69,14 @@ SAFETENSORS_CHECK_SIGNATURE(cuEventQuery);
 SAFETENSORS_CHECK_SIGNATURE(cuEventSynchronize);
 SAFETENSORS_CHECK_SIGNATURE(cuEventDestroy_v2);
 SAFETENSORS_CHECK_SIGNATURE(cuMemcpyHtoDAsync_v2);
+SAFETENSORS_CHECK_SIGNATURE(cuMemcpyDtoHAsync_v2);
 SAFETENSORS_CHECK_SIGNATURE(cuGetErrorName);
 SAFETENSORS_CHECK_SIGNATURE(cuDeviceGetPCIBusId);
 SAFETENSORS_CHECK_SIGNATURE(cuThreadExchangeStreamCaptureMode);
 #undef SAFETENSORS_CHECK_SIGNATURE
 
 // No function is missing above: the sum of the pointers is the size of the table.
-static_assert(sizeof(Functions) == 23 * sizeof(void*));
+static_assert(sizeof(Functions) == 24 * sizeof(void*));
 
 // The constants in src/device/ and in the fake driver.
 static_assert(CU_STREAM_NON_BLOCKING == 1);

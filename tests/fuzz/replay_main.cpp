@@ -3,6 +3,8 @@
 //   replay FILE_OR_FOLDER...           runs the target over each file
 //   replay --seeds TABLE FOLDER        writes a file for each light row of the table, and some of
 //                                      random bytes, as seeds for a fuzzer
+//   replay --join MODELS FOLDER        writes a file for each folder of MODELS that has config.json
+//                                      and model.safetensors: both, with a NUL between them
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -37,6 +39,20 @@ void write_seeds(const fs::path& table, const fs::path& folder) {
   std::printf("%zu seeds\n", count);
 }
 
+void join_models(const fs::path& models, const fs::path& folder) {
+  fs::create_directories(folder);
+  std::size_t count = 0;
+  for (const auto& model : fs::directory_iterator(models)) {
+    if (!fs::is_regular_file(model.path() / "model.safetensors")) continue;
+    std::string text = test::read_text(model.path() / "config.json");
+    text += '\0';
+    text += test::read_text(model.path() / "model.safetensors");
+    test::write_text(folder / model.path().filename(), text);
+    ++count;
+  }
+  std::printf("%zu models\n", count);
+}
+
 void replay(const fs::path& path) {
   const std::string text = test::read_text(path);
   // Of exactly its size, so that a sanitizer sees a read past the end.
@@ -48,6 +64,10 @@ void replay(const fs::path& path) {
 int run(const std::vector<std::string>& arguments) {
   if (arguments.size() == 3 && arguments[0] == "--seeds") {
     write_seeds(arguments[1], arguments[2]);
+    return 0;
+  }
+  if (arguments.size() == 3 && arguments[0] == "--join") {
+    join_models(arguments[1], arguments[2]);
     return 0;
   }
   std::size_t count = 0;

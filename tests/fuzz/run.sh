@@ -13,7 +13,8 @@ found=$build/fuzz-found
 
 "$programs/replay_header" --seeds "$here/../../conformance/cases.json" "$found/seeds"
 models=$here/../data/weights
-for target in header slice save patch sums gguf config; do
+"$programs/replay_header" --join "$models/schemes" "$found/seeds-schemes"
+for target in header slice save patch sums gguf config schemes; do
   mkdir -p "$found/$target"
   seeds=("$found/seeds")
   options=(-max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=4096)
@@ -21,6 +22,7 @@ for target in header slice save patch sums gguf config; do
   if [[ -f $here/$target.dict ]]; then options+=(-dict="$here/$target.dict"); fi
   case $target in
     gguf) seeds=("$models"/{bad,gguf}) ;;
+    schemes) seeds=("$found/seeds-schemes") ;;
     config) seeds=("$models"/{bad,mlx}) ;;
   esac
   log=$found/$target.log

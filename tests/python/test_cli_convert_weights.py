@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
 from safetensors.weights._hf_names import HfNames, known_architectures
-from support import cli
+from support import cli, scheme_models
 from support.weights_data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
 
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
@@ -333,6 +333,38 @@ def test_values_that_are_too_large_or_not_finite(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in", "pack"]
 
 
+def test_a_scheme(tmp_path):
+    """Scales vanish, those of activations with a note; the configuration forgets the scheme."""
+    rng = np.random.default_rng(0)
+    module = "model.layers.0.mlp.down_proj"
+    tensors = {
+        f"{module}.weight": ("F8_E4M3", rng.integers(0, 126, (200, 384), np.uint8)),
+        f"{module}.weight_scale_inv": rng.random((2, 3), np.float32),
+        f"{module}.input_scale": np.ones((), np.float32),
+        "model.norm.weight": rng.random(200, np.float32),
+        "model.norm.steps": np.arange(3),
+    }
+    quant = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = {"quantization_config": quant, "model_type": "llama"}
+    source = scheme_models.write_model(tmp_path / "in", tensors, config, shards=2)
+    (source / "hf_quant_config.json").write_text("{}")
+    done = cli.run(
+        "convert", source, tmp_path / "out", "--dtype", "keep", "--max-shard-size", "1GB"
+    )
+    assert f"`{module}.input_scale`: left out" in done.stderr
+    out = tmp_path / "out"
+    assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
+    assert json.loads((out / "config.json").read_text()) == {"model_type": "llama"}
+    with safe_open(out / "model.safetensors", "np") as f:
+        types = {name: f.get_slice(name).get_dtype() for name in f.keys()}  # noqa: SIM118
+    wanted = {f"{module}.weight": "BF16", "model.norm.weight": "F32", "model.norm.steps": "I64"}
+    assert types == wanted
+    with open_weights(source) as a, open_weights(out, bf16="keep") as b:
+        name = "layers.0.ffn.down.weight"
+        bits = scheme_models.bf16_bits(a[name].numpy())
+        np.testing.assert_array_equal(scheme_models.bf16_values(bits), b[name].numpy())
+
+
 def test_a_scheme_that_is_not_decoded(tmp_path):
     """The error names it before anything is written."""
     name = "model.layers.0.mlp.up_proj"
@@ -400,20 +432,22 @@ def test_a_kill_leaves_no_model(tmp_path, number):
     ]
     cut = 0
     for wait in (0, 0.02, 0.05):
-        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE)
         end = time.monotonic() + 60
-        while not target.is_dir() and process.poll() is None and time.monotonic() < end:
+        while not (target.is_dir() and any(target.iterdir())) and time.monotonic() < end:
+            assert process.poll() is None
             time.sleep(0.001)
         time.sleep(wait)
         process.send_signal(number)
-        status = process.wait(60)
+        _, said = process.communicate(timeout=60)
+        status = process.returncode
         if status == 0:  # the machine was slow to send the signal
             shutil.rmtree(target)
             continue
         cut += 1
         if number == signal.SIGINT:
-            assert status in (130, -signal.SIGINT)
-            assert os.listdir(tmp_path) == ["in"]
+            assert status in (130, -signal.SIGINT), said
+            assert os.listdir(tmp_path) == ["in"], (os.listdir(target), said)
         else:
             assert all(name.startswith(".") for name in os.listdir(target))
             cli.run("recover", target)

@@ -18,9 +18,10 @@ import safetensors.numpy
 import safetensors.torch
 from safetensors import SafetensorError, _core
 from safetensors._save_async import SaveFuture
+from safetensors._torch import transfer
 from safetensors._torch.save_file_async import _flat_bytes, _reader_of
 from safetensors.numpy import load_file
-from support import children, mounts
+from support import children, fake_cuda, mounts
 
 pytestmark = pytest.mark.slow
 
@@ -191,6 +192,43 @@ def test_tensors_of_a_device_are_read_in_parts(tmp_path):
     with pytest.raises(KeyError, match="device"):
         start_save(specs, {"b": broken}, tmp_path / "other", None, False, None, None)
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.fixture
+def on_cuda(cuda, monkeypatch):
+    """Takes all tensors for those of the first device of the fake driver."""
+    monkeypatch.setattr(transfer, "device_of", lambda tensor: torch.device("cuda:0"))
+    return cuda
+
+
+def test_tensors_of_cuda_are_copied_through_pinned_memory(on_cuda, tmp_path):
+    tensors = arrays_of(safetensors.torch, nbytes=40 << 20)
+    on_cuda.stream = on_cuda.make_stream()
+    big = tensors["t1"]
+    with on_cuda.context():  # work that is queued, and has not run
+        queued = big.data_ptr(), 0x55, big.nbytes, on_cuda.stream
+        assert on_cuda.driver.cuMemsetD8Async(*queued) == 0
+    assert big[0] == 1
+    future = safetensors.torch.save_file_async(tensors, tmp_path / "file")
+    assert big[-1] == 0x55555555
+    wanted = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
+    for tensor in tensors.values():
+        tensor.fill_(-1)  # too late for the file
+    future.result(60)
+    found = load_file(tmp_path / "file")
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert on_cuda.stat(fake_cuda.PAGEABLE_COPIES) == 0
+    assert on_cuda.calls("cuMemcpyDtoHAsync_v2") >= 3
+
+
+def test_an_error_of_cuda_leaves_no_file(on_cuda, tmp_path):
+    tensors = arrays_of(safetensors.torch)
+    on_cuda.fault("cuMemcpyDtoHAsync_v2", 2, 719)
+    with pytest.raises(SafetensorError, match=r"\(719\) in cuMemcpyDtoHAsync"):
+        safetensors.torch.save_file_async(tensors, tmp_path / "file")
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_last_call_wins(tmp_path):

@@ -11,13 +11,14 @@ pytest.importorskip("torch")
 TEXT = (Path(__file__).parents[2] / "docs" / "weights.md").read_text()
 
 
+PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 MODELS = [DATA / "mlx" / name for name in MLX]
 MODELS += [path for path in sorted((DATA / "gguf").glob("*.gguf")) if path.stem.startswith("l")]
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
 def test_the_program_runs(path):
-    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    program = PROGRAMS[0]
     assert '"model_dir_or_file"' in program
     names = {}
     exec(program.replace("model_dir_or_file", str(path)), names)
@@ -28,3 +29,16 @@ def test_the_program_runs(path):
     assert ("words" in names) == (names["t"].quant is not None)
     tied = names["c"].tie_word_embeddings
     assert names["head"].name == ("token_embedding.weight" if tied else "output.weight")
+
+
+SCHEMES = sorted(path.parent for path in (DATA / "schemes").glob("*/config.json"))
+
+
+@pytest.mark.parametrize("path", SCHEMES, ids=lambda path: path.name)
+def test_the_program_for_schemes_runs(path):
+    (program,) = PROGRAMS[1:]
+    assert '"model_dir_or_file"' in program
+    names = {}
+    exec(program.replace("model_dir_or_file", str(path)), names)
+    assert names["array"].size > 0
+    assert names["w"] is not None

@@ -305,3 +305,18 @@ def test_plain_models_have_no_extras(tmp_path):
     with open_weights(write_model(tmp_path, tensors)) as w:
         assert (w.extras, w.scheme, w.unmapped) == ([], None, ["model.k_scale"])
         assert w["output_norm.weight"].parts()["weight"].tolist() == [2.0]
+
+
+def test_blocks_that_are_not_those_of_the_configuration(tmp_path):
+    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]}}
+    tensors = {}
+    for layer in range(12):
+        q = f"model.layers.{layer}.self_attn.q_proj."
+        tensors[q + "weight"] = ("F8_E4M3", codes(96, 320))
+        tensors[q + "weight_scale_inv"] = scale_of("F32", 3, 5)[1]
+    with open_weights(write_model(tmp_path, tensors, config)) as w:
+        assert w["layers.3.attention.q.weight"].scheme_params == SchemeParams(8, 32, 64, True)
+        assert w.warnings == [
+            "model.layers.N.self_attn.q_proj.weight_scale_inv (12 tensors): weight_block_size is"
+            " 64 x 64, but the scales' shapes are those of blocks of 32 x 64"
+        ]

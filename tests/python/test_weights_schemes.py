@@ -7,6 +7,7 @@ import pytest
 
 from safetensors.numpy import save_file
 from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
+from support.scheme_models import write_model
 
 LAYER = "model.layers.0."
 EXPERTS = LAYER + "mlp.experts."
@@ -142,3 +143,109 @@ def test_plain_types_are_decoded_and_integers_come_as_they_are(kind, tmp_path):
             np.testing.assert_array_equal(out, stored)
             with pytest.raises(ValueError, match="is none of float32, float16, bfloat16"):
                 t.numpy("int64" if kind != "i8" else "int32")
+
+
+REFUSED = (
+    "aqlm auto-round bitnet eetq fouroversix fp_quant higgs hqq metal quanto quark sinq spqr vptq"
+)
+
+
+@pytest.mark.parametrize("method", REFUSED.split())
+def test_schemes_refused_by_name(method, tmp_path):
+    # Tensors that look like FP8 are not decoded either.
+    config = {"quantization_config": {"quant_method": method}}
+    tensors = {
+        Q + "weight": ("F8_E4M3", codes(4, 8)),
+        Q + "weight_scale": np.ones(1, np.float32),
+        Q + "codes": codes(4, 8),
+        LAYER + "mlp.router.weight": halves(2, 4),
+    }
+    with open_weights(write_model(tmp_path, tensors, config)) as w:
+        assert w.warnings == []
+        assert w.scheme is None
+        check_refused(w, Q + "codes", method, tensors[Q + "codes"])
+        with pytest.raises(WeightsError, match=f'scheme "{method}" is not decoded') as caught:
+            w["layers.0.attention.q.weight"].numpy()
+        assert caught.value.subject == Q + "weight"
+        assert w["layers.0.ffn.router.weight"].is_decoded
+
+
+def fp8_tensors():
+    return {Q + "weight": ("F8_E4M3", codes(4, 8)), Q + "weight_scale": np.ones(1, np.float32)}
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "mxfp4"])
+def test_a_method_that_the_tensors_contradict(method, tmp_path):
+    config = {"quantization_config": {"quant_method": method}}
+    with pytest.raises(WeightsError, match=f"is `{method}`, but its tensors are .* fp8") as caught:
+        open_weights(write_model(tmp_path, fp8_tensors(), config))
+    assert caught.value.code == "quant_mismatch"
+    assert caught.value.subject == Q + "weight"
+    assert caught.value.path == str(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("method", ["fp8", "fbgemm_fp8", "compressed-tensors", "modelopt", "new"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_methods_that_the_tensors_fit(nested, method, tmp_path):
+    config = {"quantization_config": {"quant_method": method}}
+    if nested:
+        config = {"model_type": "mistral3", "text_config": config}
+    with open_weights(write_model(tmp_path, fp8_tensors(), config)) as w:
+        assert w.scheme == "fp8"
+        assert w.warnings == []
+
+
+def test_a_method_without_quantised_tensors(tmp_path):
+    config = {"quantization_config": {"quant_method": "fp8"}}
+    with open_weights(write_model(tmp_path, {Q + "weight": halves(3, 4)}, config)) as w:
+        assert w.warnings == ["quant_method is `fp8`, but no tensor is quantised"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "subject"),
+    [
+        ('{"quantization": {"quant_algo": "FP8"}}', None, None),
+        ('{"quantization": {"quant_algo": 8}}', "config", "quant_algo"),
+        ('{"quantization": 8}', "config", "quantization"),
+        ("{}", "config", "quantization"),
+        ("{", "json", None),
+    ],
+)
+def test_the_configuration_of_modelopt(text, code, subject, tmp_path):
+    (tmp_path / "hf_quant_config.json").write_text(text)
+    write_model(tmp_path, fp8_tensors(), {"model_type": "llama"})
+    if code is None:
+        assert open_weights(tmp_path).scheme == "fp8"
+        return
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path)
+    assert caught.value.code == code
+    assert caught.value.path == str(tmp_path / "hf_quant_config.json")
+    assert subject is None or caught.value.subject == subject
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("bits", 9, "9 is not within 1 and 8"),
+        ("bits", 0, "0 is not within 1 and 8"),
+        ("bits", True, "an integer was expected, not a boolean"),
+        ("bits", 4.5, "an integer was expected"),
+        ("group_size", 0, "must not be 0"),
+        ("group_size", -2, "-2 is not within -1"),
+        ("group_size", "32", "an integer was expected, not a string"),
+        ("sym", 1, "a boolean was expected, not an integer"),
+        ("format", 1, "a string was expected, not an integer"),
+        ("quant_method", None, None),
+    ],
+)
+def test_values_of_the_configuration(key, value, why, tmp_path):
+    config = {"quantization_config": {"quant_method": "fp8", key: value}}
+    write_model(tmp_path, fp8_tensors(), config)
+    if why is None:
+        assert open_weights(tmp_path).scheme == "fp8"
+        return
+    with pytest.raises(WeightsError, match=why) as caught:
+        open_weights(tmp_path)
+    assert caught.value.code == "config"
+    assert caught.value.subject == key

@@ -91,7 +91,7 @@ class SAFETENSORS_API WeightProvider {
   /// Returns the number to add to this stored norm weight before multiplying by it, or nothing if
   /// it is not known. It is config().norm_weight_offset with two exceptions. It is 0 for tensors
   /// that are not norm weights and for the norms of linear attention. It is unknown for unmapped
-  /// names, such as those of a vision tower, in models whose offset is not 0.
+  /// names, and for those of a vision tower, in models whose offset is not 0.
   ///
   /// Throws: unknown_tensor.
   [[nodiscard]] std::optional<double> norm_weight_offset_of(std::string_view name) const;
@@ -112,6 +112,12 @@ class SAFETENSORS_API WeightProvider {
   /// Throws: unknown_tensor; io.
   [[nodiscard]] WeightBuffer get_stored(std::string_view name,
                                         const Interrupt& interrupt = {}) const;
+  /// Returns the bytes of one of parts(name) as stored: a view of the mapped file, or newly read at
+  /// each call.
+  ///
+  /// Throws: unknown_tensor, also for a part that does not exist; io.
+  [[nodiscard]] WeightBuffer get_part(std::string_view name, std::size_t index,
+                                      const Interrupt& interrupt = {}) const;
   /// Returns several tensors as one, concatenated along the first axis: all words, then all scales,
   /// then all biases; of weights of a scheme part by part. The buffer is cached like get_tensor's.
   ///

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
+from .. import _core
 from .._core import TensorSpec
-from .._save_async import SaveFuture, start_save
+from .._save_async import Readers, SaveFuture, start_save
 from .._typing import Path, SumsOption
+from . import transfer
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .dtypes import tensor_spec
 
@@ -32,8 +34,8 @@ def save_file_async(
         future.result()
 
     Returns when the tensors have been copied: from then on they may be changed or deleted. The file
-    gets the values that they had during the call. Tensors on a device are copied by torch, after
-    the work on its current stream.
+    gets the values that they had during the call. Tensors on a device are copied after the work on
+    its current stream: on CUDA devices through pinned memory, on others by torch.
 
     Args:
         tensors: as for `save`.
@@ -57,20 +59,29 @@ def save_file_async(
     # By its name, because that module imports this one.
     to_ndarray = importlib.import_module("safetensors.torch")._to_ndarray
     specs: Dict[str, TensorSpec] = {}
-    readers: Dict[str, Callable[[int, memoryview], object]] = {}
+    readers: Readers = {}
     kept: List[Any] = []
     for name, tensor in tensors.items():
         _check_dense(tensor, name)
-        if tensor.device.type == "cpu":
+        if transfer.device_of(tensor).type == "cpu":
             array, dense = to_ndarray(tensor)
             address, nbytes = array.ctypes.data, array.nbytes
             kept.append((array, dense))
         else:
             flat = _flat_bytes(tensor)
             address, nbytes = flat.data_ptr(), flat.nbytes
-            readers[name] = _reader_of(flat)
+            kept.append(flat)
+            readers[name] = _cuda_stream(tensor) or _reader_of(flat)
         specs[name] = tensor_spec(tensor, address, nbytes)
     return start_save(specs, readers, filename, metadata, fsync, budget_bytes, sums)
+
+
+def _cuda_stream(tensor: torch.Tensor) -> Optional[Tuple[int, int]]:
+    """Returns the device and its current stream; None for tensors that torch copies."""
+    device = transfer.device_of(tensor)
+    if device.type != "cuda" or not _core._has_cuda_driver():
+        return None
+    return device.index, transfer.raw_stream(device.index)
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

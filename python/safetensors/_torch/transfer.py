@@ -39,6 +39,11 @@ class Event(Protocol):
     def synchronize(self) -> None: ...
 
 
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """Returns the device that has the tensor's memory."""
+    return tensor.device
+
+
 def raw_stream(index: int) -> int:
     """Returns the driver's handle of this thread's current stream on the CUDA device."""
     get = getattr(torch._C, "_cuda_getCurrentRawStream", None)

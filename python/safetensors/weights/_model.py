@@ -158,7 +158,7 @@ class Weights(Mapping[str, WeightTensor]):
         """Returns the number to add to a stored norm weight before it is used; None if unknown.
 
         This is `config.norm_weight_offset`, with two exceptions: 0.0 for tensors that are not norm
-        weights and for the norms of linear attention; None for names without a rule, such as those
+        weights and for the norms of linear attention; None for names without a rule, and for those
         of a vision tower, in models whose offset is not 0.
         """
         return self._model.norm_weight_offset_of(name)

@@ -129,13 +129,11 @@ class WeightTensor:
         pack. Most tensors have one part. Types that NumPy lacks come as their bits: BF16 as uint16,
         8-bit floats and smaller ones as uint8.
         """
-        parts = self._model.parts(self.name)
-        if self.storage == "ggml_block" or len(parts) == 1:
-            return {parts[0][0]: self._stored(self.name, parts[0][2], parts[0][3])}
-        return {role: self._stored(source, kind, shape) for role, source, kind, shape in parts}
-
-    def _stored(self, name: str, kind: str, shape: Tuple[int, ...]) -> "numpy.typing.NDArray[Any]":
-        return _typed(array_of(self._model.get_stored(name)), kind, shape)
+        arrays = {}
+        for index, (role, _, stored_as, shape) in enumerate(self._model.parts(self.name)):
+            data = array_of(self._model.get_part(self.name, index))
+            arrays[role] = _typed(data, stored_as, shape)
+        return arrays
 
     def _rows(self, rows: Rows) -> Tuple[int, int, Tuple[int, ...]]:
         """Returns the first row, the number of rows (-1: all), and the shape of the result."""

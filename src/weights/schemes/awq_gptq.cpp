@@ -259,8 +259,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
   const bool is_known = variant.empty() || variant == "gemm" || variant == "gptq" ||
                         (variant == "gptq_v2" && quant.method == "gptq");
   if (!is_known && (quant.method == "awq" || quant.method == "gptq")) {
-    checkpoint.refuse(qweight, "weights quantised by " + quant.method + " as " + clipped(variant) +
-                                   " are not decoded");
+    checkpoint.refuse(qweight,
+                      "scheme \"" + quant.method + " (" + clipped(variant) + ")\" is not decoded");
     return;
   }
   if (!quant.method.empty() && quant.method != "awq" && quant.method != "gptq") return;
@@ -279,8 +279,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
   apply_config(parts, quant, form);
   if (form.layout == ColumnLayout::gptq) {
     if (form.bits > 4 && form.bits != 8) {
-      checkpoint.refuse(qweight, "weights quantised by gptq in " + std::to_string(form.bits) +
-                                     " bits are not decoded");
+      checkpoint.refuse(qweight,
+                        "scheme \"gptq (" + std::to_string(form.bits) + " bits)\" is not decoded");
       return;
     }
     form.added_to_zeros = variant == "gptq_v2" ? 0 : 1;

@@ -33,6 +33,10 @@ struct Blocks {
   std::uint64_t columns = 1;
 };
 
+std::string shown(const Blocks& blocks) {
+  return std::to_string(blocks.rows) + " x " + std::to_string(blocks.columns);
+}
+
 std::string_view name_of(Dtype dtype, bool is_mx) noexcept {
   switch (dtype) {
     case Dtype::kF8E5M2:
@@ -153,13 +157,18 @@ void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint) {
     mismatch(parts, "scales are of the wrong type");
   }
   if (weight->info->shape.size() < 2) mismatch(parts, "the weight must be a matrix");
-  const auto stated =
-      checkpoint.quant().block_size.value_or(std::array<std::uint32_t, 2>{128, 128});
-  const auto blocks =
-      find_blocks(weight->info->shape, scale.info->shape, Blocks{stated[0], stated[1]});
+  const auto& configured = checkpoint.quant().block_size;
+  const Blocks stated = configured ? Blocks{(*configured)[0], (*configured)[1]} : Blocks{128, 128};
+  const auto blocks = find_blocks(weight->info->shape, scale.info->shape, stated);
   if (!blocks) {
-    mismatch(parts, "the scales' shape fits neither blocks of " + std::to_string(stated[0]) +
-                        " x " + std::to_string(stated[1]) + " nor equal parts of the weight");
+    mismatch(parts, "the scales' shape fits neither blocks of " + shown(stated) +
+                        " nor equal parts of the weight");
+  }
+  const bool is_grid = scale.info->shape.size() >= 2;
+  if (configured && is_grid && (blocks->rows != stated.rows || blocks->columns != stated.columns)) {
+    checkpoint.remark(name, "weight_block_size is " + shown(stated) +
+                                ", but the scales' shapes are those of blocks of " +
+                                shown(*blocks));
   }
   std::string plain(weight->info->name);
   if (!plain.ends_with(".weight")) plain += ".weight";

@@ -1,9 +1,11 @@
 #include "weights/schemes/refused.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "base/text.hpp"
+#include "weights/fail.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -46,6 +48,22 @@ constexpr std::string_view kRefusedMethods[] = {
     "hqq",  "metal",      "quanto", "quark", "sinq",        "spqr",     "vptq",
 };
 
+/// A quant_method, and the schemes of its tensors.
+struct Method {
+  std::string_view name;
+  std::array<std::string_view, 3> schemes;
+};
+// Others, such as compressed-tensors, write several.
+constexpr Method kMethods[] = {
+    {"awq", {"awq"}},
+    {"bitsandbytes", {"bnb_nf4", "bnb_fp4", "bnb_int8"}},
+    {"fbgemm_fp8", {"fp8"}},
+    {"fp8", {"fp8", "mxfp8", "mxfp4"}},  // DeepSeek's experts are MXFP4 beside FP8
+    {"gptq", {"gptq"}},
+    {"mxfp4", {"mxfp4"}},
+    {"mxfp8", {"mxfp8"}},
+};
+
 std::string refusal(std::string_view scheme) {
   return "scheme \"" + clipped(scheme) + "\" is not decoded";
 }
@@ -68,6 +86,15 @@ std::string refusal_by_rule(const SourceTensors& tensors, const SourceTensor& te
     if (tensors.find(beside) != nullptr) return refusal(rule.scheme);
   }
   return {};
+}
+
+void check_method(const QuantConfig& quant, const WeightInfo& info) {
+  const auto* const method = std::ranges::find(kMethods, quant.method, &Method::name);
+  if (method == std::end(kMethods)) return;
+  if (std::ranges::find(method->schemes, info.scheme) != method->schemes.end()) return;
+  fail(Errc::quant_mismatch, quant.path, info.source,
+       "quant_method is `" + quant.method + "`, but its tensors are those of " +
+           std::string(info.scheme));
 }
 
 }  // namespace safetensors::weights

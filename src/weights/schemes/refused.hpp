@@ -1,9 +1,11 @@
-// Recognises quantisation schemes that are not decoded.
+// Compares quantisation schemes with the configuration, and recognises those that are not decoded.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "safetensors/weights/types.hpp"
+#include "weights/schemes/quant_config.hpp"
 #include "weights/source_tensors.hpp"
 
 namespace safetensors::weights {
@@ -15,5 +17,11 @@ namespace safetensors::weights {
 /// the configuration's quant_method; empty if it is decoded. Does not recognise MLX's packs.
 [[nodiscard]] std::string refusal_by_rule(const SourceTensors& tensors, const SourceTensor& tensor,
                                           std::string_view method);
+
+/// Checks the scheme that was found by a weight's tensors against quant_method. Methods that are
+/// not known may have any scheme.
+///
+/// Throws: quant_mismatch, naming both.
+void check_method(const QuantConfig& quant, const WeightInfo& info);
 
 }  // namespace safetensors::weights

@@ -85,6 +85,51 @@ TEST_CASE("the meaning of the norm after attention depends on its layer") {
         "layers.1.post_attention_norm.weight");
 }
 
+TEST_CASE("names of other families") {
+  CHECK(hf({"transformer.h.3.attn.c_attn.bias"}) == "layers.3.attention.qkv.bias");
+  CHECK(hf({"h.3.ln_1.weight"}) == "layers.3.attention_norm.weight");
+  CHECK(hf({"transformer.encoder.layers.3.mlp.dense_h_to_4h.weight"}) ==
+        "layers.3.ffn.gate_up.weight");
+  CHECK(hf({"bert.encoder.layer.3.attention.self.query.weight"}) == "layers.3.attention.q.weight");
+  CHECK(hf({"backbone.layers.3.mixer.A_log"}) == "layers.3.ssm.a");
+  CHECK(hf({"model.layers.3.linear_attn.dt_bias"}) == "layers.3.ssm.dt.bias");
+  CHECK(hf({"model.layers.3.mlp.gate.e_score_correction_bias"}) ==
+        "layers.3.ffn.router_correction.bias");
+  CHECK(hf({"model.layers.3.moe.router_bias"}) == "layers.3.ffn.router_correction.bias");
+  CHECK(hf({"model.layers.3.self_attn.attention_sink_bias"}) == "layers.3.attention.sinks");
+  CHECK(hf({"model.layers.3.feed_forward.experts.5.w2.weight"}) ==
+        "layers.3.ffn.experts.5.down.weight");
+  CHECK(hf({"model.layers.3.shared_mlp.input_linear.weight"}) ==
+        "layers.3.ffn.shared_expert.gate_up.weight");
+  CHECK(hf({"model.layers.3.eh_proj.weight"}) == "layers.3.nextn.eh_proj.weight");
+  // A number that is part of the name.
+  CHECK(hf({"decoder.block.3.layer.1.layer_norm.weight"}) ==
+        "decoder.layers.3.cross_attention_norm.weight");
+  CHECK(hf({"decoder.block.3.layer.2.layer_norm.weight"}) == "decoder.layers.3.ffn_norm.weight");
+  CHECK(hf({"rwkv.blocks.0.pre_ln.weight"}) == "token_embedding_norm.weight");
+  // Arctic
+  CHECK(hf({"model.layers.3.residual_layernorm.weight",
+            "model.layers.3.post_attention_layernorm.weight"}) ==
+        "layers.3.ffn.experts.norm.weight");
+  CHECK(hf({"model.layers.3.pre_mlp_layernorm.weight",
+            "model.layers.3.post_attention_layernorm.weight"}) ==
+        "layers.3.post_attention_norm.weight");
+}
+
+TEST_CASE("names of towers beside a language model") {
+  const std::string_view text = "model.language_model.embed_tokens.weight";
+  CHECK(hf({text, "model.visual.blocks.3.attn.qkv.weight"}) ==
+        "vision.layers.3.attention.qkv.weight");
+  CHECK(hf({text, "model.vision_tower.vision_model.encoder.layers.3.mlp.fc1.weight"}) ==
+        "vision.layers.3.ffn.up.weight");
+  CHECK(hf({text, "multi_modal_projector.linear_2.bias"}) == "projector.2.bias");
+  CHECK(hf({text, "lm_head.weight"}) == "output.weight");
+  // Only the language model itself has layers of a language model.
+  CHECK(hf({text, "layers.3.self_attn.q_proj.weight"}) == "(unmapped)");
+  CHECK(hf({text, "model.layers.3.self_attn.q_proj.weight"}) == "(unmapped)");
+  CHECK(hf({text, "norm.weight"}) == "(unmapped)");
+}
+
 TEST_CASE("names of GGUF files") {
   CHECK(gguf({"token_embd.weight"}) == "token_embedding.weight");
   CHECK(gguf({"rope_freqs.weight"}) == "rope_freqs.weight");
@@ -95,9 +140,18 @@ TEST_CASE("names of GGUF files") {
   CHECK(gguf({"blk.7.ffn_up.weight"}, "phi3") == "layers.7.ffn.gate_up.weight");
   CHECK(gguf({"blk.7.ffn_up.weight"}, "llama") == "layers.7.ffn.up.weight");
   CHECK(gguf({"blk.7.ffn_gate.weight", "blk.7.ffn_up.weight"}, "glm4") == "layers.7.ffn.up.weight");
+  CHECK(gguf({"blk.7.attn_q.input_scale"}) == "layers.7.attention.q.input_scale");
+  CHECK(gguf({"blk.7.ssm_dt.bias"}) == "layers.7.ssm.dt.bias");
+  CHECK(gguf({"blk.7.ssm_a"}) == "layers.7.ssm.a");
+  CHECK(gguf({"blk.7.indexer.attn_q_b.weight"}) == "layers.7.attention.indexer.attn_q_b.weight");
+  CHECK(gguf({"dec.blk.7.cross_attn_o.weight"}) ==
+        "decoder.layers.7.cross_attention.output.weight");
+  CHECK(gguf({"v.blk.7.ffn_up.weight"}) == "vision.layers.7.ffn.up.weight");
+  CHECK(gguf({"mm.2.weight"}) == "projector.2.weight");
+  CHECK(gguf({"blk.7.attn_rot_embd.weight"}) == "(ignored)");
   for (const char* name :
        {"blk.x.attn_q.weight", "blk.0.attn_q2.weight", "blk.0.ffn_down.03.weight",
-        "blk.0.ffn_down..weight", "attn_q.weight", "v.blk.0.attn_q.weight"}) {
+        "blk.0.ffn_down..weight", "attn_q.weight", "w.blk.0.attn_q.weight"}) {
     CAPTURE(name);
     CHECK(gguf({name}) == "(unmapped)");
   }
