@@ -168,7 +168,7 @@ def test_gptq_without_a_configuration_stays_raw(tmp_path):
         assert "what its zeros mean" in warning
         t = w[UP + "qweight"]
         np.testing.assert_array_equal(t.numpy(), tensors[UP + "qweight"])
-        with pytest.raises(WeightsError, match="gptq or awq are not decoded") as caught:
+        with pytest.raises(WeightsError, match='"gptq or awq" is not decoded') as caught:
             t.numpy("float32")
         assert caught.value.code == "unsupported"
 
