@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kModelSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kOtherIndexSuffix = ".json";
 constexpr std::string_view kShardSuffix = "-00000-of-00000";
 constexpr const char* kFolderSums = "model.sums.json";
 
@@ -89,7 +90,7 @@ Sums Sums::read(const fs::path& path) {
 }
 
 fs::path sums_path(const fs::path& file) {
-  for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
+  for (const std::string_view suffix : {kIndexSuffix, kOtherIndexSuffix, kModelSuffix}) {
     const fs::path stem = without_suffix(file, suffix);
     if (!stem.empty()) return sums_of_stem(stem);
   }

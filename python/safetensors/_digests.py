@@ -58,8 +58,7 @@ Known = Mapping[str, Optional[Tuple[str, bytes]]]
 
 def of_tensor(job: Job, algorithms: Sequence[str], block_size: int, advance: Advance) -> Found:
     xxh3 = _core._TensorHasher(job.dtype, job.shape, block_size)
-    shape = ",".join(map(str, job.shape))
-    sha256 = hashlib.sha256(f"{job.dtype} [{shape}]\n".encode())
+    sha256 = hashlib.sha256(xxh3.start)
     updates: List[Callable[[bytes], None]] = []
     if XXH3 in algorithms or block_size:
         updates.append(xxh3.update)

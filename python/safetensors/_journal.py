@@ -27,7 +27,7 @@ from typing import (
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._files import check_own, flush, lock, open_untrusted, refuse
-from ._sums import SUFFIX
+from ._sums import path_of
 
 JOURNAL = re.compile(r"\.([^/\\]+)\.journal")
 
@@ -225,11 +225,9 @@ def _remove_sums(journal: str, files: Sequence[File]) -> None:
     for file in files:
         _core._remove_sums(file.path)
     folder, name = os.path.split(journal)
-    stem = name[1:].removesuffix(".journal")
-    for suffix in (".json", ".safetensors.index", ".safetensors"):
-        stem = stem.removesuffix(suffix)
+    sums = path_of(os.path.join(folder, name[1:].removesuffix(".journal")))
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, stem + SUFFIX))
+        os.unlink(sums)
 
 
 def _names_in(journal: str) -> Dict[str, Any]:

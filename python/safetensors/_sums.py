@@ -69,6 +69,14 @@ class Sums(NamedTuple):
         return _core._sums_json(files, tensors, self.whole().get(SHA256))
 
 
+def path_of(path: str) -> str:
+    """Returns where the sums of a file, or of the model of an index, are: as sums_path() of C++."""
+    for suffix in (".safetensors.index.json", ".json", ".safetensors"):
+        if path.endswith(suffix):
+            return path.removesuffix(suffix) + SUFFIX
+    return path + SUFFIX
+
+
 def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:
     """Returns the digest of a model whose tensors have these digests, by name."""
     lines = "".join(f"{json.dumps(name)} {digests[name]}\n" for name in sorted(digests)).encode()

@@ -58,7 +58,7 @@ def of_one(sums: Union[SumsOption, Collect], filename: Path) -> Optional[Make]:
     def make(temporary: str, known: Optional[Known]) -> bytes:
         return sums_of({name: _digests.of_file(temporary, algorithms, known)}).to_bytes()
 
-    return path.removesuffix(".safetensors") + _sums.SUFFIX, make
+    return _sums.path_of(path), make
 
 
 def sums_of(files: Mapping[str, FileDigests]) -> Sums:

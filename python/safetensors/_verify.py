@@ -31,7 +31,6 @@ from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
 if TYPE_CHECKING:
     from ._typing import Digests, Verify
 
-_INDEX_SUFFIX = ".safetensors.index.json"
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
 
 
@@ -244,9 +243,9 @@ def _candidates(path: str, index_path: str) -> Iterator[str]:
     folder, name = os.path.split(path)
     stem = name.removesuffix(".safetensors")
     if index_path:
-        yield index_path.removesuffix(".json").removesuffix(_INDEX_SUFFIX[:-5]) + _sums.SUFFIX
+        yield _sums.path_of(index_path)
     else:
-        yield os.path.join(folder, stem + _sums.SUFFIX)
+        yield _sums.path_of(path)
         shard = _SHARD.fullmatch(stem)
         if shard:
             yield os.path.join(folder, shard[1] + _sums.SUFFIX)

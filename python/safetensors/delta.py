@@ -10,11 +10,11 @@ docs/patches.md describes the format and these functions.
 
 from __future__ import annotations
 
-from ._core import AlreadyAppliedError, PatchError, WrongBaseError
 from ._delta.apply import apply
 from ._delta.apply_file import apply_file
 from ._delta.checkpoint_weight_patches import checkpoint_weight_patches
 from ._delta.diff import diff
+from ._delta.errors import AlreadyAppliedError, PatchError, WrongBaseError
 from ._delta.patch import Entry, Patch, open_patch
 from ._delta.tracker import Tracker
 

@@ -8,7 +8,7 @@ from typing import Callable, Dict, NamedTuple, Optional
 
 from . import _core, _digests, _sums
 from ._core import SafetensorError
-from ._shards import INDEX_SUFFIX, find_shards
+from ._shards import find_shards
 from ._sums import FileSums, Sums, TensorSums
 from ._sums_save import algorithms_of, sums_of
 from ._typing import Path, SumsOption
@@ -25,13 +25,10 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, path: str, index_path: str) -> Place:
         """Returns the place of a file, or of a folder or an index with this index, if any."""
-        if index_path:
-            stem = index_path.removesuffix(INDEX_SUFFIX).removesuffix(".json")
-        elif os.path.isdir(path):
-            stem = os.path.join(path, "model")
-        else:
-            stem = path.removesuffix(".safetensors")
-        return cls(os.path.dirname(stem), stem + _sums.SUFFIX)
+        if not index_path and os.path.isdir(path):
+            path = os.path.join(path, "model.safetensors")
+        found = _sums.path_of(index_path or path)
+        return cls(os.path.dirname(found), found)
 
     def name_of(self, path: str) -> str:
         return os.path.relpath(path, self.folder or ".").replace(os.sep, "/")

@@ -13,25 +13,33 @@ namespace {
 // Hashing fewer bytes takes less time than releasing the GIL and acquiring it again.
 constexpr std::size_t kGilReleaseThreshold = std::size_t{64} << 10;
 
-TensorHasher make_hasher(py::handle dtype, py::handle shape, py::handle block_size) {
+/// A TensorHasher, and the text that a tensor's digest begins with, for those who hash by another
+/// algorithm.
+struct PyTensorHasher {
+  std::string start;
+  TensorHasher hasher;
+};
+
+PyTensorHasher make_hasher(py::handle dtype, py::handle shape, py::handle block_size) {
   const std::string_view wanted = text_of(dtype, "dtype");
   const std::optional<Dtype> found = parse_dtype(wanted);
   if (!found) raise_safetensor_error("dtype " + std::string(wanted) + " is invalid");
   std::vector<std::uint64_t> dims;
   for (const py::handle each : py::iter(shape)) dims.push_back(size_of(each, "shape"));
-  return {*found, dims, size_of(block_size, "block_size")};
+  return {digest_start(*found, dims),
+          TensorHasher(*found, dims, size_of(block_size, "block_size"))};
 }
 
-void update(TensorHasher& hasher, py::handle data) {
+void update(PyTensorHasher& self, py::handle data) {
   const BufferView view(data, "data");
-  if (view.bytes().size() < kGilReleaseThreshold) return hasher.update(view.bytes());
+  if (view.bytes().size() < kGilReleaseThreshold) return self.hasher.update(view.bytes());
   const GilRelease release;
-  hasher.update(view.bytes());
+  self.hasher.update(view.bytes());
 }
 
-py::bytes blocks(const TensorHasher& hasher) {
+py::bytes blocks(const PyTensorHasher& self) {
   std::string bytes;
-  for (const std::uint64_t block : hasher.blocks()) {
+  for (const std::uint64_t block : self.hasher.blocks()) {
     for (unsigned i = 0; i < 8; ++i) bytes += static_cast<char>(block >> (8 * i) & 0xFF);
   }
   return {bytes};
@@ -47,12 +55,15 @@ py::str xxh3_128(py::handle data) {
 }  // namespace
 
 void register_digest(py::module_& module) {
-  Class<TensorHasher>(module, "_TensorHasher",
-                      "Computes the digest of a tensor; one thread at a time.")
+  Class<PyTensorHasher>(module, "_TensorHasher",
+                        "Computes the digest of a tensor; one thread at a time.")
       .constructor(&make_hasher, py::arg("dtype"), py::arg("shape"), py::arg("block_size") = 0)
+      .property(
+          "start", [](const PyTensorHasher& self) { return py::bytes(self.start); },
+          "What comes before the tensor's bytes in its digest.")
       .method("update", &update, py::arg("data"), "update(data)\n--\n\nAdds the next bytes.")
       .method(
-          "digest", [](const TensorHasher& hasher) { return to_str(hasher.digest().text()); },
+          "digest", [](const PyTensorHasher& self) { return to_str(self.hasher.digest().text()); },
           "digest()\n--\n\nReturns the digest, such as \"xxh3-128:99aa...\".")
       .method("blocks", &blocks,
               "blocks()\n--\n\nReturns XXH3-64 of each block, 8 little-endian bytes each.");

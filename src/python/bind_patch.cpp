@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "digests.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -36,14 +37,6 @@ py::bytes to_bytes(std::span<const std::byte> bytes) {
 
 py::object to_text(const std::optional<Digest>& digest) {
   return digest ? py::object(to_str(digest->text())) : py::none();
-}
-
-/// Returns hashlib's SHA-256 of a tensor as its dtype, shape and bytes.
-Digest sha256_of(const std::string& line, py::handle tensor) {
-  const py::object sha256 = py::module_::import("hashlib").attr("sha256")(py::bytes(line));
-  sha256.attr("update")(tensor);
-  const auto digest = py::cast<std::string>(sha256.attr("digest")());
-  return {DigestAlgorithm::kSha256, std::as_bytes(std::span(digest))};
 }
 
 py::tuple encode(py::handle base, py::handle target, py::handle dtype, py::handle shape,
@@ -99,20 +92,11 @@ class PyPatchRecord {
 
   [[nodiscard]] const PatchRecord& record() const noexcept { return record_; }
 
-  /// Returns what hashes `tensor` by the record's algorithm, which the core cannot do. It acquires
-  /// the GIL.
-  [[nodiscard]] PatchRecord::Hash hash_of(py::handle tensor) const {
+  /// Returns what hashes `tensor` by the record's algorithm, if the core cannot do it.
+  [[nodiscard]] PatchRecord::Hash hash_of(std::span<const std::byte> tensor) const {
     if (!record_.target() || record_.target()->algorithm() != DigestAlgorithm::kSha256) return {};
-    std::string line = std::string(name(dtype_)) + " [";
-    for (const std::uint64_t dim : record_.shape()) {
-      if (line.back() != '[') line += ',';
-      line += std::to_string(dim);
-    }
-    line += "]\n";
-    return [line = std::move(line), tensor] {
-      const GilAcquire gil;
-      return sha256_of(line, tensor);
-    };
+    return
+        [this, tensor] { return sha256_by_hashlib(digest_start(dtype_, record_.shape()), tensor); };
   }
 
  private:
@@ -172,7 +156,7 @@ py::dict codes_of(const PyPatchRecord& self) {
 
 py::str check(const PyPatchRecord& self, py::handle tensor) {
   const BufferView bytes(tensor, "tensor");
-  const PatchRecord::Hash hash = self.hash_of(tensor);
+  const PatchRecord::Hash hash = self.hash_of(bytes.bytes());
   const Interrupt interrupt = python_interrupt();
   PatchState state{};
   {
@@ -184,7 +168,7 @@ py::str check(const PyPatchRecord& self, py::handle tensor) {
 
 void apply(const PyPatchRecord& self, py::handle tensor) {
   const WritableBuffer bytes(tensor);
-  const PatchRecord::Hash hash = self.hash_of(tensor);
+  const PatchRecord::Hash hash = self.hash_of(bytes.bytes());
   const Interrupt interrupt = python_interrupt();
   const GilRelease release;
   self.record().apply(bytes.bytes(), hash, interrupt);

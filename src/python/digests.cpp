@@ -11,24 +11,6 @@
 namespace safetensors::python {
 namespace {
 
-/// Computes SHA-256 by hashlib, which releases the GIL meanwhile.
-Digest sha256_by_hashlib(std::string_view start, std::span<const std::byte> bytes) {
-  const AnyThreadGil gil;
-  if (!gil) fail(ErrorCode::kIo, "SHA-256: the interpreter is exiting");
-  try {
-    const py::object hash =
-        py::module_::import("hashlib").attr("sha256")(py::bytes(start.data(), start.size()));
-    if (!bytes.empty()) {
-      (void)hash.attr("update")(
-          py::memoryview::from_memory(bytes.data(), static_cast<py::ssize_t>(bytes.size())));
-    }
-    return Digest::parse("sha256:" + py::cast<std::string>(hash.attr("hexdigest")()));
-  } catch (py::error_already_set& error) {
-    error.restore();
-    throw take_python_error("SHA-256 failed: ", {});
-  }
-}
-
 std::optional<Digest> to_digest(py::handle text) {
   if (text.is_none()) return std::nullopt;
   return Digest::parse(text_of(text, "digest"));
@@ -49,6 +31,23 @@ std::vector<std::uint64_t> to_blocks(py::handle object) {
 }
 
 }  // namespace
+
+Digest sha256_by_hashlib(std::string_view start, std::span<const std::byte> bytes) {
+  const AnyThreadGil gil;
+  if (!gil) fail(ErrorCode::kIo, "SHA-256: the interpreter is exiting");
+  try {
+    const py::object hash =
+        py::module_::import("hashlib").attr("sha256")(py::bytes(start.data(), start.size()));
+    if (!bytes.empty()) {
+      (void)hash.attr("update")(
+          py::memoryview::from_memory(bytes.data(), static_cast<py::ssize_t>(bytes.size())));
+    }
+    return Digest::parse("sha256:" + py::cast<std::string>(hash.attr("hexdigest")()));
+  } catch (py::error_already_set& error) {
+    error.restore();
+    throw take_python_error("SHA-256 failed: ", {});
+  }
+}
 
 std::optional<FileDigests> to_digests(py::handle found) {
   if (found.is_none()) return std::nullopt;

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include "python.hpp"
 
 namespace safetensors::python {
+
+/// Computes the SHA-256 of `start` and then `bytes` by hashlib, which releases the GIL meanwhile.
+/// Acquires the GIL; throws an Error, also in threads that Python does not know.
+[[nodiscard]] Digest sha256_by_hashlib(std::string_view start, std::span<const std::byte> bytes);
 
 /// Returns the digests that safetensors._verify found for a file, a tuple or None:
 /// (size or None, digest of the header or None, {name: (digest or None, blocks or None)}, whether

@@ -23,9 +23,6 @@ constexpr const char* kErrorDoc =
 
 // Set once while the module is made, never freed.
 PyObject* error_class = nullptr;
-PyObject* patch_error = nullptr;
-PyObject* wrong_base_error = nullptr;
-PyObject* already_applied_error = nullptr;
 
 /// Returns the class that derives from SafetensorError and `base`.
 py::object class_of_both(py::handle base) {
@@ -84,6 +81,10 @@ void set_integrity_error(const Error& error) {
   PyErr_SetObject(type.ptr(), raised.ptr());
 }
 
+void set_patch_error(const char* name, const Error& error) {
+  set_error(py::module_::import("safetensors._delta.errors").attr(name), error, 0, {});
+}
+
 void set_error(py::handle type, const Error& error) {
   set_error(type, error, error.os_error(), error.path());
 }
@@ -128,13 +129,13 @@ void set_error(const Error& error) {
       set_error(class_of_both(PyExc_ValueError), error);
       return;
     case ErrorCode::kInvalidPatch:
-      set_error(patch_error, error, 0, {});
+      set_patch_error("PatchError", error);
       return;
     case ErrorCode::kWrongBase:
-      set_error(wrong_base_error, error, 0, {});
+      set_patch_error("WrongBaseError", error);
       return;
     case ErrorCode::kPatchApplied:
-      set_error(already_applied_error, error, 0, {});
+      set_patch_error("AlreadyAppliedError", error);
       return;
     case ErrorCode::kDamaged:
       set_integrity_error(error);
@@ -162,16 +163,6 @@ void set_error(const Error& error) {
       break;
   }
   set_error(error_class, error, 0, {});
-}
-
-/// Adds a class of errors to the module. Pickles contain its name, "safetensors.delta.NAME".
-PyObject* add_patch_error(py::module_& module, const char* name, const char* doc,
-                          py::handle bases) {
-  PyObject* const made = PyErr_NewExceptionWithDoc(
-      ("safetensors.delta." + std::string(name)).c_str(), doc, bases.ptr(), nullptr);
-  if (made == nullptr) throw py::error_already_set();
-  module.add_object(name, py::handle(made));
-  return made;
 }
 
 void translate(std::exception_ptr thrown) {
@@ -206,13 +197,6 @@ void register_errors(py::module_& module) {
       PyErr_NewExceptionWithDoc(kErrorName, kErrorDoc, PyExc_Exception, error_fields().ptr());
   if (error_class == nullptr) throw py::error_already_set();
   module.add_object("SafetensorError", py::handle(error_class));
-  patch_error =
-      add_patch_error(module, "PatchError", "A patch that is damaged or not applicable.",
-                      py::make_tuple(py::handle(error_class), py::handle(PyExc_ValueError)));
-  wrong_base_error = add_patch_error(module, "WrongBaseError",
-                                     "A tensor that a patch does not belong to.", patch_error);
-  already_applied_error = add_patch_error(
-      module, "AlreadyAppliedError", "A tensor that a patch was applied to already.", patch_error);
   py::register_local_exception_translator(&translate);
   define(
       module, "_error_class", [](py::handle base) { return class_of_both(base); }, py::arg("base"));

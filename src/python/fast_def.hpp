@@ -3,6 +3,8 @@
 //   in upstream. pybind11's own error lists its signatures and the arguments.
 // * No object exists without a value: `__new__` runs the constructor.
 // * A method of few arguments can bypass pybind11's dispatcher, which takes four times as long.
+// * A property is a descriptor of Python's own, not a function of pybind11, each of which takes
+//   20,000 instructions of an import.
 // * A name is not looked up before it is defined, because nothing here is overloaded. The failed
 //   look-ups raise exceptions, which took 0.15 ms of an import.
 #pragma once
@@ -63,6 +65,37 @@ constexpr std::size_t argument_count(Result (*)(Self, Args...)) noexcept {
   return sizeof...(Args);
 }
 
+/// Returns the value of `self`, an object of `type` or of a class that derives from it. A cast by
+/// pybind11 looks up the type twice, in tables that grow with every class; an object of exactly
+/// this class needs neither, and always has a value (make_whole_only).
+template <typename Type>
+Type& value_of(PyObject* self, PyTypeObject* type) {
+  if (Py_TYPE(self) != type) return py::cast<Type&>(py::handle(self));
+  auto* const instance = reinterpret_cast<py::detail::instance*>(self);
+  return *instance->get_value_and_holder().template value_ptr<Type>();
+}
+
+/// See Class::property. Made once, while the class is registered, and never freed.
+template <typename Type, typename Function>
+struct Property {
+  Function function;
+  PyTypeObject* type;
+  PyGetSetDef definition;
+
+  static PyObject* get(PyObject* self, void* closure) {
+    const Property& its = *static_cast<Property*>(closure);
+    return guarded([&]() -> py::object {
+      const Type& value = value_of<Type>(self, its.type);
+      using Result = std::invoke_result_t<const Function&, const Type&>;
+      if constexpr (std::is_base_of_v<py::object, Result>) {
+        return its.function(value);
+      } else {
+        return py::cast(its.function(value));
+      }
+    });
+  }
+};
+
 /// See Class::quick_method. The members are set once, while the class is registered, and never
 /// freed.
 template <typename Type, auto Function>
@@ -71,21 +104,12 @@ struct QuickMethod {
   static inline PyTypeObject* type = nullptr;
   static inline PyMethodDef definition{};
 
-  /// Returns the value of `self`. A cast by pybind11 looks up the type twice, in tables that grow
-  /// with every class; an object of exactly this class needs neither, and always has a value
-  /// (make_whole_only).
-  static Type& value_of(PyObject* self) {
-    if (Py_TYPE(self) != type) return py::cast<Type&>(py::handle(self));
-    auto* const instance = reinterpret_cast<py::detail::instance*>(self);
-    return *instance->get_value_and_holder().template value_ptr<Type>();
-  }
-
   static PyObject* call(PyObject* self, PyObject* const* args, Py_ssize_t count,
                         PyObject* keywords) {
     constexpr std::size_t kCount = argument_count(Function);
     if (count == Py_ssize_t{kCount} && keywords == nullptr) {
       return [&]<std::size_t... kAt>(std::index_sequence<kAt...>) {
-        return guarded([&] { return Function(value_of(self), args[kAt]...); });
+        return guarded([&] { return Function(value_of<Type>(self, type), args[kAt]...); });
       }(std::make_index_sequence<kCount>());
     }
     const Py_ssize_t all = count + (keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords));
@@ -144,10 +168,18 @@ class Class : public py::class_<Type, Options...> {
   /// Adds a method that returns the object itself, such as __enter__ or __iter__.
   Class& method_of_itself(const char* name, const char* doc) { return method(name, &itself, doc); }
 
-  /// Adds a read-only property.
-  template <typename Function, typename... Extra>
-  Class& property(const char* name, Function function, const Extra&... extra) {
-    this->def_property_readonly(name, by_reference(function), extra...);
+  /// Adds a read-only property. `function` takes a const Type&.
+  template <typename Function>
+  Class& property(const char* name, Function function, const char* doc = nullptr) {
+    auto* const its_type = reinterpret_cast<PyTypeObject*>(this->ptr());
+    using Its = Property<Type, decltype(by_reference(function))>;
+    auto* const its =
+        new Its{by_reference(function), its_type, {name, &Its::get, nullptr, doc, nullptr}};
+    its->definition.closure = its;
+    const auto made =
+        py::reinterpret_steal<py::object>(PyDescr_NewGetSet(its_type, &its->definition));
+    if (!made) throw py::error_already_set();
+    this->attr(name) = made;
     return *this;
   }
 

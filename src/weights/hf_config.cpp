@@ -85,14 +85,60 @@ LayerKind layer_kind(std::string_view name) noexcept {
   return found == std::end(kNames) ? LayerKind::other : found->kind;
 }
 
+/// Reads the sizes of the model. The first key is that of most models; older ones have the others:
+///
+///     n_embd, n_layer, ...            GPT-2, GPT-J, Bloom, GPT BigCode
+///     d_model, n_layers, ...          MPT, DBRX
+///     num_layers, ffn_hidden_size, .. ChatGLM, Falcon
+///     model_dim, ...                  OpenELM
+void read_sizes(const Section& section, ModelConfig& model) {
+  model.dim = section.integer({"hidden_size", "n_embd", "d_model", "model_dim"});
+  model.n_layers = section.integer(
+      {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"});
+  section.per_layer({"num_attention_heads", "n_head", "n_heads", "num_query_heads"}, model.n_heads,
+                    model.n_heads_of_layers);
+  section.per_layer({"num_key_value_heads", "num_kv_heads", "multi_query_group_num"},
+                    model.n_kv_heads, model.n_kv_heads_of_layers);
+  // Falcon and GPT BigCode: one head of keys and values for all queries.
+  const bool is_shared = section.boolean("multi_query").value_or(false) &&
+                         !section.boolean("new_decoder_architecture").value_or(false);
+  if (is_shared) model.n_kv_heads = 1;
+  model.head_dim = section.integer({"head_dim", "kv_channels", "d_kv"});
+  section.per_layer({"intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size",
+                     "ffn_dim", "d_ff"},
+                    model.ffn_dim, model.ffn_dim_of_layers);
+  // Llama 4
+  if (section.find({"intermediate_size_mlp"}).value != nullptr) {
+    model.moe_ffn_dim = section.integer({"intermediate_size"}).value_or(0);
+  }
+  // DBRX
+  if (const auto attention = section.object("attn_config"); attention && !model.n_kv_heads) {
+    model.n_kv_heads = attention->integer({"kv_n_heads"});
+  }
+  if (const auto ffn = section.object("ffn_config")) {
+    if (!model.ffn_dim) model.ffn_dim = ffn->integer({"ffn_hidden_size"});
+    if (model.n_experts == 0) model.n_experts = ffn->integer({"moe_num_experts"}).value_or(0);
+    if (model.n_experts_used == 0) model.n_experts_used = ffn->integer({"moe_top_k"}).value_or(0);
+  }
+  fill_heads(model);
+  model.vocab_size = section.integer({"vocab_size", "padded_vocab_size"});
+  model.max_seq_len = section.integer({"max_position_embeddings", "n_positions", "max_seq_len",
+                                       "seq_length", "max_context_length"});
+  model.norm_eps = section.number({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon",
+                                   "norm_epsilon", "norm_eps", "layernorm_epsilon"});
+  model.sliding_window = section.integer({"sliding_window", "sliding_window_size"}).value_or(0);
+}
+
 void read_attention(const Section& section, ModelConfig& model) {
   model.v_head_dim = section.integer({"v_head_dim"});
   model.q_lora_rank = section.integer({"q_lora_rank"});
   model.kv_lora_rank = section.integer({"kv_lora_rank"});
   model.qk_nope_head_dim = section.integer({"qk_nope_head_dim"});
   model.qk_rope_head_dim = section.integer({"qk_rope_head_dim"});
-  for (const Json& kind : section.array("layer_types")) {
-    if (kind.as_string() == nullptr) section.refuse("layer_types", "a string", kind.kind());
+  const bool is_older = section.find({"layer_types"}).value == nullptr;
+  const std::string_view kinds = is_older ? "layers_block_type" : "layer_types";
+  for (const Json& kind : section.array(kinds)) {
+    if (kind.as_string() == nullptr) section.refuse(kinds, "a string", kind.kind());
     model.layer_kinds.push_back(layer_kind(*kind.as_string()));
   }
   const auto [pattern, key] = section.find({"sliding_window_pattern", "_sliding_window_pattern"});
@@ -102,13 +148,28 @@ void read_attention(const Section& section, ModelConfig& model) {
 }
 
 void read_experts(const Section& section, ModelConfig& model) {
+  model.n_experts = section
+                        .most({"num_local_experts", "num_experts", "n_routed_experts",
+                               "moe_num_experts", "moe_num_primary_experts"})
+                        .value_or(0);
+  model.n_experts_used =
+      section
+          .most({"num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk",
+                 "moe_top_k", "moe_k", "moe_num_active_primary_experts"})
+          .value_or(0);
+  model.moe_ffn_dim =
+      section.most({"moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size"})
+          .value_or(0);
   model.shared_ffn_dim =
-      section.integer({"shared_expert_intermediate_size", "shared_intermediate_size"});
-  model.n_shared_experts =
-      section.integer({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"});
-  model.first_dense_layers = section.integer({"first_k_dense_replace", "num_dense_layers"});
-  model.expert_weights_scale = section.number({"routed_scaling_factor"});
-  model.expert_gating = section.text({"scoring_func"});
+      section.integer({"shared_expert_intermediate_size", "shared_intermediate_size",
+                       "moe_shared_expert_intermediate_size", "share_expert_dim"});
+  model.n_shared_experts = section.most(
+      {"n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"});
+  model.first_dense_layers =
+      section.integer({"first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"});
+  model.expert_weights_scale =
+      section.number({"routed_scaling_factor", "route_scale", "moe_router_scaling_factor"});
+  model.expert_gating = section.text({"scoring_func", "score_func", "moe_router_activation_func"});
 }
 
 /// Factors that models apply, converted to one convention: multiply.
@@ -119,7 +180,7 @@ void read_experts(const Section& section, ModelConfig& model) {
 ///     logit_scale      Cohere: logit_scale; Granite: 1 / logits_scaling;
 ///                      MiniCPM: dim_model_base / dim
 void read_scales(const Section& section, ModelConfig& model) {
-  model.activation = section.text({"hidden_activation", "hidden_act"});
+  model.activation = section.text({"hidden_activation", "hidden_act", "activation_function"});
   model.query_scale = section.number({"attention_multiplier"});
   const std::optional<double> scalar = section.number({"query_pre_attn_scalar"});
   if (scalar && *scalar > 0.0) model.query_scale = 1.0 / std::sqrt(*scalar);
@@ -176,28 +237,13 @@ HfConfig read_hf_config(Json config, const Json* generation, const std::filesyst
   };
 
   model.architecture = section.text({"model_type"});
-  model.dim = section.integer({"hidden_size"});
-  model.n_layers = section.integer({"num_hidden_layers"});
-  section.per_layer("num_attention_heads", model.n_heads, model.n_heads_of_layers);
-  section.per_layer("num_key_value_heads", model.n_kv_heads, model.n_kv_heads_of_layers);
-  model.head_dim = section.integer({"head_dim"});
-  fill_heads(model);
-  section.per_layer("intermediate_size", model.ffn_dim, model.ffn_dim_of_layers);
-  model.vocab_size = section.integer({"vocab_size"});
-  model.max_seq_len = section.integer({"max_position_embeddings"});
-  model.norm_eps =
-      section.number({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"});
-  model.sliding_window = section.integer({"sliding_window"}).value_or(0);
-  model.n_experts =
-      section.integer({"num_local_experts", "num_experts", "n_routed_experts"}).value_or(0);
-  model.n_experts_used = section.integer({"num_experts_per_tok"}).value_or(0);
-  model.moe_ffn_dim = section.integer({"moe_intermediate_size"}).value_or(0);
+  read_experts(section, model);
+  read_sizes(section, model);
   model.attn_logit_softcap = section.number({"attn_logit_softcapping"});
   model.final_logit_softcap = section.number({"final_logit_softcapping"});
 
   read_rope(section, model);
   read_attention(section, model);
-  read_experts(section, model);
   read_scales(section, model);
   if (const auto tied = of_either("tie_word_embeddings").boolean("tie_word_embeddings")) {
     model.tie_word_embeddings = *tied;

@@ -1,9 +1,12 @@
 #include "weights/hf_rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weights/tables.hpp"
 
@@ -49,9 +52,30 @@ std::optional<RopeScaling> read_scaling(const Section& config) {
   return scaling;
 }
 
+/// Returns the value of the first layer of a kind, from rope_theta's list with one for each layer
+/// (Step 3.5).
+std::optional<double> theta_of_kind(const Section& config, std::string_view kind) {
+  const Json* value = config.find({"rope_theta"}).value;
+  if (value == nullptr || value->as_array() == nullptr) return std::nullopt;
+  const std::vector<double> thetas = config.numbers("rope_theta");
+  const std::span<const Json> kinds = config.array("layer_types");
+  const auto layer = std::ranges::find_if(kinds, [&](const Json& name) {
+    return name.as_string() != nullptr && *name.as_string() == kind;
+  });
+  const auto index = static_cast<std::size_t>(layer - kinds.begin());
+  return layer != kinds.end() && index < thetas.size() ? std::optional(thetas[index])
+                                                       : std::nullopt;
+}
+
 /// The base of the angles: element pair i turns by position * theta^(-2i/d).
 std::optional<double> read_theta(const Section& config) {
-  if (const auto theta = config.number({"rope_theta"})) return theta;
+  const Json* value = config.find({"rope_theta"}).value;
+  if (value != nullptr && value->as_array() != nullptr) {
+    return theta_of_kind(config, "full_attention");
+  }
+  if (const auto theta = config.number({"rope_theta", "global_rope_theta", "rotary_emb_base"})) {
+    return theta;
+  }
   const std::optional<Section> rope = config.object("rope_parameters");
   if (!rope) return std::nullopt;
   if (const auto theta = rope->number({"rope_theta"})) return theta;
@@ -59,9 +83,13 @@ std::optional<double> read_theta(const Section& config) {
   return full ? full->number({"rope_theta"}) : std::nullopt;
 }
 
-/// The base in layers with a sliding window; Gemma 3 names it rope_local_base_freq.
+/// The base in layers with a sliding window: of Gemma 3, ModernBERT, MiMo 2 or Step 3.5.
 std::optional<double> read_local_theta(const Section& config) {
-  if (const auto theta = config.number({"rope_local_base_freq"})) return theta;
+  if (const auto theta =
+          config.number({"rope_local_base_freq", "local_rope_theta", "swa_rope_theta"})) {
+    return theta;
+  }
+  if (const auto theta = theta_of_kind(config, "sliding_attention")) return theta;
   const std::optional<Section> rope = config.object("rope_parameters");
   const std::optional<Section> sliding = rope ? rope->object("sliding_attention") : std::nullopt;
   return sliding ? sliding->number({"rope_theta"}) : std::nullopt;

@@ -71,9 +71,9 @@ class Section {
     return *value->as_bool();
   }
   /// Reads an integer, or a list with one for each layer.
-  void per_layer(std::string_view key, std::optional<std::int64_t>& most,
+  void per_layer(std::initializer_list<std::string_view> keys, std::optional<std::int64_t>& most,
                  std::vector<std::int64_t>& layers) const {
-    const Json* value = find({key}).value;
+    const auto [value, key] = find(keys);
     if (value == nullptr) return;
     const Json::Array* array = value->as_array();
     if (array == nullptr) {
@@ -82,6 +82,14 @@ class Section {
     }
     for (const Json& element : *array) layers.push_back(integer_of(element, key));
     if (!layers.empty()) most = *std::ranges::max_element(layers);
+  }
+  /// Returns an integer, or the maximum of a list.
+  [[nodiscard]] std::optional<std::int64_t> most(
+      std::initializer_list<std::string_view> keys) const {
+    std::optional<std::int64_t> most;
+    std::vector<std::int64_t> layers;
+    per_layer(keys, most, layers);
+    return most;
   }
   /// Returns a list of integers.
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key) const {

@@ -64,6 +64,9 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
   for (const std::filesystem::path& path : shards.files) {
     with_error_context(path, {}, [&] { files_.emplace_back(path, how); });
   }
+  std::size_t count = 0;
+  for (const SafeOpen& file : files_) count += file.header().size();
+  tensors_.reserve(count);
   for (const SafeOpen& file : files_) {
     for (const safetensors::TensorInfo& info : file.header().tensors()) {
       tensors_.push_back({&file, &info});

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -19,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
 from safetensors.weights._hf_names import HfNames, known_architectures
-from support import cli
+from support import cli, scheme_models
 from support.weights_data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
 
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
@@ -119,7 +120,7 @@ def test_names_of_hugging_face(tmp_path):
                 found = names.of(each)
                 if found is not None:
                     named += 1
-                    module = found.name.removesuffix(".weight").replace(".{}", "")
+                    module = re.sub("[._]weight$", "", found.name).replace(".{}", "")
                     assert table.get_name(module) == w[each].source.removesuffix(".weight")
         assert named > 5
 
@@ -333,6 +334,78 @@ def test_values_that_are_too_large_or_not_finite(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in", "pack"]
 
 
+def test_a_scheme(tmp_path):
+    """Scales vanish, those of activations with a note; the configuration forgets the scheme."""
+    rng = np.random.default_rng(0)
+    module = "model.layers.0.mlp.down_proj"
+    tensors = {
+        f"{module}.weight": ("F8_E4M3", rng.integers(0, 126, (200, 384), np.uint8)),
+        f"{module}.weight_scale_inv": rng.random((2, 3), np.float32),
+        f"{module}.input_scale": np.ones((), np.float32),
+        "model.norm.weight": rng.random(200, np.float32),
+        "model.norm.steps": np.arange(3),
+    }
+    quant = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = {"quantization_config": quant, "model_type": "llama"}
+    source = scheme_models.write_model(tmp_path / "in", tensors, config, shards=2)
+    (source / "hf_quant_config.json").write_text("{}")
+    done = cli.run(
+        "convert", source, tmp_path / "out", "--dtype", "keep", "--max-shard-size", "1GB"
+    )
+    assert f"`{module}.input_scale`: left out" in done.stderr
+    out = tmp_path / "out"
+    assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
+    assert json.loads((out / "config.json").read_text()) == {"model_type": "llama"}
+    with safe_open(out / "model.safetensors", "np") as f:
+        types = {name: f.get_slice(name).get_dtype() for name in f.keys()}  # noqa: SIM118
+    wanted = {f"{module}.weight": "BF16", "model.norm.weight": "F32", "model.norm.steps": "I64"}
+    assert types == wanted
+    with open_weights(source) as a, open_weights(out, bf16="keep") as b:
+        name = "layers.0.ffn.down.weight"
+        bits = scheme_models.bf16_bits(a[name].numpy())
+        np.testing.assert_array_equal(scheme_models.bf16_values(bits), b[name].numpy())
+
+
+@pytest.mark.parametrize("name", ["fp8_blocks", "fp8_rows", "mxfp4"])
+def test_stored_schemes(tmp_path, name):
+    """Values that other programs wrote survive; those that are not finite are refused."""
+    source = DATA / "schemes" / name
+    with open_weights(source) as w:
+        finite = all(np.isfinite(w[each].numpy("float32")).all() for each in w)
+        if not finite:
+            with pytest.raises(WeightsError, match="the value at") as caught:
+                convert(source, tmp_path / "m.safetensors", dtype="f32")
+            assert caught.value.code == "non_finite"
+            return
+        convert(source, tmp_path / "m.safetensors", dtype="f32", verify=True)
+        found = values_of(tmp_path / "m.safetensors")
+        joined = [each for each in w if ".experts." in each and name == "mxfp4"]
+        assert len(found) == len([*w, *w.unmapped]) - len(joined) + 4 * bool(joined)
+        for each in set(w) - set(joined):
+            np.testing.assert_array_equal(found[w[each].source], w[each].numpy("float32"))
+
+
+def test_column_schemes(tmp_path):
+    """Their units are larger, and cover all rows."""
+    rng = np.random.default_rng(0)
+    rows, columns = 5120, 1024
+    module = "model.layers.0.mlp.down_proj"
+    tensors = {
+        f"{module}.qweight": rng.integers(-(2**31), 2**31, (columns // 8, rows), np.int32),
+        f"{module}.qzeros": rng.integers(-(2**31), 2**31, (8, rows // 8), np.int32),
+        f"{module}.scales": rng.random((8, rows)).astype(np.float16),
+    }
+    quant = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": False, "desc_act": False}
+    config = {"model_type": "llama", "quantization_config": quant}
+    source = scheme_models.write_model(tmp_path / "in", tensors, config)
+    for threads in (1, 3):
+        convert(source, f"{tmp_path}/{threads}/", dtype="f32", threads=threads, verify=True)
+    assert bytes_of(tmp_path / "1") == bytes_of(tmp_path / "3")
+    with open_weights(source) as w:
+        wanted = w["layers.0.ffn.down.weight"].numpy()
+    np.testing.assert_array_equal(values_of(tmp_path / "1")[f"{module}.weight"], wanted)
+
+
 def test_a_scheme_that_is_not_decoded(tmp_path):
     """The error names it before anything is written."""
     name = "model.layers.0.mlp.up_proj"
@@ -400,20 +473,22 @@ def test_a_kill_leaves_no_model(tmp_path, number):
     ]
     cut = 0
     for wait in (0, 0.02, 0.05):
-        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE)
         end = time.monotonic() + 60
-        while not target.is_dir() and process.poll() is None and time.monotonic() < end:
+        while not (target.is_dir() and any(target.iterdir())) and time.monotonic() < end:
+            assert process.poll() is None
             time.sleep(0.001)
         time.sleep(wait)
         process.send_signal(number)
-        status = process.wait(60)
+        _, said = process.communicate(timeout=60)
+        status = process.returncode
         if status == 0:  # the machine was slow to send the signal
             shutil.rmtree(target)
             continue
         cut += 1
         if number == signal.SIGINT:
-            assert status in (130, -signal.SIGINT)
-            assert os.listdir(tmp_path) == ["in"]
+            assert status in (130, -signal.SIGINT), said
+            assert os.listdir(tmp_path) == ["in"], (os.listdir(target), said)
         else:
             assert all(name.startswith(".") for name in os.listdir(target))
             cli.run("recover", target)
@@ -453,7 +528,7 @@ def test_without_the_option_packs_are_copied(tmp_path):
 def test_unknown_architectures_keep_their_names(tmp_path):
     """One line says so."""
     tensors = {"token_embd.weight": np.ones((4, 8), np.float32), "x": np.ones(3, np.float32)}
-    for architecture, said in (("falcon", "`falcon`"), ("dots1", "`dots1`")):
+    for architecture, said in (("falcon", "`falcon`"), ("minimax-m2", "`minimax-m2`")):
         metadata = {"general.architecture": architecture}
         source = write_gguf(tmp_path / "x.gguf", metadata, tensors)
         done = cli.run("convert", source, tmp_path / "m.safetensors", "--force")

@@ -84,6 +84,15 @@ def test_options_of_diff(files):
     assert "must not end with .safetensors" in found
 
 
+def test_already(files):
+    """A patch that the model has is refused, or left out."""
+    words = ("patch", "b.safetensors", "p.safetensors-patch", "--output", "c.safetensors")
+    assert "has this patch already" in cli.complaint(*words, cwd=files)
+    cli.output(*words, "--already", "skip", cwd=files)
+    found = cli.output("diff", "b.safetensors", "c.safetensors", cwd=files)
+    assert "0 changed, 0 only in A" in found
+
+
 @pytest.mark.parametrize("verify", ["blocks", "full", "whole"])
 def test_shards(tmp_path, verify):
     """A model of several files stays one of as many."""

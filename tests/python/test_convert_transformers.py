@@ -1,13 +1,17 @@
 """transformers loads converted models, and computes the logits of the original checkpoint."""
 
+import json
+
 import numpy as np
 import pytest
 
+import safetensors
 from safetensors.numpy import save_file
 from safetensors.weights import convert
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+import safetensors.torch  # noqa: E402
 
 # No two sizes are equal, and a head is not hidden_size / heads.
 SIZES = {
@@ -154,3 +158,48 @@ def test_mlx(checkpoint, tmp_path, bits):
     found = logits_of(loaded(tmp_path / "out"))
     assert torch.equal(found, logits_of(with_weights(rounded)))
     assert (found - logits_of(model)).abs().max() < {4: 0.2, 8: 0.01}[bits]
+
+
+@pytest.mark.parametrize("dtype", ["keep", "f32"])
+def test_gpt_oss(tmp_path, dtype):
+    """The experts get transformers' layout, with the values of its own dequantiser."""
+    mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")
+    torch.manual_seed(0)
+    config = transformers.GptOssConfig(
+        vocab_size=77,
+        hidden_size=96,
+        intermediate_size=160,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        num_local_experts=3,
+        num_experts_per_tok=2,
+        max_position_embeddings=131072,
+    )
+    model = transformers.GptOssForCausalLM(config).eval()
+    weights = {name: each.bfloat16() for name, each in model.state_dict().items()}
+    stored = {}
+    for name, values in list(weights.items()):
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            stored[name] = values
+            continue
+        experts, rows, columns = values.shape[0], values.shape[2], values.shape[1]
+        blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16)).to(torch.uint8)
+        scales = torch.randint(115, 122, (experts, rows, columns // 32)).to(torch.uint8)
+        stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        weights[name] = mxfp4.convert_moe_packed_tensors(blocks, scales)
+    model.load_state_dict(weights)
+    (tmp_path / "in").mkdir()
+    safetensors.torch.save_file(stored, tmp_path / "in" / "model.safetensors", {"format": "pt"})
+    table = {**config.to_dict(), "quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "in" / "config.json").write_text(json.dumps(table))
+    convert(tmp_path / "in", f"{tmp_path}/out/", dtype=dtype, verify=True)
+    found = safetensors.torch.load_file(tmp_path / "out" / "model.safetensors")
+    assert found.keys() == weights.keys()
+    for name, values in weights.items():
+        assert found[name].dtype == (torch.bfloat16 if dtype == "keep" else torch.float32)
+        assert torch.equal(found[name].to(torch.bfloat16), values), name
+    kind = transformers.GptOssForCausalLM
+    again = kind.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    assert torch.equal(logits_of(again), logits_of(model))

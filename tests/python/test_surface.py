@@ -276,7 +276,7 @@ def test_signed():
 
 DELTA = {
     "diff": ["old", "new", "path=None", "*", "digest='xxh3-128'", "values='auto'",
-             "labels=(None, None)"],
+             "labels=(None, None)", "fsync=False"],
     "open_patch": ["path"],
     "apply": ["tensors", "patches", "*", "verify='blocks'", "already='error'"],
     "apply_file": ["model", "patches", "output=None", "*", "in_place=False", "verify='full'",

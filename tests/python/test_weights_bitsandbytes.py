@@ -294,5 +294,7 @@ def test_int8_that_contradicts(tmp_path):
 def test_a_configuration_of_another_scheme(make, tmp_path):
     config = {"quantization_config": {"quant_method": "awq"}}
     write_model(tmp_path, make(), config)
-    with pytest.raises(WeightsError, match="of bitsandbytes, and the configuration says awq"):
+    with pytest.raises(
+        WeightsError, match="quant_method is `awq`, but its tensors are those of bnb_"
+    ):
         open_weights(tmp_path)

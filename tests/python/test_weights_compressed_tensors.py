@@ -338,6 +338,8 @@ def test_zero_points_although_the_configuration_has_none(tmp_path):
         ("type", []),
         ("block_structure", [0, 128]),
         ("block_structure", [128, 1 << 20]),
+        ("weights", 3),
+        ("config_groups", 3),
         ("targets", "Linear"),
         ("targets", [1]),
     ],
@@ -345,7 +347,9 @@ def test_zero_points_although_the_configuration_has_none(tmp_path):
 def test_values_of_the_configuration_are_checked(key, value, tmp_path):
     settings = config(ints(4, group_size=32))
     group = settings["quantization_config"]["config_groups"]["group_0"]
-    (group if key == "targets" else group["weights"])[key] = value
+    if key == "config_groups":
+        group = settings["quantization_config"]
+    (group if key in ("targets", "weights", "config_groups") else group["weights"])[key] = value
     error = error_of(tmp_path, packed(Q4, ONES), settings)
     assert error.code == "config"
     assert error.subject == key
@@ -509,6 +513,37 @@ def test_floats_that_contradict_each_other(parts, settings, found, tmp_path):
     error = error_of(tmp_path, tensors, settings)
     assert error.code == "quant_mismatch"
     assert found in str(error)
+
+
+@pytest.mark.parametrize("format", ["float-quantized", "naive-quantized"])
+@pytest.mark.parametrize("strategy", ["tensor", "channel", "block"])
+def test_floats_of_eight_bits(strategy, format, tmp_path):
+    n, k = 100, 130
+    q = RNG.integers(0, 256, (n, k), np.uint8)
+    shape = {"tensor": (1,), "channel": (n, 1), "block": (4, 3)}[strategy]
+    stored, s = scale_of("BF16", *shape)
+    weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True}
+    if strategy == "block":
+        weights["block_structure"] = [32, 48]
+    parts = {M + "weight": ("F8_E4M3", q), M + "weight_scale": stored}
+    settings = config(weights, format=format)
+    with open_weights(write_model(tmp_path, parts, settings, shards=2)) as w:
+        assert w.scheme == "fp8"
+        assert w.warnings == []
+        if strategy == "block":
+            s = np.repeat(ct_weights.spread(s, k, 48), 32, 0)[:n]
+        check_values(w[NAME], E4M3[q] * s)
+
+
+def test_mxfp8(tmp_path):
+    q = RNG.integers(0, 256, (6, 96), np.uint8)
+    scales = RNG.integers(100, 140, (6, 3), np.uint8)
+    weights = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32}
+    parts = {M + "weight": ("F8_E4M3", q), M + "weight_scale": scales}
+    settings = config(weights, format="mxfp8-quantized")
+    with open_weights(write_model(tmp_path, parts, settings)) as w:
+        assert w.scheme == "mxfp8"
+        check_values(w[NAME], E4M3[q] * ct_weights.spread(E8M0[scales], 96, 32))
 
 
 SPARSE = {

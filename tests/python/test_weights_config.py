@@ -229,6 +229,99 @@ def test_fields_of_config_json(tmp_path, name):
     assert {key: table[key] for key in EMPTY} == EMPTY | wanted
 
 
+SIZES = {
+    "gpt2": (
+        {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 1024, "layer_norm_epsilon": 1e-5}
+        | {"n_inner": None, "vocab_size": 100, "activation_function": "gelu_new"},
+        {"dim": 48, "n_layers": 3, "n_heads": 4, "n_kv_heads": 4, "head_dim": 12, "ffn_dim": None}
+        | {"max_seq_len": 1024, "norm_eps": 1e-5, "vocab_size": 100, "activation": "gelu_new"},
+    ),
+    "falcon": (
+        {"hidden_size": 64, "num_attention_heads": 4, "multi_query": True, "ffn_hidden_size": 256},
+        {"n_kv_heads": 1, "ffn_dim": 256},
+    ),
+    "falcon of 40B": (
+        {"num_attention_heads": 128, "num_kv_heads": 8, "multi_query": True}
+        | {"new_decoder_architecture": True},
+        {"n_kv_heads": 8},
+    ),
+    "chatglm": (
+        {"hidden_size": 64, "num_layers": 2, "num_attention_heads": 4, "multi_query_group_num": 2}
+        | {"kv_channels": 8, "ffn_hidden_size": 96, "padded_vocab_size": 70, "seq_length": 256}
+        | {"layernorm_epsilon": 1e-5},
+        {"n_layers": 2, "n_kv_heads": 2, "head_dim": 8, "ffn_dim": 96, "vocab_size": 70}
+        | {"max_seq_len": 256, "norm_eps": 1e-5},
+    ),
+    "dbrx": (
+        {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 512}
+        | {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8}}
+        | {"ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 16, "moe_top_k": 4}},
+        {"dim": 64, "n_kv_heads": 2, "ffn_dim": 96, "n_experts": 16, "n_experts_used": 4},
+    ),
+    "openelm": (
+        {"model_dim": 64, "num_transformer_layers": 2, "num_query_heads": [4, 6]}
+        | {"num_kv_heads": [1, 2], "head_dim": 16, "max_context_length": 512},
+        {"dim": 64, "n_layers": 2, "n_heads": 6, "n_heads_of_layers": [4, 6], "n_kv_heads": 2}
+        | {"n_kv_heads_of_layers": [1, 2], "max_seq_len": 512},
+    ),
+    "llama4": (
+        {"intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_local_experts": 16},
+        {"ffn_dim": 16384, "moe_ffn_dim": 8192, "n_experts": 16},
+    ),
+    "hunyuan": (
+        {"num_experts": 64, "moe_topk": [8, 8], "moe_intermediate_size": [3072, 3072]}
+        | {"num_shared_expert": [1, 1]},
+        {"n_experts": 64, "n_experts_used": 8, "moe_ffn_dim": 3072, "n_shared_experts": 1},
+    ),
+    "ernie4_5": (
+        {"moe_num_experts": 64, "moe_k": 6, "moe_layer_start_index": 1},
+        {"n_experts": 64, "n_experts_used": 6, "first_dense_layers": 1},
+    ),
+    "afmoe": (
+        {"score_func": "sigmoid", "route_scale": 2.5},
+        {"expert_gating": "sigmoid", "expert_weights_scale": 2.5},
+    ),
+    "step3p5": (
+        {"rope_theta": [5e6, 1e4, 1e4], "moe_top_k": 8, "share_expert_dim": 1280}
+        | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+        {"rope_theta": 5e6, "rope_theta_local": 1e4, "n_experts_used": 8, "shared_ffn_dim": 1280},
+    ),
+    "mimo_v2_flash": (
+        {"rope_theta": 5e6, "swa_rope_theta": 1e4, "sliding_window_size": 128},
+        {"rope_theta": 5e6, "rope_theta_local": 1e4, "sliding_window": 128},
+    ),
+    "modernbert": (
+        {"global_rope_theta": 160000.0, "local_rope_theta": 10000.0, "norm_eps": 1e-5},
+        {"rope_theta": 160000.0, "rope_theta_local": 10000.0, "norm_eps": 1e-5},
+    ),
+    "jamba": (
+        {"layers_block_type": ["mamba", "attention"]},
+        {"layer_kinds": ["recurrent", "full"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_spellings_of_older_and_other_models(tmp_path, name):
+    config, wanted = SIZES[name]
+    with open_weights(write_hf(tmp_path / "m", config)) as w:
+        table = w.get_config()
+    assert {key: table[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_theta": [1e4]},  # for no layer
+        {"rope_theta": [1e4], "layer_types": ["sliding_attention", "full_attention"]},
+        {"rope_theta": [], "layer_types": ["full_attention"]},
+    ],
+)
+def test_a_list_of_thetas_without_the_layer(tmp_path, config):
+    with open_weights(write_hf(tmp_path / "m", config)) as w:
+        assert w.config.rope_theta == 10000.0
+
+
 YARN = {
     "rope.scaling.type": "yarn",
     "rope.scaling.factor": 40.0,
@@ -345,6 +438,9 @@ def test_fields_of_gguf(tmp_path, name):
         ("rope_scaling", {"type": "longrope", "long_factor": ["1"]}),
         ("q_lora_rank", 1.5),
         ("q_lora_rank", -1),
+        ("moe_intermediate_size", [1, "2"]),
+        ("rope_theta", ["1"]),
+        ("n_embd", 1.5),
         ("hidden_act", 1),
         ("scoring_func", ["sigmoid"]),
         ("routed_scaling_factor", "2.5"),

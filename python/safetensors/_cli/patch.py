@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is compared with the patches: elements that change; also the digests of their "
         "tensors (default); also that of the whole model",
     )
+    parser.add_argument(
+        "--already",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do about patches that the model has: fail (default), or leave them out",
+    )
     add_sums(parser)
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
@@ -61,6 +67,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             arguments.output,
             in_place=arguments.in_place,
             verify=arguments.verify,
+            already=arguments.already,
             fsync=arguments.fsync,
             shared=arguments.shared,
             sums=arguments.sums,

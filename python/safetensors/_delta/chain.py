@@ -6,10 +6,10 @@ import contextlib
 from itertools import pairwise
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Type, Union
 
-from .._core import AlreadyAppliedError, PatchError, WrongBaseError
 from .._shards import sources_of
 from .._specs import Spec
 from .._typing import Source
+from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 from .patch import Change, Patch, clipped, error_of, is_sub_byte, named, open_patch
 from .tensors import digest_of, whole_digest
 

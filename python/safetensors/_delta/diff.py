@@ -39,9 +39,10 @@ class Options(NamedTuple):
     digest: str
     values: str
     labels: Labels
+    fsync: bool = False
 
     @classmethod
-    def checked(cls, digest: str, values: str, labels: Labels) -> Options:
+    def checked(cls, digest: str, values: str, labels: Labels, fsync: bool = False) -> Options:
         if digest not in (_sums.XXH3, _sums.SHA256):
             raise ValueError(f"digest is {digest!r}, not 'xxh3-128' or 'sha256'")
         if values not in _VALUES:
@@ -50,7 +51,7 @@ class Options(NamedTuple):
         for label in (before, after):
             if label is not None and len(label.encode()) > MOST_LABEL_NBYTES:
                 raise ValueError(f"a label has at most {MOST_LABEL_NBYTES} bytes: {label[:50]!r}")
-        return cls(digest, values, (before, after))
+        return cls(digest, values, (before, after), fsync)
 
 
 def diff(
@@ -61,6 +62,7 @@ def diff(
     digest: str = "xxh3-128",
     values: str = "auto",
     labels: Labels = (None, None),
+    fsync: bool = False,
 ) -> Patch:
     """Writes a patch that makes `new` of `old`, two states of a model, and returns it, open.
 
@@ -78,12 +80,13 @@ def diff(
         values: "auto" stores differences where that is shorter. "set" stores new values only, for
             receivers that do not have the base, such as inference engines.
         labels: names of both states, such as steps or revisions, at most 256 bytes each.
+        fsync: if true, returns only after the file and its name are on the disk.
 
     Raises:
         SafetensorError: a model is damaged, or a tensor's dtype cannot be stored.
         OSError: a file cannot be read or written.
     """
-    options = Options.checked(digest, values, labels)
+    options = Options.checked(digest, values, labels, fsync)
     with contextlib.ExitStack() as stack:
         before, after = open_model(old, stack), open_model(new, stack)
         return write_patch(before, after, {}, path, options)[0]
@@ -139,9 +142,9 @@ def write_patch(
             metadata["metadata"] = json.dumps(new.metadata, sort_keys=True)
         if path is None:
             file = io.BytesIO()
-            parts.save(file, metadata)
+            parts.save(file, metadata, False)
             return open_patch(InMemory(file.getvalue())), after
-        parts.save(path, metadata)
+        parts.save(path, metadata, options.fsync)
     return open_patch(path), after
 
 
@@ -220,10 +223,10 @@ class _Parts:
         if nbytes:
             self._file.write(data)
 
-    def save(self, target: Any, metadata: Dict[str, str]) -> None:
+    def save(self, target: Any, metadata: Dict[str, str], fsync: bool) -> None:
         """Writes the patch. The same entries give the same bytes."""
         specs = {name: part.spec for name, part in self._parts.items()}
-        with safe_create(target, specs, metadata=metadata) as writer:
+        with safe_create(target, specs, metadata=metadata, fsync=fsync) as writer:
             for name, part in self._parts.items():
                 self._file.seek(part.begin)
                 if part.nbytes <= _COPY_NBYTES:

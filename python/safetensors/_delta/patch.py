@@ -23,9 +23,10 @@ from typing import (
 )
 
 from .. import _core
-from .._core import AlreadyAppliedError, PatchError, TensorMeta, WrongBaseError, safe_open
+from .._core import TensorMeta, safe_open
 from .._paths import is_url
 from .._typing import Source
+from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 
 if TYPE_CHECKING:
     import numpy as np

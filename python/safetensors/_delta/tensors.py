@@ -117,11 +117,11 @@ def prepared_as_bytes(name: str, tensor: Any) -> Prepared:
 
 def digest_of(spec: Spec, data: Buffer, algorithm: str) -> str:
     """Returns the digest of a tensor, such as "xxh3-128:99aa..."."""
+    hasher = _core._TensorHasher(spec.dtype, spec.shape)
     if algorithm == _sums.SHA256:
-        sha256 = hashlib.sha256(f"{spec.dtype} [{','.join(map(str, spec.shape))}]\n".encode())
+        sha256 = hashlib.sha256(hasher.start)
         sha256.update(data)
         return f"{algorithm}:{sha256.hexdigest()}"
-    hasher = _core._TensorHasher(spec.dtype, spec.shape)
     hasher.update(data)
     return hasher.digest()
 

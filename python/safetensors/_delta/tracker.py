@@ -55,16 +55,17 @@ class Tracker:
         *,
         label: Optional[str] = None,
         values: str = "auto",
+        fsync: bool = False,
     ) -> Patch:
         """Writes a patch from the state that is kept to a new one, which is kept from then on.
 
         If it raises, the old state is kept.
 
         Args:
-            state, path, values: as `new`, `path` and `values` for `diff`.
+            state, path, values, fsync: as `new`, `path`, `values` and `fsync` for `diff`.
             label: the name of the new state.
         """
-        options = Options.checked(self._digest, values, (self.label, label))
+        options = Options.checked(self._digest, values, (self.label, label), fsync)
         with contextlib.ExitStack() as stack:
             new = open_model(state, stack)
             patch, digests = write_patch(self._kept, new, self._digests, path, options)

@@ -35,7 +35,7 @@ from ._shared_work import processors, share
 if TYPE_CHECKING:
     from safetensors._writer import SafeWriter
 
-_BUFFERS_NBYTES = 256 << 20
+_BUFFERS_NBYTES = 384 << 20
 """Limit of the memory in which all threads together read and decode."""
 _PIECE_NBYTES = 4 << 20
 Advance = Callable[[int], None]
@@ -248,7 +248,7 @@ def _share(
         return
     most = max(most_values(each) for each in decoded)
     size = max(NBYTES[each.dtype] for each in decoded)
-    # Beside its buffer, a thread needs up to 8 bytes for each value to read and to compare.
+    # Beside its buffer, a thread needs up to 8 bytes for each value to read, round or transpose.
     limit = max(1, _BUFFERS_NBYTES // (most * (8 + size)))
     share(
         (unit for output in decoded for unit in units_of(output)),

@@ -8,6 +8,7 @@ from safetensors._specs import nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 
+from . import _gpt_oss
 from ._companions import Companions
 from ._hf_names import HfNames
 from ._model import Weights, open_weights
@@ -18,8 +19,13 @@ DTYPES = {"bf16": "BF16", "f16": "F16", "f32": "F32", "keep": None}
 DECODED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 """Plain types that `dtype` changes. Others, such as integers, are kept."""
+_NO_CODES = ("I64", "BOOL")
+"""Types in which no scheme stores codes, such as those of counters and masks."""
 NBYTES = {"F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "F32": 4, "F16": 2, "BF16": 2}
 _UNIT_VALUES = 1 << 19
+_COLUMN_UNIT_VALUES = 1 << 22
+"""For schemes that store rows as columns: each unit reads a piece of every stored row."""
+_COLUMN_SCHEMES = ("awq", "gptq")
 _MOST_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
 _MOST_STORED = 256 << 20
@@ -38,6 +44,10 @@ class Output(NamedTuple):
     """Its first row in the source."""
     how: str
     """ "decode", "copy" (a safetensors tensor, unchanged) or "stored" (a GGUF one)."""
+    parts: Tuple[str, ...] = ()
+    """The parts of a tensor of gpt-oss's experts, instead of `source`."""
+    unit_values: int = _UNIT_VALUES
+    """Values of a unit, if rows are not longer."""
 
     @property
     def columns(self) -> int:
@@ -77,6 +87,8 @@ class Plan:
         """
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}, not one of {', '.join(DTYPES)}")
+        import numpy  # noqa: F401  (before anything is written: an installation may lack it)
+
         self._wanted = DTYPES[dtype]
         self.notes: List[str] = []
         self.weights = self._open(src)
@@ -141,20 +153,27 @@ class Plan:
                 f"`{weights.config.architecture}`"
             )
         left_out, unnamed = [], []
+        found = _gpt_oss.joined(weights._model, weights) if weights.scheme == "mxfp4" else []
+        joined = _gpt_oss.parts_of(found)
+        for each in found:
+            self._add_joined(each)
         for name in [*weights, *weights.unmapped]:
+            if name in joined:
+                continue
             tensor = weights[name]
             if names is None:
                 new = tensor.source if weights.format != "gguf" else name
                 self._add(tensor, new, False)
                 continue
-            found = names.of(name)
-            if found is not None and not (found.is_stack and len(tensor.shape) != 3):
-                self._add(tensor, found.name, found.is_stack)
+            hf = names.of(name)
+            if hf is not None and not (hf.is_stack and len(tensor.shape) != 3):
+                self._add(tensor, hf.name, hf.is_stack)
             elif names.is_left_out(name):
                 left_out.append(name)
             else:
                 unnamed.append(name)
                 self._add(tensor, name, False)
+        self._note("left out, because it scales activations", weights.extras)
         self._note("left out, because checkpoints have them in config.json", left_out)
         self._note(
             "kept under their names in the source, because Hugging Face's are not known", unnamed
@@ -171,7 +190,9 @@ class Plan:
         self._check_readable(tensor, how)
         shape = tensor.shape
         if not is_stack:
-            self.outputs.append(Output(new, dtype, shape, tensor.name, 0, how))
+            size = _COLUMN_UNIT_VALUES if tensor.scheme in _COLUMN_SCHEMES else _UNIT_VALUES
+            place = Output(new, dtype, shape, tensor.name, 0, how, unit_values=size)
+            self.outputs.append(place)
             return
         experts, rows, columns = shape
         for expert in range(experts):
@@ -179,15 +200,32 @@ class Plan:
             place = Output(name, dtype, (rows, columns), tensor.name, expert * rows, how)
             self.outputs.append(place)
 
+    def _add_joined(self, joined: _gpt_oss.Joined) -> None:
+        tensor = self.weights[joined.parts[0]]
+        dtype = self._wanted or ("BF16" if tensor.storage == "scheme" else tensor.type_name)
+        output = Output(joined.name, dtype, joined.shape, tensor.name, 0, "decode", joined.parts)
+        self._check_readable(tensor, "decode")
+        if most_values(output) > _MOST_ROW:
+            raise self.error(
+                "unsupported", tensor.name, f"an expert of {most_values(output):,} values"
+            )
+        self.outputs.append(output)
+
     def _type_of(self, tensor: WeightTensor) -> Tuple[str, str]:
         """Returns the type of the result, and how it is made."""
         stored = tensor.type_name
-        if tensor.storage != "raw" or not tensor.is_decoded:
+        is_code = not tensor.is_decoded and stored not in _NO_CODES
+        if tensor.storage != "raw" or is_code:
             return self._wanted or "BF16", "decode"
         wanted = self._wanted if self._wanted and stored in _CASTABLE else stored
         if self.weights.format != "gguf":
-            return wanted, "copy" if wanted == stored else "decode"
+            is_same = wanted == stored and self._is_stored(tensor)
+            return wanted, "copy" if is_same or wanted not in DECODED else "decode"
         return wanted, "decode" if wanted in DECODED else "stored"
+
+    def _is_stored(self, tensor: WeightTensor) -> bool:
+        """Returns whether a file has exactly this tensor, and not one that it is a part of."""
+        return [part[1] for part in self.weights._model.parts(tensor.name)] == [tensor.source]
 
     def _check_readable(self, tensor: WeightTensor, how: str) -> None:
         """Raises WeightsError if the tensor cannot be read in bounded memory, or not at all."""
@@ -207,7 +245,8 @@ class Plan:
             )
         is_pack = tensor.storage == "mlx_pack"
         if how == "decode" and (not tensor.is_decoded or (is_pack and tensor.quant is None)):
-            self._decode(tensor.name, 0, 1)  # raises an error that says why
+            row = bytearray(4 * columns)
+            self.weights._model.dequantize(tensor.name, row, "float32", 0, 1)  # says why
             raise self.error("unsupported", tensor.name, "it is not decoded")
 
     def _refuse_twice(self) -> None:
@@ -226,22 +265,22 @@ class Plan:
 
     def decode(self, unit: Unit, values: Any) -> None:
         """Decodes rows into bytes."""
-        output = unit.output
-        row = output.row0 + unit.begin
-        kind = DECODED[output.dtype]
-        self.weights._model.dequantize(output.source, values, kind, row, unit.rows)
+        self._fill(unit, values, DECODED[unit.output.dtype])
 
     def exact(self, unit: Unit) -> Any:
         """Returns the values of rows as F32."""
-        return self._decode(unit.output.source, unit.output.row0 + unit.begin, unit.rows)
-
-    def _decode(self, name: str, row0: int, count: int) -> Any:
         import numpy
 
-        shape = self.weights[name].shape
-        values = numpy.empty(count * (shape[-1] if shape else 1), numpy.float32)
-        self.weights._model.dequantize(name, values.view("u1"), "float32", row0, count)
+        values = numpy.empty(unit.rows * unit.output.columns, numpy.float32)
+        self._fill(unit, values.view("u1"), "float32")
         return values
+
+    def _fill(self, unit: Unit, values: Any, kind: str) -> None:
+        output, model = unit.output, self.weights._model
+        if output.parts:
+            _gpt_oss.fill(model, output.parts, output.shape, unit.begin, unit.rows, values, kind)
+            return
+        model.dequantize(output.source, values, kind, output.row0 + unit.begin, unit.rows)
 
     def stored(self, output: Output) -> Any:
         """Returns the bytes of a GGUF tensor that is not decoded."""
@@ -252,13 +291,17 @@ class Plan:
 
 
 def most_values(output: Output) -> int:
-    return max(_UNIT_VALUES, output.columns)
+    """Returns the values of the largest unit."""
+    if output.parts and len(output.shape) == 3:  # whole experts
+        return output.shape[1] * output.columns
+    return max(output.unit_values, output.columns)
 
 
 def units_of(output: Output) -> Iterator[Unit]:
+    """Yields units that cover the output. They depend on nothing but the output."""
     rows = math.prod(output.shape[:-1])
     if output.columns == 0:
         return
-    step = max(1, _UNIT_VALUES // output.columns)
+    step = max(1, most_values(output) // output.columns)
     for begin in range(0, rows, step):
         yield Unit(output, begin, min(step, rows - begin))

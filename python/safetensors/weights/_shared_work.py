@@ -19,8 +19,8 @@ def share(
 ) -> None:
     """Processes each item once, by the calling thread and helpers, and blocks until all are done.
 
-    Each thread calls `make_work()` once, and what it returned for its items. The first error ends
-    the work, and is raised when all threads have ended.
+    Each thread calls `make_work()` once, and what it returned for its items. An error ends the
+    work, and is raised when all threads have ended.
     """
     lock = threading.Lock()
     errors: List[BaseException] = []
@@ -49,4 +49,5 @@ def share(
         for helper in started:
             helper.join()
     if errors:
-        raise errors[0]
+        # An error that closes a writer makes those of other threads.
+        raise min(errors, key=lambda error: getattr(error, "code", "") == "writer_closed")

@@ -52,7 +52,7 @@ struct ColumnForm {
 std::uint64_t rows_of(const SourceTensor& matrix) noexcept { return matrix.info->shape[0]; }
 std::uint64_t columns_of(const SourceTensor& matrix) noexcept { return matrix.info->shape[1]; }
 
-ScaleType scale_type_of(Dtype dtype) noexcept {
+ScaleType float_scale_type(Dtype dtype) noexcept {
   if (dtype == Dtype::kF32) return ScaleType::f32;
   return dtype == Dtype::kBF16 ? ScaleType::bf16 : ScaleType::f16;
 }
@@ -92,7 +92,7 @@ class ColumnWeight final : public SchemeWeight {
     codes.scales = {scales.stored.bytes.data(), scales.stride};
     codes.first_row = rows.begin;
     codes.added_to_zeros = form_.added_to_zeros;
-    codes.scale_type = scale_type_of(tensors_.scales->info->dtype);
+    codes.scale_type = float_scale_type(tensors_.scales->info->dtype);
     dequantize_columns(codes, rows.end - rows.begin, output, to, interrupt);
   }
 
@@ -259,8 +259,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
   const bool is_known = variant.empty() || variant == "gemm" || variant == "gptq" ||
                         (variant == "gptq_v2" && quant.method == "gptq");
   if (!is_known && (quant.method == "awq" || quant.method == "gptq")) {
-    checkpoint.refuse(qweight, "weights quantised by " + quant.method + " as " + clipped(variant) +
-                                   " are not decoded");
+    checkpoint.refuse(qweight,
+                      "scheme \"" + quant.method + " (" + clipped(variant) + ")\" is not decoded");
     return;
   }
   if (!quant.method.empty() && quant.method != "awq" && quant.method != "gptq") return;
@@ -279,8 +279,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
   apply_config(parts, quant, form);
   if (form.layout == ColumnLayout::gptq) {
     if (form.bits > 4 && form.bits != 8) {
-      checkpoint.refuse(qweight, "weights quantised by gptq in " + std::to_string(form.bits) +
-                                     " bits are not decoded");
+      checkpoint.refuse(qweight,
+                        "scheme \"gptq (" + std::to_string(form.bits) + " bits)\" is not decoded");
       return;
     }
     form.added_to_zeros = variant == "gptq_v2" ? 0 : 1;

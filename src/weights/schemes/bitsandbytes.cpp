@@ -245,12 +245,6 @@ void check_bnb_4bit(const Bnb4Parts& parts, const Bnb4State& state) {
   }
 }
 
-void check_method(std::span<const Part> parts, const QuantConfig& quant) {
-  if (quant.method.empty() || quant.method == "bitsandbytes") return;
-  mismatch(parts, "the tensors are those of bitsandbytes, and the configuration says " +
-                      clipped(quant.method));
-}
-
 class BnbInt8Weight final : public SchemeWeight {
  public:
   BnbInt8Weight(const SourceTensor& weight, const SourceTensor& scb, const SourceTensor* format)
@@ -325,7 +319,6 @@ void claim_bnb_4bit(const SourceTensor& quant_state, Checkpoint& checkpoint) {
   if (parts.weight == nullptr || parts.absmax == nullptr || parts.quant_map == nullptr) {
     mismatch(parts.list(), "weight, absmax or quant_map is missing");
   }
-  check_method(parts.list(), checkpoint.quant());
   if (quant_state.info->dtype != Dtype::kU8) mismatch(parts.list(), "quant_state must be U8");
   if (quant_state.info->nbytes() > kMaxDescription) {
     mismatch(parts.list(), "quant_state is longer than 64 KiB");
@@ -345,7 +338,6 @@ void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint) {
   const SourceTensor* weight = checkpoint.find(module, ".weight");
   if (weight == nullptr) return;
   const Part parts[] = {part_of(*weight), part_of(scb)};
-  check_method(parts, checkpoint.quant());
   const auto& shape = weight->info->shape;
   if (weight->info->dtype != Dtype::kI8 || shape.size() != 2 || shape[0] == 0 ||
       !has(&scb, Dtype::kF32, shape[0])) {

@@ -12,6 +12,9 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint);
 void claim_bnb_4bit(const SourceTensor& quant_state, Checkpoint& checkpoint);
 void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint);
 
+/// Weights of torchao, by the metadata of their file.
+void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint);
+
 /// Weights of 8-bit floats with scales: fp8 and mxfp8.
 void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
 /// MXFP4 of gpt-oss.

@@ -28,26 +28,28 @@ CtGroup read_group(const Json& json, const std::filesystem::path& path) {
   CtGroup group;
   const Section outer(json, path);
   group.format = outer.text({"format"}).value_or("");
-  const auto weights = outer.object("weights");
-  if (!weights) return group;
+  const Json* found = outer.find({"weights"}).value;
+  if (found == nullptr) return group;
+  if (found->as_object() == nullptr) outer.refuse("weights", "an object", found->kind());
+  const Section weights(*found, path);
   const auto integer = [&](std::string_view key, std::int64_t least, std::int64_t most) {
-    const Json* value = weights->find({key}).value;
+    const Json* value = weights.find({key}).value;
     return value == nullptr ? std::optional<std::int64_t>()
-                            : within(*weights, *value, key, least, most, path);
+                            : within(weights, *value, key, least, most, path);
   };
   if (const auto bits = integer("num_bits", 1, 8)) group.bits = static_cast<int>(*bits);
-  if (const auto type = weights->text({"type"})) group.is_float = *type == "float";
-  group.symmetric = weights->boolean("symmetric");
-  group.strategy = weights->text({"strategy"}).value_or("");
+  if (const auto type = weights.text({"type"})) group.is_float = *type == "float";
+  group.symmetric = weights.boolean("symmetric");
+  group.strategy = weights.text({"strategy"}).value_or("");
   group.group_size = integer("group_size", -1, std::int64_t{1} << 30);
   if (group.group_size == 0) fail(Errc::config, path, "group_size", "it must not be 0");
   if (group.group_size == -1) group.group_size.reset();
-  const std::span<const Json> sizes = weights->array("block_structure");
+  const std::span<const Json> sizes = weights.array("block_structure");
   if (sizes.size() == 2) {
     std::array<std::uint32_t, 2> block{};
     for (std::size_t i = 0; i < 2; ++i) {
       block[i] = static_cast<std::uint32_t>(
-          within(*weights, sizes[i], "block_structure", 1, kMaxBlockSize, path));
+          within(weights, sizes[i], "block_structure", 1, kMaxBlockSize, path));
     }
     group.block_size = block;
   }
@@ -57,12 +59,13 @@ CtGroup read_group(const Json& json, const std::filesystem::path& path) {
 }  // namespace
 
 CtGroups::CtGroups(const Json& config, const std::filesystem::path& path) : path_(path) {
-  const auto groups = Section(config, path).object("config_groups");
-  if (!groups) return;
+  const auto [groups, key] = Section(config, path).find({"config_groups"});
+  if (groups == nullptr) return;
+  if (groups->as_object() == nullptr)
+    Section(config, path).refuse(key, "an object", groups->kind());
   std::map<std::string, std::size_t, std::less<>> patterns;
   std::size_t pattern_bytes = 0;
-  for (const Json::Member& member :
-       *Section(config, path).find({"config_groups"}).value->as_object()) {
+  for (const Json::Member& member : *groups->as_object()) {
     // A list has the targets of a preset, whose parameters only the writer knows.
     if (member.second.as_object() == nullptr) continue;
     const Section group(member.second, path);

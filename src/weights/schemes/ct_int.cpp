@@ -59,7 +59,8 @@ struct CtIntLayout {
 };
 
 /// Checks the numbers of rows and columns in `weight_shape` against those of the parts.
-void check_claim(const CtIntParts& parts, std::uint64_t columns, const Interrupt& interrupt) {
+void check_weight_shape(const CtIntParts& parts, std::uint64_t columns,
+                        const Interrupt& interrupt) {
   if (parts.shape == nullptr) return;
   const std::vector<std::int64_t> claimed = read_integers(*parts.shape, interrupt);
   const Shape stack = parts.packed->info->shape.first(parts.packed->info->shape.size() - 1);
@@ -83,7 +84,7 @@ class CtIntWeight final : public SchemeWeight {
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {
     if (rows.begin == rows.end || layout_.columns == 0) return;
-    check_claim(parts_, layout_.columns, interrupt);
+    check_weight_shape(parts_, layout_.columns, interrupt);
     const std::uint64_t all = row_count(info.shape);
     IntegerMatrices from;
     from.packing = layout_.packing;
@@ -167,7 +168,7 @@ class CtIntWeight final : public SchemeWeight {
   CtIntLayout layout_;
 };
 
-bool fits(const CtIntParts& parts, int bits, std::uint64_t columns) {
+bool fits_words(const CtIntParts& parts, int bits, std::uint64_t columns) {
   return columns <= kMaxColumns && (words_of(Packing::dense, bits, columns) == parts.words() ||
                                     words_of(Packing::words, bits, columns) == parts.words());
 }
@@ -183,7 +184,7 @@ std::uint64_t claimed_columns(const CtIntParts& parts) {
 }
 
 /// Finds the bits of a code where the configuration does not state them; 0 if several fit.
-int find_bits(const CtIntParts& parts) {
+int find_ct_bits(const CtIntParts& parts) {
   if (parts.shape == nullptr) return 0;
   const std::uint64_t columns = claimed_columns(parts);
   int found = 0;
@@ -196,12 +197,12 @@ int find_bits(const CtIntParts& parts) {
 }
 
 /// Finds the length of a row: from the groups, else from `weight_shape`, else from the words.
-std::uint64_t find_columns(const CtIntParts& parts, const CtIntLayout& layout,
-                           std::uint64_t group_size) {
+std::uint64_t find_ct_columns(const CtIntParts& parts, const CtIntLayout& layout,
+                              std::uint64_t group_size) {
   const int bits = layout.bits;
   const std::uint64_t width = layout.bits;
   if (group_size != 0 && layout.groups <= kMaxColumns / group_size &&
-      fits(parts, bits, layout.groups * group_size)) {
+      fits_words(parts, bits, layout.groups * group_size)) {
     return layout.groups * group_size;
   }
   if (parts.shape != nullptr) return claimed_columns(parts);
@@ -211,7 +212,7 @@ std::uint64_t find_columns(const CtIntParts& parts, const CtIntLayout& layout,
   return columns;
 }
 
-void find_packing(const CtIntParts& parts, CtIntLayout& layout) {
+void find_ct_packing(const CtIntParts& parts, CtIntLayout& layout) {
   const bool is_dense = words_of(Packing::dense, layout.bits, layout.columns) == parts.words();
   const bool has_gaps = words_of(Packing::words, layout.bits, layout.columns) == parts.words();
   const std::string codes =
@@ -224,7 +225,7 @@ void find_packing(const CtIntParts& parts, CtIntLayout& layout) {
 }
 
 /// Finds the scales of a row from their shape.
-void find_groups(const CtIntParts& parts, CtIntLayout& layout) {
+void find_ct_groups(const CtIntParts& parts, CtIntLayout& layout) {
   if (!is_scale_type(parts.scale->info->dtype)) {
     mismatch(parts.list(), "scales are of the wrong type");
   }
@@ -241,7 +242,7 @@ void find_groups(const CtIntParts& parts, CtIntLayout& layout) {
   layout.groups = scale.back();
 }
 
-void find_group_size(const CtIntParts& parts, CtIntLayout& layout, std::uint64_t stated) {
+void find_ct_group_size(const CtIntParts& parts, CtIntLayout& layout, std::uint64_t stated) {
   layout.group = std::max<std::uint64_t>(layout.columns, 1);
   const bool is_row = layout.groups == 1 && (stated == 0 || stated >= layout.columns);
   if (is_row) return;
@@ -261,8 +262,8 @@ void find_group_size(const CtIntParts& parts, CtIntLayout& layout, std::uint64_t
   layout.group = std::max<std::uint64_t>(layout.columns / layout.groups, 1);
 }
 
-void find_zeros(const CtIntParts& parts, CtIntLayout& layout, std::optional<bool> symmetric,
-                Checkpoint& checkpoint) {
+void find_ct_zeros(const CtIntParts& parts, CtIntLayout& layout, std::optional<bool> symmetric,
+                   Checkpoint& checkpoint) {
   if (parts.zero == nullptr) {
     if (symmetric == false) {
       mismatch(parts.list(),
@@ -291,7 +292,7 @@ void find_zeros(const CtIntParts& parts, CtIntLayout& layout, std::optional<bool
 }
 
 /// Checks what the configuration says against the kind of tensors.
-void check_config(const CtIntParts& parts, const QuantConfig& config, const CtGroup* group) {
+void check_ct_config(const CtIntParts& parts, const QuantConfig& config, const CtGroup* group) {
   if (!config.method.empty() && config.method != "compressed-tensors") {
     mismatch(parts.list(), "the configuration has the method `" + clipped(config.method) +
                                "`, the tensors are those of compressed-tensors");
@@ -323,10 +324,10 @@ void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint) {
   }
   const QuantConfig& config = checkpoint.quant();
   const CtGroup* group = config.groups.find(module);
-  check_config(parts, config, group);
+  check_ct_config(parts, config, group);
 
   const int stated = (group != nullptr ? group->bits : config.bits).value_or(0);
-  const int bits = stated != 0 ? stated : find_bits(parts);
+  const int bits = stated != 0 ? stated : find_ct_bits(parts);
   if (bits == 0) {
     checkpoint.remark(packed.info->name, "has packed integers whose bits nothing states");
     checkpoint.refuse(packed, "packed integers, whose bits nothing states, are not decoded");
@@ -334,13 +335,13 @@ void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint) {
   }
   CtIntLayout layout;
   layout.bits = static_cast<std::uint8_t>(bits);
-  find_groups(parts, layout);
+  find_ct_groups(parts, layout);
   const auto group_size = static_cast<std::uint64_t>(std::max<std::int64_t>(
       (group != nullptr ? group->group_size : config.group_size).value_or(0), 0));
-  layout.columns = find_columns(parts, layout, group_size);
-  find_packing(parts, layout);
-  find_group_size(parts, layout, group_size);
-  find_zeros(parts, layout, group != nullptr ? group->symmetric : config.symmetric, checkpoint);
+  layout.columns = find_ct_columns(parts, layout, group_size);
+  find_ct_packing(parts, layout);
+  find_ct_group_size(parts, layout, group_size);
+  find_ct_zeros(parts, layout, group != nullptr ? group->symmetric : config.symmetric, checkpoint);
   if (parts.g_idx != nullptr &&
       (parts.g_idx->info->dtype != Dtype::kI32 || parts.g_idx->info->shape.size() != 1 ||
        parts.g_idx->info->shape[0] != layout.columns ||

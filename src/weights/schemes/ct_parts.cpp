@@ -35,7 +35,7 @@ std::vector<std::int64_t> read_integers(const SourceTensor& tensor, const Interr
 }
 
 std::string shown_integers(const std::vector<std::int64_t>& values) {
-  return shown(std::span<const std::int64_t>(values));
+  return safetensors::shown(std::span<const std::int64_t>(values));
 }
 
 PartBytes read_scales(const SourceTensor& scale, std::uint64_t all_rows, RowRange rows,

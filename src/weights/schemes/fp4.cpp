@@ -90,7 +90,7 @@ bool has_fp4_codes(const SourceTensor& tensor) noexcept {
   return dtype == Dtype::kU8 || dtype == Dtype::kI8 || dtype == Dtype::kF4;
 }
 
-void check_shapes(const Fp4Parts& parts) {
+void check_fp4_shapes(const Fp4Parts& parts) {
   const Shape codes = parts.codes->info->shape;
   const Shape scale = parts.scale->info->shape;
   if (codes.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
@@ -132,8 +132,8 @@ void check_fp4_config(const Fp4Parts& parts, const QuantConfig& config) {
   }
 }
 
-void claim(const Fp4Parts& parts, const SourceTensor& by, Checkpoint& checkpoint) {
-  check_shapes(parts);
+void claim_fp4(const Fp4Parts& parts, const SourceTensor& by, Checkpoint& checkpoint) {
+  check_fp4_shapes(parts);
   check_fp4_config(parts, checkpoint.quant());
   checkpoint.claim(by, std::string(module_of(*parts.codes)) + ".weight",
                    std::make_unique<Fp4Weight>(parts));
@@ -150,7 +150,7 @@ void claim_fp4_packed(const SourceTensor& packed, Checkpoint& checkpoint) {
   if (scale->info->dtype == Dtype::kF8E4M3) {
     const Fp4Parts parts{&packed, scale, global, Fp4Scale::e4m3_divided};
     if (global == nullptr) mismatch(parts.list(), "weight_global_scale is missing");
-    claim(parts, packed, checkpoint);
+    claim_fp4(parts, packed, checkpoint);
   } else if (is_e8m0(scale->info->dtype)) {
     const auto& shape = packed.info->shape;
     const bool has_six_bits = !shape.empty() && !scale->info->shape.empty() &&
@@ -160,7 +160,7 @@ void claim_fp4_packed(const SourceTensor& packed, Checkpoint& checkpoint) {
       checkpoint.refuse(packed, R"(scheme "mxfp6" ()" + clipped(module) + ")");
       return;
     }
-    claim({&packed, scale, nullptr, Fp4Scale::e8m0}, packed, checkpoint);
+    claim_fp4({&packed, scale, nullptr, Fp4Scale::e8m0}, packed, checkpoint);
   }
 }
 
@@ -172,13 +172,13 @@ void claim_fp4_modelopt(const SourceTensor& global, Checkpoint& checkpoint) {
       scale->info->dtype != Dtype::kF8E4M3) {
     return;
   }
-  claim({codes, scale, &global, Fp4Scale::e4m3_multiplied}, global, checkpoint);
+  claim_fp4({codes, scale, &global, Fp4Scale::e4m3_multiplied}, global, checkpoint);
 }
 
 void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint) {
   const SourceTensor* codes = checkpoint.find(module_of(scale), ".weight");
   if (codes == nullptr || !has_fp4_codes(*codes) || !is_e8m0(scale.info->dtype)) return;
-  claim({codes, &scale, nullptr, Fp4Scale::e8m0}, scale, checkpoint);
+  claim_fp4({codes, &scale, nullptr, Fp4Scale::e8m0}, scale, checkpoint);
 }
 
 }  // namespace safetensors::weights

@@ -10,7 +10,7 @@ constexpr int kMaxDepth = 8;
 /// Characters that have a meaning of their own; those without one here are refused.
 constexpr std::string_view kSpecial = ".^$*+?{}[]\\|()";
 
-bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+bool is_decimal_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 }  // namespace
@@ -56,8 +56,9 @@ class NamePattern::Parser {
       if (rest_.empty()) return false;
       item.character = rest_.front();
       rest_.remove_prefix(1);
-      const bool is_plain = is_escaped ? !is_digit(item.character) && !is_letter(item.character)
-                                       : kSpecial.find(item.character) == kSpecial.npos;
+      const bool is_plain = is_escaped
+                                ? !is_decimal_digit(item.character) && !is_letter(item.character)
+                                : kSpecial.find(item.character) == kSpecial.npos;
       if (!is_plain) return false;
     }
     item.is_optional = take("*");
@@ -81,7 +82,7 @@ bool NamePattern::accepts(const Item& item, char c) noexcept {
     case Kind::any:
       return c != '\n';
     case Kind::digit:
-      return is_digit(c);
+      return is_decimal_digit(c);
     default:
       return c == item.character;
   }

@@ -58,7 +58,8 @@ void mismatch(std::span<const Part> parts, const std::string& what) {
   for (const Part& part : parts) {
     const safetensors::TensorInfo& info = *part.tensor->info;
     text += separator;
-    text += clipped(part.role) + " " + std::string(name(info.dtype)) + " " + shown(info.shape);
+    text += clipped(part.role) + " " + std::string(name(info.dtype)) + " " +
+            safetensors::shown(info.shape);
     separator = ", ";
   }
   const SourceTensor& first = *parts.front().tensor;

@@ -11,6 +11,8 @@ constexpr Scheme kSchemes[] = {
     {".quant_state.bitsandbytes__nf4", &claim_bnb_4bit},
     {".quant_state.bitsandbytes__fp4", &claim_bnb_4bit},
     {".SCB", &claim_bnb_int8},
+    {"_qdata", &claim_torchao},
+    {":qdata", &claim_torchao},
     {".qweight", &claim_awq_gptq},
     {"_blocks", &claim_mxfp4},
     {"_scale_inv", &claim_fp8},

@@ -6,6 +6,7 @@ The numbers are random; the names, types and shapes are those of published model
 model is a folder with config.json and model.safetensors.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +25,6 @@ def codes(*shape: int) -> np.ndarray:
 
 def scales(*shape: int) -> np.ndarray:
     return RNG.uniform(0.01, 0.1, shape).astype(np.float32)
-
-
-def words(*shape: int) -> np.ndarray:
-    return RNG.integers(-(2**31), 2**31, shape, np.int32)
-
-
-def bytes_of(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), np.uint8)
 
 
 def save(name: str, tensors: dict[str, Stored], **quantization: object) -> None:
@@ -79,24 +72,6 @@ def main() -> None:
         modules_to_not_convert=["model.layers.*.self_attn"],
     )
     q, k = ATTENTION + "q_proj.", ATTENTION + "k_proj."
-    group = {"num_bits": 4, "type": "int", "symmetric": True, "group_size": 16, "strategy": "group"}
-    tensors = {
-        q + "weight_packed": words(5, 4),
-        q + "weight_scale": scales(5, 2),
-        q + "weight_shape": np.array([5, 32]),
-        k + "weight_packed": words(5, 4),
-        k + "weight_scale": scales(5, 2),
-        k + "weight_shape": np.array([5, 32]),
-        k + "weight_g_idx": (np.arange(32, dtype=np.int32) * 5 % 32) // 16,
-    }
-    groups = {"group_0": {"targets": ["Linear"], "weights": group}}
-    save(
-        "ct_int",
-        tensors,
-        quant_method="compressed-tensors",
-        format="pack-quantized",
-        config_groups=groups,
-    )
     save(
         "nvfp4",
         {
@@ -121,34 +96,6 @@ def main() -> None:
         quant_method="compressed-tensors",
         format="int-quantized",
     )
-    half = np.float16
-    save(
-        "awq",
-        {
-            q + "qweight": words(32, 2),
-            q + "qzeros": words(2, 2),
-            q + "scales": scales(2, 16).astype(half),
-        },
-        quant_method="awq",
-        version="gemm",
-        bits=4,
-        group_size=16,
-        zero_point=True,
-    )
-    save(
-        "gptq",
-        {
-            q + "qweight": words(4, 16),
-            q + "qzeros": words(2, 2),
-            q + "scales": scales(2, 16).astype(half),
-            q + "g_idx": (np.arange(32, dtype=np.int32) * 5 % 32) // 16,
-        },
-        quant_method="gptq",
-        checkpoint_format="gptq",
-        bits=4,
-        group_size=16,
-        sym=True,
-    )
     state = '{"quant_type":"fp4","blocksize":64,"dtype":"bfloat16","shape":[4,40]}'
     values = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
     save(
@@ -157,13 +104,162 @@ def main() -> None:
             q + "weight": codes(80, 1),
             q + "weight.absmax": scales(3),
             q + "weight.quant_map": np.concatenate([values, -values]),
-            q + "weight.quant_state.bitsandbytes__fp4": bytes_of(state),
+            q + "weight.quant_state.bitsandbytes__fp4": np.frombuffer(state.encode(), np.uint8),
             k + "weight": codes(3, 10).view(np.int8),
             k + "SCB": scales(3),
         },
         quant_method="bitsandbytes",
         load_in_4bit=True,
     )
+    compressed_tensors()
+    modelopt()
+    awq_gptq()
+    bitsandbytes()
+    torchao()
+
+
+def group(
+    target: str, bits: int, kind: str, size: int | None, symmetric: bool
+) -> dict[str, object]:
+    weights = {"num_bits": bits, "type": kind, "group_size": size, "symmetric": symmetric}
+    return {"targets": [target], "weights": weights}
+
+
+def compressed_tensors() -> None:
+    order = RNG.permutation(np.arange(64, dtype=np.int32) // 32).astype(np.int32)
+    q, k, v, o = (ATTENTION + f"{name}_proj." for name in "qkvo")
+    save(
+        "ct_int",
+        {
+            q + "weight_packed": codes(6, 32).view(np.int32),
+            q + "weight_scale": scales(6, 2).astype(np.float16),
+            q + "weight_zero_point": codes(1, 8).view(np.int32),
+            q + "weight_g_idx": order,
+            q + "weight_shape": np.array([6, 64], np.int64),
+            k + "weight_packed": codes(5, 40).view(np.int32),
+            k + "weight_scale": scales(5, 1),
+            k + "weight_shape": np.array([5, 96], np.int64),
+            v + "weight_packed": codes(5, 24).view(np.int32),
+            v + "weight_scale": ("BF16", RNG.integers(15_000, 15_500, (5, 1), np.uint16)),
+            v + "weight_shape": np.array([5, 64], np.int64),
+            o + "weight": codes(5, 33).view(np.int8),
+            o + "weight_scale": scales(5, 1),
+            o + "weight_zero_point": codes(5, 1).view(np.int8),
+        },
+        quant_method="compressed-tensors",
+        format="mixed-precision",
+        config_groups={
+            "a": group("re:.*self_attn\\.(q|x)_proj$", 4, "int", 32, False),
+            "b": group("re:model.layers.[0-9]+.*v_proj", 3, "int", None, True),
+            "c": group("Linear", 3, "int", None, True),
+        },
+        ignore=["lm_head"],
+    )
+    save(
+        "ct_fp4",
+        {
+            q + "weight_packed": codes(5, 16),
+            q + "weight_scale": ("F8_E4M3", codes(5, 2)),
+            q + "weight_global_scale": scales(1),
+            q + "input_global_scale": scales(1),
+            k + "weight_packed": codes(5, 32),
+            k + "weight_scale": RNG.integers(120, 130, (5, 2), np.uint8),
+        },
+        quant_method="compressed-tensors",
+        format="mixed-precision",
+        config_groups={"a": group("Linear", 4, "float", 16, True)},
+    )
+
+
+def modelopt() -> None:
+    experts = MLP + "experts.down_proj."
+    save(
+        "modelopt",
+        {
+            experts + "weight": codes(2, 5, 16),
+            experts + "weight_scale": ("F8_E4M3", codes(2, 5, 2)),
+            experts + "weight_scale_2": scales(2),
+            ATTENTION + "q_proj.weight": ("F8_E4M3", codes(5, 7)),
+            ATTENTION + "q_proj.weight_scale": scales(1),
+            ATTENTION + "q_proj.input_scale": scales(1),
+        },
+        quant_method="modelopt",
+        quant_algo="MIXED_PRECISION",
+    )
+
+
+def words(*shape: int) -> np.ndarray:
+    return RNG.integers(-(1 << 31), 1 << 31, shape).astype(np.int32)
+
+
+def awq_gptq() -> None:
+    down = MLP + "down_proj."
+    tensors: dict[str, Stored] = {
+        down + "qweight": words(64, 3),
+        down + "qzeros": words(2, 3),
+        down + "scales": scales(2, 24).astype(np.float16),
+    }
+    save("awq", tensors, quant_method="awq", bits=4, group_size=32, version="gemm")
+    group_of = RNG.permutation(np.arange(64, dtype=np.int32) // 32)
+    tensors = {
+        down + "qweight": words(8, 24),
+        down + "qzeros": words(2, 3),
+        down + "scales": scales(2, 24).astype(np.float16),
+        down + "g_idx": group_of,
+    }
+    save("gptq", tensors, quant_method="gptq", bits=4, group_size=32, desc_act=True)
+
+
+def bitsandbytes() -> None:
+    query = ATTENTION + "q_proj.weight"
+    nf4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453]
+    nf4 += [-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0]
+    nf4 += [0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224]
+    nf4 += [0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+    state = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [6, 33]}
+    nested = {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.25}
+    text = json.dumps(state | nested).encode()
+    tensors: dict[str, Stored] = {
+        query: codes(99, 1),
+        query + ".absmax": codes(4),
+        query + ".quant_map": np.array(nf4, np.float32),
+        query + ".nested_absmax": scales(1),
+        query + ".nested_quant_map": np.linspace(-1, 1, 256, dtype=np.float32),
+        query + ".quant_state.bitsandbytes__nf4": np.frombuffer(text, np.uint8),
+        ATTENTION + "k_proj.weight": codes(5, 33).view(np.int8),
+        ATTENTION + "k_proj.SCB": scales(5),
+    }
+    save("bitsandbytes", tensors, quant_method="bitsandbytes")
+
+
+def torchao() -> None:
+    types: dict[str, dict[str, Stored]] = {
+        "Float8Tensor": {"qdata": ("F8_E4M3", codes(4, 64)), "scale": scales(4, 1)},
+        "Int8Tensor": {
+            "qdata": codes(4, 64).view(np.int8),
+            "scale": scales(4, 2),
+            "zero_point": codes(4, 2).view(np.int8),
+        },
+        "MXTensor": {"qdata": codes(4, 32), "scale": ("F8_E8M0", codes(4, 2))},
+        "NVFP4Tensor": {
+            "qdata": codes(4, 32),
+            "scale": ("F8_E4M3", codes(4, 4)),
+            "per_tensor_scale": scales(),
+        },
+    }
+    blocks = {"Float8Tensor": [1, 64], "Int8Tensor": [1, 32], "MXTensor": 32, "NVFP4Tensor": 16}
+    metadata: dict[str, str] = {}
+    tensors: dict[str, Stored] = {}
+    for letter, (name, parts) in zip("qkvo", types.items(), strict=True):
+        module = f"{ATTENTION}{letter}_proj."
+        data: dict[str, object] = {"block_size": blocks[name], "is_swizzled_scales": False}
+        if name == "MXTensor":
+            data["elem_dtype"] = {"_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}
+        metadata[module + "weight"] = json.dumps({"_type": name, "_data": data})
+        tensors |= {f"{module}_weight_{part}": stored for part, stored in parts.items()}
+    metadata["tensor_names"] = json.dumps(list(metadata))
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
+    write_model(HERE / "torchao", tensors, config, metadata=metadata)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,325 @@
+"""Weights of torchao, which describes them in the metadata of the file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from safetensors.weights import SchemeParams, WeightsError, open_weights
+from support.scheme_models import (
+    E2M1,
+    E4M3,
+    E8M0,
+    TABLES,
+    bf16_bits,
+    bf16_values,
+    check_values,
+    write_model,
+)
+
+RNG = np.random.default_rng(24)
+DOWN = "model.layers.3.mlp.down_proj."
+NAME = "layers.3.ffn.down.weight"
+CONFIG = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
+N, K = 96, 320
+
+
+def codes(*shape):
+    return RNG.integers(0, 256, shape, np.uint8)
+
+
+def floats(kind, *shape):
+    """Returns scales as stored, and their values."""
+    values = np.ldexp(RNG.uniform(0.5, 1, shape), RNG.integers(-9, 3, shape)).astype(np.float32)
+    if kind == "BF16":
+        return ("BF16", bf16_bits(values)), bf16_values(bf16_bits(values))
+    if kind == "F16":
+        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
+    return values, values
+
+
+def torch_type(name):
+    return {"_type": "torch.dtype", "_data": name}
+
+
+def spread(scale, shape):
+    """Repeats each scale over its block."""
+    for axis, (size, scales) in enumerate(zip(shape, scale.shape, strict=True)):
+        scale = np.repeat(scale, size // scales, axis)
+    return scale
+
+
+def describe(kind, parts, **data):
+    return {"_type": kind, "_data": data, "_tensor_data_names": parts}
+
+
+def model(folder, parts, description, *, older=False, shards=1):
+    """Writes a model of one weight."""
+    prefix = DOWN + ("weight:" if older else "_weight_")
+    text = description if isinstance(description, str) else json.dumps(description)
+    metadata = {
+        "format": "pt",
+        "tensor_names": json.dumps([DOWN + "weight"]),
+        DOWN + "weight": text,
+    }
+    tensors = {prefix + part: stored for part, stored in parts.items()}
+    return write_model(folder, tensors, CONFIG, metadata=metadata, shards=shards)
+
+
+def check(w, type_name, params, wanted, parts):
+    assert (w.scheme, list(w), w.unmapped, w.warnings) == ("torchao", [NAME], [], [])
+    t = w[NAME]
+    assert (t.storage, t.scheme, t.type_name, t.code) == ("scheme", "torchao", type_name, 131)
+    assert t.scheme_params == params
+    assert t.source == DOWN + "weight"
+    check_values(t, wanted)
+    assert list(t.parts()) == parts
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("kind", ["F32", "BF16"])
+@pytest.mark.parametrize("scales", [(N, 1), (1, 1), (3, 5), (N, 10)])
+def test_float8(scales, kind, older, tmp_path):
+    q = codes(N, K)
+    stored, s = floats(kind, *scales)
+    block = [N // scales[0], K // scales[1]]
+    description = describe("Float8Tensor", ["qdata", "scale"], block_size=block, mm_config=None)
+    model(tmp_path, {"qdata": ("F8_E4M3", q), "scale": stored}, description, older=older, shards=2)
+    for mmap in (True, False):
+        with open_weights(tmp_path, mmap=mmap) as w:
+            params = SchemeParams(8, *block, True)
+            check(w, "torchao_fp8", params, E4M3[q] * spread(s, q.shape), ["qdata", "scale"])
+
+
+@pytest.mark.parametrize("scales", [(3, 1, 1), (3, 40, 1), (3, 5, 6), (1, 1, 1), ()])
+def test_float8_of_experts(scales, tmp_path):
+    q = codes(3, 40, 96)
+    stored, s = floats("F32", *scales)
+    description = describe("Float8Tensor", ["qdata", "scale"])
+    model(tmp_path, {"qdata": ("F8_E5M2", q), "scale": stored}, description)
+    with open_weights(tmp_path) as w:
+        wide = spread(s.reshape(scales or (1, 1, 1)), q.shape)
+        check_values(w[NAME], TABLES["F8_E5M2"][q] * wide)
+
+
+@pytest.mark.parametrize("zero", [None, "int8", "int32"])
+@pytest.mark.parametrize("kind", ["F32", "BF16", "F16"])
+@pytest.mark.parametrize("scales", [(N, 1), (1, 1), (N, 10), (N, 20)])
+def test_integers(scales, kind, zero, tmp_path):
+    q = codes(N, K).view(np.int8)
+    stored, s = floats(kind, *scales)
+    z = np.zeros(scales, np.int8) if zero is None else RNG.integers(-9, 9, scales).astype(zero)
+    parts = {"qdata": q, "scale": stored} | ({} if zero is None else {"zero_point": z})
+    block = [N // scales[0], K // scales[1]]
+    for i, type_name in enumerate(["Int8Tensor", "IntxUnpackedToInt8Tensor"]):
+        description = describe(
+            type_name, list(parts), block_size=block, dtype=torch_type("bfloat16")
+        )
+        model(tmp_path / str(i), parts, description, shards=len(parts))
+        difference = q.astype(np.float32) - spread(z, q.shape).astype(np.float32)
+        with open_weights(tmp_path / str(i)) as w:
+            params = SchemeParams(8, *block, zero is None)
+            wanted = difference * spread(s, q.shape)
+            check(w, "torchao_int8", params, wanted, list(parts))
+
+
+def test_scales_of_activations_stay_with_the_weight(tmp_path):
+    q = codes(N, K).view(np.int8)
+    stored, s = floats("F32", N, 1)
+    parts = {"qdata": q, "scale": stored, "act_quant_scale": np.ones((1, 1), np.float32)}
+    description = describe("Int8Tensor", list(parts), block_size=[1, K])
+    with open_weights(model(tmp_path, parts, description)) as w:
+        params = SchemeParams(8, 1, K, True)
+        check(w, "torchao_int8", params, q.astype(np.float32) * s, list(parts))
+
+
+@pytest.mark.parametrize("scale_type", ["F8_E8M0", "U8"])
+@pytest.mark.parametrize("element", ["float8_e4m3fn", "float8_e5m2"])
+def test_mxfp8(element, scale_type, tmp_path):
+    type_name = {"float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}[element]
+    q, s = codes(N, K), RNG.integers(110, 140, (N, K // 32), np.uint8)
+    description = describe(
+        "MXTensor",
+        ["qdata", "scale"],
+        elem_dtype=torch_type(element),
+        block_size=32,
+        is_swizzled_scales=False,
+    )
+    parts = {"qdata": (type_name, q), "scale": (scale_type, s)}
+    with open_weights(model(tmp_path, parts, description, shards=2)) as w:
+        wanted = TABLES[type_name][q] * spread(E8M0[s], q.shape)
+        check(w, "torchao_mxfp8", SchemeParams(8, 1, 32, True), wanted, ["qdata", "scale"])
+
+
+def nibbles(packed):
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1)
+
+
+@pytest.mark.parametrize("dtype", ["U8", "F4"])
+@pytest.mark.parametrize("shape", [(N, K), (3, 40, 96), (1, 32)])
+def test_mxfp4(shape, dtype, tmp_path):
+    packed = codes(*shape[:-1], shape[-1] // 2)
+    s = RNG.integers(110, 140, (*shape[:-1], shape[-1] // 32), np.uint8)
+    s.flat[-1] = 255
+    description = describe(
+        "MXTensor",
+        ["qdata", "scale"],
+        elem_dtype=torch_type("float4_e2m1fn_x2"),
+        block_size=32,
+        is_swizzled_scales=False,
+    )
+    parts = {"qdata": (dtype, packed), "scale": ("F8_E8M0", s)}
+    with open_weights(model(tmp_path, parts, description)) as w:
+        wanted = E2M1[nibbles(packed)] * spread(E8M0[s], shape)
+        check(w, "torchao_mxfp4", SchemeParams(4, 1, 32, True), wanted, ["qdata", "scale"])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("shape", [(N, K), (3, 40, 96)])
+def test_nvfp4(shape, whole, tmp_path):
+    packed = codes(*shape[:-1], shape[-1] // 2)
+    s = RNG.integers(1, 0x7F, (*shape[:-1], shape[-1] // 16), np.uint8)
+    parts = {"qdata": packed, "scale": ("F8_E4M3", s)}
+    factor = np.float32(0.0131)
+    if whole:
+        parts["per_tensor_scale"] = factor.reshape(())
+    description = describe("NVFP4Tensor", list(parts), block_size=16, is_swizzled_scales=False)
+    with open_weights(model(tmp_path, parts, description)) as w:
+        scales = E4M3[s] * factor if whole else E4M3[s]
+        wanted = E2M1[nibbles(packed)] * spread(scales, shape)
+        check(w, "torchao_nvfp4", SchemeParams(4, 1, 16, True), wanted, list(parts))
+
+
+REFUSED = {
+    "torchao Int4Tensor": describe("Int4Tensor", ["qdata", "scale"]),
+    "torchao Int4TilePackedTo4dTensor": describe("Int4TilePackedTo4dTensor", ["qdata"]),
+    "torchao Int4PlainInt32Tensor": describe("Int4PlainInt32Tensor", ["qdata"]),
+    r"torchao os\.system": describe("os.system", ["qdata"]),
+    r"torchao NVFP4Tensor \(swizzled scales\)": describe(
+        "NVFP4Tensor", ["qdata", "scale"], block_size=16, is_swizzled_scales=True
+    ),
+    r"torchao MXTensor \(swizzled scales\)": describe(
+        "MXTensor", ["qdata"], elem_dtype=torch_type("float8_e5m2"), is_swizzled_scales=True
+    ),
+    r"torchao MXTensor \(fp6_e3m2\)": describe(
+        "MXTensor", ["qdata"], elem_dtype=torch_type("fp6_e3m2"), block_size=32
+    ),
+    r"torchao MXTensor \(blocks of 1 x 40\)": describe(
+        "MXTensor", ["qdata"], elem_dtype=torch_type("float4_e2m1fn_x2"), block_size=40
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_types_are_refused_by_name(name, tmp_path):
+    packed = codes(N, K // 2)
+    parts = {"qdata": packed, "scale": ("F8_E8M0", codes(N, K // 40))}
+    with open_weights(model(tmp_path, parts, REFUSED[name])) as w:
+        t = w[DOWN + "_weight_qdata"]
+        np.testing.assert_array_equal(t.numpy(), packed)
+        with pytest.raises(WeightsError, match=f'scheme "{name}" is not decoded') as caught:
+            t.numpy("float32")
+        assert caught.value.code == "unsupported"
+
+
+def test_without_a_description(tmp_path):
+    parts = {DOWN + "_weight_qdata": codes(4, 8).view(np.int8)}
+    parts[DOWN + "_weight_scale"] = np.ones((4, 1), np.float32)
+    with open_weights(write_model(tmp_path, parts)) as w:
+        assert w.unmapped == sorted(parts)
+
+
+FLOAT8 = describe("Float8Tensor", ["qdata", "scale"], block_size=[1, K])
+INT8 = describe("Int8Tensor", ["qdata", "scale"], block_size=[1, K])
+F8 = ("F8_E4M3", np.zeros((N, K), np.uint8))
+BYTES = np.zeros((N, K), np.int8)
+ONES = np.ones((N, 1), np.float32)
+BAD = {  # the parts, the description, the code, and what the error names
+    "not JSON": ({"qdata": F8}, "{", "json", "description in JSON"),
+    "duplicate": ({"qdata": F8}, '{"_type": 1, "_type": 2}', "duplicate", "_type"),
+    "deep": ({"qdata": F8}, "[" * 17 + "]" * 17, "limit", "description"),
+    "long": ({"qdata": F8}, '"' + "x" * 65536 + '"', "limit", "65538 bytes"),
+    "a list": ({"qdata": F8}, "[]", "quant_mismatch", "no _type"),
+    "type": ({"qdata": F8}, '{"_type": 7}', "quant_mismatch", "no _type"),
+    "no scale": ({"qdata": F8}, FLOAT8, "quant_mismatch", "scale is missing: qdata F8_E4M3"),
+    "codes": ({"qdata": BYTES, "scale": ONES}, FLOAT8, "quant_mismatch", "types of torchao Float8"),
+    "F8": ({"qdata": F8, "scale": ONES}, INT8, "quant_mismatch", "types of torchao Int8Tensor"),
+    "F8 scales": ({"qdata": F8, "scale": F8}, FLOAT8, "quant_mismatch", "types of torchao Float8"),
+    "no dtype": (
+        {"qdata": F8, "scale": ONES},
+        describe("MXTensor", [], elem_dtype="float8_e5m2"),
+        "quant_mismatch",
+        "elem_dtype is no type",
+    ),
+    "vector": (
+        {"qdata": np.zeros(K, np.int8), "scale": ONES[:1, 0]},
+        INT8,
+        "quant_mismatch",
+        "must be a matrix",
+    ),
+    "axes": ({"qdata": BYTES, "scale": ONES[:, 0]}, INT8, "quant_mismatch", "axes of qdata"),
+    "uneven": ({"qdata": BYTES, "scale": ONES[:95]}, INT8, "quant_mismatch", "divide qdata evenly"),
+    "no scales": ({"qdata": BYTES, "scale": ONES[:0]}, INT8, "quant_mismatch", "divide qdata"),
+    "other blocks": (
+        {"qdata": BYTES, "scale": np.ones((N, 10), np.float32)},
+        INT8,
+        "quant_mismatch",
+        r"blocks \[1, 32\], and block_size says \[1, 320\]",
+    ),
+    "block 0": (
+        {"qdata": BYTES, "scale": ONES},
+        describe("Int8Tensor", [], block_size=[0, K]),
+        "quant_mismatch",
+        "block_size has no positive",
+    ),
+    "block true": (
+        {"qdata": BYTES, "scale": ONES},
+        describe("Int8Tensor", [], block_size=True),
+        "quant_mismatch",
+        "block_size is no positive",
+    ),
+    "zero_point": (
+        {"qdata": BYTES, "scale": ONES, "zero_point": np.zeros((N, 2), np.int8)},
+        INT8,
+        "quant_mismatch",
+        "zero_point must have",
+    ),
+    "float zero_point": (
+        {"qdata": BYTES, "scale": ONES, "zero_point": ONES},
+        INT8,
+        "quant_mismatch",
+        "types of torchao Int8Tensor",
+    ),
+    "swizzled": (
+        {"qdata": F8, "scale": ONES},
+        describe("MXTensor", [], is_swizzled_scales=1),
+        "quant_mismatch",
+        "is_swizzled_scales is no boolean",
+    ),
+    "experts share": (
+        {"qdata": np.zeros((4, 8, 16), np.int8), "scale": np.ones((2, 1, 1), np.float32)},
+        describe("Int8Tensor", []),
+        "quant_mismatch",
+        "own scales",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_contradictions(case, tmp_path):
+    parts, description, code, text = BAD[case]
+    model(tmp_path, parts, description)
+    with pytest.raises(WeightsError, match=text) as caught:
+        open_weights(tmp_path)
+    assert (caught.value.code, caught.value.subject) == (code, DOWN + "_weight_qdata")
+
+
+def test_both_spellings_at_once(tmp_path):
+    parts = {"_weight_qdata": BYTES, "_weight_scale": ONES}
+    parts |= {name.replace("_weight_", "weight:"): values for name, values in parts.items()}
+    metadata = {"tensor_names": "[]", DOWN + "weight": json.dumps(INT8)}
+    tensors = {DOWN + name: values for name, values in parts.items()}
+    write_model(tmp_path, tensors, CONFIG, metadata=metadata)
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path)
+    assert caught.value.code == "duplicate"
