@@ -86,13 +86,19 @@ std::vector<fs::path> whole_set(const fs::path& directory,
   return files;
 }
 
+bool is_pickled(std::string_view name) noexcept {
+  return name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
+}
+
 /// Finds a set without an index, or a single file.
 std::vector<fs::path> look_for_files(const fs::path& directory) {
   std::map<std::size_t, std::map<std::size_t, fs::path>> sets;  // by their total
   std::map<std::size_t, fs::path> weights;
   std::vector<fs::path> others;
+  std::string pickled;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = name_of(entry.path());
+    if (is_pickled(name) && (pickled.empty() || name < pickled)) pickled = name;
     if (!name.ends_with(".safetensors") || !is_file(entry.path())) continue;
     const std::size_t of = name.find("-of-");
     if (of != std::string::npos) {
@@ -117,6 +123,11 @@ std::vector<fs::path> look_for_files(const fs::path& directory) {
   }
   if (!weights.empty()) {
     return whole_set(directory, weights, 0, weights.rbegin()->first + 1);
+  }
+  if (others.empty() && !pickled.empty()) {
+    fail(Errc::unsupported, directory, {},
+         "there is no safetensors file, and pickled weights (`" + clipped(pickled) +
+             "`) are not read");
   }
   if (others.empty()) {
     fail(Errc::missing_shard, directory, {}, "there is no safetensors file");

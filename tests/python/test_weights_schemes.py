@@ -249,3 +249,13 @@ def test_values_of_the_configuration(key, value, why, tmp_path):
         open_weights(tmp_path)
     assert caught.value.code == "config"
     assert caught.value.subject == key
+
+
+@pytest.mark.parametrize("names", [["qmodel.pt"], ["pytorch_model.bin", "training_args.bin"]])
+def test_pickled_weights_are_not_read(names, tmp_path):
+    for name in names:
+        (tmp_path / name).write_bytes(b"PK")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(WeightsError, match=f"pickled weights .`{names[0]}`. are not") as caught:
+        open_weights(tmp_path)
+    assert caught.value.code == "unsupported"
