@@ -41,8 +41,13 @@ cpp_tests() {
   cmake --preset dev && cmake --build --preset dev && ctest --preset dev
 }
 
+# Slow tests measure time, memory and costs, or start many processes: one at a time.
 python_tests() {
-  "$venv_python" -m pytest tests/python -m "not exhaustive" --durations=25
+  "$venv_python" -m pytest tests/python -m "not slow and not exhaustive" -n "$(nproc)" --durations=15
+}
+
+slow_python_tests() {
+  "$venv_python" -m pytest tests/python -m "slow and not exhaustive" --durations=15
 }
 
 client_tests() {
@@ -62,6 +67,7 @@ run_suite() {
 
 run_suite "C++ tests" cpp_tests
 run_suite "Python tests" python_tests
+run_suite "Slow Python tests" slow_python_tests
 run_suite "Client tests" client_tests
 
 heading "Summary"

@@ -75,8 +75,10 @@ def hf_names() -> dict[str, str | None]:
         expert = re.sub(r"\.experts\.(?=\w+$)", ".experts.#.", pattern)
         if ours and expert != pattern and re.fullmatch(r"layers\.#\.ffn\.experts\.\w+", ours):
             table.setdefault(expert, ours.replace(".experts.", ".experts.#."))
-        if pattern.startswith(rules.UNDER_TRANSFORMER):
-            table.setdefault(f"transformer.{pattern}", ours)
+    for pattern, ours in list(table.items()):
+        for start, other in rules.HF_BEGINNINGS.items():
+            if pattern.startswith(start):
+                table.setdefault(other + pattern.removeprefix(start), ours)
     return table
 
 

@@ -208,6 +208,15 @@ HF: dict[str, str | None] = {
     "layers.#.self_attn.dt": "layers.#.ssm.dt",
     "layers.#.dt": "layers.#.ssm.dt",
     "layers.layers.#.mixer.dt": "layers.#.ssm.dt",
+    # transformers 5
+    "layers.#.self_attn.attn_sub_norm": "layers.#.attention.sub_norm",
+    "layers.#.mlp.ffn_sub_norm": "layers.#.ffn.sub_norm",
+    "layers.#.block_sparse_moe.router": "layers.#.ffn.router",
+    "layers.#.mlp.gate.moe_statics.e_score_correction": "layers.#.ffn.router_correction",
+    "visual.merger.linear_fc1": "projector.0",  # Qwen 3 VL; Qwen 2 VL: merger.mlp.0
+    "visual.merger.linear_fc2": "projector.2",
+    "visual.merger.norm": "vision.post_ln",
+    "multi_modal_projector.mm_input_projection_weight": "projector.input_projection.weight",
     # MLX
     "layers.#.self_attn.embed_q": "layers.#.attention.k_b",
     "layers.#.self_attn.unembed_out": "layers.#.attention.v_b",
@@ -225,6 +234,7 @@ for _part, _ours in EXPERTS.items():
     ):
         HF[f"layers.#.{_block}.{_part}"] = f"layers.#.ffn.experts.{_ours}"
     HF[f"layers.#.shared_mlp.{_part}"] = f"layers.#.ffn.shared_expert.{_ours}"
+    HF[f"backbone.layers.#.mixer.experts.{_part}"] = f"layers.#.ffn.experts.{_ours}"
     HF[f"backbone.layers.#.mixer.experts.#.{_part}"] = f"layers.#.ffn.experts.#.{_ours}"
 for _parts in (EXPERTS, MIXTRAL):
     for _part, _ours in _parts.items():
@@ -241,8 +251,16 @@ HF_SKIPPED = {
     # Names that gguf-py's scripts make; they collide with those of Llama 4.
     "vision_model.model.layers.#.pre_feedforward_layernorm": "made by a script",
 }
-#: Names that checkpoints store with "transformer." before them; gguf-py's scripts remove it.
-UNDER_TRANSFORMER = ("h.#.", "encoder.", "embedding.", "output_layer", "word_embeddings")
+#: Beginnings of names that checkpoints store with other beginnings, too.
+HF_BEGINNINGS = {
+    "h.#.": "transformer.h.#.",
+    "encoder.": "transformer.encoder.",  # ChatGLM
+    "embedding.": "transformer.embedding.",
+    "output_layer": "transformer.output_layer",
+    "word_embeddings": "transformer.word_embeddings",  # Bloom
+    "backbone.layers.#.": "layers.#.",  # Mamba and Nemotron-H of transformers 5
+    "vision_tower.vision_model.": "vision_tower.",
+}
 
 # --- Architectures -------------------------------------------------------------------------------
 # Lists are texts of words.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from types import TracebackType
 from typing import (
@@ -118,19 +119,8 @@ def safe_create(
         if not callable(target):
             stream = stream_target(target)
             to, seeks = stream.target, stream.seeks
-    writer = _core._FileWriter(
-        to,
-        seeks,
-        entries,
-        metadata,
-        layout,
-        fsync,
-        budget_bytes,
-        progress,
-        _rights_of,
-        _data_begin,
-        make,
-    )
+    how = (metadata, layout, fsync, budget_bytes, progress, _rights_of, _data_begin, make)
+    writer = _core._FileWriter(to, seeks, entries, *how)
     return SafeWriter(writer, entries, stream)
 
 
@@ -208,7 +198,8 @@ class SafeWriter:
                 raise _unknown(name)
         else:
             spec = self._spec_of_new(name, tensor)
-            if _core._specs_of_torch({name: tensor}, Spec) is None:  # not a plain tensor of torch
+            # The compiled module imports torch to find out whether it is one of its plain tensors.
+            if "torch" not in sys.modules or not _core._specs_of_torch({name: tensor}, Spec):
                 data = prepared(name, tensor)  # first: what is refused leaves no gap in the file
             (index,) = self._add(writer, {name: spec})
         if not isinstance(data, Prepared):

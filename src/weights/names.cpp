@@ -97,6 +97,7 @@ constexpr std::string_view kHfPrefixes[] = {"model.language_model.",
                                             "language_model.model.",
                                             "model.text_model.",
                                             "model.",
+                                            "language_model.",
                                             "bert.",
                                             "roberta.",
                                             "distilbert."};

@@ -1,4 +1,4 @@
-// Reads conformance/cases.json, a table of good and hostile files. Its first lines explain the rows.
+// Reads conformance/cases.json, a table of good and hostile files. Its first lines explain it.
 #pragma once
 
 #include <cstdint>

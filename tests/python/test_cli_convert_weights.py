@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
@@ -119,7 +120,7 @@ def test_names_of_hugging_face(tmp_path):
                 found = names.of(each)
                 if found is not None:
                     named += 1
-                    module = found.name.removesuffix(".weight").replace(".{}", "")
+                    module = re.sub("[._]weight$", "", found.name).replace(".{}", "")
                     assert table.get_name(module) == w[each].source.removesuffix(".weight")
         assert named > 5
 
@@ -365,6 +366,46 @@ def test_a_scheme(tmp_path):
         np.testing.assert_array_equal(scheme_models.bf16_values(bits), b[name].numpy())
 
 
+@pytest.mark.parametrize("name", ["fp8_blocks", "fp8_rows", "mxfp4"])
+def test_stored_schemes(tmp_path, name):
+    """Values that other programs wrote survive; those that are not finite are refused."""
+    source = DATA / "schemes" / name
+    with open_weights(source) as w:
+        finite = all(np.isfinite(w[each].numpy("float32")).all() for each in w)
+        if not finite:
+            with pytest.raises(WeightsError, match="the value at") as caught:
+                convert(source, tmp_path / "m.safetensors", dtype="f32")
+            assert caught.value.code == "non_finite"
+            return
+        convert(source, tmp_path / "m.safetensors", dtype="f32", verify=True)
+        found = values_of(tmp_path / "m.safetensors")
+        joined = [each for each in w if ".experts." in each and name == "mxfp4"]
+        assert len(found) == len([*w, *w.unmapped]) - len(joined) + 4 * bool(joined)
+        for each in set(w) - set(joined):
+            np.testing.assert_array_equal(found[w[each].source], w[each].numpy("float32"))
+
+
+def test_column_schemes(tmp_path):
+    """Their units are larger, and cover all rows."""
+    rng = np.random.default_rng(0)
+    rows, columns = 5120, 1024
+    module = "model.layers.0.mlp.down_proj"
+    tensors = {
+        f"{module}.qweight": rng.integers(-(2**31), 2**31, (columns // 8, rows), np.int32),
+        f"{module}.qzeros": rng.integers(-(2**31), 2**31, (8, rows // 8), np.int32),
+        f"{module}.scales": rng.random((8, rows)).astype(np.float16),
+    }
+    quant = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": False, "desc_act": False}
+    config = {"model_type": "llama", "quantization_config": quant}
+    source = scheme_models.write_model(tmp_path / "in", tensors, config)
+    for threads in (1, 3):
+        convert(source, f"{tmp_path}/{threads}/", dtype="f32", threads=threads, verify=True)
+    assert bytes_of(tmp_path / "1") == bytes_of(tmp_path / "3")
+    with open_weights(source) as w:
+        wanted = w["layers.0.ffn.down.weight"].numpy()
+    np.testing.assert_array_equal(values_of(tmp_path / "1")[f"{module}.weight"], wanted)
+
+
 def test_a_scheme_that_is_not_decoded(tmp_path):
     """The error names it before anything is written."""
     name = "model.layers.0.mlp.up_proj"
@@ -487,7 +528,7 @@ def test_without_the_option_packs_are_copied(tmp_path):
 def test_unknown_architectures_keep_their_names(tmp_path):
     """One line says so."""
     tensors = {"token_embd.weight": np.ones((4, 8), np.float32), "x": np.ones(3, np.float32)}
-    for architecture, said in (("falcon", "`falcon`"), ("dots1", "`dots1`")):
+    for architecture, said in (("falcon", "`falcon`"), ("minimax-m2", "`minimax-m2`")):
         metadata = {"general.architecture": architecture}
         source = write_gguf(tmp_path / "x.gguf", metadata, tensors)
         done = cli.run("convert", source, tmp_path / "m.safetensors", "--force")

@@ -1,5 +1,6 @@
 """The conformance kit: this package passes it, and its runner notices wrong subjects."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -175,13 +176,13 @@ def test_a_wrong_subject_is_noticed(kind, tmp_path):
 
 def test_one_crash_does_not_hide_the_other_files(tmp_path):
     """The other files of the same run are judged as ever."""
-    body = "if 'F64' in str(answer): os.kill(os.getpid(), signal.SIGSEGV)"
+    body = "if 'I64' in str(answer): os.kill(os.getpid(), signal.SIGSEGV)"
     found = counts(run_subject(tmp_path, body, "--only", "read", "--match", "good: ").stdout)[
         "read"
     ]
     holders = [
         case.name for case in hostile_cases.LIGHT
-        if case.name.startswith("good: ") and "F64" in str(case.row)
+        if case.name.startswith("good: ") and "I64" in str(case.row)
     ]  # fmt: skip
     assert found["crash"] == len(holders) == 2
     assert found["ok"] + found["crash"] == 42
@@ -193,3 +194,25 @@ def test_bad_arguments(arguments):
     done = run_kit(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_the_subject_in_c_fits_the_header():
+    """Compiles it without a library; `conformance/README.md` says how to run it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source = KIT / "subjects" / "c_library.c"
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    subprocess.run([compiler, *flags, "-I", KIT.parent / "include", source], check=True)
+
+
+def test_files_can_be_written_to_a_folder(tmp_path):
+    done = subprocess.run(
+        [sys.executable, KIT / "cases.py", tmp_path / "files"],
+        capture_output=True, text=True, check=True, encoding="utf-8",
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(hostile_cases.LIGHT) == len(list((tmp_path / "files").iterdir()))
+    name, verdict, rule, case = lines[0].split("\t")
+    assert (verdict, rule, case) == ("must reject", "length", "nothing")
+    assert (tmp_path / "files" / name).read_bytes() == b""

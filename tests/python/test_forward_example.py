@@ -68,7 +68,7 @@ def test_stored_as(name, tmp_path):
     check(tmp_path / "m", model, values, tmp_path)
 
 
-SCHEMES = ["fp8"]
+SCHEMES = ["fp8", "int4", "mxfp4", "nvfp4", "awq", "gptq", "nf4"]
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -14,6 +14,7 @@ import pytest
 from safetensors import SafetensorError, safe_create, safe_open, specs_of
 from safetensors import numpy as stn
 from safetensors import torch as stt
+from support import children
 from support.file_builder import Raw
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -382,6 +383,25 @@ def test_specs_of_files(tmp_path, model, tensors):
         assert specs_of(f) == specs_of(TENSORS)
     assert specs_of(str(tmp_path / "f")) == specs_of(TENSORS)
     assert specs_of(model) == specs_of(tensors)
+
+
+WITHOUT_TORCH = """
+    import numpy as np
+    from safetensors import safe_create, update_file
+
+    path, arrays = sys.argv[1], {"a": np.arange(9)}
+    for specs in (None, arrays):
+        with safe_create(path, specs) as writer:
+            writer.write("a", arrays["a"])
+    update_file(path, {"a": arrays["a"] + 1})
+    update_file(path, {"a": arrays["a"] + 2}, in_place=True, shared=True)
+    print("torch" in sys.modules)
+"""
+
+
+def test_arrays_are_written_without_torch(tmp_path):
+    """Importing it takes a second and more."""
+    assert children.run(WITHOUT_TORCH, tmp_path / "m.safetensors") == "False\n"
 
 
 def test_importing_the_package_does_not_import_the_writer():

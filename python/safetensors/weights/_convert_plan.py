@@ -23,6 +23,9 @@ _NO_CODES = ("I64", "BOOL")
 """Types in which no scheme stores codes, such as those of counters and masks."""
 NBYTES = {"F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "F32": 4, "F16": 2, "BF16": 2}
 _UNIT_VALUES = 1 << 19
+_COLUMN_UNIT_VALUES = 1 << 22
+"""For schemes that store rows as columns: each unit reads a piece of every stored row."""
+_COLUMN_SCHEMES = ("awq", "gptq")
 _MOST_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
 _MOST_STORED = 256 << 20
@@ -43,6 +46,8 @@ class Output(NamedTuple):
     """ "decode", "copy" (a safetensors tensor, unchanged) or "stored" (a GGUF one)."""
     parts: Tuple[str, ...] = ()
     """The parts of a tensor of gpt-oss's experts, instead of `source`."""
+    unit_values: int = _UNIT_VALUES
+    """Values of a unit, if rows are not longer."""
 
     @property
     def columns(self) -> int:
@@ -185,7 +190,9 @@ class Plan:
         self._check_readable(tensor, how)
         shape = tensor.shape
         if not is_stack:
-            self.outputs.append(Output(new, dtype, shape, tensor.name, 0, how))
+            size = _COLUMN_UNIT_VALUES if tensor.scheme in _COLUMN_SCHEMES else _UNIT_VALUES
+            place = Output(new, dtype, shape, tensor.name, 0, how, unit_values=size)
+            self.outputs.append(place)
             return
         experts, rows, columns = shape
         for expert in range(experts):
@@ -287,7 +294,7 @@ def most_values(output: Output) -> int:
     """Returns the values of the largest unit."""
     if output.parts and len(output.shape) == 3:  # whole experts
         return output.shape[1] * output.columns
-    return max(_UNIT_VALUES, output.columns)
+    return max(output.unit_values, output.columns)
 
 
 def units_of(output: Output) -> Iterator[Unit]:

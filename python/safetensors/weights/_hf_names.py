@@ -32,6 +32,10 @@ _LAYER = {
     "ffn.shared_expert_gate": "mlp.shared_expert_gate",
 }
 _EXPERT = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+_SHARED_EXPERTS = {
+    f"ffn.shared_expert.{part}": f"mlp.shared_experts.{name}" for part, name in _EXPERT.items()
+}
+_CORRECTED = {"ffn.router_correction": "mlp.gate.e_score_correction"}  # its param is `bias`
 _MIXTRAL = {"ffn.router": "block_sparse_moe.gate", "ffn.experts": "block_sparse_moe.experts"}
 _MIXTRAL_EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
 
@@ -40,9 +44,8 @@ _ARCHITECTURES: Dict[str, Dict[str, str]] = {
     "arcee": {},
     "cohere2": {},
     "command-r": {},
-    "deepseek": {
-        f"ffn.shared_expert.{part}": f"mlp.shared_experts.{name}" for part, name in _EXPERT.items()
-    },
+    "deepseek": _SHARED_EXPERTS,
+    "dots1": {**_SHARED_EXPERTS, **_CORRECTED},
     "dream": {},
     "ernie4_5": {},
     "exaone4": {},
@@ -53,6 +56,7 @@ _ARCHITECTURES: Dict[str, Dict[str, str]] = {
         "post_attention_norm": "post_self_attn_layernorm",
         "post_ffn_norm": "post_mlp_layernorm",
     },
+    "glm4moe": {**_SHARED_EXPERTS, **_CORRECTED},
     "granite": {},
     "llama": _MIXTRAL,
     "minicpm": {},
@@ -126,7 +130,10 @@ class HfNames:
             name = f"{start}{experts}.{which or '{}'}.{self._expert[part]}.{param}"
             return HfName(name, which is None)
         found = self._of_module(module, number)
-        return HfName(f"{start}{found}.{param}") if found else None
+        if found is None:
+            return None
+        joint = "_" if found.endswith("e_score_correction") else "."
+        return HfName(f"{start}{found}{joint}{param}")
 
     def _of_module(self, module: str, layer: str) -> Optional[str]:
         if module == "ffn_norm" and layer in self._sandwiched:

@@ -20,7 +20,7 @@ constexpr std::size_t kTileWords = kGptqTile * kPiece / 4;
 /// The nibble of each column in a word of awq.
 constexpr unsigned kAwqNibbles[] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-const std::uint8_t* at(const StoredRows& rows, std::uint64_t row, std::uint64_t offset) {
+const std::uint8_t* bytes_of(const StoredRows& rows, std::uint64_t row, std::uint64_t offset) {
   return reinterpret_cast<const std::uint8_t*>(rows.data) + row * rows.stride + offset;
 }
 
@@ -82,7 +82,7 @@ class TileDecoder {
     const Kernels::Blocks load = kernels_.blocks[plain_type(codes_.scale_type)];
     float values[kAwqTile];
     for (std::size_t g = 0; g < groups; ++g) {
-      load(at(codes_.scales, g, begin_ * scale_nbytes), rows, values);
+      load(bytes_of(codes_.scales, g, begin_ * scale_nbytes), rows, values);
       for (std::size_t i = 0; i < rows; ++i) scales_[i * groups + g] = values[i];
     }
     if (codes_.zeros.data == nullptr) {
@@ -97,7 +97,7 @@ class TileDecoder {
               ? row / kAwqRows * 32 + std::uint64_t{4} * kAwqNibbles[row % kAwqRows]
               : row * bits_;
       for (std::size_t g = 0; g < groups; ++g) {
-        const unsigned zero = bits_at(at(codes_.zeros, g, 0), place, bits_);
+        const unsigned zero = bits_at(bytes_of(codes_.zeros, g, 0), place, bits_);
         zeros_[i * groups + g] = static_cast<float>((zero + codes_.added_to_zeros) & mask);
       }
     }
@@ -140,8 +140,8 @@ class TileDecoder {
   void awq_piece(std::uint64_t k, std::uint64_t count) {
     const std::uint64_t first = (skipped_ + begin_) / kAwqRows;
     const std::uint64_t words = (skipped_ + end_ + kAwqRows - 1) / kAwqRows - first;
-    kernels_.transpose_words(at(codes_.words, k, 4 * first), codes_.words.stride, count, words,
-                             words_);
+    kernels_.transpose_words(bytes_of(codes_.words, k, 4 * first), codes_.words.stride, count,
+                             words, words_);
     put_rows(k, count, [&](std::size_t i, const float* scales, const float* zeros, float* to) {
       const std::uint64_t row = skipped_ + begin_ + i;
       const std::uint8_t* column = words_ + (row / kAwqRows - first) * count * 4;
@@ -158,8 +158,8 @@ class TileDecoder {
   void gptq_piece(std::uint64_t k, std::uint64_t count) {
     // Whole words: kPiece is a multiple of 32, as is the number of bits of all columns.
     const std::uint64_t words = count * bits_ / 32;
-    kernels_.transpose_words(at(codes_.words, k * bits_ / 32, 4 * begin_), codes_.words.stride,
-                             words, end_ - begin_, words_);
+    kernels_.transpose_words(bytes_of(codes_.words, k * bits_ / 32, 4 * begin_),
+                             codes_.words.stride, words, end_ - begin_, words_);
     put_rows(k, count, [&](std::size_t i, const float* scales, const float* zeros, float* to) {
       const std::uint8_t* stream = words_ + i * words * 4;
       const std::uint8_t* end = words_ + sizeof words_;

@@ -52,7 +52,7 @@ struct ColumnForm {
 std::uint64_t rows_of(const SourceTensor& matrix) noexcept { return matrix.info->shape[0]; }
 std::uint64_t columns_of(const SourceTensor& matrix) noexcept { return matrix.info->shape[1]; }
 
-ScaleType scale_type_of(Dtype dtype) noexcept {
+ScaleType float_scale_type(Dtype dtype) noexcept {
   if (dtype == Dtype::kF32) return ScaleType::f32;
   return dtype == Dtype::kBF16 ? ScaleType::bf16 : ScaleType::f16;
 }
@@ -92,7 +92,7 @@ class ColumnWeight final : public SchemeWeight {
     codes.scales = {scales.stored.bytes.data(), scales.stride};
     codes.first_row = rows.begin;
     codes.added_to_zeros = form_.added_to_zeros;
-    codes.scale_type = scale_type_of(tensors_.scales->info->dtype);
+    codes.scale_type = float_scale_type(tensors_.scales->info->dtype);
     dequantize_columns(codes, rows.end - rows.begin, output, to, interrupt);
   }
 

@@ -286,7 +286,7 @@ AoBlocks find_blocks_of(const AoTensors& tensors, AoKind kind, const Description
 }
 
 /// Returns how a type of torchao is decoded, or nothing and why not.
-std::optional<AoKind> kind_of(const Description& description, std::string& refusal) {
+std::optional<AoKind> ao_kind_of(const Description& description, std::string& refusal) {
   const std::string& type = description.type();
   refusal = "torchao " + clipped(type);
   if (type == "Float8Tensor") return AoKind::float8;
@@ -330,7 +330,7 @@ void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
   if (names.weight.empty() || !text || !qdata.file->header().find_metadata("tensor_names")) return;
   const Description description(parse_description(*text, qdata), qdata);
   std::string refusal;
-  const auto kind = kind_of(description, refusal);
+  const auto kind = ao_kind_of(description, refusal);
   if (!kind) {
     checkpoint.refuse(qdata, "scheme \"" + refusal + "\" is not decoded");
     return;

@@ -102,6 +102,9 @@ TEST_CASE("names of other families") {
   CHECK(hf({"model.layers.3.shared_mlp.input_linear.weight"}) ==
         "layers.3.ffn.shared_expert.gate_up.weight");
   CHECK(hf({"model.layers.3.eh_proj.weight"}) == "layers.3.nextn.eh_proj.weight");
+  CHECK(hf({"model.layers.3.mixer.in_proj.weight"}) == "layers.3.ssm.in.weight");
+  CHECK(hf({"language_model.layers.3.self_attn.q_proj.weight"}) == "layers.3.attention.q.weight");
+  CHECK(hf({"model.layers.3.mlp.ffn_sub_norm.weight"}) == "layers.3.ffn.sub_norm.weight");
   // A number that is part of the name.
   CHECK(hf({"decoder.block.3.layer.1.layer_norm.weight"}) ==
         "decoder.layers.3.cross_attention_norm.weight");

@@ -71,6 +71,46 @@ def main() -> None:
         quant_method="mxfp4",
         modules_to_not_convert=["model.layers.*.self_attn"],
     )
+    q, k = ATTENTION + "q_proj.", ATTENTION + "k_proj."
+    save(
+        "nvfp4",
+        {
+            q + "weight_packed": codes(3, 16),
+            q + "weight_scale": ("F8_E4M3", codes(3, 2)),
+            q + "weight_global_scale": scales(1),
+            k + "weight": codes(3, 16),
+            k + "weight_scale": ("F8_E4M3", codes(3, 2)),
+            k + "weight_scale_2": scales(1)[0],
+        },
+        quant_method="compressed-tensors",
+        format="nvfp4-pack-quantized",
+    )
+    save(
+        "int8",
+        {
+            q + "weight": codes(3, 10).view(np.int8),
+            q + "weight_scale": scales(3, 1),
+            k + "weight": codes(3, 10).view(np.int8),
+            k + "weight_scale": scales(1),
+        },
+        quant_method="compressed-tensors",
+        format="int-quantized",
+    )
+    state = '{"quant_type":"fp4","blocksize":64,"dtype":"bfloat16","shape":[4,40]}'
+    values = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
+    save(
+        "bnb",
+        {
+            q + "weight": codes(80, 1),
+            q + "weight.absmax": scales(3),
+            q + "weight.quant_map": np.concatenate([values, -values]),
+            q + "weight.quant_state.bitsandbytes__fp4": np.frombuffer(state.encode(), np.uint8),
+            k + "weight": codes(3, 10).view(np.int8),
+            k + "SCB": scales(3),
+        },
+        quant_method="bitsandbytes",
+        load_in_4bit=True,
+    )
     compressed_tensors()
     modelopt()
     awq_gptq()
@@ -208,15 +248,16 @@ def torchao() -> None:
         },
     }
     blocks = {"Float8Tensor": [1, 64], "Int8Tensor": [1, 32], "MXTensor": 32, "NVFP4Tensor": 16}
-    metadata = {"tensor_names": json.dumps([f"{MLP}{name}.weight" for name in types])}
+    metadata: dict[str, str] = {}
     tensors: dict[str, Stored] = {}
-    for name, parts in types.items():
-        data = {"block_size": blocks[name], "is_swizzled_scales": False}
+    for letter, (name, parts) in zip("qkvo", types.items(), strict=True):
+        module = f"{ATTENTION}{letter}_proj."
+        data: dict[str, object] = {"block_size": blocks[name], "is_swizzled_scales": False}
         if name == "MXTensor":
-            element = {"_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}
-            data["elem_dtype"] = element  # type: ignore[assignment]
-        metadata[f"{MLP}{name}.weight"] = json.dumps({"_type": name, "_data": data})
-        tensors |= {f"{MLP}{name}._weight_{part}": stored for part, stored in parts.items()}
+            data["elem_dtype"] = {"_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}
+        metadata[module + "weight"] = json.dumps({"_type": name, "_data": data})
+        tensors |= {f"{module}_weight_{part}": stored for part, stored in parts.items()}
+    metadata["tensor_names"] = json.dumps(list(metadata))
     config = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
     write_model(HERE / "torchao", tensors, config, metadata=metadata)
 

@@ -1,0 +1,180 @@
+/* The C interface of this project's library: reads and slices.
+ *
+ *   cc -std=c99 -I include conformance/subjects/c_library.c -o subject -lsafetensors
+ */
+#include <safetensors/safetensors.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_INDICES 8
+
+static void put_text(const char* text, size_t size) {
+  putchar('"');
+  for (size_t i = 0; i < size; ++i) {
+    const unsigned char c = (unsigned char)text[i];
+    if (c == '"' || c == '\\' || c < 0x20 || c == 0x7f) {
+      printf("\\u%04x", c);
+    } else {
+      putchar(c);
+    }
+  }
+  putchar('"');
+}
+
+static void put_error(const char* text) {
+  printf("{\"error\": ");
+  put_text(text, strlen(text));
+  printf("}\n");
+}
+
+static void put_shape(const uint64_t* shape, size_t rank) {
+  putchar('[');
+  for (size_t i = 0; i < rank; ++i) printf("%s%llu", i ? "," : "", (unsigned long long)shape[i]);
+  putchar(']');
+}
+
+static void put_bytes(const unsigned char* bytes, uint64_t count) {
+  printf("\"hex:");
+  for (uint64_t i = 0; i < count; ++i) printf("%02x", bytes[i]);
+  putchar('"');
+}
+
+static void* allocate(uint64_t nbytes) {
+  void* const room = malloc(nbytes ? (size_t)nbytes : 1);
+  if (!room) abort();
+  return room;
+}
+
+/* Reads all tensors before the first byte of the answer, which may still become an error. */
+static int32_t read_all(const safetensors_file* file, void** data, safetensors_error* error) {
+  for (size_t i = 0; i < safetensors_count(file); ++i) {
+    safetensors_tensor tensor;
+    if (safetensors_at(file, i, &tensor, error)) return error->code;
+    data[i] = allocate(tensor.nbytes);
+    if (safetensors_read(file, &tensor, data[i], (size_t)tensor.nbytes, error)) return error->code;
+  }
+  return 0;
+}
+
+static void answer_read(const char* path, safetensors_error* error) {
+  safetensors_file* file;
+  if (safetensors_open(path, SAFETENSORS_PREAD, &file, error)) {
+    put_error(error->text);
+    return;
+  }
+  const size_t count = safetensors_count(file);
+  void** const data = calloc(count + 1, sizeof *data);
+  if (!data) abort();
+  if (read_all(file, data, error)) {
+    put_error(error->text);
+  } else {
+    printf("{\"tensors\": {");
+    for (size_t i = 0; i < count; ++i) {
+      safetensors_tensor tensor;
+      if (safetensors_at(file, i, &tensor, error)) abort();
+      if (i) putchar(',');
+      put_text(tensor.name, tensor.name_size);
+      printf(": [\"%s\", ", safetensors_dtype_name(tensor.dtype));
+      put_shape(tensor.shape, tensor.rank);
+      putchar(',');
+      put_bytes(data[i], tensor.nbytes);
+      putchar(']');
+    }
+    printf("}, \"metadata\": {");
+    for (size_t i = 0; i < safetensors_metadata_count(file); ++i) {
+      safetensors_item item;
+      if (safetensors_metadata_at(file, i, &item, error)) abort();
+      if (i) putchar(',');
+      put_text(item.key, item.key_size);
+      putchar(':');
+      put_text(item.value, item.value_size);
+    }
+    printf("}}\n");
+  }
+  for (size_t i = 0; i < count; ++i) free(data[i]);
+  free(data);
+  safetensors_close(file);
+}
+
+/* Reads a text such as "1:3,...,-1". Returns the number of indices, or -1. */
+static int parse_index(const char* text, safetensors_index* indices) {
+  int count = 0;
+  for (const char* at = text;; ++at) {
+    if (count == MAX_INDICES) return -1;
+    safetensors_index* const index = &indices[count++];
+    memset(index, 0, sizeof *index);
+    if (strncmp(at, "None", 4) == 0) {
+      index->kind = SAFETENSORS_NEW_AXIS;
+      at += 4;
+    } else if (strncmp(at, "...", 3) == 0) {
+      index->kind = SAFETENSORS_ELLIPSIS;
+      at += 3;
+    } else {
+      char* end;
+      index->kind = SAFETENSORS_ONE;
+      index->start = strtoll(at, &end, 10);
+      if (*end == ':') {
+        index->kind = SAFETENSORS_RANGE;
+        at = end + 1;
+        index->stop = strtoll(at, &end, 10);
+        if (end == at) index->stop = SAFETENSORS_END;
+        if (*end == ':') index->step = strtoll(end + 1, &end, 10);
+      }
+      at = end;
+    }
+    if (*at == '\0') return count;
+    if (*at != ',') return -1;
+  }
+}
+
+static void answer_slice(const char* path, const char* name, const char* text,
+                         safetensors_error* error) {
+  safetensors_file* file;
+  safetensors_tensor tensor, part;
+  safetensors_index indices[MAX_INDICES];
+  uint64_t shape[2 * MAX_INDICES];
+  const int count = parse_index(text, indices);
+  if (count < 0) {
+    put_error("not an index");
+    return;
+  }
+  if (safetensors_open(path, SAFETENSORS_PREAD, &file, error)) {
+    put_error(error->text);
+    return;
+  }
+  if (safetensors_find(file, name, 0, &tensor, error) ||
+      safetensors_slice(file, &tensor, indices, (size_t)count, shape, &part, error)) {
+    put_error(error->text);
+  } else {
+    void* const data = allocate(part.nbytes);
+    if (safetensors_read_slice(file, &tensor, indices, (size_t)count, data, (size_t)part.nbytes,
+                               error)) {
+      put_error(error->text);
+    } else {
+      printf("{\"shape\": ");
+      put_shape(part.shape, part.rank);
+      printf(", \"digest\": ");
+      put_bytes(data, part.nbytes);
+      printf("}\n");
+    }
+    free(data);
+  }
+  safetensors_close(file);
+}
+
+int main(int argc, char** argv) {
+  safetensors_error error;
+  const int is_slice = argc > 4 && strcmp(argv[1], "slice") == 0;
+  for (int i = is_slice ? 4 : 2; i < argc; ++i) {
+    if (is_slice) {
+      answer_slice(argv[2], argv[3], argv[i], &error);
+    } else if (strcmp(argv[1], "read") == 0) {
+      answer_read(argv[i], &error);
+    } else if (i % 2) { /* one answer for each pair of SPEC and OUT */
+      printf("{\"unsupported\": \"this program has no JSON parser\"}\n");
+    }
+    fflush(stdout);
+  }
+  return 0;
+}
