@@ -546,6 +546,34 @@ def test_mxfp8(tmp_path):
         check_values(w[NAME], E4M3[q] * ct_weights.spread(E8M0[scales], 96, 32))
 
 
+def test_rows_are_fused_part_by_part(tmp_path):
+    tensors, rows = {}, []
+    for name, n in (("q", 5), ("k", 3), ("v", 3)):
+        prefix = f"model.layers.3.self_attn.{name}_proj."
+        codes_of_rows = RNG.integers(0, 256, (n, 32), np.uint8)
+        scales = RNG.integers(110, 130, (n, 2), np.uint8)
+        tensors |= {prefix + "weight_packed": codes_of_rows, prefix + "weight_scale": scales}
+        rows.append((codes_of_rows, scales))
+    names = [f"layers.3.attention.{name}.weight" for name in "qkv"]
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        fused = w.fuse_weights(*names)
+        wanted = b"".join(part.tobytes() for parts in zip(*rows, strict=True) for part in parts)
+        assert fused.tobytes() == wanted
+
+
+def test_global_scales_are_not_fused(tmp_path):
+    tensors = {}
+    for name in "qk":
+        prefix = f"model.layers.3.self_attn.{name}_proj."
+        parts = nvfp4_parts(FP4_CODES, FP4_SCALES, ONE)
+        tensors |= {prefix + part.removeprefix(M): data for part, data in parts.items()}
+    names = [f"layers.3.attention.{name}.weight" for name in "qk"]
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        with pytest.raises(WeightsError) as caught:
+            w.fuse_weights(*names)
+        assert caught.value.code == "mixed_types"
+
+
 SPARSE = {
     "sparse-bitmask": ("compressed", "bitmask", "row_offsets", "shape"),
     "sparse-24-bitmask": ("compressed", "bitmask", "shape"),

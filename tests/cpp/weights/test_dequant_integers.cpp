@@ -69,7 +69,8 @@ Scales make_scales(ScaleType type, std::size_t count, std::uint64_t seed) {
   Scales scales;
   const auto random = random_bytes(count, seed);
   for (const std::byte byte : random) {
-    const float value = std::ldexp(static_cast<float>(128 + std::to_integer<int>(byte) / 2), -16);
+    const float value =
+        std::ldexp(static_cast<float>(128 + (std::to_integer<int>(byte) >> 1)), -16);
     scales.values.push_back(value);
     const auto bits = std::bit_cast<std::uint32_t>(value);
     std::uint32_t stored = bits;

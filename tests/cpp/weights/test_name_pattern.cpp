@@ -12,8 +12,8 @@ using safetensors::weights::NamePattern;
 bool matches(std::string_view pattern, std::string_view name) {
   const auto parsed = NamePattern::parse(pattern);
   CAPTURE(std::string(pattern));
-  REQUIRE(parsed);
-  return parsed->matches(name);
+  REQUIRE(parsed.has_value());
+  return parsed && parsed->matches(name);
 }
 
 }  // namespace
