@@ -100,6 +100,14 @@ def test_types_are_one_table():
     assert safetensors.torch._SIZE is dtypes._SIZE
 
 
+def test_weights_import_no_framework():
+    """Nor do programs that only read import what converts."""
+    loaded = children.run("import safetensors.weights\nprint(*sys.modules)").split()
+    assert {"numpy", "torch", "safetensors._writer", "safetensors._shards"}.isdisjoint(loaded)
+    found = imports_of("safetensors.weights._convert", MODULES["safetensors.weights._convert"])
+    assert "safetensors.weights._convert_plan" in found
+
+
 def test_patches_import_no_framework():
     """Neither do programs that load models import what patches need."""
     script = "from safetensors import delta\nprint(*sys.modules)"

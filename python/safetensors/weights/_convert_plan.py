@@ -183,7 +183,7 @@ class Plan:
     def _note(self, what: str, names: Sequence[str]) -> None:
         if names:
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-            self.notes.append(f"`{names[0]}`{more}: {what}")
+            self.notes.append(f"`{_clipped(names[0])}`{more}: {what}")
 
     def _add(self, tensor: WeightTensor, new: str, is_stack: bool) -> None:
         dtype, how = self._type_of(tensor)
@@ -257,7 +257,7 @@ class Plan:
             seen.add(output.name)
 
     def error(self, code: str, name: str, what: str) -> WeightsError:
-        error = WeightsError(f"tensor `{name}`: {what} (in {self.weights.files[0]})")
+        error = WeightsError(f"tensor `{_clipped(name)}`: {what} (in {self.weights.files[0]})")
         error.code, error.path, error.subject = code, self.weights.files[0], name
         return error
 
@@ -288,6 +288,10 @@ class Plan:
         self.weights.clear_cache()
         begin = output.row0 * output.columns * NBYTES[output.dtype]
         return data[begin : begin + output.nbytes]
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= 100 else name[:97] + "..."
 
 
 def most_values(output: Output) -> int:
