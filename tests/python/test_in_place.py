@@ -156,6 +156,24 @@ def test_kill_at_each_call(tmp_path):
     assert seen.count(("refused", "new")) > 10
 
 
+KILLED_AT_RANDOM = """
+    import json, pathlib
+    from support import in_place_changes
+    seen = in_place_changes.kill_at_random(pathlib.Path(sys.argv[1]), 1000, 20)
+    print(json.dumps([[*states, count] for states, count in seen.items()]))
+"""
+
+
+@pytest.mark.exhaustive
+def test_1000_kills_at_random_times(tmp_path):
+    """As above, also between the calls and within them."""
+    out = children.run(KILLED_AT_RANDOM, tmp_path / "killed", timeout=540)
+    seen = {(before, after): count for before, after, count in json.loads(out)}
+    assert seen.keys() <= {("old", "old"), ("refused", "new"), ("new", "new")}
+    assert seen["old", "old"] > 50
+    assert seen["refused", "new"] > 50
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("to_the_end", [False, True])
 def test_fail_at_each_call(tmp_path, number, to_the_end):

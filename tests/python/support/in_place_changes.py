@@ -1,9 +1,12 @@
 """Changes tensors of a file in place, and stops the change at each of its system calls."""
 
+import collections
 import contextlib
 import os
+import random
 import shutil
 import signal
+import time
 import types
 
 import numpy as np
@@ -131,6 +134,7 @@ def kill_at_each(scratch):
     threads.
     """
     old = make(scratch / "old")
+    change(make(scratch / "first"))  # imports what each forked process would import
     seen = []
     for at in range(1, 1000):
         is_last = False
@@ -151,6 +155,55 @@ def kill_at_each(scratch):
         if is_last:
             return seen
     raise AssertionError("the change does not end")
+
+
+def kill_at_random(scratch, count, seed):
+    """Kills so many changes at random times, and half of the recoveries.
+
+    Returns how often each pair of states before and after the recovery was seen. Forks, as above.
+    """
+    rng = random.Random(seed)
+    old = make(scratch / "old")
+    change(make(scratch / "first"))
+    path = scratch / "m" / "m.safetensors"
+    seen = collections.Counter()
+    seconds = 0.0
+    for number in range(count):
+        shutil.copytree(old.parent, path.parent)
+        begin = time.monotonic()
+        is_killed = _run_until(path, change, rng.uniform(0, seconds) if number else 60)
+        if not is_killed:  # times differ, so longer ones are tried, too
+            seconds = max(seconds, 1.2 * (time.monotonic() - begin))
+        before = state(path)
+        assert before == "new" or is_killed
+        for temporary in path.parent.glob("*.tmp"):
+            os.utime(temporary, (0, 0))
+        if number % 2:
+            _run_until(path, safetensors.recover, rng.uniform(0, seconds))
+            assert state(path) in ("refused", before, "new")
+        safetensors.recover(path)
+        after = state(path)
+        assert after == ("new" if before == "refused" else before), number
+        assert {each.name for each in path.parent.iterdir()} == {path.name}
+        seen[before, after] += 1
+        shutil.rmtree(path.parent)
+    return seen
+
+
+def _run_until(path, work, seconds):
+    """Runs `work(path)` in a forked process that is killed after a time; returns whether it was."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            work(path)
+        os._exit(0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.0005)
+    os.kill(child, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def _recover_in_steps(path):
