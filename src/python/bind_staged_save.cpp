@@ -116,7 +116,7 @@ class StagedSave {
   struct Piece {
     std::string name;
     std::size_t tensor;
-    std::uint64_t begin;  ///< in the data section
+    std::uint64_t begin;               ///< in the data section
     std::span<const std::byte> bytes;  ///< of memory, or the address on a device
   };
 
