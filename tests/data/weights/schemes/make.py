@@ -72,34 +72,10 @@ def main() -> None:
         modules_to_not_convert=["model.layers.*.self_attn"],
     )
     q, k = ATTENTION + "q_proj.", ATTENTION + "k_proj."
-    save(
-        "nvfp4",
-        {
-            q + "weight_packed": codes(3, 16),
-            q + "weight_scale": ("F8_E4M3", codes(3, 2)),
-            q + "weight_global_scale": scales(1),
-            k + "weight": codes(3, 16),
-            k + "weight_scale": ("F8_E4M3", codes(3, 2)),
-            k + "weight_scale_2": scales(1)[0],
-        },
-        quant_method="compressed-tensors",
-        format="nvfp4-pack-quantized",
-    )
-    save(
-        "int8",
-        {
-            q + "weight": codes(3, 10).view(np.int8),
-            q + "weight_scale": scales(3, 1),
-            k + "weight": codes(3, 10).view(np.int8),
-            k + "weight_scale": scales(1),
-        },
-        quant_method="compressed-tensors",
-        format="int-quantized",
-    )
     state = '{"quant_type":"fp4","blocksize":64,"dtype":"bfloat16","shape":[4,40]}'
     values = np.array([0, 0.0625, 8, 12, 4, 6, 2, 3], np.float32) / np.float32(12)
     save(
-        "bnb",
+        "bnb_fp4",
         {
             q + "weight": codes(80, 1),
             q + "weight.absmax": scales(3),
