@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,16 +70,20 @@ void check_tensor(const safetensors_tensor* tensor) {
 /// since, other than its name and data. Follows none of the struct's pointers.
 const TensorInfo* find_entry(const safetensors_file& file, const safetensors_tensor& tensor) {
   const std::span<const TensorInfo> all = file.header().tensors();
-  const auto is_before = [&](const TensorInfo& each) { return each.begin < tensor.begin; };
-  // Empty tensors have the same begin as the tensor after them.
-  for (auto at = std::ranges::partition_point(all, is_before);
-       at != all.end() && at->begin == tensor.begin; ++at) {
-    if (at->nbytes() == tensor.nbytes && at->shape.data() == tensor.shape &&
-        at->shape.size() == tensor.rank && static_cast<std::int32_t>(at->dtype) == tensor.dtype) {
-      return &*at;
-    }
+  const std::uint64_t end = tensor.begin + tensor.nbytes;  // within the file: checked by callers
+  // Any number of empty tensors may have the same begin and end. The header keeps those in the
+  // order in which it stores their shapes.
+  const auto at = std::ranges::partition_point(all, [&](const TensorInfo& each) {
+    if (each.begin != tensor.begin) return each.begin < tensor.begin;
+    if (each.end != end) return each.end < end;
+    return std::less<>()(each.shape.data(), tensor.shape);
+  });
+  if (at == all.end() || at->begin != tensor.begin || at->end != end ||
+      at->shape.data() != tensor.shape || at->shape.size() != tensor.rank ||
+      static_cast<std::int32_t>(at->dtype) != tensor.dtype) {
+    return nullptr;
   }
-  return nullptr;
+  return &*at;
 }
 
 }  // namespace

@@ -90,6 +90,25 @@ TEST_CASE("C: every way to read a tensor gives the bytes that C++ gives") {
   }
 }
 
+TEST_CASE("C: empty tensors of one place are told apart, however many there are") {
+  // In the file's order b, z and a, which is not that of the offsets.
+  std::string json = R"({"b":{"dtype":"I8","shape":[1],"data_offsets":[1,2]})";
+  constexpr int kCount = 20'000;
+  for (int i = 0; i < kCount; ++i) {
+    json += ",\"z" + std::to_string(i) + R"(":{"dtype":")" + (i % 2 == 0 ? "I8" : "F32") +
+            R"(","shape":[0],"data_offsets":[1,1]})";
+  }
+  json += R"(,"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  const std::string bytes = test::file_of(json) + "xy";
+  const test::File file = test::open_memory(bytes);
+  for (int i = 0; i < kCount; ++i) {
+    const safetensors_tensor tensor = test::find(file, "z" + std::to_string(i));
+    CHECK(safetensors_read(file.get(), &tensor, nullptr, 0, nullptr) == SAFETENSORS_OK);
+  }
+  const safetensors_tensor b = test::find(file, "b");
+  CHECK(static_cast<const char*>(b.data)[0] == 'y');
+}
+
 TEST_CASE("C: a header is parsed without its length field") {
   const std::vector<OwnTensor> tensors = {test::tensor_of("t", safetensors::Dtype::kF32, {4})};
   const auto whole = safetensors::serialize(test::views_of(tensors));
