@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,9 +29,10 @@ using safetensors::weights::WeightProvider;
 struct Folder {
   fs::path path;
   Folder() {
-    std::string name = (fs::temp_directory_path() / "fuzz_schemes-XXXXXX").string();
-    fuzz::require(mkdtemp(name.data()) != nullptr, "a folder can be made");
-    path = name;
+    std::random_device random;
+    do {
+      path = fs::temp_directory_path() / ("fuzz_schemes-" + std::to_string(random()));
+    } while (!fs::create_directory(path));
   }
   ~Folder() {
     std::error_code ignored;
