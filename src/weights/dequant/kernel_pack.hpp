@@ -117,7 +117,7 @@ struct SignedIntegers : Integers {
 template <int bits, typename Formula>
 SAFETENSORS_INLINE void decode_32(const U8* codes, [[maybe_unused]] const U8* end,
                                   const Formula& value, float* SAFETENSORS_RESTRICT y) noexcept {
-  using Code = typename Formula::Code;
+  using Code = Formula::Code;
   if constexpr (bits == 8) {
     store(value(as_floats<Code>(load_bytes(codes))), y);
     store(value(as_floats<Code>(load_bytes(codes + 16))), y + 16);

@@ -203,7 +203,9 @@ ColumnForm form_by_shapes(const ColumnParts& parts) {
     }
     if (rows * form.bits != zeros * 32) bad("the columns of qzeros fit no number of bits");
     const auto codes = checked_multiply(rows_of(*parts.qweight), 32);
-    if (!codes || *codes % form.bits != 0) bad("the rows of qweight are no whole codes");
+    if (!codes || *codes % form.bits != 0) {
+      mismatch(parts.list(), "the rows of qweight are no whole codes");
+    }
     form.columns = *codes / form.bits;
   }
   if (form.columns == 0) bad("the weight has no columns");

@@ -217,7 +217,9 @@ void check_bnb_4bit(const Bnb4Parts& parts, const Bnb4State& state) {
   std::uint64_t values = 1;
   for (const std::int64_t axis : state.shape) {
     const auto product = checked_multiply(values, static_cast<std::uint64_t>(axis));
-    if (!product) bad("the product of quant_state's shape does not fit in 64 bits");
+    if (!product) {
+      mismatch(parts.list(), "the product of quant_state's shape does not fit in 64 bits");
+    }
     values = *product;
   }
   if (parts.weight->info->nbytes() != blocks_of(values, 2)) {
@@ -310,12 +312,12 @@ class BnbInt8Weight final : public SchemeWeight {
 void claim_bnb_4bit(const SourceTensor& quant_state, Checkpoint& checkpoint) {
   const std::string_view name = quant_state.info->name;
   const std::string_view weight = name.substr(0, name.rfind(".quant_state."));
-  Bnb4Parts parts{checkpoint.find(weight, {}),
-                  checkpoint.find(weight, ".absmax"),
-                  checkpoint.find(weight, ".quant_map"),
-                  checkpoint.find(weight, ".nested_absmax"),
-                  checkpoint.find(weight, ".nested_quant_map"),
-                  &quant_state};
+  const Bnb4Parts parts{checkpoint.find(weight, {}),
+                        checkpoint.find(weight, ".absmax"),
+                        checkpoint.find(weight, ".quant_map"),
+                        checkpoint.find(weight, ".nested_absmax"),
+                        checkpoint.find(weight, ".nested_quant_map"),
+                        &quant_state};
   if (parts.weight == nullptr || parts.absmax == nullptr || parts.quant_map == nullptr) {
     mismatch(parts.list(), "weight, absmax or quant_map is missing");
   }
