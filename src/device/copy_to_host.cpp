@@ -36,6 +36,7 @@ class HostCopier {
     staging_ = pool.acquire(context, config.slots * nbytes, config.staging_nbytes);
     if (staging_.is_empty()) staging_ = pool.acquire_pageable(context, config.slots * nbytes);
     stream_ = context.stream(0, config.streams);
+    slots_.reserve(config.slots);
     try {
       for (std::size_t i = 0; i < config.slots; ++i) {
         slots_.push_back(
