@@ -7,7 +7,7 @@ import pytest
 
 from safetensors.numpy import save_file
 from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
-from support.scheme_models import write_model
+from support.scheme_models import E2M1, write_model
 
 LAYER = "model.layers.0."
 EXPERTS = LAYER + "mlp.experts."
@@ -143,6 +143,26 @@ def test_plain_types_are_decoded_and_integers_come_as_they_are(kind, tmp_path):
             np.testing.assert_array_equal(out, stored)
             with pytest.raises(ValueError, match="is none of float32, float16, bfloat16"):
                 t.numpy("int64" if kind != "i8" else "int32")
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 3), (6, 1), (2, 33), (3, 4)])
+def test_rows_of_f4_that_begin_within_a_byte(rows, columns, mmap, tmp_path):
+    nibbles = RNG.integers(0, 16, rows * columns, np.uint8)
+    wanted = E2M1[nibbles].reshape(rows, columns)
+    data = (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
+    entry = {"dtype": "F4", "shape": [rows, columns], "data_offsets": [0, len(data)]}
+    text = json.dumps({"x.weight": entry}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    with open_weights(path, mmap=mmap) as w:
+        t = w["x.weight"]
+        for first in range(rows):
+            for end in range(first + 1, rows + 1):
+                for kind in ("float32", "float16"):
+                    np.testing.assert_array_equal(
+                        t.numpy(kind, rows=slice(first, end)), wanted[first:end]
+                    )
 
 
 REFUSED = (
