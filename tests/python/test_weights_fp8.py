@@ -273,6 +273,16 @@ def test_fused_rows(tmp_path):
         assert caught.value.code == "mixed_types"
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_scales_of_whole_weights_are_not_rows(shape, tmp_path):
+    tensors = fp8("q", 128, 300, scale_of("F32", *shape)[1])
+    tensors |= fp8("k", 128, 300, scale_of("F32", *shape)[1])
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        with pytest.raises(WeightsError, match="cannot be fused") as caught:
+            w.fuse_weights("layers.3.attention.q.weight", "layers.3.attention.k.weight")
+        assert caught.value.code == "mixed_types"
+
+
 def test_what_is_not_fused(tmp_path):
     tensors = fp8("q", 256, 300, scale_of("F32", 1)[1])  # a block of 256 rows
     tensors |= fp8("k", 128, 300, scale_of("F32", 1)[1])

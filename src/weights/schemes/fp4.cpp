@@ -77,7 +77,9 @@ class Fp4Weight final : public SchemeWeight {
     info.type_name = info.scheme;
     info.scheme_params = {4, true, 1, parts_.group()};
   }
-  bool stores_rows() const noexcept override { return true; }
+  bool stores_rows() const noexcept override {
+    return parts_.global == nullptr || parts_.codes->info->shape.size() > 2;
+  }
 
  private:
   Fp4Parts parts_;
