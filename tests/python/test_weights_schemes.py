@@ -194,6 +194,17 @@ def fp8_tensors():
     return {Q + "weight": ("F8_E4M3", codes(4, 8)), Q + "weight_scale": np.ones(1, np.float32)}
 
 
+def test_a_tensor_and_a_weight_of_one_name(tmp_path):
+    tensors = {
+        "foo.weight": np.ones(1, np.float32),
+        "foo.weight_packed": codes(1, 16),
+        "foo.weight_scale": codes(1, 1),
+    }
+    with pytest.raises(WeightsError, match="two tensors have this name") as caught:
+        open_weights(write_model(tmp_path, tensors))
+    assert (caught.value.code, caught.value.subject) == ("duplicate", "foo.weight")
+
+
 @pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "mxfp4"])
 def test_a_method_that_the_tensors_contradict(method, tmp_path):
     config = {"quantization_config": {"quant_method": method}}
