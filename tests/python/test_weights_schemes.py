@@ -205,6 +205,31 @@ def test_a_tensor_and_a_weight_of_one_name(tmp_path):
     assert (caught.value.code, caught.value.subject) == ("duplicate", "foo.weight")
 
 
+UNRELATED = {
+    "weight": {"m.weight": codes(4, 5), "m.scale": codes()},
+    "rows": {"m.weight": codes(4, 5), "m.weight_scale": codes(4, 5)},
+    "vector": {"m.weight": codes(16), "m.scale": codes(1)},
+    "blocks": {"m_blocks": codes(4, 5), "m_scales": codes(4, 5)},
+    "types": {"m_blocks": codes(2, 3, 16), "m_scales": codes(2, 3, dtype=np.int32)},
+}
+
+
+@pytest.mark.parametrize("kind", UNRELATED)
+def test_tensors_that_only_have_the_names_of_a_scheme(kind, tmp_path):
+    tensors = UNRELATED[kind]
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        assert (w.scheme, w.unmapped) == (None, sorted(tensors))
+        (name, stored), *_ = tensors.items()
+        np.testing.assert_array_equal(w[name].numpy(), stored)
+        with pytest.raises(WeightsError, match="is not decoded"):
+            w[name].numpy("float32")
+    method = "mxfp4" if kind in ("blocks", "types") else "compressed-tensors"
+    config = {"quantization_config": {"quant_method": method}}
+    with pytest.raises(WeightsError) as caught:
+        open_weights(write_model(tmp_path, tensors, config))
+    assert caught.value.code == "quant_mismatch"
+
+
 @pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "mxfp4"])
 def test_a_method_that_the_tensors_contradict(method, tmp_path):
     config = {"quantization_config": {"quant_method": method}}
