@@ -230,6 +230,18 @@ def test_tensors_that_only_have_the_names_of_a_scheme(kind, tmp_path):
     assert caught.value.code == "quant_mismatch"
 
 
+def test_many_warnings_are_cut(tmp_path):
+    kinds = ["m" * 100_000, *(f"{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120))]
+    tensors = {}
+    for kind in kinds:
+        tensors |= {kind + ".weight_packed": codes(2, 4, dtype=np.int32)}
+        tensors |= {kind + ".weight_scale": halves(2, 1)}
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        assert len(w.warnings) == 101
+        assert w.warnings[-1] == "21 more warnings like these"
+        assert max(map(len, w.warnings)) < 1000
+
+
 @pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "mxfp4"])
 def test_a_method_that_the_tensors_contradict(method, tmp_path):
     config = {"quantization_config": {"quant_method": method}}
