@@ -31,9 +31,11 @@ void check_layers(Model& model) {
 
 void Model::add(WeightInfo info, bool is_mapped) {
   std::vector<WeightInfo>& list = is_mapped ? tensors : others;
-  if (is_mapped && !list.empty() && list.back().name == info.name) {
+  if (!list.empty() && list.back().name == info.name) {
     fail(Errc::duplicate, path, info.name,
-         "`" + clipped(list.back().source) + "` and `" + clipped(info.source) + "` both map to it");
+         is_mapped ? "`" + clipped(list.back().source) + "` and `" + clipped(info.source) +
+                         "` both map to it"
+                   : "two tensors have this name");
   }
   info.name.shrink_to_fit();
   list.push_back(std::move(info));

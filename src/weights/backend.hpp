@@ -44,7 +44,7 @@ struct Model {
   /// Appends a tensor.
   ///
   /// Requires: tensors are added in the order of order_of().
-  /// Throws: duplicate if two tensors have the same canonical name.
+  /// Throws: duplicate if two tensors have the same name.
   void add(WeightInfo info, bool is_mapped);
 };
 

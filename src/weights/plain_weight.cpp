@@ -1,5 +1,8 @@
 #include "weights/plain_weight.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/text.hpp"
 #include "weights/effective_type.hpp"
 #include "weights/fail.hpp"
@@ -54,9 +57,21 @@ class PlainWeight final : public StoredWeight {
       fail(Errc::unsupported, tensor_.file->path(), info.source,
            "values of type " + info.type_name + " are not decoded");
     }
-    const StoredBytes stored = read_rows(tensor_, row_count(info.shape), rows, interrupt);
-    convert_values(dtype, stored.bytes.data(), (rows.end - rows.begin) * row_length(info.shape),
-                   output, to, interrupt);
+    const std::uint64_t columns = row_length(info.shape);
+    const std::uint64_t bits = bit_size(dtype);
+    const std::uint64_t first_bit = rows.begin * columns * bits;
+    const std::uint64_t end_bit = rows.end * columns * bits;
+    const StoredBytes stored = tensor_.bytes(first_bit / 8, (end_bit + 7) / 8, interrupt);
+    const std::byte* from = stored.bytes.data();
+    std::uint64_t count = (rows.end - rows.begin) * columns;
+    if (first_bit % 8 != 0) {
+      // Rows of an odd number of F4: the first value shares a byte with the row before.
+      std::array<std::byte, 2 * sizeof(float)> pair{};
+      convert_values(dtype, from++, 2, output, pair.data(), interrupt);
+      to = std::copy_n(pair.data() + size_of(output), size_of(output), to);
+      --count;
+    }
+    convert_values(dtype, from, count, output, to, interrupt);
   }
 
   bool fuses_with(const WeightInfo& /*info*/, const StoredWeight& other, const WeightInfo& /*next*/,

@@ -150,7 +150,8 @@ class WeightProvider::Impl {
     if (names.empty()) fail(Errc::mixed_types, model().path, {}, "there is nothing to fuse");
     BufferCache::Key key;
     for (const std::string_view name : names) key.push_back(at(name));
-    for (const std::size_t tensor : key) check_fits(key.front(), tensor);
+    // Neighbours, because a group of rows that is not full may only be the last.
+    for (std::size_t i = 1; i < key.size(); ++i) check_fits(key[i - 1], key[i]);
     if (key.size() == 1) return get(key.front(), interrupt);
     return cache_.get(key, [&] { return build_fused(key, interrupt); });
   }
@@ -185,13 +186,13 @@ class WeightProvider::Impl {
   }
 
  private:
-  void check_fits(std::size_t first, std::size_t other) const {
+  void check_fits(std::size_t first, std::size_t next) const {
     const WeightInfo& a = model().tensor(first);
-    const WeightInfo& b = model().tensor(other);
+    const WeightInfo& b = model().tensor(next);
     const auto tail = [](const WeightInfo& info) {
       return std::span(info.shape).subspan(std::min<std::size_t>(1, info.shape.size()));
     };
-    if (backend_->same_kind(first, other) && a.shape.size() == b.shape.size() && !a.shape.empty() &&
+    if (backend_->same_kind(first, next) && a.shape.size() == b.shape.size() && !a.shape.empty() &&
         std::ranges::equal(tail(a), tail(b))) {
       return;
     }

@@ -8,6 +8,9 @@
 namespace safetensors::weights {
 namespace {
 
+/// The names of modules are the file's, and so is their number.
+constexpr std::size_t kMaxLines = 100;
+
 /// Returns the kind of module: "attention.output" for "layers.7.attention.output.weight". The
 /// numbers of experts become N.
 std::string kind_of(std::string_view name) {
@@ -44,9 +47,14 @@ void Remarks::note(std::string_view name, const std::string& remark) {
 
 void Remarks::say(std::vector<std::string>& warnings) const {
   const auto say_each = [&](const auto& remarks, std::string_view noun) {
+    std::size_t left = kMaxLines;
     for (const auto& [about, count] : remarks) {
+      if (left-- == 0) {
+        warnings.push_back(grouped(remarks.size() - kMaxLines) + " more warnings like these");
+        break;
+      }
       const auto& [kind, remark] = about;
-      std::string& text = warnings.emplace_back(kind);
+      std::string& text = warnings.emplace_back(clipped(kind));
       text += " (" + grouped(count) + " " + std::string(noun) + (count == 1 ? "): " : "s): ");
       text += remark;
     }

@@ -84,7 +84,9 @@ class SafetensorsBackend final : public Backend {
   SourceTensors sources_;
   std::vector<std::unique_ptr<StoredWeight>> weights_;  ///< by tensor
   std::deque<std::string> names_;                       ///< of keep_name()
-  std::set<std::string> remarks_;  ///< why weights are not decoded; they point to it
+  // Why weights are not decoded; they point to these texts.
+  std::set<std::string> remarks_;   // of packs
+  std::set<std::string> refusals_;  // of the others
 };
 
 SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions& options,
@@ -188,7 +190,7 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
     model_.warnings.push_back("quant_method is `" + clipped(quant.method) +
                               "`, but no tensor is quantised");
   }
-  remarks_.merge(checkpoint.refusals());
+  refusals_ = std::move(checkpoint.refusals());
   remarks.say(model_.warnings);
 }
 

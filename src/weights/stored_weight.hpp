@@ -1,6 +1,7 @@
 // The interface between the backend for safetensors and the ways in which files store a weight.
 #pragma once
 
+#include <cassert>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -60,9 +61,12 @@ class StoredWeight {
 /// Returns a tensor's shape. Throws: overflow if an axis does not fit in 63 bits.
 [[nodiscard]] std::vector<std::int64_t> signed_shape(const SourceTensor& tensor);
 
-/// Reads rows of a tensor whose bytes are divided evenly among `all` rows.
+/// Reads rows of a tensor of `all` rows.
+///
+/// Requires: the rows have equal numbers of whole bytes.
 [[nodiscard]] inline StoredBytes read_rows(const SourceTensor& tensor, std::uint64_t all,
                                            RowRange rows, const Interrupt& interrupt) {
+  assert(tensor.info->nbytes() % all == 0);
   const std::uint64_t row = tensor.info->nbytes() / all;
   return tensor.bytes(rows.begin * row, rows.end * row, interrupt);
 }

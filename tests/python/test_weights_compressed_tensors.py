@@ -561,6 +561,52 @@ def test_rows_are_fused_part_by_part(tmp_path):
         assert fused.tobytes() == wanted
 
 
+def write_pair(folder, parts, settings=None):
+    """Writes two weights with the same parts."""
+    tensors = dict(parts)
+    tensors |= {part.replace("q_proj", "k_proj"): stored for part, stored in parts.items()}
+    return write_model(folder, tensors, settings)
+
+
+# Parts without rows, of weights with as many rows as the part has numbers on its first axis.
+NOT_ROWS = {
+    "weight_g_idx": (64, {"weight_g_idx": np.repeat(np.arange(2, dtype=np.int32), 32)}),
+    "weight_zero_point": (1, {"weight_zero_point": np.zeros((1, 2), np.int32)}),
+    "weight_shape": (2, {"weight_shape": np.array([2, 64])}),
+}
+
+
+@pytest.mark.parametrize("role", NOT_ROWS)
+def test_parts_without_rows_are_not_fused(role, tmp_path):
+    n, more = NOT_ROWS[role]
+    parts = {"weight_packed": np.zeros((n, 8), np.int32), "weight_scale": np.ones((n, 2), "f4")}
+    settings = config(ints(4, group_size=32, symmetric=role != "weight_zero_point"))
+    path = write_pair(tmp_path, {M + part: v for part, v in (parts | more).items()}, settings)
+    with open_weights(path) as w:
+        assert w.scheme == "ct_int"
+        with pytest.raises(WeightsError) as caught:
+            w.fuse_weights(NAME, NAME.replace("q", "k"))
+        assert caught.value.code == "mixed_types"
+
+
+def test_global_scales_of_single_rows_are_not_fused(tmp_path):
+    parts = nvfp4_parts(FP4_CODES[:1], FP4_SCALES[:1], ONE)
+    with open_weights(write_pair(tmp_path, parts)) as w:
+        assert w.scheme == "nvfp4"
+        with pytest.raises(WeightsError) as caught:
+            w.fuse_weights(NAME, NAME.replace("q", "k"))
+        assert caught.value.code == "mixed_types"
+
+
+def test_weights_of_no_rows_with_one_scale_are_not_fused(tmp_path):
+    parts = {M + "weight_packed": np.zeros((0, 16), np.int32), M + "weight_scale": ONE}
+    with open_weights(write_pair(tmp_path, parts, config(ints(4, "tensor")))) as w:
+        assert w[NAME].shape == (0, 128)
+        with pytest.raises(WeightsError) as caught:
+            w.fuse_weights(NAME, NAME.replace("q", "k"))
+        assert caught.value.code == "mixed_types"
+
+
 def test_global_scales_are_not_fused(tmp_path):
     tensors = {}
     for name in "qk":

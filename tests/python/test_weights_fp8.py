@@ -273,6 +273,31 @@ def test_fused_rows(tmp_path):
         assert caught.value.code == "mixed_types"
 
 
+def test_blocks_that_are_not_full_may_only_be_the_last(tmp_path):
+    tensors = {}
+    for name, n in (("q", 256), ("k", 200), ("v", 128)):
+        tensors |= fp8(name, n, 128, scale_of("F32", -(-n // 128), 1)[1])
+    with open_weights(write_model(tmp_path, tensors, BLOCKS)) as w:
+        q, k, v = (f"layers.3.attention.{name}.weight" for name in "qkv")
+        assert w.fuse_weights(k).tobytes() == w[k].packed().tobytes()
+        assert w.fuse_weights(q, v, k).nbytes == w[q].nbytes + w[v].nbytes + w[k].nbytes
+        with pytest.raises(
+            WeightsError, match="cannot be fused with `layers.3.attention.k"
+        ) as caught:
+            w.fuse_weights(q, k, v)
+        assert (caught.value.code, caught.value.subject) == ("mixed_types", v)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_scales_of_whole_weights_are_not_rows(shape, tmp_path):
+    tensors = fp8("q", 128, 300, scale_of("F32", *shape)[1])
+    tensors |= fp8("k", 128, 300, scale_of("F32", *shape)[1])
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        with pytest.raises(WeightsError, match="cannot be fused") as caught:
+            w.fuse_weights("layers.3.attention.q.weight", "layers.3.attention.k.weight")
+        assert caught.value.code == "mixed_types"
+
+
 def test_what_is_not_fused(tmp_path):
     tensors = fp8("q", 256, 300, scale_of("F32", 1)[1])  # a block of 256 rows
     tensors |= fp8("k", 128, 300, scale_of("F32", 1)[1])

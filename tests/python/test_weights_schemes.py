@@ -7,7 +7,7 @@ import pytest
 
 from safetensors.numpy import save_file
 from safetensors.weights import QuantParams, WeightsError, detect_format, open_weights
-from support.scheme_models import write_model
+from support.scheme_models import E2M1, write_model
 
 LAYER = "model.layers.0."
 EXPERTS = LAYER + "mlp.experts."
@@ -145,6 +145,26 @@ def test_plain_types_are_decoded_and_integers_come_as_they_are(kind, tmp_path):
                 t.numpy("int64" if kind != "i8" else "int32")
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(("rows", "columns"), [(4, 3), (6, 1), (2, 33), (3, 4)])
+def test_rows_of_f4_that_begin_within_a_byte(rows, columns, mmap, tmp_path):
+    nibbles = RNG.integers(0, 16, rows * columns, np.uint8)
+    wanted = E2M1[nibbles].reshape(rows, columns)
+    data = (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
+    entry = {"dtype": "F4", "shape": [rows, columns], "data_offsets": [0, len(data)]}
+    text = json.dumps({"x.weight": entry}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    with open_weights(path, mmap=mmap) as w:
+        t = w["x.weight"]
+        for first in range(rows):
+            for end in range(first + 1, rows + 1):
+                for kind in ("float32", "float16"):
+                    np.testing.assert_array_equal(
+                        t.numpy(kind, rows=slice(first, end)), wanted[first:end]
+                    )
+
+
 REFUSED = (
     "aqlm auto-round bitnet eetq fouroversix fp_quant higgs hqq metal quanto quark sinq spqr vptq"
 )
@@ -172,6 +192,54 @@ def test_schemes_refused_by_name(method, tmp_path):
 
 def fp8_tensors():
     return {Q + "weight": ("F8_E4M3", codes(4, 8)), Q + "weight_scale": np.ones(1, np.float32)}
+
+
+def test_a_tensor_and_a_weight_of_one_name(tmp_path):
+    tensors = {
+        "foo.weight": np.ones(1, np.float32),
+        "foo.weight_packed": codes(1, 16),
+        "foo.weight_scale": codes(1, 1),
+    }
+    with pytest.raises(WeightsError, match="two tensors have this name") as caught:
+        open_weights(write_model(tmp_path, tensors))
+    assert (caught.value.code, caught.value.subject) == ("duplicate", "foo.weight")
+
+
+UNRELATED = {
+    "weight": {"m.weight": codes(4, 5), "m.scale": codes()},
+    "rows": {"m.weight": codes(4, 5), "m.weight_scale": codes(4, 5)},
+    "vector": {"m.weight": codes(16), "m.scale": codes(1)},
+    "blocks": {"m_blocks": codes(4, 5), "m_scales": codes(4, 5)},
+    "types": {"m_blocks": codes(2, 3, 16), "m_scales": codes(2, 3, dtype=np.int32)},
+}
+
+
+@pytest.mark.parametrize("kind", UNRELATED)
+def test_tensors_that_only_have_the_names_of_a_scheme(kind, tmp_path):
+    tensors = UNRELATED[kind]
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        assert (w.scheme, w.unmapped) == (None, sorted(tensors))
+        (name, stored), *_ = tensors.items()
+        np.testing.assert_array_equal(w[name].numpy(), stored)
+        with pytest.raises(WeightsError, match="is not decoded"):
+            w[name].numpy("float32")
+    method = "mxfp4" if kind in ("blocks", "types") else "compressed-tensors"
+    config = {"quantization_config": {"quant_method": method}}
+    with pytest.raises(WeightsError) as caught:
+        open_weights(write_model(tmp_path, tensors, config))
+    assert caught.value.code == "quant_mismatch"
+
+
+def test_many_warnings_are_cut(tmp_path):
+    kinds = ["m" * 100_000, *(f"{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120))]
+    tensors = {}
+    for kind in kinds:
+        tensors |= {kind + ".weight_packed": codes(2, 4, dtype=np.int32)}
+        tensors |= {kind + ".weight_scale": halves(2, 1)}
+    with open_weights(write_model(tmp_path, tensors)) as w:
+        assert len(w.warnings) == 101
+        assert w.warnings[-1] == "21 more warnings like these"
+        assert max(map(len, w.warnings)) < 1000
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq", "bitsandbytes", "mxfp4"])

@@ -124,9 +124,13 @@ class CtIntWeight final : public SchemeWeight {
     info.code = code::kCtInt;
     info.type_name = "int" + std::to_string(layout_.bits);
     info.scheme_params = {layout_.bits, layout_.zero_type == ZeroPoints::none,
-                          layout_.has_one_scale ? parts_.rows() : 1, layout_.group};
+                          layout_.has_one_scale ? std::max<std::uint64_t>(parts_.rows(), 1) : 1,
+                          layout_.group};
   }
-  bool stores_rows() const noexcept override { return true; }
+  bool stores_rows() const noexcept override {
+    return layout_.zero_type != ZeroPoints::packed && parts_.g_idx == nullptr &&
+           parts_.shape == nullptr;
+  }
 
  private:
   /// Returns the row of words that has the first or the last bit of a row's packed zero point.

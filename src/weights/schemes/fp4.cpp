@@ -77,7 +77,9 @@ class Fp4Weight final : public SchemeWeight {
     info.type_name = info.scheme;
     info.scheme_params = {4, true, 1, parts_.group()};
   }
-  bool stores_rows() const noexcept override { return true; }
+  bool stores_rows() const noexcept override {
+    return parts_.global == nullptr || parts_.codes->info->shape.size() > 2;
+  }
 
  private:
   Fp4Parts parts_;
@@ -90,15 +92,21 @@ bool has_fp4_codes(const SourceTensor& tensor) noexcept {
   return dtype == Dtype::kU8 || dtype == Dtype::kI8 || dtype == Dtype::kF4;
 }
 
-void check_fp4_shapes(const Fp4Parts& parts) {
+/// Returns whether each group of codes has a scale. Requires: the codes have an axis.
+bool has_fp4_groups(const Fp4Parts& parts) noexcept {
   const Shape codes = parts.codes->info->shape;
   const Shape scale = parts.scale->info->shape;
-  if (codes.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
   const std::uint64_t in_byte = parts.codes->info->dtype == Dtype::kF4 ? 1 : 2;
   const std::uint64_t step = parts.group() / in_byte;
-  if (scale.size() != codes.size() || codes.back() % step != 0 ||
-      scale.back() != codes.back() / step ||
-      !std::ranges::equal(scale.first(scale.size() - 1), codes.first(codes.size() - 1))) {
+  return scale.size() == codes.size() && codes.back() % step == 0 &&
+         scale.back() == codes.back() / step &&
+         std::ranges::equal(scale.first(scale.size() - 1), codes.first(codes.size() - 1));
+}
+
+void check_fp4_shapes(const Fp4Parts& parts) {
+  const Shape codes = parts.codes->info->shape;
+  if (codes.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
+  if (!has_fp4_groups(parts)) {
     mismatch(parts.list(),
              "rows must have a scale for each " + std::to_string(parts.group()) + " values");
   }
@@ -178,7 +186,11 @@ void claim_fp4_modelopt(const SourceTensor& global, Checkpoint& checkpoint) {
 void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint) {
   const SourceTensor* codes = checkpoint.find(module_of(scale), ".weight");
   if (codes == nullptr || !has_fp4_codes(*codes) || !is_e8m0(scale.info->dtype)) return;
-  claim_fp4({codes, &scale, nullptr, Fp4Scale::e8m0}, scale, checkpoint);
+  const Fp4Parts parts{codes, &scale, nullptr, Fp4Scale::e8m0};
+  // Other tensors also have such names and types: without a configuration, the shapes decide.
+  const bool fits = codes->info->shape.size() >= 2 && has_fp4_groups(parts);
+  if (!fits && checkpoint.quant().method.empty()) return;
+  claim_fp4(parts, scale, checkpoint);
 }
 
 }  // namespace safetensors::weights

@@ -144,18 +144,23 @@ class HalfOfBias final : public StoredWeight {
   Rows rows_;
 };
 
-/// Checks that the shape of the blocks is that of the scales and 16 bytes.
-void check_shapes(const SourceTensor& blocks, const SourceTensor& scales, bool is_split) {
-  const Part parts[] = {part_of(blocks), part_of(scales)};
-  if (blocks.info->dtype != Dtype::kU8 || scales.info->dtype != Dtype::kU8) {
-    mismatch(parts, "blocks and scales must be U8");
-  }
+bool are_bytes(const SourceTensor& blocks, const SourceTensor& scales) noexcept {
+  return blocks.info->dtype == Dtype::kU8 && scales.info->dtype == Dtype::kU8;
+}
+
+/// Returns whether the shape of the blocks is that of the scales and 16 bytes.
+bool are_groups(const SourceTensor& blocks, const SourceTensor& scales) noexcept {
   const auto& codes = blocks.info->shape;
   const auto& groups = scales.info->shape;
-  if (groups.size() < 2 || codes.size() != groups.size() + 1 || codes.back() != kGroup / 2 ||
-      !std::ranges::equal(codes.first(groups.size()), groups)) {
-    mismatch(parts, "blocks must have 16 bytes for each scale");
-  }
+  return groups.size() >= 2 && codes.size() == groups.size() + 1 && codes.back() == kGroup / 2 &&
+         std::ranges::equal(codes.first(groups.size()), groups);
+}
+
+void check_shapes(const SourceTensor& blocks, const SourceTensor& scales, bool is_split) {
+  const Part parts[] = {part_of(blocks), part_of(scales)};
+  if (!are_bytes(blocks, scales)) mismatch(parts, "blocks and scales must be U8");
+  if (!are_groups(blocks, scales)) mismatch(parts, "blocks must have 16 bytes for each scale");
+  const auto& groups = scales.info->shape;
   if (!checked_multiply(groups.back(), kGroup * 2)) mismatch(parts, "rows are too long");
   if (is_split && groups.end()[-2] % 2 != 0) mismatch(parts, "gate and up must have equal rows");
 }
@@ -185,6 +190,9 @@ void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint) {
   const std::string_view module = name.substr(0, name.size() - kEnding.size());
   const SourceTensor* scales = checkpoint.find(module, "_scales");
   if (scales == nullptr) return;
+  // Other tensors also have such names: without a configuration, types and shapes decide.
+  const bool fits = are_bytes(blocks, *scales) && are_groups(blocks, *scales);
+  if (!fits && checkpoint.quant().method.empty()) return;
   const bool is_split = module.ends_with(kBoth);
   check_shapes(blocks, *scales, is_split);
   if (!is_split) {

@@ -34,6 +34,7 @@ constexpr SchemeRule kRules[] = {
     {".weight", ".scale", "fp8, int8 or fp4"},
     {".scale", ".weight", "fp8, int8 or fp4"},
     {"", "_scale_inv", "fp8"},
+    {"_blocks", "_scales", "mxfp4"},
 };
 
 /// Returns whether values of this type are plain numbers in every scheme.

@@ -8,14 +8,16 @@
 namespace safetensors::weights {
 namespace {
 
-/// Returns whether the first axis of each part is that of the weight, whole or in groups of rows.
+/// Returns whether the first axis of each part is that of the weight: whole, or in groups of rows
+/// if the part is no vector. A scale for the whole weight is not a row.
 bool parts_have_rows(const std::vector<Part>& parts, const WeightInfo& info) {
   const auto rows = static_cast<std::uint64_t>(info.shape.front());
   const std::uint64_t group = info.shape.size() == 2 ? info.scheme_params.group_rows : 1;
   return std::ranges::all_of(parts, [&](const Part& part) {
     const auto& shape = part.tensor->info->shape;
-    const std::uint64_t first = shape.empty() ? 1 : shape.front();
-    return first == rows || first == rows / group + (rows % group != 0 ? 1 : 0);
+    if (shape.empty()) return false;
+    const std::uint64_t groups = rows / group + (rows % group != 0 ? 1 : 0);
+    return shape.front() == rows || (shape.size() > 1 && shape.front() == groups);
   });
 }
 
@@ -24,7 +26,7 @@ bool have_equal_rows(const Part& a, const Part& b) {
   const safetensors::TensorInfo& x = *a.tensor->info;
   const safetensors::TensorInfo& y = *b.tensor->info;
   if (x.dtype != y.dtype || x.shape.size() != y.shape.size()) return false;
-  return x.shape.empty() || std::ranges::equal(x.shape.subspan(1), y.shape.subspan(1));
+  return !x.shape.empty() && std::ranges::equal(x.shape.subspan(1), y.shape.subspan(1));
 }
 
 }  // namespace
@@ -37,7 +39,8 @@ void SchemeWeight::fill(const ModelOptions& /*options*/, WeightInfo& info) const
 
 bool SchemeWeight::fuses_with(const WeightInfo& info, const StoredWeight& other,
                               const WeightInfo& next, const ModelOptions& /*options*/) const {
-  if (!stores_rows() || next.storage != Storage::scheme || info.scheme != next.scheme ||
+  const auto* const scheme = dynamic_cast<const SchemeWeight*>(&other);
+  if (scheme == nullptr || !stores_rows() || !scheme->stores_rows() || info.scheme != next.scheme ||
       info.scheme_params != next.scheme_params || info.shape.size() != next.shape.size() ||
       info.shape.size() < 2) {
     return false;
