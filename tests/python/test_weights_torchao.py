@@ -257,6 +257,12 @@ BAD = {  # the parts, the description, the code, and what the error names
         "quant_mismatch",
         "must be a matrix",
     ),
+    "scalar": (
+        {"qdata": np.uint8(0).reshape(()), "scale": ("F8_E4M3", np.uint8(0).reshape(()))},
+        describe("NVFP4Tensor", ["qdata", "scale"]),
+        "quant_mismatch",
+        "must be a matrix",
+    ),
     "axes": ({"qdata": BYTES, "scale": ONES[:, 0]}, INT8, "quant_mismatch", "axes of qdata"),
     "uneven": ({"qdata": BYTES, "scale": ONES[:95]}, INT8, "quant_mismatch", "divide qdata evenly"),
     "no scales": ({"qdata": BYTES, "scale": ONES[:0]}, INT8, "quant_mismatch", "divide qdata"),

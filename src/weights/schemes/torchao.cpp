@@ -62,7 +62,8 @@ bool is_fp4(AoKind kind) noexcept { return kind == AoKind::mxfp4 || kind == AoKi
 std::vector<std::uint64_t> shape_of(const SourceTensor& qdata, AoKind kind) {
   const auto& stored = qdata.info->shape;
   std::vector<std::uint64_t> shape(stored.begin(), stored.end());
-  if (is_fp4(kind) && qdata.info->dtype == Dtype::kU8) shape.back() *= 2;
+  const bool has_bytes = is_fp4(kind) && qdata.info->dtype == Dtype::kU8;
+  if (has_bytes && !shape.empty()) shape.back() *= 2;
   return shape;
 }
 
