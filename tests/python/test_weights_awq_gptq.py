@@ -251,6 +251,11 @@ BAD = {  # from a weight [64, 96] in groups of 32: a change, and what the error 
     "type": ("gptq", replaced("qweight", lambda a: a.astype(np.int64)), "matrices of I32"),
     "integer scales": ("awq", replaced("scales", lambda a: a.view(np.int16)), "one of floats"),
     "vector": ("awq", replaced("qzeros", np.ravel), "matrices of I32"),
+    "g_idx of awq": (
+        "awq",
+        lambda tensors, _: tensors.update({UP + "g_idx": np.zeros(1, np.int32)}),
+        "awq has no g_idx",
+    ),
     "short g_idx": (
         "gptq",
         lambda tensors, _: tensors.update({UP + "g_idx": np.zeros(95, np.int32)}),

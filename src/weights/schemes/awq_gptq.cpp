@@ -291,6 +291,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
          parts.g_idx->info->shape[0] != form.columns)) {
       mismatch(parts.list(), "g_idx must be I32, with one group for each column");
     }
+  } else if (parts.g_idx != nullptr) {
+    mismatch(parts.list(), "awq has no g_idx");
   }
   checkpoint.claim(qweight, std::string(module) + ".weight",
                    std::make_unique<ColumnWeight>(parts, form));
