@@ -1,6 +1,7 @@
 """Weights that AWQ and GPTQ store transposed."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -200,6 +201,29 @@ def test_other_widths_of_gptq_are_refused(bits, tmp_path):
     check_refused(tmp_path, tensors, config("gptq", bits, 32), f"{bits} bits")
 
 
+def test_the_configuration_is_searched_once(tmp_path):
+    """The time to open is no product of the keys of the configuration and the modules."""
+    one, _ = awq(8, 32, 32)
+    tensors = {
+        name.replace("layers.3", f"layers.{i}"): array
+        for i in range(3000)
+        for name, array in one.items()
+    }
+
+    def seconds(folder, keys):
+        settings = config("awq", 4, 32)
+        settings["quantization_config"] |= {f"{i:040}": i for i in range(keys)}
+        write_model(folder, tensors, settings)
+        start = time.perf_counter()
+        with open_weights(folder) as w:
+            assert len(w) == 3000
+        return time.perf_counter() - start
+
+    few = seconds(tmp_path / "few", 10)
+    many = seconds(tmp_path / "many", 150_000)
+    assert many < few + 1
+
+
 def check_refused(folder, tensors, settings, what):
     with open_weights(write_model(folder, tensors, settings)) as w:
         t = w[UP + "qweight"]
@@ -251,6 +275,11 @@ BAD = {  # from a weight [64, 96] in groups of 32: a change, and what the error 
     "type": ("gptq", replaced("qweight", lambda a: a.astype(np.int64)), "matrices of I32"),
     "integer scales": ("awq", replaced("scales", lambda a: a.view(np.int16)), "one of floats"),
     "vector": ("awq", replaced("qzeros", np.ravel), "matrices of I32"),
+    "g_idx of awq": (
+        "awq",
+        lambda tensors, _: tensors.update({UP + "g_idx": np.zeros(1, np.int32)}),
+        "awq has no g_idx",
+    ),
     "short g_idx": (
         "gptq",
         lambda tensors, _: tensors.update({UP + "g_idx": np.zeros(95, np.int32)}),

@@ -182,6 +182,7 @@ BAD_STATES = {  # a change of the state, and what the error names
     "no offset": ({"nested_blocksize": 256}, "nested_offset"),
     "offset": ({"nested_blocksize": 256, "nested_offset": float("inf")}, "nested_offset"),
     "huge offset": ({"nested_blocksize": 256, "nested_offset": 1e39}, "nested_offset"),
+    "beyond F32": ({"nested_blocksize": 256, "nested_offset": -1e300}, "nested_offset .* in F32"),
 }
 
 
@@ -282,12 +283,22 @@ def test_int8_that_contradicts(tmp_path):
             {Q + "SCB": np.ones(4, np.float16)},
             {Q + "weight": np.ones(256, np.int8)},
             {Q + "weight": np.ones((4, 64), np.uint8)},
+            # Four bytes for each of these rows are 4, modulo 2^64.
+            {Q + "weight": np.ones(((1 << 62) + 1, 0), np.int8), Q + "SCB": np.ones(1, np.float32)},
         ]
     ):
         write_model(tmp_path / str(i), tensors | change, CONFIG)
         with pytest.raises(WeightsError, match="matrix of I8, and SCB") as caught:
             open_weights(tmp_path / str(i))
         assert (caught.value.code, caught.value.subject) == ("quant_mismatch", Q + "weight")
+
+
+@pytest.mark.parametrize("array", [np.zeros(2, np.uint8), np.zeros(0, np.uint8), np.int8([0])])
+def test_formats_that_are_no_byte(array, tmp_path):
+    write_model(tmp_path, int8(4, 64)[0] | {Q + "weight_format": array}, CONFIG)
+    with pytest.raises(WeightsError, match="weight_format must be one U8: weight I8") as caught:
+        open_weights(tmp_path)
+    assert (caught.value.code, caught.value.subject) == ("quant_mismatch", Q + "weight")
 
 
 @pytest.mark.parametrize("make", [lambda: four_bits((16, 64))[0], lambda: int8(4, 64)[0]])

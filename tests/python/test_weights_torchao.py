@@ -1,6 +1,7 @@
 """Weights of torchao, which describes them in the metadata of the file."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -229,6 +230,23 @@ def test_without_a_description(tmp_path):
         assert w.unmapped == sorted(parts)
 
 
+def test_the_metadata_is_searched_once(tmp_path):
+    """The time to open is no product of the keys of the metadata and the tensors."""
+    tensors = {f"model.layers.{i:05}.x._weight_qdata": np.zeros(1, np.int8) for i in range(5000)}
+
+    def seconds(folder, keys):
+        metadata = {f"model.layers.{i:07}.weight": "" for i in range(keys)}
+        write_model(folder, tensors, metadata=metadata)
+        start = time.perf_counter()
+        with open_weights(folder) as w:
+            assert len(w.unmapped) == 5000
+        return time.perf_counter() - start
+
+    few = seconds(tmp_path / "few", 10)
+    many = seconds(tmp_path / "many", 100_000)
+    assert many < few + 1
+
+
 FLOAT8 = describe("Float8Tensor", ["qdata", "scale"], block_size=[1, K])
 INT8 = describe("Int8Tensor", ["qdata", "scale"], block_size=[1, K])
 F8 = ("F8_E4M3", np.zeros((N, K), np.uint8))
@@ -254,6 +272,12 @@ BAD = {  # the parts, the description, the code, and what the error names
     "vector": (
         {"qdata": np.zeros(K, np.int8), "scale": ONES[:1, 0]},
         INT8,
+        "quant_mismatch",
+        "must be a matrix",
+    ),
+    "scalar": (
+        {"qdata": np.uint8(0).reshape(()), "scale": ("F8_E4M3", np.uint8(0).reshape(()))},
+        describe("NVFP4Tensor", ["qdata", "scale"]),
         "quant_mismatch",
         "must be a matrix",
     ),

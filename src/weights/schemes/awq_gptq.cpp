@@ -17,7 +17,6 @@
 #include "base/text.hpp"
 #include "weights/dequant/columns.hpp"
 #include "weights/fail.hpp"
-#include "weights/json_section.hpp"
 #include "weights/schemes/claims.hpp"
 #include "weights/schemes/scheme.hpp"
 
@@ -152,20 +151,6 @@ class ColumnWeight final : public SchemeWeight {
   ColumnForm form_;
 };
 
-/// Returns the configuration's variant of the scheme in lower case, such as "gemm" or "gptq_v2".
-std::string variant_of(const QuantConfig& quant) {
-  if (quant.json == nullptr) return {};
-  const Section section(*quant.json, quant.path);
-  const auto stated = quant.method == "awq"
-                          ? section.text({"version", "checkpoint_format", "format"})
-                          : section.text({"checkpoint_format", "format"});
-  std::string variant = stated.value_or("");
-  for (char& letter : variant) {
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  }
-  return variant;
-}
-
 bool is_words(const SourceTensor* tensor) noexcept {
   return tensor == nullptr ||
          (tensor->info->dtype == Dtype::kI32 && tensor->info->shape.size() == 2);
@@ -223,10 +208,8 @@ void apply_config(const ColumnParts& parts, const QuantConfig& quant, ColumnForm
     bad("the shapes are those of " + method + ", and the configuration says " +
         clipped(quant.method));
   }
-  // GPTQModel's rules for single modules: then the shapes alone decide.
-  const bool has_rules = quant.json != nullptr && quant.json->find("dynamic") != nullptr &&
-                         !quant.json->find("dynamic")->is_null();
-  if (quant.bits && *quant.bits != form.bits && !has_rules) {
+  // With rules for single modules, the shapes alone decide.
+  if (quant.bits && *quant.bits != form.bits && !quant.has_rules) {
     bad("the shapes are those of " + std::to_string(form.bits) +
         " bits, and the configuration says " + std::to_string(*quant.bits));
   }
@@ -238,7 +221,7 @@ void apply_config(const ColumnParts& parts, const QuantConfig& quant, ColumnForm
       form.group_size = size;
       return;
     }
-    if (!has_rules) {
+    if (!quant.has_rules) {
       bad("rows of " + std::to_string(form.columns) + " values in groups of " +
           std::to_string(size) + ", as the configuration says, do not have " +
           std::to_string(groups) + " groups");
@@ -257,7 +240,7 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
   const std::string_view name = qweight.info->name;
   const std::string_view module = name.substr(0, name.rfind('.'));
   const QuantConfig& quant = checkpoint.quant();
-  const std::string variant = variant_of(quant);
+  const std::string& variant = quant.variant;
   const bool is_known = variant.empty() || variant == "gemm" || variant == "gptq" ||
                         (variant == "gptq_v2" && quant.method == "gptq");
   if (!is_known && (quant.method == "awq" || quant.method == "gptq")) {
@@ -291,6 +274,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
          parts.g_idx->info->shape[0] != form.columns)) {
       mismatch(parts.list(), "g_idx must be I32, with one group for each column");
     }
+  } else if (parts.g_idx != nullptr) {
+    mismatch(parts.list(), "awq has no g_idx");
   }
   checkpoint.claim(qweight, std::string(module) + ".weight",
                    std::make_unique<ColumnWeight>(parts, form));

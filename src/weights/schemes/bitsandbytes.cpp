@@ -11,8 +11,10 @@
 // INT8: M.weight I8 [N, K] and M.SCB F32 [N], the largest magnitude of each row:
 //
 //     value[i, k] = (code * SCB[i]) * 1 / 127
+#include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -170,8 +172,11 @@ class StateReader {
       state.nested_block_size = block_size("nested_blocksize");
       const Json* offset = json_.find("nested_offset");
       const auto number = offset == nullptr ? std::nullopt : offset->as_number();
-      state.nested_offset = number ? static_cast<float>(*number) : 0.0F;
-      if (!number || !std::isfinite(state.nested_offset)) bad("nested_offset is not a number");
+      // Converting a number outside F32 is undefined. A NaN is not within either.
+      if (!number || !(std::abs(*number) <= double{std::numeric_limits<float>::max()})) {
+        bad("nested_offset is not a number in F32");
+      }
+      state.nested_offset = static_cast<float>(*number);
     }
     read_shape(state.shape);
     return state;
@@ -208,7 +213,9 @@ class StateReader {
 };
 
 bool has(const SourceTensor* tensor, Dtype dtype, std::uint64_t count) noexcept {
-  return tensor->info->dtype == dtype && tensor->info->nbytes() == count * (bit_size(dtype) / 8);
+  const std::uint64_t nbytes = bit_size(dtype) / 8;
+  return tensor->info->dtype == dtype && tensor->info->nbytes() % nbytes == 0 &&
+         tensor->info->nbytes() / nbytes == count;
 }
 
 /// Checks types and sizes of all parts against each other.
@@ -293,13 +300,11 @@ class BnbInt8Weight final : public SchemeWeight {
   /// Layouts other than rows, for the tensor cores of some devices, have other numbers.
   void check_format(const Interrupt& interrupt) const {
     if (format_ == nullptr) return;
-    const StoredBytes stored = format_->bytes(interrupt);
-    for (const std::byte byte : stored.bytes) {
-      if (byte == std::byte{0}) continue;
-      fail(Errc::unsupported, format_->file->path(), format_->info->name,
-           "weights quantised by bitsandbytes are decoded in the format 0 (rows) only, not " +
-               std::to_string(std::to_integer<int>(byte)));
-    }
+    const int format = std::to_integer<int>(format_->bytes(interrupt).bytes.front());
+    if (format == 0) return;
+    fail(Errc::unsupported, format_->file->path(), format_->info->name,
+         "weights quantised by bitsandbytes are decoded in the format 0 (rows) only, not " +
+             std::to_string(format));
   }
 
   const SourceTensor& weight_;
@@ -346,6 +351,9 @@ void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint) {
     mismatch(parts, "the weight must be a matrix of I8, and SCB have one F32 for each of its rows");
   }
   const SourceTensor* format = checkpoint.find(module, ".weight_format");
+  if (format != nullptr && !has(format, Dtype::kU8, 1)) {
+    mismatch(std::array{part_of(*weight), part_of(*format)}, "weight_format must be one U8");
+  }
   checkpoint.claim(scb, std::string(weight->info->name),
                    std::make_unique<BnbInt8Weight>(*weight, scb, format));
 }

@@ -38,6 +38,15 @@ const SourceTensor* Checkpoint::find(std::string_view module, std::string_view e
   return tensors_.find(name);
 }
 
+const Checkpoint::Metadata& Checkpoint::metadata_of(const SourceTensor& tensor) {
+  const auto [found, is_new] = metadata_.try_emplace(tensor.file);
+  if (is_new) {
+    const auto items = tensor.file->header().metadata();
+    found->second.insert(items.begin(), items.end());
+  }
+  return found->second;
+}
+
 void Checkpoint::claim(const SourceTensor& by, std::string name,
                        std::unique_ptr<StoredWeight> weight) {
   const auto owner = static_cast<std::uint32_t>(index_of(by));

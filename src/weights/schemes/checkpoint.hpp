@@ -38,6 +38,9 @@ class Checkpoint {
   [[nodiscard]] const QuantConfig& quant() const noexcept { return quant_; }
   /// Returns the tensor `module` + `ending`, or nullptr.
   [[nodiscard]] const SourceTensor* find(std::string_view module, std::string_view ending) const;
+  /// Returns the metadata of the tensor's file by key.
+  using Metadata = std::map<std::string_view, std::string_view>;
+  [[nodiscard]] const Metadata& metadata_of(const SourceTensor& tensor);
 
   // For schemes:
 
@@ -78,6 +81,7 @@ class Checkpoint {
   std::vector<Claim> claims_;
   std::set<std::string> refusals_;
   std::map<const SourceTensor*, const std::string*> refused_;
+  std::map<const SafeOpen*, Metadata> metadata_;  ///< of files for which a scheme asked
   Remarks remarks_;
 };
 

@@ -47,6 +47,18 @@ void read_block_size(const Section& section, QuantConfig& config) {
   config.block_size = block;
 }
 
+void read_variant(const Section& section, QuantConfig& config) {
+  const bool is_awq = config.method == "awq";
+  if (!is_awq && config.method != "gptq") return;
+  const auto stated = is_awq ? section.text({"version", "checkpoint_format", "format"})
+                             : section.text({"checkpoint_format", "format"});
+  config.variant = stated.value_or("");
+  for (char& letter : config.variant) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  config.has_rules = section.find({"dynamic"}).value != nullptr;
+}
+
 void read_fields(QuantConfig& config) {
   const Section section(*config.json, config.path);
   config.method = section.text({"quant_method"}).value_or(config.method);
@@ -59,6 +71,7 @@ void read_fields(QuantConfig& config) {
   if (config.group_size == 0) fail(Errc::config, config.path, "group_size", "it must not be 0");
   config.symmetric = section.boolean("sym");
   if (const auto zeros = section.boolean("zero_point")) config.symmetric = !*zeros;
+  read_variant(section, config);
   read_block_size(section, config);
   config.groups = CtGroups(*config.json, config.path);
   const CtGroup* group = config.groups.only();

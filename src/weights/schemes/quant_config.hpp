@@ -26,7 +26,9 @@ struct QuantConfig {
   std::optional<bool> symmetric;           ///< sym; the opposite of zero_point
   std::optional<std::array<std::uint32_t, 2>> block_size;  ///< weight_block_size: rows, columns
   CtGroups groups;                                         ///< config_groups
-  const Json* json = nullptr;         ///< the whole object, for fields of one scheme only
+  std::string variant;                ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
+  bool has_rules = false;             ///< rules of GPTQModel for single modules
+  const Json* json = nullptr;         ///< the whole object
   std::filesystem::path path;         ///< of the file, for errors
   std::shared_ptr<const Json> owner;  ///< keeps `json` alive
 };

@@ -62,7 +62,8 @@ bool is_fp4(AoKind kind) noexcept { return kind == AoKind::mxfp4 || kind == AoKi
 std::vector<std::uint64_t> shape_of(const SourceTensor& qdata, AoKind kind) {
   const auto& stored = qdata.info->shape;
   std::vector<std::uint64_t> shape(stored.begin(), stored.end());
-  if (is_fp4(kind) && qdata.info->dtype == Dtype::kU8) shape.back() *= 2;
+  const bool has_bytes = is_fp4(kind) && qdata.info->dtype == Dtype::kU8;
+  if (has_bytes && !shape.empty()) shape.back() *= 2;
   return shape;
 }
 
@@ -326,9 +327,11 @@ AoNames names_of(std::string_view qdata) {
 
 void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
   const AoNames names = names_of(qdata.info->name);
-  const auto text = qdata.file->header().find_metadata(names.weight);
-  if (names.weight.empty() || !text || !qdata.file->header().find_metadata("tensor_names")) return;
-  const Description description(parse_description(*text, qdata), qdata);
+  if (names.weight.empty()) return;
+  const Checkpoint::Metadata& metadata = checkpoint.metadata_of(qdata);
+  const auto text = metadata.find(names.weight);
+  if (text == metadata.end() || !metadata.contains("tensor_names")) return;
+  const Description description(parse_description(text->second, qdata), qdata);
   std::string refusal;
   const auto kind = ao_kind_of(description, refusal);
   if (!kind) {
