@@ -82,7 +82,8 @@ def convert(
 
     text = os.fsdecode(dst)
     is_folder = max_shard_size is not None or os.path.isdir(text) or text.endswith(("/", os.sep))
-    with Plan(src, dtype) as plan:
+    with Plan(src, dtype) as plan, _removed_if_empty(text):
+        plan.refuse_target(text, is_folder)
         with safe_create(
             dst,
             plan.specs,
@@ -92,12 +93,26 @@ def convert(
             progress=progress,
         ) as writer:
             write(plan, writer, list(plan.specs), threads)
-            companions = plan.companions if is_folder else None
-            with companions.written(text, fsync) if companions else contextlib.nullcontext():
-                writer.close()
+            if is_folder:
+                plan.notes += plan.companions.notes
+                with plan.companions.written(text, fsync):
+                    writer.close()
         if verify:
             compare(plan, dst, threads)
         return plan.notes
+
+
+@contextlib.contextmanager
+def _removed_if_empty(folder: str) -> Iterator[None]:
+    """Removes a folder that the body made, if the body raises."""
+    is_new = not os.path.lexists(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # there is none, or it has files
+                os.rmdir(folder)
+        raise
 
 
 def write(plan: Plan, writer: "SafeWriter", names: Sequence[str], threads: int = 0) -> None:

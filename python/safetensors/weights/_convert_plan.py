@@ -1,6 +1,7 @@
 """What a conversion to safetensors writes: pure planning, from headers."""
 
 import math
+import os
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
@@ -89,13 +90,14 @@ class Plan:
             raise ValueError(f"dtype is {dtype!r}, not one of {', '.join(DTYPES)}")
         import numpy  # noqa: F401  (before anything is written: an installation may lack it)
 
+        self._src = os.fsdecode(src)
         self._wanted = DTYPES[dtype]
         self.notes: List[str] = []
         self.weights = self._open(src)
         try:
             self.outputs: List[Output] = []
             self._find_outputs()
-            self.companions = Companions(src)
+            self.companions = Companions(src, DECODED.get(self._wanted or ""))
             self.metadata = {"format": str(self.weights.metadata.get("format", "pt"))}
         except BaseException:
             self.close()
@@ -117,6 +119,14 @@ class Plan:
             self._renames = weights.format == "gguf"
         self.notes += weights.warnings
         return weights
+
+    def refuse_target(self, target: str, is_folder: bool) -> None:
+        """Raises WeightsError if the result would replace files of the source."""
+        for path in [self._src, *self.weights.files]:
+            is_in = is_folder and path.endswith(".safetensors")
+            for each in [path, os.path.dirname(os.path.abspath(path))][: 1 + is_in]:
+                if os.path.exists(target) and os.path.samefile(each, target):
+                    raise WeightsError(f"{target} is the source: choose another target")
 
     def close(self) -> None:
         self.weights.close()
