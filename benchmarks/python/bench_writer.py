@@ -247,6 +247,8 @@ def status(field: str) -> int:
 
 def measure(function: str, count: int, nbytes: int, folder: str) -> dict[str, float]:
     """Runs one save in this process."""
+    import torch  # noqa: F401  # its import is no part of a save
+
     save: Save = globals()[function](count, nbytes)
     # A virtual machine gets memory from its host page by page, which takes longer than to write it:
     # so that the save finds enough, take it and give it back.

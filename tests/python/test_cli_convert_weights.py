@@ -75,6 +75,10 @@ def test_mlx(tmp_path, name, kind):
     for table in (wanted, wanted.get("text_config", {})):
         table.pop("quantization", None)
         table.pop("quantization_config", None)
+        for key in table.keys() & {"torch_dtype", "dtype"}:
+            table[key] = {"bf16": "bfloat16", "f32": "float32", "f16": "float16"}.get(
+                kind, table[key]
+            )
     assert config == wanted
     assert list(config) == list(wanted)
 

@@ -58,6 +58,9 @@ def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> N
     try:
         with contextlib.closing(WeightsSource(arguments.source, arguments.dtype)) as source:
             companions = source.plan.companions
+            source.plan.refuse_target(to.path, to.is_folder)
+            if to.is_folder:
+                source.notes += companions.notes
             if to.is_folder and not arguments.force:
                 for path in companions.in_folder(to.path):
                     if os.path.lexists(path):

@@ -74,30 +74,48 @@ def convert(
         Remarks about the conversion, such as tensors that are left out.
 
     Raises:
+        ValueError: `dtype`, `max_shard_size` or `threads` is none of these.
         WeightsError: a tensor cannot be decoded; a quantised one has a value that is not finite;
             or values are too large for the type.
         SafetensorError: writing failed.
     """
     from safetensors._writer import safe_create
 
+    if threads < 0:
+        raise ValueError(f"threads is {threads}, not 0 or more")
     text = os.fsdecode(dst)
     is_folder = max_shard_size is not None or os.path.isdir(text) or text.endswith(("/", os.sep))
-    with Plan(src, dtype) as plan:
+    with Plan(src, dtype) as plan, _removed_if_empty(text):
+        plan.refuse_target(text, is_folder)
         with safe_create(
             dst,
             plan.specs,
             metadata=plan.metadata,
-            max_shard_size=max_shard_size or ("99999TB" if is_folder else None),
+            max_shard_size="99999TB" if is_folder and max_shard_size is None else max_shard_size,
             fsync=fsync,
             progress=progress,
         ) as writer:
             write(plan, writer, list(plan.specs), threads)
-            companions = plan.companions if is_folder else None
-            with companions.written(text, fsync) if companions else contextlib.nullcontext():
-                writer.close()
+            if is_folder:
+                plan.notes += plan.companions.notes
+                with plan.companions.written(text, fsync):
+                    writer.close()
         if verify:
             compare(plan, dst, threads)
         return plan.notes
+
+
+@contextlib.contextmanager
+def _removed_if_empty(folder: str) -> Iterator[None]:
+    """Removes a folder that the body made, if the body raises."""
+    is_new = not os.path.lexists(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # there is none, or it has files
+                os.rmdir(folder)
+        raise
 
 
 def write(plan: Plan, writer: "SafeWriter", names: Sequence[str], threads: int = 0) -> None:
@@ -106,13 +124,12 @@ def write(plan: Plan, writer: "SafeWriter", names: Sequence[str], threads: int =
     outputs = [each for each in plan.outputs if each.name in wanted]
     copied = {plan.weights[each.source].source: each.name for each in outputs if each.how == "copy"}
     if copied:
-        with _opened(plan.weights.files) as handles:
-            for handle in handles:
+        for path in plan.weights.files:
+            with _opened([path]) as (handle,):
                 found = [(copied[name], name) for name in handle.offset_keys() if name in copied]
                 writer._copy(handle, found)
-    for output in outputs:
-        if output.how == "stored":
-            writer.open(output.name).write(plan.stored(output))
+    for output, data in plan.stored(outputs):
+        writer.open(output.name).write(data)
 
     def make(buffers: List[Any]) -> Callable[[Unit], None]:
         def work(unit: Unit) -> None:
@@ -174,23 +191,26 @@ def compare(plan: Plan, dst: Path, threads: int = 0, advance: Optional[Advance] 
 
 def _compare_plain(plan: Plan, places: "Dict[str, _Place]", report: Advance) -> None:
     """Compares the tensors that were not decoded."""
-    outputs = [each for each in plan.outputs if each.how == "copy"]
-    with _opened(plan.weights.files if outputs else []) as handles:
-        sources = _places(handles)
-        for output in outputs:
-            place, source = places[output.name], sources[plan.weights[output.source].source]
-            for begin in range(0, source.nbytes, _PIECE_NBYTES):
-                size = min(_PIECE_NBYTES, source.nbytes - begin)
-                _refuse_other(
-                    plan, output, begin, place.read(begin, size), source.read(begin, size)
-                )
-                report(size)
-    for output in plan.outputs:
-        if output.how == "stored":
-            _refuse_other(
-                plan, output, 0, places[output.name].read(0, output.nbytes), plan.stored(output)
-            )
-            report(output.nbytes)
+
+    def compare_pieces(output: Output, read: Callable[[int, int], Any]) -> None:
+        place = places[output.name]
+        for begin in range(0, place.nbytes, _PIECE_NBYTES):
+            size = min(_PIECE_NBYTES, place.nbytes - begin)
+            _refuse_other(plan, output, begin, place.read(begin, size), read(begin, size))
+            report(size)
+
+    copied = {plan.weights[each.source].source: each for each in plan.outputs if each.how == "copy"}
+    for path in plan.weights.files if copied else []:
+        with _opened([path]) as handles:
+            for name, source in _places(handles).items():
+                if name in copied:
+                    compare_pieces(copied[name], source.read)
+    for output, data in plan.stored(plan.outputs):
+        compare_pieces(output, _reader(data))
+
+
+def _reader(data: Any) -> Callable[[int, int], Any]:
+    return lambda begin, size: data[begin : begin + size]
 
 
 def _refuse_other(plan: Plan, output: Output, offset: int, found: Any, wanted: Any) -> None:
@@ -275,17 +295,23 @@ def _check_finite(plan: Plan, unit: Unit, values: Any) -> None:
         index = numpy.unravel_index(unit.begin * output.columns + first, output.shape)
         where = ", ".join(str(int(i)) for i in index)
         raise plan.error("non_finite", output.name, f"the value at [{where}] is {exact[first]}")
-    if _overflows(values, exact, output.dtype):
+    if not _overflows(values, exact, output.dtype):
+        return
+    with plan.lock:  # the first thread counts them
+        if plan.overflow is not None:
+            raise plan.overflow
         count = 0
         data = numpy.empty(most_values(output) * NBYTES[output.dtype], numpy.uint8)
         for each in units_of(output):
             plan.decode(each, data[: each.nbytes])
-            count += _overflows(data[: each.nbytes], plan.exact(each), output.dtype)
-        raise plan.error(
+            if not _all_finite(data[: each.nbytes], output.dtype):
+                count += _overflows(data[: each.nbytes], plan.exact(each), output.dtype)
+        plan.overflow = plan.error(
             "f16_overflow" if output.dtype == "F16" else "overflow",
             output.name,
             f"{count:,} of {math.prod(output.shape):,} values are too large for {output.dtype}",
         )
+        raise plan.overflow
 
 
 # Values at least as large as these bits, without the sign, are infinite or NaN.

@@ -1,6 +1,8 @@
 """What a conversion to safetensors writes: pure planning, from headers."""
 
 import math
+import os
+import threading
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
@@ -28,6 +30,9 @@ _COLUMN_UNIT_VALUES = 1 << 22
 _COLUMN_SCHEMES = ("awq", "gptq")
 _MOST_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
+_MOST_EXPERTS = 1 << 16
+_ONE_ROW = ".shared_expert_gate.weight"
+"""A matrix of one row in checkpoints, and a vector in GGUF files."""
 _MOST_STORED = 256 << 20
 """Bytes of the largest GGUF tensor that is not decoded."""
 
@@ -89,26 +94,32 @@ class Plan:
             raise ValueError(f"dtype is {dtype!r}, not one of {', '.join(DTYPES)}")
         import numpy  # noqa: F401  (before anything is written: an installation may lack it)
 
+        self._src = os.fsdecode(src)
+        self._mapped: Optional[Weights] = None
+        self.lock = threading.RLock()
+        self.overflow: Optional[WeightsError] = None
+        """The error of a tensor whose values are too large, once they were counted."""
         self._wanted = DTYPES[dtype]
         self.notes: List[str] = []
         self.weights = self._open(src)
         try:
             self.outputs: List[Output] = []
             self._find_outputs()
-            self.companions = Companions(src)
+            self.companions = Companions(src, DECODED.get(self._wanted or ""))
             self.metadata = {"format": str(self.weights.metadata.get("format", "pt"))}
         except BaseException:
             self.close()
             raise
 
     def _open(self, src: Path) -> Weights:
-        options: Dict[str, Any] = {"mmap": False, "bf16": "keep", "scales": "keep"}
+        self._options: Dict[str, Any] = {"layout": "hf", "bf16": "keep", "scales": "keep"}
         try:
-            weights = open_weights(src, layout="hf", **options)
+            weights = open_weights(src, mmap=False, **self._options)
         except WeightsError as error:
             if error.code != "unsupported":
                 raise
-            weights = open_weights(src, **options)
+            del self._options["layout"]
+            weights = open_weights(src, mmap=False, **self._options)
             self._renames = False
             self.notes.append(
                 f"values are as the GGUF file stores them, under canonical names: {error}"
@@ -118,8 +129,18 @@ class Plan:
         self.notes += weights.warnings
         return weights
 
+    def refuse_target(self, target: str, is_folder: bool) -> None:
+        """Raises WeightsError if the result would replace files of the source."""
+        for path in [self._src, *self.weights.files]:
+            is_in = is_folder and path.endswith(".safetensors")
+            for each in [path, os.path.dirname(os.path.abspath(path))][: 1 + is_in]:
+                if os.path.exists(target) and os.path.samefile(each, target):
+                    raise WeightsError(f"{target} is the source: choose another target")
+
     def close(self) -> None:
         self.weights.close()
+        if self._mapped is not None:
+            self._mapped.close()
 
     def __enter__(self) -> "Plan":
         return self
@@ -189,12 +210,21 @@ class Plan:
         dtype, how = self._type_of(tensor)
         self._check_readable(tensor, how)
         shape = tensor.shape
+        if len(shape) == 1 and self.weights.format == "gguf" and new.endswith(_ONE_ROW):
+            shape = (1, *shape)
         if not is_stack:
             size = _COLUMN_UNIT_VALUES if tensor.scheme in _COLUMN_SCHEMES else _UNIT_VALUES
             place = Output(new, dtype, shape, tensor.name, 0, how, unit_values=size)
             self.outputs.append(place)
             return
         experts, rows, columns = shape
+        if math.prod(shape) == 0 or experts > _MOST_EXPERTS:
+            raise self.error(
+                "unsupported",
+                tensor.name,
+                f"a stack of shape {list(shape)}; stacks of up to {_MOST_EXPERTS:,} experts that "
+                "are not empty are converted",
+            )
         for expert in range(experts):
             name = new.replace("{}", str(expert))
             place = Output(name, dtype, (rows, columns), tensor.name, expert * rows, how)
@@ -268,9 +298,20 @@ class Plan:
         self._fill(unit, values, DECODED[unit.output.dtype])
 
     def exact(self, unit: Unit) -> Any:
-        """Returns the values of rows as F32."""
+        """Returns the values of rows: as F64 if they are stored so, else as F32."""
         import numpy
 
+        output = unit.output
+        tensor = self.weights[output.source]
+        if tensor.storage == "raw" and tensor.type_name == "F64":
+            with self.lock:
+                if self._mapped is None:
+                    self._mapped = open_weights(self._src, **self._options)
+            begin = (output.row0 + unit.begin) * output.columns
+            # Mapped, because it is needed for infinite values only, and may be of any size.
+            data = self._mapped.get_tensor(output.source)
+            size = unit.rows * output.columns
+            return numpy.frombuffer(data[8 * begin : 8 * (begin + size)], "<f8")
         values = numpy.empty(unit.rows * unit.output.columns, numpy.float32)
         self._fill(unit, values.view("u1"), "float32")
         return values
@@ -282,12 +323,19 @@ class Plan:
             return
         model.dequantize(output.source, values, kind, output.row0 + unit.begin, unit.rows)
 
-    def stored(self, output: Output) -> Any:
-        """Returns the bytes of a GGUF tensor that is not decoded."""
-        data = self.weights.get_tensor(output.source)
-        self.weights.clear_cache()
-        begin = output.row0 * output.columns * NBYTES[output.dtype]
-        return data[begin : begin + output.nbytes]
+    def stored(self, outputs: Sequence[Output]) -> Iterator[Tuple[Output, Any]]:
+        """Yields those outputs that are GGUF tensors which are not decoded, and their bytes."""
+        source: Optional[str] = None
+        data: Any = None
+        for output in outputs:
+            if output.how != "stored":
+                continue
+            if output.source != source:  # a stack is read once for all experts
+                data = None
+                source, data = output.source, self.weights.get_tensor(output.source)
+                self.weights.clear_cache()
+            begin = output.row0 * output.columns * NBYTES[output.dtype]
+            yield output, data[begin : begin + output.nbytes]
 
 
 def _clipped(name: str) -> str:

@@ -39,15 +39,18 @@ def share(
                 errors.append(error)
 
     helpers = [threading.Thread(target=run, name="safetensors-convert") for _ in range(threads - 1)]
-    started: List[threading.Thread] = []
     try:
         for helper in helpers:
             helper.start()
-            started.append(helper)
         run()
-    finally:
-        for helper in started:
+        for helper in helpers:
             helper.join()
+    except BaseException as error:  # such as Ctrl-C: the helpers end after their current items
+        with lock:
+            errors.append(error)
+        for helper in helpers:
+            if helper.ident is not None:  # it was started
+                helper.join()
     if errors:
         # An error that closes a writer makes those of other threads.
         raise min(errors, key=lambda error: getattr(error, "code", "") == "writer_closed")

@@ -1,0 +1,173 @@
+"""The small files that a conversion writes beside a model."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from safetensors._cli.main import main
+from safetensors._switch import Switch
+from safetensors.weights import WeightsError, _companions, convert
+from support.weights_data import DATA, write_hf
+
+LLAMA = DATA / "mlx" / "llama_q4_g64_bf16"
+
+
+def bytes_of(folder):
+    """Returns the files of a folder by name."""
+    return {each.name: each.read_bytes() for each in sorted(folder.iterdir()) if each.is_file()}
+
+
+def by_command(source, target):
+    assert main(["convert", str(source), str(target), "--dtype", "f16", "--force"]) == 0
+
+
+def by_function(source, target):
+    convert(source, target, dtype="f16")
+
+
+def model(folder, text=None, **config):
+    """Writes a model of one tensor, with this text as config.json or with these entries."""
+    config = {"model_type": "llama", **config}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_hf(folder, config, {"model.norm.weight": np.ones(8, np.float32)})
+    if text is not None:
+        (folder / "config.json").write_text(text)
+    return folder
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize("run", [by_command, by_function])
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), KeyboardInterrupt()])
+def test_the_commit_fails(tmp_path, monkeypatch, capsys, run, error):
+    """The old model, with its old configuration, remains; a new folder does not."""
+
+    def fail(*_):
+        raise error
+
+    old = model(tmp_path / "old", vocab_size=7)
+    (old / "model.safetensors").write_bytes(b"old")
+    before = bytes_of(old)
+    with monkeypatch.context() as patch:
+        patch.setattr(Switch, "commit", fail)
+        for target in (old, tmp_path / "new"):
+            with pytest.raises((OSError, KeyboardInterrupt, AssertionError)):
+                run(LLAMA, f"{target}/")
+    assert bytes_of(old) == before
+    assert os.listdir(tmp_path) == ["old"]
+
+
+@pytest.mark.parametrize("run", [by_command, by_function])
+def test_an_interrupt_after_the_commit(tmp_path, monkeypatch, run):
+    """The model has taken its place, and so does its configuration."""
+    commit = Switch.commit
+
+    def interrupted(*words):
+        commit(*words)
+        raise KeyboardInterrupt
+
+    old = model(tmp_path / "old", vocab_size=7)
+    (old / "model.safetensors").write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(Switch, "commit", interrupted)
+        with pytest.raises((KeyboardInterrupt, AssertionError)):
+            run(LLAMA, f"{old}/")
+    run(LLAMA, f"{tmp_path}/wanted/")
+    assert bytes_of(old) == bytes_of(tmp_path / "wanted")
+
+
+@pytest.mark.parametrize("run", [by_command, by_function])
+def test_the_target_is_the_source(tmp_path, capsys, run):
+    source = tmp_path / "in"
+    shutil.copytree(LLAMA, source)
+    before = bytes_of(source)
+    for one, other in (
+        (source, f"{source}/"),
+        (source / "model.safetensors", f"{source}/"),
+        (source, source / "model.safetensors"),
+    ):
+        with pytest.raises((WeightsError, AssertionError)) as caught:
+            run(one, other)
+        said = str(caught.value) + capsys.readouterr().err
+        assert "is the source: choose another target" in said
+    assert bytes_of(source) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '"x"', "{", "[" * 100000, '{"a": ' * 100000, "\ud800", "null", "1" * 9999]
+)
+def test_a_configuration_that_is_none(tmp_path, capsys, text):
+    """It is refused before anything is decoded, by --dry-run, too."""
+    source = model(tmp_path / "in")
+    (source / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(WeightsError, match=r"config\.json"):
+        _companions.Companions(source)
+    words = ["convert", str(source), f"{tmp_path}/out/", "--dtype", "bf16", "--dry-run"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "config.json" in said
+    assert "internal" not in said
+
+
+def test_entries_of_the_configuration(tmp_path):
+    """Those of quantisation vanish at any depth; the type is the new one; surrogates survive."""
+    part = {"dtype": "float32", "quantization": {"bits": 4}, "n": 1}
+    nested = {"vision_config": {"deep_config": {"quantization_config": {}, "x": 2}}}
+    text = json.dumps({"model_type": "llama", "torch_dtype": "float16", "s": "\ud800"} | nested)
+    source = model(tmp_path / "in", text)
+    companions = _companions.Companions(source, "bfloat16")
+    with companions.written(str(tmp_path)):
+        pass
+    wanted = {"model_type": "llama", "torch_dtype": "bfloat16", "s": "\ud800"}
+    wanted["vision_config"] = {"deep_config": {"x": 2}}
+    assert config_of(tmp_path) == wanted
+    model(source, torch_dtype="float16", text_config=part)
+    convert(source, f"{tmp_path}/out/", dtype="f32")
+    wanted = {"model_type": "llama", "torch_dtype": "float32"}
+    wanted["text_config"] = {"dtype": "float32", "n": 1}
+    assert config_of(tmp_path / "out") == wanted
+    model(source, torch_dtype="float16")
+    convert(source, f"{tmp_path}/keep/")
+    assert bytes_of(tmp_path / "keep")["config.json"] == bytes_of(source)["config.json"]
+
+
+def test_links(tmp_path):
+    """Those that lead out of the folder are left out; those of the Hugging Face cache are not."""
+    (tmp_path / "secret").write_text("secret")
+    source = model(tmp_path / "models--x" / "snapshots" / "1")
+    blobs = tmp_path / "models--x" / "blobs"
+    blobs.mkdir()
+    (blobs / "123").write_text("{}")
+    (source / "merges.txt").write_text("a")
+    (source / "tokenizer.json").symlink_to("../../blobs/123")
+    (source / "vocab.txt").symlink_to("merges.txt")
+    (source / "special.json").symlink_to(tmp_path / "secret")
+    (source / "gone.json").symlink_to("none")
+    (source / "big.json").touch()
+    os.truncate(source / "big.json", (64 << 20) + 1)
+    notes = convert(source, f"{tmp_path}/out/")
+    kept = ["config.json", "merges.txt", "model.safetensors", "tokenizer.json", "vocab.txt"]
+    assert sorted(os.listdir(tmp_path / "out")) == kept
+    assert not (tmp_path / "out" / "tokenizer.json").is_symlink()
+    for name, said in (("special", "outside"), ("gone", "No such file"), ("big", "67,108,865")):
+        (note,) = [note for note in notes if f"`{name}.json`" in note]
+        assert said in note
+
+
+def test_a_pipe_that_replaced_a_file(tmp_path):
+    """It is refused, and not waited for."""
+    source = model(tmp_path / "in")
+    (source / "vocab.txt").write_text("a")
+    companions = _companions.Companions(source)
+    (source / "vocab.txt").unlink()
+    os.mkfifo(source / "vocab.txt")
+    written = companions.written(str(tmp_path))
+    with pytest.raises(WeightsError, match="not a regular file"), written:
+        pass
+    assert os.listdir(tmp_path) == ["in"]
