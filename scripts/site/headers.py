@@ -34,6 +34,8 @@ def section(text: str, language: str) -> Iterator[str]:
     for comment, code in blocks(text):
         match = NAME.search(code)
         name = next((group for group in match.groups() if group), "") if match else ""
+        if code.startswith("enum {"):  # it has no name
+            name = comment.partition(".")[0]
         if comment and name and name != shown:
             yield f"### {name}\n"
             shown = name

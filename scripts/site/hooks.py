@@ -16,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import headers
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -93,7 +94,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         path, _, anchor = target.partition("#")
         path = posixpath.normpath(posixpath.join(folder, path))
         if not (ROOT / path).exists():
-            raise ValueError(f"{name}: {target} does not exist")
+            raise PluginError(f"{name}: {target} does not exist")
         if path in PAGES:
             path = PAGES[path]
         elif path.startswith("docs/") and not path.endswith(".py"):
