@@ -7,6 +7,7 @@ such as a source, becomes its text.
 from __future__ import annotations
 
 import ast
+import importlib.util
 import posixpath
 import re
 import sys
@@ -36,6 +37,13 @@ MODULES = ["torch", "numpy", "jax", "plan", "weights", "delta", "dcp", "sums", "
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`)*)\]\(([^()\s]+)\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+
+
+def on_config(config: Any) -> Any:
+    """Checks for the package; docstrings.py could only fail at each of its names."""
+    if importlib.util.find_spec("safetensors") and importlib.util.find_spec("safetensors._core"):
+        return config
+    raise PluginError("install this project first: the reference shows its compiled docstrings")
 
 
 def on_files(files: Files, config: Any) -> Files:
