@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from typing import Any
 
 import griffe
@@ -22,7 +23,8 @@ def fill(documented: Any, compiled: Any) -> None:
         found = getattr(compiled, name, None)
         if member.is_alias or name.startswith("_") or found is None:
             continue
-        text = inspect.getdoc(found)
+        # pybind11 puts a signature first, which the stub has, too.
+        text = re.sub(rf"^{name}\(.*\) -> .*\n*", "", inspect.getdoc(found) or "")
         is_documented = not member.is_attribute or inspect.isdatadescriptor(found)
         if text and is_documented and member.docstring is None:
             member.docstring = griffe.Docstring(text, parent=member)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NAME = re.compile(
-    r"(?:class|struct|enum class|enum|union)\s+(?:SAFETENSORS\w*_API\s+)?(\w+)|using (\w+) =|"
-    r"(\w+|operator\S+)\(|\b(\w+)(?:\{|\[| =)"
+    r"(?:class|struct|enum class|enum|union)\s+(?:SAFETENSORS\w*_API\s+)?(\w+)|using (\w+)|"
+    r"\b(?!requires|deprecated)(\w+|operator\S+)\(|\b(\w+)(?:\{|\[| =)"
 )
 HIDDEN = re.compile(r"#|namespace |using namespace|}  // namespace|extern \"C\"|class \w+;$|}$")
 FIELD = re.compile(
@@ -31,6 +31,9 @@ def page(title: str, paths: list[Path]) -> str:
 
 def section(text: str, language: str) -> Iterator[str]:
     shown = ""
+    text = re.sub(
+        r"^namespace detail .*?^}  // namespace detail$", "", text, flags=re.DOTALL | re.MULTILINE
+    )
     for comment, code in blocks(text):
         match = NAME.search(code)
         name = next((group for group in match.groups() if group), "") if match else ""
