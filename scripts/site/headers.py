@@ -10,7 +10,10 @@ NAME = re.compile(
     r"(?:class|struct|enum class|enum|union)\s+(?:SAFETENSORS\w*_API\s+)?(\w+)|using (\w+)|"
     r"\b(?!requires|deprecated)(\w+|operator\S+)\(|\b(\w+)(?:\{|\[| =)"
 )
-HIDDEN = re.compile(r"#|namespace |using namespace|}  // namespace|extern \"C\"|class \w+;$|}$")
+HIDDEN = re.compile(
+    r"#|namespace |using namespace|}  // namespace|extern \"C\"|(class|struct) \w+;$|"
+    r"// [^-]* -{9,}|}$"
+)
 FIELD = re.compile(
     r"^(Codes|Lifetime|Requires|Results|Safe for untrusted input|Strings|Thread safety|Throws|"
     r"Untrusted input):",
@@ -51,7 +54,14 @@ def section(text: str, language: str) -> Iterator[str]:
 def public(code: str) -> str:
     """Returns declarations without private members and attributes of the compiler."""
     code = re.sub(r"\n*^ private:\n.*?(?=^};)", "\n", code, flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"SAFETENSORS\w*_API |\[\[nodiscard\]\] ", "", code)
+    lines = []
+    removed = 0
+    for line in code.split("\n"):
+        line = re.sub(rf"^ {{{removed}}}", "", line)  # it continues an aligned declaration
+        shorter = re.sub(r"SAFETENSORS\w*_API |\[\[nodiscard\]\] ", "", line)
+        removed = 0 if line.endswith((";", "{", "}")) else removed + len(line) - len(shorter)
+        lines.append(shorter)
+    return "\n".join(lines)
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -63,6 +73,8 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
         if is_macro or line.startswith("#"):
             is_macro = line.endswith("\\")
             continue
+        if HIDDEN.match(line) and not in_comment and depth(code) == 0:
+            continue
         begins = line.startswith(("/*", "//")) and depth(code) == 0
         if in_comment or begins:
             if code:
@@ -70,8 +82,6 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
                 comment, code = [], []
             in_comment = (in_comment or line.startswith("/*")) and "*/" not in line
             comment.append(re.sub(r"^(///?|/\*+| \*/?) ?|\s*\*/$", "", line))
-        elif HIDDEN.match(line) and depth(code) == 0:
-            continue
         elif line or depth(code):
             code.append(line)
         elif comment or code:
