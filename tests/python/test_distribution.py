@@ -2,8 +2,10 @@
 
 import importlib
 import importlib.metadata
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 import safetensors
@@ -19,13 +21,47 @@ def test_version_satisfies(wanted):
     assert safetensors.__version__ == version
 
 
-def test_distribution():
-    """The extras are upstream's, and nothing is required without one."""
-    metadata = importlib.metadata.metadata("safetensors")
-    extras = set(metadata.get_all("Provides-Extra") or [])
-    assert {"torch", "numpy", "jax", "tensorflow", "paddlepaddle", "mlx", "all", "cli"} <= extras
-    needed = [line for line in metadata.get_all("Requires-Dist") or [] if "extra ==" not in line]
-    assert needed == []
+def extras(distribution):
+    """Returns {extra: names that it requires}; every entry of Requires-Dist belongs to an extra."""
+    found = {extra: set() for extra in distribution.metadata.get_all("Provides-Extra")}
+    for requirement in map(Requirement, distribution.requires):
+        (extra,) = (name for name in found if f'"{name}"' in str(requirement.marker))
+        names = requirement.extras if requirement.name == "safetensors" else ()
+        found[extra] |= {f"safetensors[{name}]" for name in names} or {requirement.name}
+    return found
+
+
+def test_extras(upstream):
+    """safetensors[all,dev] and the like resolve, and require at least what upstream's do."""
+    ours = extras(importlib.metadata.distribution("safetensors"))
+    (theirs,) = importlib.metadata.distributions(name="safetensors", path=[str(upstream.target)])
+    for extra, wanted in extras(theirs).items():
+        assert ours[extra] >= wanted - {"setuptools-rust"}, extra  # it builds Rust
+    nested = set().union(*ours.values())
+    assert {name[12:-1] for name in nested if name.startswith("safetensors[")} <= set(ours)
+    assert "cli" in ours
+
+
+def test_licences():
+    """The package brings the licence of each library that is compiled in, and names authors."""
+    distribution = importlib.metadata.distribution("safetensors")
+    wanted = {
+        "LICENSE": "Apache License",
+        "LICENSES/RapidJSON.txt": "THL A29 Limited",
+        "LICENSES/libstdc++.txt": "GCC RUNTIME LIBRARY EXCEPTION",
+        "LICENSES/pybind11.txt": "Wenzel Jakob",
+        "LICENSES/xxHash.txt": "Yann Collet",
+    }
+    assert set(distribution.metadata.get_all("License-File")) == set(wanted)
+    for name, text in wanted.items():
+        assert text in distribution.read_text(f"licenses/{name}"), name
+    assert distribution.metadata["Author"]
+
+
+def test_citation():
+    """CITATION.cff names the version that is installed."""
+    citation = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {safetensors.__version__}\n" in citation
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,24 @@ def test_the_program_runs(path):
     assert names["head"].name == ("token_embedding.weight" if tied else "output.weight")
 
 
+def test_the_program_runs_from_an_empty_folder(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    program, model, *_ = PROGRAMS
+    exec(model, {})
+    names = {}
+    exec(program, names)
+    assert names["c"].n_layers == 2
+    assert "fused" in names
+    assert names["eight_rows"].shape == (8, 64)
+
+
 SCHEMES = sorted(path.parent for path in (DATA / "schemes").glob("*/config.json"))
 
 
 @pytest.mark.parametrize("path", SCHEMES, ids=lambda path: path.name)
 def test_the_program_for_schemes_runs(path):
-    (program,) = PROGRAMS[1:]
+    (program,) = PROGRAMS[2:]
     assert '"model_dir_or_file"' in program
     names = {}
     exec(program.replace("model_dir_or_file", str(path)), names)

@@ -1,0 +1,32 @@
+"""A griffe extension: the docstrings of the compiled modules, whose stubs have only signatures."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from typing import Any
+
+import griffe
+
+COMPILED = ("safetensors._core", "safetensors._weights")
+
+
+class CompiledDocstrings(griffe.Extension):
+    def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
+        if mod.path in COMPILED:
+            fill(mod, importlib.import_module(mod.path))
+
+
+def fill(documented: Any, compiled: Any) -> None:
+    for name, member in documented.members.items():
+        found = getattr(compiled, name, None)
+        if member.is_alias or name.startswith("_") or found is None:
+            continue
+        # pybind11 puts a signature first, which the stub has, too.
+        text = re.sub(rf"^{name}\(.*\) -> .*\n*", "", inspect.getdoc(found) or "")
+        is_documented = not member.is_attribute or inspect.isdatadescriptor(found)
+        if text and is_documented and member.docstring is None:
+            member.docstring = griffe.Docstring(text, parent=member)
+        if member.is_class:
+            fill(member, found)
