@@ -1,0 +1,58 @@
+"""Makes every later `import safetensors` of this process import this project's package.
+
+    import safetensors_cpp
+    import safetensors
+
+It must be imported before `safetensors` is. Upstream's package stays installed and unchanged.
+`python -m safetensors_cpp PROGRAM` does the same for a program and its Python children, and
+`safetensors-cpp enable` for an environment.
+"""
+
+import os
+import re
+import sys
+import warnings
+from importlib import metadata
+from typing import List, Optional
+
+__version__ = "1.0.0"
+
+_UPSTREAM = "0.8.0"  # the version of upstream whose interface the package has
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.join(_HERE, "_package")  # holds the folder `safetensors`, and nothing else
+
+
+def _release(version: str) -> List[int]:
+    found = re.match(r"\d+(\.\d+)*", version)
+    return [int(number) for number in found[0].split(".")] if found else []
+
+
+def _upstream_version() -> Optional[str]:
+    """Returns the version of the installed distribution `safetensors`."""
+    try:
+        return metadata.version("safetensors")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _switch() -> None:
+    loaded = sys.modules.get("safetensors")
+    if loaded is not None:
+        origin = os.path.abspath(getattr(loaded, "__file__", None) or "unknown")
+        if not origin.startswith(os.path.join(_PACKAGE, "")):
+            raise ImportError(
+                "safetensors_cpp must be imported before safetensors, which this process has "
+                f"already imported from {origin}"
+            )
+    # Children that multiprocessing spawns get this path, too.
+    sys.path[:] = [_PACKAGE, *(entry for entry in sys.path if entry != _PACKAGE)]
+    version = _upstream_version()
+    if version is not None and _release(version) > _release(_UPSTREAM):
+        warnings.warn(
+            f"safetensors {version} is installed, and safetensors_cpp {__version__} has only the "
+            f"interface of safetensors {_UPSTREAM}",
+            stacklevel=3,
+        )
+
+
+_switch()
