@@ -191,6 +191,44 @@ def test_nvfp4(shape, whole, tmp_path):
         check(w, "torchao_nvfp4", SchemeParams(4, 1, 16, True), wanted, list(parts))
 
 
+def test_fusing(tmp_path):
+    """Scales of rows and blocks are fused; those of the whole weight are no rows."""
+    vector = np.ones((1, 1), np.float32)
+    q, s = ("F8_E4M3", codes(N, K)), np.ones((N, 1), np.float32)
+    fp4, s4 = codes(N, K // 2), ("F8_E4M3", codes(N, K // 16))
+    up = "model.layers.3.mlp.up_proj."
+    for i, (kind, parts, is_fused) in enumerate(
+        [
+            ("Float8Tensor", {"qdata": q, "scale": s}, True),
+            ("Float8Tensor", {"qdata": q, "scale": vector}, False),
+            ("Float8Tensor", {"qdata": q, "scale": s, "act_quant_scale": s}, False),
+            ("NVFP4Tensor", {"qdata": fp4, "scale": s4}, True),
+            # One row, so that the shapes alone could be those of a scale for each row.
+            (
+                "NVFP4Tensor",
+                {
+                    "qdata": fp4[:1],
+                    "scale": ("F8_E4M3", s4[1][:1]),
+                    "per_tensor_scale": vector[0],
+                },
+                False,
+            ),
+        ]
+    ):
+        text = json.dumps(describe(kind, list(parts)))
+        tensors = {p + "_weight_" + n: stored for p in (DOWN, up) for n, stored in parts.items()}
+        metadata = {"tensor_names": "[]", DOWN + "weight": text, up + "weight": text}
+        folder = write_model(tmp_path / str(i), tensors, CONFIG, metadata=metadata)
+        with open_weights(folder) as w:
+            names = (NAME, NAME.replace("down", "up"))
+            if is_fused:
+                assert len(bytes(w.fuse_weights(*names))) == 2 * len(bytes(w[NAME].packed()))
+                continue
+            with pytest.raises(WeightsError) as caught:
+                w.fuse_weights(*names)
+            assert caught.value.code == "mixed_types"
+
+
 REFUSED = {
     "torchao Int4Tensor": describe("Int4Tensor", ["qdata", "scale"]),
     "torchao Int4TilePackedTo4dTensor": describe("Int4TilePackedTo4dTensor", ["qdata"]),

@@ -153,7 +153,11 @@ class AoWeight final : public SchemeWeight {
     const std::uint8_t bits = is_fp4(kind_) ? 4 : 8;
     info.scheme_params = {bits, symmetric, blocks_.rows, blocks_.columns};
   }
-  bool stores_rows() const noexcept override { return true; }
+  bool stores_rows() const noexcept override {
+    const bool has_whole = kind_ == AoKind::nvfp4 && tensors_.offset != nullptr;
+    return !blocks_.is_single && !has_whole &&
+           std::ranges::count(tensors_.others, nullptr) == std::ssize(tensors_.others);
+  }
 
  private:
   [[nodiscard]] ScaleType scale_type() const noexcept {
