@@ -134,6 +134,21 @@ def test_scales_of_activations_stay_with_the_weight(tmp_path):
         check(w, "torchao_int8", params, q.astype(np.float32) * s, list(parts))
 
 
+def test_scales_of_activations_that_a_type_has(tmp_path):
+    """A weight takes those of its type; others are not parts."""
+    packed, s = codes(N, K // 2), codes(N, K // 16)
+    act = np.ones((1, 1), np.float32)
+    names = ["act_quant_scale", "act_quant_zero_point", "act_pre_scale", "act_per_tensor_scale"]
+    scales = dict.fromkeys(names, act)
+    parts = {"qdata": packed, "scale": ("F8_E4M3", s)} | scales
+    with open_weights(model(tmp_path / "fp4", parts, describe("NVFP4Tensor", []))) as w:
+        assert list(w[NAME].parts()) == ["qdata", "scale", names[3]]
+    parts = {"qdata": BYTES, "scale": ONES, "zero_point": np.zeros((N, 1), np.int8)} | scales
+    with open_weights(model(tmp_path / "int8", parts, describe("Int8Tensor", []))) as w:
+        assert list(w[NAME].parts()) == ["qdata", "scale", "zero_point", *names[:3]]
+        assert w.unmapped == [DOWN + "_weight_" + names[3]]
+
+
 @pytest.mark.parametrize("scale_type", ["F8_E8M0", "U8"])
 @pytest.mark.parametrize("element", ["float8_e4m3fn", "float8_e5m2"])
 def test_mxfp8(element, scale_type, tmp_path):
