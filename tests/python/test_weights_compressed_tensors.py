@@ -268,6 +268,28 @@ def test_other_patterns_are_named(pattern, tmp_path):
     assert f"the pattern `{pattern[3:]}`" in str(error)
 
 
+def test_long_names_are_not_matched_with_patterns(tmp_path):
+    groups = [
+        {"targets": [target], "weights": ints(4, "channel")} for target in ("re:.*x", "re:.*y")
+    ]
+    settings = config()
+    settings["quantization_config"]["config_groups"] = {str(i): g for i, g in enumerate(groups)}
+    q = ct_weights.pack_dense(codes(4, 2, 64), 4)
+    tensors = {
+        size: {
+            "x" * size + ".weight_packed": q,
+            "x" * size + ".weight_scale": np.ones((2, 1), np.float16),
+            "x" * size + ".weight_shape": np.array([2, 64], np.int64),
+        }
+        for size in (1024, 1025)
+    }
+    with open_weights(write_model(tmp_path / "fits", tensors[1024], settings)) as w:
+        assert w.unmapped == ["x" * 1024 + ".weight"]
+    error = error_of(tmp_path / "long", tensors[1025], settings)
+    assert (error.code, error.subject) == ("limit", "targets")
+    assert "a name of 1025 bytes" in str(error)
+
+
 Q4 = ct_weights.pack_dense(codes(4, 2, 128), 4)
 ONES = np.ones((2, 4), np.float16)
 GPTQ = {"quantization_config": {"quant_method": "gptq", "bits": 4}}

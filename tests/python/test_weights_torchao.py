@@ -134,6 +134,21 @@ def test_scales_of_activations_stay_with_the_weight(tmp_path):
         check(w, "torchao_int8", params, q.astype(np.float32) * s, list(parts))
 
 
+def test_scales_of_activations_that_a_type_has(tmp_path):
+    """A weight takes those of its type; others are not parts."""
+    packed, s = codes(N, K // 2), codes(N, K // 16)
+    act = np.ones((1, 1), np.float32)
+    names = ["act_quant_scale", "act_quant_zero_point", "act_pre_scale", "act_per_tensor_scale"]
+    scales = dict.fromkeys(names, act)
+    parts = {"qdata": packed, "scale": ("F8_E4M3", s)} | scales
+    with open_weights(model(tmp_path / "fp4", parts, describe("NVFP4Tensor", []))) as w:
+        assert list(w[NAME].parts()) == ["qdata", "scale", names[3]]
+    parts = {"qdata": BYTES, "scale": ONES, "zero_point": np.zeros((N, 1), np.int8)} | scales
+    with open_weights(model(tmp_path / "int8", parts, describe("Int8Tensor", []))) as w:
+        assert list(w[NAME].parts()) == ["qdata", "scale", "zero_point", *names[:3]]
+        assert w.unmapped == [DOWN + "_weight_" + names[3]]
+
+
 @pytest.mark.parametrize("scale_type", ["F8_E8M0", "U8"])
 @pytest.mark.parametrize("element", ["float8_e4m3fn", "float8_e5m2"])
 def test_mxfp8(element, scale_type, tmp_path):
@@ -189,6 +204,44 @@ def test_nvfp4(shape, whole, tmp_path):
         scales = E4M3[s] * factor if whole else E4M3[s]
         wanted = E2M1[nibbles(packed)] * spread(scales, shape)
         check(w, "torchao_nvfp4", SchemeParams(4, 1, 16, True), wanted, list(parts))
+
+
+def test_fusing(tmp_path):
+    """Scales of rows and blocks are fused; those of the whole weight are no rows."""
+    vector = np.ones((1, 1), np.float32)
+    q, s = ("F8_E4M3", codes(N, K)), np.ones((N, 1), np.float32)
+    fp4, s4 = codes(N, K // 2), ("F8_E4M3", codes(N, K // 16))
+    up = "model.layers.3.mlp.up_proj."
+    for i, (kind, parts, is_fused) in enumerate(
+        [
+            ("Float8Tensor", {"qdata": q, "scale": s}, True),
+            ("Float8Tensor", {"qdata": q, "scale": vector}, False),
+            ("Float8Tensor", {"qdata": q, "scale": s, "act_quant_scale": s}, False),
+            ("NVFP4Tensor", {"qdata": fp4, "scale": s4}, True),
+            # One row, so that the shapes alone could be those of a scale for each row.
+            (
+                "NVFP4Tensor",
+                {
+                    "qdata": fp4[:1],
+                    "scale": ("F8_E4M3", s4[1][:1]),
+                    "per_tensor_scale": vector[0],
+                },
+                False,
+            ),
+        ]
+    ):
+        text = json.dumps(describe(kind, list(parts)))
+        tensors = {p + "_weight_" + n: stored for p in (DOWN, up) for n, stored in parts.items()}
+        metadata = {"tensor_names": "[]", DOWN + "weight": text, up + "weight": text}
+        folder = write_model(tmp_path / str(i), tensors, CONFIG, metadata=metadata)
+        with open_weights(folder) as w:
+            names = (NAME, NAME.replace("down", "up"))
+            if is_fused:
+                assert len(bytes(w.fuse_weights(*names))) == 2 * len(bytes(w[NAME].packed()))
+                continue
+            with pytest.raises(WeightsError) as caught:
+                w.fuse_weights(*names)
+            assert caught.value.code == "mixed_types"
 
 
 REFUSED = {

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::int64_t kMaxBlockSize = 65'536;
 constexpr std::size_t kMaxPatternBytes = 16'384;
+constexpr std::size_t kMaxMatchedName = 1024;
 constexpr std::string_view kPatternMark = "re:";
 constexpr std::string_view kEveryModule = "Linear";
 
@@ -95,6 +96,11 @@ const CtGroup* CtGroups::find(std::string_view module) const {
   if (groups_.size() == 1) return groups_.data();
   const auto name = names_.find(module);
   if (name != names_.end()) return &groups_[name->second];
+  if (module.size() > kMaxMatchedName && !patterns_.empty()) {
+    fail(Errc::limit, path_, "targets",
+         "patterns are not matched with a name of " + std::to_string(module.size()) + " bytes, " +
+             std::to_string(kMaxMatchedName) + " are allowed");
+  }
   for (const Pattern& pattern : patterns_) {
     if (!pattern.parsed) {
       fail(Errc::unsupported, path_, "targets",

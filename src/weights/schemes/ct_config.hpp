@@ -45,7 +45,8 @@ class CtGroups {
   /// sorted patterns that match, or by the target "Linear", which has all modules. Nothing if no
   /// group has the module.
   ///
-  /// Throws: unsupported for a pattern that NamePattern does not accept, once a module needs it.
+  /// Throws: unsupported for a pattern that NamePattern does not accept, once a module needs it;
+  ///   limit if patterns are to match a name of more than 1 KiB.
   [[nodiscard]] const CtGroup* find(std::string_view module) const;
   /// Returns the group if there is only one.
   [[nodiscard]] const CtGroup* only() const noexcept {

@@ -153,7 +153,11 @@ class AoWeight final : public SchemeWeight {
     const std::uint8_t bits = is_fp4(kind_) ? 4 : 8;
     info.scheme_params = {bits, symmetric, blocks_.rows, blocks_.columns};
   }
-  bool stores_rows() const noexcept override { return true; }
+  bool stores_rows() const noexcept override {
+    const bool has_whole = kind_ == AoKind::nvfp4 && tensors_.offset != nullptr;
+    return !blocks_.is_single && !has_whole &&
+           std::ranges::count(tensors_.others, nullptr) == std::ssize(tensors_.others);
+  }
 
  private:
   [[nodiscard]] ScaleType scale_type() const noexcept {
@@ -344,11 +348,12 @@ void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
   tensors.offset =
       checkpoint.find(names.prefix, *kind == AoKind::nvfp4 ? "per_tensor_scale" : "zero_point");
   tensors.prefix = names.prefix.size();
-  std::size_t others = 0;
-  for (const std::string_view name :
-       {"act_quant_scale", "act_quant_zero_point", "act_pre_scale", "act_per_tensor_scale"}) {
-    const SourceTensor* tensor = checkpoint.find(names.prefix, name);
-    if (tensor != nullptr && others < tensors.others.size()) tensors.others[others++] = tensor;
+  if (*kind == AoKind::nvfp4) {
+    tensors.others[0] = checkpoint.find(names.prefix, "act_per_tensor_scale");
+  } else {
+    tensors.others = {checkpoint.find(names.prefix, "act_quant_scale"),
+                      checkpoint.find(names.prefix, "act_quant_zero_point"),
+                      checkpoint.find(names.prefix, "act_pre_scale")};
   }
   if (tensors.scale == nullptr) mismatch(tensors.list(), "scale is missing");
   if (!fits_types(tensors, *kind)) {
