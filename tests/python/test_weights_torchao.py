@@ -1,6 +1,7 @@
 """Weights of torchao, which describes them in the metadata of the file."""
 
 import json
+import sys
 import time
 
 import numpy as np
@@ -242,6 +243,32 @@ def test_fusing(tmp_path):
             with pytest.raises(WeightsError) as caught:
                 w.fuse_weights(*names)
             assert caught.value.code == "mixed_types"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc counts the bytes read")
+@pytest.mark.parametrize("kind", ["Float8Tensor", "Int8Tensor", "NVFP4Tensor"])
+def test_a_row_reads_only_its_scales(kind, tmp_path):
+    rows, groups = 512, 512
+    parts = {
+        "Float8Tensor": {"qdata": ("F8_E4M3", codes(rows, groups))},
+        "Int8Tensor": {
+            "qdata": codes(rows, groups).view(np.int8),
+            "zero_point": np.zeros((rows, groups), np.int8),
+        },
+        "NVFP4Tensor": {"qdata": codes(rows, groups * 8)},
+    }[kind]
+    scale = np.ones((rows, groups), np.float32)
+    parts["scale"] = ("F8_E4M3", codes(rows, groups)) if kind == "NVFP4Tensor" else scale
+    model(tmp_path, parts, describe(kind, list(parts)))
+
+    def bytes_read():
+        with open("/proc/self/io") as file:
+            return int(file.read().split("rchar:")[1].split()[0])
+
+    with open_weights(tmp_path, mmap=False) as w:
+        before = bytes_read()
+        w[NAME].numpy(rows=400)
+        assert bytes_read() - before < 64 << 10
 
 
 REFUSED = {

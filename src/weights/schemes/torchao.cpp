@@ -67,6 +67,11 @@ std::vector<std::uint64_t> shape_of(const SourceTensor& qdata, AoKind kind) {
   return shape;
 }
 
+/// Returns the bytes of a part before the first of these rows, if each row has as many.
+std::uint64_t bytes_before(const SourceTensor& part, std::uint64_t all, RowRange rows) {
+  return part.info->nbytes() / all * rows.begin;
+}
+
 class AoWeight final : public SchemeWeight {
  public:
   AoWeight(const AoTensors& tensors, AoKind kind, const AoBlocks& blocks)
@@ -78,10 +83,20 @@ class AoWeight final : public SchemeWeight {
               const Interrupt& interrupt) const override {
     const std::uint64_t all = row_count(info.shape);
     const StoredBytes codes = read_rows(*tensors_.qdata, all, rows, interrupt);
-    const StoredBytes scales = tensors_.scale->bytes(interrupt);
+    const std::uint64_t begin = bytes_before(*tensors_.qdata, all, rows);
+    // Rows that have scales of their own need no others.
+    const bool has_own = blocks_.rows == 1 && !blocks_.is_single;
+    const bool has_own_offsets = has_own && kind_ == AoKind::integers;
+    const StoredBytes scales = has_own ? read_rows(*tensors_.scale, all, rows, interrupt)
+                                       : tensors_.scale->bytes(interrupt);
+    const std::uint64_t scale_begin = has_own ? bytes_before(*tensors_.scale, all, rows) : 0;
     StoredBytes offsets;
-    if (tensors_.offset != nullptr) offsets = tensors_.offset->bytes(interrupt);
-    const std::uint64_t begin = tensors_.qdata->info->nbytes() / all * rows.begin;
+    std::uint64_t offset_begin = 0;
+    if (tensors_.offset != nullptr) {
+      offsets = has_own_offsets ? read_rows(*tensors_.offset, all, rows, interrupt)
+                                : tensors_.offset->bytes(interrupt);
+      offset_begin = has_own_offsets ? bytes_before(*tensors_.offset, all, rows) : 0;
+    }
     const std::uint64_t count = rows.end - rows.begin;
     // One scale for all makes all rows those of one matrix.
     const std::uint64_t matrix =
@@ -97,8 +112,8 @@ class AoWeight final : public SchemeWeight {
         from.codes = codes.bytes.data();
         from.scales = scales.bytes.data();
         from.columns = columns;
-        from.first_row = rows.begin;
-        from.matrix_rows = matrix;
+        from.first_row = has_own ? 0 : rows.begin;
+        from.matrix_rows = has_own ? count : matrix;
         from.block_rows = block_rows;
         from.block_columns = blocks_.columns;
         dequantize_scaled(from, count, output, to, interrupt);
@@ -117,8 +132,8 @@ class AoWeight final : public SchemeWeight {
         from.zero_type = zero_type();
         from.codes = {codes.bytes.data(), begin};
         from.codes_end = codes.bytes.data() + codes.bytes.size();
-        from.scales = {scales.bytes.data(), 0};
-        from.zeros = {offsets.bytes.data(), 0};
+        from.scales = {scales.bytes.data(), scale_begin};
+        from.zeros = {offsets.bytes.data(), offset_begin};
         dequantize_integers(from, rows.begin, count, output, to, interrupt);
         return;
       }
@@ -129,7 +144,7 @@ class AoWeight final : public SchemeWeight {
         from.scale = kind_ == AoKind::mxfp4 ? Fp4Scale::e8m0 : Fp4Scale::e4m3_multiplied;
         from.columns = columns;
         from.codes = {codes.bytes.data(), begin};
-        from.scales = {scales.bytes.data(), 0};
+        from.scales = {scales.bytes.data(), scale_begin};
         from.global_scales = {tensors_.offset != nullptr ? offsets.bytes.data() : kOne, 0};
         from.rows_per_global_scale = all;
         dequantize_fp4(from, rows.begin, count, output, to, interrupt);
