@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -507,6 +508,8 @@ def test_a_kill_leaves_no_model(tmp_path, number):
         (["in", "m.safetensors", "--verify"], "--verify needs --dtype, or a GGUF file"),
         (["in", "m.safetensors", "--to", "gguf"], "invalid choice"),
         (["in", "m.safetensors", "--dtype", "q4_0"], "invalid choice"),
+        (["x.npz", "m.safetensors", "--dtype", "bf16"], "--dtype applies to safetensors and GGUF"),
+        (["x.bin", "m.safetensors", "--dtype", "bf16"], "--dtype applies to safetensors and GGUF"),
         (["none", "m.safetensors", "--dtype", "bf16"], "No such file or directory"),
         (["text", "m.safetensors", "--dtype", "bf16"], "text"),
     ],
@@ -514,8 +517,23 @@ def test_a_kill_leaves_no_model(tmp_path, number):
 def test_errors(tmp_path, words, said):
     shutil.copytree(DATA / "mlx" / "llama_bf16", tmp_path / "in")
     (tmp_path / "text").write_text("plain words, nothing more")
+    np.savez(tmp_path / "x.npz", a=np.ones(2))
+    (tmp_path / "x.bin").write_bytes(pickle.dumps({}, 2))
     assert said in cli.complaint("convert", *words, cwd=tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["in", "text"]
+    assert sorted(os.listdir(tmp_path)) == ["in", "text", "x.bin", "x.npz"]
+
+
+def test_types_in_any_case(tmp_path):
+    """All commands take both, and their help shows one."""
+    source = DATA / "mlx" / "llama_bf16"
+    for number, words in enumerate((["F16"], ["f16"])):
+        cli.run("convert", source, tmp_path / f"c{number}.safetensors", "--dtype", *words)
+        cli.run("merge", source, tmp_path / f"m{number}.safetensors", "--dtype", *words)
+    for each in "cm":
+        one, other = ((tmp_path / f"{each}{i}.safetensors").read_bytes() for i in range(2))
+        assert one == other
+        assert b'"F16"' in one
+    assert "{f64,f32,f16,bf16,f8_e4m3,f8_e5m2}" in cli.output("merge", "--help")
 
 
 def test_without_the_option_packs_are_copied(tmp_path):

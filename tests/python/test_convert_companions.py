@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from safetensors import SafetensorError
 from safetensors._cli.main import main
 from safetensors._switch import Switch
 from safetensors.weights import WeightsError, _companions, convert
@@ -171,3 +172,24 @@ def test_a_pipe_that_replaced_a_file(tmp_path):
     with pytest.raises(WeightsError, match="not a regular file"), written:
         pass
     assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("run", [by_command, by_function])
+def test_another_model_in_the_folder(tmp_path, capsys, run):
+    """It would get mixed up with the new one; an old `model` is replaced."""
+    target = model(tmp_path / "out")
+    run(LLAMA, f"{target}/")
+    (target / "model.safetensors").rename(target / "weights.safetensors")
+    before = bytes_of(target)
+    with pytest.raises((SafetensorError, AssertionError)) as caught:
+        run(LLAMA, f"{target}/")
+    said = str(caught.value) + capsys.readouterr().err
+    assert f"{target}/weights.safetensors exists: two models in one folder get mixed up" in said
+    assert bytes_of(target) == before
+
+
+def test_shards_of_an_old_model_are_replaced(tmp_path):
+    for size in (10_000, 20_000, 10**9):
+        convert(LLAMA, tmp_path / "out", max_shard_size=size)
+    found = [name for name in bytes_of(tmp_path / "out") if ".safetensors" in name]
+    assert found == ["model.safetensors"]

@@ -55,9 +55,10 @@ class ModelSource:
         are cast to it."""
         self.placed = dict(placed)
         self.entries = []
+        wanted = dtype.upper() if dtype is not None else None
         for name in sorted(placed, key=text.natural_key):
             tensor = placed[name].tensor
-            to = dtype if dtype is not None and tensor.dtype in CASTABLE else tensor.dtype
+            to = wanted if wanted is not None and tensor.dtype in CASTABLE else tensor.dtype
             nbytes = element_count(tensor.shape) * BITS[to] // 8
             self.entries.append(Entry(name, to, tensor.shape, nbytes))
 
