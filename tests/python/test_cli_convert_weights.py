@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pathlib
 import pickle
 import re
 import resource
@@ -20,7 +21,7 @@ import safetensors
 from safetensors import SafetensorError, safe_open
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
-from safetensors.weights._hf_names import HfNames, known_architectures
+from safetensors.weights._hf_names import ARCHITECTURES, HfNames
 from support import cli, scheme_models
 from support.weights_data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
 
@@ -111,8 +112,8 @@ def test_names_of_hugging_face(tmp_path):
     """gguf-py's table maps each name to the GGUF name that it was made from."""
     gguf = pytest.importorskip("gguf")
     ids = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    assert "llama" in known_architectures()
-    for architecture in known_architectures():
+    assert "llama" in ARCHITECTURES
+    for architecture in ARCHITECTURES:
         kinds = gguf.MODEL_TENSORS[ids[architecture]]
         stored = [gguf.TENSOR_NAMES[kind].format(bid=1) for kind in kinds]
         tensors = {f"{name}.weight": np.zeros((2, 2), np.float32) for name in stored}
@@ -128,6 +129,13 @@ def test_names_of_hugging_face(tmp_path):
                     module = re.sub("[._]weight$", "", found.name).replace(".{}", "")
                     assert table.get_name(module) == w[each].source.removesuffix(".weight")
         assert named > 5
+
+
+def test_architectures_in_the_documentation():
+    """They are those of the table."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "weights.md").read_text()
+    (listed,) = re.findall(r"if the architecture is one of\n([^.]+)\.", text)
+    assert re.split(r",\s+", listed) == sorted(ARCHITECTURES)
 
 
 def test_types_of_gguf(tmp_path):

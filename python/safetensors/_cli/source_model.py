@@ -2,6 +2,7 @@
 
 from typing import Mapping, Sequence
 
+from .._specs import CASTABLE
 from .._writer import SafeWriter
 from . import text
 from .dtypes import BITS, element_count
@@ -9,9 +10,6 @@ from .errors import CliError
 from .model import Model, Placed
 from .reader import File
 from .source import Entry
-
-CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""The types that --dtype converts, and to which."""
 
 
 class ModelSource:

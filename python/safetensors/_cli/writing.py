@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Sequence
 
 from .. import _core, _split
 from .._model_files import ModelFiles, refuse_other_model
+from .._specs import CASTABLE
 from .._split import Split
 from .._sums import SHA256, XXH3
 from .._sums_save import Collect
@@ -17,7 +18,7 @@ from .errors import CliError
 from .output import Advance, Output, counted
 from .sharing import Piece, shareable_nbytes
 from .source import Source
-from .source_model import CASTABLE, ModelSource
+from .source_model import ModelSource
 
 _NAME = "model"
 

@@ -27,10 +27,11 @@ from typing import (
 )
 
 from safetensors import _core
+from safetensors._digests import processors
 from safetensors._typing import Path, Progress
 
 from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
-from ._shared_work import processors, share
+from ._shared_work import share
 
 if TYPE_CHECKING:
     from safetensors._writer import SafeWriter
@@ -71,8 +72,10 @@ def convert(
         max_shard_size: the limit of a shard's tensors ("5GB", or bytes).
         threads: how many threads decode; 0: one for each processor.
         fsync: if true, returns only after the data is on the disk.
-        verify: if true, reads the files back and compares them with the source.
-        progress: called as `progress(done, total)` with bytes, by one thread at a time.
+        verify: if true, reads the files back and compares them with the source. They have replaced
+            an old model by then, and remain if they differ.
+        progress: called as `progress(done, total)` with bytes, by one thread at a time; with
+            `verify`, a second time from 0 on.
 
     Returns:
         Remarks about the conversion, such as tensors that are left out.
@@ -109,8 +112,20 @@ def convert(
                 with plan.companions.written(text, fsync):
                     writer.close()
         if verify:
-            compare(plan, dst, threads)
+            compare(plan, dst, threads, _added_up(progress, sum(plan.sizes().values())))
         return plan.notes
+
+
+def _added_up(progress: Optional[Progress], total: int) -> Optional[Advance]:
+    done = 0
+
+    def advance(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            progress(done, total)
+
+    return advance
 
 
 def _refuse_other_model(plan: Plan, folder: str, most: Union[int, str]) -> None:
