@@ -118,7 +118,7 @@ class Tasks:
     def run(self, threads: int = _MOST_THREADS) -> None:
         """Blocks until all digests are computed. Raises the error of the first task that failed."""
         self._tasks.sort(key=lambda task: -task[0])
-        threads = min(threads, len(self._tasks), _processors())
+        threads = min(threads, len(self._tasks), processors())
         if threads < 2 or sum(task[0] for task in self._tasks) < _WORTH_THREADS:
             for _, work in self._tasks:
                 work()
@@ -145,7 +145,8 @@ class Tasks:
                 self._advance(nbytes)
 
 
-def _processors() -> int:
+def processors() -> int:
+    """Returns how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -16,9 +16,21 @@ from __future__ import annotations
 import contextlib
 import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Type,
+    Union,
+)
 
 from . import _core, _files, _recovery, _split
+from ._core import SafetensorError
 from ._paths import refuse_url
 from ._switch import Switch
 from ._typing import Path, Progress, SumsOption
@@ -182,6 +194,17 @@ def save_files(
             save(tensors, path, report, collect)
             done += nbytes
         return files.commit(split, collect.files if collect is not None else None)
+
+
+def refuse_other_model(folder: str, ours: Collection[str]) -> None:
+    """Raises SafetensorError if a folder has files of a model whose names are not in `ours`."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    for name in names:
+        if ".safetensors" in name and name not in ours:
+            raise SafetensorError(
+                f"{os.path.join(folder, name)} exists: two models in one folder get mixed up, "
+                "choose another folder"
+            )
 
 
 def _counted(progress: Progress, before: int, nbytes: int, total: int) -> Progress:

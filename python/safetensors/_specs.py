@@ -21,6 +21,8 @@ class Spec(NamedTuple):
     shape: Tuple[int, ...]
 
 
+CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+"""The types that are cast, and to which."""
 Row = Tuple[str, str, Sequence[int]]
 """The name, dtype and shape of a tensor, as the compiled module takes them."""
 

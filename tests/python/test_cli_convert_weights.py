@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import pathlib
+import pickle
 import re
 import resource
 import shutil
@@ -19,7 +21,7 @@ import safetensors
 from safetensors import SafetensorError, safe_open
 from safetensors.weights import WeightsError, _convert, convert, open_weights
 from safetensors.weights._convert_plan import Plan
-from safetensors.weights._hf_names import HfNames, known_architectures
+from safetensors.weights._hf_names import ARCHITECTURES, HfNames
 from support import cli, scheme_models
 from support.weights_data import DATA, GGUF, MLX, expected, sha_of_values, write_gguf, write_hf
 
@@ -110,8 +112,8 @@ def test_names_of_hugging_face(tmp_path):
     """gguf-py's table maps each name to the GGUF name that it was made from."""
     gguf = pytest.importorskip("gguf")
     ids = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    assert "llama" in known_architectures()
-    for architecture in known_architectures():
+    assert "llama" in ARCHITECTURES
+    for architecture in ARCHITECTURES:
         kinds = gguf.MODEL_TENSORS[ids[architecture]]
         stored = [gguf.TENSOR_NAMES[kind].format(bid=1) for kind in kinds]
         tensors = {f"{name}.weight": np.zeros((2, 2), np.float32) for name in stored}
@@ -127,6 +129,13 @@ def test_names_of_hugging_face(tmp_path):
                     module = re.sub("[._]weight$", "", found.name).replace(".{}", "")
                     assert table.get_name(module) == w[each].source.removesuffix(".weight")
         assert named > 5
+
+
+def test_architectures_in_the_documentation():
+    """They are those of the table."""
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "weights.md").read_text()
+    (listed,) = re.findall(r"if the architecture is one of\n([^.]+)\.", text)
+    assert re.split(r",\s+", listed) == sorted(ARCHITECTURES)
 
 
 def test_types_of_gguf(tmp_path):
@@ -507,6 +516,8 @@ def test_a_kill_leaves_no_model(tmp_path, number):
         (["in", "m.safetensors", "--verify"], "--verify needs --dtype, or a GGUF file"),
         (["in", "m.safetensors", "--to", "gguf"], "invalid choice"),
         (["in", "m.safetensors", "--dtype", "q4_0"], "invalid choice"),
+        (["x.npz", "m.safetensors", "--dtype", "bf16"], "--dtype applies to safetensors and GGUF"),
+        (["x.bin", "m.safetensors", "--dtype", "bf16"], "--dtype applies to safetensors and GGUF"),
         (["none", "m.safetensors", "--dtype", "bf16"], "No such file or directory"),
         (["text", "m.safetensors", "--dtype", "bf16"], "text"),
     ],
@@ -514,8 +525,23 @@ def test_a_kill_leaves_no_model(tmp_path, number):
 def test_errors(tmp_path, words, said):
     shutil.copytree(DATA / "mlx" / "llama_bf16", tmp_path / "in")
     (tmp_path / "text").write_text("plain words, nothing more")
+    np.savez(tmp_path / "x.npz", a=np.ones(2))
+    (tmp_path / "x.bin").write_bytes(pickle.dumps({}, 2))
     assert said in cli.complaint("convert", *words, cwd=tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["in", "text"]
+    assert sorted(os.listdir(tmp_path)) == ["in", "text", "x.bin", "x.npz"]
+
+
+def test_types_in_any_case(tmp_path):
+    """All commands take both, and their help shows one."""
+    source = DATA / "mlx" / "llama_bf16"
+    for number, words in enumerate((["F16"], ["f16"])):
+        cli.run("convert", source, tmp_path / f"c{number}.safetensors", "--dtype", *words)
+        cli.run("merge", source, tmp_path / f"m{number}.safetensors", "--dtype", *words)
+    for each in "cm":
+        one, other = ((tmp_path / f"{each}{i}.safetensors").read_bytes() for i in range(2))
+        assert one == other
+        assert b'"F16"' in one
+    assert "{f64,f32,f16,bf16,f8_e4m3,f8_e5m2}" in cli.output("merge", "--help")
 
 
 def test_without_the_option_packs_are_copied(tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from safetensors import SafetensorError
 from safetensors._cli.main import main
 from safetensors._switch import Switch
 from safetensors.weights import WeightsError, _companions, convert
@@ -151,10 +152,12 @@ def test_links(tmp_path):
     (source / "gone.json").symlink_to("none")
     (source / "big.json").touch()
     os.truncate(source / "big.json", (64 << 20) + 1)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "merges.txt").symlink_to("none")  # it is replaced
     notes = convert(source, f"{tmp_path}/out/")
     kept = ["config.json", "merges.txt", "model.safetensors", "tokenizer.json", "vocab.txt"]
     assert sorted(os.listdir(tmp_path / "out")) == kept
-    assert not (tmp_path / "out" / "tokenizer.json").is_symlink()
+    assert not any(each.is_symlink() for each in (tmp_path / "out").iterdir())
     for name, said in (("special", "outside"), ("gone", "No such file"), ("big", "67,108,865")):
         (note,) = [note for note in notes if f"`{name}.json`" in note]
         assert said in note
@@ -171,3 +174,24 @@ def test_a_pipe_that_replaced_a_file(tmp_path):
     with pytest.raises(WeightsError, match="not a regular file"), written:
         pass
     assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize("run", [by_command, by_function])
+def test_another_model_in_the_folder(tmp_path, capsys, run):
+    """It would get mixed up with the new one; an old `model` is replaced."""
+    target = model(tmp_path / "out")
+    run(LLAMA, f"{target}/")
+    (target / "model.safetensors").rename(target / "weights.safetensors")
+    before = bytes_of(target)
+    with pytest.raises((SafetensorError, AssertionError)) as caught:
+        run(LLAMA, f"{target}/")
+    said = str(caught.value) + capsys.readouterr().err
+    assert f"{target}/weights.safetensors exists: two models in one folder get mixed up" in said
+    assert bytes_of(target) == before
+
+
+def test_shards_of_an_old_model_are_replaced(tmp_path):
+    for size in (10_000, 20_000, 10**9):
+        convert(LLAMA, tmp_path / "out", max_shard_size=size)
+    found = [name for name in bytes_of(tmp_path / "out") if ".safetensors" in name]
+    assert found == ["model.safetensors"]

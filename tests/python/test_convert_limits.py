@@ -174,3 +174,27 @@ def test_a_thread_that_does_not_start(monkeypatch):
         share(iter(range(300)), lambda: work, 8)
     assert len(done) < 100
     assert workers() == []
+
+
+def test_progress_of_the_comparison(tmp_path):
+    seen = []
+    source = write_hf(tmp_path / "in", {"model_type": "llama"})
+    convert(
+        source,
+        tmp_path / "m.safetensors",
+        verify=True,
+        progress=lambda *each: seen.append(each),
+    )
+    size = os.path.getsize(tmp_path / "m.safetensors")
+    assert (size, size) in seen
+    assert seen[-1] == (16, 16)
+
+
+def test_errors_name_no_options_of_open_weights(tmp_path):
+    """A conversion does not have them."""
+    name = "model.layers.0.mlp.up_proj"
+    tensors = {f"{name}.weight": np.zeros((8, 8), np.uint32)}
+    tensors |= {f"{name}.{part}": np.zeros((8, 2), np.float16) for part in ("scales", "biases")}
+    source = write_hf(tmp_path / "in", {"model_type": "llama"}, tensors)
+    with pytest.raises(WeightsError, match=r"group size are not known: state them in config\.json"):
+        convert(source, tmp_path / "m.safetensors", dtype="f32")

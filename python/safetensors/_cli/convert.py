@@ -47,13 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-others", action="store_true", help="leave out entries that are not tensors"
     )
+    # There is one format so far, so nothing reads this: scripts may name it.
     parser.add_argument(
         "--to", choices=("safetensors",), help="the format of the target (default: safetensors)"
     )
-    parser.add_argument(
-        "--dtype",
-        choices=("bf16", "f16", "f32", "keep"),
-        help="decode quantised tensors, and cast other floating-point tensors to this type; keep: "
+    writing.add_dtype(
+        parser,
+        ("bf16", "f16", "f32", "keep"),
+        "decode quantised tensors, and cast other floating-point tensors to this type; keep: "
         "quantised ones become bf16, others keep theirs (default for GGUF)",
     )
     parser.add_argument(
@@ -66,7 +67,14 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     target: str = arguments.target
     refuse_stdin("convert", arguments.source, target)
     to = target_of(target, arguments.max_shard_size)
-    if arguments.dtype is not None or is_gguf(arguments.source):
+    has_blocks = is_gguf(arguments.source)
+    if (
+        arguments.dtype is not None
+        and not has_blocks
+        and _found(arguments.source)[1] != "safetensors"
+    ):
+        raise CliError("--dtype applies to safetensors and GGUF files only")
+    if arguments.dtype is not None or has_blocks:
         _refuse_torch_options(arguments)
         from .source_weights import convert
 
@@ -80,15 +88,19 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _open_source(arguments: argparse.Namespace) -> Source:
-    path: str = arguments.source
+def _found(path: str) -> tuple[str, str]:
+    """Returns the path of the file, folder or index that a source means, and its format."""
     if os.path.isdir(path):
         names = visible(os.listdir(path))
         indexes = [name for name in names if name.endswith(_TORCH_INDEX)]
         if len(indexes) == 1 and not any(name.endswith(".safetensors") for name in names):
             path = os.path.join(path, indexes[0])
+    return path, _kind(path)
+
+
+def _open_source(arguments: argparse.Namespace) -> Source:
     # Imported only when needed, so that the other commands start faster.
-    kind = _kind(path)
+    path, kind = _found(arguments.source)
     if kind == "torch":
         from .source_torch import TorchSource
 

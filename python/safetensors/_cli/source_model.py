@@ -2,6 +2,7 @@
 
 from typing import Mapping, Sequence
 
+from .._specs import CASTABLE
 from .._writer import SafeWriter
 from . import text
 from .dtypes import BITS, element_count
@@ -9,9 +10,6 @@ from .errors import CliError
 from .model import Model, Placed
 from .reader import File
 from .source import Entry
-
-CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""The types that --dtype converts, and to which."""
 
 
 class ModelSource:
@@ -55,9 +53,10 @@ class ModelSource:
         are cast to it."""
         self.placed = dict(placed)
         self.entries = []
+        wanted = dtype.upper() if dtype is not None else None
         for name in sorted(placed, key=text.natural_key):
             tensor = placed[name].tensor
-            to = dtype if dtype is not None and tensor.dtype in CASTABLE else tensor.dtype
+            to = wanted if wanted is not None and tensor.dtype in CASTABLE else tensor.dtype
             nbytes = element_count(tensor.shape) * BITS[to] // 8
             self.entries.append(Entry(name, to, tensor.shape, nbytes))
 

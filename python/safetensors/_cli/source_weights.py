@@ -14,11 +14,9 @@ from .source import Entry
 try:
     from ..weights import WeightsError
     from ..weights import _convert as engine
-    from ..weights._convert_plan import DTYPES, Plan
+    from ..weights._convert_plan import Plan
 except ImportError as error:
     raise CliError(f"this build has no weight layer: {error}") from None
-
-__all__ = ["DTYPES", "WeightsSource", "convert"]
 
 
 class WeightsSource:

@@ -7,7 +7,8 @@ import stat
 from typing import Any, NamedTuple, Sequence
 
 from .. import _core, _split
-from .._model_files import ModelFiles
+from .._model_files import ModelFiles, refuse_other_model
+from .._specs import CASTABLE
 from .._split import Split
 from .._sums import SHA256, XXH3
 from .._sums_save import Collect
@@ -17,7 +18,7 @@ from .errors import CliError
 from .output import Advance, Output, counted
 from .sharing import Piece, shareable_nbytes
 from .source import Source
-from .source_model import CASTABLE, ModelSource
+from .source_model import ModelSource
 
 _NAME = "model"
 
@@ -125,12 +126,12 @@ def add_sums(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_dtype(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dtype",
-        choices=CASTABLE,
-        help="cast floating-point tensors to this type; others keep theirs",
-    )
+def add_dtype(
+    parser: argparse.ArgumentParser,
+    choices: Sequence[str] = tuple(map(str.lower, CASTABLE)),
+    what: str = "cast floating-point tensors to this type; others keep theirs",
+) -> None:
+    parser.add_argument("--dtype", type=str.lower, choices=choices, help=what)
 
 
 def target_of(path: str, shard_size: str | None = None) -> Target:
@@ -227,17 +228,9 @@ def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:
     ours = list(paths)
     if len(paths) > 1:
         ours.append(os.path.join(target.path, _split.index_name(_NAME)))
-    if target.is_folder and os.path.isdir(target.path):
-        names = sorted(name for name in os.listdir(target.path) if ".safetensors" in name)
-        found = [os.path.join(target.path, name) for name in names]
-    else:
-        found = sorted(path for path in ours if os.path.lexists(path))
-    others = [path for path in found if path not in ours]
-    if others:
-        raise CliError(
-            f"{others[0]} exists: two models in one folder get mixed up, choose another folder"
-        )
-    for path in found:
+    if target.is_folder:
+        refuse_other_model(target.path, [os.path.basename(path) for path in ours])
+    for path in sorted(path for path in ours if os.path.lexists(path)):
         if not force:
             raise CliError(f"{path} exists; --force replaces it")
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):

@@ -94,7 +94,7 @@ class Companions:
                 if os.path.isdir(path):
                     raise WeightsError(f"{path} is a folder, so it cannot be replaced")
                 data = self._config if name == _CONFIG else self._stored(name)
-                like = path if os.path.lexists(path) else None
+                like = path if os.path.exists(path) else None
                 _core._write_file(temporary, data, fsync, like)
             yield
             _rename(waiting)

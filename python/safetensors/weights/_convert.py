@@ -27,10 +27,11 @@ from typing import (
 )
 
 from safetensors import _core
+from safetensors._digests import processors
 from safetensors._typing import Path, Progress
 
 from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
-from ._shared_work import processors, share
+from ._shared_work import share
 
 if TYPE_CHECKING:
     from safetensors._writer import SafeWriter
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _BUFFERS_NBYTES = 384 << 20
 """Limit of the memory in which all threads together read and decode."""
 _PIECE_NBYTES = 4 << 20
+_MODEL = "model"
+_FOLDER_NBYTES = "99999TB"
+"""The limit of a shard without `max_shard_size`: one file."""
 Advance = Callable[[int], None]
 
 
@@ -59,16 +63,19 @@ def convert(
 
     Args:
         src: what `open_weights` opens.
-        dst: a folder, if it is one, ends with a slash, or `max_shard_size` is given; else a file.
-            Files of an old model are replaced. A folder also gets the configuration, without its
-            entries about quantisation, and the tokenizer of a source that is a folder.
+        dst: a folder, if it is one, is a string that ends with a slash (a `pathlib.Path` loses it),
+            or `max_shard_size` is given; else a file. Files of an old `model` are replaced, and
+            other models in the folder are an error. A folder also gets the configuration, without
+            its entries about quantisation, and the tokenizer of a source that is a folder.
         dtype: "bf16", "f16" or "f32", the type of floating-point tensors; "keep" keeps that of
             plain tensors, and quantised ones become BF16.
         max_shard_size: the limit of a shard's tensors ("5GB", or bytes).
         threads: how many threads decode; 0: one for each processor.
         fsync: if true, returns only after the data is on the disk.
-        verify: if true, reads the files back and compares them with the source.
-        progress: called as `progress(done, total)` with bytes, by one thread at a time.
+        verify: if true, reads the files back and compares them with the source. They have replaced
+            an old model by then, and remain if they differ.
+        progress: called as `progress(done, total)` with bytes, by one thread at a time; with
+            `verify`, a second time from 0 on.
 
     Returns:
         Remarks about the conversion, such as tensors that are left out.
@@ -87,11 +94,15 @@ def convert(
     is_folder = max_shard_size is not None or os.path.isdir(text) or text.endswith(("/", os.sep))
     with Plan(src, dtype) as plan, _removed_if_empty(text):
         plan.refuse_target(text, is_folder)
+        most = None
+        if is_folder:
+            most = _FOLDER_NBYTES if max_shard_size is None else max_shard_size
+            _refuse_other_model(plan, text, most)
         with safe_create(
             dst,
             plan.specs,
             metadata=plan.metadata,
-            max_shard_size="99999TB" if is_folder and max_shard_size is None else max_shard_size,
+            max_shard_size=most,
             fsync=fsync,
             progress=progress,
         ) as writer:
@@ -101,8 +112,30 @@ def convert(
                 with plan.companions.written(text, fsync):
                     writer.close()
         if verify:
-            compare(plan, dst, threads)
+            compare(plan, dst, threads, _added_up(progress, sum(plan.sizes().values())))
         return plan.notes
+
+
+def _added_up(progress: Optional[Progress], total: int) -> Optional[Advance]:
+    done = 0
+
+    def advance(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            progress(done, total)
+
+    return advance
+
+
+def _refuse_other_model(plan: Plan, folder: str, most: Union[int, str]) -> None:
+    """Raises SafetensorError if the folder has files of a model that would not be replaced."""
+    from safetensors import _recovery, _split
+    from safetensors._model_files import refuse_other_model
+
+    names = _split.file_names(_MODEL, len(_split.split(plan.sizes(), most).shards))
+    old = _recovery.old_files(folder, _MODEL)
+    refuse_other_model(folder, [*names, _split.index_name(_MODEL), *old])
 
 
 @contextlib.contextmanager

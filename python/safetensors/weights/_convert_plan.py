@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
-from safetensors._specs import nbytes_of
+from safetensors._specs import CASTABLE, nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 
@@ -19,11 +19,13 @@ from ._tensor import WeightTensor
 DTYPES = {"bf16": "BF16", "f16": "F16", "f32": "F32", "keep": None}
 """The values of `dtype`: the type of the results."""
 DECODED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_CASTABLE = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""Plain types that `dtype` changes. Others, such as integers, are kept."""
 _NO_CODES = ("I64", "BOOL")
 """Types in which no scheme stores codes, such as those of counters and masks."""
 NBYTES = {"F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "F32": 4, "F16": 2, "BF16": 2}
+_OPTIONS = {  # those of `open_weights` that its errors suggest
+    "in the options (quant) or by": "by",
+    "state them in the options": "state them in config.json",
+}
 _UNIT_VALUES = 1 << 19
 _COLUMN_UNIT_VALUES = 1 << 22
 """For schemes that store rows as columns: each unit reads a piece of every stored row."""
@@ -101,10 +103,16 @@ class Plan:
         """The error of a tensor whose values are too large, once they were counted."""
         self._wanted = DTYPES[dtype]
         self.notes: List[str] = []
-        self.weights = self._open(src)
+        try:
+            self.weights = self._open(src)
+        except WeightsError as error:
+            raise _without_options(error) from None
         try:
             self.outputs: List[Output] = []
-            self._find_outputs()
+            try:
+                self._find_outputs()
+            except WeightsError as error:
+                raise _without_options(error) from None
             self.companions = Companions(src, DECODED.get(self._wanted or ""))
             self.metadata = {"format": str(self.weights.metadata.get("format", "pt"))}
         except BaseException:
@@ -217,7 +225,7 @@ class Plan:
             place = Output(new, dtype, shape, tensor.name, 0, how, unit_values=size)
             self.outputs.append(place)
             return
-        experts, rows, columns = shape
+        experts, rows, columns = tensor.shape
         if math.prod(shape) == 0 or experts > _MOST_EXPERTS:
             raise self.error(
                 "unsupported",
@@ -247,7 +255,7 @@ class Plan:
         is_code = not tensor.is_decoded and stored not in _NO_CODES
         if tensor.storage != "raw" or is_code:
             return self._wanted or "BF16", "decode"
-        wanted = self._wanted if self._wanted and stored in _CASTABLE else stored
+        wanted = self._wanted if self._wanted and stored in CASTABLE else stored
         if self.weights.format != "gguf":
             is_same = wanted == stored and self._is_stored(tensor)
             return wanted, "copy" if is_same or wanted not in DECODED else "decode"
@@ -336,6 +344,15 @@ class Plan:
                 self.weights.clear_cache()
             begin = output.row0 * output.columns * NBYTES[output.dtype]
             yield output, data[begin : begin + output.nbytes]
+
+
+def _without_options(error: WeightsError) -> WeightsError:
+    """Returns an error of the weight layer without options that a conversion does not have."""
+    text = str(error)
+    for option, other in _OPTIONS.items():
+        text = text.replace(option, other)
+    error.args = (text,)
+    return error
 
 
 def _clipped(name: str) -> str:

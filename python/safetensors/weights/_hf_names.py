@@ -1,7 +1,7 @@
 """Names of Hugging Face for the canonical names of a GGUF file."""
 
 import re
-from typing import Collection, Dict, List, NamedTuple, Optional, Set
+from typing import Collection, Dict, NamedTuple, Optional, Set
 
 _GLOBAL = {
     "token_embedding": "model.embed_tokens",
@@ -39,8 +39,7 @@ _CORRECTED = {"ffn.router_correction": "mlp.gate.e_score_correction"}  # its par
 _MIXTRAL = {"ffn.router": "block_sparse_moe.gate", "ffn.experts": "block_sparse_moe.experts"}
 _MIXTRAL_EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
 
-# Architectures of GGUF whose checkpoints have these names, with the names that differ.
-_ARCHITECTURES: Dict[str, Dict[str, str]] = {
+ARCHITECTURES: Dict[str, Dict[str, str]] = {
     "arcee": {},
     "cohere2": {},
     "command-r": {},
@@ -72,6 +71,7 @@ _ARCHITECTURES: Dict[str, Dict[str, str]] = {
     "seed_oss": {},
     "smollm3": {},
 }
+"""Architectures of GGUF whose checkpoints have these names, with the names that differ."""
 # What a checkpoint has in config.json, and a GGUF file as tensors.
 _IN_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
@@ -86,16 +86,13 @@ class HfName(NamedTuple):
     """For a stack, `{}` is the number of an expert."""
     is_stack: bool = False
 
-    def of_expert(self, number: int) -> str:
-        return self.name.replace("{}", str(number))
-
 
 class HfNames:
     """The names of a model that a GGUF file holds."""
 
     def __init__(self, architecture: Optional[str], canonical: Collection[str]) -> None:
         """Requires: is_known(architecture)."""
-        self._other = _ARCHITECTURES[architecture or ""]
+        self._other = ARCHITECTURES[architecture or ""]
         self._expert = _MIXTRAL_EXPERT if self._other is _MIXTRAL else _EXPERT
         # Layers with a norm on both sides of the feed-forward part. glm4 has names of its own.
         self._sandwiched: Set[str] = set()
@@ -106,7 +103,7 @@ class HfNames:
 
     @staticmethod
     def is_known(architecture: Optional[str]) -> bool:
-        return architecture in _ARCHITECTURES
+        return architecture in ARCHITECTURES
 
     @staticmethod
     def is_left_out(canonical: str) -> bool:
@@ -139,8 +136,3 @@ class HfNames:
         if module == "ffn_norm" and layer in self._sandwiched:
             return "pre_feedforward_layernorm"
         return self._other.get(module) or _LAYER.get(module)
-
-
-def known_architectures() -> List[str]:
-    """Returns the architectures of GGUF files whose tensors get the names of Hugging Face."""
-    return sorted(_ARCHITECTURES)

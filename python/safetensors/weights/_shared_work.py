@@ -1,17 +1,9 @@
 """Shares work among threads."""
 
-import os
 import threading
 from typing import Callable, Iterator, List, Optional, TypeVar
 
 Item = TypeVar("Item")
-
-
-def processors() -> int:
-    """Returns how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def share(
@@ -38,19 +30,34 @@ def share(
             with lock:
                 errors.append(error)
 
-    helpers = [threading.Thread(target=run, name="safetensors-convert") for _ in range(threads - 1)]
+    ended = [threading.Event() for _ in range(threads - 1)]
+
+    def help_with(event: threading.Event) -> None:
+        try:
+            run()
+        finally:
+            event.set()
+
+    helpers = [
+        threading.Thread(target=help_with, args=(event,), name="safetensors-convert")
+        for event in ended
+    ]
+
+    def wait() -> None:
+        for helper, event in zip(helpers, ended, strict=True):
+            if helper.ident is not None:  # it was started
+                event.wait()  # a join that Ctrl-C interrupts may take the thread for ended
+                helper.join()
+
     try:
         for helper in helpers:
             helper.start()
         run()
-        for helper in helpers:
-            helper.join()
+        wait()
     except BaseException as error:  # such as Ctrl-C: the helpers end after their current items
         with lock:
             errors.append(error)
-        for helper in helpers:
-            if helper.ident is not None:  # it was started
-                helper.join()
+        wait()
     if errors:
         # An error that closes a writer makes those of other threads.
         raise min(errors, key=lambda error: getattr(error, "code", "") == "writer_closed")
