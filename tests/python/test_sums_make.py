@@ -82,7 +82,7 @@ def test_whole_files(folder):
 
 def test_threads_hash_the_longest_first(monkeypatch):
     """Each tensor once, on several threads; an error ends all of them."""
-    monkeypatch.setattr(_digests, "_processors", lambda: 4)
+    monkeypatch.setattr(_digests, "processors", lambda: 4)
     begun, done = [], {}
 
     def read(begin, nbytes):
