@@ -106,18 +106,17 @@ class RangeServer:
         if kind is None:
             assert not self.failures, f"the server failed: {self.failures}"
 
-    @contextlib.contextmanager
-    def count(self, request):
+    def begin(self, request):
         """Logs a request, and counts it as under way."""
         with self.lock:
             self.log.append(request)
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._now -= 1
+
+    def end(self):
+        """Counts a request as answered."""
+        with self.lock:
+            self._now -= 1
 
     def respond(self, handler, request):
         """Answers one request. MisbehavingServer overrides this."""
@@ -155,10 +154,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = urllib.parse.unquote(path)
         asked = self.headers.get("Range")
         request = Request(self.command, path, query, asked, self.headers)
-        with self.owner.count(request):
+        self.owner.begin(request)
+        self._under_way = True
+        try:
             self.owner.respond(self, request)
+        finally:
+            self._end()
 
     do_HEAD = do_GET
+
+    def _end(self):
+        """Ends the count of this request, before its last bytes are written.
+
+        A client that has all of them may send its next request before this thread runs again.
+        """
+        if self._under_way:
+            self._under_way = False
+            self.owner.end()
 
     def log_message(self, *args):
         """Prints nothing."""
@@ -198,6 +210,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in headers.items():
             if value is not None:
                 self.send_header(name, value)
+        if self.command == "HEAD" or headers.get("Content-Length") == "0":
+            self._end()
         self.end_headers()
 
     def send(self, content, begin, end):
@@ -207,6 +221,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for block in blocks(content, begin, end):
             with self.owner.lock:  # first: a client that has all of it may look at once
                 self.owner.bytes_sent += len(block)
+            begin += len(block)
+            if begin == end:
+                self._end()
             self.wfile.write(block)
 
     def reset(self):
