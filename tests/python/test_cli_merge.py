@@ -84,6 +84,34 @@ def test_extract(folder):
     assert dtypes == {"F8_E4M3"}
 
 
+def test_blocks_keep_the_offset_of_the_source(folder):
+    """Data of a file that save_file wrote begins at a multiple of 8. What the commands write begins
+    where most of its bytes do, modulo 4096, so that file systems can share the blocks, also
+    if the header is longer than that. A cast leaves nothing to share."""
+    zeros = {"w": np.zeros(1 << 18, "f4"), "v": np.ones(1 << 17, "f4")}
+    source = copies.write(folder / "m.safetensors", zeros | {"z": np.ones(3)}, "canonical")
+    offset = copies.data_offset(source) + 24  # after the F64
+    other = copies.write(folder / "o.safetensors", {"x" * 199: zeros["v"]}, "canonical")
+    assert offset % 8 == 0
+    assert 0 < offset < copies.data_offset(other) < 4096
+    for words, shared in [
+        (["extract", source, folder / "a", "--drop", "z"], "1.6 MB"),
+        (["merge", other, source, folder / "a"], "1.6 MB"),
+        (["extract", source, folder / "a", "--drop", "w", "--drop", "z"], "520.2 kB"),
+        (["extract", source, folder / "a", "--keep", "w", "--dtype", "f16"], "0 B"),
+    ]:
+        assert f" up to {shared} can share" in cli.output(*words, "--force", "--dry-run")
+        cli.run(*words, "--force")
+        begin = offset if shared != "0 B" else 0
+        assert copies.data_offset(folder / "a") % 4096 == begin
+    names = {f"{'n' * 90}.{i}": zeros["v"] for i in range(40)}
+    long = copies.write(folder / "l.safetensors", names, "canonical")
+    cli.run("extract", long, folder / "a", "--keep", "*", "--force")
+    assert copies.data_offset(long) > 4096
+    assert copies.data_offset(folder / "a") % 4096 == copies.data_offset(long) % 4096
+    assert copies.same(copies.read(folder / "a"), names)
+
+
 def test_extract_dry_run_and_errors(folder):
     """A pattern that fits nothing is an error, and so is an empty result."""
     source = copies.write(folder / "m.safetensors", {"a": np.zeros(1 << 16, "f4"), "b": np.ones(1)})

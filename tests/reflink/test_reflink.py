@@ -136,6 +136,30 @@ def test_merging_shards(system, source):
     (folder / "out").unlink()
 
 
+def test_files_of_save_file(system, source):
+    """Their data does not begin with a block; shards and what is extracted begin like them."""
+    name, folder = system
+    if name not in SHARING:
+        pytest.skip(f"{name} does not share blocks")
+    model = source[1]
+    nbytes = sum(array.nbytes for array in model.values())
+    path = copies.write(folder / "canonical", model, layout="canonical")
+    assert copies.data_offset(path) % 4096 != 0
+    shards, out = folder / "shards", folder / "out"
+    for words in (
+        ["shard", path, shards, "--max-shard-size", "80MB"],
+        ["merge", shards, out],
+        ["extract", path, out, "--keep", "layer.*", "--force"],
+    ):
+        measured(system, lambda words=words: cli.run(*words), nbytes, f"{words[0]}, canonical")
+    assert copies.same(copies.read(shards), model)
+    layers = {name: array for name, array in model.items() if name != "norm"}
+    assert copies.same(copies.read(out), layers)
+    shutil.rmtree(shards)
+    path.unlink()
+    out.unlink()
+
+
 def test_sharing_needs_no_free_space(system, source):
     """No space is reserved for blocks that are shared, also if the header is long."""
     name, folder = system

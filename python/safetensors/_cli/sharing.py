@@ -1,10 +1,27 @@
-"""Which bytes two files can share, for --dry-run. FileWriter::copy decides the same in C++."""
+"""Which bytes two files can share. FileWriter::copy decides the same in C++."""
 
+from collections import Counter
 from typing import Hashable, Iterable, Iterator, NamedTuple
 
 _BLOCK_NBYTES = 4096
 _LEAST_NBYTES = 64 << 10
 """Smaller pieces are copied."""
+
+
+def shared_data_begin(tensors: Iterable[tuple[int, int]]) -> int:
+    """Returns at which offset, modulo the size of a block, data must begin to share most bytes.
+
+    Other programs let the data of a file begin at any multiple of 8. The layout `blocks` keeps
+    tensors of whole blocks at one offset modulo the size of a block, so most bytes decide.
+
+    Args:
+        tensors: the offset of each in its source, and its size in bytes.
+    """
+    nbytes: Counter[int] = Counter()
+    for begin, size in tensors:
+        if size % _BLOCK_NBYTES == 0 and begin % 8 == 0:
+            nbytes[begin % _BLOCK_NBYTES] += size
+    return max(nbytes, key=lambda begin: (nbytes[begin], -begin), default=0)
 
 
 class Piece(NamedTuple):

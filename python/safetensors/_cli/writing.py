@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import os
 import stat
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from .. import _core, _split
 from .._model_files import ModelFiles, refuse_other_model
@@ -16,7 +16,7 @@ from .._writer import safe_create
 from . import text
 from .errors import CliError
 from .output import Advance, Output, counted
-from .sharing import Piece, shareable_nbytes
+from .sharing import Piece, shareable_nbytes, shared_data_begin
 from .source import Source
 from .source_model import ModelSource
 
@@ -58,15 +58,17 @@ class FileContent:
 
         `sums` are as for `save_file`; or, of the files of a model, what collects their digests.
         """
+        specs = self._specs(names)
         with safe_create(
             path,
-            self._specs(names),
+            specs,
             metadata=self._source.metadata or None,
             layout=self._layout,
             fsync=fsync,
             progress=counted(advance),
             sums=sums,
             _rights_of=rights_of,
+            _data_begin=self._data_begin(specs),
         ) as writer:
             self._source.write(writer, names)
 
@@ -79,7 +81,10 @@ class FileContent:
         specs = self._specs(names)
         metadata = self._source.metadata or None
         prologue, places = _core._plan_layout(
-            [(name, *spec) for name, spec in specs.items()], metadata, self._layout
+            [(name, *spec) for name, spec in specs.items()],
+            metadata,
+            self._layout,
+            self._data_begin(specs),
         )
         nbytes = len(prologue) + sum(place[1] for place in places)
         source = self._source
@@ -93,6 +98,14 @@ class FileContent:
             if (tensor := source.placed[name].tensor).dtype == specs[name][0]
         ]
         return nbytes, shareable_nbytes(pieces)
+
+    def _data_begin(self, specs: Mapping[str, tuple[str, Sequence[int]]]) -> int:
+        """Returns the least offset of the data; 0 leaves it to the layout."""
+        source = self._source
+        if self._layout != "blocks" or not isinstance(source, ModelSource):
+            return 0
+        placed = ((source.placed[name].tensor, dtype) for name, (dtype, _) in specs.items())
+        return shared_data_begin((t.begin, t.nbytes) for t, dtype in placed if t.dtype == dtype)
 
     def _specs(self, names: Sequence[str]) -> dict[str, tuple[str, Sequence[int]]]:
         wanted = set(names)
