@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "io/file_source.hpp"
 #include "io/parallel.hpp"
 #include "io/run_cursor.hpp"
 #include "safetensors/buffer.hpp"
@@ -14,6 +15,9 @@ namespace {
 // A request's answer is copied run by run if its runs are at least as long: a ReadPiece for each
 // takes 24 bytes.
 constexpr std::uint64_t kMinPartRun = 64;
+
+// From the page cache, a gap of this size takes longer to copy than another read() to begin.
+constexpr std::uint64_t kCachedGap = 4096;
 
 std::span<std::byte> memory_at(std::uint64_t address, std::uint64_t nbytes) noexcept {
   return {static_cast<std::byte*>(pointer_of(address)), static_cast<std::size_t>(nbytes)};
@@ -45,6 +49,14 @@ void read_pieces(const ByteSource& source, const ReadPlan& plan, const Chunk& ch
   copy_parts(chunk.offset, all, parts);
 }
 
+/// Returns whether the gaps of a stretch of several runs are not worth reading.
+bool is_sparse(const FileSource& file, std::uint64_t offset, const Stretch& stretch,
+               const ByteRuns& runs) noexcept {
+  const std::uint64_t nbytes = stretch.end - stretch.begin;
+  const std::uint64_t gaps = nbytes - stretch.run_count * runs.run_nbytes;
+  return gaps / (stretch.run_count - 1) >= kCachedGap && file.is_cached(offset, nbytes);
+}
+
 /// Reads runs in stretches. `place(cursor)` returns where the current run goes; it is called once
 /// for each run, in their order.
 template <typename Place>
@@ -53,6 +65,7 @@ void read_runs(const ByteSource& source, const RunPiece& piece, const RunChunk& 
   const ByteRuns& runs = piece.runs;
   const ReadCost cost = source.cost();
   const bool in_parts = cost.is_request && runs.run_nbytes >= kMinPartRun;
+  const auto* const file = dynamic_cast<const FileSource*>(&source);
   RunCursor ahead(runs, chunk.first_run);
   RunCursor behind(runs, chunk.first_run);
   std::vector<ReadPiece> parts;
@@ -61,9 +74,10 @@ void read_runs(const ByteSource& source, const RunPiece& piece, const RunChunk& 
     left -= stretch.run_count;
     const std::uint64_t offset = piece.position + stretch.begin;
     const std::uint64_t nbytes = stretch.end - stretch.begin;
-    if (stretch.run_count == 1) {
-      source.read_at(offset, place(behind));
-      behind.next();
+    if (stretch.run_count == 1 || (file != nullptr && is_sparse(*file, offset, stretch, runs))) {
+      for (std::uint64_t i = 0; i < stretch.run_count; ++i, behind.next()) {
+        source.read_at(piece.position + behind.position(), place(behind));
+      }
       continue;
     }
     parts.clear();

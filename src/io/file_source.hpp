@@ -48,6 +48,9 @@ class FileSource final : public ByteSource {
   [[nodiscard]] bool is_remote() const noexcept;
   /// Returns how many of its bytes are in the page cache; its size if the system does not say.
   [[nodiscard]] std::uint64_t cached_nbytes() const noexcept;
+  /// Returns whether this range, which is not empty, is in the page cache. Returns false if the
+  /// system does not say.
+  [[nodiscard]] bool is_cached(std::uint64_t offset, std::uint64_t nbytes) const noexcept;
   /// Returns a source that reads the same file past the page cache, and takes `file`. Returns
   /// nullptr if the system cannot do so, and leaves `file` unchanged.
   [[nodiscard]] static std::unique_ptr<ByteSource> make_direct(std::unique_ptr<FileSource>& file);

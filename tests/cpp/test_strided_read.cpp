@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "fake_source.hpp"
+#include "io/file_source.hpp"
 #include "slice_oracle.hpp"
 #include "strided_read.hpp"
 #include "support.hpp"
@@ -14,6 +16,7 @@
 using safetensors::ByteRuns;
 using safetensors::check_runs;
 using safetensors::copy_runs;
+using safetensors::FileSource;
 using safetensors::read_runs;
 
 namespace {
@@ -178,3 +181,51 @@ TEST_CASE("runs go where they say, those of several parts together") {
   read_runs(source, 0, all, read, {});
   CHECK(read == wanted);
 }
+
+#if defined(__linux__)
+TEST_CASE("of a file in the page cache, long gaps between runs are not read") {
+  const auto nbytes_read = [] {
+    std::ifstream io("/proc/self/io");
+    std::string name;
+    std::uint64_t nbytes = 0;
+    io >> name >> nbytes;
+    REQUIRE(name == "rchar:");
+    return nbytes;
+  };
+  const std::vector<std::byte> content = test::pattern(4U << 20);
+  const test::TempDir folder;
+  test::write_text(folder / "f", {reinterpret_cast<const char*>(content.data()), content.size()});
+  const auto file = FileSource::open(folder / "f");
+  if (!file->is_cached(0, content.size())) {
+    MESSAGE("skipped: the system does not say that a new file is in the page cache");
+    return;
+  }
+  constexpr std::uint64_t kRun = 3000;
+  for (const std::uint64_t gap : {std::uint64_t{4095}, std::uint64_t{4096}}) {
+    const std::uint64_t rows = (content.size() - kPosition) / (kRun + gap);
+    ByteRuns runs{0, kRun, {{rows, kRun + gap}}};
+    runs.concatenate();
+    std::vector<std::byte> read(rows * kRun);
+    const std::uint64_t before = nbytes_read();
+    read_runs(*file, kPosition, {&runs, 1}, read, {});
+    const std::uint64_t nbytes = nbytes_read() - before;
+    const std::vector<std::byte> tensor(content.begin() + kPosition, content.end());
+    CHECK(read == gathered(tensor, runs));
+    const std::uint64_t wanted = rows * (gap < 4096 ? kRun + gap : kRun);
+    constexpr std::uint64_t kSlack = 100'000;  // reading /proc, and gaps between stretches
+    CHECK(nbytes + kSlack > wanted);
+    CHECK(nbytes < wanted + kSlack);
+  }
+}
+
+TEST_CASE("runs of a file that has become shorter raise, in the page cache too") {
+  const test::TempDir folder;
+  test::write_text(folder / "f", std::string(4U << 20, 'x'));
+  const auto file = FileSource::open(folder / "f");
+  test::fs::resize_file(folder / "f", (3U << 20) + 5);
+  ByteRuns runs{0, 4096, {{256, 16384}}};
+  runs.concatenate();
+  std::vector<std::byte> to(runs.nbytes());
+  CHECK(test::outcome_of([&] { read_runs(*file, 0, {&runs, 1}, to, {}); }) == "kFileChanged");
+}
+#endif

@@ -131,6 +131,10 @@ std::uint64_t FileSource::cached_nbytes() const noexcept {
   return io::cached_nbytes(handle_->get(), size());
 }
 
+bool FileSource::is_cached(std::uint64_t offset, std::uint64_t nbytes) const noexcept {
+  return io::is_cached(handle_->get(), offset, nbytes);
+}
+
 unsigned FileSource::concurrency() const noexcept {
   return io::is_half_cached(handle_->get(), size()).value_or(true) ? 0 : kReadersOfSlowFile;
 }

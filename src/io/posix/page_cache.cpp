@@ -103,6 +103,17 @@ std::optional<bool> is_half_cached(int fd, std::uint64_t nbytes) noexcept {
 #endif
 }
 
+bool is_cached(int fd, std::uint64_t offset, std::uint64_t nbytes) noexcept {
+#if defined(__linux__)
+  return ask_cachestat(fd, offset, nbytes) == nbytes;
+#else
+  (void)fd;
+  (void)offset;
+  (void)nbytes;
+  return false;
+#endif
+}
+
 std::uint64_t cached_nbytes(int fd, std::uint64_t nbytes) noexcept {
 #if defined(__linux__)
   if (nbytes == 0) return 0;

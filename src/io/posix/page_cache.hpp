@@ -14,6 +14,10 @@ namespace safetensors::io {
 /// large file; nothing without a system call that counts them (Linux 6.5).
 [[nodiscard]] std::optional<bool> is_half_cached(int fd, std::uint64_t nbytes) noexcept;
 
+/// Returns whether a range of the file, which is not empty, is in the page cache; false without a
+/// system call that says so (Linux 6.5).
+[[nodiscard]] bool is_cached(int fd, std::uint64_t offset, std::uint64_t nbytes) noexcept;
+
 /// Returns how many of the file's first `nbytes` bytes are in the page cache; `nbytes` if the
 /// system does not say.
 [[nodiscard]] std::uint64_t cached_nbytes(int fd, std::uint64_t nbytes) noexcept;

@@ -138,6 +138,8 @@ bool FileSource::is_remote() const noexcept {
 
 std::uint64_t FileSource::cached_nbytes() const noexcept { return is_remote() ? 0 : size(); }
 
+bool FileSource::is_cached(std::uint64_t, std::uint64_t) const noexcept { return false; }
+
 unsigned FileSource::concurrency() const noexcept {
   constexpr unsigned kReadersOfSlowFile = 8;
   return is_remote() ? kReadersOfSlowFile : 0;
