@@ -99,7 +99,7 @@ class Backend {
   /// Requires: `to` has the length that sections() returns.
   virtual void write(std::size_t tensor, std::size_t section, std::span<std::byte> to,
                      const Interrupt& interrupt) const = 0;
-  /// Decodes rows.
+  /// Decodes rows. Requires: they have at least one value.
   virtual void dequantize(std::size_t tensor, RowRange rows, Output output, std::byte* to,
                           const Interrupt& interrupt) const = 0;
   /// Returns whether two tensors agree in all that must be equal for fusing, except for shapes.

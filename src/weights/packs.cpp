@@ -6,7 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/text.hpp"
-#include "weights/dequant/dequant.hpp"
+#include "weights/dequant/scale_type.hpp"
 #include "weights/fail.hpp"
 #include "weights/names.hpp"
 
@@ -31,10 +31,6 @@ Shape leading(const SourceTensor& tensor) {
   return tensor.info->shape.first(tensor.info->shape.size() - 1);
 }
 std::uint64_t last(const SourceTensor& tensor) { return tensor.info->shape.back(); }
-
-bool is_float_scale(Dtype dtype) noexcept {
-  return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kF32;
-}
 
 /// Chooses the parameters of a pack: those of its own entry; without a configuration the caller's;
 /// else by its shapes and other evidence.
@@ -71,7 +67,7 @@ void check_params(const PackTensors& pack, const QuantParams& quant) {
     mismatch(pack, (affine ? "biases are missing" : "there must be no biases") + whole);
   }
   const Dtype scales = pack.scales->info->dtype;
-  if (affine ? !is_float_scale(scales) : scales != Dtype::kU8) {
+  if (affine ? !is_scale_type(scales) : scales != Dtype::kU8) {
     mismatch(pack, "scales are of the wrong type" + whole);
   }
   const auto bits = static_cast<std::uint64_t>(quant.bits);

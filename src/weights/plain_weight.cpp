@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "weights/dequant/scale_type.hpp"
 #include "weights/effective_type.hpp"
 #include "weights/fail.hpp"
 
@@ -100,14 +101,6 @@ class PlainWeight final : public StoredWeight {
   const std::string* refusal_;
 };
 
-/// Returns the type of a pack's scales, which are F16 unless they have one of these types.
-ScaleType scale_type(Dtype dtype) noexcept {
-  if (dtype == Dtype::kBF16) return ScaleType::bf16;
-  if (dtype == Dtype::kF32) return ScaleType::f32;
-  if (dtype == Dtype::kU8) return ScaleType::u8;
-  return ScaleType::f16;
-}
-
 class PackWeight final : public StoredWeight {
  public:
   PackWeight(const Pack& pack, const std::string* remark)
@@ -146,7 +139,7 @@ class PackWeight final : public StoredWeight {
         pack_.global_scale != nullptr ? pack_.global_scale->bytes(interrupt) : StoredBytes{};
     PackRows from;
     from.params = params_.value_or(QuantParams{});  // not empty: checked above
-    from.scale_type = scale_type(pack_.scales->info->dtype);
+    from.scale_type = scale_type_of(pack_.scales->info->dtype);
     from.columns = row_length(info.shape);
     from.words = words.bytes.data();
     from.scales = scales.bytes.data();

@@ -103,7 +103,7 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
     config.model.quantization = defaults_of(QuantMode::mxfp4);
   }
   const QuantConfig quant =
-      read_quant_config(config.model.raw, model_.files.front().parent_path(), options.limits);
+      read_quant_config(config.model.raw.get(), model_.files.front().parent_path(), options.limits);
   model_.config = std::move(config.model);
   config.model = model_.config;
   collect(config, quant);

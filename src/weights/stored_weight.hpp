@@ -25,6 +25,13 @@ struct Part {
   return {name.substr(name.rfind('.') + 1), &tensor};  // npos + 1 is 0
 }
 
+/// Returns the name without its last component: "M" of "M.weight".
+[[nodiscard]] inline std::string_view module_of(const SourceTensor& tensor) noexcept {
+  const std::string_view name = tensor.info->name;
+  const std::size_t end = name.rfind('.');
+  return name.substr(0, end == std::string_view::npos ? 0 : end);
+}
+
 /// A weight of a safetensors file: a plain tensor, an MLX pack, or a weight of a scheme. Has no
 /// more than pointers to its tensors and a few numbers: there may be a hundred thousand.
 ///
@@ -41,7 +48,7 @@ class StoredWeight {
   virtual void fill(const ModelOptions& options, WeightInfo& info) const = 0;
   /// Returns the tensors, in the order of the sections of the buffer.
   [[nodiscard]] virtual std::vector<Part> parts() const = 0;
-  /// Decodes rows of the described shape.
+  /// Decodes rows of the described shape. Requires: they have at least one value.
   virtual void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
                       const Interrupt& interrupt) const = 0;
   /// Returns whether the buffers of the two can be concatenated section by section. `info` and

@@ -38,7 +38,7 @@ def values_of(path):
 def rounded(tensor, kind):
     """Returns the decoded values of a tensor, rounded to a type, as F32."""
     if kind == "bf16":
-        bits = tensor.torch(__import__("torch").bfloat16)
+        bits = tensor.torch(pytest.importorskip("torch").bfloat16)
         return bits.float().numpy()
     return tensor.numpy({"f16": "float16", "f32": "float32"}[kind]).astype(np.float32)
 
@@ -109,26 +109,31 @@ def test_gguf(tmp_path, name):
 
 
 def test_names_of_hugging_face(tmp_path):
-    """gguf-py's table maps each name to the GGUF name that it was made from."""
+    """gguf-py's table and the weight layer's map each name to the one that it was made from."""
     gguf = pytest.importorskip("gguf")
     ids = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     assert "llama" in ARCHITECTURES
     for architecture in ARCHITECTURES:
         kinds = gguf.MODEL_TENSORS[ids[architecture]]
         stored = [gguf.TENSOR_NAMES[kind].format(bid=1) for kind in kinds]
-        tensors = {f"{name}.weight": np.zeros((2, 2), np.float32) for name in stored}
+        # The correction of a router's scores is a parameter named bias.
+        params = {name: "bias" if name.endswith("exp_probs_b") else "weight" for name in stored}
+        tensors = {f"{name}.{params[name]}": np.zeros((2, 2), np.float32) for name in stored}
         metadata = {"general.architecture": architecture}
         table = gguf.get_tensor_name_map(ids[architecture], 2)
-        named = 0
+        made_from = {}
         with open_weights(write_gguf(tmp_path / "x.gguf", metadata, tensors)) as w:
             names = HfNames(architecture, w)
             for each in w:
                 found = names.of(each)
                 if found is not None:
-                    named += 1
-                    module = re.sub("[._]weight$", "", found.name).replace(".{}", "")
-                    assert table.get_name(module) == w[each].source.removesuffix(".weight")
-        assert named > 5
+                    made_from[found.name.format(0)] = each.replace("experts.", "experts.0.")
+                    module = re.sub("[._](weight|bias)$", "", found.name).replace(".{}", "")
+                    assert table.get_name(module) == w[each].source.rpartition(".")[0]
+        assert len(made_from) > 5
+        checkpoint = dict.fromkeys(made_from, np.zeros((2, 2), np.float32))
+        with open_weights(write_hf(tmp_path / architecture, {}, checkpoint)) as w:
+            assert {w[each].source: each for each in w} == made_from
 
 
 def test_architectures_in_the_documentation():

@@ -11,8 +11,7 @@ from support.scheme_models import (
     E2M1,
     E4M3,
     E8M0,
-    bf16_bits,
-    bf16_values,
+    as_stored,
     check_values,
     write_model,
 )
@@ -46,12 +45,7 @@ def codes(bits, *shape):
 def scale_of(kind, *shape):
     """Returns scales as stored, and their values."""
     values = np.ldexp(RNG.uniform(0.5, 1, shape), RNG.integers(-9, 5, shape)).astype(np.float32)
-    if kind == "BF16":
-        bits = bf16_bits(values)
-        return ("BF16", bits), bf16_values(bits)
-    if kind == "F16":
-        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
-    return values, values
+    return as_stored(kind, values)
 
 
 def packed(q, scale, zeros=None, shape=True, **more):

@@ -7,8 +7,7 @@ from safetensors.weights import SchemeParams, WeightsError, open_weights
 from support.scheme_models import (
     E8M0,
     TABLES,
-    bf16_bits,
-    bf16_values,
+    as_stored,
     check_values,
     write_model,
 )
@@ -29,12 +28,7 @@ def scale_of(kind, *shape):
         bits = RNG.integers(110, 140, shape, np.uint8)
         return (kind, bits), E8M0[bits]
     values = np.ldexp(RNG.uniform(0.5, 1, shape), RNG.integers(-9, 5, shape)).astype(np.float32)
-    if kind == "BF16":
-        bits = bf16_bits(values)
-        return ("BF16", bits), bf16_values(bits)
-    if kind == "F16":
-        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
-    return values, values
+    return as_stored(kind, values)
 
 
 def spread(scale, rows, columns, n, k):

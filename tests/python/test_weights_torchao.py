@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
+from support import memory
 from support.scheme_models import (
     E2M1,
     E4M3,
     E8M0,
     TABLES,
-    bf16_bits,
-    bf16_values,
+    as_stored,
     check_values,
     write_model,
 )
@@ -33,11 +33,7 @@ def codes(*shape):
 def floats(kind, *shape):
     """Returns scales as stored, and their values."""
     values = np.ldexp(RNG.uniform(0.5, 1, shape), RNG.integers(-9, 3, shape)).astype(np.float32)
-    if kind == "BF16":
-        return ("BF16", bf16_bits(values)), bf16_values(bf16_bits(values))
-    if kind == "F16":
-        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
-    return values, values
+    return as_stored(kind, values)
 
 
 def torch_type(name):
@@ -261,14 +257,10 @@ def test_a_row_reads_only_its_scales(kind, tmp_path):
     parts["scale"] = ("F8_E4M3", codes(rows, groups)) if kind == "NVFP4Tensor" else scale
     model(tmp_path, parts, describe(kind, list(parts)))
 
-    def bytes_read():
-        with open("/proc/self/io") as file:
-            return int(file.read().split("rchar:")[1].split()[0])
-
     with open_weights(tmp_path, mmap=False) as w:
-        before = bytes_read()
+        before = memory.bytes_read()
         w[NAME].numpy(rows=400)
-        assert bytes_read() - before < 64 << 10
+        assert memory.bytes_read() - before < 64 << 10
 
 
 REFUSED = {

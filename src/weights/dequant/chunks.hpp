@@ -13,6 +13,7 @@
 
 #include "safetensors/parallel.hpp"
 #include "weights/dequant/dequant.hpp"
+#include "weights/divide_up.hpp"
 
 namespace safetensors::weights {
 
@@ -96,7 +97,7 @@ template <typename Work>
 void in_chunks(std::uint64_t units, std::size_t unit_values, const Interrupt& interrupt,
                const Work& work) {
   const std::uint64_t step = std::max<std::uint64_t>(1, kTaskValues / unit_values);
-  const std::uint64_t tasks = units / step + (units % step != 0 ? 1 : 0);
+  const std::uint64_t tasks = divide_up(units, step);
   parallel_for(
       static_cast<std::size_t>(tasks), units * unit_values * sizeof(float),
       [&](std::size_t task) {
@@ -125,7 +126,7 @@ void decode_rows(const Kernels& kernels, std::uint64_t rows, std::uint64_t colum
                  std::byte* to, const Interrupt& interrupt, const Decode& decode) {
   if (columns == 0) return;
   const Sink sink(kernels, output, to);
-  const std::uint64_t pieces = (columns - 1) / kScratchValues + 1;  // of a row
+  const std::uint64_t pieces = divide_up(columns, kScratchValues);  // of a row
   const auto piece_values =
       static_cast<std::size_t>(std::min<std::uint64_t>(columns, kScratchValues));
   in_chunks(rows * pieces, piece_values, interrupt, [&](std::uint64_t first, std::uint64_t some) {

@@ -1,7 +1,5 @@
 #include "weights/dequant/fp4.hpp"
 
-#include <algorithm>
-
 #include "weights/dequant/chunks.hpp"
 #include "weights/dequant/code_tables.hpp"
 #include "weights/dequant/ggml_types.hpp"
@@ -14,22 +12,21 @@ constexpr std::size_t kMaxFp4Groups = kScratchValues / 16;
 
 class Fp4Decoder {
  public:
-  Fp4Decoder(const Fp4Matrices& from, const Kernels& kernels)
-      : from_(from), kernels_(kernels), group_(static_cast<std::size_t>(from.group())) {}
+  Fp4Decoder(const Fp4Matrices& from, std::uint64_t first, const Kernels& kernels)
+      : from_(from),
+        kernels_(kernels),
+        first_(first),
+        group_(static_cast<std::size_t>(from.group())) {}
 
-  void row(std::uint64_t row, std::uint64_t place, const Sink& sink) const {
-    const float global = global_scale(row);
-    for (std::uint64_t begin = 0; begin < from_.columns; begin += kScratchValues) {
-      const std::uint64_t count = std::min<std::uint64_t>(kScratchValues, from_.columns - begin);
-      sink.put(place + begin, count, 1, [&](std::uint64_t, std::size_t values, float* to) {
-        float factors[kMaxFp4Groups];
-        const std::size_t groups = values / group_;
-        const std::uint64_t index = row * from_.columns + begin;
-        load_factors(from_.scales.at(index / group_), groups, global, factors);
-        const std::uint8_t* codes = from_.codes.at(index / 2);
-        kernels_.fp4(codes, codes + values / 2, groups, group_, factors, nullptr, to);
-      });
-    }
+  /// Decodes a piece of a row, see decode_rows().
+  void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
+    const std::uint64_t stored = (first_ + row) * from_.stride + from_.offset;
+    const std::uint64_t place = stored * from_.columns + begin;
+    const std::size_t groups = count / group_;
+    float factors[kMaxFp4Groups];
+    load_factors(from_.scales.at(place / group_), groups, global_scale(stored), factors);
+    const std::uint8_t* codes = from_.codes.at(place / 2);
+    kernels_.fp4(codes, codes + count / 2, groups, group_, factors, nullptr, to);
   }
 
  private:
@@ -53,6 +50,7 @@ class Fp4Decoder {
 
   const Fp4Matrices& from_;
   const Kernels& kernels_;
+  std::uint64_t first_;
   std::size_t group_;
 };
 
@@ -60,15 +58,7 @@ class Fp4Decoder {
 
 void dequantize_fp4(const Fp4Matrices& from, std::uint64_t first, std::uint64_t rows, Output output,
                     std::byte* to, const Interrupt& interrupt, const Kernels& kernels) {
-  if (rows == 0 || from.columns == 0) return;
-  const Fp4Decoder decoder(from, kernels);
-  const Sink sink(kernels, output, to);
-  in_chunks(rows, static_cast<std::size_t>(from.columns), interrupt,
-            [&](std::uint64_t begin, std::uint64_t count) {
-              for (std::uint64_t i = begin; i < begin + count; ++i) {
-                decoder.row(first + i, i * from.columns, sink);
-              }
-            });
+  decode_rows(kernels, rows, from.columns, output, to, interrupt, Fp4Decoder(from, first, kernels));
 }
 
 }  // namespace safetensors::weights

@@ -27,11 +27,13 @@ struct Fp4Matrices {
   /// Global scales in F32, one for each `rows_per_global_scale` rows of the stack.
   PartBytes global_scales;
   std::uint64_t rows_per_global_scale = 1;
+  std::uint64_t stride = 1;  ///< row i of the result is row i * stride + offset of the stack
+  std::uint64_t offset = 0;
 
   [[nodiscard]] std::uint64_t group() const noexcept { return scale == Fp4Scale::e8m0 ? 32 : 16; }
 };
 
-/// Decodes `rows` rows from row `first` of the stack on, in F32 and in the order of the formulas.
+/// Decodes `rows` rows from row `first` of the result on, in F32 and in the order of the formulas.
 ///
 /// Requires: the parts have the bytes that the rows need.
 void dequantize_fp4(const Fp4Matrices& from, std::uint64_t first, std::uint64_t rows, Output output,

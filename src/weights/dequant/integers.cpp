@@ -84,7 +84,7 @@ class IntegerDecoder {
         std::fill_n(zeros, count, middle_);
         return;
       case ZeroPoints::packed:
-        load_packed_zeros(matrix, line, first, count, zeros);
+        load_packed_zeros(row, first, count, zeros);
         return;
       case ZeroPoints::i8:
         kernels_.blocks[ggml::kI8](from_.zeros.at(place), count, zeros);
@@ -96,15 +96,12 @@ class IntegerDecoder {
     for (std::size_t i = 0; i < count; ++i) zeros[i] += middle_;
   }
 
-  /// The zero point of a row lies in one word, or in two words below each other.
-  void load_packed_zeros(std::uint64_t matrix, std::uint64_t line, std::uint64_t first,
-                         std::size_t count, float* zeros) const {
+  void load_packed_zeros(std::uint64_t row, std::uint64_t first, std::size_t count,
+                         float* zeros) const {
     const auto bits = static_cast<unsigned>(from_.bits);
-    const std::uint64_t in_word = 32 / bits;
-    const std::uint64_t bit =
-        from_.packing == Packing::dense ? line * bits : line / in_word * 32 + line % in_word * bits;
+    const std::uint64_t bit = from_.zero_bit(row);
     const auto shift = static_cast<unsigned>(bit % 32);
-    const std::uint64_t words = matrix * from_.zero_rows() + bit / 32;
+    const std::uint64_t words = bit / 32;
     const std::uint8_t* low = from_.zeros.at((words * from_.groups + first) * 4);
     const bool divided = shift + bits > 32;
     const std::uint8_t* high =

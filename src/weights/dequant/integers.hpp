@@ -6,6 +6,7 @@
 
 #include "weights/dequant/dequant.hpp"
 #include "weights/dequant/part_bytes.hpp"
+#include "weights/divide_up.hpp"
 
 namespace safetensors::weights {
 
@@ -21,8 +22,7 @@ enum class Packing : std::uint8_t {
 [[nodiscard]] constexpr std::uint64_t words_of(Packing packing, int bits,
                                                std::uint64_t count) noexcept {
   const auto width = static_cast<std::uint64_t>(bits);
-  if (packing == Packing::dense) return (count * width + 31) / 32;
-  return (count + 32 / width - 1) / (32 / width);
+  return packing == Packing::dense ? divide_up(count * width, 32) : divide_up(count, 32 / width);
 }
 
 /// How zero points are stored.
@@ -32,6 +32,13 @@ enum class ZeroPoints : std::uint8_t {
   i8,      ///< of the scales' shape, relative to what `none` means
   i32,     ///< likewise
 };
+
+/// Returns how zero points of this type are stored that are not packed; `none` if there are no
+/// such.
+[[nodiscard]] constexpr ZeroPoints zero_type_of(Dtype dtype) noexcept {
+  if (dtype == Dtype::kI8) return ZeroPoints::i8;
+  return dtype == Dtype::kI32 ? ZeroPoints::i32 : ZeroPoints::none;
+}
 
 /// A stack of matrices of integers. With e the matrix of a row, i the row in it, and k the column:
 ///
@@ -57,11 +64,21 @@ struct IntegerMatrices {
   [[nodiscard]] std::uint64_t row_bytes() const noexcept;
   /// Returns the rows of scales of one matrix.
   [[nodiscard]] std::uint64_t scale_rows() const noexcept {
-    return matrix_rows / rows_per_scale + (matrix_rows % rows_per_scale != 0 ? 1 : 0);
+    return divide_up(matrix_rows, rows_per_scale);
   }
   /// Returns the rows of words of packed zero points of one matrix.
   [[nodiscard]] std::uint64_t zero_rows() const noexcept {
     return words_of(packing, bits, scale_rows());
+  }
+  /// Returns the first bit of the packed zero point of a row of the stack, in the column of words
+  /// of its group. The zero point lies in one word, or in two words below each other.
+  [[nodiscard]] std::uint64_t zero_bit(std::uint64_t row) const noexcept {
+    const std::uint64_t line = row % matrix_rows / rows_per_scale;
+    const auto width = static_cast<std::uint64_t>(bits);
+    const std::uint64_t in_word = 32 / width;
+    return row / matrix_rows * zero_rows() * 32 +
+           (packing == Packing::dense ? line * width
+                                      : line / in_word * 32 + line % in_word * width);
   }
 };
 

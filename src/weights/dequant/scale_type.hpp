@@ -1,4 +1,4 @@
-// Sizes and kernels of the types of scales.
+// The types of scales: which dtypes they are, their sizes and kernels.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,18 @@
 #include "weights/dequant/ggml_types.hpp"
 
 namespace safetensors::weights {
+
+/// Returns whether scales can be floats of this type: F16, BF16 or F32.
+[[nodiscard]] constexpr bool is_scale_type(Dtype dtype) noexcept {
+  return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kF32;
+}
+
+/// Returns the type of scales that are stored as `dtype`. Requires: is_scale_type(), or U8.
+[[nodiscard]] constexpr ScaleType scale_type_of(Dtype dtype) noexcept {
+  if (dtype == Dtype::kF32) return ScaleType::f32;
+  if (dtype == Dtype::kBF16) return ScaleType::bf16;
+  return dtype == Dtype::kU8 ? ScaleType::u8 : ScaleType::f16;
+}
 
 [[nodiscard]] constexpr std::size_t size_of(ScaleType type) noexcept {
   switch (type) {

@@ -5,6 +5,7 @@
 #include "weights/dequant/chunks.hpp"
 #include "weights/dequant/code_tables.hpp"
 #include "weights/dequant/ggml_types.hpp"
+#include "weights/divide_up.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -26,14 +27,33 @@ const CodeTable& table_of(Dtype type) noexcept {
   }
 }
 
+/// Converts scales to F32.
+void load_scales(Dtype type, const std::byte* from, std::size_t count, float* to,
+                 const Kernels& kernels) noexcept {
+  const std::uint8_t* const bytes = at(from, 0);
+  switch (type) {
+    case Dtype::kF16:
+      kernels.blocks[ggml::kF16](bytes, count, to);
+      break;
+    case Dtype::kBF16:
+      kernels.blocks[ggml::kBF16](bytes, count, to);
+      break;
+    case Dtype::kF32:
+      kernels.blocks[ggml::kF32](bytes, count, to);
+      break;
+    default:
+      for (std::size_t i = 0; i < count; ++i) to[i] = kE8M0Values.values[bytes[i]];
+  }
+}
+
 class ScaledDecoder {
  public:
   ScaledDecoder(const ScaledRows& from, const Kernels& kernels)
       : from_(from),
         kernels_(kernels),
         scale_bytes_(bit_size(from.scale_type) / 8),
-        scales_of_row_((from.columns - 1) / from.block_columns + 1),
-        scales_of_matrix_(scales_of_row_ * ((from.matrix_rows - 1) / from.block_rows + 1)) {}
+        scales_of_row_(divide_up(from.columns, from.block_columns)),
+        scales_of_matrix_(scales_of_row_ * divide_up(from.matrix_rows, from.block_rows)) {}
 
   /// Decodes a piece of a row, see decode_rows().
   void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
@@ -74,27 +94,6 @@ class ScaledDecoder {
 };
 
 }  // namespace
-
-void load_scales(Dtype type, const std::byte* from, std::size_t count, float* to,
-                 const Kernels& kernels) noexcept {
-  const std::uint8_t* const bytes = at(from, 0);
-  switch (type) {
-    case Dtype::kF16:
-      kernels.blocks[ggml::kF16](bytes, count, to);
-      break;
-    case Dtype::kBF16:
-      kernels.blocks[ggml::kBF16](bytes, count, to);
-      break;
-    case Dtype::kF32:
-      kernels.blocks[ggml::kF32](bytes, count, to);
-      break;
-    case Dtype::kF8E4M3:
-      for (std::size_t i = 0; i < count; ++i) to[i] = kE4M3Values.values[bytes[i]];
-      break;
-    default:
-      for (std::size_t i = 0; i < count; ++i) to[i] = kE8M0Values.values[bytes[i]];
-  }
-}
 
 void dequantize_scaled(const ScaledRows& from, std::uint64_t rows, Output output, std::byte* to,
                        const Interrupt& interrupt, const Kernels& kernels) {

@@ -32,8 +32,4 @@ struct ScaledRows {
 void dequantize_scaled(const ScaledRows& from, std::uint64_t rows, Output output, std::byte* to,
                        const Interrupt& interrupt = {}, const Kernels& kernels = best_kernels());
 
-/// Converts `count` scales to F32. Requires: a type as in ScaledRows.
-void load_scales(Dtype type, const std::byte* from, std::size_t count, float* to,
-                 const Kernels& kernels) noexcept;
-
 }  // namespace safetensors::weights

@@ -16,6 +16,8 @@
 #include "base/checked.hpp"
 #include "base/text.hpp"
 #include "weights/dequant/columns.hpp"
+#include "weights/dequant/scale_type.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
 #include "weights/schemes/claims.hpp"
 #include "weights/schemes/scheme.hpp"
@@ -51,11 +53,6 @@ struct ColumnForm {
 std::uint64_t rows_of(const SourceTensor& matrix) noexcept { return matrix.info->shape[0]; }
 std::uint64_t columns_of(const SourceTensor& matrix) noexcept { return matrix.info->shape[1]; }
 
-ScaleType float_scale_type(Dtype dtype) noexcept {
-  if (dtype == Dtype::kF32) return ScaleType::f32;
-  return dtype == Dtype::kBF16 ? ScaleType::bf16 : ScaleType::f16;
-}
-
 class ColumnWeight final : public SchemeWeight {
  public:
   ColumnWeight(const ColumnParts& tensors, const ColumnForm& form)
@@ -65,7 +62,6 @@ class ColumnWeight final : public SchemeWeight {
 
   void decode(const WeightInfo& /*info*/, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {
-    if (rows.begin == rows.end) return;
     const std::vector<std::uint32_t> group_of = groups_of_columns(interrupt);
     const bool is_awq = form_.layout == ColumnLayout::awq;
     const auto bits = std::uint64_t{form_.bits};
@@ -91,7 +87,7 @@ class ColumnWeight final : public SchemeWeight {
     codes.scales = {scales.stored.bytes.data(), scales.stride};
     codes.first_row = rows.begin;
     codes.added_to_zeros = form_.added_to_zeros;
-    codes.scale_type = float_scale_type(tensors_.scales->info->dtype);
+    codes.scale_type = scale_type_of(tensors_.scales->info->dtype);
     dequantize_columns(codes, rows.end - rows.begin, output, to, interrupt);
   }
 
@@ -113,7 +109,7 @@ class ColumnWeight final : public SchemeWeight {
   static StoredColumns words_of(const SourceTensor& tensor, RowRange rows, std::uint64_t per_rows,
                                 std::uint64_t words, const Interrupt& interrupt) {
     const std::uint64_t begin = rows.begin / per_rows * words;
-    const std::uint64_t end = ((rows.end - 1) / per_rows + 1) * words;
+    const std::uint64_t end = divide_up(rows.end, per_rows) * words;
     return tensor.columns(4 * begin, 4 * std::min(end, columns_of(tensor)), interrupt);
   }
 
@@ -157,9 +153,7 @@ bool is_words(const SourceTensor* tensor) noexcept {
 }
 
 bool is_scales(const SourceTensor& tensor) noexcept {
-  const Dtype dtype = tensor.info->dtype;
-  return tensor.info->shape.size() == 2 &&
-         (dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kF32);
+  return tensor.info->shape.size() == 2 && is_scale_type(tensor.info->dtype);
 }
 
 /// Returns the layout that the shapes show, and with it K and the bits. The bits of gptq follow
@@ -217,7 +211,7 @@ void apply_config(const ColumnParts& parts, const QuantConfig& quant, ColumnForm
   if (quant.group_size) {
     const std::uint64_t size =
         *quant.group_size < 0 ? form.columns : static_cast<std::uint64_t>(*quant.group_size);
-    if ((form.columns - 1) / size + 1 == groups) {
+    if (divide_up(form.columns, size) == groups) {
       form.group_size = size;
       return;
     }
@@ -237,8 +231,7 @@ void apply_config(const ColumnParts& parts, const QuantConfig& quant, ColumnForm
 }  // namespace
 
 void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
-  const std::string_view name = qweight.info->name;
-  const std::string_view module = name.substr(0, name.rfind('.'));
+  const std::string_view module = module_of(qweight);
   const QuantConfig& quant = checkpoint.quant();
   const std::string& variant = quant.variant;
   const bool is_known = variant.empty() || variant == "gemm" || variant == "gptq" ||
@@ -257,7 +250,8 @@ void claim_awq_gptq(const SourceTensor& qweight, Checkpoint& checkpoint) {
     mismatch(parts.list(), "qweight and qzeros must be matrices of I32, scales one of floats");
   }
   if (quant.method.empty() && columns_of(qweight) == columns_of(*parts.scales)) {
-    checkpoint.remark(name, "gptq without a configuration, which says what its zeros mean");
+    checkpoint.remark(qweight.info->name,
+                      "gptq without a configuration, which says what its zeros mean");
     return;
   }
   ColumnForm form = form_by_shapes(parts);

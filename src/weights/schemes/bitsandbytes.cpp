@@ -24,6 +24,7 @@
 #include "weights/dequant/chunks.hpp"
 #include "weights/dequant/ggml_types.hpp"
 #include "weights/dequant/table4.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
 #include "weights/schemes/claims.hpp"
 #include "weights/schemes/embedded_json.hpp"
@@ -34,10 +35,6 @@ namespace {
 
 constexpr std::uint64_t kTableSize = 16;
 constexpr std::uint64_t kMapSize = 256;
-
-std::uint64_t blocks_of(std::uint64_t values, std::uint64_t size) noexcept {
-  return values / size + (values % size != 0 ? 1 : 0);
-}
 
 /// The tensors of a module; those of nested scales may be absent.
 struct Bnb4Parts {
@@ -81,12 +78,11 @@ class Bnb4Weight final : public SchemeWeight {
     const std::uint64_t columns = row_length(info.shape);
     const std::uint64_t begin = rows.begin * columns;
     const std::uint64_t end = rows.end * columns;
-    if (begin == end) return;
     const StoredBytes codes = tensors_.weight->bytes(begin / 2, (end + 1) / 2, interrupt);
     const std::uint64_t scale_nbytes = is_nested() ? 1 : sizeof(float);
     const std::uint64_t first_block = begin / state_.block_size;
     const StoredBytes scales = tensors_.absmax->bytes(
-        first_block * scale_nbytes, blocks_of(end, state_.block_size) * scale_nbytes, interrupt);
+        first_block * scale_nbytes, divide_up(end, state_.block_size) * scale_nbytes, interrupt);
     TableCodes from;
     from.table = &table();
     from.codes = codes.bytes.data();
@@ -154,63 +150,54 @@ class Bnb4Weight final : public SchemeWeight {
   Bnb4State state_;
 };
 
+[[noreturn]] void refuse_state(const SourceTensor& tensor, const std::string& what) {
+  fail(Errc::quant_mismatch, tensor.file->path(), tensor.info->name, what);
+}
+
+std::uint32_t block_size_of(const Json& json, std::string_view key, const SourceTensor& tensor) {
+  const Json* value = json.find(key);
+  const std::int64_t* size = value == nullptr ? nullptr : value->as_int64();
+  if (size == nullptr || *size < 32 || *size > 4096 ||
+      !std::has_single_bit(static_cast<std::uint64_t>(*size))) {
+    refuse_state(tensor, std::string(key) + " is not a power of two from 32 to 4096");
+  }
+  return static_cast<std::uint32_t>(*size);
+}
+
 /// Reads quant_state. Its text comes from the file: sizes in it are only compared with others.
-class StateReader {
- public:
-  StateReader(const Json& json, const SourceTensor& tensor) : json_(json), tensor_(tensor) {}
-
-  [[nodiscard]] Bnb4State read(bool is_nf4) const {
-    Bnb4State state;
-    state.is_nf4 = is_nf4;
-    const std::string wanted = is_nf4 ? "nf4" : "fp4";
-    const Json* type = json_.find("quant_type");
-    if (type == nullptr || type->as_string() == nullptr || *type->as_string() != wanted) {
-      bad("quant_type is not \"" + wanted + "\"");
-    }
-    state.block_size = block_size("blocksize");
-    if (const Json* size = json_.find("nested_blocksize"); size != nullptr && !size->is_null()) {
-      state.nested_block_size = block_size("nested_blocksize");
-      const Json* offset = json_.find("nested_offset");
-      const auto number = offset == nullptr ? std::nullopt : offset->as_number();
-      // Converting a number outside F32 is undefined. A NaN is not within either.
-      if (!number || !(std::abs(*number) <= double{std::numeric_limits<float>::max()})) {
-        bad("nested_offset is not a number in F32");
-      }
-      state.nested_offset = static_cast<float>(*number);
-    }
-    read_shape(state.shape);
-    return state;
+Bnb4State read_state(const Json& json, bool is_nf4, const SourceTensor& tensor) {
+  Bnb4State state;
+  state.is_nf4 = is_nf4;
+  const std::string wanted = is_nf4 ? "nf4" : "fp4";
+  const Json* type = json.find("quant_type");
+  if (type == nullptr || type->as_string() == nullptr || *type->as_string() != wanted) {
+    refuse_state(tensor, "quant_type is not \"" + wanted + "\"");
   }
-
-  [[noreturn]] void bad(const std::string& what) const {
-    fail(Errc::quant_mismatch, tensor_.file->path(), tensor_.info->name, what);
-  }
-
- private:
-  [[nodiscard]] std::uint32_t block_size(std::string_view key) const {
-    const Json* value = json_.find(key);
-    const std::int64_t* size = value == nullptr ? nullptr : value->as_int64();
-    if (size == nullptr || *size < 32 || *size > 4096 ||
-        !std::has_single_bit(static_cast<std::uint64_t>(*size))) {
-      bad(std::string(key) + " is not a power of two from 32 to 4096");
+  state.block_size = block_size_of(json, "blocksize", tensor);
+  if (const Json* size = json.find("nested_blocksize"); size != nullptr && !size->is_null()) {
+    state.nested_block_size = block_size_of(json, "nested_blocksize", tensor);
+    const Json* offset = json.find("nested_offset");
+    const auto number = offset == nullptr ? std::nullopt : offset->as_number();
+    // Converting a number outside F32 is undefined. A NaN is not within either.
+    if (!number || !(std::abs(*number) <= double{std::numeric_limits<float>::max()})) {
+      refuse_state(tensor, "nested_offset is not a number in F32");
     }
-    return static_cast<std::uint32_t>(*size);
+    state.nested_offset = static_cast<float>(*number);
   }
-
-  void read_shape(std::vector<std::int64_t>& shape) const {
-    const Json* value = json_.find("shape");
-    const Json::Array* axes = value == nullptr ? nullptr : value->as_array();
-    if (axes == nullptr || axes->empty() || axes->size() > 8) bad("shape is not a list of axes");
-    for (const Json& axis : *axes) {
-      const std::int64_t* size = axis.as_int64();
-      if (size == nullptr || *size < 1) bad("shape is not a list of positive integers");
-      shape.push_back(*size);
+  const Json* shape = json.find("shape");
+  const Json::Array* axes = shape == nullptr ? nullptr : shape->as_array();
+  if (axes == nullptr || axes->empty() || axes->size() > 8) {
+    refuse_state(tensor, "shape is not a list of axes");
+  }
+  for (const Json& axis : *axes) {
+    const std::int64_t* size = axis.as_int64();
+    if (size == nullptr || *size < 1) {
+      refuse_state(tensor, "shape is not a list of positive integers");
     }
+    state.shape.push_back(*size);
   }
-
-  const Json& json_;
-  const SourceTensor& tensor_;
-};
+  return state;
+}
 
 bool has(const SourceTensor* tensor, Dtype dtype, std::uint64_t count) noexcept {
   const std::uint64_t nbytes = bit_size(dtype) / 8;
@@ -229,7 +216,7 @@ void check_bnb_4bit(const Bnb4Parts& parts, const Bnb4State& state) {
     }
     values = *product;
   }
-  if (parts.weight->info->nbytes() != blocks_of(values, 2)) {
+  if (parts.weight->info->nbytes() != divide_up(values, 2)) {
     bad("quant_state's shape has " + grouped(values) + " values, the weight " +
         grouped(parts.weight->info->nbytes()) + " bytes");
   }
@@ -238,14 +225,14 @@ void check_bnb_4bit(const Bnb4Parts& parts, const Bnb4State& state) {
       is_nested != (parts.nested_quant_map != nullptr)) {
     bad("quant_state and the tensors disagree about nested scales");
   }
-  const std::uint64_t blocks = blocks_of(values, state.block_size);
+  const std::uint64_t blocks = divide_up(values, state.block_size);
   if (!has(parts.absmax, is_nested ? Dtype::kU8 : Dtype::kF32, blocks)) {
     bad("absmax must have one scale, " + std::string(is_nested ? "U8" : "F32") +
         ", for each block of " + std::to_string(state.block_size) + " values");
   }
   if (!has(parts.quant_map, Dtype::kF32, kTableSize)) bad("quant_map must be 16 numbers in F32");
   if (!is_nested) return;
-  if (!has(parts.nested_absmax, Dtype::kF32, blocks_of(blocks, state.nested_block_size))) {
+  if (!has(parts.nested_absmax, Dtype::kF32, divide_up(blocks, state.nested_block_size))) {
     bad("nested_absmax must have one scale in F32 for each block of " +
         std::to_string(state.nested_block_size) + " scales");
   }
@@ -333,15 +320,14 @@ void claim_bnb_4bit(const SourceTensor& quant_state, Checkpoint& checkpoint) {
   const StoredBytes text = quant_state.bytes({});
   const Json json = parse_description(
       {reinterpret_cast<const char*>(text.bytes.data()), text.bytes.size()}, quant_state);
-  Bnb4State state = StateReader(json, quant_state).read(name.ends_with("nf4"));
+  Bnb4State state = read_state(json, name.ends_with("nf4"), quant_state);
   check_bnb_4bit(parts, state);
   checkpoint.claim(quant_state, std::string(weight),
                    std::make_unique<Bnb4Weight>(parts, std::move(state)));
 }
 
 void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint) {
-  const std::string_view name = scb.info->name;
-  const std::string_view module = name.substr(0, name.rfind('.'));
+  const std::string_view module = module_of(scb);
   const SourceTensor* weight = checkpoint.find(module, ".weight");
   if (weight == nullptr) return;
   const Part parts[] = {part_of(*weight), part_of(scb)};

@@ -16,9 +16,11 @@
 
 #include "base/text.hpp"
 #include "weights/dequant/integers.hpp"
+#include "weights/dequant/scale_type.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
+#include "weights/schemes/blocks.hpp"
 #include "weights/schemes/claims.hpp"
-#include "weights/schemes/ct_parts.hpp"
 #include "weights/schemes/scheme.hpp"
 
 namespace safetensors::weights {
@@ -45,18 +47,53 @@ struct CtIntParts {
   }
   [[nodiscard]] std::uint64_t rows() const { return packed->info->shape.end()[-2]; }
   [[nodiscard]] std::uint64_t words() const { return packed->info->shape.back(); }
+  [[nodiscard]] bool has_one_scale() const { return is_single(scale->info->shape); }
+  /// Returns the scales of a row. Requires: check_ct_scales().
+  [[nodiscard]] std::uint64_t groups() const {
+    const Shape scales = scale->info->shape;
+    return scales.size() == packed->info->shape.size() ? scales.back() : 1;
+  }
 };
 
-/// What the tensors and the configuration say about a weight.
+/// What the tensors and the configuration say about a weight. There may be a hundred thousand: what
+/// follows from a shape is not kept.
 struct CtIntLayout {
   Packing packing = Packing::dense;
   ZeroPoints zero_type = ZeroPoints::none;
-  bool has_one_scale = false;
   std::uint8_t bits = 4;
   std::uint64_t columns = 0;
-  std::uint64_t groups = 1;
   std::uint64_t group = 1;
 };
+
+/// Reads I64 or I32 numbers; nothing if the tensor has another type.
+std::vector<std::int64_t> read_integers(const SourceTensor& tensor, const Interrupt& interrupt) {
+  const std::size_t size = tensor.info->dtype == Dtype::kI64   ? 8
+                           : tensor.info->dtype == Dtype::kI32 ? 4
+                                                               : 0;
+  std::vector<std::int64_t> values;
+  if (size == 0) return values;
+  const StoredBytes stored = tensor.bytes(interrupt);
+  values.reserve(stored.bytes.size() / size);
+  for (std::size_t i = 0; i < stored.bytes.size(); i += size) {
+    std::uint64_t value = 0;
+    for (std::size_t k = size; k-- > 0;) {
+      value = value << 8 | std::to_integer<std::uint64_t>(stored.bytes[i + k]);
+    }
+    values.push_back(size == 8 ? static_cast<std::int64_t>(value)
+                               : static_cast<std::int32_t>(static_cast<std::uint32_t>(value)));
+  }
+  return values;
+}
+
+/// Reads the scales of rows, or of everything if there is one for all. `stored` keeps the bytes.
+PartBytes read_ct_scales(const SourceTensor& scale, std::uint64_t all_rows, RowRange rows,
+                         StoredBytes& stored, const Interrupt& interrupt) {
+  const bool is_one = is_single(scale.info->shape);
+  const std::uint64_t row = is_one ? 0 : scale.info->nbytes() / all_rows;
+  const std::uint64_t begin = rows.begin * row;
+  stored = is_one ? scale.bytes(interrupt) : scale.bytes(begin, rows.end * row, interrupt);
+  return {stored.bytes.data(), begin};
+}
 
 /// Checks the numbers of rows and columns in `weight_shape` against those of the parts.
 void check_weight_shape(const CtIntParts& parts, std::uint64_t columns,
@@ -69,8 +106,9 @@ void check_weight_shape(const CtIntParts& parts, std::uint64_t columns,
       std::equal(stack.begin(), stack.end(), claimed.begin(),
                  [](std::uint64_t a, std::int64_t b) { return std::cmp_equal(a, b); });
   if (!fits) {
-    mismatch(parts.list(), "weight_shape says " + shown_integers(claimed) + ", the tensors " +
-                               std::to_string(parts.rows()) + " x " + std::to_string(columns));
+    mismatch(parts.list(), "weight_shape says " + safetensors::shown(std::span(claimed)) +
+                               ", the tensors " + std::to_string(parts.rows()) + " x " +
+                               std::to_string(columns));
   }
 }
 
@@ -83,16 +121,15 @@ class CtIntWeight final : public SchemeWeight {
 
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {
-    if (rows.begin == rows.end || layout_.columns == 0) return;
     check_weight_shape(parts_, layout_.columns, interrupt);
     const std::uint64_t all = row_count(info.shape);
     IntegerMatrices from;
     from.packing = layout_.packing;
     from.bits = layout_.bits;
-    from.matrix_rows = layout_.has_one_scale ? all : parts_.rows();
+    from.matrix_rows = parts_.has_one_scale() ? all : parts_.rows();
     from.columns = layout_.columns;
-    from.rows_per_scale = layout_.has_one_scale ? all : 1;
-    from.groups = layout_.groups;
+    from.rows_per_scale = parts_.has_one_scale() ? all : 1;
+    from.groups = parts_.groups();
     from.group = layout_.group;
     from.scale_type = scale_type_of(parts_.scale->info->dtype);
     from.zero_type = layout_.zero_type;
@@ -100,16 +137,17 @@ class CtIntWeight final : public SchemeWeight {
     from.codes = {codes.bytes.data(), rows.begin * from.row_bytes()};
     from.codes_end = codes.bytes.data() + codes.bytes.size();
     StoredBytes scales;
-    from.scales = read_scales(*parts_.scale, all, rows, scales, interrupt);
+    from.scales = read_ct_scales(*parts_.scale, all, rows, scales, interrupt);
     StoredBytes zeros;
     if (layout_.zero_type == ZeroPoints::packed) {
       const std::uint64_t row = from.groups * 4;
-      const std::uint64_t end = (word_row(from, rows.end - 1, true) + 1) * row;
-      from.zeros.begin = word_row(from, rows.begin, false) * row;
+      const std::uint64_t last_bit = from.zero_bit(rows.end - 1) + layout_.bits - 1;
+      const std::uint64_t end = (last_bit / 32 + 1) * row;
+      from.zeros.begin = from.zero_bit(rows.begin) / 32 * row;
       zeros = parts_.zero->bytes(from.zeros.begin, end, interrupt);
       from.zeros.bytes = zeros.bytes.data();
     } else if (layout_.zero_type != ZeroPoints::none) {
-      from.zeros = read_scales(*parts_.zero, all, rows, zeros, interrupt);
+      from.zeros = read_ct_scales(*parts_.zero, all, rows, zeros, interrupt);
     }
     const std::vector<std::uint32_t> order = group_of_column(interrupt);
     if (!order.empty()) from.group_of_column = order.data();
@@ -124,7 +162,7 @@ class CtIntWeight final : public SchemeWeight {
     info.code = code::kCtInt;
     info.type_name = "int" + std::to_string(layout_.bits);
     info.scheme_params = {layout_.bits, layout_.zero_type == ZeroPoints::none,
-                          layout_.has_one_scale ? std::max<std::uint64_t>(parts_.rows(), 1) : 1,
+                          parts_.has_one_scale() ? std::max<std::uint64_t>(parts_.rows(), 1) : 1,
                           layout_.group};
   }
   bool stores_rows() const noexcept override {
@@ -133,28 +171,18 @@ class CtIntWeight final : public SchemeWeight {
   }
 
  private:
-  /// Returns the row of words that has the first or the last bit of a row's packed zero point.
-  static std::uint64_t word_row(const IntegerMatrices& from, std::uint64_t row, bool last) {
-    const std::uint64_t line = row % from.matrix_rows;
-    const auto bits = static_cast<std::uint64_t>(from.bits);
-    const std::uint64_t word = from.packing == Packing::dense
-                                   ? (line * bits + (last ? bits - 1 : 0)) / 32
-                                   : line / (32 / bits);
-    return row / from.matrix_rows * from.zero_rows() + word;
-  }
-
   /// Returns the group of each column; nothing if they are in order.
   std::vector<std::uint32_t> group_of_column(const Interrupt& interrupt) const {
     std::vector<std::uint32_t> order;
     if (parts_.g_idx == nullptr) return order;
     const std::vector<std::int64_t> stored = read_integers(*parts_.g_idx, interrupt);
     if (std::ranges::all_of(stored, [](std::int64_t group) { return group == -1; })) return order;
-    std::vector<std::uint64_t> members(layout_.groups, 0);
+    std::vector<std::uint64_t> members(parts_.groups(), 0);
     order.reserve(stored.size());
     for (const std::int64_t group : stored) {
-      if (group < 0 || std::cmp_greater_equal(group, layout_.groups)) {
+      if (group < 0 || std::cmp_greater_equal(group, parts_.groups())) {
         mismatch(parts_.list(), "weight_g_idx has the group " + std::to_string(group) + " of " +
-                                    std::to_string(layout_.groups));
+                                    std::to_string(parts_.groups()));
       }
       order.push_back(static_cast<std::uint32_t>(group));
       ++members[order.back()];
@@ -182,7 +210,7 @@ std::uint64_t claimed_columns(const CtIntParts& parts) {
   const std::vector<std::int64_t> claimed = read_integers(*parts.shape, {});
   const std::int64_t columns = claimed.empty() ? -1 : claimed.back();
   if (columns < 0 || std::cmp_greater(columns, kMaxColumns)) {
-    mismatch(parts.list(), "weight_shape says " + shown_integers(claimed));
+    mismatch(parts.list(), "weight_shape says " + safetensors::shown(std::span(claimed)));
   }
   return static_cast<std::uint64_t>(columns);
 }
@@ -205,9 +233,9 @@ std::uint64_t find_ct_columns(const CtIntParts& parts, const CtIntLayout& layout
                               std::uint64_t group_size) {
   const int bits = layout.bits;
   const std::uint64_t width = layout.bits;
-  if (group_size != 0 && layout.groups <= kMaxColumns / group_size &&
-      fits_words(parts, bits, layout.groups * group_size)) {
-    return layout.groups * group_size;
+  if (group_size != 0 && parts.groups() <= kMaxColumns / group_size &&
+      fits_words(parts, bits, parts.groups() * group_size)) {
+    return parts.groups() * group_size;
   }
   if (parts.shape != nullptr) return claimed_columns(parts);
   if (parts.words() > kMaxColumns / 32) mismatch(parts.list(), "the rows are too long");
@@ -228,42 +256,39 @@ void find_ct_packing(const CtIntParts& parts, CtIntLayout& layout) {
   layout.packing = is_dense ? Packing::dense : Packing::words;
 }
 
-/// Finds the scales of a row from their shape.
-void find_ct_groups(const CtIntParts& parts, CtIntLayout& layout) {
+void check_ct_scales(const CtIntParts& parts) {
   if (!is_scale_type(parts.scale->info->dtype)) {
     mismatch(parts.list(), "scales are of the wrong type");
   }
   const Shape packed = parts.packed->info->shape;
   const Shape scale = parts.scale->info->shape;
-  layout.has_one_scale = scale.empty() || (scale.size() == 1 && scale[0] == 1);
-  if (layout.has_one_scale || (packed.size() == 2 && std::ranges::equal(scale, packed.first(1)))) {
+  if (is_single(scale) || (packed.size() == 2 && std::ranges::equal(scale, packed.first(1)))) {
     return;
   }
   if (scale.size() != packed.size() || scale.back() == 0 || scale.back() > kMaxColumns ||
       !std::ranges::equal(scale.first(scale.size() - 1), packed.first(packed.size() - 1))) {
     mismatch(parts.list(), "scales must have the weight's rows");
   }
-  layout.groups = scale.back();
 }
 
 void find_ct_group_size(const CtIntParts& parts, CtIntLayout& layout, std::uint64_t stated) {
   layout.group = std::max<std::uint64_t>(layout.columns, 1);
-  const bool is_row = layout.groups == 1 && (stated == 0 || stated >= layout.columns);
+  const bool is_row = parts.groups() == 1 && (stated == 0 || stated >= layout.columns);
   if (is_row) return;
   if (stated != 0) {
-    if ((layout.columns + stated - 1) / stated != layout.groups) {
+    if (divide_up(layout.columns, stated) != parts.groups()) {
       mismatch(parts.list(), "the configuration has groups of " + std::to_string(stated) +
                                  ", but rows of " + std::to_string(layout.columns) +
-                                 " codes have " + std::to_string(layout.groups) + " scales");
+                                 " codes have " + std::to_string(parts.groups()) + " scales");
     }
     layout.group = stated;
     return;
   }
-  if (layout.columns % layout.groups != 0) {
+  if (layout.columns % parts.groups() != 0) {
     mismatch(parts.list(),
              "rows of " + std::to_string(layout.columns) + " codes are not equal groups");
   }
-  layout.group = std::max<std::uint64_t>(layout.columns / layout.groups, 1);
+  layout.group = std::max<std::uint64_t>(layout.columns / parts.groups(), 1);
 }
 
 void find_ct_zeros(const CtIntParts& parts, CtIntLayout& layout, std::optional<bool> symmetric,
@@ -284,12 +309,12 @@ void find_ct_zeros(const CtIntParts& parts, CtIntLayout& layout, std::optional<b
   std::vector<std::uint64_t> packed(parts.packed->info->shape.begin(),
                                     parts.packed->info->shape.end());
   packed.end()[-2] = words_of(layout.packing, layout.bits, parts.rows());
-  packed.end()[-1] = layout.groups;
-  if (dtype == Dtype::kI32 && !layout.has_one_scale && std::ranges::equal(zero, packed)) {
+  packed.end()[-1] = parts.groups();
+  if (dtype == Dtype::kI32 && !parts.has_one_scale() && std::ranges::equal(zero, packed)) {
     layout.zero_type = ZeroPoints::packed;
-  } else if ((dtype == Dtype::kI32 || dtype == Dtype::kI8) &&
+  } else if (zero_type_of(dtype) != ZeroPoints::none &&
              std::ranges::equal(zero, Shape(parts.scale->info->shape))) {
-    layout.zero_type = dtype == Dtype::kI8 ? ZeroPoints::i8 : ZeroPoints::i32;
+    layout.zero_type = zero_type_of(dtype);
   } else {
     mismatch(parts.list(), "zero points do not fit");
   }
@@ -339,7 +364,7 @@ void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint) {
   }
   CtIntLayout layout;
   layout.bits = static_cast<std::uint8_t>(bits);
-  find_ct_groups(parts, layout);
+  check_ct_scales(parts);
   const auto group_size = static_cast<std::uint64_t>(std::max<std::int64_t>(
       (group != nullptr ? group->group_size : config.group_size).value_or(0), 0));
   layout.columns = find_ct_columns(parts, layout, group_size);
@@ -349,7 +374,7 @@ void claim_ct_int(const SourceTensor& packed, Checkpoint& checkpoint) {
   if (parts.g_idx != nullptr &&
       (parts.g_idx->info->dtype != Dtype::kI32 || parts.g_idx->info->shape.size() != 1 ||
        parts.g_idx->info->shape[0] != layout.columns ||
-       layout.groups * layout.group != layout.columns)) {
+       parts.groups() * layout.group != layout.columns)) {
     mismatch(parts.list(), "weight_g_idx must have a group for each column");
   }
   checkpoint.claim(packed, std::string(module) + ".weight",

@@ -3,7 +3,6 @@
 
 #include "base/text.hpp"
 #include "weights/schemes/claims.hpp"
-#include "weights/schemes/ct_parts.hpp"
 
 namespace safetensors::weights {
 namespace {

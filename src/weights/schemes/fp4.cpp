@@ -15,7 +15,6 @@
 #include "base/text.hpp"
 #include "weights/fail.hpp"
 #include "weights/schemes/claims.hpp"
-#include "weights/schemes/ct_parts.hpp"
 #include "weights/schemes/scheme.hpp"
 
 namespace safetensors::weights {
@@ -50,7 +49,6 @@ class Fp4Weight final : public SchemeWeight {
 
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {
-    if (rows.begin == rows.end || parts_.columns() == 0) return;
     const std::uint64_t all = row_count(info.shape);
     const StoredBytes codes = read_rows(*parts_.codes, all, rows, interrupt);
     const StoredBytes scales = read_rows(*parts_.scale, all, rows, interrupt);

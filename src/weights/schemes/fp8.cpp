@@ -7,9 +7,11 @@
 // have one matrix of scales each, or share a single scale.
 #include <string>
 
-#include "base/checked.hpp"
+#include "weights/dequant/scale_type.hpp"
 #include "weights/dequant/scaled.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
+#include "weights/schemes/blocks.hpp"
 #include "weights/schemes/claims.hpp"
 #include "weights/schemes/scheme.hpp"
 
@@ -22,16 +24,6 @@ bool is_f8(Dtype dtype) noexcept {
   return dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2 || dtype == Dtype::kF8E4M3FNUZ ||
          dtype == Dtype::kF8E5M2FNUZ;
 }
-
-std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) noexcept {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
-
-/// How many rows and columns share a scale.
-struct Blocks {
-  std::uint64_t rows = 1;
-  std::uint64_t columns = 1;
-};
 
 std::string shown(const Blocks& blocks) {
   return std::to_string(blocks.rows) + " x " + std::to_string(blocks.columns);
@@ -73,7 +65,7 @@ class Fp8Weight final : public SchemeWeight {
     from.matrix_rows = rows_of_matrix;
     from.block_rows = blocks_.rows;
     from.block_columns = blocks_.columns;
-    from.shares_scales = is_shared(info.shape);
+    from.shares_scales = is_single(scale_.info->shape);
     dequantize_scaled(from, rows.end - rows.begin, output, to, interrupt);
   }
 
@@ -90,23 +82,10 @@ class Fp8Weight final : public SchemeWeight {
   bool stores_rows() const noexcept override { return true; }
 
  private:
-  /// Returns whether all matrices of a stack have the same single scale.
-  bool is_shared(std::span<const std::int64_t> shape) const noexcept {
-    return shape.size() > 2 && scale_.info->nbytes() * 8 == bit_size(scale_.info->dtype);
-  }
-
   const SourceTensor& weight_;
   const SourceTensor& scale_;
   Blocks blocks_;
 };
-
-/// Returns the size of a block along one axis of `size` values with `scales` scales: `stated` if it
-/// fits, else the quotient if there is one, else 0.
-std::uint64_t block_of(std::uint64_t size, std::uint64_t scales, std::uint64_t stated) noexcept {
-  if (scales == 0) return 0;
-  if (divide_up(size, stated) == scales) return stated;
-  return size % scales == 0 ? size / scales : 0;
-}
 
 /// Returns the blocks by the shapes of weight and scales, or nothing if they do not fit. `stated`
 /// are the configuration's.
@@ -114,8 +93,7 @@ std::optional<Blocks> find_blocks(Shape weight, Shape scale, const Blocks& state
   const std::uint64_t rows = weight.end()[-2];
   const std::uint64_t columns = weight.end()[-1];
   if (rows == 0 || columns == 0) return Blocks{1, 1};  // there is nothing to decode
-  const bool is_single = scale.empty() || (scale.size() == 1 && scale[0] == 1);
-  if (is_single) return Blocks{rows, columns};
+  if (is_single(scale)) return Blocks{rows, columns};
   const Shape stack = weight.first(weight.size() - 2);
   if (scale.size() == 1 && stack.empty() && scale[0] == rows) return Blocks{1, columns};
   if (scale.size() == 1 && stack.size() == 1 && scale[0] == stack[0]) return Blocks{rows, columns};
@@ -129,7 +107,7 @@ std::optional<Blocks> find_blocks(Shape weight, Shape scale, const Blocks& state
       divide_up(columns, stated.columns) == scale_columns) {
     return stated;
   }
-  const Blocks blocks{block_of(rows, scale_rows, rows), block_of(columns, scale_columns, columns)};
+  const Blocks blocks{block_along(rows, scale_rows), block_along(columns, scale_columns)};
   if (blocks.rows == 0 || blocks.columns == 0) return std::nullopt;
   return blocks;
 }
@@ -152,8 +130,7 @@ void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint) {
   if (weight == nullptr || !is_f8(weight->info->dtype)) return;
   const Part parts[] = {part_of(*weight), part_of(scale)};
   const Dtype type = scale.info->dtype;
-  if (type != Dtype::kF32 && type != Dtype::kBF16 && type != Dtype::kF16 && type != Dtype::kU8 &&
-      type != Dtype::kF8E8M0) {
+  if (!is_scale_type(type) && type != Dtype::kU8 && type != Dtype::kF8E8M0) {
     mismatch(parts, "scales are of the wrong type");
   }
   if (weight->info->shape.size() < 2) mismatch(parts, "the weight must be a matrix");

@@ -10,9 +10,11 @@
 #include <string>
 
 #include "weights/dequant/integers.hpp"
+#include "weights/dequant/scale_type.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
+#include "weights/schemes/blocks.hpp"
 #include "weights/schemes/claims.hpp"
-#include "weights/schemes/ct_parts.hpp"
 #include "weights/schemes/scheme.hpp"
 
 namespace safetensors::weights {
@@ -32,25 +34,17 @@ struct Int8Parts {
   }
 };
 
-/// How many rows and columns share a scale.
-struct Int8Blocks {
-  std::uint64_t rows = 1;
-  std::uint64_t columns = 1;
-};
-
 class Int8Weight final : public SchemeWeight {
  public:
-  Int8Weight(const Int8Parts& parts, Int8Blocks blocks) : parts_(parts), blocks_(blocks) {}
+  Int8Weight(const Int8Parts& parts, Blocks blocks) : parts_(parts), blocks_(blocks) {}
 
   std::vector<Part> parts() const override { return parts_.list(); }
 
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {
-    if (rows.begin == rows.end || row_length(info.shape) == 0) return;
     const std::uint64_t all = row_count(info.shape);
     const Shape shape = parts_.weight->info->shape;
-    const bool has_one_scale =
-        parts_.scale->info->nbytes() * 8 == bit_size(parts_.scale->info->dtype);
+    const bool has_one_scale = is_single(parts_.scale->info->shape);
     const StoredBytes codes = read_rows(*parts_.weight, all, rows, interrupt);
     const StoredBytes scales = parts_.scale->bytes(interrupt);
     StoredBytes zeros;
@@ -61,14 +55,14 @@ class Int8Weight final : public SchemeWeight {
     from.columns = shape.back();
     from.rows_per_scale = has_one_scale ? all : blocks_.rows;
     from.group = blocks_.columns;
-    from.groups = (from.columns - 1) / blocks_.columns + 1;
+    from.groups = divide_up(from.columns, blocks_.columns);
     from.scale_type = scale_type_of(parts_.scale->info->dtype);
     from.codes = {codes.bytes.data(), rows.begin * from.columns};
     from.codes_end = codes.bytes.data() + codes.bytes.size();
     from.scales = {scales.bytes.data(), 0};
     if (parts_.zero != nullptr) {
       zeros = parts_.zero->bytes(interrupt);
-      from.zero_type = parts_.zero->info->dtype == Dtype::kI8 ? ZeroPoints::i8 : ZeroPoints::i32;
+      from.zero_type = zero_type_of(parts_.zero->info->dtype);
       from.zeros = {zeros.bytes.data(), 0};
     }
     dequantize_integers(from, rows.begin, rows.end - rows.begin, output, to, interrupt);
@@ -86,24 +80,16 @@ class Int8Weight final : public SchemeWeight {
 
  private:
   Int8Parts parts_;
-  Int8Blocks blocks_;
+  Blocks blocks_;
 };
 
-/// Returns the size of a block along an axis of `size` values with `scales` scales: what the
-/// configuration states if it fits, else the quotient if there is one, else 0.
-std::uint64_t block_along(std::uint64_t size, std::uint64_t scales, std::uint64_t stated) noexcept {
-  if (scales == 0) return 0;
-  if (stated != 0 && (size - 1) / stated + 1 == scales) return stated;
-  return size % scales == 0 ? size / scales : 0;
-}
-
-Int8Blocks find_int8_blocks(const Int8Parts& parts, const QuantConfig& config) {
+Blocks find_int8_blocks(const Int8Parts& parts, const QuantConfig& config) {
   const Shape weight = parts.weight->info->shape;
   const Shape scale = parts.scale->info->shape;
   const std::uint64_t rows = weight.end()[-2];
   const std::uint64_t columns = weight.end()[-1];
   if (rows == 0 || columns == 0) return {};  // there is nothing to decode
-  if (scale.empty() || (scale.size() == 1 && scale[0] == 1)) return {rows, columns};
+  if (is_single(scale)) return {rows, columns};
   if (weight.size() == 2 && scale.size() == 1 && scale[0] == rows) return {1, columns};
   const std::size_t stack = weight.size() - 2;
   if (scale.size() == weight.size() &&
@@ -112,7 +98,7 @@ Int8Blocks find_int8_blocks(const Int8Parts& parts, const QuantConfig& config) {
     const auto group_size =
         static_cast<std::uint64_t>(group != nullptr ? group->group_size.value_or(0) : 0);
     const bool has_blocks = config.block_size && scale.end()[-2] != rows;
-    const Int8Blocks blocks{
+    const Blocks blocks{
         block_along(rows, scale.end()[-2], has_blocks ? (*config.block_size)[0] : 0),
         block_along(columns, scale.end()[-1], has_blocks ? (*config.block_size)[1] : group_size)};
     if (blocks.rows != 0 && blocks.columns != 0) return blocks;
@@ -135,16 +121,12 @@ void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint) {
   if (group != nullptr && group->is_float == true) {
     mismatch(parts.list(), "the configuration has floats, the tensors are those of integers");
   }
-  if (group != nullptr && group->bits && *group->bits > 8) {
-    mismatch(parts.list(), "the configuration has more than 8 bits");
-  }
   const std::optional<bool> symmetric = group != nullptr ? group->symmetric : config.symmetric;
   if (parts.zero == nullptr && symmetric == false) {
     mismatch(parts.list(), "the configuration is not symmetric, but there is no weight_zero_point");
   }
   if (parts.zero != nullptr) {
-    const Dtype dtype = parts.zero->info->dtype;
-    if ((dtype != Dtype::kI8 && dtype != Dtype::kI32) ||
+    if (zero_type_of(parts.zero->info->dtype) == ZeroPoints::none ||
         !std::ranges::equal(parts.zero->info->shape, scale.info->shape)) {
       mismatch(parts.list(), "zero points must be I8 or I32 of the scales' shape");
     }

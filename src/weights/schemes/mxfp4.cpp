@@ -6,12 +6,11 @@
 //
 // X is "down_proj", or "gate_up_proj", in which rows 0, 2, 4 ... are those of the gate and rows 1,
 // 3, 5 ... those of up. These become two weights, and two biases.
-#include "weights/dequant/mxfp4.hpp"
-
 #include <algorithm>
 #include <string>
 
 #include "base/checked.hpp"
+#include "weights/dequant/fp4.hpp"
 #include "weights/effective_type.hpp"
 #include "weights/plain_weight.hpp"
 #include "weights/schemes/claims.hpp"
@@ -56,9 +55,13 @@ class Mxfp4Weight final : public SchemeWeight {
     const RowRange stored{rows.begin * rows_.stride, rows.end * rows_.stride};
     const StoredBytes blocks = read_rows(blocks_, all, stored, interrupt);
     const StoredBytes scales = read_rows(scales_, all, stored, interrupt);
-    const Mxfp4Rows from{blocks.bytes.data(), scales.bytes.data(), row_length(info.shape),
-                         rows_.stride, rows_.first};
-    dequantize_mxfp4(from, rows.end - rows.begin, output, to, interrupt);
+    Fp4Matrices from;
+    from.columns = row_length(info.shape);
+    from.codes = {blocks.bytes.data(), 0};
+    from.scales = {scales.bytes.data(), 0};
+    from.stride = rows_.stride;
+    from.offset = rows_.first;
+    dequantize_fp4(from, 0, rows.end - rows.begin, output, to, interrupt);
   }
 
   WeightBuffer::Sections sections(const ModelOptions& /*options*/) const override {

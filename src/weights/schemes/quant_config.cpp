@@ -13,16 +13,16 @@ namespace {
 constexpr std::int64_t kMaxBlock = 65'536;
 
 /// Returns an integer within `least` and `most`. Booleans and fractions are refused.
-std::optional<std::int64_t> integer_within(const QuantConfig& config,
+std::optional<std::int64_t> integer_within(const Section& section,
+                                           const std::filesystem::path& path,
                                            std::initializer_list<std::string_view> keys,
                                            std::int64_t least, std::int64_t most) {
-  const Section section(*config.json, config.path);
   const auto [value, key] = section.find(keys);
   if (value == nullptr) return std::nullopt;
   const std::int64_t* number = value->as_int64();
   if (number == nullptr) section.refuse(key, "an integer", value->kind());
   if (*number < least || *number > most) {
-    fail(Errc::config, config.path, key,
+    fail(Errc::config, path, key,
          std::to_string(*number) + " is not within " + std::to_string(least) + " and " +
              std::to_string(most));
   }
@@ -59,59 +59,55 @@ void read_variant(const Section& section, QuantConfig& config) {
   config.has_rules = section.find({"dynamic"}).value != nullptr;
 }
 
-void read_fields(QuantConfig& config) {
-  const Section section(*config.json, config.path);
-  config.method = section.text({"quant_method"}).value_or(config.method);
+/// `method` is that of a file that states none.
+QuantConfig read_fields(const Json& json, std::filesystem::path path, std::string method) {
+  QuantConfig config;
+  config.path = std::move(path);
+  const Section section(json, config.path);
+  config.method = section.text({"quant_method"}).value_or(std::move(method));
   config.format = section.text({"format", "quant_algo"}).value_or("");
-  if (const auto bits = integer_within(config, {"bits", "w_bit"}, 1, 8)) {
+  if (const auto bits = integer_within(section, config.path, {"bits", "w_bit"}, 1, 8)) {
     config.bits = static_cast<int>(*bits);
   }
-  config.group_size =
-      integer_within(config, {"group_size", "q_group_size"}, -1, std::int64_t{1} << 30);
+  config.group_size = integer_within(section, config.path, {"group_size", "q_group_size"}, -1,
+                                     std::int64_t{1} << 30);
   if (config.group_size == 0) fail(Errc::config, config.path, "group_size", "it must not be 0");
   config.symmetric = section.boolean("sym");
   if (const auto zeros = section.boolean("zero_point")) config.symmetric = !*zeros;
   read_variant(section, config);
   read_block_size(section, config);
-  config.groups = CtGroups(*config.json, config.path);
+  config.groups = CtGroups(json, config.path);
   const CtGroup* group = config.groups.only();
   if (!config.block_size && group != nullptr) config.block_size = group->block_size;
+  return config;
 }
 
 /// Returns the object with that name, if it states a method.
-const Json* with_method(const Json& outer, std::string_view method_key) {
+const Json* with_method(const Json& outer) {
   const Json* object = outer.find("quantization_config");
   if (object == nullptr || object->as_object() == nullptr) return nullptr;
-  return object->find(method_key) != nullptr ? object : nullptr;
+  return object->find("quant_method") != nullptr ? object : nullptr;
 }
 
 }  // namespace
 
-QuantConfig read_quant_config(std::shared_ptr<const Json> config,
-                              const std::filesystem::path& folder, const Limits& limits) {
-  QuantConfig result;
+QuantConfig read_quant_config(const Json* config, const std::filesystem::path& folder,
+                              const Limits& limits) {
   if (config != nullptr) {
     const Json* text = config->find("text_config");
-    result.json = with_method(*config, "quant_method");
-    if (result.json == nullptr && text != nullptr) result.json = with_method(*text, "quant_method");
-    result.path = folder / "config.json";
-    result.owner = std::move(config);
+    const Json* json = with_method(*config);
+    if (json == nullptr && text != nullptr) json = with_method(*text);
+    if (json != nullptr) return read_fields(*json, folder / "config.json", {});
   }
   std::error_code ignored;
   const std::filesystem::path modelopt = folder / "hf_quant_config.json";
-  if (result.json == nullptr && std::filesystem::is_regular_file(modelopt, ignored)) {
-    result.owner =
-        std::make_shared<const Json>(read_json(modelopt, Duplicates::last_counts, limits));
-    result.json = result.owner->find("quantization");
-    result.path = modelopt;
-    result.method = "modelopt";
-    if (result.json == nullptr || result.json->as_object() == nullptr) {
-      fail(Errc::config, modelopt, "quantization", "an object was expected");
-    }
+  if (!std::filesystem::is_regular_file(modelopt, ignored)) return {};
+  const Json file = read_json(modelopt, Duplicates::last_counts, limits);
+  const Json* json = file.find("quantization");
+  if (json == nullptr || json->as_object() == nullptr) {
+    fail(Errc::config, modelopt, "quantization", "an object was expected");
   }
-  if (result.json == nullptr) return {};
-  read_fields(result);
-  return result;
+  return read_fields(*json, modelopt, "modelopt");
 }
 
 }  // namespace safetensors::weights

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,8 +15,6 @@ namespace safetensors::weights {
 
 /// What the schemes read of `quantization_config` (transformers) or hf_quant_config.json
 /// (modelopt). Values that a file does not state are empty.
-///
-/// Lifetime: `path` and the owner of the JSON outlive this.
 struct QuantConfig {
   std::string method;                      ///< quant_method; empty if there is no configuration
   std::string format;                      ///< compressed-tensors' format, or modelopt's quant_algo
@@ -26,11 +23,9 @@ struct QuantConfig {
   std::optional<bool> symmetric;           ///< sym; the opposite of zero_point
   std::optional<std::array<std::uint32_t, 2>> block_size;  ///< weight_block_size: rows, columns
   CtGroups groups;                                         ///< config_groups
-  std::string variant;                ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
-  bool has_rules = false;             ///< rules of GPTQModel for single modules
-  const Json* json = nullptr;         ///< the whole object
-  std::filesystem::path path;         ///< of the file, for errors
-  std::shared_ptr<const Json> owner;  ///< keeps `json` alive
+  std::string variant;         ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
+  bool has_rules = false;      ///< rules of GPTQModel for single modules
+  std::filesystem::path path;  ///< of the file, for errors
 };
 
 /// Reads the configuration: `quantization_config` of config.json or of its text_config, else
@@ -39,8 +34,7 @@ struct QuantConfig {
 ///
 /// Throws: config, with the key as subject, for a value of the wrong type or outside its range;
 /// what read_json() throws.
-[[nodiscard]] QuantConfig read_quant_config(std::shared_ptr<const Json> config,
-                                            const std::filesystem::path& folder,
+[[nodiscard]] QuantConfig read_quant_config(const Json* config, const std::filesystem::path& folder,
                                             const Limits& limits);
 
 }  // namespace safetensors::weights

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
 
 namespace safetensors::weights {
@@ -16,7 +17,7 @@ bool parts_have_rows(const std::vector<Part>& parts, const WeightInfo& info) {
   return std::ranges::all_of(parts, [&](const Part& part) {
     const auto& shape = part.tensor->info->shape;
     if (shape.empty()) return false;
-    const std::uint64_t groups = rows / group + (rows % group != 0 ? 1 : 0);
+    const std::uint64_t groups = divide_up(rows, group);
     return shape.front() == rows || (shape.size() > 1 && shape.front() == groups);
   });
 }

@@ -20,6 +20,7 @@
 #include "base/text.hpp"
 #include "weights/dequant/fp4.hpp"
 #include "weights/dequant/integers.hpp"
+#include "weights/dequant/scale_type.hpp"
 #include "weights/dequant/scaled.hpp"
 #include "weights/fail.hpp"
 #include "weights/schemes/claims.hpp"
@@ -128,8 +129,10 @@ class AoWeight final : public SchemeWeight {
         from.rows_per_scale = block_rows;
         from.groups = columns / blocks_.columns;
         from.group = blocks_.columns;
-        from.scale_type = scale_type();
-        from.zero_type = zero_type();
+        from.scale_type = scale_type_of(tensors_.scale->info->dtype);
+        if (tensors_.offset != nullptr) {
+          from.zero_type = zero_type_of(tensors_.offset->info->dtype);
+        }
         from.codes = {codes.bytes.data(), begin};
         from.codes_end = codes.bytes.data() + codes.bytes.size();
         from.scales = {scales.bytes.data(), scale_begin};
@@ -175,16 +178,6 @@ class AoWeight final : public SchemeWeight {
   }
 
  private:
-  [[nodiscard]] ScaleType scale_type() const noexcept {
-    const Dtype dtype = tensors_.scale->info->dtype;
-    if (dtype == Dtype::kF32) return ScaleType::f32;
-    return dtype == Dtype::kBF16 ? ScaleType::bf16 : ScaleType::f16;
-  }
-  [[nodiscard]] ZeroPoints zero_type() const noexcept {
-    if (tensors_.offset == nullptr) return ZeroPoints::none;
-    return tensors_.offset->info->dtype == Dtype::kI8 ? ZeroPoints::i8 : ZeroPoints::i32;
-  }
-
   AoTensors tensors_;
   AoBlocks blocks_;
   AoKind kind_;
@@ -235,7 +228,7 @@ bool is_one_of(Dtype dtype, std::initializer_list<Dtype> types) noexcept {
 bool fits_types(const AoTensors& tensors, AoKind kind) noexcept {
   const Dtype codes = tensors.qdata->info->dtype;
   const Dtype scale = tensors.scale->info->dtype;
-  const bool is_float = is_one_of(scale, {Dtype::kF32, Dtype::kBF16, Dtype::kF16});
+  const bool is_float = is_scale_type(scale);
   const bool is_power = is_one_of(scale, {Dtype::kF8E8M0, Dtype::kU8});
   switch (kind) {
     case AoKind::float8:
@@ -245,7 +238,7 @@ bool fits_types(const AoTensors& tensors, AoKind kind) noexcept {
     case AoKind::integers:
       return codes == Dtype::kI8 && is_float &&
              (tensors.offset == nullptr ||
-              is_one_of(tensors.offset->info->dtype, {Dtype::kI8, Dtype::kI32}));
+              zero_type_of(tensors.offset->info->dtype) != ZeroPoints::none);
     case AoKind::mxfp8:
       return is_one_of(codes, {Dtype::kF8E4M3, Dtype::kF8E5M2}) && is_power;
     case AoKind::mxfp4:

@@ -1,6 +1,7 @@
 // Helpers for the tests of dequantisation.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <rapidjson/document.h>
 
 #include <bit>
@@ -148,6 +149,20 @@ inline std::vector<std::byte> rounded_all(std::span<const std::byte> floats, Out
     std::memcpy(bytes.data() + i * 2, &half, 2);
   }
   return bytes;
+}
+
+/// Compares what `decode(output, to, kernels)` writes, with each build and in each type, with the
+/// F32 values `floats`. The memory is `skew` bytes away from an aligned address.
+template <typename Decode>
+void check_outputs(std::span<const std::byte> floats, std::size_t skew, const Decode& decode) {
+  for (const Kernels* kernels : weights::usable_kernels()) {
+    CAPTURE(std::string(kernels->name));
+    for (const Output output : kOutputs) {
+      const Skewed to(floats.size() / sizeof(float) * weights::size_of(output), skew);
+      decode(output, to.data(), *kernels);
+      CHECK(count_differences(to.span(), rounded_all(floats, output), output) == 0);
+    }
+  }
 }
 
 }  // namespace test

@@ -168,15 +168,9 @@ TEST_CASE("dequantising columns: any rows, by all builds") {
         for (const std::size_t count : {std::size_t{1}, std::size_t{6}, shape.rows - first}) {
           if (count > shape.rows - first) continue;
           const auto floats = expected(weight, shape, first, count);
-          for (const Kernels* kernels : weights::usable_kernels()) {
-            CAPTURE(std::string(kernels->name));
-            for (const Output output : kOutputs) {
-              const Skewed to(count * shape.columns * weights::size_of(output), skew);
-              weights::dequantize_columns(weight.from(first), count, output, to.data(), {},
-                                          *kernels);
-              CHECK(count_differences(to.span(), rounded_all(floats, output), output) == 0);
-            }
-          }
+          check_outputs(floats, skew, [&](Output output, std::byte* to, const Kernels& kernels) {
+            weights::dequantize_columns(weight.from(first), count, output, to, {}, kernels);
+          });
         }
       }
     }

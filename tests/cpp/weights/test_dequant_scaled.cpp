@@ -9,7 +9,7 @@
 
 #include "dequant_support.hpp"
 #include "safetensors/to_float.hpp"
-#include "weights/dequant/mxfp4.hpp"
+#include "weights/dequant/fp4.hpp"
 #include "weights/dequant/scaled.hpp"
 
 namespace {
@@ -102,10 +102,15 @@ TEST_CASE("dequantising MXFP4: every second row, in all builds") {
   for (const Kernels* kernels : weights::usable_kernels()) {
     for (const std::uint64_t first : {0U, 1U}) {
       CAPTURE(kernels->name);
-      const weights::Mxfp4Rows from{codes.data(), scales.data(), kColumns, 2, first};
+      weights::Fp4Matrices from;
+      from.columns = kColumns;
+      from.codes = {codes.data(), 0};
+      from.scales = {scales.data(), 0};
+      from.stride = 2;
+      from.offset = first;
       std::vector<float> values(kRows / 2 * kColumns);
-      weights::dequantize_mxfp4(from, kRows / 2, Output::f32,
-                                reinterpret_cast<std::byte*>(values.data()), {}, *kernels);
+      weights::dequantize_fp4(from, 0, kRows / 2, Output::f32,
+                              reinterpret_cast<std::byte*>(values.data()), {}, *kernels);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
         const std::uint64_t place = (i / kColumns * 2 + first) * kColumns + i % kColumns;

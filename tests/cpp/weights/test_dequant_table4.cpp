@@ -81,14 +81,10 @@ TEST_CASE("dequantising tables: any values, by all builds") {
               part.scales.offset = 0.25F;
             }
             const auto floats = std::as_bytes(std::span(wanted).subspan(begin, count));
-            for (const Kernels* kernels : weights::usable_kernels()) {
-              CAPTURE(std::string(kernels->name));
-              for (const Output output : kOutputs) {
-                const Skewed to(count * weights::size_of(output), begin % 2);
-                weights::dequantize_table4(part, count, output, to.data(), {}, *kernels);
-                CHECK(count_differences(to.span(), rounded_all(floats, output), output) == 0);
-              }
-            }
+            check_outputs(floats, begin % 2,
+                          [&](Output output, std::byte* to, const Kernels& kernels) {
+                            weights::dequantize_table4(part, count, output, to, {}, kernels);
+                          });
           }
         }
       }

@@ -119,6 +119,16 @@ def bf16_values(bits: np.ndarray) -> np.ndarray:
     return values
 
 
+def as_stored(kind: str, values: np.ndarray) -> tuple[Stored, np.ndarray]:
+    """Returns F32 values as a file has them in "F32", "F16" or "BF16", and the values of that."""
+    if kind == "BF16":
+        bits = bf16_bits(values)
+        return ("BF16", bits), bf16_values(bits)
+    if kind == "F16":
+        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
+    return values, values
+
+
 def same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
     """Checks that F32 values agree bit for bit; all NaNs are equal, and so are the zeros."""
     assert found.dtype == wanted.dtype == np.float32
