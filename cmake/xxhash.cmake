@@ -1,17 +1,9 @@
-# xxHash's header: that of the system, else fetched at a pinned commit. It is built into the library
-# and not seen by its users.
-find_path(SAFETENSORS_XXHASH_INCLUDE_DIR xxhash.h
-          DOC "Folder that holds xxhash.h of xxHash 0.8")
-if(NOT SAFETENSORS_XXHASH_INCLUDE_DIR)
-  message(STATUS "xxHash not found (Debian: libxxhash-dev): fetching it")
-  include(FetchContent)
-  FetchContent_Declare(xxhash
-    GIT_REPOSITORY https://github.com/Cyan4973/xxHash.git
-    GIT_TAG bbb27a5efb85b92a0486cf361a8635715a53f6ba
-    SOURCE_SUBDIR none)  # headers only: its own build is not wanted
-  FetchContent_MakeAvailable(xxhash)
-  set(SAFETENSORS_XXHASH_INCLUDE_DIR ${xxhash_SOURCE_DIR})
-endif()
+# xxHash 0.8
+safetensors_find_headers(xxhash
+  HEADER xxhash.h
+  SUBFOLDER ""
+  GIT_REPOSITORY https://github.com/Cyan4973/xxHash.git
+  GIT_TAG bbb27a5efb85b92a0486cf361a8635715a53f6ba)
 
 # Without these options xxh3_avx2.cpp is empty. They need a compiler that knows the instructions, and
 # can ask the processor for them.

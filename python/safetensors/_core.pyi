@@ -376,6 +376,7 @@ def _plan_layout(
     specs: Sequence[Tuple[str, str, Sequence[int]]],
     metadata: Optional[Dict[str, str]],
     layout: str,
+    data_begin: int = 0,
 ) -> Tuple[bytes, List[Tuple[int, int]]]: ...
 def _write_file(
     path: _Path, data: Buffer, fsync: bool, rights_of: Optional[_Path] = None

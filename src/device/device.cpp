@@ -19,7 +19,7 @@ bool Device::has_cuda() noexcept { return device::cuda_driver() != nullptr; }
 bool Device::is_capturing(void* stream) const {
   if (context_ == nullptr) return false;
   context_->check_process();
-  const device::ScopedContext current(context_->driver(), context_->handle());
+  const device::ScopedContext inside(context_->driver(), context_->handle());
   return context_->driver().is_capturing(stream);
 }
 

@@ -14,6 +14,30 @@ using weights::ModelOptions;
 using weights::WeightInfo;
 using weights::WeightProvider;
 
+/// Returns the result of `function`. Errors of the core become those of the weight layer.
+template <typename Function>
+auto with_weights_errors(const Function& function) {
+  try {
+    return function();
+  } catch (const weights::WeightsError&) {
+    throw;
+  } catch (const Error& error) {
+    throw weights::WeightsError(weights::Errc::io, error);
+  }
+}
+
+/// The same for a function that does not use Python.
+template <typename Function>
+auto without_gil(const Function& function) {
+  const GilRelease release;
+  return with_weights_errors(function);
+}
+
+std::filesystem::path model_path_of(py::handle path) {
+  return with_weights_errors(
+      [&] { return local_path_of(path, "path", "opening weights by a URL"); });
+}
+
 /// Returns whether `text` is the first of two choices. Raises ValueError if it is neither.
 bool is_first(std::string_view text, const char* argument, std::string_view first,
               std::string_view second) {
@@ -40,9 +64,9 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
   options.allow_gaps = allow_gaps;
   if (!cache_bytes.is_none()) options.cache_bytes = py::cast<std::size_t>(cache_bytes);
   options.quant = to_quant_params(quant);
-  const std::filesystem::path where = local_path_of(path, "path", "opening weights by a URL");
-  const GilRelease release;
-  return std::make_unique<WeightProvider>(WeightProvider::open(where, options));
+  const std::filesystem::path where = model_path_of(path);
+  return without_gil(
+      [&] { return std::make_unique<WeightProvider>(WeightProvider::open(where, options)); });
 }
 
 py::object text_or_none(std::string_view text) {
@@ -88,26 +112,22 @@ py::object norm_weight_offset_of(const WeightProvider& model, std::string_view n
 }
 
 weights::WeightBuffer get_tensor(const WeightProvider& model, std::string_view name) {
-  const GilRelease release;
-  return model.get_tensor(name, python_interrupt());
+  return without_gil([&] { return model.get_tensor(name, python_interrupt()); });
 }
 
 weights::WeightBuffer get_stored(const WeightProvider& model, std::string_view name) {
-  const GilRelease release;
-  return model.get_stored(name, python_interrupt());
+  return without_gil([&] { return model.get_stored(name, python_interrupt()); });
 }
 
 weights::WeightBuffer get_part(const WeightProvider& model, std::string_view name,
                                std::size_t index) {
-  const GilRelease release;
-  return model.get_part(name, index, python_interrupt());
+  return without_gil([&] { return model.get_part(name, index, python_interrupt()); });
 }
 
 weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
   std::vector<std::string_view> views;
   for (const py::handle name : names) views.push_back(text_of(name, "names"));
-  const GilRelease release;
-  return model.fuse_weights(views, python_interrupt());
+  return without_gil([&] { return model.fuse_weights(views, python_interrupt()); });
 }
 
 void dequantize(const WeightProvider& model, std::string_view name, py::handle out,
@@ -115,18 +135,18 @@ void dequantize(const WeightProvider& model, std::string_view name, py::handle o
   const WritableBuffer buffer(out);
   if (dtype == "float32") {
     const std::span<float> values = buffer.values<float>();
-    const GilRelease release;
-    model.dequantize(name, values, row0, rows, python_interrupt());
+    without_gil([&] { model.dequantize(name, values, row0, rows, python_interrupt()); });
     return;
   }
   const bool half = is_first(dtype, "dtype", "float16", "bfloat16");
   const std::span<std::uint16_t> values = buffer.values<std::uint16_t>();
-  const GilRelease release;
-  if (half) {
-    model.dequantize_f16(name, values, row0, rows, python_interrupt());
-  } else {
-    model.dequantize_bf16(name, values, row0, rows, python_interrupt());
-  }
+  without_gil([&] {
+    if (half) {
+      model.dequantize_f16(name, values, row0, rows, python_interrupt());
+    } else {
+      model.dequantize_bf16(name, values, row0, rows, python_interrupt());
+    }
+  });
 }
 
 py::list paths(const std::vector<std::filesystem::path>& files) {
@@ -227,12 +247,8 @@ void register_weights(py::module_& module) {
   define(
       module, "detect_format",
       [](py::handle path) {
-        const std::filesystem::path where = local_path_of(path, "path", "opening weights by a URL");
-        const auto format = [&] {
-          const GilRelease release;
-          return WeightProvider::detect_format(where);
-        }();
-        return to_str(text_of(format));
+        const std::filesystem::path where = model_path_of(path);
+        return to_str(text_of(without_gil([&] { return WeightProvider::detect_format(where); })));
       },
       py::arg("path"));
 }

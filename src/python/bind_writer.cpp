@@ -314,11 +314,12 @@ py::object write_tensor(Writer& writer, py::handle tensor, py::handle data) {
 }
 
 /// Returns the bytes before the data, and of each tensor (begin, nbytes) in the file.
-py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout) {
+py::tuple plan_file(py::handle list, py::handle metadata, py::handle layout,
+                    std::uint64_t data_begin) {
   const std::vector<OwnSpec> specs = specs_of(list);
   const std::optional<Metadata> given = metadata_of(metadata);
   const LayoutPlan plan =
-      with_save_prefix([&] { return plan_of(specs, given, layout_of(layout)); });
+      with_save_prefix([&] { return plan_of(specs, given, layout_of(layout), data_begin); });
   py::list places;
   for (const TensorPlace& place : plan.places) {
     places.append(py::make_tuple(place.begin, place.nbytes));
@@ -381,8 +382,8 @@ void register_writer(py::module_& module) {
          "_specs_of_torch(tensors, type)\n--\n\n"
          "Returns a dict of name to type(dtype, shape); None if a tensor needs preparation.");
   define(module, "_plan_layout", &plan_file, py::arg("specs"), py::arg("metadata"),
-         py::arg("layout"),
-         "_plan_layout(specs, metadata, layout)\n--\n\n"
+         py::arg("layout"), py::arg("data_begin") = 0,
+         "_plan_layout(specs, metadata, layout, data_begin=0)\n--\n\n"
          "Returns the bytes before the data, and (begin, nbytes) of each tensor in the file.");
   define(module, "_write_file", &write_bytes_file, py::arg("path"), py::arg("data"),
          py::arg("fsync"), py::arg("rights_of") = py::none(),

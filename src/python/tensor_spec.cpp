@@ -14,7 +14,7 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
   }
   if (PySequence_Check(object.ptr()) == 0) raise_wrong_type(object, "shape", "Sequence");
   std::vector<std::uint64_t> shape;
-  for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) {
+  for (const py::handle& item : py::reinterpret_borrow<py::sequence>(object)) {
     shape.push_back(size_of(item, "shape"));
   }
   if (packs_pairs && !shape.empty()) {

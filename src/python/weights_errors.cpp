@@ -53,8 +53,6 @@ void translate(std::exception_ptr pending) {
     std::rethrow_exception(pending);
   } catch (const weights::WeightsError& error) {
     set_error(error);
-  } catch (const Error& error) {
-    set_error(weights::WeightsError(weights::Errc::io, error));
   }
 }
 

@@ -1,5 +1,5 @@
-// The extension module safetensors._weights. It is separate from _core so that programs that only
-// load tensors do not load it.
+// The extension module safetensors._weights, in the file of _core. It is a module of its own so
+// that programs that only load tensors do not create its classes.
 #include "bind_weights.hpp"
 #include "weights_errors.hpp"
 

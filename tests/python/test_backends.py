@@ -170,6 +170,7 @@ def test_mmap_stays_lazy_on_a_network(path, network):
 
 def test_direct_leaves_the_page_cache_alone(path, tmp_path):
     """Its reads do not add pages to the page cache."""
+    pytest.importorskip("torch", reason="test_laziness needs torch")
     from test_laziness import resident
 
     if not sys.platform.startswith("linux"):

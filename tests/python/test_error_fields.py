@@ -145,3 +145,14 @@ def test_a_name_that_is_not_utf8(tmp_path):
     name = os.fsencode(tmp_path) + b"/\xff.safetensors"
     error = error_of(lambda: safe_open(name, "np"))
     assert error.path == error.filename == os.fsdecode(name)
+
+
+def test_each_module_raises_its_own_errors(tmp_path):
+    """The compiled modules share one file, for which pybind11 keeps one list of translators."""
+    from safetensors.weights import WeightsError, open_weights
+
+    path = tmp_path / "short.safetensors"
+    path.write_bytes(b"1234")
+    assert type(error_of(lambda: safe_open(path, "np"))) is SafetensorError
+    assert isinstance(error_of(lambda: open_weights(path)), WeightsError)
+    assert type(error_of(lambda: safe_open(path, "np"))) is SafetensorError
