@@ -48,11 +48,11 @@ def recover(path: Path) -> str:
     Saving to a folder does this first, so a program needs it only before it loads.
 
     Args:
-        path: a folder, or a file of the model. Of a folder, all models are recovered.
+        path: a file of the model, or a folder, all of whose models are recovered.
 
     Returns:
-        "rolled forward": the new model, or the change, has taken its place. "rolled back":
-        temporary files were removed. "clean": there was nothing to do.
+        "rolled forward" if the new model, or the change, has taken its place, "rolled back" if
+        temporary files were removed, and "clean" if there was nothing to do.
 
     Raises:
         SafetensorError: another process is saving; or a file that the recovery would follow was

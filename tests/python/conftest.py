@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import sysconfig
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -78,6 +79,8 @@ def pytest_terminal_summary(terminalreporter, config):
 @pytest.fixture(scope="session")
 def upstream(request):
     """Upstream safetensors in a process of its own; see upstream_client."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("upstream's extension cannot be imported by a free-threaded Python")
     target = upstream_client.directory()
     try:
         upstream_client.install(target)

@@ -81,6 +81,20 @@ def test_bad_input_to_the_script(tmp_path, name, text):
     assert not (tmp_path / "out").exists()
 
 
+def test_entries_of_folders(tmp_path):
+    """A wheel may have them; auditwheel writes them."""
+    source = tmp_path / "safetensors-0.8.0-cp311-cp311-any.whl"
+    info = "safetensors-0.8.0.dist-info"
+    with zipfile.ZipFile(source, "w") as wheel:
+        wheel.writestr("safetensors/", "")
+        wheel.writestr("safetensors/_core.so", "module")
+        wheel.writestr(f"{info}/METADATA", "Name: safetensors\nVersion: 0.8.0\n\n")
+    done = call(sys.executable, SCRIPTS / "beside_wheel.py", source, tmp_path)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(done.stdout.strip()) as wheel:
+        assert wheel.read("safetensors_cpp/_package/safetensors/_core.so") == b"module"
+
+
 def test_nothing_changes_before_it_is_asked_for(shared):
     """Upstream is imported, and the entry points of engines do nothing."""
     assert shared.output("-c", WHERE) == [shared.upstream]

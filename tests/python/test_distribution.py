@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import json
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,24 @@ def test_licences():
     for name, text in wanted.items():
         assert text in distribution.read_text(f"licenses/{name}"), name
     assert distribution.metadata["Author"]
+
+
+def test_list_of_what_is_compiled_in():
+    """A CycloneDX file names each compiled-in library, with its version and its licence."""
+    distribution = importlib.metadata.distribution("safetensors")
+    sbom = json.loads(distribution.read_text("sboms/safetensors.cdx.json"))
+    assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.6")
+    subject = sbom["metadata"]["component"]
+    assert (subject["name"], subject["version"]) == ("safetensors", safetensors.__version__)
+    components = {component["name"]: component for component in sbom["components"]}
+    always = {"RapidJSON", "xxHash", "pybind11"}
+    assert always <= set(components) <= always | {"libc++", "libstdc++"}
+    for component in components.values():
+        assert component["purl"].startswith("pkg:")
+        assert component["version"][0].isdigit()
+        assert component["licenses"][0]["expression"]
+    (dependency,) = sbom["dependencies"]
+    assert dependency["dependsOn"] == list(components)
 
 
 def test_citation():

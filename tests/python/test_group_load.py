@@ -12,6 +12,7 @@ dist = pytest.importorskip("torch.distributed")
 
 from safetensors.plan import SKIP, Shard  # noqa: E402
 from safetensors.torch import load_files, plan_placements, save_file, save_files  # noqa: E402
+from support import memory  # noqa: E402
 from support.rank_faults import values  # noqa: E402
 from support.servers import RangeServer  # noqa: E402
 
@@ -170,15 +171,9 @@ def test_dtensors_equal_distribute_tensor(folder):
 
 
 def reads(rank, filenames, plan):
-    before = bytes_read()
+    before = memory.bytes_read()
     load_files(filenames, plan=plan(rank), group=dist.group.WORLD, timeout=LIMIT)
-    return bytes_read() - before
-
-
-def bytes_read():
-    """Returns what this process has read from files, as the kernel counts it."""
-    with open("/proc/self/io") as file:
-        return int(next(line for line in file if line.startswith("rchar")).split()[1])
+    return memory.bytes_read() - before
 
 
 @pytest.mark.parametrize("size", [2, 4])

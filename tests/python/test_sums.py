@@ -10,6 +10,7 @@ import pytest
 
 from safetensors import SafetensorError, _core, _sums
 from support import cli
+from support.damage import flip, places_of
 from support.file_builder import raw
 
 BLOCK = 4 << 20
@@ -36,27 +37,6 @@ def checked(path, *words, status=1):
     ]
 
 
-def flip(path, at, bit=0):
-    """Flips one bit of a file."""
-    with open(path, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1 << bit]))
-
-
-def entries(path):
-    """Returns (name, begin, end) of each tensor in order, and where the data begins."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    header.pop("__metadata__", None)
-    return [
-        (name, start + each["data_offsets"][0], start + each["data_offsets"][1])
-        for name, each in header.items()
-    ], start
-
-
 def test_the_file_is_what_the_page_says(model):
     """Digests, blocks, sizes and the order of keys; the same model gives the same bytes."""
     text = (model.parent / "m.sums.json").read_bytes()
@@ -64,7 +44,7 @@ def test_the_file_is_what_the_page_says(model):
     packed = json.dumps(content, sort_keys=True, separators=(",", ":"))
     assert text.decode() == packed + "\n"
     data = model.read_bytes()
-    places, start = entries(model)
+    places, start = places_of(model.read_bytes())
     assert content["format"] == "safetensors-sums"
     assert (content["version"], content["block_size"]) == (1, BLOCK)
     header = _core._xxh3_128(data[:start])
@@ -72,7 +52,7 @@ def test_the_file_is_what_the_page_says(model):
     whole = cli.output("hash", "--whole", model, "--algorithm", "xxh3-128").strip()
     assert content["whole"] == [f"xxh3-128:{whole}"]
     digests = cli.parsed("hash", model, "--algorithm", "xxh3-128")["tensors"]
-    for name, begin, end in places:
+    for name, (begin, end) in places.items():
         each = content["tensors"][name]
         assert each["file"] == "m.safetensors"
         assert each["digest"] == ["xxh3-128:" + digests[name]]
@@ -88,7 +68,8 @@ def test_sha256_on_request(model):
     content = json.loads((model.parent / "m.sums.json").read_bytes())
     assert content["whole"][0] == "sha256:" + cli.output("hash", "--whole", model).strip()
     assert [each.partition(":")[0] for each in content["whole"]] == ["sha256", "xxh3-128"]
-    start = model.read_bytes()[: entries(model)[1]]
+    data = model.read_bytes()
+    start = data[: places_of(data)[1]]
     header = content["files"]["m.safetensors"]["header"]
     assert header == "sha256:" + hashlib.sha256(start).hexdigest()
     assert "(xxh3-128)" in cli.output("hash", model, "--check")
@@ -103,8 +84,8 @@ def test_sha256_on_request(model):
 
 def test_each_flipped_bit_is_found_where_it_is(model):
     """The right tensor and the right block, and nothing else."""
-    places, start = entries(model)
-    for name, begin, end in places:
+    places, start = places_of(model.read_bytes())
+    for name, (begin, end) in places.items():
         damaged_at = {begin, end - 1, min(begin + BLOCK, end - 1)} if begin < end else set()
         for at in damaged_at:
             flip(model, at, at % 8)
@@ -122,7 +103,7 @@ def test_each_flipped_bit_is_found_where_it_is(model):
 
 def test_neighbouring_blocks_are_one_range(model):
     """Damage in adjacent blocks is one range; in others, it is several."""
-    (_, begin, end) = next(each for each in entries(model)[0] if each[0] == "long")
+    begin, end = places_of(model.read_bytes())[0]["long"]
     flip(model, begin + 1)
     flip(model, end - 1)
     wanted = [("long", begin, begin + BLOCK), ("long", begin + 2 * BLOCK, end)]

@@ -163,8 +163,8 @@ def stream_files(
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
 
-    Returns:
-        An iterator over pairs of name and tensor. Within a file, the order is undefined.
+    Yields:
+        Pairs of name and tensor. Within a file, the order is undefined.
 
     Raises:
         FileNotFoundError, SafetensorError: as `load_files`.

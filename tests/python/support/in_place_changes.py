@@ -7,17 +7,14 @@ import random
 import shutil
 import signal
 import time
-import types
 
 import numpy as np
 
 import safetensors
 from safetensors import _files, _journal
 from safetensors import numpy as stn
+from support import replaced_calls
 from support.model_saves import kill, same
-
-CALLS = {"fsync", "pwrite", "unlink"}
-"""Of the module os: those that change or flush files."""
 
 OLD = {
     "a": np.arange(400_000, dtype="f4"),
@@ -58,42 +55,12 @@ def state(path):
     raise AssertionError("a mixture")
 
 
-class Steps:
-    """Counts the system calls of a change, and acts at one of them; as model_saves.Steps."""
+class Steps(replaced_calls.Steps):
+    """The steps of a change or a recovery: the calls that change or flush files."""
 
-    def __init__(self, at=0, act=None, to_the_end=False):
-        self.count = 0
-        self.names = []
-        self.at, self.act, self.to_the_end = at, act, to_the_end
-
-    def __enter__(self):
-        fake = types.ModuleType("os")
-        fake.__dict__.update(os.__dict__)
-        for name in CALLS:
-            setattr(fake, name, self._counted(name, getattr(os, name)))
-        self._put(fake)
-        self._close = safetensors.SafeWriter.close
-        safetensors.SafeWriter.close = self._counted("close", self._close)
-        return self
-
-    def __exit__(self, *_):
-        self._put(os)
-        safetensors.SafeWriter.close = self._close
-
-    @staticmethod
-    def _put(module):
-        for user in (_files, _journal):
-            user.os = module
-
-    def _counted(self, name, function):
-        def call(*args):
-            self.count += 1
-            self.names.append(name)
-            if self.count == self.at or (self.to_the_end and 0 < self.at < self.count):
-                return self.act(name, function, args)
-            return function(*args)
-
-        return call
+    MODULES = (_files, _journal)
+    CALLS = ("fsync", "pwrite", "unlink")
+    OTHERS = (("close", safetensors.SafeWriter, "close"),)
 
 
 def kill_in_the_middle(name, function, args):

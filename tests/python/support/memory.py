@@ -1,4 +1,7 @@
-"""Measures the memory of this process with Linux's /proc. Tests use it in a child process."""
+"""Measures the memory and the reads of this process with Linux's /proc.
+
+Tests measure memory in a child process.
+"""
 
 import gc
 import pathlib
@@ -26,6 +29,12 @@ def status(field):
     """Returns a field of /proc/self/status in bytes."""
     text = pathlib.Path("/proc/self/status").read_text()
     return int(text.split(field + ":")[1].split()[0]) << 10
+
+
+def bytes_read():
+    """Returns how many bytes this process has read by system calls."""
+    text = pathlib.Path("/proc/self/io").read_text()
+    return int(text.split("rchar:")[1].split()[0])
 
 
 def _reset_peak():

@@ -6,16 +6,14 @@ import os
 import pathlib
 import shutil
 import signal
-import types
 
 import numpy as np
 
 import safetensors
 from safetensors import _core, _files, _model_files, _recovery, _shards, _split, _switch
 from safetensors import numpy as stn
+from support import replaced_calls
 
-CALLS = {"ftruncate", "fsync", "mkdir", "open", "replace", "rmdir", "unlink", "write"}
-"""Of the module os: those that change or flush files, and opening them."""
 OTHERS = {"config.json": "{}", "model-00001-of-00002.safetensors.bak": "x", ".model.notes": "y"}
 """Files that no save and no recovery may touch."""
 
@@ -55,9 +53,13 @@ def make(folder, limit):
 
 def load(folder):
     """Returns the arrays of the model that `load_files` would load."""
+    shards = _shards.find_shards(folder)
     with contextlib.ExitStack() as stack:
-        handles, _ = _shards.open_tensors(_shards.find_shards(folder), None, "pread", stack)
-        return {name: handle.get_slice(name)[...] for name, handle in handles.items()}
+        handles, _ = _shards.open_tensors(shards, None, "pread", stack)
+    arrays = {}
+    for shard in shards:  # the handles return torch tensors, and torch may be missing
+        arrays |= stn.load_file(shard.path, backend="pread")
+    return {name: arrays[name] for name in handles}
 
 
 def load_as_transformers(folder):
@@ -91,49 +93,16 @@ def state(folder, limits):
     raise AssertionError(sorted(names))
 
 
-class Steps:
-    """Counts the system calls of the functions under test, and acts at one of them.
+class Steps(replaced_calls.Steps):
+    """The steps of a save or a recovery: the calls that change or flush files, and open them."""
 
-    Used as a context manager, which puts itself in place of the module `os`.
-    """
-
-    def __init__(self, at=0, act=None, to_the_end=False):
-        """`act(name, function, args)` is called instead of call number `at`, from 1 on; with
-        `to_the_end`, instead of all later ones too."""
-        self.count = 0
-        self.names = []
-        self.at, self.act, self.to_the_end = at, act, to_the_end
-
-    def __enter__(self):
-        fake = types.ModuleType("os")
-        fake.__dict__.update(os.__dict__)
-        for name in CALLS:
-            setattr(fake, name, self._counted(name, getattr(os, name)))
-        self._put(fake)
-        self._saves = stn.save_file, _core._write_file, _core._remove_sums
-        stn.save_file = self._counted("save", stn.save_file)
-        _core._write_file = self._counted("write file", _core._write_file)
-        _core._remove_sums = self._counted("remove sums", _core._remove_sums)
-        return self
-
-    def __exit__(self, *_):
-        self._put(os)
-        stn.save_file, _core._write_file, _core._remove_sums = self._saves
-
-    @staticmethod
-    def _put(module):
-        for user in (_files, _recovery, _switch, _model_files):
-            user.os = module
-
-    def _counted(self, name, function):
-        def call(*args, **options):
-            self.count += 1
-            self.names.append(name)
-            if self.count == self.at or (self.to_the_end and 0 < self.at < self.count):
-                return self.act(name, lambda *given: function(*given, **options), args)
-            return function(*args, **options)
-
-        return call
+    MODULES = (_files, _recovery, _switch, _model_files)
+    CALLS = ("ftruncate", "fsync", "mkdir", "open", "replace", "rmdir", "unlink", "write")
+    OTHERS = (
+        ("save", stn, "save_file"),
+        ("write file", _core, "_write_file"),
+        ("remove sums", _core, "_remove_sums"),
+    )
 
 
 def kill(*_):

@@ -8,11 +8,11 @@ import itertools
 import os
 import pathlib
 import random
-import types
 from typing import NamedTuple
 
 import safetensors
 from safetensors import _files, _journal
+from support import replaced_calls
 
 SECTOR_NBYTES = 512
 
@@ -45,22 +45,15 @@ class Recorder:
         self.steps = []
 
     def __enter__(self):
-        fake = types.ModuleType("os")
-        fake.__dict__.update(os.__dict__)
-        fake.pwrite, fake.fsync, fake.unlink = self._pwrite, self._fsync, self._unlink
-        self._put(fake)
-        self._close = safetensors.SafeWriter.close
-        safetensors.SafeWriter.close = lambda writer: self._closed(writer)
+        calls = {"pwrite": self._pwrite, "fsync": self._fsync, "unlink": self._unlink}
+        writer = safetensors.SafeWriter
+        self._close = writer.close
+        close = (writer, "close", lambda each: self._closed(each))
+        self._replaced = replaced_calls.replaced((_files, _journal), calls, [close])
         return self
 
     def __exit__(self, *_):
-        self._put(os)
-        safetensors.SafeWriter.close = self._close
-
-    @staticmethod
-    def _put(module):
-        for user in (_files, _journal):
-            user.os = module
+        self._replaced.close()
 
     def _pwrite(self, fd, data, offset):
         count = os.pwrite(fd, data, offset)
