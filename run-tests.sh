@@ -7,12 +7,12 @@
 # VENV, PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh (VENV: .venv-test).
 set -euo pipefail
 
-root=$(dirname -- "${BASH_SOURCE[0]}")
-# A relative VENV is relative to the caller's working directory.
-venv_folder=$(realpath -m -- "${VENV:-$root/.venv-test}")
-cd -- "$root"
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
-source scripts/common.sh
+source "$root/scripts/common.sh"
+# A relative VENV is relative to the caller's working directory.
+venv_folder=$(absolute "${VENV:-$root/.venv-test}")
+cd -- "$root"
 
 heading "What the build and the tests need"
 find_python
@@ -43,7 +43,7 @@ cpp_tests() {
 
 # Slow tests measure time, memory and costs, or start many processes: one at a time.
 python_tests() {
-  "$venv_python" -m pytest tests/python -m "not slow and not exhaustive" -n "$(nproc)" --durations=15
+  "$venv_python" -m pytest tests/python -m "not slow and not exhaustive" -n "$(getconf _NPROCESSORS_ONLN)" --durations=15
 }
 
 slow_python_tests() {

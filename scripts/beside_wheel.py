@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
 import sys
@@ -46,11 +47,20 @@ def metadata(text: str) -> str:
     return head + blank + description
 
 
+def sbom(data: bytes) -> bytes:
+    """Returns the list of what is compiled in, of the new distribution."""
+    found = json.loads(data)
+    found["metadata"]["component"].update(name="safetensors-cpp", version=version())
+    return json.dumps(found, indent=2).encode()
+
+
 def contents(wheel: zipfile.ZipFile, old_info: str) -> dict[str, tuple[bytes, int]]:
     """Returns the bytes and the mode of each file of the new wheel but RECORD."""
     new_info = f"safetensors_cpp-{version()}.dist-info"
     files = {}
     for entry in wheel.infolist():
+        if entry.is_dir():  # auditwheel adds them
+            continue
         folder, _, rest = entry.filename.partition("/")
         data = wheel.read(entry)
         if folder != old_info:
@@ -59,6 +69,8 @@ def contents(wheel: zipfile.ZipFile, old_info: str) -> dict[str, tuple[bytes, in
             files[f"safetensors_cpp/_package/{entry.filename}"] = (data, entry.external_attr)
         elif rest == "METADATA":
             files[f"{new_info}/{rest}"] = (metadata(data.decode()).encode(), entry.external_attr)
+        elif rest == "sboms/safetensors.cdx.json":
+            files[f"{new_info}/{rest}"] = (sbom(data), entry.external_attr)
         elif rest not in ("RECORD", "entry_points.txt"):
             files[f"{new_info}/{rest}"] = (data, entry.external_attr)
     for name in NAMES:

@@ -23,13 +23,7 @@ source scripts/common.sh
 
 # Headers of the host's system must not come along with RapidJSON's, xxHash's and doctest's.
 headers=$PWD/build/cross/include
-mkdir -p "$headers"
-for name in rapidjson doctest xxhash.h; do
-  for folder in "${HEADERS:-/usr/include}" /usr/local/include; do
-    [[ -e $folder/$name ]] && ln -sfn "$folder/$name" "$headers/$name"
-  done
-  [[ -e $headers/$name ]] || die "no headers of $name: set HEADERS to the folder they are in"
-done
+link_headers "$headers" rapidjson doctest xxhash.h
 
 test_options="--test-case-exclude=heavy rows*,time is linear*"
 [[ -z ${EVERYTHING:-} ]] || test_options=

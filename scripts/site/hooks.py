@@ -36,6 +36,8 @@ PAGES = {
 MODULES = ["torch", "numpy", "jax", "plan", "weights", "delta", "dcp", "sums", "signing"]
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`)*)\]\(([^()\s]+)\)")
+INLINE_CODE = re.compile(r"(?<!</span>)<code>([^<]*)</code>")
+OPTION = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -118,3 +120,9 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     parts = FENCE.split(markdown)
     parts[::2] = [LINK.sub(translated, part) for part in parts[::2]]
     return "".join(parts)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Marks the options in inline code, which a line could otherwise break after their hyphens."""
+    marked = r'<span class="option">\g<0></span>'
+    return INLINE_CODE.sub(lambda code: f"<code>{OPTION.sub(marked, code[1])}</code>", html)

@@ -103,8 +103,10 @@ declared() {
     sort -u
 }
 
-# exports LIBRARY [declared]: nothing is exported but the interfaces, and the C one is whole.
+# exports LIBRARY [declared]: nothing is exported but the interfaces, and the C one is whole. What is
+# written at load is then read-only.
 exports() {
+  readelf -dW "$1" | grep BIND_NOW >/dev/null || fail "$1 is not linked with -z now"
   nm -D --defined-only "$1" | awk '{print $3}' >"$work/symbols"
   grep '^safetensors_' "$work/symbols" | sort >"$work/c"
   ${2:-true} >"$work/declared"

@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# Builds the package for other Pythons, and runs there the Python tests that need no torch.
+#
+#   bash scripts/pythons.sh [PYTHON...]    by default all of these:
+#
+# 3.10 3.12 3.13   those of pyenv
+# 3.13t            the free-threaded one, built from Debian's source package
+# sid              that of Debian's unstable, in a chroot: needs root
+# aarch64          64-bit Arm's 3.11 in an emulator, with the wheel that `scripts/wheels.sh aarch64` has
+#                  built: the tests of reading, writing, slices, dtypes and hostile files
+#
+# A path is an interpreter, too. A Python that cannot be had is skipped, in one line. Everything is kept
+# in build/ci/pythons. The C++ library is compiled once; each further Python costs only the bindings.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/common.sh
+source scripts/common.sh
+
+work=$PWD/build/ci/pythons
+mkdir -p "$work"
+
+skip() {
+  note "skipped: Python $target: $1"
+  exit 0
+}
+
+# run_pytest ARGUMENT...: pytest writes nothing into the checkout.
+run_pytest() { "$venv_python" -m pytest -p no:cacheprovider "$@"; }
+
+# install_tests GROUP: the environment of base_python, with a dependency group and what builds.
+install_tests() {
+  make_venv "$work/venv-$name"
+  pip_install --only-binary :all: --group build --group "$1"
+  # One copy for all interpreters: a build folder is valid for one place of the build's tools.
+  [[ -d $work/tools ]] || pip_install --target "$work/tools" --no-deps --group build
+}
+
+# install_package: the package, built quickly in the folder that all interpreters share.
+install_package() {
+  PYTHONPATH=$work/tools pip_install --no-build-isolation --no-deps --force-reinstall \
+    -C build-dir="$work/build" -C cmake.build-type=Debug -C cmake.define.CMAKE_UNITY_BUILD=ON \
+    -C "cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O1 -DNDEBUG" .
+  is_ours || die "the installed safetensors is not this project's"
+}
+
+# test_interpreter: everything for base_python.
+test_interpreter() {
+  install_tests test
+  install_package
+  run_pytest -n "$(nproc)" -m "not slow and not exhaustive" tests/python
+}
+
+from_pyenv() {
+  local root
+  root=$(pyenv root 2>/dev/null) || root=${PYENV_ROOT:-$HOME/.pyenv}
+  base_python=$(compgen -G "$root/versions/$target.*[0-9]/bin/python3" | sort -V | tail -n 1) ||
+    skip "not in $root/versions (pyenv install $target)"
+  test_interpreter
+}
+
+# Prints the address of the Debian archive that apt-get uses.
+find_mirror() {
+  # shellcheck disable=SC2016  # apt-get expands it
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' \
+    'Label: Debian' 2>/dev/null | grep -m 1 .
+}
+
+# find_cpython_source: CPython's sources from Debian's package; sets source_folder.
+find_cpython_source() {
+  local folder=$work/source mirror apt
+  if ! source_folder=$(compgen -G "$folder/Python-3.13.*/"); then
+    mirror=$(find_mirror) || skip "apt-get knows no Debian archive"
+    mkdir -p "$folder/lists/partial"
+    printf 'deb-src [signed-by=%s] %s %s main\n' \
+      /usr/share/keyrings/debian-archive-keyring.gpg "$mirror" trixie >"$folder/sources.list"
+    apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
+      -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder")
+    (cd "$folder" && "${apt[@]}" update && "${apt[@]}" source --download-only python3.13) 2>/dev/null ||
+      skip "its source package could not be fetched"
+    tar -xf "$folder"/python3.13_*.orig.tar.xz -C "$folder"
+    source_folder=$(compgen -G "$folder/Python-3.13.*/")
+  fi
+}
+
+# build_cpython: a free-threaded CPython; sets base_python.
+build_cpython() {
+  local prefix=$work/cpython build=$work/cpython-build
+  base_python=$prefix/bin/python3.13t
+  [[ ! -e $prefix/complete ]] || return 0
+  find_cpython_source
+  install_debian g++ make libssl-dev libffi-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev ||
+    skip "the Debian packages could not be installed"
+  mkdir -p "$build"
+  note "building CPython in $build"
+  (cd "$build" && "$source_folder/configure" -q --prefix="$prefix" --disable-gil \
+    --disable-test-modules CFLAGS=-O1 && make -s -j"$(nproc)" && make -s install) \
+    >"$build.log" 2>&1 || die "CPython could not be built: $build.log"
+  rm -rf "$build"
+  touch "$prefix/complete"
+}
+
+# Fails if one of this project's modules, or NumPy, has switched the GIL on.
+check_gil() {
+  (cd / && "$venv_python" -W error - <<'PY')
+import importlib, sys
+import safetensors, safetensors.numpy
+
+for name in ("_core", "_weights", "delta", "plan", "signing", "weights"):
+    importlib.import_module("safetensors." + name)
+assert not sys._is_gil_enabled(), "the GIL is on"
+print("   the GIL is off:", sys.version)
+PY
+}
+
+free_threaded() {
+  build_cpython
+  install_tests free-threaded
+  install_package
+  check_gil
+  run_pytest -k thread -m "not exhaustive" tests/python
+  run_pytest -n "$(nproc)" -m "not slow and not exhaustive" tests/python
+}
+
+# Runs this script in a chroot of Debian's unstable, on a copy of the sources.
+unstable() {
+  local root=$PWD/build/ci/chroot/sid
+  make_chroot sid "$root" python3-dev python3-venv g++ cmake ninja-build rapidjson-dev \
+    libxxhash-dev git || skip "no chroot of Debian's unstable: that needs root and debootstrap"
+  mkdir -p "$root/tmp/safetensors"
+  git ls-files -z | tar --null -T - -c | tar -x -C "$root/tmp/safetensors"
+  in_chroot "$root" "cd /tmp/safetensors && bash scripts/pythons.sh /usr/bin/python3"
+}
+
+# find_arm_python: unpacks Debian's Python for 64-bit Arm, and what it needs; sets root.
+find_arm_python() {
+  local apt
+  root=$work/aarch64
+  [[ ! -x $root/usr/bin/python3.11 ]] || return 0
+  local lists=$work/aarch64-apt mirror
+  mirror=$(find_mirror) || skip "apt-get knows no Debian archive"
+  mkdir -p "$lists/lists/partial" "$lists/archives/partial" "$root"
+  : >"$lists/status"
+  printf 'deb [signed-by=%s] %s %s main\n' \
+    /usr/share/keyrings/debian-archive-keyring.gpg "$mirror" bookworm >"$lists/sources.list"
+  apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::State=$lists"
+    -o "Dir::State::status=$lists/status" -o "Dir::Cache=$lists"
+    -o "Dir::Etc::SourceList=$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null)
+  { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends --download-only \
+    python3.11 libstdc++6; } \
+    >"$lists/log" 2>&1 || skip "its packages could not be fetched: $lists/log"
+  local package
+  for package in "$lists"/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
+}
+
+# The emulator cannot start children by their path, so tests of programs are left out.
+emulated_arm() {
+  local wheel root site=$work/aarch64-site
+  wheel=${AARCH64_WHEEL:-$(compgen -G "build/wheels/dist/safetensors-*-cp311-cp311-*aarch64.whl" | head -n 1)} ||
+    skip "no wheel (bash scripts/wheels.sh aarch64)"
+  install_debian qemu-user || skip "no qemu-user"
+  find_arm_python
+  find_python
+  name=tools
+  make_venv "$work/venv-tools"
+  [[ -d $site/numpy ]] || pip_install --target "$site" --only-binary :all: --python-version 3.11 \
+    --implementation cp --abi cp311 --abi abi3 --abi none --platform manylinux_2_28_aarch64 \
+    --platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64 \
+    hypothesis==6.170.15 ml_dtypes==0.6.0 numpy==2.4.6 pytest==9.2.0 pytest-timeout==2.4.0
+  rm -rf "$site"/safetensors*
+  "$venv_python" -m zipfile -e "$wheel" "$site"
+  PYTHONPATH=$site qemu-aarch64 -L "$root" "$root/usr/bin/python3.11" -m pytest -p no:cacheprovider \
+    -m "not slow and not exhaustive" \
+    tests/python/test_{dtypes,slicing,slice_lists,serialize,hostile_table,save_values}.py
+}
+
+(($#)) || set -- 3.10 3.12 3.13 3.13t sid aarch64
+for target in "$@"; do
+  name=${target##*/}
+  case $target in
+    3.10 | 3.12 | 3.13) run=from_pyenv ;;
+    3.13t) run=free_threaded ;;
+    sid) run=unstable ;;
+    aarch64) run=emulated_arm ;;
+    /*) run=test_interpreter base_python=$target ;;
+    *) die "unknown Python: $target" ;;
+  esac
+  heading "Python $target"
+  # In a process of its own, so that set -e ends it at its first failure.
+  (set -e; "$run")
+done

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Builds wheels for Linux by Zig's clang, checks them, and installs them on other systems.
+#
+#   bash scripts/wheels.sh TARGET...
+#
+# x86_64     manylinux_2_28, 64-bit x86
+# aarch64    manylinux_2_28, 64-bit Arm; needs Debian's libgcc-s1-arm64-cross
+# systems    installs the wheels of x86_64 in fresh systems, which debootstrap makes, and runs
+#            tests/consumer/wheel.py there; needs root
+#
+# Each target makes a wheel of safetensors and one of safetensors-cpp, in build/wheels/dist, for each
+# interpreter in PYTHONS (paths; by default $PYTHON, else python3). The headers are the interpreter's,
+# also for other processors: on 64-bit Linux, pyconfig.h differs in nothing that the modules use.
+# PYTHON has the packages of the group "wheels" of pyproject.toml. SUITES are the systems (bookworm
+# trixie sid) and CHROOTS is the folder that they are in. CMAKE_CXX_COMPILER_LAUNCHER=ccache compiles the
+# core once for all interpreters.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/common.sh
+source scripts/common.sh
+
+(($#)) || die "name a target: x86_64 aarch64 systems"
+find_python
+work=$PWD/build/wheels
+read -r -a pythons <<<"${PYTHONS:-$base_python}"
+headers=$work/include
+link_headers "$headers" rapidjson xxhash.h
+
+# make_wheels TRIPLE ZIG_TRIPLE TAG LIBRARY...: a wheel for each interpreter, checked.
+make_wheels() {
+  ZIG=$("$base_python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
+  export ZIG ZIG_CXX=$work/zig-$2 ZIG_PROCESSOR=${1%%-*} ZIG_LIBRARIES=${*:4}
+  # ccache wants a compiler to be one word, and cannot guess its kind from this name.
+  printf '#!/bin/sh\nexec "%s" c++ -target %s "$@"\n' "$ZIG" "$2" >"$ZIG_CXX.new"
+  chmod +x "$ZIG_CXX.new"
+  mv "$ZIG_CXX.new" "$ZIG_CXX"
+  export CCACHE_COMPILERTYPE=clang CCACHE_COMPILERCHECK=content CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+  export CMAKE_TOOLCHAIN_FILE=$PWD/cmake/toolchains/zig-wheel.cmake
+  local python version suffix built wheel beside
+  for python in "${pythons[@]}"; do
+    version=$("$python" -c 'import sys, sysconfig
+print(sysconfig.get_config_var("SOABI").split("-")[1])') || die "$python: not a Python"
+    suffix=.cpython-$version-$1.so
+    built=$work/$1-$version
+    rm -rf "$built/plain" "$built/tagged"
+    "$base_python" -m pip --python "$python" wheel -q --no-deps -w "$built/plain" \
+      -C build-dir="$built/cmake" -C cmake.define.PYTHON_MODULE_EXTENSION="$suffix" \
+      -C cmake.define.SAFETENSORS_RAPIDJSON_INCLUDE_DIR="$headers" \
+      -C cmake.define.SAFETENSORS_XXHASH_INCLUDE_DIR="$headers" .
+    # pip takes the processor from this machine.
+    "$base_python" -m wheel tags --remove --platform-tag "linux_$ZIG_PROCESSOR" "$built"/plain/*.whl
+    # auditwheel takes a tag by name for this machine's processor only.
+    PATH=$(dirname -- "$base_python"):$PATH "$base_python" -m auditwheel repair --only-plat \
+      --plat auto -w "$built/tagged" "$built"/plain/*.whl
+    wheel=$(echo "$built"/tagged/*-"$3".whl)
+    [[ -e $wheel ]] || die "$version: auditwheel does not find that it is $3"
+    beside=$("$base_python" scripts/beside_wheel.py "$wheel" "$built/tagged")
+    "$base_python" scripts/check_wheel.py "$(find_symbols "$python")" "$wheel" "$beside"
+    "$base_python" -m twine check --strict "$wheel" "$beside"
+    mkdir -p "$work/dist"
+    cp "$wheel" "$beside" "$work/dist"
+  done
+}
+
+# find_symbols PYTHON: the file that has the interpreter's functions.
+find_symbols() {
+  "$1" - <<'PY'
+import sys, sysconfig
+from pathlib import Path
+library = Path(sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("INSTSONAME") or "")
+shared = sysconfig.get_config_var("Py_ENABLE_SHARED")
+print(library if shared and library.is_file() else Path(sys.executable).resolve())
+PY
+}
+
+x86_64() {
+  make_wheels x86_64-linux-gnu x86_64-linux-gnu.2.28 manylinux_2_28_x86_64 \
+    "$(gcc -print-file-name=libgcc_s.so.1)" "$(gcc -print-libgcc-file-name)"
+}
+
+aarch64() {
+  local libgcc_s=/usr/aarch64-linux-gnu/lib/libgcc_s.so.1
+  [[ -e $libgcc_s ]] || die "no $libgcc_s: install libgcc-s1-arm64-cross"
+  make_wheels aarch64-linux-gnu aarch64-linux-gnu.2.28 manylinux_2_28_aarch64 "$libgcc_s"
+}
+
+# Debian's Python takes the wheel of its version, if there is one. NumPy is Debian's, too.
+systems() {
+  [[ $(id -u) == 0 ]] || die "systems: only root can make and enter a system"
+  command -v debootstrap >/dev/null || require_debian "debootstrap" debootstrap
+  local suite root version wheel mirror
+  # shellcheck disable=SC2016  # apt-get expands it
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m1 '/debian/*$')
+  for suite in ${SUITES:-bookworm trixie sid}; do
+    root=${CHROOTS:-$work}/$suite
+    if [[ ! -e $root/usr/bin/python3 ]]; then
+      debootstrap --variant=minbase --include=python3-numpy,python3-venv "$suite" "$root" "$mirror" \
+        >"$work/$suite.log" 2>&1 || die "$suite: debootstrap failed: $work/$suite.log"
+    fi
+    version=$(chroot "$root" python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+    wheel=$(find "$work/dist" -name "safetensors-*-$version-$version-manylinux*_x86_64.whl")
+    if [[ -z $wheel ]]; then
+      note "$suite: no wheel for $version, skipped"
+      continue
+    fi
+    rm -rf "$root/wheels"
+    mkdir "$root/wheels"
+    cp "$wheel" tests/consumer/wheel.py "$root/wheels"
+    chroot "$root" python3 -m venv --system-site-packages /wheels/venv
+    chroot "$root" sh -c '/wheels/venv/bin/pip install -q --no-index --no-deps /wheels/*.whl &&
+      /wheels/venv/bin/python /wheels/wheel.py'
+    rm -rf "$root/wheels"
+    note "$suite: ${wheel##*/} works"
+  done
+}
+
+for target in "$@"; do
+  case $target in
+    x86_64 | aarch64 | systems) ;;
+    *) die "unknown target: $target" ;;
+  esac
+  heading "$target"
+  # In a process of its own, so that set -e ends it at its first failure.
+  (set -e; "$target")
+done
