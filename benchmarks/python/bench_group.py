@@ -17,6 +17,7 @@ Sources:
 * slow: a reader of 0.3 GB/s for each rank; its limit is the ranks' sum, or the broadcast if that
   takes longer
 * s3: row-parallel tensor parallelism (`Shard(1)`) from SeaweedFS, through a proxy of 20 ms
+* s3, narrow: the same, and all answers of the server share 1 Gbit/s
 
 Prints a Markdown table: the best time of the slowest rank, and the bytes read for each byte of the
 model.
@@ -25,6 +26,7 @@ model.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import os
@@ -45,6 +47,7 @@ COLUMNS = 4096
 OPENED = 512 << 10
 RATE = 0.3e9  # of a slow reader, in bytes a second
 LATENCY = 0.02
+NARROW = 125e6  # of a network, in bytes a second
 
 
 def header(megabytes: int) -> bytes:
@@ -255,7 +258,7 @@ def files(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def s3(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
+def s3(folder: str, megabytes: int, bandwidth: float | None = None) -> Iterator[dict[str, Any]]:
     import obstore
 
     from support import real_servers
@@ -267,7 +270,7 @@ def s3(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
         server = stack.enter_context(real_servers.seaweedfs())
         obstore.put(server.make_bucket("models"), path.name, path, chunk_size=64 << 20)
         port = int(server.endpoint.rpartition(":")[2])
-        proxy = stack.enter_context(DelayProxy(port, latency=LATENCY))
+        proxy = stack.enter_context(DelayProxy(port, latency=LATENCY, bandwidth=bandwidth))
         keys = {"access_key_id": server.key, "secret_access_key": server.secret}
         options = {"endpoint": proxy.url(), "region": server.region, **keys}
         source = {"megabytes": megabytes, "path": f"s3://models/{path.name}", "options": options}
@@ -280,6 +283,7 @@ ROWS: dict[str, tuple[Any, int, tuple[str, ...]]] = {
     "files": (files, 2, ("broadcast", "group")),
     "slow": (slow, 2, ("broadcast", "rank_0", "group")),
     "s3": (s3, 2, ("alone", "group")),
+    "s3, narrow": (functools.partial(s3, bandwidth=NARROW), 2, ("alone", "group")),
 }
 
 
