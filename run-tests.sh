@@ -37,21 +37,19 @@ install_beside --group test --group clients
 "$venv_python" -c 'import model_signing'  # else the tests of signatures would be skipped
 note "safetensors $(version_of safetensors), torch $(version_of torch)"
 
+jobs=$(getconf _NPROCESSORS_ONLN)  # macOS has no nproc
+
 cpp_tests() {
-  cmake --preset dev && cmake --build --preset dev && ctest --preset dev
+  cmake --preset dev && cmake --build --preset dev &&
+    ctest --preset dev --parallel "$jobs"
 }
 
-# Slow tests measure time, memory and costs, or start many processes: one at a time.
 python_tests() {
-  "$venv_python" -m pytest tests/python -m "not slow and not exhaustive" -n "$(getconf _NPROCESSORS_ONLN)" --durations=15
-}
-
-slow_python_tests() {
-  "$venv_python" -m pytest tests/python -m "slow and not exhaustive" --durations=15
+  "$venv_python" -m pytest tests/python -m "not exhaustive" -n "$jobs" --durations=15
 }
 
 client_tests() {
-  "$venv_python" -m pytest tests/clients
+  "$venv_python" -m pytest tests/clients -n "$jobs"
 }
 
 # run_suite NAME FUNCTION: runs FUNCTION, keeps its summary line, and records a failure.
@@ -67,7 +65,6 @@ run_suite() {
 
 run_suite "C++ tests" cpp_tests
 run_suite "Python tests" python_tests
-run_suite "Slow Python tests" slow_python_tests
 run_suite "Client tests" client_tests
 
 heading "Summary"
