@@ -65,7 +65,7 @@ def test_cancel_ends_the_calls_under_way_and_no_others():
         for call in cancelled:
             with pytest.raises(concurrent.futures.CancelledError):
                 call.result(5)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         assert kept.result(5) == "kept"
     assert mine.run(double(2))[0] == 4
 

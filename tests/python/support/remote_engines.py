@@ -115,7 +115,7 @@ def cancel_reads(reader, server, count, nbytes):
         for read in reads:
             with pytest.raises(SafetensorError, match="was cancelled"):
                 read.result(5)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
 
 
 def interrupt(process, server):
