@@ -102,6 +102,8 @@ make_chroot() {
       for file in /etc/resolv.conf /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
         [[ ! -e $file ]] || cp --remove-destination -L "$file" "$root$file"
       done &&
+      # A mirror may serve a list of packages that is weeks old.
+      echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/90mirror" &&
       in_chroot "$root" "apt-get -q update &&
         DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install $*"
   } >"$root.log" 2>&1 || {

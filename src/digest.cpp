@@ -24,7 +24,7 @@ const Row* find_row(DigestAlgorithm algorithm) noexcept {
   return row == kRows.end() ? nullptr : row;
 }
 
-constexpr std::string_view kDigits = "0123456789abcdef";
+constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 #if defined(SAFETENSORS_XXH3_AVX2)
 // Found when the library is loaded: a child that forks during the first use of a local static would
@@ -55,11 +55,11 @@ Digest Digest::parse(std::string_view text) {
     std::string_view digits = text.substr(row.name.size());
     if (digits[0] != ':') continue;
     digits.remove_prefix(1);
-    if (digits.find_first_not_of(kDigits) != std::string_view::npos) continue;
+    if (digits.find_first_not_of(kHexDigits) != std::string_view::npos) continue;
     std::array<std::byte, 32> bytes{};
     for (std::size_t i = 0; i < row.size; ++i) {
-      const std::size_t high = kDigits.find(digits[2 * i]);
-      bytes[i] = static_cast<std::byte>(high << 4 | kDigits.find(digits[2 * i + 1]));
+      const std::size_t high = kHexDigits.find(digits[2 * i]);
+      bytes[i] = static_cast<std::byte>(high << 4 | kHexDigits.find(digits[2 * i + 1]));
     }
     return {row.algorithm, std::span(bytes).first(row.size)};
   }
@@ -76,8 +76,8 @@ std::string Digest::text() const {
   std::string text(name(algorithm_));
   text += ':';
   for (const std::byte byte : bytes()) {
-    text += kDigits[std::to_integer<unsigned>(byte >> 4)];
-    text += kDigits[std::to_integer<unsigned>(byte & std::byte{15})];
+    text += kHexDigits[std::to_integer<unsigned>(byte >> 4)];
+    text += kHexDigits[std::to_integer<unsigned>(byte & std::byte{15})];
   }
   return text;
 }

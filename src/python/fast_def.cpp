@@ -42,7 +42,8 @@ class Arguments {
  public:
   Arguments(const Record& record, Py_ssize_t count, PyObject* keywords)
       : self_(record.is_method ? 1 : 0),
-        params_(record.args.begin() + (record.args.empty() ? 0 : self_), record.args.end()),
+        params_(record.args.begin() + (record.is_method && !record.args.empty() ? 1 : 0),
+                record.args.end()),
         positional_(record.nargs_pos - self_),
         count_(static_cast<std::size_t>(count) - self_),
         keywords_(keywords == nullptr ? py::tuple() : py::reinterpret_borrow<py::tuple>(keywords)) {

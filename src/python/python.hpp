@@ -132,6 +132,7 @@ class WritableBuffer {
   template <typename T>
   [[nodiscard]] std::span<T> values() const {
     const auto size = static_cast<std::size_t>(view_.len);
+    if (size == 0) return {};  // Python may have an empty buffer begin at any address
     if (size % sizeof(T) != 0 || reinterpret_cast<std::uintptr_t>(view_.buf) % alignof(T) != 0) {
       throw py::value_error("argument 'out': not aligned for its values");
     }

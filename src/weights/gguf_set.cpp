@@ -27,7 +27,7 @@ struct PartName {
   std::uint32_t count = 0;
 };
 
-constexpr std::size_t kDigits = 5;
+constexpr std::size_t kNumberDigits = 5;
 
 std::optional<std::uint32_t> number_of(std::u8string_view digits) {
   std::uint32_t number = 0;
@@ -41,15 +41,16 @@ std::optional<std::uint32_t> number_of(std::u8string_view digits) {
 std::optional<PartName> part_name_of(const fs::path& path) {
   constexpr std::u8string_view kOf = u8"-of-";
   constexpr std::u8string_view kEnd = u8".gguf";
-  constexpr std::size_t kTail = 1 + kDigits + kOf.size() + kDigits + kEnd.size();
+  constexpr std::size_t kTail = 1 + kNumberDigits + kOf.size() + kNumberDigits + kEnd.size();
   const std::u8string name = path.filename().u8string();
   if (name.size() < kTail) return std::nullopt;
   const std::u8string_view tail = std::u8string_view(name).substr(name.size() - kTail);
-  if (tail[0] != u8'-' || tail.substr(1 + kDigits, kOf.size()) != kOf || !tail.ends_with(kEnd)) {
+  if (tail[0] != u8'-' || tail.substr(1 + kNumberDigits, kOf.size()) != kOf ||
+      !tail.ends_with(kEnd)) {
     return std::nullopt;
   }
-  const auto number = number_of(tail.substr(1, kDigits));
-  const auto count = number_of(tail.substr(1 + kDigits + kOf.size(), kDigits));
+  const auto number = number_of(tail.substr(1, kNumberDigits));
+  const auto count = number_of(tail.substr(1 + kNumberDigits + kOf.size(), kNumberDigits));
   if (!number || !count) return std::nullopt;
   return PartName{name.substr(0, name.size() - kTail), *number, *count};
 }

@@ -125,7 +125,7 @@ class NaivePatch {
     unit_ = static_cast<std::size_t>(field(9, 1));
     const bool is_packed = field(10, 1) == 3;
     if (field(10, 1) != 1 && !is_packed) return false;
-    for (const std::size_t behind : {48, 56, 80, 88}) {
+    for (const std::size_t behind : {48U, 56U, 80U, 88U}) {
       if (field(behind, 8) != 0) return false;
     }
     const std::uint64_t ndim = field(12, 4);

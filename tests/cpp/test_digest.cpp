@@ -68,7 +68,7 @@ TEST_CASE("pieces do not change a hash") {
   const std::vector<std::byte> bytes = published_bytes(5000);
   Xxh3Hasher whole;
   whole.update(bytes);
-  for (const std::size_t step : {1, 7, 64, 255, 256, 257, 1024, 4999}) {
+  for (const std::size_t step : {1U, 7U, 64U, 255U, 256U, 257U, 1024U, 4999U}) {
     Xxh3Hasher hasher;
     hasher.update(test::bytes_of("forgotten"));
     hasher.reset();
@@ -129,7 +129,7 @@ TEST_CASE("a tensor's digest covers its dtype and shape") {
 
 TEST_CASE("blocks of tensors have hashes") {
   constexpr std::uint64_t kBlock = 100;
-  for (const std::size_t size : {0, 1, 99, 100, 101, 200, 250}) {
+  for (const std::size_t size : {0U, 1U, 99U, 100U, 101U, 200U, 250U}) {
     CAPTURE(size);
     const std::vector<std::byte> bytes = published_bytes(size);
     std::vector<std::uint64_t> wanted;
@@ -138,7 +138,7 @@ TEST_CASE("blocks of tensors have hashes") {
       block.update(std::span(bytes).subspan(at, std::min<std::size_t>(kBlock, size - at)));
       wanted.push_back(block.xxh3_64());
     }
-    for (const std::size_t step : {1, 30, 100, 250}) {
+    for (const std::size_t step : {1U, 30U, 100U, 250U}) {
       TensorHasher tensor(Dtype::kU8, {}, kBlock);
       for (std::size_t at = 0; at < size; at += step) {
         tensor.update(std::span(bytes).subspan(at, std::min(step, size - at)));

@@ -254,7 +254,7 @@ TEST_CASE("a sparse file larger than memory can be mapped") {
 #if defined(__linux__)
 TEST_CASE("a file of which less than half is in the page cache wants more readers") {
   const test::TempDir folder;
-  for (const std::uint64_t mb : {8, 200}) {  // one that is counted as a whole, and one by samples
+  for (const std::uint64_t mb : {8U, 200U}) {  // one that is counted as a whole, and one by samples
     for (const std::uint64_t cached : {std::uint64_t{0}, mb / 4, mb * 3 / 4, mb}) {
       test::write_text(folder / "f", "");
       test::fs::resize_file(folder / "f", mb << 20);

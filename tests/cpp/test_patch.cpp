@@ -34,7 +34,7 @@ struct Small {
   explicit Small(bool set_values = false) {
     for (std::size_t i = 0; i < base.size(); ++i) base[i] = static_cast<std::byte>(i * 7 & 0xFF);
     target = base;
-    for (const std::size_t at : {3, 4, 5, 40, 41, 149}) {
+    for (const std::size_t at : {3U, 4U, 5U, 40U, 41U, 149U}) {
       test::put_number(target, 2 * at, 2,
                        test::number_at(target, 2 * at, 2) + (at == 40 ? 999 : 1));
     }
@@ -189,7 +189,7 @@ TEST_CASE("records of removed and whole tensors") {
         }) == "kInvalidArgument");
 
   // Only records of blocks have units, shapes, rows and bytes behind their heads.
-  for (const std::size_t at : {9, 12, 16, 24, 31}) {
+  for (const std::size_t at : {9U, 12U, 16U, 24U, 31U}) {
     removed[at] = std::byte{1};
     test::seal(removed, {});
     CAPTURE(at);

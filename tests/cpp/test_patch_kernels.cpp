@@ -87,8 +87,9 @@ TEST_CASE("all kernels find, list, gather, subtract, add and scatter the same un
   std::mt19937_64 random(1);
   CHECK(std::string(patch::usable_kernels().front()->name) == "baseline");
   for (const patch::Kernels* kernels : patch::usable_kernels()) {
-    for (const std::size_t unit : {1, 2, 4, 8}) {
-      for (const std::size_t count : {1, 2, 31, 32, 33, 63, 64, 65, 127, 200, 4096, 65535, 65536}) {
+    for (const std::size_t unit : {1U, 2U, 4U, 8U}) {
+      for (const std::size_t count :
+           {1U, 2U, 31U, 32U, 33U, 63U, 64U, 65U, 127U, 200U, 4096U, 65535U, 65536U}) {
         for (const unsigned one_in : {1U, 2U, 50U, 20000U}) {
           check_kernels(*kernels, unit, count, one_in, random);
         }

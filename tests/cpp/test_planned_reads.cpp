@@ -47,7 +47,7 @@ struct Wanted {
 TEST_CASE("of a server, a load reads what was planned, request by request") {
   for (unsigned seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
-    for (const std::uint64_t gap : {0, 100, 10'000}) {
+    for (const std::uint64_t gap : {0U, 100U, 10'000U}) {
       CAPTURE(gap);
       const auto source = std::make_shared<test::FakeSource>(test::pattern(kFile));
       source->read_cost = ReadCost{.gap_nbytes = gap,

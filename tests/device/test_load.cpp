@@ -26,8 +26,8 @@ constexpr fake::Mode kModes[] = {fake::kEager, fake::kAsync, fake::kLazy};
 /// Adjacent tensors of unaligned sizes, from an odd offset.
 void add_awkward(Wanted& wanted) {
   std::uint64_t at = 13;
-  for (const std::uint64_t nbytes :
-       {1, 0, 3, 4096, 5, 100'000, 7, 1 << 20, 13, 300'001, 2, 2, 2, 2, 65'536, 4095, 4097}) {
+  for (const std::uint64_t nbytes : {1U, 0U, 3U, 4096U, 5U, 100'000U, 7U, 1U << 20U, 13U, 300'001U,
+                                     2U, 2U, 2U, 2U, 65'536U, 4095U, 4097U}) {
     wanted.add(at, nbytes, 0, at % 3);
     at += nbytes;
   }
@@ -38,7 +38,7 @@ void add_awkward(Wanted& wanted) {
 TEST_CASE("every byte is loaded, for all modes, chunk sizes, readers, slots and streams") {
   const auto source = std::make_shared<MemorySource>(1'700'000);
   for (const fake::Mode mode : kModes) {
-    for (const std::size_t chunk : {4096, 12'288, 65'536, 8 << 20}) {
+    for (const std::size_t chunk : {4096U, 12'288U, 65'536U, 8U << 20U}) {
       for (const auto& [threads, slots, streams] :
            {std::tuple{1U, 1U, 1U}, {1U, 2U, 1U}, {4U, 2U, 2U}, {8U, 3U, 4U}}) {
         CAPTURE(mode);
@@ -64,7 +64,7 @@ TEST_CASE("host: every byte is loaded, without calls of the driver") {
   const FakeDriver driver(fake::kLazy);
   const auto source = std::make_shared<MemorySource>(1'700'000);
   for (const unsigned threads : {1U, 5U}) {
-    for (const std::size_t chunk : {4096, 65'536, 8 << 20}) {
+    for (const std::size_t chunk : {4096U, 65'536U, 8U << 20U}) {
       const Config config({.chunk_nbytes = chunk});
       Wanted wanted(source);
       add_awkward(wanted);
@@ -141,7 +141,7 @@ TEST_CASE("runs of tensors are gathered") {
       {.first = 0, .run_nbytes = 8, .loops = {Loop{0, 8}}},
   };
   for (const fake::Mode mode : kModes) {
-    for (const std::size_t chunk : {4096, 65'536, 4 << 20}) {
+    for (const std::size_t chunk : {4096U, 65'536U, 4U << 20U}) {
       for (const unsigned threads : {1U, 4U}) {
         CAPTURE(chunk);
         const FakeDriver driver(mode);
@@ -169,7 +169,7 @@ TEST_CASE("parts of tensors go to strided destinations") {
   using Loop = safetensors::ByteRuns::Loop;
   const auto source = std::make_shared<MemorySource>(2'000'000);
   for (const fake::Mode mode : kModes) {
-    for (const std::size_t chunk : {4096, 65'536, 4 << 20}) {
+    for (const std::size_t chunk : {4096U, 65'536U, 4U << 20U}) {
       CAPTURE(chunk);
       const FakeDriver driver(mode);
       const Config config({.chunk_nbytes = chunk});

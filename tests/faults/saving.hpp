@@ -70,7 +70,8 @@ class Target {
                                    {.fsync = fsync, .header_room = 1});
     for (int i = 0; i < 100; ++i) {
       const std::vector<std::uint64_t> shape = {10};
-      const safetensors::TensorSpec spec = {"tensor " + std::to_string(i), shape};
+      const std::string name = "tensor " + std::to_string(i);
+      const safetensors::TensorSpec spec = {name, shape};
       writer.write(writer.add(spec), tensors_[2].bytes);
     }
     writer.commit();

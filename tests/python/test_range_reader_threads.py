@@ -185,7 +185,7 @@ def test_exit_with_reads_under_way(way):
         pytest.importorskip("torch")
     script = PRELUDE + "reader = StalledReader(DATA)\n" + textwrap.dedent(EXITS[way])
     script += "reader.wait_for_reads()\nprint('ends')\n"
-    done = children.run_raw(script, timeout=30)
+    done = children.run_raw(script, timeout=120)
     assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
 
 

@@ -126,7 +126,9 @@ def test_calls_after_the_end_raise():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_only_a_fork_of_a_process_that_used_the_loop_is_one():
     script = """
-        import asyncio, os
+        import asyncio, os, warnings
+        # Python 3.12 and newer warn of a fork of a process that has threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
         def child(text):
             pid = os.fork()
             if pid == 0:

@@ -20,6 +20,7 @@ from support.object_readers import CONTENT, OPTIONS, SHORT, no_credentials, read
 from support.remote_engines import cancel_reads
 from support.servers import Answer, RangeServer, etag
 
+pytest.importorskip("obstore")
 pytestmark = pytest.mark.usefixtures(no_credentials.__name__)
 
 

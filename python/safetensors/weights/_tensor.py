@@ -146,7 +146,9 @@ class WeightTensor:
                 raise ValueError(f"rows of {self.name}: a step of {step} is not supported")
             stop = max(start, stop)
             return start, stop - start, (stop - start, *(self.shape[-1:] or (1,)))
-        if isinstance(rows, bool) or not hasattr(rows, "__index__"):
+        # Older NumPy takes its own bool for an index, with a warning.
+        is_bool = isinstance(rows, bool) or str(getattr(rows, "dtype", "")) == "bool"
+        if is_bool or not hasattr(rows, "__index__"):
             raise TypeError(f"rows must be an integer or a slice, not {type(rows).__name__}")
         index = operator.index(rows)
         first = index + count if index < 0 else index

@@ -56,7 +56,7 @@ TEST_CASE("the least recently used buffers are evicted first, and views have no 
     });
     return built;
   };
-  for (const std::size_t key : {1, 2, 3}) CHECK(ask(key));
+  for (const std::size_t key : {1U, 2U, 3U}) CHECK(ask(key));
   CHECK(ask(100, true));
   CHECK_FALSE(ask(1));
   CHECK(ask(4));  // evicts 2

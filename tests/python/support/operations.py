@@ -5,6 +5,7 @@ upstream_server.py on upstream's: both are imported as `safetensors`.
 """
 
 import ctypes
+import re
 from typing import Any, NamedTuple, Optional
 
 from support import dtype_table
@@ -252,7 +253,7 @@ def evaluate(source, /, **variables):
     scope = dict(variables, np=numpy, sn=safetensors.numpy)
     scope.update(safetensors=safetensors, safe_open=safetensors.safe_open)
     # PyTorch takes seconds to import, and need not be there.
-    if "torch" in source or "st." in source:
+    if re.search(r"\b(torch|st)\b", source):
         import torch
 
         import safetensors.torch
