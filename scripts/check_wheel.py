@@ -22,6 +22,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 MODULES = {"PyInit__core", "PyInit__weights"}  # of one file, whose name is the first's
+DF_BIND_NOW = 0x8
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 LICENCES = {"LICENSE", "RapidJSON", "pybind11", "xxHash"}
 NAME = re.compile(
@@ -77,6 +78,9 @@ def check_modules(name: str, data: bytes, tag: re.Match[str], python: set[str]) 
     entries = list(elf.get_section_by_name(".dynamic").iter_tags())
     paths = [entry for entry in entries if entry.entry.d_tag in ("DT_RPATH", "DT_RUNPATH")]
     check(not paths, f"{name} has a RUNPATH")
+    flags = sum(entry.entry.d_val for entry in entries if entry.entry.d_tag == "DT_FLAGS")
+    check(flags & DF_BIND_NOW, f"{name} is not linked with -z now")
+    check("__stack_chk_fail" in symbols(elf, defined=False), f"{name} has no stack protector")
     needed = [entry.needed for entry in entries if entry.entry.d_tag == "DT_NEEDED"]
     newest = versions(elf)
     if tag[2]:

@@ -5,12 +5,14 @@
 #
 # x86_64     manylinux_2_28, 64-bit x86
 # aarch64    manylinux_2_28, 64-bit Arm; needs Debian's libgcc-s1-arm64-cross
+# sid        both, for the Python of Debian's unstable, whose headers debootstrap fetches; needs root
 # systems    installs the wheels of x86_64 in fresh systems, which debootstrap makes, and runs
 #            tests/consumer/wheel.py there; needs root
 #
 # Each target makes a wheel of safetensors and one of safetensors-cpp, in build/wheels/dist, for each
 # interpreter in PYTHONS (paths; by default $PYTHON, else python3). The headers are the interpreter's,
-# also for other processors: on 64-bit Linux, pyconfig.h differs in nothing that the modules use.
+# also for other processors: on 64-bit Linux, pyconfig.h differs in nothing that the modules use. A folder
+# in PYTHONS is a Debian system, of which only the headers are used.
 # PYTHON has the packages of the group "wheels" of pyproject.toml. SUITES are the systems (bookworm
 # trixie sid) and CHROOTS is the folder that they are in. CMAKE_CXX_COMPILER_LAUNCHER=ccache compiles the
 # core once for all interpreters.
@@ -19,47 +21,77 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
 source scripts/common.sh
 
-(($#)) || die "name a target: x86_64 aarch64 systems"
+(($#)) || die "name a target: x86_64 aarch64 sid systems"
 find_python
 work=$PWD/build/wheels
 read -r -a pythons <<<"${PYTHONS:-$base_python}"
 headers=$work/include
 link_headers "$headers" rapidjson xxhash.h
 
+# name_zig FILE COMMAND: a program of one word, which CMake and ccache want, for a command of Zig.
+name_zig() {
+  printf '#!/bin/sh\nexec "%s/zig" %s "$@"\n' \
+    "$("$base_python" -c 'import ziglang; print(ziglang.__path__[0])')" "$2" >"$1.new"
+  chmod +x "$1.new"
+  mv "$1.new" "$1"
+}
+
 # make_wheels TRIPLE ZIG_TRIPLE TAG LIBRARY...: a wheel for each interpreter, checked.
 make_wheels() {
-  ZIG=$("$base_python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
-  export ZIG ZIG_CXX=$work/zig-$2 ZIG_PROCESSOR=${1%%-*} ZIG_LIBRARIES=${*:4}
-  # ccache wants a compiler to be one word, and cannot guess its kind from this name.
-  printf '#!/bin/sh\nexec "%s" c++ -target %s "$@"\n' "$ZIG" "$2" >"$ZIG_CXX.new"
-  chmod +x "$ZIG_CXX.new"
-  mv "$ZIG_CXX.new" "$ZIG_CXX"
+  export ZIG_CXX=$work/zig-$2 ZIG_AR=$work/zig-ar ZIG_RANLIB=$work/zig-ranlib
+  export ZIG_PROCESSOR=${1%%-*} ZIG_LIBRARIES=${*:4}
+  name_zig "$ZIG_CXX" "c++ -target $2"
+  name_zig "$ZIG_AR" ar
+  name_zig "$ZIG_RANLIB" ranlib
+  # ccache cannot guess the kind of compiler from its name.
   export CCACHE_COMPILERTYPE=clang CCACHE_COMPILERCHECK=content CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   export CMAKE_TOOLCHAIN_FILE=$PWD/cmake/toolchains/zig-wheel.cmake
-  local python version suffix built wheel beside
+  local python version symbols options suffix built wheel beside
   for python in "${pythons[@]}"; do
-    version=$("$python" -c 'import sys, sysconfig
+    options=()
+    if [[ -d $python ]]; then
+      find_headers "$python"
+      python=$base_python
+    else
+      version=$("$python" -c 'import sys, sysconfig
 print(sysconfig.get_config_var("SOABI").split("-")[1])') || die "$python: not a Python"
+      symbols=$(find_symbols "$python")
+    fi
     suffix=.cpython-$version-$1.so
     built=$work/$1-$version
     rm -rf "$built/plain" "$built/tagged"
     "$base_python" -m pip --python "$python" wheel -q --no-deps -w "$built/plain" \
-      -C build-dir="$built/cmake" -C cmake.define.PYTHON_MODULE_EXTENSION="$suffix" \
+      -C build-dir="$built/cmake" -C cmake.define.PYTHON_MODULE_EXTENSION="$suffix" "${options[@]}" \
       -C cmake.define.SAFETENSORS_RAPIDJSON_INCLUDE_DIR="$headers" \
       -C cmake.define.SAFETENSORS_XXHASH_INCLUDE_DIR="$headers" .
-    # pip takes the processor from this machine.
-    "$base_python" -m wheel tags --remove --platform-tag "linux_$ZIG_PROCESSOR" "$built"/plain/*.whl
+    # pip takes the processor from this machine, and the version from the interpreter that it runs in.
+    "$base_python" -m wheel tags --remove --python-tag "cp${version%t}" --abi-tag "cp$version" \
+      --platform-tag "linux_$ZIG_PROCESSOR" "$built"/plain/*.whl
     # auditwheel takes a tag by name for this machine's processor only.
     PATH=$(dirname -- "$base_python"):$PATH "$base_python" -m auditwheel repair --only-plat \
       --plat auto -w "$built/tagged" "$built"/plain/*.whl
     wheel=$(echo "$built"/tagged/*-"$3".whl)
     [[ -e $wheel ]] || die "$version: auditwheel does not find that it is $3"
     beside=$("$base_python" scripts/beside_wheel.py "$wheel" "$built/tagged")
-    "$base_python" scripts/check_wheel.py "$(find_symbols "$python")" "$wheel" "$beside"
+    "$base_python" scripts/check_wheel.py "$symbols" "$wheel" "$beside"
     "$base_python" -m twine check --strict "$wheel" "$beside"
     mkdir -p "$work/dist"
     cp "$wheel" "$beside" "$work/dist"
   done
+}
+
+# find_headers FOLDER: of the Python of a Debian system; sets version, symbols, options.
+find_headers() {
+  symbols=$(compgen -G "$1/usr/bin/python3.*[0-9]") || die "$1: no Python in it"
+  local name=${symbols##*/}
+  version=${name#python} version=${version/./}
+  [[ -e $1/usr/include/$name/Python.h ]] || die "$1: no headers of $name in it"
+  rm -rf "${work:?}/$name"
+  cp -r "$1/usr/include/$name" "$work/$name"
+  # Debian's own pyconfig.h includes one for each processor.
+  cp "$1"/usr/include/*-linux-gnu/"$name"/pyconfig.h "$work/$name"
+  options=(-C cmake.define.PYBIND11_USE_CROSSCOMPILING=ON -C cmake.define.Python_EXECUTABLE=
+    -C cmake.define.Python_ROOT_DIR="$1/usr" -C cmake.define.Python_INCLUDE_DIR="$work/$name")
 }
 
 # find_symbols PYTHON: the file that has the interpreter's functions.
@@ -84,19 +116,32 @@ aarch64() {
   make_wheels aarch64-linux-gnu aarch64-linux-gnu.2.28 manylinux_2_28_aarch64 "$libgcc_s"
 }
 
-# Debian's Python takes the wheel of its version, if there is one. NumPy is Debian's, too.
-systems() {
-  [[ $(id -u) == 0 ]] || die "systems: only root can make and enter a system"
+# make_system SUITE: a Debian system with a Python and its headers; sets root.
+make_system() {
+  [[ $(id -u) == 0 ]] || die "$1: only root can make and enter a system"
   command -v debootstrap >/dev/null || require_debian "debootstrap" debootstrap
-  local suite root version wheel mirror
+  root=${CHROOTS:-$work}/$1
+  [[ ! -e $root/usr/bin/python3 ]] || return 0
+  local mirror
   # shellcheck disable=SC2016  # apt-get expands it
   mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m1 '/debian/*$')
+  debootstrap --variant=minbase --include=python3-dev,python3-numpy,python3-venv "$1" "$root" "$mirror" \
+    >"$root.log" 2>&1 || die "$1: debootstrap failed: $root.log"
+}
+
+sid() {
+  local root
+  make_system sid
+  pythons=("$root")
+  x86_64
+  aarch64
+}
+
+# Debian's Python takes the wheel of its version, if there is one. NumPy is Debian's, too.
+systems() {
+  local suite root version wheel
   for suite in ${SUITES:-bookworm trixie sid}; do
-    root=${CHROOTS:-$work}/$suite
-    if [[ ! -e $root/usr/bin/python3 ]]; then
-      debootstrap --variant=minbase --include=python3-numpy,python3-venv "$suite" "$root" "$mirror" \
-        >"$work/$suite.log" 2>&1 || die "$suite: debootstrap failed: $work/$suite.log"
-    fi
+    make_system "$suite"
     version=$(chroot "$root" python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
     wheel=$(find "$work/dist" -name "safetensors-*-$version-$version-manylinux*_x86_64.whl")
     if [[ -z $wheel ]]; then
@@ -116,7 +161,7 @@ systems() {
 
 for target in "$@"; do
   case $target in
-    x86_64 | aarch64 | systems) ;;
+    x86_64 | aarch64 | sid | systems) ;;
     *) die "unknown target: $target" ;;
   esac
   heading "$target"

@@ -1,13 +1,18 @@
 # Linux by Zig's clang and libc++: modules for the wheels, which scripts/wheels.sh makes.
-# From the environment: ZIG_CXX, a program that calls `zig c++` for the target; ZIG, the program zig;
-# ZIG_PROCESSOR, the target's processor; ZIG_LIBRARIES, files to link with, see below.
+# From the environment: ZIG_CXX, a program that calls `zig c++` for the target; ZIG_AR and ZIG_RANLIB,
+# programs that call `zig ar` and `zig ranlib`; ZIG_PROCESSOR, the target's processor; ZIG_LIBRARIES,
+# files to link with, see below.
 # Give RapidJSON by -DSAFETENSORS_RAPIDJSON_INCLUDE_DIR and xxHash by
 # -DSAFETENSORS_XXHASH_INCLUDE_DIR: folders that hold nothing else.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR $ENV{ZIG_PROCESSOR})
 set(CMAKE_CXX_COMPILER $ENV{ZIG_CXX})
-set(CMAKE_CXX_ARCHIVE_CREATE "$ENV{ZIG} ar qc <TARGET> <LINK_FLAGS> <OBJECTS>")
-set(CMAKE_CXX_ARCHIVE_FINISH "$ENV{ZIG} ranlib <TARGET>")
+# Of the same LLVM as the compiler: the host's, if older, cannot read what -flto compiles to, and
+# CMake would build the core without it.
+set(CMAKE_AR $ENV{ZIG_AR})
+set(CMAKE_RANLIB $ENV{ZIG_RANLIB})
+set(CMAKE_CXX_COMPILER_AR $ENV{ZIG_AR})
+set(CMAKE_CXX_COMPILER_RANLIB $ENV{ZIG_RANLIB})
 set(CMAKE_CXX_FLAGS_INIT "-ffunction-sections -fdata-sections")
 # -s, because the host's strip need not know the target. The files are
 # - libgcc_s.so.1. To end a thread, glibc unwinds its stack with this library, which calls
@@ -20,3 +25,5 @@ set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 # Zig compiles its C++ library anew for each set of options that a program is linked with.
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+# So CMake cannot try options of the linker. Zig links libc++ statically, and with -z relro and -z now.
+set(SAFETENSORS_HAS_STATIC_LIBSTDCXX ON)
