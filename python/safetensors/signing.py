@@ -5,7 +5,7 @@
 
     tensors = load_files("models/llama", verify=Signed(key="public.pem"))
 
-Needs the package model-signing (pip install 'safetensors[sign]'), which is imported on first use.
+Needs the packages model-signing and pyOpenSSL, which are imported on first use.
 """
 
 from __future__ import annotations
@@ -124,6 +124,6 @@ def _package() -> Any:
         from . import _model_signing
     except ImportError as error:
         raise ImportError(
-            f"signatures need model-signing: pip install 'safetensors[sign]' ({error})"
+            f"signatures need model-signing: pip install model-signing pyOpenSSL ({error})"
         ) from error
     return _model_signing

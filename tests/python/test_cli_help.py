@@ -133,4 +133,4 @@ def read_until(terminal, words):
 
 def test_without_shtab():
     said = cli.complaint("completion", "bash", without=["shtab"])
-    assert said == "completion needs shtab: pip install 'safetensors[cli]'"
+    assert said == "completion needs shtab: pip install shtab"

@@ -243,7 +243,7 @@ def test_the_package_to_install_is_named(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setattr(filesystems.importlib, "import_module", without)
-    with pytest.raises(ImportError, match=r"pip install 'safetensors\[remote-all\]'"):
+    with pytest.raises(ImportError, match=r"pip install fsspec"):
         read()
 
 

@@ -215,7 +215,7 @@ def test_the_package_is_imported_on_use(sums, made):
             print(error)
     """
     said = children.run(code, str(made["p256"].public), str(sums))
-    assert said.startswith("signatures need model-signing: pip install 'safetensors[sign]'")
+    assert said.startswith("signatures need model-signing: pip install model-signing pyOpenSSL")
 
 
 def test_the_program_of_the_page(made, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace, _out: Output) -> int:
     try:
         import shtab
     except ImportError:
-        raise CliError("completion needs shtab: pip install 'safetensors[cli]'") from None
+        raise CliError("completion needs shtab: pip install shtab") from None
     from .main import commands, parser
 
     top = parser()

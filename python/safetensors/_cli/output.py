@@ -59,7 +59,7 @@ class Output:
             from rich.console import Console
         except ImportError:
             if self._color == "always":
-                raise CliError("colours need rich: pip install 'safetensors[cli]'") from None
+                raise CliError("colours need rich: pip install rich") from None
             return None
         return Console(force_terminal=True if self._color == "always" else None, highlight=False)
 

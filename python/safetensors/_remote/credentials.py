@@ -153,7 +153,7 @@ def _profile(name: Optional[str], used: str) -> Access:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         raise ImportError(
-            f"{used} needs boto3, which is not installed: pip install 'safetensors[remote-all]'"
+            f"{used} needs boto3, which is not installed: pip install boto3"
         ) from error
     try:
         provider = Boto3CredentialProvider(boto3.Session(profile_name=name))

@@ -178,7 +178,7 @@ def _file_system(url: Url, settings: Settings) -> Tuple[Any, str]:
     except ImportError as error:
         raise ImportError(
             f"{url.scheme}:// needs fsspec, which is not installed: "
-            "pip install 'safetensors[remote-all]'"
+            "pip install fsspec"
         ) from error
     # Not fsspec.url_to_fs(), which takes chains apart. Instances are not shared: one may have a
     # single connection.

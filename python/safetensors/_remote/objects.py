@@ -152,7 +152,7 @@ class _Bucket:
         except ImportError as error:
             raise ImportError(
                 f"{url.scheme}:// needs obstore, which is not installed: "
-                "pip install 'safetensors[remote]'"
+                "pip install obstore"
             ) from error
         self.timeout = settings.timeout
         self._store, self.used = _store_of(url, settings)
