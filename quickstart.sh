@@ -7,11 +7,13 @@
 # PYTHON        the interpreter to create it with (default python3)
 # TORCH_SPEC    what pip installs if torch is not installed (default torch==2.13.0)
 # TORCH_PIP_OPTIONS  more options for that pip call, such as --index-url URL
+# SAFETENSORS_WHEEL  a finished wheel of this package, which is installed instead of building one
 set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 source "$root/scripts/common.sh"
+no_arguments "$@"
 # A relative VENV is relative to the caller's working directory.
 venv_folder=$(absolute "${VENV:-$root/.venv-quickstart}")
 cd -- "$root"
@@ -67,7 +69,7 @@ else
 fi
 
 step "The model on this package"
-"$venv_python" examples/quickstart.py --upstream "$venv/upstream" "$@"
+"$venv_python" examples/quickstart.py --upstream "$venv/upstream"
 
 heading "Done in $SECONDS s"
 folder=$(printf '%q' "$venv")

@@ -4,12 +4,13 @@
 #
 #   bash run-tests.sh
 #
-# VENV, PYTHON, TORCH_SPEC and TORCH_PIP_OPTIONS are as in quickstart.sh (VENV: .venv-test).
+# VENV, PYTHON, TORCH_SPEC, TORCH_PIP_OPTIONS and SAFETENSORS_WHEEL are as in quickstart.sh (VENV: .venv-test).
 set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/common.sh
 source "$root/scripts/common.sh"
+no_arguments "$@"
 # A relative VENV is relative to the caller's working directory.
 venv_folder=$(absolute "${VENV:-$root/.venv-test}")
 cd -- "$root"

@@ -17,6 +17,12 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
 source scripts/common.sh
 find_python
+suite=$PWD/benchmarks/python/suite.py
+case ${1:-} in
+  -h | --help) exec "$base_python" "$suite" --help ;;
+  '' | -* | remote | link | group) ;;
+  *) die "$1: not a set of benchmarks (see --help)" ;;
+esac
 require_build_tools
 debian_packages=()
 command -v cmake >/dev/null || debian_packages+=(cmake)
@@ -55,6 +61,5 @@ if [[ ${1:-} == group ]]; then
   exec "$venv_python" benchmarks/python/bench_group.py "$@"
 fi
 
-suite=$PWD/benchmarks/python/suite.py
 cd -- "$called_from"
 exec "$base_python" "$suite" "$@"

@@ -49,6 +49,11 @@ die() {
   exit 1
 }
 
+# no_arguments "$@": ends a script that takes none.
+no_arguments() {
+  (($# == 0)) || die "$1: ${0##*/} takes no arguments; its head says which variables it reads"
+}
+
 # Run a command as root: directly, or through sudo.
 as_root() {
   if [[ $(id -u) == 0 ]]; then

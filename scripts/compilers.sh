@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Parses all C++ sources, those of the tests and of the extension as well, with every supported
-# compiler that is installed, and fails at the first warning. Clang also does so with libc++.
+# Parses all C++ sources, those of the tests and of the extension as well, with each compiler, and fails at
+# the first warning. Clang also does so with libc++.
 #
-#   bash scripts/compilers.sh [COMPILER...]    default: g++-12 to g++-16 and clang++-16 to clang++-22
+#   bash scripts/compilers.sh [COMPILER...]    default: those of g++-12 to g++-16 and clang++-16 to
+#                                              clang++-22 that are installed
 #
 # Compilers only parse (-fsyntax-only), which takes a fifth of the time of a build. BUILD=1 instead
 # builds everything and runs the C++ tests.
@@ -45,13 +46,20 @@ PY
   note "$*: no warnings"
 }
 
-(($#)) || set -- g++-{12..16} clang++-{16..22}
+for compiler in "$@"; do
+  command -v "$compiler" >/dev/null || die "$compiler is not installed"
+done
+if (($# == 0)); then
+  for compiler in g++-{12..16} clang++-{16..22}; do
+    if command -v "$compiler" >/dev/null; then
+      set -- "$@" "$compiler"
+    else
+      note "$compiler: skipped, it is not installed"
+    fi
+  done
+fi
 mkdir -p build/compilers
 for compiler in "$@"; do
-  if ! command -v "$compiler" >/dev/null; then
-    note "$compiler: skipped, it is not installed"
-    continue
-  fi
   if [[ $compiler == g++* ]]; then
     check "$compiler"
     continue

@@ -1,4 +1,4 @@
-"""scripts/common.sh, which quickstart.sh, run-tests.sh and native.sh share, also on macOS."""
+"""The shell scripts: wrong arguments, and what some of them share, also on macOS."""
 
 import os
 import re
@@ -44,6 +44,31 @@ def on_terminal(text):
     os.close(terminal)
     assert os.waitpid(child, 0)[1] == 0
     return found.decode()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "quickstart.sh",
+        "run-tests.sh",
+        ".ci/run",
+        "benchmarks/run.sh",
+        "scripts/compilers.sh",
+        "scripts/cross.sh",
+        "scripts/packages.sh",
+        "scripts/pythons.sh",
+        "scripts/release.sh",
+        "scripts/wheels.sh",
+    ],
+)
+def test_wrong_argument(script):
+    """One line on stderr names it, before anything is installed or built."""
+    done = subprocess.run(
+        ["bash", ROOT / script, "nonsense"], capture_output=True, text=True, timeout=20
+    )
+    assert done.returncode != 0
+    assert re.fullmatch(r".*: .*nonsense.*\n", done.stderr), done.stderr
+    assert "nstall" not in done.stdout
 
 
 def test_busy_keeps_status_and_errors():
