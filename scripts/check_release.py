@@ -21,7 +21,7 @@ import beside_wheel
 import make_sdist
 
 PINNED = {"RapidJSON": "rapidjson", "xxHash": "xxhash"}
-LICENCES = ("RapidJSON", "libstdc++", "pybind11", "xxHash")
+LICENCES = ("RapidJSON", "libc++", "libstdc++", "pybind11", "xxHash")
 
 
 def require(condition: bool, text: str) -> None:

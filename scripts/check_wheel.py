@@ -24,7 +24,7 @@ from elftools.elf.elffile import ELFFile
 MODULES = {"PyInit__core", "PyInit__weights"}  # of one file, whose name is the first's
 DF_BIND_NOW = 0x8
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
-LICENCES = {"LICENSE", "RapidJSON", "pybind11", "xxHash"}
+LICENCES = {"LICENSE", "RapidJSON", "libc++", "libstdc++", "pybind11", "xxHash"}
 NAME = re.compile(
     r"safetensors(?:_cpp)?-[^-]+-(cp\d+)-\1t?-"
     r"(?:manylinux_(2)_(\d+)|musllinux_\d+_\d+)_(x86_64|aarch64)\.whl"

@@ -49,6 +49,7 @@ def test_licences():
     wanted = {
         "LICENSE": "Apache License",
         "LICENSES/RapidJSON.txt": "THL A29 Limited",
+        "LICENSES/libc++.txt": "LLVM Exceptions",
         "LICENSES/libstdc++.txt": "GCC RUNTIME LIBRARY EXCEPTION",
         "LICENSES/pybind11.txt": "Wenzel Jakob",
         "LICENSES/xxHash.txt": "Yann Collet",
