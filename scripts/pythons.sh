@@ -4,10 +4,12 @@
 #   bash scripts/pythons.sh [PYTHON...]    by default all of these:
 #
 # 3.10 3.12 3.13   those of pyenv
-# 3.13t            the free-threaded one, built from Debian's source package
+# 3.13t 3.14t      free-threaded ones, built from Debian's source packages
 # sid              that of Debian's unstable, in a chroot: needs root
 # aarch64          64-bit Arm's 3.11 in an emulator, with the wheel that `scripts/wheels.sh aarch64` has
 #                  built: the tests of reading, writing, slices, dtypes and hostile files
+# musl             3.13 with musl instead of glibc, built from Debian's source package, with the wheel that
+#                  `scripts/wheels.sh musl` has built for a 3.13: the same tests
 #
 # A path is an interpreter, too. A Python that cannot be had is skipped, in one line. Everything is kept
 # in build/ci/pythons. The C++ library is compiled once; each further Python costs only the bindings.
@@ -65,35 +67,35 @@ find_mirror() {
     'Label: Debian' 2>/dev/null | grep -m 1 .
 }
 
-# find_cpython_source: CPython's sources from Debian's package; sets source_folder.
+# find_cpython_source VERSION SUITE: CPython's sources from Debian's package; sets source_folder.
 find_cpython_source() {
   local folder=$work/source mirror apt
-  if ! source_folder=$(compgen -G "$folder/Python-3.13.*/"); then
+  if ! source_folder=$(compgen -G "$folder/Python-$1.*/"); then
     mirror=$(find_mirror) || skip "apt-get knows no Debian archive"
+    rm -rf "$folder/lists"
     mkdir -p "$folder/lists/partial"
     printf 'deb-src [signed-by=%s] %s %s main\n' \
-      /usr/share/keyrings/debian-archive-keyring.gpg "$mirror" trixie >"$folder/sources.list"
+      /usr/share/keyrings/debian-archive-keyring.gpg "$mirror" "$2" >"$folder/sources.list"
     apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
-      -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder")
-    (cd "$folder" && "${apt[@]}" update && "${apt[@]}" source --download-only python3.13) 2>/dev/null ||
+      -o Acquire::Check-Valid-Until=false -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder")
+    (cd "$folder" && "${apt[@]}" update && "${apt[@]}" source --download-only "python$1") 2>/dev/null ||
       skip "its source package could not be fetched"
-    tar -xf "$folder"/python3.13_*.orig.tar.xz -C "$folder"
-    source_folder=$(compgen -G "$folder/Python-3.13.*/")
+    tar -xf "$folder"/python"$1"_*.orig.tar.xz -C "$folder"
+    source_folder=$(compgen -G "$folder/Python-$1.*/")
   fi
 }
 
-# build_cpython: a free-threaded CPython; sets base_python.
+# build_cpython VERSION SUITE OPTION...: a CPython with these options of its configure; sets base_python.
 build_cpython() {
-  local prefix=$work/cpython build=$work/cpython-build
-  base_python=$prefix/bin/python3.13t
+  local prefix=$work/cpython-$target build=$work/cpython-build
+  base_python=$prefix/bin/python3
   [[ ! -e $prefix/complete ]] || return 0
-  find_cpython_source
-  install_debian g++ make libssl-dev libffi-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev ||
-    skip "the Debian packages could not be installed"
+  find_cpython_source "$1" "$2"
+  rm -rf "$build"
   mkdir -p "$build"
   note "building CPython in $build"
-  (cd "$build" && "$source_folder/configure" -q --prefix="$prefix" --disable-gil \
-    --disable-test-modules CFLAGS=-O1 && make -s -j"$(nproc)" && make -s install) \
+  (cd "$build" && "$source_folder/configure" -q --prefix="$prefix" --disable-test-modules CFLAGS=-O1 \
+    "${@:3}" && make -s -j"$(nproc)" && make -s install) \
     >"$build.log" 2>&1 || die "CPython could not be built: $build.log"
   rm -rf "$build"
   touch "$prefix/complete"
@@ -112,8 +114,11 @@ print("   the GIL is off:", sys.version)
 PY
 }
 
+# free_threaded VERSION SUITE
 free_threaded() {
-  build_cpython
+  install_debian g++ make libssl-dev libffi-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev ||
+    skip "the Debian packages could not be installed"
+  build_cpython "$1" "$2" --disable-gil
   install_tests free-threaded
   install_package
   check_gil
@@ -152,39 +157,62 @@ find_arm_python() {
   for package in "$lists"/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
 }
 
-# The emulator cannot start children by their path, so tests of programs are left out.
-emulated_arm() {
-  local wheel root site=$work/aarch64-site
-  wheel=${AARCH64_WHEEL:-$(compgen -G "build/wheels/dist/safetensors-*-cp311-cp311-*aarch64.whl" | head -n 1)} ||
-    skip "no wheel (bash scripts/wheels.sh aarch64)"
-  install_debian qemu-user || skip "no qemu-user"
-  find_arm_python
+# find_wheel PATTERN TARGET: sets wheel.
+find_wheel() {
+  wheel=$(compgen -G "build/wheels/dist/safetensors-*-$1.whl" | head -n 1) ||
+    skip "no wheel (bash scripts/wheels.sh $2)"
+}
+
+# test_wheel VERSION PLATFORM PYTHON...: NumPy, pytest and the wheel for a platform that is not this one, in a
+# folder, and the tests of reading, writing, slices, dtypes and hostile files. Those of programs are left
+# out: an emulator cannot start children by their path.
+test_wheel() {
+  local site=$work/site-$target tag=cp${1/./}
+  local platforms=(--platform "$2")
+  [[ $2 != manylinux* ]] || platforms+=(--platform "${2/2_28/2_17}" --platform "${2/2_28/2014}")
   find_python
   name=tools
   make_venv "$work/venv-tools"
-  [[ -d $site/numpy ]] || pip_install --target "$site" --only-binary :all: --python-version 3.11 \
-    --implementation cp --abi cp311 --abi abi3 --abi none --platform manylinux_2_28_aarch64 \
-    --platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64 \
+  [[ -d $site/numpy ]] || pip_install --target "$site" --only-binary :all: --python-version "$1" \
+    --implementation cp --abi "$tag" --abi abi3 --abi none "${platforms[@]}" \
     hypothesis==6.170.15 ml_dtypes==0.6.0 numpy==2.4.6 pytest==9.2.0 pytest-timeout==2.4.0
   rm -rf "$site"/safetensors*
   "$venv_python" -m zipfile -e "$wheel" "$site"
-  PYTHONPATH=$site qemu-aarch64 -L "$root" "$root/usr/bin/python3.11" -m pytest -p no:cacheprovider \
-    -m "not slow and not exhaustive" \
+  PYTHONPATH=$site "${@:3}" -m pytest -p no:cacheprovider -m "not slow and not exhaustive" \
     tests/python/test_{dtypes,slicing,slice_lists,serialize,hostile_table,save_values}.py
 }
 
-(($#)) || set -- 3.10 3.12 3.13 3.13t sid aarch64
+emulated_arm() {
+  local wheel root
+  find_wheel 'cp311-cp311-manylinux*_aarch64' aarch64
+  install_debian qemu-user || skip "no qemu-user"
+  find_arm_python
+  test_wheel 3.11 manylinux_2_28_aarch64 qemu-aarch64 -L "$root" "$root/usr/bin/python3.11"
+}
+
+with_musl() {
+  local wheel
+  find_wheel 'cp313-cp313-musllinux*_x86_64' "musl, with a 3.13 in PYTHONS"
+  install_debian musl-tools make || skip "no musl-gcc"
+  build_cpython 3.13 trixie CC=musl-gcc --without-ensurepip
+  test_wheel 3.13 musllinux_1_2_x86_64 "$base_python"
+}
+
+(($#)) || set -- 3.10 3.12 3.13 3.13t 3.14t sid aarch64 musl
 for target in "$@"; do
   name=${target##*/}
   case $target in
     3.10 | 3.12 | 3.13) run=from_pyenv ;;
-    3.13t) run=free_threaded ;;
+    3.13t) run="free_threaded 3.13 trixie" ;;
+    3.14t) run="free_threaded 3.14 sid" ;;
     sid) run=unstable ;;
     aarch64) run=emulated_arm ;;
+    musl) run=with_musl ;;
     /*) run=test_interpreter base_python=$target ;;
     *) die "unknown Python: $target" ;;
   esac
   heading "Python $target"
   # In a process of its own, so that set -e ends it at its first failure.
-  (set -e; "$run")
+  # shellcheck disable=SC2086  # a function and its arguments
+  (set -e; $run)
 done

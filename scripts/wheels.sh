@@ -5,14 +5,16 @@
 #
 # x86_64     manylinux_2_28, 64-bit x86
 # aarch64    manylinux_2_28, 64-bit Arm; needs Debian's libgcc-s1-arm64-cross
-# sid        both, for the Python of Debian's unstable, whose headers debootstrap fetches; needs root
+# musl       musllinux_1_2, both processors
+# sid        all of these, for the Python of Debian's unstable, whose headers debootstrap fetches; needs
+#            root
 # systems    installs the wheels of x86_64 in fresh systems, which debootstrap makes, and runs
 #            tests/consumer/wheel.py there; needs root
 #
 # Each target makes a wheel of safetensors and one of safetensors-cpp, in build/wheels/dist, for each
 # interpreter in PYTHONS (paths; by default $PYTHON, else python3). The headers are the interpreter's,
-# also for other processors: on 64-bit Linux, pyconfig.h differs in nothing that the modules use. A folder
-# in PYTHONS is a Debian system, of which only the headers are used.
+# also for other processors and for musl: on 64-bit Linux, pyconfig.h differs in nothing that the modules
+# use. A folder in PYTHONS is a Debian system, of which only the headers are used.
 # PYTHON has the packages of the group "wheels" of pyproject.toml. SUITES are the systems (bookworm
 # trixie sid) and CHROOTS is the folder that they are in. CMAKE_CXX_COMPILER_LAUNCHER=ccache compiles the
 # core once for all interpreters.
@@ -21,7 +23,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
 source scripts/common.sh
 
-(($#)) || die "name a target: x86_64 aarch64 sid systems"
+(($#)) || die "name a target: x86_64 aarch64 musl sid systems"
 find_python
 work=$PWD/build/wheels
 read -r -a pythons <<<"${PYTHONS:-$base_python}"
@@ -116,17 +118,17 @@ aarch64() {
   make_wheels aarch64-linux-gnu aarch64-linux-gnu.2.28 manylinux_2_28_aarch64 "$libgcc_s"
 }
 
+# musl ends a thread without unwinding its stack, so Zig's own unwinder serves here.
+musl() {
+  make_wheels x86_64-linux-musl x86_64-linux-musl musllinux_1_2_x86_64 "$(gcc -print-libgcc-file-name)"
+  make_wheels aarch64-linux-musl aarch64-linux-musl musllinux_1_2_aarch64
+}
+
 # make_system SUITE: a Debian system with a Python and its headers; sets root.
 make_system() {
-  [[ $(id -u) == 0 ]] || die "$1: only root can make and enter a system"
-  command -v debootstrap >/dev/null || require_debian "debootstrap" debootstrap
   root=${CHROOTS:-$work}/$1
-  [[ ! -e $root/usr/bin/python3 ]] || return 0
-  local mirror
-  # shellcheck disable=SC2016  # apt-get expands it
-  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m1 '/debian/*$')
-  debootstrap --variant=minbase --include=python3-dev,python3-numpy,python3-venv "$1" "$root" "$mirror" \
-    >"$root.log" 2>&1 || die "$1: debootstrap failed: $root.log"
+  make_chroot "$1" "$root" python3-dev python3-numpy python3-venv ||
+    die "$1: no system: that needs root and debootstrap"
 }
 
 sid() {
@@ -135,6 +137,7 @@ sid() {
   pythons=("$root")
   x86_64
   aarch64
+  musl
 }
 
 # Debian's Python takes the wheel of its version, if there is one. NumPy is Debian's, too.
@@ -142,7 +145,7 @@ systems() {
   local suite root version wheel
   for suite in ${SUITES:-bookworm trixie sid}; do
     make_system "$suite"
-    version=$(chroot "$root" python3 -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+    version=$(in_chroot "$root" "python3 -c 'import sys; print(\"cp%d%d\" % sys.version_info[:2])'")
     wheel=$(find "$work/dist" -name "safetensors-*-$version-$version-manylinux*_x86_64.whl")
     if [[ -z $wheel ]]; then
       note "$suite: no wheel for $version, skipped"
@@ -151,8 +154,8 @@ systems() {
     rm -rf "$root/wheels"
     mkdir "$root/wheels"
     cp "$wheel" tests/consumer/wheel.py "$root/wheels"
-    chroot "$root" python3 -m venv --system-site-packages /wheels/venv
-    chroot "$root" sh -c '/wheels/venv/bin/pip install -q --no-index --no-deps /wheels/*.whl &&
+    in_chroot "$root" 'python3 -m venv --system-site-packages /wheels/venv &&
+      /wheels/venv/bin/pip install -q --no-index --no-deps /wheels/*.whl &&
       /wheels/venv/bin/python /wheels/wheel.py'
     rm -rf "$root/wheels"
     note "$suite: ${wheel##*/} works"
@@ -161,7 +164,7 @@ systems() {
 
 for target in "$@"; do
   case $target in
-    x86_64 | aarch64 | sid | systems) ;;
+    x86_64 | aarch64 | musl | sid | systems) ;;
     *) die "unknown target: $target" ;;
   esac
   heading "$target"
