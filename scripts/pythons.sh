@@ -7,9 +7,9 @@
 # 3.13t 3.14t      free-threaded ones, built from Debian's source packages
 # sid              that of Debian's unstable, in a chroot: needs root
 # aarch64          64-bit Arm's 3.11 in an emulator, with the wheel that `scripts/wheels.sh aarch64` has
-#                  built: the tests of reading, writing, slices, dtypes and hostile files
+#                  built: the tests with NumPy that start no programs
 # musl             3.13 with musl instead of glibc, built from Debian's source package, with the wheel that
-#                  `scripts/wheels.sh musl` has built for a 3.13: the same tests
+#                  `scripts/wheels.sh musl` has built for a 3.13
 #
 # A path is an interpreter, too. A Python that cannot be had is skipped, in one line. Everything is kept
 # in build/ci/pythons. The C++ library is compiled once; each further Python costs only the bindings.
@@ -163,39 +163,40 @@ find_wheel() {
     skip "no wheel (bash scripts/wheels.sh $2)"
 }
 
-# test_wheel VERSION PLATFORM PYTHON...: NumPy, pytest and the wheel for a platform that is not this one, in a
-# folder, and the tests of reading, writing, slices, dtypes and hostile files. Those of programs are left
-# out: an emulator cannot start children by their path.
-test_wheel() {
-  local site=$work/site-$target tag=cp${1/./}
+# install_wheel VERSION PLATFORM: the wheel, NumPy and pytest, for a platform that is not this one's, in a
+# folder; sets site.
+install_wheel() {
+  site=$work/site-$target
   local platforms=(--platform "$2")
-  [[ $2 != manylinux* ]] || platforms+=(--platform "${2/2_28/2_17}" --platform "${2/2_28/2014}")
+  [[ $2 != manylinux* ]] || platforms+=(--platform "${2/2_28/2_17}" --platform "${2/_2_28/2014}")
   find_python
   name=tools
   make_venv "$work/venv-tools"
   [[ -d $site/numpy ]] || pip_install --target "$site" --only-binary :all: --python-version "$1" \
-    --implementation cp --abi "$tag" --abi abi3 --abi none "${platforms[@]}" \
-    hypothesis==6.170.15 ml_dtypes==0.6.0 numpy==2.4.6 pytest==9.2.0 pytest-timeout==2.4.0
+    --implementation cp --abi "cp${1/./}" --abi abi3 --abi none "${platforms[@]}" --group free-threaded
   rm -rf "$site"/safetensors*
   "$venv_python" -m zipfile -e "$wheel" "$site"
-  PYTHONPATH=$site "${@:3}" -m pytest -p no:cacheprovider -m "not slow and not exhaustive" \
-    tests/python/test_{dtypes,slicing,slice_lists,serialize,hostile_table,save_values}.py
 }
 
+# The emulator cannot start children by their path, so tests of programs are left out.
 emulated_arm() {
-  local wheel root
+  local wheel root site
   find_wheel 'cp311-cp311-manylinux*_aarch64' aarch64
   install_debian qemu-user || skip "no qemu-user"
   find_arm_python
-  test_wheel 3.11 manylinux_2_28_aarch64 qemu-aarch64 -L "$root" "$root/usr/bin/python3.11"
+  install_wheel 3.11 manylinux_2_28_aarch64
+  PYTHONPATH=$site qemu-aarch64 -L "$root" "$root/usr/bin/python3.11" -m pytest -p no:cacheprovider \
+    -p no:xdist -m "not slow and not exhaustive" tests/python/test_{bytes_in,cast,dtypes}.py
 }
 
 with_musl() {
-  local wheel
+  local wheel site
   find_wheel 'cp313-cp313-musllinux*_x86_64' "musl, with a 3.13 in PYTHONS"
   install_debian musl-tools make || skip "no musl-gcc"
   build_cpython 3.13 trixie CC=musl-gcc --without-ensurepip
-  test_wheel 3.13 musllinux_1_2_x86_64 "$base_python"
+  install_wheel 3.13 musllinux_1_2_x86_64
+  PYTHONPATH=$site "$base_python" -m pytest -p no:cacheprovider -n "$(nproc)" \
+    -m "not slow and not exhaustive" tests/python
 }
 
 (($#)) || set -- 3.10 3.12 3.13 3.13t 3.14t sid aarch64 musl
