@@ -105,7 +105,7 @@ def test_certificates_of_aws(home, tmp_path):
 def test_the_default_profile_needs_boto3(text, home, monkeypatch):
     home("config", text)
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(ImportError, match=r"~/\.aws needs boto3.*safetensors\[remote-all\]"):
+    with pytest.raises(ImportError, match=r"~/\.aws needs boto3.*pip install boto3"):
         aws({}, home)
     assert aws(KEYS, home).used == "AWS_ACCESS_KEY_ID"
     assert aws({}, home, anonymous="True").used == "anonymous"

@@ -177,7 +177,7 @@ def test_no_credentials(monkeypatch):
 
 def test_obstore_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(ImportError, match=r"s3:// needs obstore.*safetensors\[remote\]"):
+    with pytest.raises(ImportError, match=r"s3:// needs obstore.*pip install obstore"):
         reader("s3://bucket/m")
 
 
