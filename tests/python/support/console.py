@@ -12,7 +12,6 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ENVIRONMENT = {"COLUMNS": "80", "LC_ALL": "C.UTF-8"}
 _SHELL = """
 safetensors() { "$PYTHON" -m safetensors "$@"; }
-python() { "$PYTHON" "$@"; }
 status=0
 """
 _END = "=== end of the output, status "
@@ -26,7 +25,7 @@ def commands_of(block: str) -> list[tuple[str, str]]:
 def run(block: str, folder: Path) -> list[tuple[str, int]]:
     """Runs the commands of a block in one shell; returns the output and the status of each.
 
-    The folder is also the home of the user. `safetensors` and `python` are those under test.
+    The folder is also the home of the user. `safetensors` is the package under test.
     """
     script = _SHELL
     for command, _ in commands_of(block):
