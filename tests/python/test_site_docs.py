@@ -46,6 +46,17 @@ def test_every_page_is_in_the_navigation() -> None:
     assert not missing
 
 
+def test_every_module_is_in_the_reference() -> None:
+    """scripts/site/hooks.py lists each public module of the package, and mkdocs.yml its page."""
+    package = DOCS.parent / "python" / "safetensors"
+    names = {path.stem for path in package.glob("[a-z]*.py")} | {"weights"}
+    hooks = (DOCS.parent / "scripts" / "site" / "hooks.py").read_text(encoding="utf-8")
+    listed = "".join(re.findall(r"^MODULES \+?= (\[.*\])$", hooks, re.MULTILINE))
+    assert sorted(re.findall(r'"(\w+)"', listed)) == sorted(names)
+    text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f" safetensors.{name}: api/{name}.md\n" in text for name in names)
+
+
 def script(name: str) -> ModuleType:
     """Returns a module of scripts/site."""
     path = DOCS.parent / "scripts" / "site" / f"{name}.py"
