@@ -33,7 +33,9 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
     "conformance/README.md": "conformance-kit.md",
 }
-MODULES = ["torch", "numpy", "jax", "plan", "weights", "delta", "dcp", "sums", "signing"]
+# Modules of the package with a page of the reference each, which is made without importing them.
+MODULES = ["torch", "numpy", "flax", "jax", "mlx", "paddle", "tensorflow"]
+MODULES += ["plan", "weights", "delta", "dcp", "sums", "signing"]
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`)*)\]\(([^()\s]+)\)")
 INLINE_CODE = re.compile(r"(?<!</span>)<code>([^<]*)</code>")
@@ -54,7 +56,7 @@ def on_files(files: Files, config: Any) -> Files:
     add(
         files, config, "api/safetensors.md", python_page("safetensors", public_names("safetensors"))
     )
-    shared = set(public_names("safetensors"))
+    shared = {*public_names("safetensors"), *MODULES}
     for module in MODULES:
         names = [name for name in public_names(f"safetensors.{module}") if name not in shared]
         add(files, config, f"api/{module}.md", python_page(f"safetensors.{module}", names))

@@ -61,6 +61,24 @@ project() {
   grep '^100% tests passed' "$work/log" | sed "s/^/consumer: $name: /"
 }
 
+# The program of docs/howto.md, with the page's own CMakeLists.txt: it prints what the page shows. The
+# file is the one that the page's Python program saves.
+howto() {
+  mkdir "$work/howto"
+  sed -n '/^## Use it from an engine/,$p' "$root/docs/howto.md" >"$work/howto.md"
+  blocks cpp "$work/howto.md" >"$work/howto/engine.cpp"
+  blocks cmake "$work/howto.md" >"$work/howto/CMakeLists.txt"
+  blocks text "$work/howto.md" >"$work/shown"
+  quietly cmake -S "$work/howto" -B "$work/build-howto" -G Ninja -DCMAKE_PREFIX_PATH="$work/static" \
+    -DCMAKE_CXX_FLAGS="$warnings"
+  quietly cmake --build "$work/build-howto"
+  printf '\100\0\0\0\0\0\0\0%-64s\0\0\0\077\0\0\200\077\0\0\0\100' \
+    '{"weight":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}' >"$work/howto/upload.safetensors"
+  (cd "$work/howto" && quietly "$work/build-howto/engine")
+  diff "$work/shown" "$work/log" >&2 || fail "docs/howto.md shows another output"
+  echo "consumer: the program of docs/howto.md works"
+}
+
 # linked_with PROGRAM KIND: whether the program uses the shared library.
 linked_with() {
   if ldd "$1" | grep -q libsafetensors; then found=shared; else found=static; fi
@@ -132,6 +150,7 @@ sources "$work/static-cxx"
 project static-cxx -DCMAKE_PREFIX_PATH="$work/static"
 sources "$work/static-c" "$here/c_only"
 project static-c -DCMAKE_PREFIX_PATH="$work/static"
+howto
 by_pkg_config static
 
 # Shared.

@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,22 @@ def test_citation():
     """CITATION.cff names the version that is installed."""
     citation = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {safetensors.__version__}\n" in citation
+
+
+def test_changelog():
+    """The newest section of CHANGELOG.md names the versions of the sources."""
+    root = Path(__file__).parents[2]
+
+    def version_in(path, pattern):
+        return re.search(pattern, (root / path).read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+    title = version_in("CHANGELOG.md", "^## (.*)")
+    assert re.fullmatch(r"Unreleased|\d{4}-\d\d-\d\d", title.partition(":")[0])
+    python = version_in("pyproject.toml", '^version = "(.*)"')
+    beside = version_in("python/safetensors_cpp/__init__.py", '^__version__ = "(.*)"')
+    library = version_in("CMakeLists.txt", r"^project\(safetensors VERSION (\S+)")
+    wanted = f": Python {python}, safetensors-cpp {beside}, C++ {library}"
+    assert title.endswith(wanted)
 
 
 @pytest.mark.parametrize(

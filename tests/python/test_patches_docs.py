@@ -10,6 +10,7 @@ import torch
 
 from safetensors import delta
 from safetensors.torch import load_file, save_file
+from support import console
 
 PAGE = Path(__file__).parents[2] / "docs" / "patches.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -38,11 +39,8 @@ def test_training_and_receiving(folder):
 
 
 def test_files_and_set_values(folder, capsys):
-    base = {"a": torch.rand(100), "b": torch.rand(3)}
-    tuned = {"a": base["a"] + (torch.arange(100) == 7), "c": torch.ones(2)}
-    save_file(base, "base.safetensors")
-    save_file(tuned, "tuned.safetensors", {"format": "pt"})
-    run(PROGRAMS[2])
+    tuned = run(PROGRAMS[2])["tuned"]
+    assert load_file("again.safetensors").keys() == tuned.keys()
     assert Path("again.safetensors").read_bytes() == Path("tuned.safetensors").read_bytes()
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["a", "b", "c"]
     found = run(PROGRAMS[3])
@@ -51,6 +49,17 @@ def test_files_and_set_values(folder, capsys):
 
 def test_there_are_no_other_programs():
     assert len(PROGRAMS) == 4
+
+
+def test_the_commands_run(folder):
+    """Between files of two steps."""
+    (block,) = console.BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    for step in range(2):
+        save_file({"a": torch.arange(100) == step}, f"step{step}.safetensors")
+    first, second = console.run(block, folder)
+    assert first[1] == 1, "diff says that the files differ"
+    assert second == ("received.safetensors: step0.safetensors after the patch\n", 0)
+    assert load_file("received.safetensors")["a"].nonzero().item() == 1
 
 
 def test_no_loader_takes_a_patch_for_a_model(folder):

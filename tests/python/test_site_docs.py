@@ -6,34 +6,17 @@ import contextlib
 import importlib.util
 import io
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from support import console
+
 pytest.importorskip("torch")
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(python|console)\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
-
-
-def printed_by_commands(block: str) -> str:
-    """Returns the commands of a block with what they print now."""
-    lines = []
-    for command in re.findall(r"^\$ safetensors (.*)$", block, re.MULTILINE):
-        done = subprocess.run(
-            [sys.executable, "-m", "safetensors", *shlex.split(command)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert not done.stderr
-        lines.append(f"$ safetensors {command}\n{done.stdout}")
-    return "".join(lines)
 
 
 @pytest.mark.parametrize(("page", "programs", "commands"), [("tutorial", 9, 5), ("howto", 5, 0)])
@@ -48,7 +31,7 @@ def test_the_page_runs(
     scope: dict[str, object] = {"__name__": "__main__"}
     for kind, block, shown in blocks:
         if kind == "console":
-            assert printed_by_commands(block) == block
+            console.check(block, tmp_path)
             continue
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
@@ -61,6 +44,17 @@ def test_every_page_is_in_the_navigation() -> None:
     text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     missing = [path.name for path in DOCS.glob("*.md") if f": {path.name}\n" not in text]
     assert not missing
+
+
+def test_every_module_is_in_the_reference() -> None:
+    """scripts/site/hooks.py lists each public module of the package, and mkdocs.yml its page."""
+    package = DOCS.parent / "python" / "safetensors"
+    names = {path.stem for path in package.glob("[a-z]*.py")} | {"weights"}
+    hooks = (DOCS.parent / "scripts" / "site" / "hooks.py").read_text(encoding="utf-8")
+    listed = "".join(re.findall(r"^MODULES \+?= (\[.*\])$", hooks, re.MULTILINE))
+    assert sorted(re.findall(r'"(\w+)"', listed)) == sorted(names)
+    text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    assert all(f" safetensors.{name}: api/{name}.md\n" in text for name in names)
 
 
 def script(name: str) -> ModuleType:

@@ -1,27 +1,58 @@
-"""The examples of docs/weights.md, run on small models."""
+"""The examples of docs/weights.md, on the models that the page makes and on others."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from safetensors.weights import open_weights
+from support import console
 from support.weights_data import DATA, MLX
 
 pytest.importorskip("torch")
-TEXT = (Path(__file__).parents[2] / "docs" / "weights.md").read_text()
+PAGE = Path(__file__).parents[2] / "docs" / "weights.md"
+TEXT = PAGE.read_text(encoding="utf-8")
 
-
-PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+PROGRAMS = [block for kind, block in BLOCKS if kind == "python"]
 MODELS = [DATA / "mlx" / name for name in MLX]
 MODELS += [path for path in sorted((DATA / "gguf").glob("*.gguf")) if path.stem.startswith("l")]
 
 
+def test_the_page_runs(tmp_path, monkeypatch):
+    """All blocks run in their order, from an empty folder."""
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    assert [kind for kind, _ in BLOCKS] == [*["python"] * 5, "console"]
+    scopes = []
+    for kind, block in BLOCKS:
+        if kind == "console":
+            console.check(block, tmp_path)
+            continue
+        scopes.append({})
+        exec(compile(block, PAGE, "exec"), scopes[-1])
+    _, example, _, schemes, _ = scopes
+    assert example["c"].n_layers == 2
+    assert "fused" in example
+    assert example["eight_rows"].shape == (8, 64)
+    assert schemes["role"] == "weight_scale_inv"
+    with open_weights("fp8_model") as w, open_weights("decoded") as decoded:
+        assert w.scheme == "fp8"
+        assert sum(t.storage == "scheme" for t in w.values()) == 14
+        assert decoded.scheme is None
+        assert decoded.keys() == w.keys()
+
+
+def program_with(text):
+    """Returns the program that contains the text, with a placeholder for its model."""
+    (found,) = (program for program in PROGRAMS if text in program)
+    return re.sub(r'(?<=open_weights\()"\w+"', "MODEL", found)
+
+
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
 def test_the_program_runs(path):
-    program = PROGRAMS[0]
-    assert '"model_dir_or_file"' in program
-    names = {}
-    exec(program.replace("model_dir_or_file", str(path)), names)
+    names = {"MODEL": path}
+    exec(program_with("eight_rows"), names)
     assert names["eight_rows"].shape[0] == 8
     mixed = path.name in ("llama_mixed", "llama_unnamed_override", "llama_q4_k_m.gguf")
     assert ("parts" in names) == mixed
@@ -31,26 +62,12 @@ def test_the_program_runs(path):
     assert names["head"].name == ("token_embedding.weight" if tied else "output.weight")
 
 
-def test_the_program_runs_from_an_empty_folder(tmp_path, monkeypatch):
-    pytest.importorskip("transformers")
-    monkeypatch.chdir(tmp_path)
-    program, model, *_ = PROGRAMS
-    exec(model, {})
-    names = {}
-    exec(program, names)
-    assert names["c"].n_layers == 2
-    assert "fused" in names
-    assert names["eight_rows"].shape == (8, 64)
-
-
 SCHEMES = sorted(path.parent for path in (DATA / "schemes").glob("*/config.json"))
 
 
 @pytest.mark.parametrize("path", SCHEMES, ids=lambda path: path.name)
 def test_the_program_for_schemes_runs(path):
-    (program,) = PROGRAMS[2:]
-    assert '"model_dir_or_file"' in program
-    names = {}
-    exec(program.replace("model_dir_or_file", str(path)), names)
+    names = {"MODEL": path}
+    exec(program_with("scheme_params"), names)
     assert names["array"].size > 0
     assert names["w"] is not None

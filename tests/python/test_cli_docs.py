@@ -1,0 +1,87 @@
+"""The examples of docs/cli.md: each section in a new folder with the files that the page describes.
+
+An example that needs a network or a GPU would be left out. There is none, which a test asserts.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support import children, console
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "cli.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SECTIONS = {
+    title: blocks
+    for title, text in re.findall(r"^##? (.*)\n((?:(?!^##? ).*\n)*)", TEXT, re.MULTILINE)
+    if (blocks := console.BLOCK.findall(text))
+}
+
+# A program and a module that a section needs. Where one is missing, the section is skipped.
+NEEDS = {"sign, verify": ("openssl", "model_signing"), "completion": ("bash", "shtab")}
+
+KILLED = """
+    import pathlib, shutil, sys
+    from safetensors import numpy
+    from support import model_saves
+
+    folder = pathlib.Path(sys.argv[1])
+    steps = model_saves.steps_of(folder.parent, (model_saves.THREE, model_saves.TWO), False)
+    shutil.rmtree(folder.parent / "counted")
+    model_saves.make(folder, model_saves.THREE)
+    with model_saves.Steps(len(steps), model_saves.kill):
+        numpy.save_files(model_saves.NEW, folder, max_shard_size=model_saves.TWO)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the last section of the page lists."""
+    folder = tmp_path_factory.mktemp("examples")
+    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(compile(program, PAGE, "exec"), {})
+    copied = re.findall(r"^\| `(\S+)` \| `(tests/\S+)` \|$", TEXT, re.MULTILINE)
+    assert len(copied) == 2
+    for name, source in copied:
+        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copyfile
+        copy(ROOT / source, folder / name)
+    assert children.run_raw(KILLED, folder / "models" / "killed").returncode < 0
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_section_runs(section: str, files: Path, tmp_path: Path) -> None:
+    """Its commands print what the page shows. The introduction shows no output."""
+    program, module = NEEDS.get(section, ("bash", "safetensors"))
+    if not shutil.which(program) or not importlib.util.find_spec(module):
+        pytest.skip(f"needs {program} and {module}")
+    folder = shutil.copytree(files, tmp_path / "folder")
+    for block in SECTIONS[section]:
+        if section == "The command line":
+            assert [status for _, status in console.run(block, folder)] == [0, 0, 0]
+        else:
+            console.check(block, folder)
+
+
+def test_no_example_is_left_out() -> None:
+    """None has a URL, a device, or an identity of Sigstore."""
+    blocks = [block for blocks in SECTIONS.values() for block in blocks]
+    assert len(blocks) == TEXT.count("```console") == 18
+    assert not any(re.search("://|cuda|sigstore", block) for block in blocks)
+
+
+@pytest.mark.parametrize("block", ["$ echo a\nb\n", "$ echo a\n", "$ true\na\n...\n", "$ false\n"])
+def test_a_false_block_is_found(block: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        console.check(block, tmp_path)
