@@ -165,10 +165,10 @@ static void answer_slice(const char* path, const char* name, const char* text,
 
 int main(int argc, char** argv) {
   safetensors_error error;
-  const int is_slice = argc > 4 && strcmp(argv[1], "slice") == 0;
-  for (int i = is_slice ? 4 : 2; i < argc; ++i) {
+  const int is_slice = argc > 1 && strcmp(argv[1], "slice") == 0;
+  for (int i = 2; i + 2 * is_slice < argc; i += 1 + 2 * is_slice) {
     if (is_slice) {
-      answer_slice(argv[2], argv[3], argv[i], &error);
+      answer_slice(argv[i], argv[i + 1], argv[i + 2], &error);
     } else if (strcmp(argv[1], "read") == 0) {
       answer_read(argv[i], &error);
     } else if (i % 2) { /* one answer for each pair of SPEC and OUT */
