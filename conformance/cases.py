@@ -1,4 +1,7 @@
-"""Makes the files that cases.json describes. The first lines of cases.json explain its rows."""
+"""Makes the files that cases.json describes, and says what to expect of each; see README.md.
+
+python cases.py FOLDER
+"""
 
 import hashlib
 import json
@@ -119,19 +122,82 @@ def contents(file):
     return found, metadata
 
 
-def matches(digest, data):
-    """Returns whether a subject's digest, "hex:..." or "sha256:...", is that of the bytes."""
-    return digest in ("hex:" + data.hex(), "sha256:" + hashlib.sha256(data).hexdigest())
+def digest(data):
+    """Returns the digest of a tensor's bytes."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def values(file):
+    """Returns what a valid file holds, in the form of a subject's answer. Raises as contents()."""
+    tensors, metadata = contents(file)
+    found = {name: [dtype, shape, digest(data)] for name, (dtype, shape, data) in tensors.items()}
+    return {"tensors": found, "metadata": metadata}
+
+
+def _row(name, row, files, part=(), answer=None):
+    """Returns a row of expected.json; `answer` is left out where there is none to compare with."""
+    verdict = TABLE["rules"][row["rule"]]["verdict"]
+    found = {"name": name, "rule": row["rule"], "verdict": verdict, "files": files, "part": part}
+    return found if answer is None or verdict == "must reject" else {**found, "answer": answer}
+
+
+def write_read(folder, stem, case):
+    """Writes the file of a case of `reads`, and returns its row."""
+    path, data = folder / f"{stem}.safetensors", case.file()
+    path.write_bytes(data)
+    answer = values(data) if case.expect == "ok" and not case.heavy else None
+    return _row(case.name, case.row, [path.name], answer=answer)
+
+
+def _write_spec(folder, stem, row):
+    path = folder / f"{stem}.json"
+    spec = {key: row[key] for key in ("tensors", "metadata") if key in row}
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    tensors = {
+        t["name"]: [t["dtype"], t["shape"], digest(bytes.fromhex(t["bytes"]))]
+        for t in row["tensors"]
+    }
+    answer = {"tensors": tensors, "metadata": row.get("metadata", {})}
+    return _row(row["name"], row, [path.name, f"{stem}.out"], answer=answer)
+
+
+def _slice(row):
+    part, answer = [row["tensor"], row["index"]], None
+    if "shape" in row:
+        answer = {"shape": row["shape"], "digest": digest(bytes.fromhex(row["bytes"]))}
+    return _row("{}[{}]".format(*part), row, ["slices.safetensors"], part, answer)
+
+
+def write(folder, match=""):
+    """Writes the files of all cases with `match` in their name, except the heavy ones.
+
+    Returns the content of expected.json.
+    """
+    light = enumerate(case for case in reads() if not case.heavy)
+    writes, slices = enumerate(TABLE["writes"]), map(_slice, TABLE["slices"]["rows"])
+    file = Case("slices", "ok", TABLE["slices"]["file"]).file()
+    (folder / "slices.safetensors").write_bytes(file)
+    found = {
+        "read": [write_read(folder, f"{i:04}", case) for i, case in light if match in case.name],
+        "write": [_write_spec(folder, f"{i:04}", row) for i, row in writes if match in row["name"]],
+        "slice": [row for row in slices if match in row["name"]],
+    }
+    return {"rules": TABLE["rules"], "cases": found}
 
 
 def main():
-    """Writes the files to a folder, and prints a line for each."""
+    """Writes the files and expected.json to a folder, and prints a line for each file to read."""
+    if len(sys.argv) != 2:
+        print("usage: python cases.py FOLDER", file=sys.stderr)
+        return 2
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(case for case in reads() if not case.heavy):
-        (folder / f"{number:04}.safetensors").write_bytes(case.file())
-        print(f"{number:04}.safetensors\t{case.verdict}\t{case.row['rule']}\t{case.name}")
+    expected = write(folder)
+    (folder / "expected.json").write_text(json.dumps(expected), encoding="utf-8")
+    for row in expected["cases"]["read"]:
+        print(*row["files"], row["verdict"], row["rule"], row["name"], sep="\t")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

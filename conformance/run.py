@@ -1,11 +1,11 @@
-"""Runs the cases of cases.json with a program, the subject; see README.md.
+"""Runs the cases with a program, the subject; see README.md.
 
 python run.py [options] PROGRAM [ARGUMENT]...
 """
 
 import argparse
 import contextlib
-import hashlib
+import itertools
 import json
 import os
 import resource
@@ -18,192 +18,121 @@ from pathlib import Path
 
 import cases
 
-PARTS = ("read", "write", "slice")
 FAULTS = ("accepted", "refused", "wrong", "crash", "hang")
 
 
-class Subject:
-    """Starts the program, with limits of time and memory, and reads its answers."""
+def run(arguments, options):
+    """Returns the lines that the program printed, and its end if that was not good."""
 
-    def __init__(self, options):
-        """Takes the program and the limits from the command line's options."""
-        self.command, self.seconds, self.batch = options.subject, options.seconds, options.batch
-        self.memory = (options.memory << 20) if options.memory else resource.RLIM_INFINITY
-
-    def answers(self, verb, fixed, items, prepare):
-        """Yields an answer for each item. `prepare` makes the files of an item: its arguments."""
-        at = 0
-        while at < len(items):
-            batch = items[at : at + self.batch]
-            arguments = [prepare(item) for item in batch]
-            lines, end = self._run([verb, *fixed, *(text for item in arguments for text in item)])
-            if end and len(lines) >= len(batch):  # which of them was it?
-                lines = lines[:0]
-            lines = lines[: len(batch)]
-            yield from (_parse(line) for line in lines)
-            at += len(lines)
-            if len(lines) < len(batch):  # alone, so that the fault is not another item's
-                alone, end = self._run([verb, *fixed, *arguments[len(lines)]])
-                is_answer = alone and not end
-                yield _parse(alone[0]) if is_answer else end or {"crash": "printed no answer"}
-                at += 1
-
-    def _run(self, arguments):
-        """Returns the lines that the program printed, and its end if that was not good."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            program = subprocess.Popen(
-                [*self.command, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
-                start_new_session=True, preexec_fn=self._limit,
-            )  # fmt: skip
-            end = None
-            try:
-                if status := program.wait(self.seconds):
-                    errors.seek(0)
-                    text = errors.read()[-2000:].decode(errors="replace").strip()
-                    last = text.splitlines()[-1] if text else ""
-                    name = signal.Signals(-status).name if status < 0 else f"status {status}"
-                    end = {"crash": f"{name} {last}".strip()}
-            except subprocess.TimeoutExpired:
-                end = {"hang": f"no answer in {self.seconds} s"}
-            finally:
-                with contextlib.suppress(ProcessLookupError):  # it, and what it has started
-                    os.killpg(program.pid, signal.SIGKILL)
-                program.wait()
-            out.seek(0)
-            return out.read().decode(errors="replace").split("\n")[:-1], end
-
-    def _limit(self):
-        resource.setrlimit(resource.RLIMIT_DATA, (self.memory, self.memory))
+    def limit():
+        memory = (options.memory << 20) or resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        program = subprocess.Popen(
+            [*options.subject, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
+            start_new_session=True, preexec_fn=limit,
+        )  # fmt: skip
+        end = None
+        try:
+            if status := program.wait(options.seconds):
+                errors.seek(0)
+                last = errors.read()[-2000:].decode(errors="replace").strip().split("\n")[-1]
+                name = signal.Signals(-status).name if status < 0 else f"status {status}"
+                end = {"crash": f"{name} {last}".strip()}
+        except subprocess.TimeoutExpired:
+            end = {"hang": f"no answer in {options.seconds} s"}
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it, and what it has started
+                os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+        out.seek(0)
+        return out.read().decode(errors="replace").split("\n")[:-1], end
 
-def _parse(line):
-    try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        answer = None
-    return answer if isinstance(answer, dict) else {"crash": f"printed {line[:100]!r}"}
+
+def parse(line):
+    """Returns the answer in a line that the program printed."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(answer := json.loads(line), dict):
+            return answer
+    return {"crash": f"printed {line[:100]!r}"}
 
 
-def name_of(case):
-    """Returns the name of a case's file."""
-    return hashlib.sha256(case.encode()).hexdigest()[:20] + ".safetensors"
+def answers(folder, request, rows, options):
+    """Yields the answer to each row of expected.json."""
+    items = [[*(str(folder / name) for name in row["files"]), *row["part"]] for row in rows]
+    while items:
+        batch = items[: options.batch]
+        lines, end = run([request, *itertools.chain(*batch)], options)
+        if end and len(lines) >= len(batch):  # which of them was it?
+            lines = []
+        items = items[len(lines[: len(batch)]) :]
+        yield from map(parse, lines[: len(batch)])
+        if len(lines) < len(batch):  # alone, so that the fault is not another item's
+            alone, end = run([request, *items.pop(0)], options)
+            yield parse(alone[0]) if alone and not end else end or {"crash": "printed no answer"}
 
 
-def slice_name(row):
-    """Returns the name of a slice."""
-    return f"{row['tensor']}[{row['index']}]"
+def difference(answer, wanted):
+    """Returns how an answer differs from the one that is wanted, or an empty text."""
+    if "shape" in wanted:
+        found, wanted = ({"part": [each["shape"], each["digest"]]} for each in (answer, wanted))
+    else:
+        if "metadata" in answer and (answer["metadata"] or {}) != wanted["metadata"]:
+            return f"the metadata is {answer['metadata']}"
+        found, wanted = answer["tensors"], wanted["tensors"]
+    if set(found) != set(wanted):
+        return f"the names are {sorted(found)[:9]}"
+    for name, (*kind, digest) in found.items():
+        if kind != wanted[name][:-1]:
+            return f"{name!r} is {kind}, not {wanted[name][:-1]}"
+        if digest[:4] == "hex:":
+            digest = cases.digest(bytes.fromhex(digest[4:]))
+        if digest != wanted[name][-1]:
+            return f"the bytes of {name!r} differ"
+    return ""
 
 
-def judge(verdict, answer, difference):
-    """Returns the outcome and its detail; `difference()` says what is wrong with the values."""
+def judge(folder, row, answer):
+    """Returns the outcome of a case and its detail."""
     for outcome in ("crash", "hang"):
         if outcome in answer:
             return outcome, answer[outcome]
     if "unsupported" in answer:
         return "not offered", answer["unsupported"]
     if "error" in answer:
-        return "refused" if verdict == "must accept" else "ok", answer["error"]
-    if verdict == "must reject":
+        return "refused" if row["verdict"] == "must accept" else "ok", answer["error"]
+    if row["verdict"] == "must reject":
         return "accepted", ""
     try:
-        found = difference()
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        found = f"{type(error).__name__}: {error}"
-    return ("wrong", found) if found else ("ok", "")
+        if len(row["files"]) == 2:  # a spec, and the file that was written
+            answer = cases.values((folder / row["files"][1]).read_bytes())
+        detail = difference(answer, row["answer"]) if "answer" in row else ""
+    except Exception as error:  # the answer and the file can be anything
+        detail = f"{type(error).__name__}: {error}"
+    return "wrong" if detail else "ok", detail
 
 
-def read_difference(answer, case):
-    """Compares the answer to `read` with the file."""
-    if case.expect != "ok":
-        return ""
-    tensors, metadata = cases.contents(case.file())
-    found = answer["tensors"]
-    if set(found) != set(tensors):
-        return f"the names are {sorted(found)[:9]}"
-    for name, (dtype, shape, data) in tensors.items():
-        if found[name][:2] != [dtype, shape]:
-            return f"{name!r} is {found[name][0]} {found[name][1]}, not {dtype} {shape}"
-        if not cases.matches(found[name][2], data):
-            return f"the bytes of {name!r} differ"
-    is_same = "metadata" not in answer or (answer["metadata"] or {}) == metadata
-    return "" if is_same else f"the metadata is {answer['metadata']}"
-
-
-def write_difference(row, path):
-    """Compares the file that the subject wrote with what it should hold."""
-    tensors, metadata = cases.contents(path.read_bytes())
-    wanted = {
-        t["name"]: [t["dtype"], t["shape"], bytes.fromhex(t["bytes"])] for t in row["tensors"]
-    }
-    if tensors != wanted:
-        return f"the file holds {str(tensors)[:200]}"
-    return "" if metadata == row.get("metadata", {}) else f"its metadata is {metadata}"
-
-
-def slice_difference(answer, row):
-    """Compares the answer to `slice` with the table."""
-    if answer["shape"] != row["shape"]:
-        return f"the shape is {answer['shape']}, not {row['shape']}"
-    same = cases.matches(answer["digest"], bytes.fromhex(row["bytes"]))
-    return "" if same else "the bytes differ"
-
-
-def run(subject, options, folder):
-    """Yields (part, name, rule, outcome, detail) for each case."""
-    parts, table = [options.only] if options.only else PARTS, cases.TABLE
-    reads = [case for case in cases.reads() if options.match in case.name]
-    writes = [row for row in table["writes"] if options.match in row["name"]]
-    slices = [row for row in table["slices"]["rows"] if options.match in slice_name(row)]
-
-    def verdict(row):
-        return table["rules"][row["rule"]]["verdict"]
-
-    def prepare(case):
-        path = folder / name_of(case.name)
-        path.write_bytes(case.file())
-        return [str(path)]
-
-    def prepare_spec(row):
-        out = folder / name_of(row["name"])
-        out.with_suffix(".json").write_text(json.dumps(row))
-        return [str(out.with_suffix(".json")), str(out)]
-
-    if "read" in parts:
-        light = [case for case in reads if not case.heavy]
-        for case, answer in zip(light, subject.answers("read", [], light, prepare), strict=True):
-            outcome = judge(
-                verdict(case.row), answer, lambda a=answer, c=case: read_difference(a, c)
-            )
-            yield "read", case.name, case.row["rule"], *outcome
-    if "read" in parts and options.heavy:
-        for case in (case for case in reads if case.heavy):
-            (answer,) = subject.answers("read", [], [case], prepare)
-            yield "read", case.name, case.row["rule"], *judge(verdict(case.row), answer, str)
-            (folder / name_of(case.name)).unlink()
-    if "write" in parts:
-        for row, answer in zip(
-            writes, subject.answers("write", [], writes, prepare_spec), strict=True
-        ):
-            path = folder / name_of(row["name"])
-            outcome = judge(verdict(row), answer, lambda r=row, p=path: write_difference(r, p))
-            yield "write", row["name"], row["rule"], *outcome
-    if "slice" in parts:
-        path = prepare(cases.Case("slices", "ok", table["slices"]["file"]))[0]
-        for tensor in dict.fromkeys(row["tensor"] for row in slices):
-            rows = [row for row in slices if row["tensor"] == tensor]
-            found = subject.answers("slice", [path, tensor], rows, lambda row: [row["index"]])
-            for row, answer in zip(rows, found, strict=True):
-                outcome = judge(
-                    verdict(row), answer, lambda a=answer, r=row: slice_difference(a, r)
-                )
-                yield "slice", slice_name(row), row["rule"], *outcome
+def results(folder, options):
+    """Yields (request, row, outcome, detail) for each case."""
+    expected = cases.write(folder, options.match)
+    for request in [options.only] if options.only else expected["cases"]:
+        rows = expected["cases"][request]
+        for row, answer in zip(rows, answers(folder, request, rows, options), strict=True):
+            yield request, row, *judge(folder, row, answer)
+    if options.heavy and options.only in (None, "read"):
+        for case in cases.reads():
+            if case.heavy and options.match in case.name:  # one file at a time, each alone
+                row = cases.write_read(folder, "heavy", case)
+                (answer,) = answers(folder, "read", [row], options)
+                yield "read", row, *judge(folder, row, answer)
 
 
 def main():
     """Prints a table of results; returns 1 if there are faults."""
     parser = argparse.ArgumentParser(description="Runs the cases of the safetensors format.")
-    parser.add_argument("--only", choices=PARTS, help="one part of the cases")
+    parser.add_argument("--only", choices=("read", "write", "slice"), help="one kind of request")
     parser.add_argument("--match", default="", help="only cases with this text in their name")
     parser.add_argument("--heavy", action="store_true", help="also files of 40 to 100 MB")
     parser.add_argument("--seconds", type=float, default=10, help="limit of a run (default: 10)")
@@ -217,22 +146,21 @@ def main():
     counts, faults = defaultdict(Counter), defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            results = run(Subject(options), options, Path(folder))
-            for part, name, rule, outcome, detail in results:
-                counts[part][outcome] += 1
+            for request, row, outcome, detail in results(Path(folder), options):
+                counts[request][outcome] += 1
                 if outcome in FAULTS:
-                    faults[part, outcome, rule].append((name, detail))
+                    detail = " ".join(str(detail).split())[:200]
+                    line = f"    {row['name']}" + (f": {detail}" if detail else "")
+                    faults[request, outcome, row["rule"]].append(line)
         except OSError as error:
             parser.error(f"{options.subject[0]} cannot be started: {error}")
-    for (part, outcome, rule), found in faults.items():
+    for (request, outcome, rule), lines in faults.items():
         why = cases.TABLE["rules"][rule]
-        print(f"{part}: {outcome}, {len(found)} times. {why['verdict']} [{rule}]: {why['why']}")
-        for name, detail in found if options.all else found[:3]:
-            print(f"    {name}" + (f": {' '.join(detail.split())[:200]}" if detail else ""))
+        print(f"{request}: {outcome}, {len(lines)} times. {why['verdict']} [{rule}]: {why['why']}")
+        print(*lines[: None if options.all else 3], sep="\n")
     columns = ("ok", *FAULTS, "not offered")
-    print(f"{'':8}" + "".join(f"{column:>13}" for column in columns))
-    for part in counts:
-        print(f"{part:8}" + "".join(f"{counts[part][column]:13}" for column in columns))
+    for title, found in {"": {name: name for name in columns}, **counts}.items():
+        print(f"{title:8}" + "".join(f"{found[column]:>13}" for column in columns))
     if not counts:
         parser.error("no case has this text in its name")
     return 1 if faults else 0

@@ -1,4 +1,4 @@
-/* The C interface of this project's library: reads and slices.
+/* The C interface of this project's library.
  *
  *   cc -std=c99 -I include conformance/subjects/c_library.c -o subject -lsafetensors
  */
@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "c_spec.h"
 
 #define MAX_INDICES 8
 
@@ -97,6 +99,26 @@ static void answer_read(const char* path, safetensors_error* error) {
   safetensors_close(file);
 }
 
+static void answer_write(const char* spec_path, const char* out, safetensors_error* error) {
+  spec wanted = spec_read(spec_path);
+  safetensors_writer* writer = NULL;
+  int32_t code = safetensors_writer_create(out, wanted.tensors, wanted.count, wanted.metadata,
+                                           wanted.metadata_count, 0, &writer, error);
+  for (size_t i = 0; i < wanted.count && !code; ++i) {
+    const safetensors_tensor* const tensor = &wanted.tensors[i];
+    code = safetensors_writer_write(writer, tensor->name, tensor->name_size, tensor->data,
+                                    (size_t)tensor->nbytes, error);
+  }
+  if (!code) code = safetensors_writer_commit(writer, error);
+  if (code) {
+    put_error(error->text);
+  } else {
+    printf("{}\n");
+  }
+  safetensors_writer_free(writer);
+  spec_free(&wanted);
+}
+
 /* Reads a text such as "1:3,...,-1". Returns the number of indices, or -1. */
 static int parse_index(const char* text, safetensors_index* indices) {
   int count = 0;
@@ -164,15 +186,20 @@ static void answer_slice(const char* path, const char* name, const char* text,
 }
 
 int main(int argc, char** argv) {
+  static const char* const kRequests[] = {"read", "write", "slice"};
   safetensors_error error;
-  const int is_slice = argc > 4 && strcmp(argv[1], "slice") == 0;
-  for (int i = is_slice ? 4 : 2; i < argc; ++i) {
-    if (is_slice) {
-      answer_slice(argv[2], argv[3], argv[i], &error);
-    } else if (strcmp(argv[1], "read") == 0) {
+  int arguments = 0; /* of one answer: 1, 2 or 3 */
+  for (int i = 0; i < 3; ++i) {
+    if (argc > 1 && strcmp(argv[1], kRequests[i]) == 0) arguments = i + 1;
+  }
+  if (arguments == 0) return 2;
+  for (int i = 2; i + arguments <= argc; i += arguments) {
+    if (arguments == 1) {
       answer_read(argv[i], &error);
-    } else if (i % 2) { /* one answer for each pair of SPEC and OUT */
-      printf("{\"unsupported\": \"this program has no JSON parser\"}\n");
+    } else if (arguments == 2) {
+      answer_write(argv[i], argv[i + 1], &error);
+    } else {
+      answer_slice(argv[i], argv[i + 1], argv[i + 2], &error);
     }
     fflush(stdout);
   }

@@ -44,7 +44,7 @@ def serve(read, write=None, take=None):
     elif verb == "write":
         requests = list(zip(arguments[::2], arguments[1::2], strict=True))
     else:
-        requests = [(*arguments[:2], index) for index in arguments[2:]]
+        requests = list(zip(*(arguments[i::3] for i in range(3)), strict=True))
 
     def answer(request):
         if verb == "read":

@@ -49,8 +49,15 @@ def faults(folder: Path) -> list[str]:
     return found
 
 
-if __name__ == "__main__":
+def main() -> int:
+    if len(sys.argv) != 2:
+        print("usage: python check_links.py FOLDER", file=sys.stderr)
+        return 2
     for fault in (found := faults(Path(sys.argv[1]))):
         print(fault, file=sys.stderr)
     print(f"site: {len(found)} faults")
-    sys.exit(bool(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

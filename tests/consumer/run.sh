@@ -115,6 +115,18 @@ by_pkg_config() {
   echo "consumer: pkg-config, $1: C and C++ work"
 }
 
+# conformance: the cases of the conformance kit, with the library that by_pkg_config has used.
+conformance() {
+  # shellcheck disable=SC2086  # lists of flags
+  quietly ${CC:-cc} -std=c99 $warnings $cflags "$root/conformance/subjects/c_library.c" $libs \
+    -o "$work/subject"
+  quietly env LD_LIBRARY_PATH="$libdir" python3 -B "$root/conformance/run.py" "$work/subject"
+  for request in read write slice; do # no fault, and nothing that is not offered
+    grep -qE "^$request +[0-9]+( +0){6}$" "$work/log" || fail "the conformance kit: $request"
+  done
+  echo "consumer: the C interface passes the conformance kit"
+}
+
 # Functions of the C interface that the header declares.
 declared() {
   grep -oE '\bsafetensors_[a-z0-9_]+\(' "$root/include/safetensors/safetensors.h" | tr -d '(' |
@@ -164,6 +176,7 @@ project shared-c -DCMAKE_PREFIX_PATH="$work/shared"
 cp -r "$root/examples" "$work/examples"
 project examples -DCMAKE_PREFIX_PATH="$work/shared"
 by_pkg_config shared
+conformance
 exports "$(find "$work/shared" -name "libsafetensors.so.$version")" declared
 exports "$(find "$work/shared" -name "libsafetensors_weights.so.$version")"
 # The runtime component is what a program needs to run, and no more.

@@ -1,5 +1,7 @@
 """The conformance kit: this package passes it, and its runner notices wrong subjects."""
 
+import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -75,7 +77,7 @@ verb, *arguments = sys.argv[1:]
 if verb == "slice":
     rows = cases.TABLE["slices"]["rows"]
     found = {{(row["tensor"], row["index"]): row for row in rows if "bytes" in row}}
-for at, path in enumerate(arguments[verb == "slice" and 2 :]):
+for at, path in enumerate(arguments):
     answer = {{}}
     if verb == "read":
         try:
@@ -85,14 +87,14 @@ for at, path in enumerate(arguments[verb == "slice" and 2 :]):
             answer = {{"tensors": found, "metadata": metadata}}
         except Exception as error:
             answer = {{"error": str(error)}}
+    elif at % (3 if verb == "slice" else 2):
+        continue
     elif verb == "slice":
-        part = found.get((arguments[1], path))
+        part = found.get(tuple(arguments[at + 1 : at + 3]))
         if part:
             answer = {{"shape": part["shape"], "digest": "hex:" + part["bytes"]}}
         else:
             answer = {{"error": "no such part"}}
-    elif at % 2:
-        continue
     else:
         out = arguments[at + 1]
         header = b'{{"a":{{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}}}'
@@ -207,13 +209,55 @@ def test_the_subject_in_c_fits_the_header():
     subprocess.run([compiler, *flags, "-I", KIT.parent / "include", source], check=True)
 
 
-def test_files_can_be_written_to_a_folder(tmp_path):
-    done = subprocess.run(
-        [sys.executable, KIT / "cases.py", tmp_path / "files"],
-        capture_output=True, text=True, check=True, encoding="utf-8",
+def run_cases(*arguments):
+    """Runs cases.py as a program."""
+    return subprocess.run(
+        [sys.executable, KIT / "cases.py", *arguments],
+        capture_output=True, text=True, encoding="utf-8", check=False,
     )  # fmt: skip
+
+
+def test_files_can_be_written_to_a_folder(tmp_path):
+    done = run_cases(tmp_path / "files")
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == len(hostile_cases.LIGHT) == len(list((tmp_path / "files").iterdir()))
+    assert len(lines) == len(hostile_cases.LIGHT)
     name, verdict, rule, case = lines[0].split("\t")
     assert (verdict, rule, case) == ("must reject", "length", "nothing")
     assert (tmp_path / "files" / name).read_bytes() == b""
+
+
+def test_what_is_expected_of_each_file_is_written(tmp_path):
+    """A runner in another language needs no other file than expected.json and those it names."""
+    assert run_cases(tmp_path).returncode == 0
+    expected = json.loads((tmp_path / "expected.json").read_text())
+    assert expected["rules"] == RULES
+    found = expected["cases"]
+    assert [len(found[request]) for request in ("read", "write", "slice")] == [
+        len(hostile_cases.LIGHT), len(CASES.TABLE["writes"]), len(CASES.TABLE["slices"]["rows"])
+    ]  # fmt: skip
+    rows = [row for request in found for row in found[request]]
+    there = {path.name for path in tmp_path.iterdir()} - {"expected.json"}
+    made = {row["files"][1] for row in found["write"]}
+    assert {name for row in rows for name in row["files"]} - made == there
+    for row in rows:
+        assert row["verdict"] == RULES[row["rule"]]["verdict"]
+        assert "answer" in row or row["verdict"] != "must accept"
+        assert "answer" not in row or row["verdict"] != "must reject"
+    by_name = {row["name"]: row for row in rows}
+    digest = "sha256:" + hashlib.sha256(bytes.fromhex("0000803f00000040")).hexdigest()
+    assert by_name["one tensor"]["answer"] == {
+        "tensors": {"a": ["F32", [2], digest]}, "metadata": {}
+    }  # fmt: skip
+    file, row = tmp_path / "slices.safetensors", by_name["cube[1:2]"]
+    data = file.read_bytes()[8 + 245 :][40:80]  # the second of three parts of 40 bytes
+    assert row["part"] == ["cube", "1:2"]
+    assert row["answer"] == {
+        "shape": [1, 4, 5], "digest": "sha256:" + hashlib.sha256(data).hexdigest()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"]])
+def test_cases_explain_their_arguments(arguments):
+    done = run_cases(*arguments)
+    assert (done.returncode, done.stderr) == (2, "usage: python cases.py FOLDER\n")

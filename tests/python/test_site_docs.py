@@ -102,3 +102,11 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         "a.html: c.html: no such file",
         "a.html: loads https://host.example/x.js from another server",
     ]
+
+
+def test_the_link_checker_explains_its_arguments(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["check_links.py"])
+    assert script("check_links").main() == 2
+    assert capsys.readouterr().err == "usage: python check_links.py FOLDER\n"
