@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
