@@ -177,8 +177,7 @@ def _file_system(url: Url, settings: Settings) -> Tuple[Any, str]:
         fsspec: Any = importlib.import_module("fsspec")
     except ImportError as error:
         raise ImportError(
-            f"{url.scheme}:// needs fsspec, which is not installed: "
-            "pip install fsspec"
+            f"{url.scheme}:// needs fsspec, which is not installed: pip install fsspec"
         ) from error
     # Not fsspec.url_to_fs(), which takes chains apart. Instances are not shared: one may have a
     # single connection.

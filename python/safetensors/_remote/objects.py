@@ -151,8 +151,7 @@ class _Bucket:
             import obstore  # noqa: F401
         except ImportError as error:
             raise ImportError(
-                f"{url.scheme}:// needs obstore, which is not installed: "
-                "pip install obstore"
+                f"{url.scheme}:// needs obstore, which is not installed: pip install obstore"
             ) from error
         self.timeout = settings.timeout
         self._store, self.used = _store_of(url, settings)
