@@ -37,7 +37,7 @@ export PYTHONPATH=$build/site
 "$base_python" -c 'import safetensors; assert "+asan" in safetensors.__version__'
 
 if (($# == 0)); then
-  # The first three measure memory or time, which a sanitizer changes; the last asks pip.
+  # The first three measure memory or time, which a sanitizer changes; the last needs what pip installs.
   set -- tests/python --ignore=tests/python/test_growth.py \
     --ignore=tests/python/test_interrupt.py --ignore=tests/python/test_weights_costs.py \
     --ignore=tests/python/test_distribution.py

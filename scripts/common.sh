@@ -49,7 +49,7 @@ die() {
   exit 1
 }
 
-# no_arguments "$@": ends a script that takes none.
+# no_arguments "$@": fails if a script that takes no arguments was given one.
 no_arguments() {
   (($# == 0)) || die "$1: ${0##*/} takes no arguments; its head says which variables it reads"
 }

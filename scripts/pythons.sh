@@ -7,7 +7,7 @@
 # 3.13t 3.14t      free-threaded ones, built from Debian's source packages
 # sid              that of Debian's unstable, in a chroot: needs root
 # aarch64          64-bit Arm's 3.11 in an emulator, with the wheel that `scripts/wheels.sh aarch64` has
-#                  built: the tests with NumPy that start no programs
+#                  built: tests of reading, writing, slices, digests, patches, threads and weights
 # musl             3.13 with musl instead of glibc, built from Debian's source package, with the wheel that
 #                  `scripts/wheels.sh musl` has built for a 3.13
 #
@@ -186,7 +186,9 @@ emulated_arm() {
   find_arm_python
   install_wheel 3.11 manylinux_2_28_aarch64
   PYTHONPATH=$site qemu-aarch64 -L "$root" "$root/usr/bin/python3.11" -m pytest -p no:cacheprovider \
-    -p no:xdist -m "not slow and not exhaustive" tests/python/test_{bytes_in,cast,dtypes}.py
+    -p no:xdist -m "not slow and not exhaustive" tests/python/test_{copy,delta_hostile,digests,dtypes,hostile_table,patch_codec}.py \
+    tests/python/test_{save_values,serialize,shard_writer,slice_lists,slicing,sums_make,threads}.py \
+    tests/python/test_weights_{awq_gptq,compressed_tensors,gguf,json,mlx,modelopt,names,rows}.py
 }
 
 with_musl() {

@@ -6,15 +6,15 @@
 # x86_64     manylinux_2_28, 64-bit x86
 # aarch64    manylinux_2_28, 64-bit Arm; needs Debian's libgcc-s1-arm64-cross
 # musl       musllinux_1_2, both processors
-# sid        all of these, for the Python of Debian's unstable, whose headers debootstrap fetches; needs
-#            root
+# sid        the three above, only for the Python of Debian's unstable, whose headers debootstrap fetches;
+#            needs root
 # systems    installs the wheels of x86_64 in fresh systems, which debootstrap makes, and runs
 #            tests/consumer/wheel.py there; needs root
 #
 # Each target makes a wheel of safetensors and one of safetensors-cpp, in build/wheels/dist, for each
 # interpreter in PYTHONS (paths; by default $PYTHON, else python3). The headers are the interpreter's,
 # also for other processors and for musl: on 64-bit Linux, pyconfig.h differs in nothing that the modules
-# use. A folder in PYTHONS is a Debian system, of which only the headers are used.
+# use. An entry can also be the folder of a Debian system, of which only the headers are used.
 # PYTHON has the packages of the group "wheels" of pyproject.toml. SUITES are the systems (bookworm
 # trixie sid) and CHROOTS is the folder that they are in. CMAKE_CXX_COMPILER_LAUNCHER=ccache compiles the
 # core once for all interpreters.
@@ -30,7 +30,7 @@ read -r -a pythons <<<"${PYTHONS:-$base_python}"
 headers=$work/include
 link_headers "$headers" rapidjson xxhash.h
 
-# name_zig FILE COMMAND: a program of one word, which CMake and ccache want, for a command of Zig.
+# name_zig FILE COMMAND: writes a script that runs a command of Zig. CMake and ccache want a single word.
 name_zig() {
   printf '#!/bin/sh\nexec "%s/zig" %s "$@"\n' \
     "$("$base_python" -c 'import ziglang; print(ziglang.__path__[0])')" "$2" >"$1.new"
@@ -82,7 +82,7 @@ print(sysconfig.get_config_var("SOABI").split("-")[1])') || die "$python: not a 
   done
 }
 
-# find_headers FOLDER: of the Python of a Debian system; sets version, symbols, options.
+# find_headers FOLDER: finds the headers of Python in a Debian system; sets version, symbols, options.
 find_headers() {
   symbols=$(compgen -G "$1/usr/bin/python3.*[0-9]") || die "$1: no Python in it"
   local name=${symbols##*/}
@@ -90,7 +90,7 @@ find_headers() {
   [[ -e $1/usr/include/$name/Python.h ]] || die "$1: no headers of $name in it"
   rm -rf "${work:?}/$name"
   cp -r "$1/usr/include/$name" "$work/$name"
-  # Debian's own pyconfig.h includes one for each processor.
+  # Debian's own pyconfig.h only includes that of the processor.
   cp "$1"/usr/include/*-linux-gnu/"$name"/pyconfig.h "$work/$name"
   options=(-C cmake.define.PYBIND11_USE_CROSSCOMPILING=ON -C cmake.define.Python_EXECUTABLE=
     -C cmake.define.Python_ROOT_DIR="$1/usr" -C cmake.define.Python_INCLUDE_DIR="$work/$name")
@@ -118,7 +118,7 @@ aarch64() {
   make_wheels aarch64-linux-gnu aarch64-linux-gnu.2.28 manylinux_2_28_aarch64 "$libgcc_s"
 }
 
-# musl ends a thread without unwinding its stack, so Zig's own unwinder serves here.
+# musl does not unwind a thread's stack when it ends the thread, so Zig's own unwinder can be used.
 musl() {
   make_wheels x86_64-linux-musl x86_64-linux-musl musllinux_1_2_x86_64 "$(gcc -print-libgcc-file-name)"
   make_wheels aarch64-linux-musl aarch64-linux-musl musllinux_1_2_aarch64
@@ -128,7 +128,7 @@ musl() {
 make_system() {
   root=${CHROOTS:-$work}/$1
   make_chroot "$1" "$root" python3-dev python3-numpy python3-venv ||
-    die "$1: no system: that needs root and debootstrap"
+    die "$1: the system cannot be made: that needs root and debootstrap"
 }
 
 sid() {

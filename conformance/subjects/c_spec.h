@@ -18,7 +18,7 @@ typedef struct spec {
 
 static void spec_require(int is_valid) {
   if (is_valid) return;
-  fputs("not a spec\n", stderr);
+  fputs("cannot read the spec: wrong form, no such file, or no memory\n", stderr);
   exit(3);
 }
 

@@ -75,7 +75,7 @@ howto() {
   printf '\100\0\0\0\0\0\0\0%-64s\0\0\0\077\0\0\200\077\0\0\0\100' \
     '{"weight":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}' >"$work/howto/upload.safetensors"
   (cd "$work/howto" && quietly "$work/build-howto/engine")
-  diff "$work/shown" "$work/log" >&2 || fail "docs/howto.md shows another output"
+  diff "$work/shown" "$work/log" >&2 || fail "the program of docs/howto.md does not print what the page shows"
   echo "consumer: the program of docs/howto.md works"
 }
 
@@ -115,13 +115,13 @@ by_pkg_config() {
   echo "consumer: pkg-config, $1: C and C++ work"
 }
 
-# conformance: the cases of the conformance kit, with the library that by_pkg_config has used.
+# conformance: runs the conformance kit with the library that by_pkg_config has used.
 conformance() {
   # shellcheck disable=SC2086  # lists of flags
   quietly ${CC:-cc} -std=c99 $warnings $cflags "$root/conformance/subjects/c_library.c" $libs \
     -o "$work/subject"
   quietly env LD_LIBRARY_PATH="$libdir" python3 -B "$root/conformance/run.py" "$work/subject"
-  for request in read write slice; do # no fault, and nothing that is not offered
+  for request in read write slice; do # no faults, and all requests are supported
     grep -qE "^$request +[0-9]+( +0){6}$" "$work/log" || fail "the conformance kit: $request"
   done
   echo "consumer: the C interface passes the conformance kit"

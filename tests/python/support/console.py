@@ -1,4 +1,4 @@
-"""Runs the console blocks of the documents: commands after `$ `, each with what it prints."""
+"""Runs the console blocks of the documents: commands after `$ `, each with its expected output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def commands_of(block: str) -> list[tuple[str, str]]:
 def run(block: str, folder: Path) -> list[tuple[str, int]]:
     """Runs the commands of a block in one shell; returns the output and the status of each.
 
-    The folder is also the home of the user. `safetensors` is the package under test.
+    HOME is the folder. `safetensors` is the package under test.
     """
     script = _SHELL
     for command, _ in commands_of(block):
@@ -46,7 +46,7 @@ def run(block: str, folder: Path) -> list[tuple[str, int]]:
 
 
 def check(block: str, folder: Path) -> None:
-    """Checks that each command prints what the block shows; one without output must succeed.
+    """Checks that each command prints what the block shows. One for which no output is shown must succeed.
 
     A line `...` of the block stands for any lines.
     """
