@@ -46,9 +46,9 @@ def run(block: str, folder: Path) -> list[tuple[str, int]]:
 
 
 def check(block: str, folder: Path) -> None:
-    """Checks that each command prints what the block shows. One for which no output is shown must succeed.
+    """Checks that each command prints what the block shows.
 
-    A line `...` of the block stands for any lines.
+    A command for which no output is shown must succeed. A line `...` of the block stands for any lines.
     """
     commands = commands_of(block)
     assert "".join(f"$ {command}\n{shown}" for command, shown in commands) == block
