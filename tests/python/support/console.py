@@ -48,7 +48,7 @@ def run(block: str, folder: Path) -> list[tuple[str, int]]:
 def check(block: str, folder: Path) -> None:
     """Checks that each command prints what the block shows.
 
-    A command for which no output is shown must succeed. A line `...` of the block stands for any lines.
+    A command for which no output is shown must succeed. A line `...` stands for any lines.
     """
     commands = commands_of(block)
     assert "".join(f"$ {command}\n{shown}" for command, shown in commands) == block
