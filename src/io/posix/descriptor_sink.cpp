@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #if defined(__linux__)
+#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #endif
