@@ -1,5 +1,6 @@
 """HttpReader: what it asks for, repeats, and refuses. test_remote_matrix.py has the faults."""
 
+import http.client
 import os
 import threading
 import time
@@ -55,6 +56,28 @@ def test_open_and_reads_are_one_request_each_on_one_connection():
         reader.close()
         with pytest.raises(SafetensorError, match="is closed"):
             reader.read(0, 1)
+
+
+def test_responses_are_closed(monkeypatch):
+    """Those that are read, refused and cut off: none is left to the garbage collector."""
+    made = []
+
+    class Response(http.client.HTTPResponse):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(http.client, "HTTPResponse", Response)
+    with RangeServer({PATH: CONTENT}) as server:
+        reader = reader_of(server)
+        check_all(reader)
+        with pytest.raises(SafetensorError):
+            reader_of(server, "/absent").open(KIB)
+        reader.close()
+    with MisbehavingServer("body_short", {PATH: CONTENT}) as server, pytest.raises(SafetensorError):
+        reader_of(server).open(KIB)
+    assert len(made) > 4
+    assert all(response.closed and response.isclosed() for response in made)
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])

@@ -313,10 +313,11 @@ def _open_tunnel(connection: Connection, url: Url, proxy: _Proxy) -> None:
     lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
     lines += [f"{name}: {value}" for name, value in proxy.headers.items()]
     connection.send("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    response = http.client.HTTPResponse(connection, method="CONNECT")  # type: ignore[arg-type]
-    response.begin()
-    if response.status != 200:
-        raise OSError(f"the proxy answered {response.status}")
+    answer = http.client.HTTPResponse(connection, method="CONNECT")  # type: ignore[arg-type]
+    with contextlib.closing(answer):
+        answer.begin()
+        if answer.status != 200:
+            raise OSError(f"the proxy answered {answer.status}")
 
 
 def _is_public_name(host: str) -> bool:

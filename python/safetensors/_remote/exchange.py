@@ -79,8 +79,8 @@ class Exchange:
         """
         url, headers, guarded, commit = start.url, start.headers, start.guarded, start.commit
         for _ in range(_MOST_REDIRECTS + 1):
-            connection, response = self._send(url, {**headers, **extra}, guarded)
-            self.response = response
+            connection = self._send(url, {**headers, **extra}, guarded)
+            response = self.response
             guarded = guarded or connection.public
             if _is_same_host(start.url, url):
                 named = response.headers.get("X-Repo-Commit", "").strip()
@@ -115,6 +115,8 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        # The garbage collector may close the response's file before the response, which then warns.
+        self.response.close()
         if self._read_to_end and not self.response.will_close:
             self._pool.give_back(connection)
         else:
@@ -122,12 +124,13 @@ class Exchange:
 
     def _begin(self, connection: Connection) -> None:
         self.connections.append(connection)
+        if self._connection is not None:  # the last one did not answer
+            self.response.close()
+        self.response = http.client.HTTPResponse(connection)  # type: ignore[arg-type]
         self._connection, self._read_to_end = connection, False
         self._started(connection)
 
-    def _send(
-        self, url: Url, headers: Mapping[str, str], guarded: bool
-    ) -> tuple[Connection, http.client.HTTPResponse]:
+    def _send(self, url: Url, headers: Mapping[str, str], guarded: bool) -> Connection:
         target, proxy_headers = url.target, self._pool.headers_for_proxy(url)
         if proxy_headers is not None:
             target, headers = f"http://{url.host}{target}", {**headers, **proxy_headers}
@@ -138,17 +141,16 @@ class Exchange:
         data = "\r\n".join([*lines, "", ""]).encode("latin-1")
         while True:
             connection, was_used = self._pool.take(url, self._deadline, guarded, self._begin)
-            response = http.client.HTTPResponse(connection)  # type: ignore[arg-type]
             try:
                 connection.send(data)
-                response.begin()
+                self.response.begin()
             except (ConnectionError, ssl.SSLError, http.client.BadStatusLine):
                 # The server may close a kept connection just then: that is no failure.
                 if not was_used:
                     raise
                 connection.close()
                 continue
-            return connection, response
+            return connection
 
 
 @contextlib.contextmanager
