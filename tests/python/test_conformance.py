@@ -164,7 +164,7 @@ def test_the_subject_is_right_before_a_line_is_put_in(options, tmp_path):
 def test_a_wrong_subject_is_noticed(kind, tmp_path):
     outcome, options, body = FAULTS[kind]
     begin = time.monotonic()
-    limit = 1 if outcome == "hang" else 10
+    limit = 1 if outcome == "hang" else 60
     done = run_subject(tmp_path, body, "--seconds", limit, *options)
     assert done.returncode == 1, done.stdout + done.stderr
     found = counts(done.stdout)[options[1]]
@@ -174,15 +174,14 @@ def test_a_wrong_subject_is_noticed(kind, tmp_path):
         for other in ("accepted", "refused", "wrong", "crash", "hang")
         if other in found
     ), done.stdout
-    assert time.monotonic() - begin < 15
+    assert outcome != "hang" or time.monotonic() - begin < 60
 
 
 def test_one_crash_does_not_hide_the_other_files(tmp_path):
     """The other files of the same run are judged as ever."""
     body = "if 'I64' in str(answer): os.kill(os.getpid(), signal.SIGSEGV)"
-    found = counts(run_subject(tmp_path, body, "--only", "read", "--match", "good: ").stdout)[
-        "read"
-    ]
+    options = ("--only", "read", "--match", "good: ", "--seconds", 60)
+    found = counts(run_subject(tmp_path, body, *options).stdout)["read"]
     holders = [
         case.name for case in hostile_cases.LIGHT
         if case.name.startswith("good: ") and "I64" in str(case.row)
