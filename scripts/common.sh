@@ -121,7 +121,7 @@ make_chroot() {
 # in_chroot FOLDER COMMAND: runs a command of bash there. Its mounts end with it.
 in_chroot() {
   # shellcheck disable=SC2016  # the inner shell expands them
-  unshare --mount bash -c 'mount --bind /dev "$1/dev" && mount -t proc proc "$1/proc" &&
+  unshare --mount bash -c 'mount --rbind /dev "$1/dev" && mount -t proc proc "$1/proc" &&
     exec env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 chroot "$1" bash -c "$2"' \
     bash "$@"
 }
