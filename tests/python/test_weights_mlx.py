@@ -209,5 +209,5 @@ def test_bf16_becomes_f16_and_overflow_is_an_error(tmp_path):
     with open_weights(path, allow_f16_overflow=True) as w:
         assert w["a"].code == 1
         wide = (bits.astype(np.uint32) << 16).view(np.float32)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             np.testing.assert_array_equal(w["a"].packed().view(np.float16), wide.astype(np.float16))
