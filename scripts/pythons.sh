@@ -167,7 +167,6 @@ install_wheel() {
     --abi "cp${3/./}" --abi abi3 --abi none "${platforms[@]}")
   site=$work/site-$target
   find_python
-  name=tools
   make_venv "$work/venv-tools"
   [[ -d $site/numpy ]] || pip_install --target "$site" "${options[@]}" "${@:5}"
   # The tests compare with upstream.
