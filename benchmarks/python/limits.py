@@ -50,9 +50,13 @@ def read(args: Args) -> Work:
     """read() the file into memory that is touched already, by all cores."""
     path, direct = args["path"], args.get("direct", False)
     size = os.path.getsize(path)
-    whole = memoryview(touched(-(-size // PIECE) * PIECE))
+    memory = []  # only while it is needed: a large file's would take the page cache from the others
 
-    def run() -> None:
+    def allocate() -> None:
+        memory.append(memoryview(touched(-(-size // PIECE) * PIECE)))
+
+    def run() -> Any:
+        whole = memory.pop()
         flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
         descriptor = os.open(path, flags)
 
@@ -64,8 +68,9 @@ def read(args: Args) -> Work:
             in_threads(read_part, os.cpu_count() or 1)
         finally:
             os.close(descriptor)
+        return whole
 
-    return Work(run)
+    return Work(run, before=allocate)
 
 
 def read_direct(args: Args) -> Work:

@@ -173,6 +173,11 @@ def pread_rows() -> Iterator[Row]:
 
 def full_rows() -> Iterator[Row]:
     """Every page read, whatever the way."""
+    for name in ("gpt2", "moe"):
+        entries = packages("read_numpy")
+        yield Row(f"load NumPy and touch all, {name}, warm", name, entries, (limit("touch"),))
+    entries = packages("read_torch")
+    yield Row("load and touch all, moe, warm", "moe", entries, (limit("touch"),))
     for name, cold in (("gpt2", False), ("gpt2", True), ("vggt", True)):
         entries = [
             Entry(f"{package} {backend}", package, "operations.read_torch", {"backend": backend})

@@ -33,6 +33,7 @@ class Worker:
             text=True,
             env={**os.environ, **environment.variables, "PYTHONDONTWRITEBYTECODE": "1"},
         )
+        self.prepared: set[str] = set()
 
     def ask(self, **command: Any) -> Answer:
         """Send a command and wait for what came of it."""
@@ -111,7 +112,7 @@ class Runner:
                     continue
                 if row.fresh and entry.environment in self.workers:
                     self.workers.pop(entry.environment).stop()
-                answer = self.run_entry(row, entry, path, common, repeat == 0 or row.fresh)
+                answer = self.run_entry(row, entry, path, common)
                 if "skipped" in answer:
                     skipped[entry.label] = answer["skipped"]
                 else:
@@ -124,6 +125,7 @@ class Runner:
                     break
         for name in {entry.environment for entry in entries} & set(self.workers):
             self.workers[name].ask(do="forget")
+            self.workers[name].prepared.clear()
         checks = {
             run["check"]
             for entry in row.entries
@@ -133,18 +135,17 @@ class Runner:
         figures = {label: summary(answers) for label, answers in runs.items()}
         return {"figures": figures, "skipped": skipped, "same_result": len(checks) <= 1}
 
-    def run_entry(
-        self, row: Row, entry: Entry, path: Path, common: Answer, is_first: bool
-    ) -> Answer:
+    def run_entry(self, row: Row, entry: Entry, path: Path, common: Answer) -> Answer:
         """One run of one implementation."""
         worker = self.worker(entry.environment)
         if isinstance(worker, str):
             return {"skipped": worker}
-        if is_first:
+        if entry.label not in worker.prepared:  # a worker that has ended starts anew
             command = {"operation": entry.operation, "args": {**common, **entry.args}}
             answer = worker.ask(do="prepare", label=entry.label, **command)
             if "skipped" in answer:
                 return answer
+            worker.prepared.add(entry.label)
         if row.cold:
             for each in sorted(path.parent.glob(f"{path.stem}.*")):
                 left = cache.drop(each)
