@@ -42,4 +42,4 @@ if (($# == 0)); then
     --ignore=tests/python/test_interrupt.py --ignore=tests/python/test_weights_costs.py \
     --ignore=tests/python/test_distribution.py
 fi
-"$base_python" -m pytest -p no:cacheprovider "$@"
+"$base_python" -m pytest -p no:cacheprovider -n "$(nproc)" "$@"
