@@ -56,6 +56,9 @@ COUNTED = """
         part.get_shape()
         part.get_dtype()
     tell("--dump=slice")
+    for name in names:
+        part[:2]
+    tell("--dump=rows")
     tell("--instr=off")
 """
 
@@ -67,6 +70,8 @@ INSTRUCTIONS_OPEN = 2500
 INSTRUCTIONS_KEYS = 1000
 # 3,200 for a slice that is asked for shape and type, Python's own included.
 INSTRUCTIONS_SLICE = 5500
+# 4,700 for rows of a slice by NumPy, which are a view of the mapped file.
+INSTRUCTIONS_ROWS = 7000
 # Measured for an import of safetensors: 4,300,000, most of which registers functions and classes.
 INSTRUCTIONS_IMPORT = 4_800_000
 
@@ -107,12 +112,12 @@ def test_instructions_and_allocations(many, tmp_path, framework):
     if "unhandled instruction" in done.stderr:
         pytest.skip("valgrind does not know this processor")
     assert done.returncode == 0, done.stderr
-    imported, *others = (parse_dump(pathlib.Path(f"{out}.{part}")) for part in (1, 2, 3, 4, 5))
-    per_get, per_open, per_name, per_slice = (
+    imported, *others = (parse_dump(pathlib.Path(f"{out}.{part}")) for part in range(1, 7))
+    per_get, per_open, per_name, per_slice, per_rows = (
         [count / MANY for count in counts] for counts in others
     )
     print(f"{framework}: get {per_get}, open {per_open} (instructions, allocations)")
-    print(f"keys {per_name}, slice {per_slice}, import {imported}")
+    print(f"keys {per_name}, slice {per_slice}, rows {per_rows}, import {imported}")
     assert 100_000 < imported[0] < INSTRUCTIONS_IMPORT
     assert 100 < per_get[0] < INSTRUCTIONS[framework]
     assert per_get[1] < ALLOCATIONS[framework]
@@ -120,6 +125,8 @@ def test_instructions_and_allocations(many, tmp_path, framework):
     assert 100 < per_name[0] < INSTRUCTIONS_KEYS
     assert 100 < per_slice[0] < INSTRUCTIONS_SLICE
     assert per_slice[1] < 0.5  # Python's own allocator serves them
+    if framework == "np":
+        assert 100 < per_rows[0] < INSTRUCTIONS_ROWS
     # The index and the names lie in a few blocks, not in one for each tensor.
     assert per_open[1] < 0.5
 
