@@ -3,7 +3,8 @@
 #
 #   bash scripts/asan-python.sh [PYTEST ARGUMENT...]
 #
-# PYTHON is an interpreter with torch, numpy, ml_dtypes, hypothesis, pytest and pybind11.
+# PYTHON is an interpreter with torch, numpy, ml_dtypes, hypothesis, pytest, pytest-xdist and
+# pybind11.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
@@ -37,7 +38,7 @@ export PYTHONPATH=$build/site
 "$base_python" -c 'import safetensors; assert "+asan" in safetensors.__version__'
 
 if (($# == 0)); then
-  # They measure memory or time, which a sanitizer changes, or run with little memory, which it needs.
+  # These tests measure memory or time, which a sanitizer changes, or limit one of them.
   set -- tests/python --ignore=tests/python/test_{conformance,costs,growth,interrupt,weights_costs}.py
   for name in dcp::test_peak_memory dcp_consolidate::test_peak_memory shards::test_memory_of_an_index \
     weights_json::test_memory_is_bounded writer_failures::test_memory \
@@ -45,7 +46,7 @@ if (($# == 0)); then
     remote_http::test_a_forked_child_leaves_the_parents_connections_alone; do
     set -- "$@" --deselect "tests/python/test_${name/::/.py::}"
   done
-  # They need what pip installs, or run commands of the system, to which LD_PRELOAD applies, too.
+  # These need what pip installs, or run commands of the system, to which LD_PRELOAD applies, too.
   set -- "$@" --ignore=tests/python/test_{cli_docs,distribution}.py \
     --deselect tests/python/test_cli_terminal.py::test_help_and_version
 fi

@@ -38,7 +38,8 @@ install_tests() {
   [[ -d $work/tools ]] || pip_install --target "$work/tools" --no-deps --group build
 }
 
-# install_package [SANITIZER]: the package, built quickly in the folder that all interpreters share.
+# install_package [SANITIZER]: the package, built quickly in the folder that all interpreters share; with a
+# sanitizer, in a folder of its own.
 install_package() {
   PYTHONPATH=$work/tools pip_install --no-build-isolation --no-deps --force-reinstall \
     -C build-dir="$work/build${1:+-$1}" -C cmake.build-type=Debug -C cmake.define.CMAKE_UNITY_BUILD=ON \
@@ -132,7 +133,7 @@ free_threaded() {
   run_pytest -n "$(nproc)" -m "not slow and not exhaustive" tests/python
 }
 
-# While the interpreter ends, daemon threads may ask for their state: a race inside CPython that its own list lacks.
+# Daemon threads may look up their thread state while the interpreter ends. CPython's list of its races lacks this one.
 thread_sanitizer() {
   find_cpython_source 3.13 trixie
   { cat "$source_folder/Tools/tsan/suppressions_free_threading.txt" && echo race:PyThread_tss_delete; } >"$work/races"

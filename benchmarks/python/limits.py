@@ -50,7 +50,8 @@ def read(args: Args) -> Work:
     """read() the file into memory that is touched already, by all cores."""
     path, direct = args["path"], args.get("direct", False)
     size = os.path.getsize(path)
-    memory = []  # only while it is needed: a large file's would take the page cache from the others
+    # For one run each: a large buffer that is kept would push the files out of the page cache.
+    memory = []
 
     def allocate() -> None:
         memory.append(memoryview(touched(-(-size // PIECE) * PIECE)))

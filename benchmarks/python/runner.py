@@ -140,7 +140,7 @@ class Runner:
         worker = self.worker(entry.environment)
         if isinstance(worker, str):
             return {"skipped": worker}
-        if entry.label not in worker.prepared:  # a worker that has ended starts anew
+        if entry.label not in worker.prepared:  # a new worker has nothing prepared
             command = {"operation": entry.operation, "args": {**common, **entry.args}}
             answer = worker.ask(do="prepare", label=entry.label, **command)
             if "skipped" in answer:

@@ -26,7 +26,7 @@ py::object reverse_axes(const py::object& array, const std::vector<bool>& revers
 /// array, which an additional "..." gives.
 py::object index_numpy(const py::object& array, py::handle index) {
   py::object item = get_item_of(array, index);
-  // An array: scalars have no such attribute. Asking the array itself would import ctypes.
+  // Only arrays have this attribute. Reading it from the array would make an object of ctypes.
   if (py::hasattr(py::type::of(item), "ctypes")) return item;
   const py::object ellipsis = py::reinterpret_borrow<py::object>(Py_Ellipsis);
   const py::tuple items = py::isinstance<py::tuple>(index)
