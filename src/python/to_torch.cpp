@@ -80,8 +80,8 @@ struct Node {
     void* const block = ::operator new(sizeof(Node) + 2 * rank * sizeof(std::int64_t));
     Node* const node = new (block) Node();
     node->managed.context = node;
-    node->managed.deleter = [](Managed* managed) {
-      auto* const self = static_cast<Node*>(managed->context);
+    node->managed.deleter = [](Managed* tensor) {
+      auto* const self = static_cast<Node*>(tensor->context);
       self->~Node();
       ::operator delete(self);
     };

@@ -55,6 +55,10 @@ struct TextTable {
   }
 };
 
+// Clang 16 deduces the arguments of no aggregate.
+template <typename Row, std::size_t count, std::size_t nbytes>
+TextTable(const char (&)[nbytes], const Row (&)[count]) -> TextTable<Row, count, nbytes>;
+
 constexpr TextTable kCanonical{kCanonicalText, kCanonicalRows};
 constexpr TextTable kGguf{kGgufText, kGgufRows};
 constexpr TextTable kHf{kHfText, kHfRows};
