@@ -3,8 +3,7 @@
 #
 #   bash scripts/asan-python.sh [PYTEST ARGUMENT...]
 #
-# PYTHON is an interpreter with torch, numpy, ml_dtypes, hypothesis, pytest, pytest-xdist and
-# pybind11.
+# PYTHON is an interpreter with torch, numpy, ml_dtypes, hypothesis, pytest, pytest-xdist and pybind11.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
@@ -39,15 +38,18 @@ export PYTHONPATH=$build/site
 
 if (($# == 0)); then
   # These tests measure memory or time, which a sanitizer changes, or limit one of them.
-  set -- tests/python --ignore=tests/python/test_{conformance,costs,growth,interrupt,weights_costs}.py
-  for name in dcp::test_peak_memory dcp_consolidate::test_peak_memory shards::test_memory_of_an_index \
+  set -- tests/python --ignore=tests/python/test_{conformance,growth,interrupt,weights_costs}.py
+  for name in costs::test_instructions_and_allocations dcp::test_peak_memory \
+    dcp_consolidate::test_peak_memory shards::test_memory_of_an_index \
     weights_json::test_memory_is_bounded writer_failures::test_memory \
     range_reader_threads::test_a_child_forked_during_a_load_exits \
     remote_http::test_a_forked_child_leaves_the_parents_connections_alone; do
     set -- "$@" --deselect "tests/python/test_${name/::/.py::}"
   done
   # These need what pip installs, or run commands of the system, to which LD_PRELOAD applies, too.
-  set -- "$@" --ignore=tests/python/test_{cli_docs,distribution}.py \
-    --deselect tests/python/test_cli_terminal.py::test_help_and_version
+  set -- "$@" --ignore=tests/python/test_distribution.py \
+    --deselect tests/python/test_cli_terminal.py::test_help_and_version \
+    --deselect 'tests/python/test_cli_docs.py::test_the_section_runs[hash]' \
+    --deselect tests/python/test_cli_docs.py::test_the_page_about_sums_runs
 fi
 "$base_python" -m pytest -p no:cacheprovider -n "$(nproc)" "$@"
