@@ -211,18 +211,12 @@ refused "component shared" "no component shared" ask -DCONSUMER_COMPONENTS=share
 refused "component nonsense" "no component nonsense" ask -DCONSUMER_COMPONENTS=nonsense
 
 # As a part of a project: fetched from the repository if there is one, else by add_subdirectory, which
-# is what fetching comes to. Unity builds and no debug information take half the time.
-quick="-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_UNITY_BUILD=ON"
-# shellcheck disable=SC2086  # a list of options
-if git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
-  how="FetchContent"
-  sources "$work/part" "$here/subproject"
-  project part -DCONSUMER_FETCH=ON -DSAFETENSORS_SOURCE="$root" $quick
-else
-  how="add_subdirectory"
-  sources "$work/part" "$here/subproject"
-  project part -DSAFETENSORS_SOURCE="$root" $quick
-fi
+# is what fetching comes to. Unity builds without debug information, to save time.
+how=add_subdirectory fetch=OFF
+if git -C "$root" rev-parse HEAD >/dev/null 2>&1; then how=FetchContent fetch=ON; fi
+sources "$work/part" "$here/subproject"
+project part -DCONSUMER_FETCH=$fetch -DSAFETENSORS_SOURCE="$root" \
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_UNITY_BUILD=ON
 quietly cmake --install "$work/build-part" --prefix "$work/own"
 [ "$(find "$work/own" -type f | wc -l)" = 1 ] || fail "a project installs what is not its own"
 echo "consumer: static and shared, C++ and C, find_package, pkg-config and $how work"
