@@ -133,7 +133,7 @@ free_threaded() {
   run_pytest -n "$(nproc)" -m "not slow and not exhaustive" tests/python
 }
 
-# Daemon threads may look up their thread state while the interpreter ends. CPython's list of its races lacks this one.
+# CPython's list of its own races lacks one: daemon threads may look up their state while the interpreter ends.
 thread_sanitizer() {
   find_cpython_source 3.13 trixie
   { cat "$source_folder/Tools/tsan/suppressions_free_threading.txt" && echo race:PyThread_tss_delete; } >"$work/races"

@@ -55,7 +55,7 @@ struct TextTable {
   }
 };
 
-// Clang 16 deduces the arguments of no aggregate.
+// Clang 16 cannot deduce the template arguments of an aggregate.
 template <typename Row, std::size_t count, std::size_t nbytes>
 TextTable(const char (&)[nbytes], const Row (&)[count]) -> TextTable<Row, count, nbytes>;
 

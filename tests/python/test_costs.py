@@ -72,7 +72,7 @@ INSTRUCTIONS_KEYS = 1000
 INSTRUCTIONS_SLICE = 5500
 # 4,700 for rows of a slice by NumPy, which are a view of the mapped file.
 INSTRUCTIONS_ROWS = 7000
-# Measured for an import of safetensors: 4,300,000, most of which registers functions and classes.
+# Measured for an import of safetensors: 3,800,000, most of which registers functions and classes.
 INSTRUCTIONS_IMPORT = 4_800_000
 
 
