@@ -71,6 +71,43 @@ def test_loads_one_after_the_other():
         assert after[1] <= before[1] + 1
 
 
+def connecting(rank, slow, seconds):
+    made = dist.ProcessGroupGloo
+
+    def connect(*args, **keywords):
+        connected = made(*args, **keywords)
+        time.sleep(seconds)
+        return connected
+
+    if rank == slow:
+        dist.ProcessGroupGloo = connect
+    start = time.monotonic()
+    with joined():
+        return time.monotonic() - start
+
+
+def test_no_rank_goes_on_before_all_are_connected():
+    """If one failed then, gloo would keep another waiting for five times the time limit."""
+    assert min(values(3, connecting, 2, 1.0)) >= 1.0
+
+
+def refusing(rank):
+    from safetensors._group.communicator import communicator
+
+    problem = ValueError("bad argument") if rank == 1 else None
+    with communicator(dist.group.WORLD, datetime.timedelta(seconds=20), problem):
+        return "connected"
+
+
+def test_ranks_do_not_wait_for_one_that_was_called_wrongly():
+    with Ranks(3, refusing) as ranks:
+        found = ranks.outcomes()
+    assert found[1].text == "bad argument"
+    for rank in (0, 2):
+        assert found[rank].text == "rank 1: ValueError: bad argument"
+        assert found[rank].seconds < 10
+
+
 def failing(rank, culprit, how, phase):
     with joined() as comm:
         if phase == "gather":

@@ -32,7 +32,7 @@ class Board:
     happened for too long, leaves a note. If there is no verdict after 5 seconds, it becomes the
     ranks that have left no note.
 
-        here/RANK   the rank takes part
+        STAGE/RANK  the rank has reached the stage
         beats       rises when a rank makes progress
         alarm       there is a verdict or a note
         notes/RANK  what a rank has seen that has no error of its own
@@ -51,7 +51,9 @@ class Board:
         """
         self._parent: Any = store
         self._rank, self._size = rank, size
+        self._stage = ""
         self._arrived = threading.Event()
+        self._arrived.set()
         self._wake = threading.Event()
         self._decided = threading.Event()
         self._cause: Optional[str] = None
@@ -72,8 +74,17 @@ class Board:
         """Says that this rank makes progress."""
         self._progress += 1
 
+    def enter(self, stage: str) -> None:
+        """Says that this rank has reached a stage. Requires: all ranks were at the last one."""
+        self._stage = stage
+        self._arrived.clear()
+        self._wake.set()
+
     def wait_for_all(self, seconds: float) -> bool:
-        """Waits for at most `seconds` until all ranks take part. Returns whether they do."""
+        """Waits for at most `seconds` until all ranks have reached the stage of this one.
+
+        Returns whether they have.
+        """
         return self._arrived.wait(seconds)
 
     def report(self, cause: Optional[str], note: str = "") -> None:
@@ -116,12 +127,11 @@ class Board:
 
         number = self._parent.add(f"safetensors/loads/{self._rank}", 1)
         self.store = PrefixStore(f"safetensors/load/{number}", self._parent)
-        self.store.set(f"here/{self._rank}", "")
 
     def _watch(self) -> None:
         """Returns when this rank fails or the load is over."""
-        everyone = [f"here/{rank}" for rank in range(self._size)]
         beaten = beats = 0
+        stage = ""
         while not self._is_closed and self._note is None:
             if self.store.check(["alarm"]):
                 self.is_alarmed = True
@@ -131,7 +141,12 @@ class Board:
             beaten, beats = progress, found
             if self._arrived.is_set():
                 self._wake.wait(_POLL)
-            elif self._wait_for(everyone):
+                self._wake.clear()
+                continue
+            if stage != self._stage:
+                stage = self._stage
+                self.store.set(f"{stage}/{self._rank}", "")
+            if self._wait_for([f"{stage}/{rank}" for rank in range(self._size)]):
                 self._arrived.set()
 
     def _wait_for(self, keys: list[str]) -> bool:

@@ -91,9 +91,7 @@ class Communicator:
 
     def connect(self) -> None:
         """Connects the ranks, once all have come."""
-        start = time.monotonic()
-        while not self._board.wait_for_all(_POLL.total_seconds()):
-            self._check_others(start)
+        self._meet("here")
         # Not by new_group(), which names successive groups of the same ranks alike: a rank could
         # find the addresses of the group before in the store.
         store = self._board.store
@@ -107,6 +105,8 @@ class Communicator:
         made._set_default_backend(kind)
         made._register_backend(torch.device("cpu"), kind, gloo)
         self._group = made
+        # A rank that connects to one that has left waits for five times the time limit.
+        self._meet("connected")
 
     def use(self, device: torch.device) -> None:
         """Sends tensors of this rank's device directly, if all ranks can by NCCL.
@@ -243,6 +243,13 @@ class Communicator:
         found = [torch.empty_like(value) for _ in range(self.size)]
         self.wait(self._started(self._group.allgather(found, value)))
         return found
+
+    def _meet(self, stage: str) -> None:
+        """Waits until all ranks have come so far."""
+        self._board.enter(stage)
+        start = time.monotonic()
+        while not self._board.wait_for_all(_POLL.total_seconds()):
+            self._check_others(start)
 
     def _check_others(self, start: float) -> None:
         """Called while this rank waits for others, since `start`."""
