@@ -105,7 +105,7 @@ debian() {
 # The two libraries of headers come from Debian's packages instead of ConanCenter.
 conan() {
   install_debian cmake g++ ninja-build rapidjson-dev libxxhash-dev || die "conan: no headers"
-  local here=$work/conan name
+  local here=$work/conan name shared
   rm -rf "$here/recipe" "$here/headers"
   mkdir -p "$here/headers"
   cp -r packaging/conan "$here/recipe"
@@ -134,11 +134,13 @@ PY
     "$venv/bin/conan" export-pkg "$here/headers" --name "${name%:*}" --version "${name#*:}" \
       -pr:a "$here/profile" >/dev/null 2>&1
   done
-  "$venv/bin/conan" create "$here/recipe" --version "$library_version" -pr:a "$here/profile" \
-    --no-remote --build 'safetensors-cpp/*' >"$here/log" 2>&1 ||
-    { tail -n 40 "$here/log" >&2; die "conan: conan create failed: $here/log"; }
-  grep -E '^(safetensors |C: |weights: )' "$here/log"
-  note "conan: created and tested safetensors-cpp/$library_version"
+  for shared in False True; do
+    "$venv/bin/conan" create "$here/recipe" --version "$library_version" -pr:a "$here/profile" \
+      -o "safetensors-cpp/*:shared=$shared" --no-remote --build 'safetensors-cpp/*' >"$here/log" 2>&1 ||
+      { tail -n 40 "$here/log" >&2; die "conan: conan create failed with shared=$shared: $here/log"; }
+    grep -E '^(safetensors |C: |weights: )' "$here/log"
+  done
+  note "conan: created and tested safetensors-cpp/$library_version, static and shared"
 }
 
 # Reads vcpkg.json, and runs the portfile with functions that do nothing in the place of vcpkg's.

@@ -75,13 +75,16 @@ class Board:
         self._progress += 1
 
     def enter(self, stage: str) -> None:
-        """Says that this rank has reached a stage. Requires: all ranks were at the last one."""
+        """Says that this rank has reached a stage.
+
+        Requires: all ranks have reached the stage before, if there was one.
+        """
         self._stage = stage
         self._arrived.clear()
         self._wake.set()
 
     def wait_for_all(self, seconds: float) -> bool:
-        """Waits for at most `seconds` until all ranks have reached the stage of this one.
+        """Waits for at most `seconds` until all ranks have reached this rank's stage.
 
         Returns whether they have.
         """
