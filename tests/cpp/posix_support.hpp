@@ -6,6 +6,10 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mount.h>
+#endif
 
 #include <algorithm>
 #include <cstddef>
@@ -13,6 +17,7 @@
 #include <filesystem>
 #include <iterator>
 #include <stdexcept>
+#include <string>
 
 #include "support.hpp"
 
@@ -53,6 +58,23 @@ int in_child(const Work& work) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
 }
+
+#if defined(__linux__)
+/// Mounts an overlay file system at `folder / "all"` that this process alone sees, a child. Returns
+/// whether the system permits that.
+inline bool mount_overlay(const fs::path& folder) {
+  if (::unshare(CLONE_NEWNS) != 0) return false;
+  if (::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) return false;
+  for (const char* name : {"layers", "all"}) fs::create_directory(folder / name);
+  if (::mount("tmpfs", (folder / "layers").c_str(), "tmpfs", 0, nullptr) != 0) return false;
+  std::string options;
+  for (const char* name : {"lowerdir", "upperdir", "workdir"}) {
+    fs::create_directory(folder / "layers" / name);
+    options += "," + std::string(name) + "=" + (folder / "layers" / name).string();
+  }
+  return ::mount("overlay", (folder / "all").c_str(), "overlay", 0, options.c_str() + 1) == 0;
+}
+#endif
 
 inline double cpu_seconds() {
   timespec now{};

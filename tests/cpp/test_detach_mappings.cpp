@@ -179,10 +179,16 @@ TEST_CASE("without memory to copy mapped tensors the file is not written") {
   const int status = test::in_child([&] {
     const rlimit most = {std::size_t{2} << 30, RLIM_INFINITY};
     if (::setrlimit(RLIMIT_AS, &most) != 0) return 1;
+    void* const more = ::mmap(nullptr, 3 * kLong, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (more != MAP_FAILED) return 4;
     const Error error = test::error_of([&] { file.write("new"); });
     if (error.os_error() != ENOMEM) return 2;
     return mapping->bytes().back() == std::byte{0} ? 0 : 3;
   });
+  if (status == 4) {
+    MESSAGE("skipped: limits of memory have no effect here, as in emulators");
+    return;
+  }
   CHECK(status == 0);
   CHECK(test::fs::file_size(file.path()) == kLong);
 }
@@ -215,17 +221,7 @@ TEST_CASE("a file of an overlay file system is recognised by its mapping, not by
   const test::TempDir folder;
   const std::string old = test::text_of(test::pattern(kSize));
   const int status = test::in_child([&] {
-    if (::unshare(CLONE_NEWNS) != 0) return 1;
-    if (::mount("none", "/", "none", MS_REC | MS_PRIVATE, nullptr) != 0) return 1;
-    for (const char* name : {"layers", "all"}) test::fs::create_directory(folder / name);
-    if (::mount("tmpfs", (folder / "layers").c_str(), "tmpfs", 0, nullptr) != 0) return 1;
-    std::string options;
-    for (const char* name : {"lowerdir", "upperdir", "workdir"}) {
-      test::fs::create_directory(folder / "layers" / name);
-      options += "," + std::string(name) + "=" + (folder / "layers" / name).string();
-    }
-    if (::mount("overlay", (folder / "all").c_str(), "overlay", 0, options.c_str() + 1) != 0)
-      return 1;
+    if (!test::mount_overlay(folder.path())) return 1;
     const NamelessFile file(folder / "all/f", old);
     const auto mapping = FileSource::open(file.path())->map();
     file.write("new");

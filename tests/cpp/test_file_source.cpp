@@ -273,4 +273,20 @@ TEST_CASE("a file of which less than half is in the page cache wants more reader
     }
   }
 }
+
+TEST_CASE("the page cache of an overlay file system is seen") {
+  const test::TempDir folder;
+  const int status = test::in_child([&] {
+    if (!test::mount_overlay(folder.path())) return 1;
+    test::write_text(folder / "all/f", std::string(std::size_t{8} << 20, 'x'));
+    const auto source = FileSource::open(folder / "all/f");
+    if (source->cached_nbytes() != source->size()) return 2;
+    return source->concurrency() == 0 ? 0 : 3;
+  });
+  if (status == 1) {
+    MESSAGE("skipped: layers cannot be mounted here");
+    return;
+  }
+  CHECK(status == 0);
+}
 #endif

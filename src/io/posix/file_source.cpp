@@ -136,7 +136,7 @@ bool FileSource::is_cached(std::uint64_t offset, std::uint64_t nbytes) const noe
 }
 
 unsigned FileSource::concurrency() const noexcept {
-  return io::is_half_cached(handle_->get(), size()).value_or(true) ? 0 : kReadersOfSlowFile;
+  return io::is_half_cached(handle_->get(), size()) ? 0 : kReadersOfSlowFile;
 }
 
 std::unique_ptr<ByteSource> FileSource::make_direct(std::unique_ptr<FileSource>& file) {

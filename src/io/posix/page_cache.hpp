@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 namespace safetensors::io {
 
@@ -11,11 +10,11 @@ namespace safetensors::io {
 [[nodiscard]] bool is_remote(int fd) noexcept;
 
 /// Returns whether half of the file's first `nbytes` bytes are in the page cache, by samples of a
-/// large file; nothing without a system call that counts them (Linux 6.5).
-[[nodiscard]] std::optional<bool> is_half_cached(int fd, std::uint64_t nbytes) noexcept;
+/// large file; true if the system does not say.
+[[nodiscard]] bool is_half_cached(int fd, std::uint64_t nbytes) noexcept;
 
 /// Returns whether a range of the file, which is not empty, is in the page cache; false without a
-/// system call that says so (Linux 6.5).
+/// system call that says so (Linux 6.5), and in files of overlayfs.
 [[nodiscard]] bool is_cached(int fd, std::uint64_t offset, std::uint64_t nbytes) noexcept;
 
 /// Returns how many of the file's first `nbytes` bytes are in the page cache; `nbytes` if the
