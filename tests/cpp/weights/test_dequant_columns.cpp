@@ -48,8 +48,8 @@ class Weight {
         zeros_(random_bytes(groups_ * shape.rows * shape.bits / 8, 2), skew),
         scales_(groups_ * shape.rows * sizeof(float), skew) {
     for (std::size_t i = 0; i < groups_ * shape.rows; ++i) {
-      const float scale = 0.37F + 0.001F * static_cast<float>(i * 7919 % 1000);
-      auto bits = std::bit_cast<std::uint32_t>(scale);
+      scale_values_.push_back(0.37F + 0.001F * static_cast<float>(i * 7919 % 1000));
+      auto bits = std::bit_cast<std::uint32_t>(scale_values_.back());
       for (std::size_t k = 0; k < 4; ++k, bits >>= 8) {
         scales_.span()[4 * i + k] = static_cast<std::byte>(bits & 0xFF);
       }
@@ -103,8 +103,7 @@ class Weight {
         zero = (zero + 1) % (1U << shape_.bits);
       }
     }
-    return (static_cast<float>(code) - static_cast<float>(zero)) *
-           float_at(scales_.span(), g * N + n);
+    return (static_cast<float>(code) - static_cast<float>(zero)) * scale_values_[g * N + n];
   }
 
  private:
@@ -114,7 +113,8 @@ class Weight {
   std::size_t groups_;
   Skewed words_;
   Skewed zeros_;
-  Skewed scales_;
+  Skewed scales_;  // little-endian
+  std::vector<float> scale_values_;
   std::vector<std::uint32_t> group_of_;
 };
 
