@@ -167,7 +167,7 @@ def test_a_save_that_waits_for_a_reader_is_stopped(tmp_path, reader):
         if held is not None:
             os.close(held)
     assert out == "interrupted\n"
-    assert seconds < 5
+    assert seconds < 20
     assert os.listdir(tmp_path) == ["pipe"]
 
 
@@ -198,7 +198,7 @@ def test_a_signal_from_outside_leaves_the_old_file(tmp_path):
         found = load_file(path)
         if "a" in found:  # the signal came before the rename
             assert out == "interrupted\n"
-            assert seconds < 5
+            assert seconds < 20
             assert found["a"].tolist() == list(range(9))
             return
         assert sorted(found) == [f"t{i}" for i in range(6)]

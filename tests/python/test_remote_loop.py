@@ -64,9 +64,9 @@ def test_cancel_ends_the_calls_under_way_and_no_others():
         mine.cancel()
         for call in cancelled:
             with pytest.raises(concurrent.futures.CancelledError):
-                call.result(5)
-        assert time.monotonic() - began < 5
-        assert kept.result(5) == "kept"
+                call.result(30)
+        assert time.monotonic() - began < 30
+        assert kept.result(30) == "kept"
     assert mine.run(double(2))[0] == 4
 
 
@@ -85,7 +85,7 @@ def test_ctrl_c_ends_a_call():
         try:
             loop.Calls().run(slow())
         except KeyboardInterrupt:
-            print(cancelled.wait(5), time.monotonic() - began < 5)
+            print(cancelled.wait(30), time.monotonic() - began < 30)
     """
     assert run_script(script) == "True True\n"
 
@@ -104,7 +104,7 @@ def test_the_interpreter_ends_while_calls_are_under_way():
     """
     began = time.monotonic()
     assert run_script(script) == "CancelledError\n" * 3
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_calls_after_the_end_raise():

@@ -107,15 +107,15 @@ def cancel_reads(reader, server, count, nbytes):
     """Starts reads that the server does not answer, cancels them, and checks that all end."""
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         reads = [pool.submit(reader.read, 0, nbytes) for _ in range(count)]
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while server.requests < count + 1 and time.monotonic() < deadline:
             time.sleep(0.01)
         began = time.monotonic()
         reader.cancel()
         for read in reads:
             with pytest.raises(SafetensorError, match="was cancelled"):
-                read.result(5)
-        assert time.monotonic() - began < 5
+                read.result(20)
+        assert time.monotonic() - began < 20
 
 
 def interrupt(process, server):
