@@ -27,8 +27,9 @@ TEST_CASE("all threads of a process get the same state") {
   CHECK(state.find() == nullptr);
   std::array<State*, 8> seen{};
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (State*& each : seen) threads.emplace_back([&state, &each] { each = &state.get(); });
+    for (std::thread& each : threads) each.join();
   }
   for (const State* each : seen) CHECK(each == &state.get());
   state.get().value = 2;

@@ -347,12 +347,13 @@ TEST_CASE("several threads may write at once") {
   const LayoutPlan plan = plan_file(specs_of(tensors));
   FileWriter writer(make_file_sink(folder / "f"), plan, {.progress = progress});
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (std::size_t first = 0; first < 4; ++first) {
       threads.emplace_back([&, first] {
         for (std::size_t i = first; i < kCount; i += 4) writer.write(i, tensors[i].bytes);
       });
     }
+    for (std::thread& each : threads) each.join();
   }
   writer.commit();
   CHECK(last == plan.total_nbytes);

@@ -236,7 +236,7 @@ TEST_CASE("threads that write to a sink which fails all end, and nothing is left
   FileWriter writer(std::make_unique<Failing>(), plan_file(specs));
   std::atomic<int> failures = 0;
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (std::size_t first = 0; first < 4; ++first) {
       threads.emplace_back([&, first] {
         for (std::size_t i = first; i < specs.size(); i += 4) {
@@ -248,6 +248,7 @@ TEST_CASE("threads that write to a sink which fails all end, and nothing is left
         }
       });
     }
+    for (std::thread& each : threads) each.join();
   }
   CHECK(failures >= 64 - 10);
   CHECK(test::outcome_of([&] { writer.commit(); }) == "kWriterClosed");

@@ -97,7 +97,7 @@ TEST_CASE("threads that ask at once share one build") {
   std::array<std::atomic<int>, kKeys> builds{};
   std::array<std::array<const std::byte*, kKeys>, kThreads> seen{};
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (std::size_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (std::size_t k = 0; k < kKeys; ++k) {
@@ -110,6 +110,7 @@ TEST_CASE("threads that ask at once share one build") {
         }
       });
     }
+    for (std::thread& each : threads) each.join();
   }
   for (std::size_t k = 0; k < kKeys; ++k) {
     CHECK(builds[k] == 1);
@@ -120,11 +121,11 @@ TEST_CASE("threads that ask at once share one build") {
 TEST_CASE("clearing while others build loses nothing") {
   BufferCache cache(1 << 20);
   std::atomic<bool> stop{false};
-  std::jthread cleaner([&] {
+  std::thread cleaner([&] {
     while (!stop) cache.clear();
   });
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {
         for (std::size_t i = 0; i < 2000; ++i) {
@@ -132,6 +133,8 @@ TEST_CASE("clearing while others build loses nothing") {
         }
       });
     }
+    for (std::thread& each : threads) each.join();
   }
   stop = true;
+  cleaner.join();
 }

@@ -47,7 +47,7 @@ class Builder {
  private:
   std::latch building_{1};
   std::latch allowed_{1};
-  std::jthread thread_;
+  std::thread thread_;
 };
 
 }  // namespace
@@ -67,7 +67,7 @@ TEST_CASE("a child builds the tensor that a thread of its parent is building") {
 TEST_CASE("a child does not wait for locks that its parent held") {
   BufferCache cache(1000);
   std::atomic<bool> stop{false};
-  std::jthread user([&] {
+  std::thread user([&] {
     while (!stop) (void)cache.stats();
   });
   int status = 0;
@@ -79,6 +79,7 @@ TEST_CASE("a child does not wait for locks that its parent held") {
     });
   }
   stop = true;
+  user.join();
   CHECK(status == 0);
 }
 

@@ -138,7 +138,7 @@ TEST_CASE("threads that ask for the same tensors share one build of each") {
   const std::size_t count = std::min<std::size_t>(50, model.tensors().size());
   std::array<std::vector<const std::byte*>, kThreads> seen;
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (std::size_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         std::vector<float> row;
@@ -150,6 +150,7 @@ TEST_CASE("threads that ask for the same tensors share one build of each") {
         }
       });
     }
+    for (std::thread& each : threads) each.join();
   }
   for (std::size_t t = 1; t < kThreads; ++t) CHECK(seen[t] == seen[0]);
   CHECK(model.cache_stats().misses == count);
