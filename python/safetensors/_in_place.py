@@ -63,18 +63,21 @@ def edit_files(
 def _only_user(file: File) -> Iterator[None]:
     """Holds a write lease: until the end, another process that opens the file waits.
 
-    The system grants it only if nobody else has the file open or mapped. After 45 seconds
-    (/proc/sys/fs/lease-break-time) it breaks the lease: see _check_leases().
+    Linux grants it only if nobody else has the file open or mapped; but on overlayfs, also while
+    it is mapped. After 45 seconds (/proc/sys/fs/lease-break-time) it breaks the lease: see
+    _check_leases().
     """
+    unknown = "the system does not tell whether it is in use, and shared=True was not given"
+    if not _core._leases_see_mappings(file.fd):
+        refuse_in_place(file.path, unknown)
     try:
         # The system sends this signal when another process waits. By default, it is ignored.
         fcntl.fcntl(file.fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except (AttributeError, OSError) as error:
-        reason = "it cannot be found out whether others use it"
-        if isinstance(error, BlockingIOError):
-            reason = "it is open or mapped, and shared=True was not given"
-        refuse_in_place(file.path, reason)
+    except BlockingIOError:
+        refuse_in_place(file.path, "it is open or mapped, and shared=True was not given")
+    except OSError:
+        refuse_in_place(file.path, unknown)
     try:
         yield
     finally:

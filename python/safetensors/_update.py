@@ -52,8 +52,8 @@ def update_file(
 
     Tensors that were loaded from the old file keep their values.
 
-    With `in_place`, the changed tensors are written into the file itself, on any file system and
-    without space for a second file. Memory is needed for one tensor three times. The change is
+    With `in_place`, the changed tensors are written into the file itself, without space for a
+    second file. Memory is needed for one tensor three times. The change is
     flushed to a journal beside the file first. After a kill or a power failure, no reader takes the
     file for a valid one until `recover` has completed the change.
 
@@ -69,16 +69,17 @@ def update_file(
             `in_place`.
         sums: whether to write the digests of the tensors beside the file, as `save_file`. All of
             the new file is read for it.
-        in_place: if true, writes into the file, and removes its sums. For changed tensors only, and
-            on Linux or with `shared` only.
+        in_place: if true, writes into the file, and removes its sums. For changed tensors only.
+            Without `shared`, on Linux only, and not on overlayfs, which containers have.
         shared: with `in_place`, changes the file although it may be open or mapped, by this program
             or others. Tensors that were loaded from it as views of its pages change too.
 
     Raises:
         SafetensorError: a tensor has another dtype or shape; the file has no tensor of a name,
             which is a KeyError, too; or another program changed the file meanwhile. With
-            `in_place`, the file is in use, a link, or on a file system without leases. If an
-            operating system call fails, the error is an OSError too.
+            `in_place`, the file is a link; it is in use; or the system does not tell whether it
+            is, and `shared` is false. If an operating system call fails, the error is an OSError
+            too.
         ValueError: `in_place` with `add`, `remove`, `metadata` or `sums`.
     """
     if isinstance(remove, (str, bytes)):

@@ -1,7 +1,13 @@
 // _FileWriter, the compiled part of SafeWriter; _plan_layout and _write_file.
 #include <pybind11/numpy.h>
 
+#if defined(__linux__)
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
+
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -349,6 +355,20 @@ void remove_sums_of(py::handle path) {
   saving(file, [&] { remove_sums(file); });
 }
 
+/// Returns whether the system grants no write lease of a file that is mapped.
+///
+/// On overlayfs it grants one: the mapping belongs to the file of a layer.
+bool leases_see_mappings(int fd) {
+#if defined(__linux__)
+  struct statfs status{};
+  return ::fstatfs(fd, &status) == 0 &&
+         static_cast<std::uint32_t>(status.f_type) != OVERLAYFS_SUPER_MAGIC;
+#else
+  (void)fd;
+  return false;
+#endif
+}
+
 }  // namespace
 
 void register_writer(py::module_& module) {
@@ -391,6 +411,9 @@ void register_writer(py::module_& module) {
          "Writes bytes to a file, which is replaced completely or not at all.");
   define(module, "_remove_sums", &remove_sums_of, py::arg("path"),
          "_remove_sums(path)\n--\n\nRemoves the sums of a file that is about to change.");
+  define(module, "_leases_see_mappings", &leases_see_mappings, py::arg("fd"),
+         "_leases_see_mappings(fd)\n--\n\n"
+         "Returns whether the system grants no write lease of a file that is mapped.");
 }
 
 }  // namespace safetensors::python

@@ -45,6 +45,13 @@ bool begins(std::string_view name, std::initializer_list<std::string_view> start
                              [&](std::string_view start) { return name.starts_with(start); });
 }
 
+/// Whether the extension may include it.
+bool is_for_bindings(const Include& i) {
+  const bool local = i.name.find('/') == std::string::npos;
+  return i.is_ours ? local || begins(i.name, {"python/", "safetensors/"})
+                   : is_std(i.name) || begins(i.name, {"pybind11/", "Python.h"});
+}
+
 bool is_c_std(std::string_view name) {
   return name == "stddef.h" || name == "stdint.h" || name == "stdbool.h";
 }
@@ -117,12 +124,12 @@ const std::vector<Rule>& rules() {
       // Its one system call is pthread_atfork, too.
       {"src/python/any_thread_gil.cpp",
        [](const Include& i) { return i.is_ours || is_std(i.name) || i.name == "pthread.h"; }},
-      {"src/python/",
+      // Its one system call is fstatfs: Python has no function that tells overlayfs.
+      {"src/python/bind_writer.cpp",
        [](const Include& i) {
-         const bool local = i.name.find('/') == std::string::npos;
-         return i.is_ours ? local || begins(i.name, {"python/", "safetensors/"})
-                          : is_std(i.name) || begins(i.name, {"pybind11/", "Python.h"});
+         return is_for_bindings(i) || i.name == "linux/magic.h" || i.name == "sys/vfs.h";
        }},
+      {"src/python/", is_for_bindings},
       {"src/",
        [](const Include& i) {
          return i.is_ours ? !begins(i.name, {"python/", "c/", "weights/"}) : is_std(i.name);

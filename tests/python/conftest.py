@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import sys
 import sysconfig
 
 import pytest
@@ -94,6 +95,26 @@ def upstream(request):
     assert peer.version == upstream_client.VERSION
     yield peer
     peer.close()
+
+
+@pytest.fixture
+def leases(tmp_path):
+    """Skips the test unless a write lease tells whether others use a file."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("leases are a feature of Linux")
+    import fcntl
+
+    from safetensors import _core
+
+    path = tmp_path / "lease"
+    with path.open("w+b") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            pytest.skip("no leases on this file system")
+        if not _core._leases_see_mappings(file.fileno()):
+            pytest.skip("leases do not see mappings on overlayfs")
+    path.unlink()
 
 
 @pytest.fixture(scope="session")

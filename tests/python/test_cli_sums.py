@@ -90,6 +90,7 @@ def test_what_is_refused_writes_nothing(source):
     assert sorted(os.listdir(folder)) == before
 
 
+@pytest.mark.usefixtures("leases")
 def test_patch(source):
     folder = source.parent
     new = {name: array + 1 if array.dtype == np.float32 else array for name, array in MODEL.items()}

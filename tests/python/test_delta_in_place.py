@@ -12,6 +12,8 @@ from safetensors.torch import load_file, load_files, save_file, save_files
 from support import cli, in_place_changes
 from support.model_saves import fail
 
+pytestmark = pytest.mark.usefixtures("leases")
+
 OLD = {f"l.{i}": torch.arange(40_000).view(200, 200).bfloat16() for i in range(5)}
 NEW = {name: tensor.clone() for name, tensor in OLD.items()}
 for number, each in enumerate([*NEW.values()][:4]):

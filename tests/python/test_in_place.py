@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,13 +11,11 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, safe_open, sums, update_file
 from safetensors import numpy as stn
-from support import children, in_place_changes
+from support import children, in_place_changes, mounts
 from support.in_place_changes import CHANGES, NEW, OLD, Steps, change, make, state
 from support.model_saves import fail
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="leases are a feature of Linux"
-)
+pytestmark = pytest.mark.usefixtures("leases")
 
 
 def names_in(path):
@@ -114,6 +111,33 @@ def test_another_process_has_it_open(tmp_path):
             other.kill()
     change(path)
     assert state(path) == "new"
+
+
+ON_OVERLAYFS = """
+    import pathlib
+    import numpy as np
+    from safetensors import SafetensorError, update_file
+    from safetensors.numpy import load_file
+    from support.in_place_changes import OLD, change, CHANGES, make, state
+
+    path = make(pathlib.Path(sys.argv[1]) / "a")
+    views = load_file(path, backend="mmap")
+    try:
+        change(path)
+    except SafetensorError as error:
+        print(error)
+    print(all(np.array_equal(views[name], OLD[name]) for name in OLD), state(path))
+    update_file(path, CHANGES, in_place=True, shared=True)
+    print(state(path))
+"""
+
+
+def test_overlayfs_does_not_tell_who_maps_a_file(tmp_path):
+    out = children.run(ON_OVERLAYFS, tmp_path, prefix=mounts.overlay(tmp_path))
+    refused, kept, changed = out.splitlines()
+    assert "the system does not tell whether it is in use, and shared=True was not given" in refused
+    assert kept == "True old"
+    assert changed == "new"
 
 
 def test_links_are_refused(tmp_path):

@@ -1,8 +1,6 @@
 """Changes in place whose writes reach the disk only in part: the old model, the new one, or one
 that is refused and that `recover` completes."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -12,9 +10,7 @@ from safetensors import numpy as stn
 from support import power_failures
 from support.model_saves import load, same
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="changes in place need leases"
-)
+pytestmark = pytest.mark.usefixtures("leases")
 OLD = {
     "a": np.arange(20_000, dtype="f4"),
     "b": np.arange(7, dtype="u1"),

@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 
-from .._core import _remove_sums
+from .._core import _leases_see_mappings, _remove_sums
 from .compare import first_difference
 from .header_text import LENGTH_NBYTES
 
@@ -21,6 +21,7 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
     * after a kill, because one write within one page is not interrupted;
     * in a reader, because a write lease is held. The system grants it only while no other process
       has the file open or mapped, and a process that opens the file waits until it is released.
+      On overlayfs it grants it also while the file is mapped, so nothing is done there.
     """
     place = _changed_in_one_sector(old, new)
     if place is None:
@@ -39,6 +40,8 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
     # terminate this process.
     former = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
+        if not _leases_see_mappings(fd):
+            return False
         try:
             fcntl.fcntl(fd, set_lease, write)
         except OSError:

@@ -12,6 +12,7 @@
 #include "io/system.hpp"
 
 #if defined(__linux__)
+#include <linux/magic.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #elif defined(__APPLE__)
@@ -23,8 +24,6 @@ namespace safetensors::io {
 namespace {
 
 #if defined(__linux__)
-constexpr std::uint64_t kOverlayfs = 0x794C7630;
-
 /// Returns the type of the file system that a file is on; 0 if the system does not say.
 std::uint64_t type_of(int fd) noexcept {
   struct statfs status{};
@@ -76,7 +75,7 @@ std::optional<std::uint64_t> count_cached(int fd, std::uint64_t begin,
                                           std::uint64_t nbytes) noexcept {
   const auto found = ask_cachestat(fd, begin, nbytes);
   // In files of overlayfs, which containers have, cachestat counts nothing.
-  if (found && (*found != 0 || type_of(fd) != kOverlayfs)) return found;
+  if (found && (*found != 0 || type_of(fd) != OVERLAYFS_SUPER_MAGIC)) return found;
   return ask_mincore(fd, begin, nbytes);
 }
 #endif

@@ -19,3 +19,10 @@ def prefix(mount, path):
         if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0:
             return words
     pytest.skip("mounting is not allowed here")
+
+
+def overlay(folder):
+    """Returns `prefix` of an empty overlayfs on the folder."""
+    layers = 'mount -t tmpfs none "$0" && mkdir "$0/lower" "$0/upper" "$0/work"'
+    options = "lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work"
+    return prefix(f'{layers} && mount -t overlay -o "{options}" none "$0"', folder)
