@@ -151,6 +151,9 @@ def network(tmp_path_factory):
 
 def test_auto_reads_a_file_on_a_network(path, network):
     """load_file reads such a file once, with reads instead of page faults."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, check=True)
+    if kind.stdout == b"overlayfs\n":
+        pytest.skip("the substitute hides overlayfs, where cachestat counts nothing")
     size = os.path.getsize(path)
     lazy, once, twice = map(int, children.run(LOAD, path, "auto", env=network).split())
     assert lazy < MB, "a slice of a handle reads no more than the header"
