@@ -169,7 +169,7 @@ TEST_CASE("time is linear in the index") {
       {"long name", [](std::size_t n) { return "{\"" + repeated("\\n", 8 * n); }},
   };
   for (const auto& [name, make] : shapes) {
-    const auto seconds = [make = make](std::size_t n) {
+    const auto seconds = [&](std::size_t n) {
       const std::string json = make(n);
       return test::least_cpu_seconds([&] { (void)code_of(json); });
     };
