@@ -3,13 +3,15 @@
 
 #include <filesystem>
 
+#include "safetensors/detail/folder.hpp"
+
 namespace safetensors::io {
 
 /// Returns the directory that contains `target`.
 [[nodiscard]] std::filesystem::path folder_of(const std::filesystem::path& target);
 
-/// Returns a random name in the directory of `target`. It begins with a dot, and contains the name
-/// of `target`, so that a file left behind by a crash can be recognised.
-[[nodiscard]] std::filesystem::path temporary_name(const std::filesystem::path& target);
+/// Returns a random name. It begins with a dot, and contains the beginning of the name of `target`,
+/// so that a file left behind by a crash can be recognised.
+[[nodiscard]] detail::OwnName temporary_name(const detail::OwnName& target);
 
 }  // namespace safetensors::io

@@ -8,6 +8,7 @@
 #include "gil.hpp"
 #include "open_file.hpp"
 #include "register.hpp"
+#include "save_target.hpp"
 #include "write_plan.hpp"
 #include "write_sums.hpp"
 
@@ -37,7 +38,7 @@ std::string prologue_of(std::span<const std::byte> header) {
 
 void write_with_header(py::handle path, const Handle& handle, py::handle header, bool fsync,
                        py::object progress, py::handle rights_of, py::handle given_sums) {
-  const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
+  const SaveTarget target(path, "path");
   const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const std::shared_ptr<const OpenFile> opened = handle.file();
   const SafeOpen& file = opened->file();
@@ -45,13 +46,13 @@ void write_with_header(py::handle path, const Handle& handle, py::handle header,
   WriterOptions options{
       .fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
   WriteSums sums(given_sums);
-  saving(target, [&] {
+  saving(target.path(), [&] {
     const GilRelease release;
     const std::shared_ptr<const ByteSource> source = file.source();
     const std::uint64_t begin = file.data_offset();
     const std::uint64_t nbytes = source->size() - begin;
     check_same_tensors(file.header(), Header::parse(json.bytes(), nbytes));
-    FileWriter writer(make_file_sink(target, like, python_interrupt(), sums.before_rename()),
+    FileWriter writer(target.make_sink(like, python_interrupt(), sums.before_rename(target.path())),
                       plan_of_one(prologue_of(json.bytes()), nbytes), std::move(options));
     const TensorCopy data{0, begin};
     writer.copy(*source, {&data, 1});

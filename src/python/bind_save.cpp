@@ -7,6 +7,7 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "register.hpp"
+#include "save_target.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
@@ -38,15 +39,15 @@ SaveOptions options_of(bool fsync, py::handle progress) {
   return {.fsync = fsync, .interrupt = python_interrupt(), .progress = python_progress(progress)};
 }
 
-/// Saves a file and its sums.
-void to_file_with_sums(std::span<const TensorData> tensors, const std::filesystem::path& path,
-                       const Metadata* metadata, const SaveOptions& options, WriteSums& sums) {
+/// Saves a file by a sink, with its sums if they are wanted.
+void to_sink(std::span<const TensorData> tensors, const SaveTarget& target,
+             const Metadata* metadata, const SaveOptions& options, WriteSums& sums) {
   const LayoutPlan plan = plan_layout(tensors, metadata);
   std::vector<WriteSums::Part> parts;
   for (const TensorData& each : tensors) sums.add(each.name, each.dtype, each.shape);
   for (const std::size_t i : plan.order) parts.push_back({i, 0, tensors[i].bytes});
   FileWriter writer(
-      make_file_sink(path, {}, options.interrupt, sums.before_rename()), plan,
+      target.make_sink({}, options.interrupt, sums.before_rename(target.path())), plan,
       {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
   sums.write_beside(parts, [&] {
     for (const WriteSums::Part& part : parts) writer.write(part.tensor, part.bytes);
@@ -56,19 +57,17 @@ void to_file_with_sums(std::span<const TensorData> tensors, const std::filesyste
 }
 
 /// `given` is as for WriteSums.
-void to_file(std::span<const TensorData> tensors, const std::filesystem::path& path,
+void to_file(std::span<const TensorData> tensors, const SaveTarget& target,
              const std::optional<Metadata>& metadata, const SaveOptions& options,
              py::handle given) {
   WriteSums sums(given);
-  saving(path, [&] {
-    if (sums.is_wanted()) {
-      const GilRelease release;
-      with_save_prefix(
-          [&] { to_file_with_sums(tensors, path, pointer_to(metadata), options, sums); });
-      return;
-    }
+  saving(target.path(), [&] {
     const GilRelease release;
-    save_file(tensors, path, pointer_to(metadata), options);
+    if (sums.is_wanted() || !target.is_path()) {
+      with_save_prefix([&] { to_sink(tensors, target, pointer_to(metadata), options, sums); });
+    } else {
+      save_file(tensors, target.path(), pointer_to(metadata), options);
+    }
   });
 }
 
@@ -135,8 +134,8 @@ py::bytes serialize_specs(py::handle tensors, py::handle metadata) {
 void save_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
                      py::handle progress, py::handle sums) {
   const Collected collected = collect_specs(tensors);
-  to_file(collected.data, local_path_of(filename, "filename", "saving to a URL"),
-          metadata_of(metadata), options_of(fsync, progress), sums);
+  to_file(collected.data, SaveTarget(filename, "filename"), metadata_of(metadata),
+          options_of(fsync, progress), sums);
 }
 
 void serialize_specs_file(py::handle tensors, py::handle filename, py::handle metadata, bool fsync,
@@ -154,8 +153,8 @@ bool save_torch_file(const py::dict& tensors, py::handle filename, py::handle me
                      py::handle progress, py::handle sums) {
   const std::optional<TorchTensors> collected = collect_torch(tensors);
   if (!collected) return false;
-  to_file(collected->data, local_path_of(filename, "filename", "saving to a URL"),
-          metadata_of(metadata), options_of(fsync, progress), sums);
+  to_file(collected->data, SaveTarget(filename, "filename"), metadata_of(metadata),
+          options_of(fsync, progress), sums);
   return true;
 }
 
@@ -167,8 +166,8 @@ py::bytes save_numpy(const py::dict& arrays, const py::object& prepare, py::hand
 void save_numpy_file(const py::dict& arrays, const py::object& prepare, py::handle filename,
                      py::handle metadata, bool fsync, py::handle progress, py::handle sums) {
   const Collected collected = collect_numpy(arrays, prepare);
-  to_file(collected.data, local_path_of(filename, "filename", "saving to a URL"),
-          metadata_of(metadata), options_of(fsync, progress), sums);
+  to_file(collected.data, SaveTarget(filename, "filename"), metadata_of(metadata),
+          options_of(fsync, progress), sums);
 }
 
 }  // namespace

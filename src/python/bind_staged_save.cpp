@@ -252,7 +252,7 @@ class StagedSave {
     };
     try {
       const Interrupt interrupt = [this] { check_running(); };
-      FileWriter writer(make_file_sink(path_, {}, interrupt, sums_.before_rename()),
+      FileWriter writer(make_file_sink(path_, {}, interrupt, sums_.before_rename(path_)),
                         std::move(plan_), {.fsync = fsync_, .interrupt = interrupt});
       for (std::uint64_t at = 0; at < nbytes_; at += kChunk) {
         if (at != 0) chunk = next_chunk();

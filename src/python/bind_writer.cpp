@@ -24,6 +24,7 @@
 #include "python_index.hpp"
 #include "python_sink.hpp"
 #include "register.hpp"
+#include "save_target.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
@@ -151,11 +152,11 @@ class Writer {
       path_ = "descriptor " + std::to_string(descriptor);
       serializing(path_, [&] { make([&] { return make_descriptor_sink(descriptor, path_); }); });
     } else {
-      path_ = local_path_of(target, "target", "saving to a URL");
+      const SaveTarget to(target, "target");
+      path_ = to.path();
       const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
       serializing(path_, [&] {
-        make(
-            [&] { return make_file_sink(path_, like, python_interrupt(), sums_.before_rename()); });
+        make([&] { return to.make_sink(like, python_interrupt(), sums_.before_rename(path_)); });
       });
     }
   }
@@ -337,17 +338,8 @@ void write_bytes_file(py::handle path, py::handle data, bool fsync, py::handle r
   const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
   const std::filesystem::path like = optional_path_of(rights_of, "rights_of");
   const BufferView view(data, "data");
-  serializing(target, [&] {
-    const std::unique_ptr<ByteSink> sink = make_file_sink(target, like);
-    std::span<const std::byte> left = view.bytes();
-    sink->start(left.size());
-    for (std::uint64_t at = 0; !left.empty();) {
-      const std::size_t done = sink->write_at(at, left);
-      left = left.subspan(done);
-      at += done;
-    }
-    sink->commit(view.bytes().size(), fsync);
-  });
+  serializing(target,
+              [&] { detail::write_all(*make_file_sink(target, like), view.bytes(), fsync); });
 }
 
 void remove_sums_of(py::handle path) {

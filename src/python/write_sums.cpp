@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gil.hpp"
+#include "safetensors/detail/folder.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -76,9 +77,10 @@ py::dict WriteSums::digests() {
   return result;
 }
 
-std::function<void(const std::filesystem::path&)> WriteSums::before_rename() {
+std::function<void(const std::filesystem::path&)> WriteSums::before_rename(
+    const std::filesystem::path& file) {
   if (!is_wanted()) return {};
-  return [this](const std::filesystem::path& temporary) {
+  return [this, file](const std::filesystem::path& temporary) {
     std::string content;
     {
       const GilAcquire gil;
@@ -87,7 +89,9 @@ std::function<void(const std::filesystem::path&)> WriteSums::before_rename() {
       if (made.is_none()) return;
       content = py::cast<std::string>(py::cast<py::bytes>(made));
     }
-    sink_ = make_file_sink(path_);
+    const detail::Folder folder = detail::Folder::open(path_.parent_path());
+    const detail::OwnPlace like{folder, detail::OwnName(file.filename().native())};
+    sink_ = detail::make_own_sink({folder, detail::OwnName(path_.filename().native())}, &like);
     nbytes_ = content.size();
     sink_->start(nbytes_);
     std::span<const std::byte> left = std::as_bytes(std::span(content));

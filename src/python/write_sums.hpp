@@ -41,8 +41,9 @@ class WriteSums {
   [[nodiscard]] bool is_wanted() const noexcept { return !make_.is_none(); }
   /// Adds the next tensor.
   void add(std::string_view name, Dtype dtype, std::span<const std::uint64_t> shape);
-  /// Returns the callback of the sink. It acquires the GIL.
-  [[nodiscard]] std::function<void(const std::filesystem::path&)> before_rename();
+  /// Returns the callback of the sink of a file, whose rights the sums get. It acquires the GIL.
+  [[nodiscard]] std::function<void(const std::filesystem::path&)> before_rename(
+      const std::filesystem::path& file);
   /// Gives the sums their name, once the file has its own.
   void commit(bool fsync);
   /// Removes the temporary file of sums, if there is one.
@@ -108,8 +109,8 @@ class WriteSums {
   std::deque<Entry> entries_;
   std::filesystem::path path_;
   py::object make_;
-  std::unique_ptr<ByteSink> sink_;
-  std::uint64_t nbytes_ = 0;  // of the sums
+  std::unique_ptr<ByteSink> sink_;  // of the sums
+  std::uint64_t nbytes_ = 0;        // of the sums
 };
 
 }  // namespace safetensors::python

@@ -12,6 +12,7 @@
 #include "io/file_source.hpp"
 #include "io/posix/fd.hpp"
 #include "posix_support.hpp"
+#include "safetensors/detail/folder.hpp"
 #include "write_support.hpp"
 
 using safetensors::Error;
@@ -344,4 +345,49 @@ TEST_CASE("a file can be written in place while its new content is mapped from i
   content.total_nbytes = 300'002;
   CHECK(write_as_nobody(folder / "f", content) == "ok");
   CHECK(test::read_text(folder / "f") == old.substr(100'000) + "--" + old.substr(0, 100'000));
+}
+
+namespace {
+
+/// Saves to "f" of a folder and calls `exchange(temporary)` just before the renaming. Returns the
+/// error's number.
+template <typename Exchange>
+int save_with(const test::TempDir& folder, const Exchange& exchange) {
+  const auto sink = safetensors::make_file_sink(folder / "f", {}, {}, [&](const auto&) {
+    for (const auto& entry : test::fs::directory_iterator(folder.path())) {
+      if (entry.path().extension() == ".tmp") exchange(entry.path());
+    }
+  });
+  return test::error_of([&] {
+           const std::string text = "new";
+           safetensors::detail::write_all(*sink, test::bytes_of(text), false);
+         })
+      .os_error();
+}
+
+}  // namespace
+
+TEST_CASE("what another user puts in the place of a temporary file is not saved") {
+  const test::TempDir folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+  write(folder / "f", "old");
+  test::write_text(folder / "thesis", "thesis");
+  SUBCASE("a link") {
+    CHECK(save_with(folder, [&](const test::fs::path& temporary) {
+            test::fs::remove(temporary);
+            test::fs::create_symlink("thesis", temporary);
+          }) == ESTALE);
+  }
+  SUBCASE("a file") {
+    CHECK(save_with(folder, [](const test::fs::path& temporary) {
+            test::fs::remove(temporary);
+            test::write_text(temporary, "planted");
+          }) == ESTALE);
+  }
+  SUBCASE("nothing") {
+    CHECK(save_with(folder, [](const test::fs::path& temporary) { test::fs::remove(temporary); }) ==
+          ESTALE);
+  }
+  CHECK(test::read_text(folder / "f") == "old");
+  CHECK(test::read_text(folder / "thesis") == "thesis");
 }

@@ -14,7 +14,6 @@
 
 #include "io/os_error.hpp"
 #include "io/parallel.hpp"
-#include "io/temporary_name.hpp"
 #include "safetensors/buffer.hpp"
 #include "safetensors/layout.hpp"
 
@@ -209,22 +208,6 @@ void flush(int fd, const std::filesystem::path& path) {
   if (::fcntl(fd, F_FULLFSYNC) == 0) return;  // macOS: fsync alone stops at the drive's cache
 #endif
   while (::fsync(fd) != 0) {
-    if (errno != EINTR) fail_write(errno, path);
-  }
-}
-
-Fd open_folder(const std::filesystem::path& path) {
-  while (true) {
-    Fd folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // A user may be allowed to create files in a directory but not to read it.
-    if (folder.is_open() || errno == EACCES) return folder;
-    if (errno != EINTR) fail_write(errno, path);
-  }
-}
-
-void flush_folder(int fd, const std::filesystem::path& path) {
-  while (::fsync(fd) != 0) {
-    if (errno == EINVAL || errno == EBADF || errno == ENOTSUP || errno == ENOSYS) return;
     if (errno != EINTR) fail_write(errno, path);
   }
 }

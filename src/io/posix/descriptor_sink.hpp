@@ -72,13 +72,6 @@ class StreamSink final : public ByteSink {
 /// Blocks until the file's data is on the disk.
 void flush(int fd, const std::filesystem::path& path);
 
-/// Opens the directory of `path`, for flush_folder(). The result is not open if this process may
-/// not read the directory.
-[[nodiscard]] Fd open_folder(const std::filesystem::path& path);
-
-/// Blocks until the names in a directory are on the disk, if the file system supports that.
-void flush_folder(int fd, const std::filesystem::path& path);
-
 /// Reserves disk space, if the file system supports that. With `keep_size` the file's size does not
 /// change.
 void reserve(int fd, std::uint64_t begin, std::uint64_t nbytes, bool keep_size,

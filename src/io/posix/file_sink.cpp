@@ -2,9 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#if defined(__linux__)
-#include <sys/vfs.h>
-#endif
 
 #include <cerrno>
 #include <cstring>
@@ -12,75 +9,20 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "io/os_error.hpp"
-#include "io/posix/atomic_file.hpp"
 #include "io/posix/descriptor_sink.hpp"
 #include "io/posix/detach_mappings.hpp"
 #include "io/posix/fd.hpp"
-#include "io/temporary_name.hpp"
+#include "io/posix/own_file.hpp"
 #include "safetensors/sums.hpp"
 
 namespace safetensors::io {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kMaxLinks = 40;  // as in Linux
-
-/// Returns whether a symbolic link is in /proc, such as /proc/self/fd/3. The kernel follows such a
-/// link to an open file, which the link's text need not name: the file may have been removed, or
-/// something mounted over it.
-bool is_kernel_link(const fs::path& link) {
-#if defined(__linux__)
-  constexpr long kProc = 0x9FA0;
-  struct statfs system{};
-  return ::statfs(folder_of(link).c_str(), &system) == 0 &&
-         static_cast<long>(system.f_type) == kProc;
-#else
-  (void)link;
-  return false;
-#endif
-}
-
-/// The result of following symbolic links.
-struct Target {
-  fs::path path;
-  bool by_kernel_link = false;
-};
-
-/// Returns the path that a symbolic link leads to, also if nothing exists there: saving through a
-/// link replaces what it names, not the link.
-Target follow_links(fs::path path) {
-  bool by_kernel_link = false;
-  for (int i = 0; i < kMaxLinks; ++i) {
-    std::error_code error;
-    const fs::path next = fs::read_symlink(path, error);
-    if (error) {
-      const int number = error.value();
-      // Not a link, no file, or a file system without links.
-      if (number == EINVAL || number == ENOENT || number == ENOSYS || number == ENOTSUP)
-        return {path, by_kernel_link};
-      fail_write(number, path);
-    }
-    by_kernel_link = by_kernel_link || is_kernel_link(path);
-    path = next.is_absolute() ? next : path.parent_path() / next;
-  }
-  fail_write(ELOOP, path);
-}
-
-std::optional<struct stat> status_of(const fs::path& path) {
-  struct stat status{};
-  if (::stat(path.c_str(), &status) == 0) return status;
-  if (errno == ENOENT) return std::nullopt;
-  fail_write(errno, path);
-}
-
-/// Returns whether the file with this status is the one that the path names.
-bool is_file(const struct stat& file, const fs::path& path) {
-  const std::optional<struct stat> there = status_of(path);
-  return there && there->st_dev == file.st_dev && there->st_ino == file.st_ino;
-}
+using detail::OwnPlace;
 
 Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt) {
   while (true) {
@@ -113,58 +55,111 @@ bool cannot_replace(int os_error) noexcept {
 
 using BeforeRename = std::function<void(const fs::path& temporary)>;
 
-/// Writes a temporary file that replaces another one.
-class ReplacingSink final : public PositionedSink {
- public:
-  /// `name` is the path with symbolic links.
-  ReplacingSink(const fs::path& target, fs::path name, const std::optional<OldFile>& old,
-                BeforeRename before_rename)
-      : PositionedSink(target, 0),
-        name_(std::move(name)),
-        before_rename_(std::move(before_rename)),
-        file_(target, old) {}
+/// The base of the sinks that write a new file.
+class NewFileSink : public PositionedSink {
+ protected:
+  NewFileSink(const fs::path& label, OwnFile file)
+      : PositionedSink(label, 0), file_(std::move(file)) {}
 
-  void commit(std::uint64_t, bool fsync) override {
-    if (before_rename_) before_rename_(file_.path());
-    // First, so that a failure to open it is reported before the file is replaced.
-    const Fd folder = fsync ? open_folder(path()) : Fd();
-    file_.complete(fsync);
-    remove_sums(name_);
-    if (name_ != path()) remove_sums(path());
-    if (const int refusal = file_.take_name()) {
-      try {
-        fail_write(refusal, path());
-      } catch (const Error& error) {
-        if (cannot_replace(refusal)) throw CannotReplace(error);
-        throw;
-      }
-    }
-    if (folder.is_open()) flush_folder(folder.get(), path());
-  }
-
- private:
+  [[nodiscard]] OwnFile& file() noexcept { return file_; }
   [[nodiscard]] int descriptor() const noexcept override { return file_.descriptor(); }
   void reserve(std::uint64_t size) override {
     io::reserve(file_.descriptor(), 0, size, false, path());
   }
 
-  fs::path name_;
-  BeforeRename before_rename_;
-  AtomicFile file_;
+ private:
+  OwnFile file_;
 };
+
+/// Writes a temporary file that replaces another one.
+class ReplacingSink final : public NewFileSink {
+ public:
+  /// `outdated` are the files whose sums do not describe them any more.
+  ReplacingSink(OwnPlace target, const std::optional<OldFile>& old, std::vector<fs::path> outdated,
+                BeforeRename before_rename)
+      : NewFileSink(target.folder.path() / target.name.text(),
+                    OwnFile::make_temporary(target, old)),
+        target_(std::move(target)),
+        outdated_(std::move(outdated)),
+        before_rename_(std::move(before_rename)) {}
+
+  void commit(std::uint64_t, bool fsync) override {
+    if (before_rename_) before_rename_(file().readable_path());
+    file().complete(fsync, path());
+    for (const fs::path& each : outdated_) remove_sums(each);
+    if (const int refusal = file().take_name(target_)) {
+      const char* const why =
+          refusal == ESTALE ? "another user replaced the file as it was saved" : "";
+      try {
+        fail_write(refusal, path(), why);
+      } catch (const Error& error) {
+        if (cannot_replace(refusal)) throw CannotReplace(error);
+        throw;
+      }
+    }
+    if (fsync) target_.folder.flush();
+  }
+
+ private:
+  OwnPlace target_;
+  std::vector<fs::path> outdated_;
+  BeforeRename before_rename_;
+};
+
+/// Writes a new file under its own name: see make_part_sink().
+class PartSink final : public NewFileSink {
+ public:
+  PartSink(const OwnPlace& place, const std::optional<OldFile>& old, BeforeRename before_commit)
+      : NewFileSink(place.folder.path() / place.name.text(), OwnFile::make(place, old)),
+        before_commit_(std::move(before_commit)) {}
+
+  void commit(std::uint64_t, bool fsync) override {
+    if (before_commit_) before_commit_(file().readable_path());
+    file().complete(fsync, path());
+    file().keep();
+  }
+
+ private:
+  BeforeRename before_commit_;
+};
+
+/// Opens the file of a place to overwrite it, or makes it. Throws: Error kIo.
+Fd open_to_overwrite(const Place& place, const fs::path& typed, const Interrupt& interrupt) {
+  // Without a name, through the descriptor that the path names.
+  if (!place.has_name) return open_for_writing(typed, 0, interrupt);
+  const OwnPlace& file = *place.file;
+  int flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  if (!place.status) flags |= O_CREAT | O_EXCL;
+  while (true) {
+    Fd fd(::openat(file.folder.descriptor(), file.name.c_str(), flags, 0666));
+    if (fd.is_open()) return fd;
+    const bool waits = (flags & O_NONBLOCK) == 0;
+    if (errno == EWOULDBLOCK && !waits) {  // a lease, whose holder is now told to give it up
+      const std::optional<struct stat> found = status_at(file);
+      if (!found || !is_same_file(*found, *place.status)) fail_write(ESTALE, typed);
+      flags &= ~O_NONBLOCK;
+    } else if (errno != EINTR) {
+      fail_write(errno, typed);
+    }
+    if (interrupt) interrupt();
+  }
+}
 
 /// Overwrites a file: see make_overwriting_sink().
 class OverwritingSink final : public PositionedSink {
  public:
-  OverwritingSink(const fs::path& path, bool is_new, const Interrupt& interrupt)
-      : PositionedSink(path, 0), file_(this->path()) {
-    fd_ = open_for_writing(path, is_new ? O_CREAT | O_EXCL : 0, interrupt);
-    file_.is_new = is_new;
+  OverwritingSink(Place place, const fs::path& typed, const Interrupt& interrupt)
+      : PositionedSink(place.has_name ? place.path() : typed, 0), file_(std::move(place)) {
+    fd_ = open_to_overwrite(file_.place, typed, interrupt);
+    file_.is_new = !file_.place.status;
     struct stat status{};
-    if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path);
+    if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path());
+    if (!file_.is_new && !is_same_file(status, *file_.place.status)) {
+      fail_write(ESTALE, path(), "another program replaced the file as it was opened");
+    }
     old_nbytes_ = status.st_size;
-    if (!is_new) detach_mappings(path, interrupt);
-    remove_sums(path);
+    if (!file_.is_new) detach_mappings(path(), interrupt);
+    remove_sums(path());
   }
 
 #if !defined(__linux__)
@@ -178,7 +173,6 @@ class OverwritingSink final : public PositionedSink {
 #endif
 
   void commit(std::uint64_t nbytes, bool fsync) override {
-    const Fd folder = fsync && file_.is_new ? open_folder(path()) : Fd();
     std::span<const std::byte> left = content_.bytes();
     for (std::uint64_t at = 0; !left.empty();) {
       const std::size_t done = PositionedSink::write_at(at, left);
@@ -190,21 +184,22 @@ class OverwritingSink final : public PositionedSink {
     if (::ftruncate(fd_.get(), static_cast<off_t>(nbytes)) != 0) fail_write(errno, path());
     if (fsync) flush(fd_.get(), path());
     close_checked(std::move(fd_), path());
-    file_.is_new = false;
-    if (folder.is_open()) flush_folder(folder.get(), path());
+    const bool was_new = std::exchange(file_.is_new, false);
+    if (fsync && was_new) file_.place.file->folder.flush();
   }
 
  private:
   /// The destructor removes a new file that commit() has not completed.
   struct Incomplete {
-    explicit Incomplete(const fs::path& its_path) : path(its_path) {}
+    explicit Incomplete(Place its_place) : place(std::move(its_place)) {}
     Incomplete(const Incomplete&) = delete;
     Incomplete& operator=(const Incomplete&) = delete;
     ~Incomplete() {
-      if (is_new && process.is_this()) ::unlink(path.c_str());
+      if (!is_new || !process.is_this()) return;
+      (void)::unlinkat(place.file->folder.descriptor(), place.file->name.c_str(), 0);
     }
 
-    const fs::path& path;
+    Place place;
     bool is_new = false;
     OwnProcess process;
   };
@@ -229,23 +224,6 @@ class OverwritingSink final : public PositionedSink {
   Buffer content_;  // on systems whose mappings cannot be replaced
 };
 
-/// What a path names, before it is written.
-struct Found {
-  fs::path target;                    ///< the path without symbolic links
-  std::optional<struct stat> status;  ///< nothing if no file exists
-  bool has_name = true;               ///< whether `target` names the file
-};
-
-Found find_target(const fs::path& path) {
-  Found found;
-  found.status = status_of(path);
-  if (found.status && S_ISDIR(found.status->st_mode)) fail_write(EISDIR, path);
-  const auto [target, by_kernel_link] = follow_links(path);
-  found.target = target;
-  found.has_name = !found.status || !by_kernel_link || is_file(*found.status, target);
-  return found;
-}
-
 bool is_stream(const struct stat& status) {
   return S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode);
 }
@@ -255,45 +233,88 @@ bool is_stream(const struct stat& status) {
 int remove_file(const fs::path& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
 
 std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Interrupt& interrupt) {
-  const Found found = find_target(path);
-  // Without a name, through the descriptor that the path names.
-  return std::make_unique<OverwritingSink>(found.has_name ? found.target : path,
-                                           !found.status.has_value(), interrupt);
+  return std::make_unique<OverwritingSink>(resolve(path), path, interrupt);
 }
 
 }  // namespace safetensors::io
 
 namespace safetensors {
 
+using io::OldFile;
+using io::Place;
+
+namespace {
+
+/// Opens a pipe or a device by its path, as the system does, and checks that it is one: a regular
+/// file could have been put in its place.
+std::unique_ptr<ByteSink> open_stream(const std::filesystem::path& path,
+                                      const Interrupt& interrupt) {
+  io::Fd fd = io::open_for_writing(path, 0, interrupt);
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) io::fail_write(errno, path);
+  if (!io::is_stream(status)) {
+    io::fail_write(ESTALE, path, "it was a pipe or a device, and is another file now");
+  }
+  return std::make_unique<io::StreamSink>(std::move(fd), path);
+}
+
+/// Returns the file whose rights a new one gets; nothing if it does not exist.
+std::optional<OldFile> old_file(const std::filesystem::path& typed) {
+  const Place place = io::resolve(typed);
+  if (!place.status || !place.has_name || !S_ISREG(place.status->st_mode)) return std::nullopt;
+  return OldFile{*place.file, *place.status};
+}
+
+std::optional<OldFile> old_file(const detail::OwnPlace* like) {
+  if (like == nullptr) return std::nullopt;
+  const std::optional<struct stat> status = io::status_at(*like);
+  // The caller may have typed the path of a link.
+  if (status && S_ISLNK(status->st_mode)) return old_file(like->folder.path() / like->name.text());
+  if (!status || !S_ISREG(status->st_mode)) return std::nullopt;
+  return OldFile{*like, *status};
+}
+
+}  // namespace
+
 std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
                                          const std::filesystem::path& rights_of,
                                          const Interrupt& interrupt,
                                          const io::BeforeRename& before_rename) {
-  using namespace io;  // NOLINT(google-build-using-namespace): the whole file is its
-  check_path(path);
-  check_path(rights_of);
-  const std::optional<struct stat> status = status_of(path);
-  if (status && is_stream(*status)) {
-    return std::make_unique<StreamSink>(open_for_writing(path, 0, interrupt), path);
-  }
-  if (status && !S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode)) {
+  const Place place = io::resolve(path);
+  if (place.status && io::is_stream(*place.status)) return open_stream(path, interrupt);
+  if (place.status && !S_ISREG(place.status->st_mode)) {
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
   }
-  const Found found = find_target(path);
   try {
-    if (!found.has_name) {
-      fail_write(EBUSY, path, "an open file without a name cannot be replaced");
+    if (!place.has_name) {
+      io::fail_write(EBUSY, path, "an open file without a name cannot be replaced");
     }
     std::optional<OldFile> old;
-    if (found.status) old = {found.target, *found.status};
+    if (place.status) old = {*place.file, *place.status};
     if (!rights_of.empty()) {
-      if (const auto other = status_of(rights_of)) old = {rights_of, *other};
+      if (std::optional<OldFile> other = old_file(rights_of)) old = std::move(other);
     }
-    return std::make_unique<ReplacingSink>(found.target, path, old, before_rename);
+    std::vector<std::filesystem::path> outdated = {path};
+    if (const std::filesystem::path target = place.path(); target != path) {
+      outdated.push_back(target);
+    }
+    return std::make_unique<io::ReplacingSink>(*place.file, old, std::move(outdated),
+                                               before_rename);
   } catch (const Error& error) {
-    if (found.status && cannot_replace(error.os_error())) throw CannotReplace(error);
+    if (place.status && io::cannot_replace(error.os_error())) throw io::CannotReplace(error);
     throw;
   }
+}
+
+std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like) {
+  return std::make_unique<io::ReplacingSink>(
+      place, old_file(like), std::vector<std::filesystem::path>(), io::BeforeRename());
+}
+
+std::unique_ptr<ByteSink> detail::make_part_sink(
+    const OwnPlace& place, const OwnPlace* like,
+    const std::function<void(const std::filesystem::path&)>& before_commit) {
+  return std::make_unique<io::PartSink>(place, old_file(like), before_commit);
 }
 
 }  // namespace safetensors

@@ -1,5 +1,6 @@
 #include "io/windows/atomic_file.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -21,14 +22,16 @@ namespace fs = std::filesystem;
 constexpr int kTries = 100;
 // DELETE is needed to rename by handle.
 constexpr DWORD kAccess = GENERIC_READ | GENERIC_WRITE | DELETE;
+// While the file is open, nobody else renames, replaces or writes it.
+constexpr DWORD kShareReading = FILE_SHARE_READ;
 
 // Declared here because headers for older systems lack them. Those systems refuse the call.
 constexpr auto kFileRenameInfoEx = static_cast<FILE_INFO_BY_HANDLE_CLASS>(22);
 constexpr DWORD kReplaceIfExists = 1;
 constexpr DWORD kPosixSemantics = 2;
 
-/// Gives `to` the access list of `from`. Best effort: some file systems have none.
-void copy_access_list(const std::wstring& from, const std::wstring& to) {
+/// Gives an open file the access list of `from`. Best effort: some file systems have none.
+void copy_access_list(const std::wstring& from, HANDLE to) {
   constexpr SECURITY_INFORMATION kList = DACL_SECURITY_INFORMATION;
   DWORD size = 0;
   ::GetFileSecurityW(from.c_str(), kList, nullptr, 0, &size);
@@ -43,7 +46,25 @@ void copy_access_list(const std::wstring& from, const std::wstring& to) {
       (control & SE_DACL_AUTO_INHERITED) != 0) {
     ::SetSecurityDescriptorControl(list, SE_DACL_AUTO_INHERIT_REQ, SE_DACL_AUTO_INHERIT_REQ);
   }
-  (void)::SetFileSecurityW(to.c_str(), kList, list);
+  (void)::SetKernelObjectSecurity(to, kList, list);
+}
+
+/// Opens a name that the library chose. A link there is opened itself, and not followed.
+Handle open_own(const fs::path& path, DWORD access, DWORD share, DWORD disposition) {
+  return open_file(path, access, share, disposition, FILE_FLAG_OPEN_REPARSE_POINT);
+}
+
+/// Returns a random path beside a file.
+fs::path temporary_path(const fs::path& target) {
+  return folder_of(target) / temporary_name(detail::OwnName(target.filename().native())).text();
+}
+
+/// Returns what tells a file from all others of the machine; nothing if the system does not say.
+std::optional<std::array<DWORD, 3>> identity_of(HANDLE handle) {
+  BY_HANDLE_FILE_INFORMATION info{};
+  if (::GetFileInformationByHandle(handle, &info) == 0) return std::nullopt;
+  if ((info.dwFileAttributes & FILE_ATTRIBUTE_REPARSE_POINT) != 0) return std::nullopt;
+  return std::array{info.dwVolumeSerialNumber, info.nFileIndexHigh, info.nFileIndexLow};
 }
 
 /// Renames by handle, atomically, also if other programs have the old file open. Returns 0 or the
@@ -77,20 +98,22 @@ AtomicFile::AtomicFile(const fs::path& target, const std::optional<fs::path>& ol
   if (!old) return;
   // Nobody else could open the file so far. It is shared only now, with the old file's access list,
   // so that readers can open it at the moment of the rename.
-  copy_access_list(system_path(*old), system_path(temporary_));
+  copy_access_list(system_path(*old), handle());
+  const auto made = identity_of(handle());
   handle_ = Handle();
-  handle_ = open_file(temporary_, kAccess, kShareAll, OPEN_EXISTING);
-  if (handle_.is_open()) return;
-  const int os_error = last_errno();
-  delete_or_defer(temporary_);
+  handle_ = open_own(temporary_, kAccess, kShareReading, OPEN_EXISTING);
+  if (handle_.is_open() && identity_of(handle()) == made) return;
+  const int os_error = handle_.is_open() ? EEXIST : last_errno();
+  if (!handle_.is_open()) delete_or_defer(temporary_);  // else it is somebody else's
+  temporary_.clear();
   fail_write(os_error, target_);
 }
 
 void AtomicFile::create() {
-  const DWORD share = replaces_ ? 0 : kShareAll;
+  const DWORD access = replaces_ ? kAccess | READ_CONTROL | WRITE_DAC : kAccess;
   for (int i = 0; !handle_.is_open(); ++i) {
-    temporary_ = temporary_name(target_);
-    handle_ = open_file(temporary_, kAccess, share, CREATE_NEW);
+    temporary_ = temporary_path(target_);
+    handle_ = open_own(temporary_, access, replaces_ ? 0 : kShareReading, CREATE_NEW);
     if (handle_.is_open()) return;
     const int os_error = last_errno();
     if (os_error != EEXIST || i == kTries) fail_write(os_error, target_);
@@ -136,7 +159,7 @@ DWORD AtomicFile::rename_over(bool fsync) {
 /// Replaces the target by two renames: a mapped file cannot be replaced or deleted, but it can be
 /// renamed, and its mappings stay valid. Between the two no file has the target's name.
 DWORD AtomicFile::rename_past() {
-  const fs::path aside = temporary_name(target_);
+  const fs::path aside = temporary_path(target_);
   const DWORD refused = move_file(target_, aside, 0);
   if (refused != ERROR_SUCCESS && refused != ERROR_FILE_NOT_FOUND) return refused;
   const DWORD error = move_file(temporary_, target_, MOVEFILE_REPLACE_EXISTING);

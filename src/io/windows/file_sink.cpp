@@ -5,12 +5,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "io/os_error.hpp"
 #include "io/windows/atomic_file.hpp"
 #include "io/windows/descriptor_sink.hpp"
 #include "io/windows/handle.hpp"
 #include "io/windows/open_file.hpp"
+#include "safetensors/detail/folder.hpp"
 #include "safetensors/sums.hpp"
 
 namespace safetensors::io {
@@ -96,18 +98,17 @@ using BeforeRename = std::function<void(const fs::path& temporary)>;
 /// Writes a temporary file that replaces another one.
 class ReplacingSink final : public PositionedSink {
  public:
-  /// `name` is the path with links.
-  ReplacingSink(const fs::path& target, fs::path name, const std::optional<fs::path>& old,
-                BeforeRename before_rename)
+  /// `outdated` are the files whose sums do not describe them any more.
+  ReplacingSink(const fs::path& target, const std::optional<fs::path>& old,
+                std::vector<fs::path> outdated, BeforeRename before_rename)
       : PositionedSink(target, 0),
-        name_(std::move(name)),
+        outdated_(std::move(outdated)),
         before_rename_(std::move(before_rename)),
         file_(target, old) {}
 
   void commit(std::uint64_t, bool fsync) override {
     if (before_rename_) before_rename_(file_.path());
-    remove_sums(name_);
-    if (name_ != path()) remove_sums(path());
+    for (const fs::path& each : outdated_) remove_sums(each);
     const DWORD refusal = file_.commit(fsync);
     if (refusal == ERROR_SUCCESS) return;
     try {
@@ -126,7 +127,7 @@ class ReplacingSink final : public PositionedSink {
     if (nbytes != 0) file_.reserve(nbytes);
   }
 
-  fs::path name_;
+  std::vector<fs::path> outdated_;
   BeforeRename before_rename_;
   AtomicFile file_;
 };
@@ -197,12 +198,75 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
   std::optional<std::filesystem::path> old;
   if (found.exists) old = found.target;
   if (!rights_of.empty() && attributes_of(rights_of)) old = rights_of;
+  std::vector<std::filesystem::path> outdated = {path};
+  if (found.target != path) outdated.push_back(found.target);
   try {
-    return std::make_unique<ReplacingSink>(found.target, path, old, before_rename);
+    return std::make_unique<ReplacingSink>(found.target, old, std::move(outdated), before_rename);
   } catch (const Error& error) {
     if (found.exists && cannot_replace(error.os_error())) throw CannotReplace(error);
     throw;
   }
+}
+
+/// Holds the folder open. Without FILE_SHARE_DELETE nobody can rename it, so paths below it stay.
+class detail::Folder::Handle {
+ public:
+  explicit Handle(std::filesystem::path path)
+      : path_(std::move(path)),
+        handle_(io::open_file(path_.empty() ? L"." : path_, FILE_LIST_DIRECTORY,
+                              FILE_SHARE_READ | FILE_SHARE_WRITE, OPEN_EXISTING,
+                              FILE_FLAG_BACKUP_SEMANTICS)) {
+    if (!handle_.is_open()) io::fail_write(io::last_errno(), path_);
+  }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  io::Handle handle_;
+};
+
+detail::Folder::Folder(std::shared_ptr<const Handle> handle) noexcept
+    : handle_(std::move(handle)) {}
+
+detail::Folder detail::Folder::open(const std::filesystem::path& typed) {
+  io::check_path(typed);
+  return Folder(std::make_shared<const Handle>(typed));
+}
+
+const std::filesystem::path& detail::Folder::path() const noexcept { return handle_->path(); }
+
+namespace {
+
+/// Keeps the folder as it is while a file in it is written.
+class OwnSink final : public ByteSink {
+ public:
+  OwnSink(const detail::OwnPlace& place, const std::optional<std::filesystem::path>& old)
+      : folder_(place.folder),
+        sink_(folder_.path() / place.name.text(), old, std::vector<std::filesystem::path>(), {}) {}
+
+  [[nodiscard]] bool seeks() const noexcept override { return sink_.seeks(); }
+  void start(std::uint64_t nbytes) override { sink_.start(nbytes); }
+  [[nodiscard]] std::size_t write_at(std::uint64_t offset,
+                                     std::span<const std::byte> bytes) override {
+    return sink_.write_at(offset, bytes);
+  }
+  void commit(std::uint64_t nbytes, bool fsync) override { sink_.commit(nbytes, fsync); }
+
+ private:
+  detail::Folder folder_;
+  io::ReplacingSink sink_;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like) {
+  // A link under the name is replaced: the renaming does not follow it.
+  std::optional<std::filesystem::path> old;
+  if (like != nullptr) {
+    std::filesystem::path file = like->folder.path() / like->name.text();
+    if (io::attributes_of(file)) old = io::follow_links(file);
+  }
+  return std::make_unique<OwnSink>(place, old);
 }
 
 }  // namespace safetensors

@@ -1,0 +1,154 @@
+// Files whose names the library chose. For this project's own bindings: it may change at any time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "safetensors/byte_sink.hpp"
+#include "safetensors/export.hpp"
+
+namespace safetensors::detail {
+
+/// The name of a file that the library chose: one name in a folder, and no path. A path that the
+/// caller typed is a std::filesystem::path, so that the two cannot be mistaken for each other.
+class OwnName {
+ public:
+  using Text = std::filesystem::path::string_type;
+
+  /// Throws: Error kInvalidArgument if the text is empty, ".", "..", or contains a separator or a
+  ///   NUL; on Windows also if it names a device or a stream.
+  SAFETENSORS_API explicit OwnName(Text text);
+
+  /// Returns `.STEM.RANDOM.KIND`, in which RANDOM is 16 hexadecimal digits of the system's
+  /// generator of random numbers: nobody knows the name before the file exists.
+  [[nodiscard]] SAFETENSORS_API static OwnName random(const Text& stem, std::string_view kind);
+
+  [[nodiscard]] const Text& text() const noexcept { return text_; }
+  [[nodiscard]] const Text::value_type* c_str() const noexcept { return text_.c_str(); }
+
+ private:
+  Text text_;
+};
+
+struct OwnPlace;
+
+/// A folder, held open: its files are reached by its descriptor, so that they stay the same when
+/// somebody renames the folder or puts another in its place. No function follows a symbolic link
+/// that lies under a name in it.
+///
+/// Copies share the descriptor. Errors are Error kIo, with the path of the folder and the name.
+/// Thread safety: immutable; all members may be called from many threads at once.
+class Folder {
+ public:
+  /// Opens a folder that the caller typed. Links in its path are followed, once.
+  [[nodiscard]] SAFETENSORS_API static Folder open(const std::filesystem::path& typed);
+
+#if !defined(_WIN32)
+  /// Opens a folder below this one, or elsewhere: `relative` is the first part of a link's text.
+  [[nodiscard]] SAFETENSORS_API Folder open_from(const std::filesystem::path& relative) const;
+#endif
+
+  /// Returns the path, for texts.
+  [[nodiscard]] SAFETENSORS_API const std::filesystem::path& path() const noexcept;
+
+#if !defined(_WIN32)
+  /// What a name leads to, which may be a link.
+  struct Status {
+    std::uint64_t nbytes;
+    std::int64_t modified;  ///< nanoseconds since 1970
+    std::uint64_t inode;
+    bool is_folder;
+  };
+  [[nodiscard]] SAFETENSORS_API std::optional<Status> status(const OwnName& name) const;
+
+  [[nodiscard]] SAFETENSORS_API int descriptor() const noexcept;
+  [[nodiscard]] SAFETENSORS_API std::uint64_t inode() const;
+
+  /// Returns whether another user may rename or remove what this user makes here.
+  [[nodiscard]] SAFETENSORS_API bool is_shared() const;
+
+  /// Returns the names of all files and folders, in no order.
+  [[nodiscard]] SAFETENSORS_API std::vector<OwnName::Text> names() const;
+
+  /// Opens a regular file that an earlier process may have left, to read and, if `writes`, to
+  /// write. Returns its descriptor, which the caller closes; -1 if there is none. Never waits for
+  /// the other end of a pipe.
+  ///
+  /// Throws: Error kNotRegularFile for a link, a folder, a pipe or a device; Error kIo with EPERM
+  ///   for a file of another user, if `owned`, and with EWOULDBLOCK while somebody has a lease.
+  [[nodiscard]] SAFETENSORS_API int open_file(const OwnName& name, bool writes, bool owned) const;
+
+  /// Removes a file. Returns false if there is none, or if `descriptor` is not -1 and the name is
+  /// not its file.
+  SAFETENSORS_API bool remove(const OwnName& name, int descriptor = -1) const;
+
+  /// Blocks until the names are on the disk, if the file system supports that.
+  SAFETENSORS_API void flush() const;
+
+  /// Makes a folder `.STEM.RANDOM.KIND` that no other user can enter. If another user moves it away
+  /// before it is open, makes another one.
+  [[nodiscard]] SAFETENSORS_API OwnPlace make_private(const OwnName::Text& stem,
+                                                      std::string_view kind) const;
+
+  /// Opens a folder that make_private() has made. Returns nothing if there is none.
+  ///
+  /// Throws: Error kNotRegularFile if it is a link, is no folder, is open to other users or, with
+  ///   `inode`, is another folder; Error kIo with EPERM if it belongs to another user.
+  [[nodiscard]] SAFETENSORS_API std::optional<Folder> open_private(const OwnName& name,
+                                                                   std::uint64_t inode = 0) const;
+
+  /// Removes a private folder and the files in it. Leaves what cannot be removed.
+  SAFETENSORS_API void remove_private(const OwnName& name, const Folder& held) const noexcept;
+
+  /// Gives a file of this private folder the mode, owner, group and access list of another one, as
+  /// far as the system allows. Does nothing if there is no such file.
+  SAFETENSORS_API void take_rights(const OwnName& name, const OwnPlace& like) const;
+
+  /// Renames a file of this private folder to `to`, replacing what has that name.
+  ///
+  /// Throws: Error kIo; with ESTALE if another user has then put something else under the name.
+  SAFETENSORS_API void move(const OwnName& name, const OwnPlace& to) const;
+#endif
+
+ private:
+  class Handle;
+  explicit Folder(std::shared_ptr<const Handle> handle) noexcept;
+  std::shared_ptr<const Handle> handle_;
+};
+
+/// A name in a folder. For Folder::make_private(): the folder itself, and its name in its parent.
+struct OwnPlace {
+  Folder folder;
+  OwnName name;
+};
+
+/// Returns a sink that writes a temporary file in the folder. commit() gives it the name of the
+/// place: what has that name, also a link, is replaced. With `like`, the file gets the rights of
+/// that file if it exists: see Folder::take_rights().
+///
+/// Throws: Error kIo. The sink throws it, too; with ESTALE if another user exchanged the file.
+[[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_own_sink(const OwnPlace& place,
+                                                                      const OwnPlace* like);
+
+/// Writes all bytes to a sink and commits it.
+SAFETENSORS_API void write_all(ByteSink& sink, std::span<const std::byte> bytes, bool fsync);
+
+#if !defined(_WIN32)
+/// Returns a sink that makes a new file under the name of the place at once, and removes it unless
+/// it is committed. For files in a private folder. `like` is as for make_own_sink();
+/// `before_commit` is called with a path by which the complete file can be read.
+///
+/// Throws: Error kIo; with EEXIST if the name is taken.
+[[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_part_sink(
+    const OwnPlace& place, const OwnPlace* like,
+    const std::function<void(const std::filesystem::path&)>& before_commit);
+#endif
+
+}  // namespace safetensors::detail

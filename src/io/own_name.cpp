@@ -1,0 +1,94 @@
+#include <array>
+#include <cstdio>
+#include <random>
+#include <utility>
+
+#include "io/temporary_name.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Text = OwnName::Text;
+using Unit = Text::value_type;
+
+#if defined(_WIN32)
+constexpr std::string_view kSeparators = "/\\:";
+
+/// Returns whether Windows takes the name for something else than a file of this name: a device
+/// such as NUL or COM1, or a name without its last dots and spaces.
+bool is_special(const Text& text) {
+  if (text.back() == L'.' || text.back() == L' ') return true;
+  Text stem = text.substr(0, text.find(L'.'));
+  for (Unit& c : stem) c = static_cast<Unit>(c >= L'a' && c <= L'z' ? c - L'a' + L'A' : c);
+  if (stem == L"CON" || stem == L"PRN" || stem == L"AUX" || stem == L"NUL") return true;
+  const Text kind = stem.substr(0, 3);
+  return stem.size() == 4 && (kind == L"COM" || kind == L"LPT");
+}
+#else
+constexpr std::string_view kSeparators = "/";
+
+bool is_special(const Text&) { return false; }
+#endif
+
+bool is_name(const Text& text) {
+  if (text.empty() || text.find(Unit{}) != Text::npos) return false;
+  for (const char separator : kSeparators) {
+    if (text.find(static_cast<Unit>(separator)) != Text::npos) return false;
+  }
+  const bool is_dots = text.find_first_not_of(static_cast<Unit>('.')) == Text::npos;
+  return !(is_dots && text.size() <= 2) && !is_special(text);
+}
+
+}  // namespace
+
+OwnName::OwnName(Text text) : text_(std::move(text)) {
+  if (is_name(text_)) return;
+  fail(ErrorCode::kInvalidArgument, "this is not the name of a file in a folder", {.path = text_});
+}
+
+OwnName OwnName::random(const Text& stem, std::string_view kind) {
+  std::random_device device;
+  std::array<char, 17> digits{};
+  (void)std::snprintf(digits.data(), digits.size(), "%08x%08x", device(), device());
+  fs::path name = ".";
+  name += stem;
+  name += ".";
+  name += digits.data();
+  name += ".";
+  name += kind;
+  return OwnName(name.native());
+}
+
+}  // namespace safetensors::detail
+
+namespace safetensors::io {
+namespace {
+
+// Some file systems that encrypt names take 143 bytes, of which the other parts have 22.
+constexpr std::size_t kMaxStemUnits = 100;
+
+/// Returns the first units of a name, without a part of a character at the end.
+detail::OwnName::Text shortened(detail::OwnName::Text text) {
+  if (text.size() <= kMaxStemUnits) return text;
+  std::size_t end = kMaxStemUnits;
+  if constexpr (sizeof(text[0]) == 1) {  // UTF-8; in other encodings this only cuts more
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  }
+  text.resize(end);
+  return text;
+}
+
+}  // namespace
+
+std::filesystem::path folder_of(const std::filesystem::path& target) {
+  return target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
+}
+
+detail::OwnName temporary_name(const detail::OwnName& target) {
+  return detail::OwnName::random(shortened(target.text()), "tmp");
+}
+
+}  // namespace safetensors::io

@@ -1,0 +1,242 @@
+#include "io/posix/own_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#if defined(__linux__)
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "io/os_error.hpp"
+#include "io/posix/descriptor_sink.hpp"
+#include "io/temporary_name.hpp"
+#include "safetensors/error.hpp"
+
+namespace safetensors::io {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::Folder;
+using detail::OwnName;
+using detail::OwnPlace;
+
+constexpr int kTries = 100;
+constexpr int kMaxLinks = 40;  // as in Linux
+
+/// Makes a file that did not exist. What lies under the name is neither followed nor opened.
+/// Returns a descriptor, or one that is not open with errno set.
+///
+/// A replacement is at first accessible to its owner only, as the old file may have been private.
+Fd create(const OwnPlace& place, bool is_private) noexcept {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  while (true) {
+    Fd fd(
+        ::openat(place.folder.descriptor(), place.name.c_str(), kFlags, is_private ? 0600 : 0666));
+    if (fd.is_open() || errno != EINTR) return fd;
+  }
+}
+
+/// A path in two parts, as text.
+struct Split {
+  std::string folder;  ///< with the separator at its end; empty for the working directory
+  std::string name;
+};
+
+Split split(const std::string& path) {
+  const std::size_t begin = path.rfind('/') + 1;  // npos + 1 is 0
+  return {path.substr(0, begin), path.substr(begin)};
+}
+
+/// Returns the text of a link; nothing if the name leads to no link.
+std::optional<std::string> read_link(const OwnPlace& place, const fs::path& typed) {
+  for (std::size_t room = 256;; room *= 4) {
+    std::string text(room, '\0');
+    const ssize_t size =
+        ::readlinkat(place.folder.descriptor(), place.name.c_str(), text.data(), text.size());
+    if (size < 0) {
+      // Not a link, no file, or a file system without links.
+      if (errno == EINVAL || errno == ENOENT || errno == ENOSYS || errno == ENOTSUP) return {};
+      fail_write(errno, typed);
+    }
+    if (static_cast<std::size_t>(size) == room) continue;
+    text.resize(static_cast<std::size_t>(size));
+    return text;
+  }
+}
+
+/// Raises for a stranger's link in a folder in which others may make links: it does not choose
+/// which file is written.
+void refuse_strangers_link(const OwnPlace& link, const fs::path& typed) {
+  struct stat folder{};
+  if (::fstat(link.folder.descriptor(), &folder) != 0) fail_write(errno, typed);
+  if ((folder.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+  const std::optional<struct stat> found = status_at(link);
+  if (!found || found->st_uid == ::geteuid() || found->st_uid == folder.st_uid) return;
+  fail_write(EACCES, typed,
+             "a symbolic link of another user, " + std::to_string(found->st_uid) +
+                 ", in a folder that others may write to");
+}
+
+/// Returns whether the link is in /proc, such as /proc/self/fd/3. The kernel follows such a link to
+/// an open file, which the link's text need not name: the file may have been removed, or something
+/// mounted over it.
+bool is_kernel_link(const OwnPlace& link) {
+#if defined(__linux__)
+  struct statfs system{};
+  return ::fstatfs(link.folder.descriptor(), &system) == 0 &&
+         static_cast<std::uint32_t>(system.f_type) == PROC_SUPER_MAGIC;
+#else
+  (void)link;
+  return false;
+#endif
+}
+
+/// Returns the place of a path from a folder on; nothing if it names a folder, as by "" or "..".
+std::optional<OwnPlace> place_of(const Folder* from, const std::string& path) {
+  auto [folder, name] = split(path);
+  if (name.empty() || name == "." || name == "..") return std::nullopt;
+  if (from == nullptr || (!folder.empty() && folder.front() == '/')) {
+    return OwnPlace{Folder::open(folder), OwnName(std::move(name))};
+  }
+  if (folder.empty()) return OwnPlace{*from, OwnName(std::move(name))};
+  return OwnPlace{from->open_from(folder), OwnName(std::move(name))};
+}
+
+/// Returns the error of a path that must name a file but ends as the path of a folder does.
+[[noreturn]] void fail_folder(const fs::path& typed) {
+  struct stat found{};
+  if (::stat(typed.c_str(), &found) != 0) fail_write(errno, typed);
+  fail_write(S_ISDIR(found.st_mode) ? EISDIR : ENOTDIR, typed);
+}
+
+}  // namespace
+
+std::optional<struct stat> status_at(const OwnPlace& place) {
+  struct stat found{};
+  if (::fstatat(place.folder.descriptor(), place.name.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0) {
+    return found;
+  }
+  if (errno == ENOENT) return std::nullopt;
+  fail_write(errno, place.folder.path() / place.name.text());
+}
+
+OwnFile OwnFile::make(OwnPlace place, const std::optional<OldFile>& old) {
+  const bool is_shared = place.folder.is_shared();
+  Fd fd = create(place, old.has_value());
+  if (!fd.is_open()) fail_write(errno, place.folder.path() / place.name.text());
+  return {std::move(place), std::move(fd), is_shared, old};
+}
+
+OwnFile OwnFile::make_temporary(const OwnPlace& target, const std::optional<OldFile>& old) {
+  const bool is_shared = target.folder.is_shared();
+  for (int i = 0;; ++i) {
+    OwnPlace place{target.folder, temporary_name(target.name)};
+    Fd fd = create(place, old.has_value());
+    if (fd.is_open()) return {std::move(place), std::move(fd), is_shared, old};
+    if (errno != EEXIST || i == kTries) {
+      fail_write(errno, target.folder.path() / target.name.text());
+    }
+  }
+}
+
+OwnFile::OwnFile(OwnPlace place, Fd fd, bool is_shared, const std::optional<OldFile>& old)
+    : place_(std::move(place)), fd_(std::move(fd)), is_shared_(is_shared) {
+  (void)::flock(fd_.get(), LOCK_EX | LOCK_NB);  // best effort: some file systems have no locks
+  if (old) take_over(fd_.get(), *old);
+}
+
+OwnFile::OwnFile(OwnFile&& other) noexcept
+    : place_(other.place_),
+      fd_(std::move(other.fd_)),
+      held_(std::move(other.held_)),
+      is_shared_(other.is_shared_),
+      has_name_(std::exchange(other.has_name_, false)) {}
+
+OwnFile::~OwnFile() {
+  if (!has_name_ || !process_.is_this()) return;
+  if (is_shared_ && !is_at(place_)) return;
+  (void)::unlinkat(place_.folder.descriptor(), place_.name.c_str(), 0);
+}
+
+bool OwnFile::is_at(const OwnPlace& place) const noexcept {
+  struct stat held{};
+  struct stat there{};
+  return ::fstat((fd_.is_open() ? fd_ : held_).get(), &held) == 0 &&
+         ::fstatat(place.folder.descriptor(), place.name.c_str(), &there, AT_SYMLINK_NOFOLLOW) ==
+             0 &&
+         is_same_file(held, there);
+}
+
+fs::path OwnFile::readable_path() const {
+#if defined(__linux__)
+  std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
+  if (::access(path.c_str(), F_OK) == 0) return path;
+#endif
+  return place_.folder.path() / place_.name.text();
+}
+
+void OwnFile::complete(bool fsync, const fs::path& label) {
+  if (fsync) flush(fd_.get(), label);
+  if (is_shared_) {
+    held_ = Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!held_.is_open()) fail_write(errno, label);
+  }
+  close_checked(std::move(fd_), label);
+}
+
+int OwnFile::take_name(const OwnPlace& target) noexcept {
+  // Before: the old file is not given up for what is not ours.
+  if (is_shared_ && !is_at(place_)) return ESTALE;
+  if (::renameat(place_.folder.descriptor(), place_.name.c_str(), target.folder.descriptor(),
+                 target.name.c_str()) != 0) {
+    return errno;
+  }
+  has_name_ = false;
+  // After: between the first check and the renaming, the name can have changed.
+  return is_shared_ && !is_at(target) ? ESTALE : 0;
+}
+
+fs::path Place::path() const { return file->folder.path() / file->name.text(); }
+
+Place resolve(const fs::path& typed) {
+  check_path(typed);
+  if (typed.empty()) fail_write(ENOENT, typed);
+  std::optional<OwnPlace> at;
+  try {
+    at = place_of(nullptr, typed.native());
+  } catch (const Error& error) {  // names the folder
+    fail_write(error.os_error(), typed);
+  }
+  std::optional<struct stat> opened;  // what a link of /proc leads to
+  for (int i = 0; i < kMaxLinks; ++i) {
+    if (!at) fail_folder(typed);
+    const std::optional<std::string> text = read_link(*at, typed);
+    if (!text) {
+      const std::optional<struct stat> found = status_at(*at);
+      const bool has_name = !opened || (found && is_same_file(*found, *opened));
+      const std::optional<struct stat>& status = opened ? opened : found;
+      if (status && S_ISDIR(status->st_mode)) fail_write(EISDIR, typed);
+      return {std::move(at), status, has_name};
+    }
+    refuse_strangers_link(*at, typed);
+    struct stat found{};
+    if (!opened && is_kernel_link(*at) &&
+        ::fstatat(at->folder.descriptor(), at->name.c_str(), &found, 0) == 0) {
+      opened = found;
+    }
+    try {
+      at = place_of(&at->folder, *text);
+    } catch (const Error& error) {
+      if (opened) return {std::nullopt, opened, false};
+      fail_write(error.os_error(), typed);
+    }
+  }
+  fail_write(ELOOP, typed);
+}
+
+}  // namespace safetensors::io

@@ -1,0 +1,84 @@
+// A file that this process makes under a name of its own, and the place of a typed path.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "io/posix/fd.hpp"
+#include "io/posix/rights.hpp"
+#include "safetensors/detail/folder.hpp"
+
+namespace safetensors::io {
+
+/// Returns the status of what a name leads to, which may be a link; nothing if there is nothing.
+/// Throws: Error kIo.
+[[nodiscard]] std::optional<struct stat> status_at(const detail::OwnPlace& place);
+
+[[nodiscard]] inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/// A new file. The destructor removes it, unless it was kept or got its final name.
+///
+/// In a folder where another user may rename and remove files, a name may lead to something else
+/// than the file that was made under it. So the file stays open, and its name is compared with it
+/// before it is renamed, after it, and before it is removed: an inode's number alone may belong to
+/// another file as soon as no descriptor holds it.
+class OwnFile {
+ public:
+  /// Makes the file under its name, or with a random name for that target, and locks it with
+  /// flock() while it is open, so that others see that it is in use. With `old`, it gets the rights
+  /// of that file; without, those of the umask. Throws: Error kIo.
+  static OwnFile make(detail::OwnPlace place, const std::optional<OldFile>& old);
+  static OwnFile make_temporary(const detail::OwnPlace& target, const std::optional<OldFile>& old);
+
+  OwnFile(OwnFile&& other) noexcept;
+  OwnFile& operator=(OwnFile&&) = delete;
+  ~OwnFile();
+
+  [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
+  /// Returns a path by which this process can open the file to read it.
+  [[nodiscard]] std::filesystem::path readable_path() const;
+  /// Flushes the file if `fsync`, and closes it. `label` names it in errors. Throws: Error kIo.
+  void complete(bool fsync, const std::filesystem::path& label);
+  /// Leaves the file under the name that it has.
+  void keep() noexcept { has_name_ = false; }
+  /// Renames the complete file, replacing what has that name. Returns 0, or the errno. ESTALE:
+  /// another user has put something else under one of the names.
+  [[nodiscard]] int take_name(const detail::OwnPlace& target) noexcept;
+
+ private:
+  OwnFile(detail::OwnPlace place, Fd fd, bool is_shared, const std::optional<OldFile>& old);
+  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
+
+  detail::OwnPlace place_;
+  Fd fd_;
+  Fd held_;  // after complete(), in a shared folder
+  bool is_shared_;
+  bool has_name_ = true;
+  OwnProcess process_;
+};
+
+/// What a path that the caller typed leads to.
+struct Place {
+  /// Where its file is or will be. Nothing if the path leads to an open file whose folder is gone.
+  std::optional<detail::OwnPlace> file;
+  /// Of the file; nothing if there is none.
+  std::optional<struct stat> status;
+  /// False for an open file that its name does not lead to, by a path such as /proc/self/fd/3.
+  bool has_name = true;
+
+  [[nodiscard]] std::filesystem::path path() const;  ///< without symbolic links; requires `file`
+};
+
+/// Follows the symbolic links of a typed path, each by the descriptor of its folder, also if
+/// nothing exists at their end: saving through a link replaces what it names, not the link.
+///
+/// As Linux does in sticky folders (fs.protected_symlinks), a link is refused in every folder that
+/// others may write to, unless it belongs to this user or to the owner of the folder.
+/// Throws: Error kIo; kNotRegularFile for a folder.
+[[nodiscard]] Place resolve(const std::filesystem::path& typed);
+
+}  // namespace safetensors::io

@@ -1,0 +1,189 @@
+// _Folder: the files whose names the package chose.
+#include "errors.hpp"
+#include "fast_def.hpp"
+#include "gil.hpp"
+#include "register.hpp"
+#include "save_target.hpp"
+
+namespace safetensors::python {
+
+#if defined(_WIN32)
+
+void register_folder(py::module_&) {}
+
+#else
+
+namespace {
+
+using detail::Folder;
+using detail::OwnName;
+using detail::OwnPlace;
+
+/// A folder; of a private one, its name in its parent.
+struct Held {
+  Folder folder;
+  std::string name;
+};
+
+/// Runs `work` without the GIL. Its errors are SafetensorError and OSError.
+template <typename Work>
+auto in_folder(const Held& held, const Work& work) {
+  return saving(held.folder.path(), [&] {
+    const GilRelease release;
+    return work();
+  });
+}
+
+OwnName own_name_of(py::handle object, const char* argument = "name") {
+  try {
+    return OwnName(path_of(object, argument).native());
+  } catch (const Error& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+OwnPlace place_of(py::handle pair) {
+  const auto fields = py::cast<py::tuple>(pair);
+  return {py::cast<const Held&>(fields[0]).folder, own_name_of(fields[1])};
+}
+
+std::optional<OwnPlace> optional_place_of(py::handle pair) {
+  if (pair.is_none()) return std::nullopt;
+  return place_of(pair);
+}
+
+const OwnPlace* pointer_to(const std::optional<OwnPlace>& place) noexcept {
+  return place ? &*place : nullptr;
+}
+
+py::list names(const Held& held) {
+  py::list result;
+  for (const OwnName::Text& name : in_folder(held, [&] { return held.folder.names(); })) {
+    result.append(to_object(name));
+  }
+  return result;
+}
+
+py::object identity(const Held& held, py::handle name) {
+  const OwnName own = own_name_of(name);
+  const auto found = in_folder(held, [&] { return held.folder.status(own); });
+  if (!found) return py::none();
+  if (found->is_folder) {
+    const std::filesystem::path path = held.folder.path() / own.text();
+    raise_unsaved(Error(ErrorCode::kNotRegularFile, "this is a folder",
+                        ErrorContext{.path = path, .os_error = EISDIR}),
+                  path);
+  }
+  py::list fields;
+  fields.append(found->nbytes);
+  fields.append(found->modified);
+  fields.append(found->inode);
+  return fields;
+}
+
+py::object open_file(const Held& held, py::handle name, bool own, bool write) {
+  const OwnName its = own_name_of(name);
+  const int fd = in_folder(held, [&] { return held.folder.open_file(its, write, own); });
+  return fd < 0 ? py::object(py::none()) : py::int_(fd);
+}
+
+bool remove(const Held& held, py::handle name, int fd) {
+  const OwnName own = own_name_of(name);
+  return in_folder(held, [&] { return held.folder.remove(own, fd); });
+}
+
+Held make_private(const Held& held, py::handle stem, std::string_view kind) {
+  const OwnName::Text text = path_of(stem, "stem").native();
+  OwnPlace made = in_folder(held, [&] { return held.folder.make_private(text, kind); });
+  return {std::move(made.folder), made.name.text()};
+}
+
+py::object open_private(const Held& held, py::handle name, std::uint64_t inode) {
+  const OwnName own = own_name_of(name);
+  std::optional<Folder> found =
+      in_folder(held, [&] { return held.folder.open_private(own, inode); });
+  if (!found) return py::none();
+  return py::cast(Held{std::move(*found), own.text()});
+}
+
+void remove_private(const Held& held, const Held& folder) {
+  const OwnName name(folder.name);
+  in_folder(held, [&] { held.folder.remove_private(name, folder.folder); });
+}
+
+OwnTarget target(const Held& held, py::handle name, py::handle like) {
+  return {{held.folder, own_name_of(name)}, optional_place_of(like)};
+}
+
+/// Calls `work(place, like, bytes)` for a small file that is written as a whole.
+template <typename Work>
+void with_bytes(const Held& held, py::handle name, py::handle data, py::handle like,
+                const Work& work) {
+  const OwnPlace place{held.folder, own_name_of(name)};
+  const std::optional<OwnPlace> other = optional_place_of(like);
+  const BufferView view(data, "data");
+  in_folder(held, [&] { work(place, pointer_to(other), view.bytes()); });
+}
+
+void write_new(const Held& held, py::handle name, py::handle data, py::handle like, bool fsync) {
+  with_bytes(held, name, data, like,
+             [&](const OwnPlace& place, const OwnPlace* other, std::span<const std::byte> bytes) {
+               detail::write_all(*detail::make_part_sink(place, other, {}), bytes, fsync);
+             });
+}
+
+void replace(const Held& held, py::handle name, py::handle data, py::handle like, bool fsync) {
+  with_bytes(held, name, data, like,
+             [&](const OwnPlace& place, const OwnPlace* other, std::span<const std::byte> bytes) {
+               detail::write_all(*detail::make_own_sink(place, other), bytes, fsync);
+             });
+}
+
+void take_rights(const Held& held, py::handle name, py::handle like) {
+  const OwnName own = own_name_of(name);
+  const OwnPlace other = place_of(like);
+  in_folder(held, [&] { held.folder.take_rights(own, other); });
+}
+
+void move(const Held& held, py::handle name, const Held& folder, py::handle to) {
+  const OwnName own = own_name_of(name);
+  const OwnPlace target{folder.folder, own_name_of(to, "to")};
+  in_folder(held, [&] { held.folder.move(own, target); });
+}
+
+}  // namespace
+
+void register_folder(py::module_& module) {
+  Class<OwnTarget>(module, "_OwnTarget");
+  Class<Held>(module, "_Folder")
+      .constructor(
+          [](py::handle path) {
+            const std::filesystem::path typed = local_path_of(path, "path", "saving to a URL");
+            return saving(typed, [&] { return Held{Folder::open(typed), {}}; });
+          },
+          py::arg("path"))
+      .property("path", [](const Held& held) { return to_object(held.folder.path()); })
+      .property("name", [](const Held& held) { return to_object(held.name); })
+      .property("inode", [](const Held& held) { return to_int(held.folder.inode()); })
+      .method("fileno", [](const Held& held) { return held.folder.descriptor(); })
+      .method("is_shared", [](const Held& held) { return held.folder.is_shared(); })
+      .method("flush", [](const Held& held) { in_folder(held, [&] { held.folder.flush(); }); })
+      .method("names", &names)
+      .method("identity", &identity, py::arg("name"))
+      .method("open", &open_file, py::arg("name"), py::arg("own") = true, py::arg("write") = true)
+      .method("remove", &remove, py::arg("name"), py::arg("fd") = -1)
+      .method("make_private", &make_private, py::arg("stem"), py::arg("kind"))
+      .method("open_private", &open_private, py::arg("name"), py::arg("inode") = 0)
+      .method("remove_private", &remove_private, py::arg("folder"))
+      .method("target", &target, py::arg("name"), py::arg("like") = py::none())
+      .method("write", &write_new, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
+              py::arg("fsync") = false)
+      .method("replace", &replace, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
+              py::arg("fsync") = false)
+      .method("take_rights", &take_rights, py::arg("name"), py::arg("like"))
+      .method("move", &move, py::arg("name"), py::arg("target"), py::arg("to"));
+}
+
+#endif
+
+}  // namespace safetensors::python

@@ -1,0 +1,269 @@
+// Files whose names the library chose, beside another user who puts things in their way.
+#include <doctest/doctest.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "io/posix/own_file.hpp"
+#include "posix_support.hpp"
+#include "safetensors/detail/folder.hpp"
+
+using safetensors::Error;
+using safetensors::ErrorCode;
+using safetensors::detail::Folder;
+using safetensors::detail::OwnName;
+using safetensors::detail::OwnPlace;
+
+namespace {
+
+constexpr uid_t kStranger = 65534;
+
+std::span<const std::byte> bytes_of(const std::string& text) { return test::bytes_of(text); }
+
+void write_own(const OwnPlace& place, const std::string& text, const OwnPlace* like = nullptr) {
+  safetensors::detail::write_all(*safetensors::detail::make_own_sink(place, like), bytes_of(text),
+                                 false);
+}
+
+/// A folder that any user may write to, as those of a group do.
+struct SharedFolder {
+  explicit SharedFolder(mode_t mode = 0777) {
+    if (::chmod(temporary.path().c_str(), mode) != 0) throw std::runtime_error("chmod");
+  }
+  [[nodiscard]] test::fs::path operator/(const std::string& name) const {
+    return temporary.path() / name;
+  }
+  test::TempDir temporary;
+  Folder folder = Folder::open(temporary.path());
+};
+
+bool is_root() {
+  if (::geteuid() == 0) return true;
+  MESSAGE("skipped: only root can become another user");
+  return false;
+}
+
+/// Gives a file, or a link itself, to another user.
+void give_away(const test::fs::path& path) {
+  if (::lchown(path.c_str(), kStranger, kStranger) != 0) throw std::runtime_error("lchown");
+}
+
+}  // namespace
+
+TEST_CASE("a name is one name in a folder") {
+  for (const char* text : {"a", "...", ".a", "..a", "a b", "a\\b", "\xFF"}) {
+    CHECK(OwnName(text).text() == text);
+  }
+  using namespace std::string_literals;
+  for (const std::string& text : {""s, "."s, ".."s, "/"s, "a/b"s, "../a"s, "a/"s, "a\0b"s}) {
+    const Error error = test::error_of([&] { (void)OwnName(text); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+  }
+  const std::string name = OwnName::random("model", "save").text();
+  CHECK(name.size() == std::string(".model.0123456789abcdef.save").size());
+  CHECK(name.starts_with(".model."));
+  CHECK(name != OwnName::random("model", "save").text());
+}
+
+TEST_CASE("what has the name is replaced and not followed") {
+  const SharedFolder shared;
+  test::write_text(shared / "private", "thesis");
+  const OwnPlace place{shared.folder, OwnName("sums")};
+  test::fs::create_symlink("private", shared / "sums");
+  write_own(place, "new");
+  CHECK(test::read_text(shared / "private") == "thesis");
+  CHECK_FALSE(test::fs::is_symlink(shared / "sums"));
+  CHECK(test::read_text(shared / "sums") == "new");
+  CHECK(shared.temporary.count() == 2);
+
+  test::fs::remove(shared / "sums");
+  REQUIRE(::mkfifo((shared / "sums").c_str(), 0600) == 0);
+  write_own(place, "newer");
+  CHECK(test::read_text(shared / "sums") == "newer");
+
+  test::fs::remove(shared / "sums");
+  test::fs::create_directory(shared / "sums");
+  CHECK(test::error_of([&] { write_own(place, "x"); }).os_error() == EISDIR);
+  CHECK(shared.temporary.count() == 2);
+}
+
+TEST_CASE("a new file has the rights of the file that it is about") {
+  const SharedFolder shared;
+  const test::Umask umask(0022);
+  test::write_text(shared / "model", "");
+  test::fs::create_symlink("model", shared / "link");
+  const OwnPlace place{shared.folder, OwnName("sums")};
+  for (const mode_t mode : {0600U, 0640U, 0644U}) {
+    REQUIRE(::chmod((shared / "model").c_str(), mode) == 0);
+    for (const char* like : {"model", "link"}) {
+      const OwnPlace model{shared.folder, OwnName(like)};
+      write_own(place, "x", &model);
+      CHECK(test::mode_of(shared / "sums") == mode);
+    }
+  }
+  const OwnPlace missing{shared.folder, OwnName("missing")};
+  write_own(place, "x", &missing);
+  CHECK(test::mode_of(shared / "sums") == 0644);
+}
+
+TEST_CASE("only regular files of this user are opened") {
+  const SharedFolder shared;
+  test::write_text(shared / "file", "x");
+  test::fs::create_symlink("file", shared / "link");
+  test::fs::create_directory(shared / "folder");
+  REQUIRE(::mkfifo((shared / "pipe").c_str(), 0600) == 0);
+  const auto open = [&](const char* name) {
+    return shared.folder.open_file(OwnName(name), true, true);
+  };
+  CHECK(open("missing") == -1);
+  const int fd = open("file");
+  CHECK(fd >= 0);
+  ::close(fd);
+  for (const char* name : {"link", "folder", "pipe"}) {
+    const Error error = test::error_of([&] { (void)open(name); });
+    CHECK(error.code() == ErrorCode::kNotRegularFile);
+    CHECK(error.path() == shared / name);
+  }
+  if (!is_root()) return;
+  give_away(shared / "file");
+  CHECK(test::error_of([&] { (void)open("file"); }).os_error() == EPERM);
+  const int others = shared.folder.open_file(OwnName("file"), false, false);
+  CHECK(others >= 0);
+  ::close(others);
+}
+
+TEST_CASE("a file that was exchanged is not removed") {
+  const SharedFolder shared;
+  test::write_text(shared / "a", "a");
+  const int fd = shared.folder.open_file(OwnName("a"), true, true);
+  test::fs::rename(shared / "a", shared / "b");
+  test::write_text(shared / "a", "other");
+  CHECK_FALSE(shared.folder.remove(OwnName("a"), fd));
+  CHECK(shared.folder.remove(OwnName("b"), fd));
+  CHECK_FALSE(shared.folder.remove(OwnName("b")));
+  CHECK(test::read_text(shared / "a") == "other");
+  ::close(fd);
+}
+
+TEST_CASE("no other user can enter a private folder") {
+  const SharedFolder shared;
+  const test::Umask umask(0000);
+  const OwnPlace made = shared.folder.make_private("model", "save");
+  CHECK(test::mode_of(shared / made.name.text()) == 0700);
+  CHECK(shared.folder.open_private(made.name)->inode() == made.folder.inode());
+  CHECK(shared.folder.open_private(made.name, made.folder.inode()));
+  CHECK_FALSE(shared.folder.open_private(OwnName("missing")));
+  const auto refused = [&](const char* name, std::uint64_t inode = 0) {
+    return test::error_of([&] { (void)shared.folder.open_private(OwnName(name), inode); });
+  };
+  CHECK(refused(made.name.c_str(), made.folder.inode() + 1).code() == ErrorCode::kNotRegularFile);
+  test::fs::create_symlink(made.name.text(), shared / "link");
+  test::write_text(shared / "file", "");
+  test::fs::create_directory(shared / "open");
+  REQUIRE(::chmod((shared / "open").c_str(), 0701) == 0);
+  for (const char* name : {"link", "file", "open"}) {
+    CHECK(refused(name).code() == ErrorCode::kNotRegularFile);
+  }
+  if (is_root()) {
+    REQUIRE(::chmod((shared / "open").c_str(), 0700) == 0);
+    give_away(shared / "open");
+    CHECK(refused("open").os_error() == EPERM);
+    CHECK(std::string(refused("open").what()).find("65534") != std::string::npos);
+  }
+}
+
+TEST_CASE("parts are made under their names, and moved when they are complete") {
+  const SharedFolder shared;
+  test::write_text(shared / "thesis", "thesis");
+  test::fs::create_symlink("thesis", shared / "model");
+  const OwnPlace room = shared.folder.make_private("model", "save");
+  const OwnPlace part{room.folder, OwnName("00001")};
+  {
+    const auto sink = safetensors::detail::make_part_sink(part, nullptr, {});
+    CHECK(room.folder.status(part.name));
+    CHECK(test::error_of([&] {
+            (void)safetensors::detail::make_part_sink(part, nullptr, {});
+          }).os_error() == EEXIST);
+  }
+  CHECK_FALSE(room.folder.status(part.name));
+  test::fs::path seen;
+  safetensors::detail::write_all(
+      *safetensors::detail::make_part_sink(part, nullptr,
+                                           [&](const test::fs::path& path) {
+                                             seen = path;
+                                             CHECK(test::read_text(path) == "shard");
+                                           }),
+      bytes_of("shard"), true);
+  CHECK_FALSE(seen.empty());
+  room.folder.move(part.name, {shared.folder, OwnName("model")});
+  CHECK(test::read_text(shared / "model") == "shard");
+  CHECK(test::read_text(shared / "thesis") == "thesis");
+  write_own({room.folder, OwnName("left")}, "x");
+  shared.folder.remove_private(room.name, room.folder);
+  CHECK(shared.temporary.count() == 2);
+}
+
+TEST_CASE("a private folder that was moved away is still held") {
+  const SharedFolder shared;
+  const OwnPlace room = shared.folder.make_private("model", "save");
+  test::fs::rename(shared / room.name.text(), shared / "elsewhere");
+  test::fs::create_symlink("/", shared / room.name.text());
+  write_own({room.folder, OwnName("part")}, "x");
+  CHECK(test::read_text(shared / "elsewhere/part") == "x");
+  room.folder.move(OwnName("part"), {shared.folder, OwnName("model")});
+  CHECK(test::read_text(shared / "model") == "x");
+}
+
+TEST_CASE("rights are taken from another file") {
+  const SharedFolder shared;
+  test::write_text(shared / "old", "");
+  REQUIRE(::chmod((shared / "old").c_str(), 0640) == 0);
+  const OwnPlace room = shared.folder.make_private("model", "save");
+  write_own({room.folder, OwnName("part")}, "x");
+  room.folder.take_rights(OwnName("part"), {shared.folder, OwnName("missing")});
+  room.folder.take_rights(OwnName("part"), {shared.folder, OwnName("old")});
+  CHECK(test::mode_of(shared / room.name.text() / "part") == 0640);
+}
+
+TEST_CASE("names in a folder are listed") {
+  const SharedFolder shared;
+  for (const char* name : {"b", "a", ".hidden"}) test::write_text(shared / name, "");
+  std::vector<std::string> names = shared.folder.names();
+  std::ranges::sort(names);
+  CHECK(names == std::vector<std::string>{".hidden", "a", "b"});
+  CHECK(shared.folder.status(OwnName("a"))->nbytes == 0);
+  CHECK_FALSE(shared.folder.status(OwnName("c")));
+  shared.folder.flush();
+}
+
+TEST_CASE("who else may rename files in a folder is known") {
+  CHECK_FALSE(SharedFolder(0700).folder.is_shared());
+  CHECK_FALSE(SharedFolder(0755).folder.is_shared());
+  CHECK_FALSE(SharedFolder(01777).folder.is_shared());
+  CHECK(SharedFolder(0777).folder.is_shared());
+  CHECK(SharedFolder(02775).folder.is_shared());
+}
+
+TEST_CASE("a link of another user, where others may make links, is not followed") {
+  if (!is_root()) return;
+  for (const mode_t mode : {0777U, 01777U, 02775U}) {
+    const SharedFolder shared(mode);
+    test::write_text(shared / "thesis", "thesis");
+    test::fs::create_symlink("thesis", shared / "model");
+    CHECK(safetensors::io::resolve(shared / "model").path() == shared / "thesis");
+    give_away(shared / "model");
+    const Error error = test::error_of([&] { (void)safetensors::io::resolve(shared / "model"); });
+    CHECK(error.os_error() == EACCES);
+    CHECK(std::string(error.what()).find("a symbolic link of another user, 65534") !=
+          std::string::npos);
+  }
+  // The folder's owner could write to the file's name in any case.
+  const SharedFolder plain(0755);
+  test::write_text(plain / "thesis", "thesis");
+  test::fs::create_symlink("thesis", plain / "model");
+  give_away(plain / "model");
+  CHECK(safetensors::io::resolve(plain / "model").path() == plain / "thesis");
+}
