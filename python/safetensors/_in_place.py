@@ -10,11 +10,12 @@ import fcntl
 import json
 import os
 import signal
-from typing import Any, Callable, Dict, Iterable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from . import _core
 from ._core import SafetensorError
-from ._journal import File, finish, recover_files, refuse_in_place
+from ._folder import Folder, warn_of
+from ._journal import JOURNAL, KIND, NEW, File, Journal, finish, recover_files, refuse_in_place
 from ._writer import safe_create
 
 Edit = Tuple[str, Callable[[bytes], Any]]
@@ -36,10 +37,11 @@ def edit_files(
             prepared before the first file is changed: an exception leaves the files as they were.
         shared: if false, raises if another program, or this one, has a file open or mapped.
     """
-    folder = os.path.dirname(paths[0])
-    recover_files(folder, [name, *map(os.path.basename, paths)])
+    folder = Folder(os.path.dirname(paths[0]))
+    names = [os.path.basename(path) for path in paths]
+    warn_of(folder, recover_files(folder, [name, *names]).foreign, stacklevel=4)
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(File(path)) for path in paths]
+        files = [stack.enter_context(File(folder, each)) for each in names]
         _check_names(files)
         for file in files:
             if file.is_marked:
@@ -47,16 +49,19 @@ def edit_files(
         if not shared:
             for file in files:
                 stack.enter_context(_only_user(file))
-        journal = os.path.join(folder, f".{name}.journal")
-        if _write_journal(journal, files, edits_of(files)):
-            if not shared:
-                _check_leases(files, journal)
-            try:
+        journal = _write_journal(folder, name, files, edits_of(files))
+        if journal is None:
+            return
+        stack.enter_context(journal)
+        if not shared:
+            _check_leases(files, journal)
+        try:
+            finish(journal, files)
+        except KeyboardInterrupt:
+            if journal.is_there:
                 finish(journal, files)
-            except KeyboardInterrupt:
-                if os.path.lexists(journal):
-                    finish(journal, files)
-                raise
+            journal.remove()
+            raise
 
 
 @contextlib.contextmanager
@@ -96,28 +101,47 @@ def _check_names(files: Sequence[File]) -> None:
             seen[name] = file.path
 
 
-def _check_leases(files: Sequence[File], journal: str) -> None:
+def _check_leases(files: Sequence[File], journal: Journal) -> None:
     """Raises if a lease was broken. Who opens a file from now on waits until it is marked."""
     for file in files:
         if fcntl.fcntl(file.fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK:
-            os.unlink(journal)
+            journal.remove()
             refuse_in_place(file.path, "another process opened it while the change was prepared")
 
 
-def _write_journal(path: str, files: Sequence[File], edits: Iterable[Edit]) -> bool:
-    """Writes and flushes the journal of the edits. Returns whether they change anything.
+def _write_journal(
+    folder: Folder, stem: str, files: Sequence[File], edits: Iterable[Edit]
+) -> Optional[Journal]:
+    """Writes and flushes the journal of the edits. Returns None if they change nothing.
 
-    The journal appears under its name when it is complete.
+    Its folder is private, because it has tensors of the files: nobody else may read it who may not
+    read them. It gets its name when it is complete.
     """
+    room = folder.make_private(stem, KIND)
+    try:
+        if _write_edits(room, files, edits):
+            room.move(NEW, room, JOURNAL)
+            room.flush()
+            folder.flush()
+            fd = room.open(JOURNAL)
+            if fd is not None:
+                return Journal(folder, room, stem, fd)
+    except BaseException:
+        folder.remove_private(room)
+        raise
+    folder.remove_private(room)
+    return None
+
+
+def _write_edits(room: Folder, files: Sequence[File], edits: Iterable[Edit]) -> bool:
+    """Writes the edits to a new file. Returns false, without the file, if they change nothing."""
     import numpy as np
 
     by_tensor = {name: file for file in files for name in file.handle}
-    names = {os.path.basename(file.path): file.identity for file in files}
+    names = {file.name: file.identity for file in files}
     metadata = {"format": "safetensors-journal", "version": "1", "files": json.dumps(names)}
     is_changed = False
-    # The journal has tensors of the files, so nobody else may read it who may not read them.
-    rights = files[0].path if os.fstat(files[0].fd).st_uid == os.geteuid() else None
-    with safe_create(path, metadata=metadata, fsync=True, _rights_of=rights) as writer:
+    with safe_create(room.target(NEW), metadata=metadata, fsync=True) as writer:
         for name, make in edits:
             file = by_tensor[name]
             meta = file.handle.get_tensor_meta(name)

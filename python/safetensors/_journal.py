@@ -10,14 +10,13 @@ import contextlib
 import errno
 import json
 import os
-import re
-import stat
 from typing import (
     Any,
     Collection,
     Dict,
     Iterator,
     List,
+    NamedTuple,
     NoReturn,
     Optional,
     Sequence,
@@ -26,10 +25,14 @@ from typing import (
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._files import check_own, flush, lock, open_untrusted, refuse
+from ._files import lock
+from ._folder import Folder, Foreign, is_young, left_in, refuse
 from ._sums import path_of
 
-JOURNAL = re.compile(r"\.([^/\\]+)\.journal")
+KIND = "journal"
+JOURNAL = "journal"
+NEW = "new"
+"""The name of a journal that is being written."""
 
 _MARK = 0x80
 """The highest bit of the last of the 8 bytes that are the header's length."""
@@ -37,51 +40,109 @@ _MARKED_BYTE = 7
 _WRITE_NBYTES = 1 << 20
 
 
-def recover_files(folder: str, only: Optional[Collection[str]] = None) -> List[bool]:
-    """Completes changes that were interrupted, and removes their journals.
+class Recovered(NamedTuple):
+    """What the recovery of a folder's journals did."""
 
-    Returns for each journal whether the files have the new tensors now.
+    outcomes: List[bool]
+    """For each journal, whether the files have the new tensors now."""
+    foreign: List[Foreign]
+    """What was left alone."""
+
+
+def recover_files(folder: Folder, only: Optional[Collection[str]] = None) -> Recovered:
+    """Completes changes that were interrupted, and removes their journals.
 
     Args:
         folder: where the journals are.
         only: if given, only the journals of these files or indexes.
     """
     outcomes = []
-    for each in sorted(os.listdir(folder)):
-        match = JOURNAL.fullmatch(each)
-        if match is None:
-            continue
-        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
-            journal = os.path.join(folder, each)
+    found, foreign = left_in(folder, KIND, lambda stem: True)
+    for stem, room in found:
+        is_named = only is None or stem in only
+        with contextlib.ExitStack() as stack:
+            fd = room.open(JOURNAL)
+            if fd is None:
+                if is_named and not _is_used(room):
+                    folder.remove_private(room)
+                    outcomes.append(False)
+                continue
             try:
-                names = _names_in(journal)
+                journal = stack.enter_context(Journal(folder, room, stem, fd))
             except SafetensorError:
-                if only is not None and match[1] not in only:
-                    continue  # of another program, perhaps
-                raise
-            if only is None or not {match[1], *names}.isdisjoint(only):
-                outcomes.append(_recover(journal, names, stack))
-    return outcomes
+                if is_named:
+                    raise
+                continue  # of another program, perhaps
+            if only is None or not {stem, *journal.files}.isdisjoint(only):
+                outcomes.append(_recover(journal, stack))
+    return Recovered(outcomes, [each for each in foreign if only is None or each.stem in only])
 
 
-def _recover(journal: str, names: Dict[str, Any], stack: contextlib.ExitStack) -> bool:
+def _is_used(room: Folder) -> bool:
+    """Returns whether a journal may still be being written."""
+    if is_young(room):
+        return True
+    fd = room.open(NEW)
+    if fd is None:
+        return False
+    try:
+        return not lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _recover(journal: Journal, stack: contextlib.ExitStack) -> bool:
     files = []
-    for name, identity in names.items():
+    for name, identity in journal.files.items():
         with contextlib.suppress(FileNotFoundError):
-            file = stack.enter_context(File(os.path.join(os.path.dirname(journal), name)))
+            file = stack.enter_context(File(journal.folder, name))
             if file.identity == identity:
                 files.append(file)
             elif file.is_marked:
-                refuse(journal, f"{name} was being changed, but by another journal")
-    with safe_open(journal, framework="numpy", backend="pread") as opened:
-        if any(file.is_marked for file in files):
-            files = [file for file in files if file.is_marked or file.is_known(opened)]
-        else:  # nothing was changed yet, or everything was
-            is_done = bool(files) and all(file.has(opened) for file in files)
-            os.unlink(journal)
-            return is_done
-    finish(journal, files)
-    return True
+                refuse(journal.path, f"{name} was being changed, but by another journal")
+    if any(file.is_marked for file in files):
+        finish(journal, [file for file in files if file.is_marked or file.is_known(journal)])
+        return True
+    # Nothing was changed yet, or everything was.
+    is_done = bool(files) and all(file.has(journal) for file in files)
+    journal.remove()
+    return is_done
+
+
+class Journal:
+    """A complete journal. Read by its descriptor, so that it stays the file that was checked."""
+
+    files: Dict[str, Any]
+    """The identities of the files that it names."""
+
+    def __init__(self, folder: Folder, room: Folder, stem: str, fd: int) -> None:
+        """Takes the descriptor of the journal in a private folder, of a change of `stem`."""
+        self.folder, self.stem = folder, stem
+        self.path = os.path.join(room.path, JOURNAL)
+        self._room, self._fd = room, fd
+        try:
+            self.tensors = safe_open(_Descriptor(self.path, fd), framework="numpy")
+            self.files = _names_in(self.path, self.tensors.metadata() or {})
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tensors.close()
+        os.close(self._fd)
+
+    @property
+    def is_there(self) -> bool:
+        return self._room.identity(JOURNAL) is not None
+
+    def remove(self) -> None:
+        """Removes it with its folder. May be called again."""
+        self._room.remove(JOURNAL)
+        self.folder.remove_private(self._room)
+        self.folder.flush()
 
 
 class File:
@@ -90,20 +151,22 @@ class File:
     handle: safe_open
     """Has the names, dtypes and shapes of its tensors."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, folder: Folder, name: str) -> None:
+        self.name = name
+        self.path = path = os.path.join(folder.path, name)
         try:
-            self.fd = open_untrusted(path)
+            fd = folder.open(name, own=False)
         except BlockingIOError:  # it has a write lease
             refuse_in_place(path, "another process is changing it")
-        except OSError as error:
-            if error.errno != errno.ELOOP:
+        except SafetensorError as error:
+            if isinstance(error, OSError):
                 raise
-            refuse_in_place(path, "it is a symbolic link")
+            refuse_in_place(path, str(error).removeprefix(f"{path} is not followed: "))
+        if fd is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.fd = fd
         try:
             status = os.fstat(self.fd)
-            if not stat.S_ISREG(status.st_mode):
-                refuse_in_place(path, "it is not a regular file")
             if status.st_nlink > 1:
                 refuse_in_place(path, "it has several names (hard links)")
             if not lock(self.fd):
@@ -111,9 +174,10 @@ class File:
             self.nbytes = status.st_size
             length = int.from_bytes(_pread(self.fd, 8, 0), "little")
             self.is_marked = bool(length >> 63)
-            self.handle = safe_open(_Unmarked(self), framework="numpy")
+            unmarked = _Unmarked(path, self.fd)
+            self.handle = safe_open(unmarked, framework="numpy")
             self.data_begin = 8 + (length & ~(1 << 63))
-            header = bytes(_Unmarked(self).read(0, self.data_begin))
+            header = unmarked.read(0, self.data_begin)
             self.identity = [self.nbytes, _core._xxh3_128(header)]
         except BaseException:
             os.close(self.fd)
@@ -144,11 +208,11 @@ class File:
         byte = _pread(self.fd, 1, _MARKED_BYTE)[0] & ~_MARK
         _pwrite(self.fd, bytes([byte | _MARK * is_marked]), _MARKED_BYTE)
 
-    def records(self, journal: safe_open) -> Iterator[Tuple[str, Any]]:
+    def records(self, journal: Journal) -> Iterator[Tuple[str, Any]]:
         """Yields the names and the records of those tensors of the journal that the file has."""
         for name in self.handle:
-            if f"r/{name}" in journal:
-                record, values = (journal.get_tensor(f"{kind}/{name}") for kind in "rv")
+            if f"r/{name}" in journal.tensors:
+                record, values = (journal.tensors.get_tensor(f"{kind}/{name}") for kind in "rv")
                 meta = self.handle.get_tensor_meta(name)
                 label = f"{self.path}: tensor `{name}`"
                 found = _core._PatchRecord(record, values, meta.dtype, "xxh3-128", label)
@@ -156,11 +220,11 @@ class File:
                     refuse(self.path, f"the journal has another tensor `{name}`")
                 yield name, found
 
-    def has(self, journal: safe_open) -> bool:
+    def has(self, journal: Journal) -> bool:
         """Returns whether the tensors are as they are after the change."""
         return all(self.digest(name) == record.target for name, record in self.records(journal))
 
-    def is_known(self, journal: safe_open) -> bool:
+    def is_known(self, journal: Journal) -> bool:
         """Returns whether each tensor is as before the change or as after it."""
         return all(
             self.digest(name) in (record.base, record.target)
@@ -174,71 +238,66 @@ class File:
         return hasher.digest()
 
 
-class _Unmarked:
-    """Reads a file as it is without its mark."""
+class _Descriptor:
+    """Reads an open file."""
 
-    def __init__(self, file: File) -> None:
-        self.name, self._fd, self._nbytes = file.path, file.fd, file.nbytes
+    def __init__(self, path: str, fd: int) -> None:
+        self.name, self._fd, self._nbytes = path, fd, os.fstat(fd).st_size
 
     def open(self, nbytes: int) -> Tuple[int, bytes]:
         return self._nbytes, self.read(0, min(nbytes, self._nbytes))
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        data = bytearray(_pread(self._fd, nbytes, offset))
+        return _pread(self._fd, nbytes, offset)
+
+
+class _Unmarked(_Descriptor):
+    """Reads a file as it is without its mark."""
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        data = bytearray(super().read(offset, nbytes))
         if offset <= _MARKED_BYTE < offset + nbytes:
             data[_MARKED_BYTE - offset] &= ~_MARK
         return bytes(data)
 
 
-def finish(journal: str, files: Sequence[File]) -> None:
+def finish(journal: Journal, files: Sequence[File]) -> None:
     """Does what the journal says, and removes it. May be called again after it was interrupted."""
-    with safe_open(journal, framework="numpy", backend="pread") as opened:
-        for file in files:
-            for _ in file.records(opened):  # which raises if a record is damaged
-                pass
-        _remove_sums(journal, files)
-        for file in files:
-            file.set_mark(True)
-        for file in files:
-            os.fsync(file.fd)
-        for file in files:
-            for name, record in file.records(opened):
-                old = file.read(name)
-                new = bytearray(old)
-                record.overwrite(new)
-                file.write(name, old, new)
-        for file in files:
-            os.fsync(file.fd)
-        for file in files:
-            if not file.has(opened):
-                raise SafetensorError(f"{file.path}: the bytes on the disk are not those written")
+    for file in files:
+        for _ in file.records(journal):  # which raises if a record is damaged
+            pass
+    _remove_sums(journal, files)
+    for file in files:
+        file.set_mark(True)
+    for file in files:
+        os.fsync(file.fd)
+    for file in files:
+        for name, record in file.records(journal):
+            old = file.read(name)
+            new = bytearray(old)
+            record.overwrite(new)
+            file.write(name, old, new)
+    for file in files:
+        os.fsync(file.fd)
+    for file in files:
+        if not file.has(journal):
+            raise SafetensorError(f"{file.path}: the bytes on the disk are not those written")
     for file in files:
         file.set_mark(False)
     for file in files:
         os.fsync(file.fd)
-    os.unlink(journal)
-    flush(os.path.dirname(journal))
+    journal.remove()
 
 
-def _remove_sums(journal: str, files: Sequence[File]) -> None:
+def _remove_sums(journal: Journal, files: Sequence[File]) -> None:
     """Removes the sums of the files, and of the index that the journal is named after."""
     for file in files:
         _core._remove_sums(file.path)
-    folder, name = os.path.split(journal)
-    sums = path_of(os.path.join(folder, name[1:].removesuffix(".journal")))
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(sums)
+    journal.folder.remove(path_of(journal.stem))
 
 
-def _names_in(journal: str) -> Dict[str, Any]:
+def _names_in(journal: str, metadata: Dict[str, str]) -> Dict[str, Any]:
     """Returns the identities of the files that a journal names."""
-    fd = open_untrusted(journal)
-    try:
-        check_own(os.fstat(fd), journal)
-    finally:
-        os.close(fd)
-    with safe_open(journal, framework="numpy", backend="pread") as opened:
-        metadata = opened.metadata() or {}
     try:
         names = json.loads(metadata.get("files", ""))
     except (ValueError, RecursionError):

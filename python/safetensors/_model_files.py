@@ -1,11 +1,13 @@
 """Writes the files of a model so that they replace the old ones as a whole.
 
-While a model `model` is saved, its folder has these files besides the old model's:
+While a model `model` is saved, its folder has another one, which only this user can enter:
 
-    .model.0123456789abcdef.switch       locked by the process that saves
-    .model-00001.0123456789abcdef.part   the first shard
-    .model-index.0123456789abcdef.part   the index, if there are several shards
-    .model-sums.0123456789abcdef.part    the sums, if there are any
+    .model.0123456789abcdef.save/
+        switch   locked by the process that saves
+        00001    the first shard
+        index    the index, if there are several shards
+        sums     the sums, if there are any
+        +NAME    a small file that a conversion replaces with the model
 
 The switch is empty until all other files are complete. Then it says what is to be done; from then
 on the save can only be completed (docs/format.md, "Switch").
@@ -29,8 +31,9 @@ from typing import (
     Union,
 )
 
-from . import _core, _files, _recovery, _split
+from . import _recovery, _split
 from ._core import SafetensorError
+from ._folder import File, Folder
 from ._paths import refuse_url
 from ._switch import Switch
 from ._typing import Path, Progress, SumsOption
@@ -38,8 +41,9 @@ from ._typing import Path, Progress, SumsOption
 if TYPE_CHECKING:
     from ._digests import FileDigests
 
-SaveShard = Callable[[List[str], str, Optional[Progress], Any], None]
-"""Called as `save(names, path, progress, sums)`: saves these tensors to a new file."""
+SaveShard = Callable[[List[str], Any, Optional[Progress], Any], None]
+"""Called as `save(names, target, progress, sums)`: saves these tensors to a new file, for which
+`target` stands in place of a path."""
 
 
 class ModelFiles:
@@ -69,13 +73,15 @@ class ModelFiles:
         _split.check_name(name)
         self._name = name
         refuse_url(folder)
-        self._folder = os.path.abspath(os.fsdecode(folder))
+        self._path = os.path.abspath(os.fsdecode(folder))
         self._fsync = fsync
         self._pid = os.getpid()
-        self._made = not os.path.lexists(self._folder)
+        self._companions: List[str] = []
+        self._made = not os.path.lexists(self._path)
         try:
             if self._made:
                 self._make_folder()
+            self._folder = Folder(self._path)
             _recovery.recover_model(self._folder, name)
             self._old = _recovery.old_files(self._folder, name)
             self._switch = Switch(self._folder, name)
@@ -84,15 +90,33 @@ class ModelFiles:
             raise
 
     @property
-    def rights_of(self) -> Optional[str]:
+    def rights_of(self) -> Optional[File]:
         """The file of the old model whose mode, owner and access list the new shards take over."""
         index = _split.index_name(self._name)
         files = [file for file in self._old if file != index] or list(self._old)
-        return os.path.join(self._folder, files[0]) if files else None
+        return (self._folder, files[0]) if files else None
 
-    def temporary(self, number: int) -> str:
-        """Returns the path to which shard `number`, from 1 on, is written."""
-        return self._switch.path_of(f"{number:05}")
+    @property
+    def parts(self) -> Folder:
+        """The private folder of the save."""
+        return self._switch.parts
+
+    @staticmethod
+    def part(number: int) -> str:
+        """Returns the name of shard `number`, from 1 on, in the private folder."""
+        return f"{number:05}"
+
+    def temporary(self, number: int) -> Any:
+        """Makes the file of shard `number`, from 1 on, with the rights that it keeps, and returns
+        what the writers take in place of its path."""
+        return self.parts.target(self.part(number), self.rights_of)
+
+    def add_companion(self, name: str, data: bytes) -> None:
+        """Adds a small file, which replaces one of this name together with the model."""
+        assert _split.is_companion_name(name)
+        like = (self._folder, name) if self._folder.identity(name) is not None else None
+        self.parts.write(_recovery.companion_part(name), data, like)
+        self._companions.append(name)
 
     def commit(
         self, split: _split.Split, digests: Optional[Sequence[FileDigests]] = None
@@ -101,7 +125,7 @@ class ModelFiles:
 
         With the digests of the files, in their order, it also writes the sums.
 
-        Requires: `temporary(1)` to `temporary(len(split.shards))` are complete.
+        Requires: the files of the shards 1 to `len(split.shards)` are complete.
 
         If it raises, the old model is unchanged and nothing else is left; or, if the system
         refuses to rename or remove files when some had been, `recover` completes the save.
@@ -109,24 +133,23 @@ class ModelFiles:
         if len(split.shards) > 1:
             text = _split.index_text(self._name, split)
             index = _split.index_name(self._name)
-            like = os.path.join(self._folder, index) if index in self._old else self.rights_of
-            _core._write_file(self._switch.path_of("index"), text.encode(), False, like)
+            like = (self._folder, index) if index in self._old else self.rights_of
+            self.parts.write("index", text.encode(), like)
         if digests is not None:
             self._write_sums(split, digests)
-        self._switch.commit(len(split.shards), self._fsync)
+        self._switch.commit(len(split.shards), self._fsync, self._companions)
         if self._fsync and self._made:
-            _files.flush(os.path.dirname(self._folder))
+            Folder(os.path.dirname(self._path)).flush()
         files = _split.file_names(self._name, len(split.shards))
-        return [os.path.join(self._folder, file) for file in files]
+        return [os.path.join(self._path, file) for file in files]
 
     def _write_sums(self, split: _split.Split, digests: Sequence[FileDigests]) -> None:
         from ._sums_save import sums_of
 
         names = _split.file_names(self._name, len(split.shards))
         data = sums_of(dict(zip(names, digests, strict=True))).to_bytes()
-        old = os.path.join(self._folder, _split.sums_name(self._name))
-        like = old if os.path.isfile(old) else self.rights_of
-        _core._write_file(self._switch.path_of("sums"), data, False, like)
+        # They tell about the tensors: who may not read the model may not read them.
+        self.parts.write(_recovery.SUMS, data, (self.parts, self.part(1)))
 
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""
@@ -135,14 +158,14 @@ class ModelFiles:
 
     def _make_folder(self) -> None:
         try:
-            os.mkdir(self._folder)
+            os.mkdir(self._path)
         except FileExistsError:  # another process was faster
             self._made = False
 
     def _remove_folder(self) -> None:
         if self._made:
             with contextlib.suppress(OSError):  # it has other files
-                os.rmdir(self._folder)
+                os.rmdir(self._path)
 
     def __enter__(self) -> ModelFiles:
         return self
@@ -188,10 +211,7 @@ def save_files(
         for number, tensors in enumerate(split.shards, 1):
             nbytes = sum(sizes[tensor] for tensor in tensors)
             report = _counted(progress, done, nbytes, split.total_size) if progress else None
-            path = files.temporary(number)
-            if files.rights_of is not None:  # saving keeps the rights of a file that it replaces
-                _core._write_file(path, b"", False, files.rights_of)
-            save(tensors, path, report, collect)
+            save(tensors, files.temporary(number), report, collect)
             done += nbytes
         return files.commit(split, collect.files if collect is not None else None)
 

@@ -6,40 +6,49 @@ switch and the old index, may come from anyone: it selects among fixed file name
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
-import re
-import stat
-import time
 from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 
 from . import _core, _split
 from ._core import SafetensorError
-from ._files import check_own, flush, lock, open_untrusted, refuse
-from ._journal import JOURNAL, recover_files
+from ._files import lock
+from ._folder import (
+    Folder,
+    Foreign,
+    Left,
+    is_young,
+    left_in,
+    read_whole,
+    refuse,
+    user_name,
+    warn_of,
+)
+from ._journal import recover_files
+from ._stale import remove_stale
 from ._typing import Path
 
 CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
 
-SWITCH = re.compile(r"\.([^./\\][^/\\]*)\.([0-9a-f]{16})\.switch")
-_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
-"""The temporary file of a single save."""
+KIND = "save"
+SWITCH, SUMS = "switch", "sums"
 _MOST_NBYTES = 64 << 20
-_SECONDS_UNTIL_STALE = 60
-_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
+_MOST_INDEX_NBYTES = 100_000_000
 
 Identity = List[int]
-"""Size and time of the last change: those of another file differ."""
+"""Size, time of the last change and inode: those of another file differ."""
 
 
 class Content(NamedTuple):
-    """What a complete switch file says."""
+    """What a complete switch says."""
 
     shards: int
     old: Dict[str, Identity]
     """The files that the new model replaces or removes."""
+    inodes: List[int]
+    """Those of the new files, in the order of `parts_of`."""
+    companions: List[str]
+    """Small files that are replaced with the model."""
 
 
 def recover(path: Path) -> str:
@@ -48,41 +57,61 @@ def recover(path: Path) -> str:
     Saving to a folder does this first, so a program needs it only before it loads.
 
     Args:
-        path: a file of the model, or a folder, all of whose models are recovered.
+        path: a file of the model, or a folder, all of whose models are recovered. What other users
+            have left in a folder, or made under such names, is left alone, with a warning.
 
     Returns:
         "rolled forward" if the new model, or the change, has taken its place, "rolled back" if
         temporary files were removed, and "clean" if there was nothing to do.
 
     Raises:
-        SafetensorError: another process is saving; or a file that the recovery would follow was
-            made by another user, is not a regular file, or names other files.
+        SafetensorError: a process is saving; or a file that the recovery would follow belongs to
+            another user, is not a regular file, or names other files.
         OSError: an operating system call failed.
     """
-    folder, file = os.path.abspath(os.fsdecode(path)), ""
-    if not os.path.isdir(folder):
-        folder, file = os.path.split(folder)
-    outcomes = []
-    for each in sorted(os.listdir(folder)):
-        match = SWITCH.fullmatch(each)
-        if match and (not file or _is_file_of(match[1], file)):
-            outcomes.append(_recover_switch(folder, match[1], match[2]))
-    outcomes += [
-        FORWARD if is_done else BACK for is_done in recover_files(folder, [file] if file else None)
-    ]
-    outcomes += [_remove_stale(folder, each, file) for each in os.listdir(folder)]
+    typed, file = os.path.abspath(os.fsdecode(path)), ""
+    if not os.path.isdir(typed):
+        typed, file = os.path.split(typed)
+    folder = Folder(typed)
+    saves, foreign = left_in(folder, KIND, lambda stem: not file or _is_file_of(stem, file))
+    if file:
+        _refuse_foreign(folder, foreign)
+    outcomes = [_recover_save(folder, each) for each in saves]
+    changes = recover_files(folder, [file] if file else None)
+    outcomes += [FORWARD if is_done else BACK for is_done in changes.outcomes]
+    outcomes += [BACK] * remove_stale(folder, file)
+    warn_of(folder, [*foreign, *changes.foreign], stacklevel=2)
     return next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
 
 
-def recover_model(folder: str, name: str) -> None:
+def recover_model(folder: Folder, name: str) -> None:
     """Recovers the model with this name, as `recover`."""
-    for file in switches(folder, name):
-        match = SWITCH.fullmatch(file)
-        assert match is not None
-        _recover_switch(folder, name, match[2])
+    for each in saves_of(folder, name):
+        _recover_save(folder, each)
 
 
-def old_files(folder: str, name: str) -> Dict[str, Identity]:
+def saves_of(folder: Folder, name: str) -> List[Left]:
+    """Returns the private folders of saves of a model.
+
+    Raises:
+        SafetensorError: another user is saving it, or has left such a folder.
+    """
+    saves, foreign = left_in(folder, KIND, lambda stem: stem == name)
+    _refuse_foreign(folder, foreign)
+    return saves
+
+
+def _refuse_foreign(folder: Folder, foreign: Collection[Foreign]) -> None:
+    for each in foreign:
+        if each.owner is not None:
+            raise SafetensorError(
+                f"{os.path.join(folder.path, each.name)}: user {user_name(each.owner)} is saving "
+                f"`{each.stem}`, or was interrupted: then `safetensors recover` of that user "
+                "completes it"
+            )
+
+
+def old_files(folder: Folder, name: str) -> Dict[str, Identity]:
     """Returns the files of a model: its index, its single file, and the shards that the index
     names.
 
@@ -91,29 +120,31 @@ def old_files(folder: str, name: str) -> Dict[str, Identity]:
     """
     index = _split.index_name(name)
     files = [index, *_split.file_names(name, 1)]
-    path = os.path.join(folder, index)
-    if os.path.lexists(path):
-        check_own(os.lstat(path), path)
-        by_file, _ = _core._read_index(path)
+    data = read_whole(folder, index, _MOST_INDEX_NBYTES)
+    if data is not None:
+        by_file, _ = _core._parse_index(data, os.path.join(folder.path, index))
         files += [file for file in by_file if _split.is_shard_name(name, file)]
     return identities(folder, files)
 
 
-def _recover_switch(folder: str, name: str, random: str) -> str:
-    path = os.path.join(folder, f".{name}.{random}.switch")
+def old_names(folder: str, name: str) -> List[str]:
+    """Returns the names of the files of a model, as `old_files`; none without the folder."""
+    return [*old_files(Folder(folder), name)] if os.path.isdir(folder) else []
+
+
+def _recover_save(folder: Folder, left: Left) -> str:
+    save, name = left.folder, left.stem
+    path = os.path.join(save.path, SWITCH)
+    fd = save.open(SWITCH)
+    if fd is None:  # killed before it was made, or after it was removed
+        if is_young(save):
+            return CLEAN
+        roll_back(folder, save)
+        return BACK
     try:
-        fd = open_untrusted(path)
-    except FileNotFoundError:
-        return CLEAN  # another process has completed it
-    except OSError as error:
-        if error.errno not in _NOT_A_FILE:
-            raise
-        refuse(path, "it is not a regular file")
-    try:
-        status = os.fstat(fd)
-        check_own(status, path)
-        if status.st_size > _MOST_NBYTES:
-            refuse(path, f"it has {status.st_size:,} bytes, more than {_MOST_NBYTES:,}")
+        nbytes = os.fstat(fd).st_size
+        if nbytes > _MOST_NBYTES:
+            refuse(path, f"it has {nbytes:,} bytes, more than {_MOST_NBYTES:,}")
         try:
             is_locked = lock(fd)
         except OSError as error:
@@ -121,19 +152,19 @@ def _recover_switch(folder: str, name: str, random: str) -> str:
         if not is_locked:
             refuse_busy(folder, name)
         if os.fstat(fd).st_nlink == 0:
-            return CLEAN
+            return CLEAN  # its process has completed it
         content = _parse(_read(fd), name, path)
         if content is None:
-            roll_back(folder, name, random)
+            roll_back(folder, save)
             return BACK
-        roll_forward(folder, name, random, content, durable=True)
+        roll_forward(folder, save, name, content, durable=True)
         return FORWARD
     finally:
         os.close(fd)
 
 
 def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
-    """Returns the content of a switch file, or None if it is incomplete."""
+    """Returns the content of a switch, or None if it is incomplete."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -150,93 +181,107 @@ def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
     for file, identity in old.items():
         if not _is_file_of(name, file):
             refuse(path, f"it names {file[:100]!r}, which is no file of `{name}`")
-        if not isinstance(identity, list) or [type(each) for each in identity] != [int, int]:
-            refuse(path, f"it has a bad size or time of {file}")
-    return Content(shards, old)
+        if not _are_numbers(identity, 3):
+            refuse(path, f"it has a bad size, time or inode of {file}")
+    inodes, companions = found["inodes"], found["companions"]
+    if not _are_numbers(inodes, len(parts_of(shards))):
+        refuse(path, f"its list of inodes is not one of {len(parts_of(shards))} numbers")
+    if not isinstance(companions, list):
+        refuse(path, "its list of companions is not a list")
+    for file in companions:
+        if not isinstance(file, str) or not _split.is_companion_name(file):
+            refuse(path, f"it names {str(file)[:100]!r}, which is no companion of a model")
+    return Content(shards, old, inodes, companions)
 
 
-def roll_forward(folder: str, name: str, random: str, content: Content, durable: bool) -> None:
-    """Does what of the switch has not been done, and removes the switch file."""
-    switch = os.path.join(folder, f".{name}.{random}.switch")
+def _are_numbers(found: object, count: int) -> bool:
+    return isinstance(found, list) and [type(each) for each in found] == [int] * count
+
+
+def roll_forward(folder: Folder, save: Folder, name: str, content: Content, durable: bool) -> None:
+    """Does what of the switch has not been done, and removes the private folder."""
+    here = {*save.names()}
     index = _split.index_name(name)
     files = _split.file_names(name, content.shards) + [index] * (content.shards > 1)
-    parts = [temporary_name(name, random, part) for part in parts_of(content.shards)]
-    waiting = {
-        file: part
-        for file, part in zip(files, parts, strict=True)
-        if os.path.lexists(os.path.join(folder, part))
-    }
+    parts = dict(zip(files, parts_of(content.shards), strict=True))
+    waiting = {file: part for file, part in parts.items() if part in here}
     outdated = [file for file in content.old if file in waiting or file not in files]
-    present = identities(folder, {*files, *outdated})
-    for file in files:
-        if file not in waiting and present.get(file) in (None, content.old.get(file)):
-            refuse(switch, f"the new {file} is missing")
-    for file in {*waiting, *outdated} & present.keys():
-        if present[file] != content.old.get(file):
-            refuse(switch, f"{file} was changed after the save was interrupted")
+    _check_places(folder, save, files, waiting, outdated, content)
 
     if waiting:  # before the first step, after which the sums would be of another model
         remove_sums(folder, name)
     # A reader that finds no index fails; it never combines the shards of two models. An old single
     # file stays until the end: readers prefer it to an index, and it is whole.
     if index in outdated:
-        _unlink(folder, index)
+        folder.remove(index)
         if durable:
-            flush(folder)
+            folder.flush()
     for file, part in waiting.items():
-        os.replace(os.path.join(folder, part), os.path.join(folder, file))
+        save.move(part, folder, file)
     for file in outdated:
         if file not in waiting and file != index:
-            _unlink(folder, file)
-    take_sums(folder, name, random)
+            folder.remove(file)
+    for file in content.companions:
+        if companion_part(file) in here:
+            save.move(companion_part(file), folder, file)
+    if SUMS in here:
+        save.move(SUMS, folder, _split.sums_name(name))
     if durable:
-        flush(folder)
-    _unlink(folder, os.path.basename(switch))
+        folder.flush()
+        save.flush()
+    save.remove(SWITCH)
+    folder.remove_private(save)
 
 
-def roll_back(folder: str, name: str, random: str) -> None:
-    """Removes the temporary files of a save, and its switch file."""
-    # A shard that is being written has a temporary name of its own.
-    part = re.escape(temporary_name(name, random, "PART")).replace("PART", "([0-9]{5}|index|sums)")
-    pattern = re.compile(rf"{part}|\.{part}\.[0-9a-f]{{16}}\.tmp")
-    for file in os.listdir(folder):
-        if pattern.fullmatch(file):
-            _unlink(folder, file)
-    _unlink(folder, f".{name}.{random}.switch")
+def _check_places(
+    folder: Folder,
+    save: Folder,
+    files: Collection[str],
+    waiting: Dict[str, str],
+    outdated: Collection[str],
+    content: Content,
+) -> None:
+    """Raises if a file in the folder is neither the old one nor the new one.
+
+    Only this user can take a part out of the private folder: one that is not there is in its place.
+    """
+    switch = os.path.join(save.path, SWITCH)
+    new = dict(zip(files, content.inodes, strict=True))
+    present = identities(folder, {*files, *outdated})
+    found = {file: present.get(file) for file in files}
+    found.update((file, save.identity(part)) for file, part in waiting.items())
+    # A copy of the folder has other inodes, and so have some file systems when mounted again.
+    has_inodes = any(each is not None and each[2] == new[file] for file, each in found.items())
+    has_inodes |= any(present[file] == content.old.get(file) for file in present)
+    for file in files:
+        if file in waiting:
+            continue
+        if file not in present or (has_inodes and present[file] == content.old.get(file)):
+            refuse(switch, f"the new {file} is missing")
+        if has_inodes and present[file][2] != new[file]:
+            refuse(switch, f"{file} was changed after the save was interrupted")
+    count = 3 if has_inodes else 2
+    for file in {*waiting, *outdated} & present.keys():
+        if present[file][:count] != content.old.get(file, [])[:count]:
+            refuse(switch, f"{file} was changed after the save was interrupted")
 
 
-def _remove_stale(folder: str, file: str, only: str) -> str:
-    """Removes the temporary file of a save or of a journal that was killed; with `only`, of this
-    name."""
-    match = _TEMPORARY.fullmatch(file)
-    if match is None:
-        return CLEAN
-    journal = JOURNAL.fullmatch(match[1])
-    target = journal[1] if journal else match[1]
-    if target.endswith(_split.SUMS):
-        target = target.removesuffix(_split.SUMS) + ".safetensors"
-    if not (target == only if only else journal or target.endswith(".safetensors")):
-        return CLEAN
-    path = os.path.join(folder, file)
-    with contextlib.suppress(OSError):
-        fd = open_untrusted(path)
-        try:
-            status = os.fstat(fd)
-            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            is_old = status.st_mtime < time.time() - _SECONDS_UNTIL_STALE
-            if is_own and is_old and lock(fd):
-                os.unlink(path)
-                return BACK
-        finally:
-            os.close(fd)
-    return CLEAN
+def roll_back(folder: Folder, save: Folder) -> None:
+    """Removes the private folder of a save, whose switch is incomplete."""
+    for part in save.names():
+        if part != SWITCH:  # last: it says that the folder has been a save
+            save.remove(part)
+    save.remove(SWITCH)
+    folder.remove_private(save)
 
 
-def temporary_name(name: str, random: str, part: str) -> str:
-    return f".{name}-{part}.{random}.part"
+def companion_part(file: str) -> str:
+    """Returns the name that a companion has in the private folder."""
+    return f"+{file}"
 
 
 def parts_of(shards: int) -> List[str]:
+    """Returns the names of the parts of a model's files, without sums and companions."""
     return [f"{number:05}" for number in range(1, shards + 1)] + ["index"] * (shards > 1)
 
 
@@ -245,22 +290,10 @@ def _is_file_of(name: str, file: str) -> bool:
     return file in fixed or _split.is_shard_name(name, file)
 
 
-def switches(folder: str, name: str) -> List[str]:
-    found = [(file, SWITCH.fullmatch(file)) for file in os.listdir(folder)]
-    return sorted(file for file, match in found if match and match[1] == name)
-
-
-def identities(folder: str, files: Collection[str]) -> Dict[str, Identity]:
+def identities(folder: Folder, files: Collection[str]) -> Dict[str, Identity]:
     """Returns the identities of those files that exist. Raises OSError if one is a directory."""
-    found = {}
-    for file in files:
-        with contextlib.suppress(FileNotFoundError):
-            path = os.path.join(folder, file)
-            status = os.lstat(path)
-            if stat.S_ISDIR(status.st_mode):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-            found[file] = [status.st_size, status.st_mtime_ns]
-    return found
+    found = {file: folder.identity(file) for file in files}
+    return {file: each for file, each in found.items() if each is not None}
 
 
 def _read(fd: int) -> bytes:
@@ -268,22 +301,10 @@ def _read(fd: int) -> bytes:
         return file.read(_MOST_NBYTES + 1)
 
 
-def _unlink(folder: str, file: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, file))
-
-
-def remove_sums(folder: str, name: str) -> None:
+def remove_sums(folder: Folder, name: str) -> None:
     """Removes the sums of a model that is about to change."""
-    _core._remove_sums(os.path.join(folder, _split.file_names(name, 1)[0]))
+    _core._remove_sums(os.path.join(folder.path, _split.file_names(name, 1)[0]))
 
 
-def take_sums(folder: str, name: str, random: str) -> None:
-    """Gives the new sums their name, if the save has any that do not have it yet."""
-    part = os.path.join(folder, temporary_name(name, random, "sums"))
-    if os.path.lexists(part):
-        os.replace(part, os.path.join(folder, _split.sums_name(name)))
-
-
-def refuse_busy(folder: str, name: str) -> NoReturn:
-    raise SafetensorError(f"{folder}: another process is saving `{name}`")
+def refuse_busy(folder: Folder, name: str) -> NoReturn:
+    raise SafetensorError(f"{folder.path}: another process is saving `{name}`")

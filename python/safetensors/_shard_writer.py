@@ -171,6 +171,10 @@ class ShardWriter:
     def nbytes_written(self) -> int:
         return sum(shard.nbytes_written for shard in self._shards)
 
+    def add_companion(self, name: str, data: bytes) -> None:
+        """Adds a small file. See ModelFiles."""
+        self._files.add_companion(name, data)
+
     def commit(self) -> None:
         """Completes the files and replaces the old model.
 
@@ -243,7 +247,7 @@ class ShardWriter:
                     fsync,
                     budget,
                     self._report() if self._progress is not None else None,
-                    self._files.rights_of,
+                    None,
                     0,
                     shard.digests.make if shard.digests is not None else None,
                 )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ._verify import FileHashes, Verifier
 
 INDEX_SUFFIX = ".safetensors.index.json"
-_SWITCH = ".switch"
+_SAVE = ".save"
 _RANDOM_DIGITS = 16
 _HEADERS_AT_ONCE = 16
 
@@ -223,17 +223,36 @@ def refuse_interrupted(directory: str, names: Collection[str]) -> None:
         names: the names in it.
     """
     for name in names:
-        # A switch file, ".NAME.RANDOM.switch", is empty until the old model's files are removed.
-        if name.startswith(".") and name.endswith(_SWITCH):
-            model, _, random = name[1 : -len(_SWITCH)].rpartition(".")
+        # Of a save: the switch in it is empty until the old model's files are removed.
+        if name.startswith(".") and name.endswith(_SAVE):
+            model, _, random = name[1 : -len(_SAVE)].rpartition(".")
             if not model or len(random) != _RANDOM_DIGITS or model + INDEX_SUFFIX in names:
                 continue
-            status = os.lstat(os.path.join(directory, name))
-            if stat.S_ISREG(status.st_mode) and status.st_size:
+            if _is_switching(directory, name, names):
                 raise SafetensorError(
                     f"{directory}: a save of `{model}` was interrupted while its files took their "
                     f"places, or is about to end. `safetensors recover` completes it (found {name})"
                 )
+
+
+def _is_switching(directory: str, name: str, names: Collection[str]) -> bool:
+    """Returns whether the switch of a save is complete.
+
+    Raises:
+        FileNotFoundError: the names in the directory have changed.
+    """
+    path = os.path.join(directory, name)
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+        return False  # it is no save
+    try:
+        return os.lstat(os.path.join(path, "switch")).st_size > 0
+    except PermissionError:  # another user's: see Switch._show
+        return bool(status.st_mode & stat.S_ISVTX)
+    except FileNotFoundError:  # it begins, ends, or was killed then
+        if {*os.listdir(directory)} != {*names}:
+            raise
+        return False
 
 
 def _is_reader(filename: object) -> bool:

@@ -11,9 +11,14 @@ from typing import List, Mapping, NamedTuple, Union
 
 SUMS = ".sums.json"
 _INDEX = ".index.json"
+_COMPANIONS = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
+_LICENCES = ("LICENSE", "LICENCE", "NOTICE", "USE_POLICY")
+_OF_OTHER_FILES = (_INDEX, SUMS)
+_OF_QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 _MOST_NAME_NBYTES = 128
 """File names may have 255 bytes, and the temporary names are longer than `name`."""
 MOST_SHARDS = 99_999
+_PLAIN = re.compile(r"[^./\\\0][^/\\\0]*")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")
 
 
@@ -84,7 +89,7 @@ def split(sizes: Mapping[str, int], max_shard_size: Union[int, str]) -> Split:
 
 def check_name(name: str) -> None:
     """Raises ValueError unless files may be named after this model name."""
-    if re.fullmatch(r"[^./\\\0][^/\\\0]*", name) is None:
+    if _PLAIN.fullmatch(name) is None:
         raise ValueError(
             f"not a name for a model's files: {name!r} (it may not be empty, begin with a dot, or "
             "contain a slash, a backslash or NUL)"
@@ -113,6 +118,16 @@ def sums_name(name: str) -> str:
 def is_shard_name(name: str, file: str) -> bool:
     """Returns whether a file name is that of a shard of a model with this name."""
     return re.fullmatch(re.escape(name) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors", file) is not None
+
+
+def is_companion_name(file: str) -> bool:
+    """Returns whether a file of this name is one that a conversion copies with a model:
+    configuration, tokenizer, licence. Not what describes files or tensors that are replaced."""
+    if _PLAIN.fullmatch(file) is None or file in _OF_QUANTISED:
+        return False
+    if file.endswith(_OF_OTHER_FILES):
+        return False
+    return file.endswith(_COMPANIONS) or file.startswith(_LICENCES)
 
 
 def index_text(name: str, split: Split) -> str:

@@ -5,114 +5,149 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Optional
+from typing import List, Optional, Sequence
 
 from . import _files, _recovery, _split
 from ._core import SafetensorError
-
-_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+from ._folder import Folder
 
 
 class Switch:
-    """The switch file of a save, locked until commit() or abort()."""
+    """The private folder of a save, whose switch is locked until commit() or abort()."""
 
-    def __init__(self, folder: str, name: str) -> None:
-        """Makes the file.
+    def __init__(self, folder: Folder, name: str) -> None:
+        """Makes both.
 
         Raises:
-            SafetensorError: another process is saving a model with this name.
+            SafetensorError: another process, or another user, is saving a model with this name.
         """
         self._folder = folder
         self._name = name
-        self._random = os.urandom(8).hex()
-        self._path = os.path.join(folder, f".{name}.{self._random}.switch")
         self._content: Optional[_recovery.Content] = None
         self._fd = -1
+        self.parts = folder.make_private(name, _recovery.KIND)
+        """The private folder."""
         try:
-            self._fd = os.open(self._path, _NEW_FILE, 0o600)
+            self._fd = self._make()
             with contextlib.suppress(OSError):  # a file system without locks
                 if not _files.lock(self._fd):
                     _recovery.refuse_busy(folder, name)
             # If two processes make a switch at the same time, at least one sees both and gives up.
-            if _recovery.switches(folder, name) != [os.path.basename(self._path)]:
+            if self._others() or self.parts.identity(_recovery.SWITCH) is None:
                 _recovery.refuse_busy(folder, name)
         except BaseException:
             if not self.abort():  # interrupted as it was made
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path)
+                folder.remove_private(self.parts)
             raise
 
-    def path_of(self, part: str) -> str:
-        """Returns the temporary path of a shard's five digits, or of "index"."""
-        return os.path.join(self._folder, _recovery.temporary_name(self._name, self._random, part))
+    def _make(self) -> int:
+        try:
+            self.parts.write(_recovery.SWITCH, b"")
+            fd = self.parts.open(_recovery.SWITCH)
+        except FileNotFoundError:  # a recovery took the folder for an old one
+            fd = None
+        if fd is None:
+            _recovery.refuse_busy(self._folder, self._name)
+        return fd
 
-    def commit(self, shards: int, fsync: bool) -> None:
-        """Makes the temporary files the model."""
-        has_sums = os.path.lexists(self.path_of("sums"))
-        files = _split.file_names(self._name, shards)
-        index = _split.index_name(self._name)
-        old = _recovery.old_files(self._folder, self._name)
-        old.update(_recovery.identities(self._folder, files))
+    def _others(self) -> List[str]:
+        """Returns other saves of the model. One without a switch yet will see this one."""
+        return [
+            each.folder.name
+            for each in _recovery.saves_of(self._folder, self._name)
+            if each.folder.name != self.parts.name
+            and each.folder.identity(_recovery.SWITCH) is not None
+        ]
+
+    def commit(self, shards: int, fsync: bool, companions: Sequence[str] = ()) -> None:
+        """Makes the parts the model.
+
+        Args:
+            shards: how many there are.
+            fsync: whether to flush all files, also if none is replaced.
+            companions: the names of small files that are replaced, too.
+        """
+        folder, name = self._folder, self._name
+        files = _split.file_names(name, shards)
+        index = _split.index_name(name)
+        old = _recovery.old_files(folder, name)
+        old.update(_recovery.identities(folder, files))
         durable = fsync or bool(old)
+        has_sums = self.parts.identity(_recovery.SUMS) is not None
         if durable:
-            for part in [*_recovery.parts_of(shards), *["sums"] * has_sums]:
-                _files.flush(self.path_of(part))
-        if shards == 1 and index not in old:  # one rename is atomic
-            _recovery.remove_sums(self._folder, self._name)
-            os.replace(self.path_of("00001"), os.path.join(self._folder, files[0]))
-            _recovery.take_sums(self._folder, self._name, self._random)
+            small = [_recovery.companion_part(file) for file in companions]
+            for part in [*_recovery.parts_of(shards), *small, *[_recovery.SUMS] * has_sums]:
+                _files.flush(self.parts, part)
+        if shards == 1 and index not in old and not companions:  # one rename is atomic
+            _recovery.remove_sums(folder, name)
+            self.parts.move("00001", folder, files[0])
+            if has_sums:
+                self.parts.move(_recovery.SUMS, folder, _split.sums_name(name))
             if fsync:
-                _files.flush(self._folder)
-            os.unlink(self._path)
+                folder.flush()
+            _recovery.roll_back(folder, self.parts)
         else:
-            self._content = _recovery.Content(shards, old)
+            self._content = _recovery.Content(shards, old, self._inodes(shards), [*companions])
             self._fill(self._content, durable)
             self._take_places(self._content, durable)
         self._close()
 
     def abort(self) -> bool:
-        """Removes the temporary files. Returns false if there is nothing to undo, or no way."""
+        """Removes the parts. Returns false if there is nothing to undo, or no way."""
         if self._fd < 0:
             return False
         try:
             if self._content is not None and not self._is_untouched(self._content):
                 return False
             os.ftruncate(self._fd, 0)  # first: from here on, recovery removes them too
-            _recovery.roll_back(self._folder, self._name, self._random)
+            if self._content is not None:
+                self._show(False)
+            _recovery.roll_back(self._folder, self.parts)
         finally:
             self._close()
         return True
+
+    def _inodes(self, shards: int) -> List[int]:
+        found = _recovery.identities(self.parts, _recovery.parts_of(shards))
+        return [found[part][2] for part in _recovery.parts_of(shards)]
 
     def _fill(self, content: _recovery.Content, durable: bool) -> None:
         rest = memoryview(json.dumps(content._asdict()).encode())
         while rest:
             rest = rest[os.write(self._fd, rest) :]
+        self._show(True)
         if durable:
             os.fsync(self._fd)
-            _files.flush(self._folder)
+            self.parts.flush()
+            self._folder.flush()
+
+    def _show(self, is_complete: bool) -> None:
+        """Shows other users, who cannot read the switch, whether it is complete."""
+        with contextlib.suppress(OSError):  # a file system without the sticky bit
+            os.fchmod(self.parts.fileno(), 0o1700 if is_complete else 0o700)
 
     def _take_places(self, content: _recovery.Content, durable: bool) -> None:
         try:
-            _recovery.roll_forward(self._folder, self._name, self._random, content, durable)
+            _recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
         except BaseException as error:
             if self._is_untouched(content):
                 raise
             # A part of the old model is gone, so only the new one can still become whole.
             try:
-                _recovery.roll_forward(self._folder, self._name, self._random, content, durable)
+                _recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
             except OSError as again:
                 raise SafetensorError(
-                    f"{self._folder}: the files of a save took their places only in part "
+                    f"{self._folder.path}: the files of a save took their places only in part "
                     f"({again}); `safetensors recover` completes it"
                 ) from error
             if not isinstance(error, OSError):
                 raise
 
     def _is_untouched(self, content: _recovery.Content) -> bool:
-        return _recovery.identities(self._folder, content.old) == content.old and all(
-            os.path.lexists(self.path_of(part)) for part in _recovery.parts_of(content.shards)
-        )
+        here = {*self.parts.names()}
+        is_old = _recovery.identities(self._folder, content.old) == content.old
+        return is_old and here.issuperset(_recovery.parts_of(content.shards))
 
     def _close(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
+        os.close(fd)

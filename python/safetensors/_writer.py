@@ -22,6 +22,7 @@ from typing import (
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._folder import OwnTarget
 from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
@@ -36,6 +37,7 @@ __all__ = ["SafeWriter", "safe_create"]
 _BUDGET_NBYTES = 256 << 20
 
 Target = Union[Path, int, "BinaryIO", Callable[[int, memoryview], object]]
+_PATHS = (str, bytes, os.PathLike, OwnTarget)
 
 
 def safe_create(
@@ -50,7 +52,6 @@ def safe_create(
     fsync: bool = False,
     progress: Optional[Progress] = None,
     sums: SumsOption = None,
-    _rights_of: Optional[Path] = None,
     _data_begin: int = 0,
 ) -> SafeWriter:
     """Creates a file whose tensors are written one by one, so that they are never all in memory.
@@ -108,10 +109,10 @@ def safe_create(
     if sums:
         from ._sums_save import of_one
 
-        if not isinstance(target, (str, bytes, os.PathLike)):
+        if not isinstance(target, _PATHS):
             raise ValueError("sums need a path as target")
         make = of_one(sums, target)
-    if not isinstance(target, (int, str, bytes, os.PathLike)):
+    if not isinstance(target, (int, *_PATHS)):
         if specs is None:
             raise ValueError(
                 "without specs, the header is written after the tensors: that needs a path"
@@ -119,7 +120,7 @@ def safe_create(
         if not callable(target):
             stream = stream_target(target)
             to, seeks = stream.target, stream.seeks
-    how = (metadata, layout, fsync, budget_bytes, progress, _rights_of, _data_begin, make)
+    how = (metadata, layout, fsync, budget_bytes, progress, None, _data_begin, make)
     writer = _core._FileWriter(to, seeks, entries, *how)
     return SafeWriter(writer, entries, stream)
 

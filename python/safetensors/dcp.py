@@ -34,6 +34,7 @@ from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
+from ._folder import Folder
 from ._paths import refuse_url
 from ._specs import Row, nbytes_of, spec_of
 from ._split import check_name, parse_size
@@ -214,18 +215,12 @@ class StorageWriter(_Base):
         by_file: Dict[int, List[WriteItem]] = {}
         for item in plan.items:
             by_file.setdefault(target.places[item.index.fqn].file, []).append(item)
+        folder = Folder(self._folder)
         results = []
         for index, items in sorted(by_file.items()):
             file = target.files[index]
-            path = os.path.join(self._folder, file.name)
-            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = file.open(folder)
             try:
-                found = os.fstat(fd).st_size
-                if found != file.nbytes:
-                    raise SafetensorError(
-                        f"{path} has {found:,} bytes instead of {file.nbytes:,}: the ranks do not "
-                        "find the same file"
-                    )
                 for item in sorted(items, key=lambda each: target.places[each.index.fqn].begin):
                     tensor = _resolved(item, planner)
                     whole, part = _boxes_of(item)
@@ -257,9 +252,12 @@ class StorageWriter(_Base):
         specs = {}
         for fqn, item in items.items():
             specs[fqn] = spec_of(fqn, _on_meta(item, _tensor_data(item).chunk.sizes))
-        path = os.path.join(self._folder, rank_files.file_name(name, number))
+        file, fsync = rank_files.file_name(name, number), self._options.fsync
         results = []
-        with safe_create(path, specs, metadata=notes, fsync=self._options.fsync) as writer:
+        with (
+            rank_files.replaced(Folder(self._folder), file, fsync) as target,
+            safe_create(target, specs, metadata=notes, fsync=fsync) as writer,
+        ):
             for fqn, item in items.items():
                 tensor = _resolved(item, planner)
                 with writer.open(fqn) as out:

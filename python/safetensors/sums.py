@@ -6,7 +6,8 @@ import contextlib
 import os
 from typing import Callable, Dict, NamedTuple, Optional
 
-from . import _core, _digests, _sums
+from . import _digests, _sums
+from ._beside import write_beside
 from ._core import SafetensorError
 from ._shards import find_shards
 from ._sums import FileSums, Sums, TensorSums
@@ -35,6 +36,10 @@ class Place(NamedTuple):
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.folder, name)
+
+    def write(self, sums: Sums, fsync: bool) -> None:
+        """Writes the sums of this model, with the rights of its first file."""
+        write_beside(self.sums, sums.to_bytes(), self.path_of(next(iter(sums.files))), fsync)
 
 
 def read(path: Path) -> Sums:
@@ -70,7 +75,7 @@ def write(path: Path, sums: SumsOption = True, *, files: bool = False, fsync: bo
         fsync: if true, returns only after the sums are on the disk.
     """
     made, place = _make(os.fsdecode(path), sums, files)
-    _core._write_file(place.sums, made.to_bytes(), fsync)
+    place.write(made, fsync)
     return place.sums
 
 

@@ -25,13 +25,18 @@ struct Held {
   std::string name;
 };
 
-/// Runs `work` without the GIL. Its errors are SafetensorError and OSError.
+/// Runs `work` without the GIL. Its errors are SafetensorError and, if they are from the system,
+/// OSError.
 template <typename Work>
 auto in_folder(const Held& held, const Work& work) {
-  return saving(held.folder.path(), [&] {
+  try {
     const GilRelease release;
     return work();
-  });
+  } catch (const Error& error) {
+    // What is not followed is no error of the system.
+    if (error.code() == ErrorCode::kNotRegularFile && error.os_error() == 0) raise_plain(error);
+    raise_unsaved(error, error.path().empty() ? held.folder.path() : error.path());
+  }
 }
 
 OwnName own_name_of(py::handle object, const char* argument = "name") {

@@ -181,6 +181,11 @@ void raise_safetensor_error(std::string_view message) {
   throw py::error_already_set();
 }
 
+void raise_plain(const Error& error) {
+  set_error(error_class, error, 0, {});
+  throw py::error_already_set();
+}
+
 void raise_both(PyObject* base, const Error& error) {
   set_error(class_of_both(base), error, 0, {});
   throw py::error_already_set();

@@ -12,6 +12,9 @@ namespace safetensors::python {
 /// former, Python's conventions require the latter; programs can catch either.
 [[noreturn]] void raise_both(PyObject* base, const Error& error);
 
+/// Raises the error as SafetensorError and nothing else.
+[[noreturn]] void raise_plain(const Error& error);
+
 /// Raises an error of saving. If it is from the system, the class derives from SafetensorError,
 /// which upstream raises, and from the subclass of OSError for its errno.
 [[noreturn]] void raise_unsaved(const Error& error, const std::filesystem::path& path);

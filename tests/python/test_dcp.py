@@ -29,8 +29,11 @@ STATE = {
 
 
 def files(folder):
-    """The names and bytes of all files."""
-    return {each.name: each.read_bytes() for each in folder.iterdir()}
+    """Returns the content of the files, and of folders what they have."""
+    return {
+        each.name: os.listdir(each) if each.is_dir() else each.read_bytes()
+        for each in folder.iterdir()
+    }
 
 
 def save(state, folder, planner=None, **options):
@@ -187,7 +190,9 @@ def test_abandoned_save(tmp_path):
     """Its files have no final names. reset(), the destructor and the next save remove them."""
     writer = begun(tmp_path / "a")
     assert all(name.startswith(".") for name in files(tmp_path / "a"))
-    assert len(files(tmp_path / "a")) == 2
+    (parts,) = (tmp_path / "a").iterdir()
+    assert {path.name for path in parts.iterdir()} == {"switch", "00001"}
+    assert parts.stat().st_mode & 0o777 == 0o700
     writer.reset()
     assert not (tmp_path / "a").exists()
     writer = begun(tmp_path / "b")

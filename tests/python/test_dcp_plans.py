@@ -193,15 +193,35 @@ def test_two_parts_of_a_tensor_in_a_file_of_one_rank(tmp_path):
     assert os.listdir(tmp_path / "a") == []
 
 
-def test_a_file_of_another_size(tmp_path):
-    """A rank that finds another file writes nothing."""
+def test_another_file(tmp_path):
+    """A rank that finds another file, or another folder, writes nothing."""
     ranks = ranks_of(tmp_path)
     plans = plans_of(ranks, {}, {})
-    path = tmp_path / plans[1].storage_data.files[0].name
+    file = plans[1].storage_data.files[0]
+    parts = tmp_path / file.folder
+    path = parts / file.name
+    data = path.read_bytes()
+    with path.open("rb"):  # which keeps its inode in use
+        path.unlink()
+        path.write_bytes(data)
+        with pytest.raises(safetensors.SafetensorError, match="do not find the same file"):
+            ranks[1].writer.write_data(plans[1], ranks[1])
+    assert path.read_bytes() == data
     os.truncate(path, 3)
     with pytest.raises(safetensors.SafetensorError, match="do not find the same file"):
         ranks[1].writer.write_data(plans[1], ranks[1])
     assert path.read_bytes() == bytes(3)
+    path.unlink()
+    path.symlink_to(tmp_path / "private")
+    (tmp_path / "private").write_bytes(data)
+    with pytest.raises(safetensors.SafetensorError, match="is not followed: it is a symbolic link"):
+        ranks[1].writer.write_data(plans[1], ranks[1])
+    parts.rename(tmp_path / "moved")
+    parts.mkdir(0o700)
+    path.write_bytes(data)
+    with pytest.raises(safetensors.SafetensorError, match="it is another folder"):
+        ranks[1].writer.write_data(plans[1], ranks[1])
+    assert (tmp_path / "private").read_bytes() == path.read_bytes() == data
 
 
 def test_ranks_that_differ(tmp_path):

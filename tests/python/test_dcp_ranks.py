@@ -18,7 +18,10 @@ COMMON = """
     folder, world = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 
     def files(path):
-        return {each.name: each.read_bytes() for each in path.iterdir()}
+        return {
+            each.name: os.listdir(each) if each.is_dir() else each.read_bytes()
+            for each in path.iterdir()
+        }
 """
 
 SAVES = (

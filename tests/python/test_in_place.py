@@ -1,6 +1,7 @@
 """update_file(in_place=True): changes tensors of a file itself, so that a crash loses nothing."""
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -12,7 +13,17 @@ import safetensors
 from safetensors import SafetensorError, safe_open, sums, update_file
 from safetensors import numpy as stn
 from support import children, in_place_changes, mounts
-from support.in_place_changes import CHANGES, NEW, OLD, Steps, change, make, state
+from support.in_place_changes import (
+    BEFORE_THE_MARK,
+    CHANGES,
+    NEW,
+    OLD,
+    Steps,
+    age,
+    change,
+    make,
+    state,
+)
 from support.model_saves import fail
 
 pytestmark = pytest.mark.usefixtures("leases")
@@ -214,6 +225,7 @@ def test_fail_at_each_call(tmp_path, number, to_the_end):
         else:
             break
         seen.append(state(path))
+        age(path)
         safetensors.recover(path)
         assert state(path) == ("new" if seen[-1] == "refused" else seen[-1])
         assert names_in(path) == {path.name}
@@ -241,10 +253,19 @@ def test_interrupt_at_each_call(tmp_path):
 
 def stop_after_the_mark(path):
     """Leaves a file that is marked, and its journal."""
-    with pytest.raises(OSError, match="No space"), Steps(4, fail(errno.ENOSPC), True):
+    steps = Steps(BEFORE_THE_MARK + 3, fail(errno.ENOSPC), True)
+    with pytest.raises(OSError, match="No space"), steps:
         change(path)
     assert state(path) == "refused"
-    return path.parent / f".{path.name}.journal"
+    (journal,) = path.parent.glob(f".{path.name}.{'[0-9a-f]' * 16}.journal/journal")
+    return journal
+
+
+def journal_of(path, number=0):
+    """Returns where a journal of a file is, in a private folder, which it makes."""
+    room = path.parent / f".{path.name}.{number:016x}.journal"
+    room.mkdir(0o700)
+    return room / "journal"
 
 
 def test_the_next_change_recovers(tmp_path):
@@ -300,7 +321,7 @@ def test_a_file_that_was_replaced_is_left_alone(tmp_path):
 )
 def test_hostile_journals(tmp_path, metadata, words):
     path = make(tmp_path / "a")
-    journal = path.parent / f".{path.name}.journal"
+    journal = journal_of(path)
     stn.save_file({"r/a": np.zeros(96, "u1")}, journal, metadata=metadata)
     for work in (safetensors.recover, change):
         with pytest.raises(SafetensorError, match=words):
@@ -329,15 +350,62 @@ def test_a_journal_with_damaged_records_writes_nothing(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-def test_another_users_journal_is_refused(tmp_path):
+def test_another_users_journal(tmp_path):
+    """Its folder is left alone; a journal in one's own folder is refused."""
     path = make(tmp_path / "a")
     journal = stop_after_the_mark(path)
+    os.chown(journal.parent, 65534, 65534)
+    with pytest.warns(UserWarning, match=r"\.journal was left alone"):
+        assert safetensors.recover(path) == "clean"
+    with (
+        pytest.warns(UserWarning, match=r"\.journal was left alone"),
+        pytest.raises(SafetensorError, match="its journal is gone"),
+    ):
+        change(path)
+    assert state(path) == "refused"
+    os.chown(journal.parent, 0, 0)
     os.chown(journal, 65534, 65534)
     with pytest.raises(SafetensorError, match="it belongs to another user"):
         safetensors.recover(path)
-    assert state(path) == "refused"
     os.chown(journal, 0, 0)
     assert safetensors.recover(path) == "rolled forward"
+
+
+def test_names_of_journals_are_in_nobodys_way(tmp_path):
+    """Nobody can make one unusable in advance: what is no private folder is left alone, with one
+    warning for all."""
+    path = make(tmp_path / "a")
+    name = f".{path.name}.{'0' * 15}"
+    os.symlink(tmp_path, path.parent / f"{name}0.journal")
+    os.mkfifo(path.parent / f"{name}1.journal")
+    (path.parent / f"{name}2.journal").write_text("{}")
+    (path.parent / f"{name}3.journal").mkdir()
+    (path.parent / f"{name}3.journal").chmod(0o777)
+    before = names_in(path)
+    with pytest.warns(UserWarning, match="was left alone: it is not a private folder") as seen:
+        change(path)
+    assert len(seen) == 1
+    assert seen[0].filename.endswith("in_place_changes.py")
+    assert state(path) == "new"
+    with pytest.warns(UserWarning, match="was left alone: it is not a private folder") as seen:
+        assert safetensors.recover(path.parent) == "clean"
+    assert len(seen) == 1
+    assert names_in(path) == before
+
+
+def test_a_folder_of_a_journal_that_is_not_complete(tmp_path):
+    """It is removed when it is a minute old and no process writes it."""
+    path = make(tmp_path / "a")
+    room = journal_of(path).parent
+    (room / "new").write_bytes(b"half")
+    assert safetensors.recover(path) == "clean"
+    age(path)
+    with (room / "new").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert safetensors.recover(path) == "clean"
+    assert room.exists()
+    assert safetensors.recover(path) == "rolled back"
+    assert names_in(path) == {path.name}
 
 
 SECOND = """
@@ -360,7 +428,7 @@ def test_two_at_once(tmp_path):
                 answer.append(done.stderr)
         return function(*args)
 
-    with Steps(4, during):
+    with Steps(BEFORE_THE_MARK + 3, during):
         change(path)
     assert all("another process is changing it" in text for text in answer), answer
     assert state(path) == "new"
@@ -378,17 +446,24 @@ def test_a_journal_of_another_program(tmp_path):
     path = make(tmp_path / "a")
     other = path.parent / ".app.journal"
     other.write_text("its own")
+    foreign = journal_of(tmp_path / "a" / "app")
+    foreign.write_text("its own")
     change(path)
     assert safetensors.recover(path) == "clean"
     assert state(path) == "new"
-    assert other.read_text() == "its own"
+    assert other.read_text() == foreign.read_text() == "its own"
 
 
 def test_others_cannot_read_the_journal(tmp_path):
+    """Whatever rights the first file has: other files may have less."""
     path = make(tmp_path / "a")
-    path.chmod(0o600)
-    journal = stop_after_the_mark(path)
-    assert journal.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o666)
+    before = os.umask(0)
+    try:
+        journal = stop_after_the_mark(path)
+    finally:
+        os.umask(before)
+    assert journal.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_reader_that_came_in_meanwhile(tmp_path, monkeypatch):

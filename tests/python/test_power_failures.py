@@ -1,6 +1,9 @@
 """Changes in place whose writes reach the disk only in part: the old model, the new one, or one
 that is refused and that `recover` completes."""
 
+import pathlib
+import shutil
+
 import numpy as np
 import pytest
 
@@ -63,10 +66,14 @@ def recorded(folder, make):
 
 
 def put(folder, files):
-    for path in folder.iterdir():
-        path.unlink()
+    """Makes a folder of these files, with the private one of a journal."""
+    shutil.rmtree(folder)
+    folder.mkdir()
     for path, data in files.items():
-        (folder / path.rpartition("/")[2]).write_bytes(data)
+        parent = pathlib.Path(path).parent
+        if parent != folder:
+            parent.mkdir(0o700, exist_ok=True)
+        pathlib.Path(path).write_bytes(data)
 
 
 @pytest.mark.slow

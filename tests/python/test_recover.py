@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 
+import numpy as np
 import pytest
 
 import safetensors
@@ -16,40 +17,60 @@ from safetensors import numpy as stn
 from support import cli, model_saves
 
 RANDOM = "0123456789abcdef"
-SWITCH = f".model.{RANDOM}.switch"
+SAVE = f".model.{RANDOM}.save"
+SWITCH = f"{SAVE}/switch"
 INDEX = "model.safetensors.index.json"
 TWO = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
 def part(what):
-    """Returns the temporary name of a shard's number, or of the index."""
-    number = what if what == "index" else f"{what:05}"
-    return f".model-{number}.{RANDOM}.part"
+    """Returns the place of a shard's number, or of the index, before it has its name."""
+    return f"{SAVE}/{what if isinstance(what, str) else f'{what:05}'}"
 
 
 def identity(path):
     """Returns what a switch says about an old file."""
     status = os.lstat(path)
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
-def interrupted(folder, old=model_saves.ONE):
+def make_switch(folder, text, save=SAVE):
+    """Writes a switch of a save without parts."""
+    (folder / save).mkdir(0o700, exist_ok=True)
+    (folder / save / "switch").write_text(text)
+
+
+def switch_of(**fields):
+    """Returns the text of a switch to one file, with these fields instead of its own."""
+    return json.dumps({"shards": 1, "old": {}, "inodes": [1], "companions": [], **fields})
+
+
+def interrupted(folder, old=model_saves.ONE, companions=()):
     """Makes a folder in which a switch to two shards is complete, and nothing else is done."""
     model_saves.make(folder, old)
+    (folder / SAVE).mkdir(0o700)
     stn.save_files(model_saves.NEW, folder / "new", max_shard_size=model_saves.TWO)
     for i, name in enumerate(TWO, 1):
         os.rename(folder / "new" / name, folder / part(i))
     os.rename(folder / "new" / INDEX, folder / part("index"))
     (folder / "new").rmdir()
+    for name in companions:
+        (folder / SAVE / f"+{name}").write_text("new")
     replaced = [path for path in folder.iterdir() if not path.name.startswith((".", "conf"))]
-    content = {"shards": 2, "old": {p.name: identity(p) for p in replaced if p.suffix != ".bak"}}
+    content = {
+        "shards": 2,
+        "old": {p.name: identity(p) for p in replaced if p.suffix != ".bak"},
+        "inodes": [os.lstat(folder / part(i)).st_ino for i in (1, 2, "index")],
+        "companions": [*companions],
+    }
     (folder / SWITCH).write_text(json.dumps(content))
     return content
 
 
 def listing(folder):
     """Returns the content of every file."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    files = (path for path in folder.rglob("*") if not path.is_dir())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 LIMITS = (model_saves.ONE, model_saves.TWO)
@@ -98,9 +119,10 @@ def test_back(tmp_path, length):
 def test_every_prefix_rolls_back(tmp_path):
     folder = tmp_path / "model"
     model_saves.make(folder, model_saves.ONE)
-    data = json.dumps({"shards": 2, "old": {TWO[0]: [1, 2], INDEX: [3, 4]}}).encode()
+    old = {TWO[0]: [1, 2, 3], INDEX: [3, 4, 5]}
+    data = switch_of(old=old, companions=["config.json"]).encode()
     for length in range(len(data)):
-        (folder / SWITCH).write_bytes(data[:length])
+        make_switch(folder, data[:length].decode())
         assert recover(folder) == "rolled back"
     assert model_saves.state(folder, LIMITS) == "old"
 
@@ -121,29 +143,44 @@ def test_several_models(tmp_path):
     """Of a folder, all are recovered."""
     folder = tmp_path / "model"
     interrupted(folder)
-    (folder / f".other.{RANDOM}.switch").touch()
-    (folder / f".other-00001.{RANDOM}.part").touch()
-    (folder / f"..other-00002.{RANDOM}.part.{RANDOM}.tmp").touch()
+    make_switch(folder, "", f".other.{RANDOM}.save")
+    for name in ("00001", ".00002.tmp", "anything"):
+        (folder / f".other.{RANDOM}.save" / name).touch()
     assert recover(folder) == "rolled forward"
     assert model_saves.state(folder, LIMITS) == "new"
 
 
 def test_only_its_own_files_are_removed(tmp_path):
-    """A rollback removes exactly the temporary names of its save."""
+    """A rollback removes what is in the private folder of its save, and that."""
     kept = [
-        f".model-00001.{RANDOM[::-1]}.part",
-        f".model-1.{RANDOM}.part",
-        f".model-00001.{RANDOM}.part.bak",
-        f"model-00001.{RANDOM}.part",
-        f".other-00001.{RANDOM}.part",
-        f".model-00001.{RANDOM}.parts",
-        f"..model-00001.{RANDOM}.part.{RANDOM}",
+        f".model-00001.{RANDOM}.part",
+        f".model.{RANDOM}.saves",
+        f"model.{RANDOM}.save",
+        f".model.{RANDOM[1:]}.save",
+        f".other.{RANDOM}.bak",
         "model.safetensors",
     ]
-    for name in (*kept, SWITCH, part(1), part(99999), part("index")):
+    for name in kept:
         (tmp_path / name).touch()
+    make_switch(tmp_path, "")
+    for what in (1, 99999, "index", "sums", "+config.json"):
+        (tmp_path / part(what)).touch()
     assert recover(tmp_path) == "rolled back"
     assert {path.name for path in tmp_path.iterdir()} == {*kept}
+
+
+@pytest.mark.parametrize("names", [[], ["00001"]])
+def test_a_private_folder_without_a_switch(tmp_path, names):
+    """It may belong to a process that has just made it; an old one was left."""
+    (tmp_path / SAVE).mkdir(0o700)
+    for name in names:
+        (tmp_path / SAVE / name).touch()
+    assert recover(tmp_path) == "clean"
+    assert (tmp_path / SAVE).exists()
+    stn.save_files(model_saves.NEW, tmp_path)  # which that process would notice
+    model_saves.age(tmp_path)
+    assert recover(tmp_path) == "rolled back"
+    assert os.listdir(tmp_path) == ["model.safetensors"]
 
 
 def test_readers_refuse_a_half_switched_folder(tmp_path):
@@ -165,7 +202,7 @@ def test_readers_refuse_a_half_switched_folder(tmp_path):
     assert model_saves.same(model_saves.load(folder), model_saves.NEW)
     other = tmp_path / "other"
     shutil.copytree(folder, other)
-    for name in (f".model.{RANDOM}.switch", INDEX):  # also if the name is another one
+    for name in (SAVE, INDEX):  # also if the name is another one
         os.rename(other / name, other / name.replace("model", "x"))
     assert model_saves.same(model_saves.load(other), model_saves.NEW)
     assert recover(folder) == "rolled forward"
@@ -188,16 +225,20 @@ def test_a_switch_that_ends_while_a_reader_looks(tmp_path, monkeypatch):
 def test_readers_of_other_models_do_not_care(tmp_path):
     """Of a default model with an index, beside a variant that is being replaced."""
     stn.save_files(model_saves.OLD, tmp_path, max_shard_size=model_saves.TWO)
-    (tmp_path / f".model.fp16.{RANDOM}.switch").write_text("{}")
+    make_switch(tmp_path, "{}", f".model.fp16.{RANDOM}.save")
     assert model_saves.same(model_saves.load(tmp_path), model_saves.OLD)
     stn.save_files(model_saves.NEW, tmp_path, max_shard_size=model_saves.TWO, name="x")
     for path in tmp_path.glob("model*"):
         path.unlink()
     with pytest.raises(SafetensorError, match=r"a save of `model\.fp16` was interrupted"):
         model_saves.load(tmp_path)  # the index of x is not the model that was here
-    for name in (".notes.switch", f".{RANDOM}.switch", "a.switch", ".x.0123.switch"):
-        (tmp_path / name).write_text("{}")
-    (tmp_path / f".model.fp16.{RANDOM}.switch").unlink()
+    for name in (".notes.save", f".{RANDOM}.save", "a.save", ".x.0123.save"):
+        make_switch(tmp_path, "{}", name)
+    shutil.rmtree(tmp_path / f".model.fp16.{RANDOM}.save")
+    (tmp_path / f".x.{RANDOM}.save").write_text("{}")
+    (tmp_path / f".y.{RANDOM}.save").mkdir(0o755)
+    (tmp_path / f".y.{RANDOM}.save" / "switch").write_text("{}")
+    (tmp_path / f".z.{RANDOM}.save").mkdir(0o700)
     assert model_saves.same(model_saves.load(tmp_path), model_saves.NEW)
 
 
@@ -208,7 +249,8 @@ def refused(folder, reason):
         with pytest.raises(SafetensorError) as caught:
             call()
         path = str(folder / SWITCH)
-        assert str(caught.value).startswith(f"{path} is not followed: {reason}")
+        assert reason in str(caught.value)
+        assert path in str(caught.value)
         assert len(str(caught.value)) < len(path) + 300
     assert sorted(os.listdir(folder)) == before
 
@@ -216,25 +258,32 @@ def refused(folder, reason):
 HOSTILE = {
     "a number": ("5", "it is not a switch file"),
     "a list": ("[]", "it is not a switch file"),
-    "no old files": ('{"shards": 1}', "it is not a switch file"),
-    "more": ('{"shards": 1, "old": {}, "x": 1}', "it is not a switch file"),
-    "no shards": ('{"shards": 0, "old": {}}', "it has a bad number of shards: 0"),
-    "shards below none": ('{"shards": -1, "old": {}}', "it has a bad number of shards: -1"),
-    "many shards": ('{"shards": 100000, "old": {}}', "it has a bad number of shards: 100000"),
-    "huge shards": ('{"shards": 1e999, "old": {}}', "it has a bad number of shards: inf"),
-    "true shards": ('{"shards": true, "old": {}}', "it has a bad number of shards: True"),
-    "text shards": ('{"shards": "1", "old": {}}', "it has a bad number of shards: 1"),
-    "old list": ('{"shards": 1, "old": ["x"]}', "its list of old files is not an object"),
-    "deep": ('{"shards":' + "[" * 1_000_000, "it is nested too deeply"),
-    "deep objects": ('{"shards":' * 1_000_000, "it is nested too deeply"),
-    "lost shards": ('{"shards": 3, "old": {}}', "the new model-00001-of-00003.safetensors is mis"),
+    "no inodes": ('{"shards": 1, "old": {}, "companions": []}', "it is not a switch file"),
+    "more": (switch_of(x=1), "it is not a switch file"),
+    "no shards": (switch_of(shards=0), "it has a bad number of shards: 0"),
+    "shards below none": (switch_of(shards=-1), "it has a bad number of shards: -1"),
+    "many shards": (switch_of(shards=100000), "it has a bad number of shards: 100000"),
+    "huge shards": (switch_of(shards=1e999), "it has a bad number of shards: inf"),
+    "true shards": (switch_of(shards=True), "it has a bad number of shards: True"),
+    "text shards": (switch_of(shards="1"), "it has a bad number of shards: 1"),
+    "old list": (switch_of(old=["x"]), "its list of old files is not an object"),
+    "few inodes": (switch_of(inodes=[]), "its list of inodes is not one of 1 numbers"),
+    "text inodes": (switch_of(inodes=["1"]), "its list of inodes is not one of 1 numbers"),
+    "inodes": (switch_of(inodes=1), "its list of inodes is not one of 1 numbers"),
+    "companions": (switch_of(companions={}), "its list of companions is not a list"),
+    "deep": ('{"shards":' + "[" * 1_000_000, "the JSON of 1,000,010 bytes has so many values"),
+    "deep objects": ('{"shards":' * 1_000_000, "the JSON of 10,000,000 bytes has so many"),
+    "lost shards": (
+        switch_of(shards=3, inodes=[1, 2, 3, 4]),
+        "the new model-00001-of-00003.safetensors is mis",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_switch(tmp_path, case):
     text, reason = HOSTILE[case]
-    (tmp_path / SWITCH).write_text(text)
+    make_switch(tmp_path, text)
     refused(tmp_path, reason)
 
 
@@ -253,24 +302,43 @@ def test_hostile_names(tmp_path, name):
     for other in ("config.json", "other.safetensors"):
         (tmp_path / other).touch()
     found = identity(tmp_path / "config.json")
-    (tmp_path / SWITCH).write_text(json.dumps({"shards": 1, "old": {name: found}}))
+    make_switch(tmp_path, switch_of(old={name: found}))
     refused(tmp_path, f"it names {name[:100]!r}, which is no file of `model`")
 
 
-@pytest.mark.parametrize("found", [None, 1, [], [1], [1, 2, 3], [1, 2.0], [True, 1], ["1", 2]])
+COMPANIONS = [
+    None, 1, ["a.json"], "", ".", "..", "../config.json", "/etc/passwd.json", ".profile.json",
+    "a/config.json", "a\\config.json", "config.json\0", "model.safetensors", INDEX,
+    "model.sums.json", "run.sh", "authorized_keys", "quant_config.json", "config.json\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPANIONS, ids=lambda name: ascii(name)[:40])
+def test_hostile_companions(tmp_path, name):
+    """Only what a conversion copies may be named."""
+    make_switch(tmp_path, switch_of(companions=["config.json", name]))
+    (tmp_path / SAVE / "+config.json").write_text("new")
+    refused(tmp_path, f"it names {str(name)[:100]!r}, which is no companion of a model")
+
+
+BAD = [None, 1, [], [1], [1, 2], [1, 2, 3, 4], [1, 2.0, 3], [True, 1, 2], ["1", 2, 3]]
+
+
+@pytest.mark.parametrize("found", BAD)
 def test_hostile_identities(tmp_path, found):
-    (tmp_path / SWITCH).write_text(json.dumps({"shards": 1, "old": {"model.safetensors": found}}))
-    refused(tmp_path, "it has a bad size or time of model.safetensors")
+    make_switch(tmp_path, switch_of(old={"model.safetensors": found}))
+    refused(tmp_path, "it has a bad size, time or inode of model.safetensors")
 
 
 def test_a_name_twice(tmp_path):
-    """Counts once; which identity is meant does not matter, as one of them is wrong."""
+    """Which identity is meant would be a guess."""
     folder = tmp_path / "model"
     interrupted(folder)
     good = identity(folder / "model.safetensors")
-    text = '{"shards": 2, "old": {"model.safetensors": %s, "model.safetensors": [1, 2]}}'
-    (folder / SWITCH).write_text(text % good)
-    refused(folder, "model.safetensors was changed after the save was interrupted")
+    text = (folder / SWITCH).read_text()
+    twice = f'"old": {{"model.safetensors": {good}, "model.safetensors": [1, 2, 3]}}'
+    (folder / SWITCH).write_text(re.sub(r'"old": {.*?}', twice, text))
+    refused(folder, "the JSON has the key 'model.safetensors' twice in one object")
 
 
 def test_switches_that_are_no_files(tmp_path):
@@ -284,14 +352,17 @@ def test_switches_that_are_no_files(tmp_path):
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(os.path.basename(path))
 
+    def link(path):
+        os.symlink(target, path)
+
     folder = tmp_path / "model"
-    folder.mkdir()
+    (folder / SAVE).mkdir(0o700, parents=True)
     here = os.getcwd()
-    os.chdir(folder)  # the path of a socket is short
+    os.chdir(folder / SAVE)  # the path of a socket is short
     try:
-        for make in (lambda path: os.symlink(target, path), os.mkfifo, os.mkdir, bind):
+        for make in (link, os.mkfifo, os.mkdir, bind):
             make(folder / SWITCH)
-            refused(folder, "it is not a regular file")
+            refused(folder, "it is a symbolic link" if make is link else "it is not a regular file")
             (shutil.rmtree if (folder / SWITCH).is_dir() else os.unlink)(folder / SWITCH)
     finally:
         os.chdir(here)
@@ -299,6 +370,7 @@ def test_switches_that_are_no_files(tmp_path):
 
 
 def test_a_huge_switch(tmp_path):
+    make_switch(tmp_path, "")
     with open(tmp_path / SWITCH, "wb") as file:
         file.truncate((64 << 20) + 1)
     refused(tmp_path, "it has 67,108,865 bytes, more than 67,108,864")
@@ -310,29 +382,29 @@ def test_another_users_switch_and_index(tmp_path):
     interrupted(folder)
     os.chown(folder / SWITCH, 12345, -1)
     refused(folder, "it belongs to another user")
-    (folder / SWITCH).unlink()
     os.rename(folder / part("index"), folder / INDEX)
+    shutil.rmtree(folder / SAVE)
     os.chown(folder / INDEX, 12345, -1)
     before = listing(folder)
-    with pytest.raises(SafetensorError, match=rf"{INDEX} is not followed: it belongs to another"):
+    with pytest.raises(
+        SafetensorError,
+        match=rf"to another user, 12345, .* \(in .*{INDEX}\)",
+    ):
         stn.save_files(model_saves.NEW, folder)
     assert listing(folder) == before
 
 
-def test_names_are_no_switches(tmp_path):
-    """Names that do not fit are other programs' files."""
+def test_names_are_no_saves(tmp_path):
+    """Names that do not fit are other programs' folders."""
     names = [
-        f"model.{RANDOM}.switch",
-        f"..{RANDOM}.switch",
-        f"...{RANDOM}.switch",
-        f"..hidden.{RANDOM}.switch",
-        f".a\\b.{RANDOM}.switch",
-        f".model.{RANDOM[1:]}.switch",
-        f".model.{RANDOM.upper()}.switch",
-        f".model.{RANDOM}.switch~",
+        f"model.{RANDOM}.save",
+        f".{RANDOM}.save",
+        f".model.{RANDOM[1:]}.save",
+        f".model.{RANDOM.upper()}.save",
+        f".model.{RANDOM}.save~",
     ]
     for name in names:
-        (tmp_path / name).write_text("{}")
+        make_switch(tmp_path, "{}", name)
     assert recover(tmp_path) == "clean"
     assert len(os.listdir(tmp_path)) == len(names)
 
@@ -356,6 +428,126 @@ def test_a_model_that_was_saved_since(tmp_path):
     assert model_saves.state(folder, LIMITS) == "new"
 
 
+@pytest.mark.parametrize("is_copied", [False, True])
+@pytest.mark.parametrize("by", ["recover", "document"])
+def test_equal_sizes_and_times(tmp_path, by, is_copied):
+    """Of old and new files, as on a file system with coarse times: recovery completes the save at
+    each step. A copy of the folder has other inodes, which are not compared then."""
+    old = {f"layers.{i}": np.full(50, i, "f4") for i in range(4)}
+    new = {name: -1 - array for name, array in old.items()}
+    for done in range(5):
+        for again in range(done, 5):  # recovery is stopped, too
+            folder = tmp_path / f"{done}-{again}"
+            folder.mkdir()
+            stn.save_files(old, folder, max_shard_size=400)
+            (folder / SAVE).mkdir(0o700)
+            stn.save_files(new, folder / "new", max_shard_size=400)
+            for i, name in enumerate((*TWO, INDEX), 1):
+                os.rename(folder / "new" / name, folder / part("index" if name == INDEX else i))
+            (folder / "new").rmdir()
+            for path in folder.rglob("*"):
+                os.utime(path, (1, 1))
+            text = switch_of(
+                shards=2,
+                old={name: identity(folder / name) for name in (*TWO, INDEX)},
+                inodes=[identity(folder / part(i))[2] for i in (1, 2, "index")],
+            )
+            (folder / SWITCH).write_text(text)
+            kept = [path.open("rb") for path in folder.rglob("*") if path.is_file()]
+            stages = [
+                lambda f: (f / INDEX).unlink(),
+                lambda f: os.replace(f / part(1), f / TWO[0]),
+                lambda f: os.replace(f / part(2), f / TWO[1]),
+                lambda f: os.replace(f / part("index"), f / INDEX),
+            ]
+            for stage in stages[:done]:
+                stage(folder)
+            if is_copied:
+                shutil.copytree(folder, tmp_path / "copy")
+                folder = tmp_path / "copy"
+            for stage in stages[done:again]:
+                stage(folder)
+            recovers = recover if by == "recover" else program()
+            assert recovers(folder) == "rolled forward"
+            assert model_saves.same(model_saves.load(folder), new)
+            assert sorted(os.listdir(folder)) == sorted([*TWO, INDEX])
+            for file in kept:  # until here, no other file got their inodes
+                file.close()
+            if is_copied:
+                shutil.rmtree(folder)
+
+
+def test_companions_take_their_places(tmp_path):
+    """After the model, at whatever step the save was killed; or they are removed with it."""
+    for done in range(4):
+        folder = tmp_path / str(done)
+        interrupted(folder, companions=["config.json", "tokenizer.json"])
+        if done > 0:
+            for number, name in enumerate(TWO, 1):
+                os.replace(folder / part(number), folder / name)
+            os.replace(folder / part("index"), folder / INDEX)
+        if done > 1:
+            (folder / "model.safetensors").unlink()
+        if done > 2:
+            os.replace(folder / part("+config.json"), folder / "config.json")
+        assert recover(folder) == "rolled forward"
+        assert (folder / "config.json").read_text() == "new"
+        assert (folder / "tokenizer.json").read_text() == "new"
+        assert model_saves.same(model_saves.load(folder), model_saves.NEW)
+        assert not (folder / SAVE).exists()
+    interrupted(tmp_path / "back", companions=["config.json"])
+    (tmp_path / "back" / SWITCH).write_text("")
+    assert recover(tmp_path / "back") == "rolled back"
+    assert model_saves.state(tmp_path / "back", LIMITS) == "old"
+
+
+def test_what_is_no_save_is_in_nobodys_way(tmp_path):
+    """A link, a pipe, a file and an open folder with the name of a save: recovery of the folder
+    warns once, and saving works."""
+    (tmp_path / "target").mkdir(0o700)
+    (tmp_path / "target" / "switch").write_text("{}")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    os.symlink(tmp_path / "target", folder / f".model.{RANDOM[:-1]}0.save")
+    os.mkfifo(folder / f".model.{RANDOM[:-1]}1.save")
+    (folder / f".model.{RANDOM[:-1]}2.save").write_text("{}")
+    (folder / f".model.{RANDOM[:-1]}3.save").mkdir()
+    (folder / f".model.{RANDOM[:-1]}3.save").chmod(0o755)
+    (folder / f".model.{RANDOM[:-1]}3.save" / "switch").write_text("{}")
+    before = {*os.listdir(folder)}
+    with pytest.warns(
+        UserWarning, match=r"0\.save, .*3\.save was left alone: it is not a pri"
+    ) as seen:
+        assert recover(folder) == "clean"
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    stn.save_files(model_saves.NEW, folder, max_shard_size=model_saves.TWO)
+    assert model_saves.same(model_saves.load(folder), model_saves.NEW)
+    assert before < {*os.listdir(folder)}
+    assert (tmp_path / "target" / "switch").read_text() == "{}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+def test_another_users_save(tmp_path):
+    """Saving the model is refused, with the name of the owner; recovery of the folder warns."""
+    folder = tmp_path / "model"
+    interrupted(folder)
+    os.chown(folder / SAVE, 12345, -1)
+    before = listing(folder)
+    words = r"\.save: user 12345 is saving `model`, or was interrupted: then `safetensors recover`"
+    for call in (
+        lambda: stn.save_files(model_saves.NEW, folder),
+        lambda: recover(folder / "model.safetensors"),
+    ):
+        with pytest.raises(SafetensorError, match=words):
+            call()
+    stn.save_files(model_saves.OLD, folder, name="other")
+    (folder / "other.safetensors").unlink()
+    with pytest.warns(UserWarning, match="was left alone"):
+        assert recover(folder) == "clean"
+    assert listing(folder) == before
+
+
 def test_temporary_files_that_were_removed(tmp_path):
     """By hand: what is left cannot become the new model, so the old one is not touched."""
     folder = tmp_path / "model"
@@ -364,7 +556,7 @@ def test_temporary_files_that_were_removed(tmp_path):
         (folder / name).unlink()
         refused(folder, "the new model-")
         assert model_saves.same(model_saves.load(folder / INDEX), model_saves.OLD)
-    (folder / SWITCH).unlink()
+    shutil.rmtree(folder / SAVE)
     assert model_saves.state(folder, (model_saves.THREE, model_saves.TWO)) == "old"
 
 
@@ -399,7 +591,10 @@ def test_an_old_index_that_is_no_file(tmp_path):
     (tmp_path / "target").write_text(json.dumps({"weight_map": {"a": TWO[0]}}))
     for make in (lambda path: os.symlink(tmp_path / "target", path), os.mkfifo):
         make(tmp_path / INDEX)
-        with pytest.raises(SafetensorError, match=r"is not followed: it is not a regular file"):
+        with pytest.raises(
+            SafetensorError,
+            match=r"it is (a symbolic link|not a regular file), so",
+        ):
             stn.save_files(model_saves.NEW, tmp_path)
         (tmp_path / INDEX).unlink()
 
@@ -425,21 +620,24 @@ def test_a_switch_that_has_just_been_completed(tmp_path, monkeypatch):
         (tmp_path / SWITCH).unlink()
         return True
 
-    (tmp_path / SWITCH).touch()
+    make_switch(tmp_path, "")
     (tmp_path / part(1)).touch()
     monkeypatch.setattr("safetensors._recovery.lock", lock)
     assert recover(tmp_path) == "clean"
-    assert os.listdir(tmp_path) == [part(1)]
+    assert os.listdir(tmp_path / SAVE) == ["00001"]
 
 
 def test_two_switches_at_the_same_time(tmp_path, monkeypatch):
     """Made after each process has looked for others: both give up."""
+    make_switch(tmp_path, "")
     with open(tmp_path / SWITCH, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         monkeypatch.setattr("safetensors._recovery.recover_model", lambda *_: None)
         with pytest.raises(SafetensorError, match=r"another process is saving `model`$"):
             stn.save_files(model_saves.NEW, tmp_path)
-        assert os.listdir(tmp_path) == [SWITCH]
+        assert os.listdir(tmp_path) == [SAVE]
+        (tmp_path / SWITCH).unlink()  # of a process that will see this one's
+        stn.save_files(model_saves.NEW, tmp_path)
 
 
 def stale(folder, name, age=61):
@@ -476,12 +674,17 @@ def test_single_saves(tmp_path):
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "format.md"
 
 
+def program():
+    """Returns the recovery of the documents."""
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(text.splitlines()) < 60
+    scope = {}
+    exec(compile(text, PAGE, "exec"), scope)
+    return lambda folder: scope["recover"](folder, "model", RANDOM)
+
+
 def test_the_program_in_the_documents(tmp_path):
     """It does at each stage what recovery does."""
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(program.splitlines()) < 60
-    scope = {}
-    exec(compile(program, PAGE, "exec"), scope)
     for old in (model_saves.ONE, model_saves.THREE):
         limits = (old, model_saves.TWO)
         first = "model.safetensors" if old == model_saves.ONE else INDEX
@@ -492,7 +695,7 @@ def test_the_program_in_the_documents(tmp_path):
         for count in range(1, len(stages) + 1):
             done = [stages[0], stages[1]] if count == 2 else [stages[0], *stages[2:count]]
             words = set()
-            for recovers in (recover, lambda folder: scope["recover"](folder, "model", RANDOM)):
+            for recovers in (recover, program()):
                 folder = tmp_path / f"{len(os.listdir(tmp_path))}"
                 interrupted(folder, old)
                 for stage in done:
@@ -518,8 +721,8 @@ def test_command(tmp_path):
     assert cli.output("recover", folder) == f"{folder}: clean\n"
     assert cli.output("recover", folder, "--quiet") == ""
     assert model_saves.state(folder, LIMITS) == "new"
-    (folder / SWITCH).write_text("5")
+    make_switch(folder, "5")
     said = cli.complaint("recover", folder)
-    assert said == f"{folder / SWITCH} is not followed: it is not a switch file"
+    assert said == f"it is not a switch file, so it is not followed (in {folder / SWITCH})"
     said = cli.complaint("recover", tmp_path / "none" / "x")
-    assert said == f"{tmp_path / 'none'}: No such file or directory"
+    assert said == f"No such file or directory: {tmp_path / 'none'}"

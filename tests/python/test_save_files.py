@@ -147,8 +147,12 @@ class Flushes(model_saves.Steps):
                 self.names.append(
                     ("fsync", os.path.basename(os.readlink(f"/proc/self/fd/{args[0]}")))
                 )
-            elif name in ("replace", "unlink"):
-                self.names.append((name, os.path.basename(args[-1])))
+            elif name == "flush":
+                self.names.append(("fsync", os.path.basename(args[0].path)))
+            elif name == "move":
+                self.names.append((name, args[3]))
+            elif name == "remove":
+                self.names.append((name, args[1]))
             return function(*args, **options)
 
         return call
@@ -167,26 +171,26 @@ def test_flushes(tmp_path, change, fsync):
         stn.save_files(model_saves.NEW, folder, max_shard_size=new, fsync=fsync)
     kinds = [kind for kind, _ in seen.names]
     flushed = [name for kind, name in seen.names if kind == "fsync"]
-    assert kinds[-1] == "unlink"
-    assert seen.names[-1][1].endswith(".switch")
+    assert seen.names[-1] == ("remove", "switch")
     if not fsync and old is None:
         assert flushed == []
         return
-    parts = [name for name in flushed if name.endswith(".part")]
+    parts = [name for name in flushed if name.isdigit() or name == "index"]
     count = len([name for name in os.listdir(folder) if ".safetensors" in name]) - 1  # the .bak
     assert len(parts) == count
     first = next(i for i, kind in enumerate(kinds) if kind != "fsync")
     assert flushed[:count] == parts
     if change in ("one file by one", "nothing by one file"):
         assert first == count
-        assert kinds[-2] == ("fsync" if fsync else "replace")
+        assert kinds[-2] == ("fsync" if fsync else "move")
     else:
-        assert flushed[count].endswith(".switch")
-        assert flushed[count + 1] == "model"
-        assert first == count + 2
-        if INDEX in [name for kind, name in seen.names if kind == "unlink"]:
-            assert seen.names[first : first + 2] == [("unlink", INDEX), ("fsync", "model")]
-        assert seen.names[-2] == ("fsync", "model")
+        assert flushed[count] == "switch"
+        assert flushed[count + 1].endswith(".save")
+        assert flushed[count + 2] == "model"
+        assert first == count + 3
+        if INDEX in [name for kind, name in seen.names if kind == "remove"]:
+            assert seen.names[first : first + 2] == [("remove", INDEX), ("fsync", "model")]
+        assert seen.names[-3:-1] == [("fsync", "model"), ("fsync", flushed[count + 1])]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
@@ -205,8 +209,10 @@ def test_without_locks(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", refuse)
     stn.save_files(MODEL, tmp_path, max_shard_size=900)
-    (tmp_path / ".model.0123456789abcdef.switch").touch()
-    with pytest.raises(SafetensorError, match=r"it cannot be locked: No locks available$"):
+    save = tmp_path / ".model.0123456789abcdef.save"
+    save.mkdir(0o700)
+    (save / "switch").touch()
+    with pytest.raises(SafetensorError, match=r"it cannot be locked: No locks available,"):
         stn.save_files(MODEL, tmp_path)
 
 
@@ -247,15 +253,20 @@ def test_rights_of_new_models(tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "m").iterdir()} == {0o640}
 
 
-def test_the_switch_is_private(tmp_path):
+def test_the_parts_are_private(tmp_path):
+    """Nobody else can enter their folder. Its sticky bit is set when the switch is complete."""
     modes = []
 
     def look(*_):
-        (path,) = tmp_path.glob(".*.switch")
-        modes.append(stat.S_IMODE(path.stat().st_mode))
+        (path,) = tmp_path.glob(".*.save")
+        modes.append(path.stat().st_mode & 0o1777)
 
-    stn.save_files(MODEL, tmp_path, progress=look)
-    assert {*modes} == {0o600}
+    before = os.umask(0)
+    try:
+        stn.save_files(MODEL, tmp_path, progress=look)
+    finally:
+        os.umask(before)
+    assert {*modes} == {0o700}
 
 
 def test_f4(tmp_path):

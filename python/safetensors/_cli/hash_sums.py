@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from .. import _core, _digests, _sums
+from .. import _digests, _sums
 from .._digests import Found
 from .._paths import is_url
 from .._sums import SHA256, XXH3, Digests, Sums
@@ -53,7 +53,7 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
     algorithm = arguments.algorithm or XXH3
     with out.progress("hashing", total) as advance:
         sums, place = _make(arguments.path, algorithm, arguments.files, advance)
-    _core._write_file(place.sums, sums.to_bytes(), False)
+    place.write(sums, fsync=False)
     whole = sums.whole()
     if arguments.json:
         out.json({"sums": place.sums, "whole": whole})

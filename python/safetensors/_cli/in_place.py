@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 
-from .._core import _leases_see_mappings, _remove_sums
+from .._core import SafetensorError, _leases_see_mappings, _remove_sums
 from .compare import first_difference
 from .header_text import LENGTH_NBYTES
 
@@ -32,9 +32,14 @@ def change_in_place(path: str, old: bytes, new: bytes) -> bool:
         set_lease, write, none = fcntl.F_SETLEASE, fcntl.F_WRLCK, fcntl.F_UNLCK
     except (ImportError, AttributeError):  # not Linux
         return False
+    from .._folder import Folder  # Windows has none
+
+    folder, name = os.path.split(path)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+        fd = Folder(folder).open(name, own=False)
+    except (OSError, SafetensorError):  # such as a link, which may be a stranger's
+        return False
+    if fd is None:
         return False
     # The system sends this signal when another process waits for the lease. By default it would
     # terminate this process.

@@ -134,17 +134,16 @@ class _NewHeader(writing.FileContent):
 
     def write(
         self,
-        path: str,
+        target: Any,
         names: Sequence[str],
         fsync: bool,
         advance: Advance,
-        rights_of: str | None = None,
         sums: Any = None,
     ) -> None:
         file, header = self._header(names)
-        make = of_one(sums, path)
+        make = of_one(sums, target)
         with file.handle() as handle:
-            _core._write_with_header(path, handle, header, fsync, counted(advance), rights_of, make)
+            _core._write_with_header(target, handle, header, fsync, counted(advance), None, make)
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         file, header = self._header(names)

@@ -10,6 +10,8 @@ import os
 import sys
 
 from .. import _core, _sums
+from .._beside import write_beside
+from .._paths import visible
 from .._shards import INDEX_SUFFIX
 from ..signing import _package
 from . import hash_sums, signatures
@@ -81,13 +83,25 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             return NEGATIVE
         else:
             where = signatures.place_of(sums, None)
-            _core._write_file(where, package.sign(signer, sums), False)
+            write_beside(where, package.sign(signer, sums), sums)
             out.line(where)
     ignored = [*arguments.ignore_paths, signature]
     made = package.sign(signer, path, ignored, arguments.allow_symlinks)
-    _core._write_file(signature, made, False)
+    if arguments.signature is not None:
+        _core._write_file(signature, made, False)
+    else:
+        write_beside(signature, made, _first_file(path))
     out.line(signature)
     return 0
+
+
+def _first_file(path: str) -> "str | None":
+    """Returns a file that is signed, one with tensors if there is any, of a folder or a file."""
+    if not os.path.isdir(path):
+        return path
+    names = sorted(visible(os.listdir(path)), key=lambda name: not name.endswith(".safetensors"))
+    files = (os.path.join(path, name) for name in names)
+    return next(filter(os.path.isfile, files), None)
 
 
 def _password() -> bytes:

@@ -3,8 +3,9 @@
 import argparse
 import contextlib
 import os
-from typing import Iterator, Sequence
+from typing import Sequence
 
+from .._model_files import ModelFiles
 from .._writer import SafeWriter
 from . import text, writing
 from .errors import CliError
@@ -40,15 +41,12 @@ class WeightsSource:
 class _Content(writing.FileContent):
     """The tensors, and the files beside them."""
 
-    def __init__(self, source: WeightsSource, layout: str, fsync: bool) -> None:
+    def __init__(self, source: WeightsSource, layout: str) -> None:
         super().__init__(source, layout)
         self._companions = source.plan.companions
-        self._fsync = fsync
 
-    @contextlib.contextmanager
-    def beside(self, folder: str) -> Iterator[None]:
-        with self._companions.written(folder, self._fsync):
-            yield
+    def add_beside(self, files: ModelFiles) -> None:
+        self._companions.add_to(files)
 
 
 def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> None:
@@ -63,7 +61,7 @@ def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> N
                 for path in companions.in_folder(to.path):
                     if os.path.lexists(path):
                         raise CliError(f"{path} exists; --force replaces it")
-            content = _Content(source, arguments.layout, arguments.fsync)
+            content = _Content(source, arguments.layout)
             writing.write_source(source, to, arguments, out, content)
             if arguments.verify and not arguments.dry_run:
                 total = sum(entry.nbytes for entry in source.entries)

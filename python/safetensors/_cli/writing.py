@@ -1,7 +1,6 @@
 """Writes the files of models, for all commands that do."""
 
 import argparse
-import contextlib
 import os
 import stat
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -47,34 +46,33 @@ class FileContent:
 
     def write(
         self,
-        path: str,
+        target: Any,
         names: Sequence[str],
         fsync: bool,
         advance: Advance,
-        rights_of: str | None = None,
         sums: Any = None,
     ) -> None:
         """Writes these tensors to a file, which is replaced completely or not at all.
+
+        `target` is a path, or a new file of a model that is being saved.
 
         `sums` are as for `save_file`; or, of the files of a model, what collects their digests.
         """
         specs = self._specs(names)
         with safe_create(
-            path,
+            target,
             specs,
             metadata=self._source.metadata or None,
             layout=self._layout,
             fsync=fsync,
             progress=counted(advance),
             sums=sums,
-            _rights_of=rights_of,
             _data_begin=self._data_begin(specs),
         ) as writer:
             self._source.write(writer, names)
 
-    def beside(self, folder: str) -> contextlib.AbstractContextManager[None]:
-        """Writes what a folder gets beside the model, and removes it if the body raises."""
-        return contextlib.nullcontext()
+    def add_beside(self, files: ModelFiles) -> None:
+        """Adds what a folder gets beside the model."""
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         """Returns the size of the file, and how many of its bytes can be shared with the source."""
@@ -207,7 +205,7 @@ def write_split(
             _write_shards(content, target.path, split, arguments, advance)
         else:
             names = split.shards[0]
-            content.write(target.path, names, arguments.fsync, advance, None, arguments.sums)
+            content.write(target.path, names, arguments.fsync, advance, arguments.sums)
     if not out.quiet:
         out.line(f"{target.path}: {said}")
 
@@ -232,9 +230,9 @@ def _write_shards(
     collect = Collect(arguments.sums) if arguments.sums is not None else None
     with ModelFiles(folder, _NAME, arguments.fsync) as files:
         for number, names in enumerate(split.shards, 1):
-            content.write(files.temporary(number), names, False, advance, files.rights_of, collect)
-        with content.beside(folder):
-            files.commit(split, collect.files if collect is not None else None)
+            content.write(files.temporary(number), names, False, advance, collect)
+        content.add_beside(files)
+        files.commit(split, collect.files if collect is not None else None)
 
 
 def _refuse_to_replace(target: Target, paths: list[str], force: bool) -> None:

@@ -70,7 +70,7 @@ def consolidate(
     try:
         places = sorted(model.places.items(), key=lambda item: item[1])
         for index, of_file in itertools.groupby(places, key=lambda item: item[1].file):
-            fd = os.open(model.path(model.files[index]), os.O_WRONLY | os.O_CLOEXEC)
+            fd = model.open(index)
             try:
                 for each, place in of_file:
                     _write_tensor(fd, place.begin, tensors[each])

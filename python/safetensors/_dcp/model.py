@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from .. import _core, _split
 from .._core import SafetensorError
+from .._folder import Folder
 from .._model_files import ModelFiles
 from .._specs import Row, nbytes_of
 from .._typing import Path
@@ -19,10 +19,34 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class File(NamedTuple):
-    """A temporary file of its final size."""
+    """A part of its final size, as any process of the user finds it."""
 
+    folder: str
+    """The name of the private folder that it is in."""
+    folder_inode: int
     name: str
     nbytes: int
+    inode: int
+
+    def open(self, folder: Folder) -> int:
+        """Opens the file for writing; returns a descriptor, which the caller closes.
+
+        Raises:
+            SafetensorError: the folder of the model, as this process finds it, has another one.
+        """
+        path = os.path.join(folder.path, self.folder, self.name)
+        parts = folder.open_private(self.folder, self.folder_inode)
+        fd = parts.open(self.name) if parts is not None else None
+        if fd is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        status = os.fstat(fd)
+        if (status.st_size, status.st_ino) != (self.nbytes, self.inode):
+            os.close(fd)
+            raise SafetensorError(
+                f"{path} is not the file of {self.nbytes:,} bytes that the coordinator made: the "
+                "ranks do not find the same file"
+            )
+        return fd
 
 
 class Place(NamedTuple):
@@ -59,11 +83,9 @@ class FullSizeModel:
             self._split = _split.split(nbytes, options.max_shard_size)
         else:
             self._split = _split_by_index(nbytes, options.indices)
-        self.folder = os.path.abspath(os.fsdecode(folder))
         self.files: List[File] = []
         self.places: Dict[str, Place] = {}
         self._lengths: List[bytes] = []
-        self._modes: List[int] = []
         self._files = ModelFiles(folder, options.name, options.fsync)
         try:
             for names in self._split.shards:
@@ -77,8 +99,12 @@ class FullSizeModel:
         """Whether there is an old model."""
         return self._files.rights_of is not None
 
-    def path(self, file: File) -> str:
-        return os.path.join(self.folder, file.name)
+    def open(self, index: int) -> int:
+        """Opens a file for writing; returns a descriptor, which the caller closes."""
+        fd = self._files.parts.open(self.files[index].name)
+        if fd is None:
+            raise SafetensorError(f"{self._files.parts.path}: a part was removed")
+        return fd
 
     def commit(self, written: Mapping[str, int]) -> List[str]:
         """Makes the files the model, and returns their paths.
@@ -90,11 +116,15 @@ class FullSizeModel:
             SafetensorError: a tensor was not written as a whole.
         """
         check_written({name: place.nbytes for name, place in self.places.items()}, written)
-        for file, length, mode in zip(self.files, self._lengths, self._modes, strict=True):
-            with open(self.path(file), "r+b") as out:
-                out.write(length)
-                if stat.S_IMODE(os.fstat(out.fileno()).st_mode) != mode:
-                    os.fchmod(out.fileno(), mode)
+        for index, length in enumerate(self._lengths):
+            fd = self.open(index)
+            try:
+                os.pwrite(fd, length, 0)
+            finally:
+                os.close(fd)
+            # Last: a file that may not be written could not be opened by the ranks.
+            if self._files.rights_of is not None:
+                self._files.parts.take_rights(self.files[index].name, self._files.rights_of)
         return self._files.commit(self._split)
 
     def abort(self) -> None:
@@ -106,21 +136,18 @@ class FullSizeModel:
         index = len(self.files)
         for row, (begin, nbytes) in zip(rows, places, strict=True):
             self.places[row[0]] = Place(index, begin, nbytes)
-        path = self._files.temporary(index + 1)
         start = bytes(_LENGTH_NBYTES) + prologue[_LENGTH_NBYTES:]
-        _core._write_file(path, start, False, self._files.rights_of)
         total = max([begin + nbytes for begin, nbytes in places], default=len(prologue))
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-        if not mode & stat.S_IWUSR:  # as the old model's file; the ranks open it by its name
-            os.chmod(path, mode | stat.S_IWUSR)
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        parts, name = self._files.parts, self._files.part(index + 1)
+        parts.write(name, start)
+        self.files.append(File(parts.name, parts.inode, name, total, 0))
+        fd = self.open(index)
         try:
-            _reserve(fd, total, path)
+            _reserve(fd, total, os.path.join(parts.path, name))
+            self.files[index] = self.files[index]._replace(inode=os.fstat(fd).st_ino)
         finally:
             os.close(fd)
-        self.files.append(File(os.path.basename(path), total))
         self._lengths.append(prologue[:_LENGTH_NBYTES])
-        self._modes.append(mode)
 
 
 def check_written(expected: Mapping[str, int], written: Mapping[str, int]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from .. import _core
 from .._core import SafetensorError, safe_open
+from .._folder import Folder
+from .._recovery import KIND
 
+_PART = "00001"
 SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
 
@@ -32,6 +37,21 @@ def refuse_others(folder: str, name: str, ranks: int) -> None:
                 f"{os.path.join(folder, file)} is in the way: each rank writes a file of its own, "
                 "and readers take all files of the folder for one checkpoint"
             )
+
+
+@contextlib.contextmanager
+def replaced(folder: Folder, name: str, fsync: bool) -> Iterator[Any]:
+    """Yields what a writer takes in place of a path: a new file, which replaces the file or link of
+    this name when the body ends, and is removed if it raises."""
+    parts = folder.make_private(name.removesuffix(".safetensors"), KIND)
+    try:
+        yield parts.target(_PART, (folder, name) if folder.identity(name) is not None else None)
+        _core._remove_sums(os.path.join(folder.path, name))
+        parts.move(_PART, folder, name)
+    finally:
+        folder.remove_private(parts)
+    if fsync:
+        folder.flush()
 
 
 def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:

@@ -212,13 +212,9 @@ def _write(work: _Work, output: str, is_folder: bool, fsync: bool, sums: SumsOpt
     collect: Any = Collect(sums) if sums else None
     with ModelFiles(output, name, fsync) as target:
         for number, (file, specs) in enumerate(zip(opened, work.specs, strict=True)):
-            with safe_create(
-                target.temporary(number + 1),
-                specs,
-                metadata=work.metadata_of(file),
-                sums=collect,
-                _rights_of=target.rights_of,
-            ) as writer:
+            part = target.temporary(number + 1)
+            notes = work.metadata_of(file)
+            with safe_create(part, specs, metadata=notes, sums=collect) as writer:
                 work.write(number, writer)
         work.finish()
         rows = [(n, each.dtype, each.shape) for specs in work.specs for n, each in specs.items()]
@@ -238,7 +234,7 @@ def _refuse_others(folder: str, name: str) -> None:
     if not os.path.isdir(folder):
         return
     found = {each for each in os.listdir(folder) if ".safetensors" in each and each[0] != "."}
-    for other in sorted(found.difference(_recovery.old_files(folder, name))):
+    for other in sorted(found.difference(_recovery.old_names(folder, name))):
         if not other.endswith(SUFFIX):
             path = os.path.join(folder, other)
             raise FileExistsError(errno.EEXIST, "Another model is in the folder", path)

@@ -1,24 +1,26 @@
 """The small files of a model's folder: configuration, tokenizer, licence."""
 
-import contextlib
+from __future__ import annotations
+
 import json
 import os
 import stat
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional, Protocol
 
-from safetensors import _core, _files
+from safetensors import _split
 from safetensors._paths import visible
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 
-_SUFFIXES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
-_LICENCES = ("LICENSE", "LICENCE", "NOTICE", "USE_POLICY")
-# What describes the files that are replaced.
-_LEFT_OUT = (".index.json", ".sums.json")
-_QUANTISERS = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 _CONFIG = "config.json"
 _QUANTISATION = ("quantization", "quantization_config")
 _MOST_NBYTES = 64 << 20
+
+
+class Files(Protocol):
+    """A model that is being saved."""
+
+    def add_companion(self, name: str, data: bytes) -> None: ...
 
 
 class Companions:
@@ -44,9 +46,7 @@ class Companions:
             self._config = _plain_config(self._stored(_CONFIG), dtype, path)
 
     def _is_one(self, name: str) -> bool:
-        if name.endswith(_LEFT_OUT) or name in _QUANTISERS:
-            return False
-        if not name.endswith(_SUFFIXES) and not name.startswith(_LICENCES):
+        if not _split.is_companion_name(name):
             return False
         if not self._is_inside(name):
             self.notes.append(f"`{name}` is left out: it is a link to a file outside of the folder")
@@ -76,38 +76,13 @@ class Companions:
         return is_cached or os.path.commonpath([folder, parent]) == folder
 
     def in_folder(self, folder: str) -> List[str]:
-        """Returns the paths that `written` writes."""
+        """Returns the paths of the files in the folder of the result."""
         return [os.path.join(folder, name) for name in self.names]
 
-    @contextlib.contextmanager
-    def written(self, folder: str, fsync: bool = False) -> Iterator[None]:
-        """Writes the files under temporary names, and renames them after the body, which commits
-        the model. If the body raises before the model is replaced, the old files remain."""
-        random = os.urandom(8).hex()
-        paths = dict(zip(self.names, self.in_folder(folder), strict=True))
-        waiting = {
-            os.path.join(folder, f".{name}.{random}.tmp"): path for name, path in paths.items()
-        }
-        before = _model_in(folder)
-        try:
-            for (name, path), temporary in zip(paths.items(), waiting, strict=True):
-                if os.path.isdir(path):
-                    raise WeightsError(f"{path} is a folder, so it cannot be replaced")
-                data = self._config if name == _CONFIG else self._stored(name)
-                like = path if os.path.exists(path) else None
-                _core._write_file(temporary, data, fsync, like)
-            yield
-            _rename(waiting)
-        except BaseException:
-            if _model_in(folder) == before:
-                for temporary in waiting:
-                    with contextlib.suppress(OSError):
-                        os.unlink(temporary)
-            else:  # interrupted after the model took its place
-                _rename(waiting)
-            raise
-        if fsync:
-            _files.flush(folder)
+    def add_to(self, files: Files) -> None:
+        """Adds the files to a model that is being saved: they are replaced together."""
+        for name in self.names:
+            files.add_companion(name, self._config if name == _CONFIG else self._stored(name))
 
     def _stored(self, name: str) -> bytes:
         path = os.path.join(self._folder, name)
@@ -119,23 +94,6 @@ class Companions:
         if len(data) > _MOST_NBYTES:
             raise WeightsError(f"{path}: grew to more than {_MOST_NBYTES:,} bytes")
         return data
-
-
-def _model_in(folder: str) -> Dict[str, Any]:
-    """Returns what tells the files of a model from those that replace them."""
-    with os.scandir(folder) as entries:
-        found = [
-            (each.name, each.stat(follow_symlinks=False))
-            for each in entries
-            if each.name.endswith((".safetensors", ".index.json"))
-        ]
-    return {name: (status.st_ino, status.st_mtime_ns) for name, status in found}
-
-
-def _rename(waiting: Dict[str, str]) -> None:
-    for temporary, path in waiting.items():
-        if os.path.lexists(temporary):
-            os.replace(temporary, path)
 
 
 def _plain_config(data: bytes, dtype: Optional[str], path: str) -> bytes:

@@ -109,8 +109,7 @@ def convert(
             write(plan, writer, list(plan.specs), threads)
             if is_folder:
                 plan.notes += plan.companions.notes
-                with plan.companions.written(text, fsync):
-                    writer.close()
+                plan.companions.add_to(writer._open())
         if verify:
             compare(plan, dst, threads, _added_up(progress, sum(plan.sizes().values())))
         return plan.notes
@@ -134,7 +133,7 @@ def _refuse_other_model(plan: Plan, folder: str, most: Union[int, str]) -> None:
     from safetensors._model_files import refuse_other_model
 
     names = _split.file_names(_MODEL, len(_split.split(plan.sizes(), most).shards))
-    old = _recovery.old_files(folder, _MODEL)
+    old = _recovery.old_names(folder, _MODEL)
     refuse_other_model(folder, [*names, _split.index_name(_MODEL), *old])
 
 

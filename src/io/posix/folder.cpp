@@ -49,8 +49,8 @@ struct stat status_of(int descriptor, const fs::path& path) {
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& reason, int os_error = 0) {
-  fail(os_error == 0 ? ErrorCode::kNotRegularFile : ErrorCode::kIo, "is not followed: " + reason,
-       {.path = path, .os_error = os_error});
+  fail(os_error == 0 ? ErrorCode::kNotRegularFile : ErrorCode::kIo,
+       reason + ", so it is not followed", {.path = path, .os_error = os_error});
 }
 
 void refuse_other_user(const fs::path& path, uid_t user) {
@@ -80,7 +80,7 @@ Folder::Folder(std::shared_ptr<const Handle> handle) noexcept : handle_(std::mov
 Folder Folder::open(const fs::path& typed) {
   io::check_path(typed);
   Fd fd = open_folder_at(AT_FDCWD, typed.empty() ? "." : typed.c_str());
-  if (!fd.is_open()) io::fail_write(errno, typed);
+  if (!fd.is_open()) io::fail_os(errno, typed);
   return Folder(std::make_shared<const Handle>(std::move(fd), typed));
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 import safetensors
 from safetensors import _files, _journal
 from safetensors import numpy as stn
+from safetensors._folder import Folder
 from support import replaced_calls
 from support.model_saves import kill, same
 
@@ -59,8 +60,19 @@ class Steps(replaced_calls.Steps):
     """The steps of a change or a recovery: the calls that change or flush files."""
 
     MODULES = (_files, _journal)
-    CALLS = ("fsync", "pwrite", "unlink")
-    OTHERS = (("close", safetensors.SafeWriter, "close"),)
+    CALLS = ("fsync", "pwrite")
+    OTHERS = (
+        ("close", safetensors.SafeWriter, "close"),
+        ("make private", Folder, "make_private"),
+        ("remove private", Folder, "remove_private"),
+        ("move", Folder, "move"),
+        ("remove", Folder, "remove"),
+        ("flush", Folder, "flush"),
+    )
+
+
+BEFORE_THE_MARK = 5
+"""The steps before that which sets the mark: the journal is made, closed, moved and flushed."""
 
 
 def kill_in_the_middle(name, function, args):
@@ -75,9 +87,17 @@ def kill_in_the_middle(name, function, args):
 
 def interrupt(name, function, args):
     """Does the call, and raises as Ctrl-C does."""
+    if name == "make private":  # Python raises when the caller has the result
+        raise KeyboardInterrupt
     with contextlib.suppress(OSError):
         function(*args)
     raise KeyboardInterrupt
+
+
+def age(path):
+    """Makes what a change has left look older than a minute."""
+    for each in path.parent.glob(".*.journal"):
+        os.utime(each, (0, 0))
 
 
 def run(path, work, at, act):
@@ -111,8 +131,7 @@ def kill_at_each(scratch):
             is_last = not run(path, change, at, act)
             before = state(path)
             assert (before == "refused") == bool(path.read_bytes()[7] & 0x80), at
-            for temporary in path.parent.glob("*.tmp"):
-                os.utime(temporary, (0, 0))  # recovery removes those older than a minute
+            age(path)
             _recover_in_steps(path)
             after = state(path)
             assert after == ("new" if before == "refused" else before), at
@@ -143,11 +162,11 @@ def kill_at_random(scratch, count, seed):
             seconds = max(seconds, 1.2 * (time.monotonic() - begin))
         before = state(path)
         assert before == "new" or is_killed
-        for temporary in path.parent.glob("*.tmp"):
-            os.utime(temporary, (0, 0))
+        age(path)
         if number % 2:
             _run_until(path, safetensors.recover, rng.uniform(0, seconds))
             assert state(path) in ("refused", before, "new")
+            age(path)
         safetensors.recover(path)
         after = state(path)
         assert after == ("new" if before == "refused" else before), number
@@ -176,6 +195,7 @@ def _run_until(path, work, seconds):
 def _recover_in_steps(path):
     """Recovers, killed at every call in turn."""
     for at in range(1, 1000):
+        age(path)
         if not run(path, safetensors.recover, at, kill):
             break
         assert state(path) in ("refused", "old", "new")

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import pathlib
 import shutil
 import signal
 
@@ -12,6 +11,7 @@ import numpy as np
 import safetensors
 from safetensors import _core, _files, _model_files, _recovery, _shards, _split, _switch
 from safetensors import numpy as stn
+from safetensors._folder import Folder
 from support import replaced_calls
 
 OTHERS = {"config.json": "{}", "model-00001-of-00002.safetensors.bak": "x", ".model.notes": "y"}
@@ -97,11 +97,17 @@ class Steps(replaced_calls.Steps):
     """The steps of a save or a recovery: the calls that change or flush files, and open them."""
 
     MODULES = (_files, _recovery, _switch, _model_files)
-    CALLS = ("ftruncate", "fsync", "mkdir", "open", "replace", "rmdir", "unlink", "write")
+    CALLS = ("fchmod", "fsync", "ftruncate", "mkdir", "rmdir", "write")
     OTHERS = (
         ("save", stn, "save_file"),
-        ("write file", _core, "_write_file"),
         ("remove sums", _core, "_remove_sums"),
+        ("make private", Folder, "make_private"),
+        ("remove private", Folder, "remove_private"),
+        ("open", Folder, "open"),
+        ("write file", Folder, "write"),
+        ("move", Folder, "move"),
+        ("remove", Folder, "remove"),
+        ("flush", Folder, "flush"),
     )
 
 
@@ -114,16 +120,19 @@ def kill_in_the_middle(name, function, args):
     """Does a part of the call first."""
     if name == "write":
         function(args[0], bytes(args[1])[: len(args[1]) // 2])
+    elif name == "write file":
+        function(args[0], args[1], bytes(args[2])[: len(args[2]) // 2])
     else:
-        path = pathlib.Path(args[1] if name == "save" else args[0])
-        (path.parent / f".{path.name}.{'0' * 15}f.tmp").write_bytes(b"half")
+        function({}, args[1])
     kill()
 
 
 def fail(number):
     """Returns a function that fails as a system call."""
 
-    def call(*_):
+    def call(name, function, args):
+        if name == "remove private":  # never fails: what is left is removed by a recovery
+            return function(*args)
         raise OSError(number, os.strerror(number))
 
     return call
@@ -134,11 +143,19 @@ def interrupt_before(*_):
     raise KeyboardInterrupt
 
 
-def interrupt_after(_, function, args):
+def interrupt_after(name, function, args):
     """Raises as Ctrl-C does, after the call."""
+    if name == "make private":  # Python raises when the caller has the result
+        raise KeyboardInterrupt
     with contextlib.suppress(OSError):
         function(*args)
     raise KeyboardInterrupt
+
+
+def age(folder):
+    """Makes what a save has left look older than a minute."""
+    for each in folder.glob(".*.save"):
+        os.utime(each, (0, 0))
 
 
 def steps_of(scratch, limits, fsync):
@@ -189,6 +206,7 @@ def kill_at_each(scratch, change, fsync):
             except (safetensors.SafetensorError, FileNotFoundError):
                 continue
             assert same(found, OLD) or same(found, NEW), (at, mode)
+        age(folder)
         outcome = safetensors.recover(folder)
         word = state(folder, limits)
         assert safetensors.recover(folder) == "clean", (at, mode)

@@ -10,8 +10,8 @@ import pathlib
 import random
 from typing import NamedTuple
 
-import safetensors
-from safetensors import _files, _journal
+from safetensors import _journal
+from safetensors._folder import Folder
 from support import replaced_calls
 
 SECTOR_NBYTES = 512
@@ -45,11 +45,15 @@ class Recorder:
         self.steps = []
 
     def __enter__(self):
-        calls = {"pwrite": self._pwrite, "fsync": self._fsync, "unlink": self._unlink}
-        writer = safetensors.SafeWriter
-        self._close = writer.close
-        close = (writer, "close", lambda each: self._closed(each))
-        self._replaced = replaced_calls.replaced((_files, _journal), calls, [close])
+        calls = {"pwrite": self._pwrite, "fsync": self._fsync}
+        self._folder = {name: getattr(Folder, name) for name in ("move", "remove", "flush")}
+        others = [
+            (Folder, "move", lambda *args: self._move(*args)),
+            (Folder, "remove", lambda *args: self._remove(*args)),
+            (Folder, "flush", lambda *args: self._flush(*args)),
+        ]
+        self._moved, self._flushed = None, set()
+        self._replaced = replaced_calls.replaced((_journal,), calls, others)
         return self
 
     def __exit__(self, *_):
@@ -64,20 +68,29 @@ class Recorder:
         os.fsync(fd)
         self.steps.append(Flush(_path_of(fd)))
 
-    def _unlink(self, path):
-        os.unlink(path)
-        self.steps.append(Entry(str(path), None))
+    def _remove(self, folder, name):
+        self._folder["remove"](folder, name)
+        if name == _journal.JOURNAL:
+            self.steps.append(Entry(str(self._moved), None))
 
-    def _closed(self, writer):
-        folder = self.folder
-        before = {*folder.iterdir()}
-        self._close(writer)
-        for path in {*folder.iterdir()} - before:
+    def _move(self, folder, name, target, to):
+        self._folder["move"](folder, name, target, to)
+        self._moved = pathlib.Path(target.path) / to
+
+    def _flush(self, folder):
+        """After the journal has its name, its folder and the one around must be flushed."""
+        self._folder["flush"](folder)
+        path = self._moved
+        if path is None or path.exists():
+            self._flushed.add(folder.path)
+        else:
+            self.steps.append(Flush(folder.path))
+        if path is not None and self._flushed == {str(path.parent), str(path.parent.parent)}:
             self.steps.append(Entry(str(path), path.read_bytes()))
+            self._flushed = set()
 
     def run(self, folder, work):
         """Runs `work` on the files of a folder; returns these before it, by path."""
-        self.folder = folder
         before = {str(path): path.read_bytes() for path in folder.iterdir()}
         with self:
             work()

@@ -1,0 +1,126 @@
+"""The primitive for files whose names the caller did not give, and the private folders beside a
+model.
+
+    .model.0123456789abcdef.save/      a save of `model`: its parts
+    .model.0123456789abcdef.journal/   a change in place: its journal
+
+No other user can enter such a folder, so nobody else can plant, swap or read what is in it. What
+else has such a name is not believed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+import warnings
+from typing import Callable, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
+
+from ._core import SafetensorError
+from ._core import _Folder as Folder
+from ._core import _OwnTarget as OwnTarget
+
+__all__ = ["Folder", "OwnTarget"]
+
+File = Tuple[Folder, str]
+"""A file in a folder."""
+
+_SECONDS_UNTIL_STALE = 60
+NOT_FOLLOWED = ", so it is not followed"
+"""Follows the reason in errors, also in those of the compiled module."""
+
+
+class Left(NamedTuple):
+    """A private folder of this user, which a process uses or has left."""
+
+    stem: str
+    folder: Folder
+
+
+class Foreign(NamedTuple):
+    """Something else that has the name of a private folder."""
+
+    stem: str
+    name: str
+    owner: Optional[int]
+    """The user, if it is a private folder of another one."""
+
+
+def left_in(
+    folder: Folder, kind: str, is_wanted: Callable[[str], bool]
+) -> Tuple[List[Left], List[Foreign]]:
+    """Returns what has the name of a private folder of a kind, sorted by name, for some stems."""
+    pattern = re.compile(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", re.DOTALL)
+    left, foreign = [], []
+    for name in sorted(folder.names()):
+        match = pattern.fullmatch(name)
+        if match is None or not is_wanted(match[1]):
+            continue
+        try:
+            found = folder.open_private(name)
+        except SafetensorError as error:
+            if isinstance(error, OSError) and not isinstance(error, PermissionError):
+                raise
+            foreign.append(Foreign(match[1], name, _owner(folder, name)))
+        else:
+            if found is not None:  # else its process has completed
+                left.append(Left(match[1], found))
+    return left, foreign
+
+
+def _owner(folder: Folder, name: str) -> Optional[int]:
+    try:
+        status = os.stat(name, dir_fd=folder.fileno(), follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    return status.st_uid if is_private and status.st_uid != os.geteuid() else None
+
+
+def user_name(user: int) -> str:
+    """Returns the name of a user, or the number of one without a name."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def warn_of(folder: Folder, foreign: Iterable[Foreign], stacklevel: int) -> None:
+    """Warns, once for all of them, of what a recovery leaves alone."""
+    names = sorted(each.name for each in foreign)
+    if names:
+        warnings.warn(
+            f"{folder.path}: {', '.join(names[:5])}{', ...' * (len(names) > 5)} was left alone: "
+            "it is not a private folder of this user",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def is_young(folder: Folder) -> bool:
+    """Returns whether a private folder may just have been made, and be filled next."""
+    return os.fstat(folder.fileno()).st_mtime > time.time() - _SECONDS_UNTIL_STALE
+
+
+def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:
+    """Returns the content of a small file of this user; None if there is none.
+
+    Raises:
+        SafetensorError: it is a link, no regular file, another user's, or has more than `most`
+            bytes.
+    """
+    fd = folder.open(name, write=False)
+    if fd is None:
+        return None
+    with open(fd, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        refuse(os.path.join(folder.path, name), f"it has more than {most:,} bytes")
+    return data
+
+
+def refuse(path: str, reason: str) -> NoReturn:
+    """Raises because a recovery would have to believe this file."""
+    raise SafetensorError(f"{reason}{NOT_FOLLOWED} (in {path})")

@@ -1,0 +1,257 @@
+"""Files whose names the caller did not give, in folders where others may write."""
+
+import os
+import pathlib
+import stat
+
+import numpy as np
+import pytest
+
+import safetensors
+from safetensors import numpy as stn
+from safetensors import sums
+from support import children, cli, model_saves
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+INDEX = "model.safetensors.index.json"
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def private(tmp_path):
+    """A file that no save may touch."""
+    path = tmp_path / "private"
+    path.write_text("private")
+    yield path
+    assert path.read_text() == "private"
+
+
+def write_sums(model):
+    assert sums.write(model) == str(model.with_suffix(".sums.json"))
+
+
+def hash_write(model):
+    cli.output("hash", model, "--write")
+
+
+@pytest.mark.parametrize("write", [write_sums, hash_write])
+def test_sums_replace_a_link(tmp_path, private, write):
+    """Archives and git carry links; also if it leads to nothing."""
+    folder = tmp_path / "m"
+    stn.save_files(model_saves.NEW, folder)
+    link = folder / "model.sums.json"
+    for target in (private, tmp_path / "nothing"):
+        link.symlink_to(target)
+        write(folder / "model.safetensors")
+        assert not link.is_symlink()
+        assert sums.read(link).files.keys() == {"model.safetensors"}
+        link.unlink()
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("write", [write_sums, hash_write])
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_sums_have_the_rights_of_the_model(tmp_path, write, mode):
+    """Digests tell about values. Old sums do not widen the rights."""
+    path = tmp_path / "model.safetensors"
+    stn.save_file(model_saves.NEW, path)
+    path.chmod(mode)
+    for _ in range(2):
+        write(path)
+        assert mode_of(tmp_path / "model.sums.json") == mode
+        (tmp_path / "model.sums.json").chmod(0o666)
+
+
+def test_sums_of_links(tmp_path):
+    """Of a cache whose files are links: they have the rights of the file that the link names."""
+    stn.save_file(model_saves.NEW, tmp_path / "blob")
+    (tmp_path / "blob").chmod(0o600)
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "model.safetensors").symlink_to(tmp_path / "blob")
+    path = pathlib.Path(sums.write(tmp_path / "snapshot" / "model.safetensors"))
+    assert path.parent == tmp_path / "snapshot"
+    assert mode_of(path) == 0o600
+
+
+@pytest.mark.parametrize("limit", [model_saves.ONE, model_saves.TWO])
+def test_sums_of_a_save_have_the_rights_of_the_model(tmp_path, limit):
+    stn.save_files(model_saves.OLD, tmp_path, max_shard_size=limit, sums=True)
+    for path in tmp_path.glob("*.safetensors"):
+        path.chmod(0o600)
+    stn.save_files(model_saves.NEW, tmp_path, max_shard_size=limit, sums=True)
+    assert mode_of(tmp_path / "model.sums.json") == 0o600
+
+
+def save_files(folder, meanwhile):
+    stn.save_files(
+        model_saves.NEW,
+        folder,
+        max_shard_size=model_saves.TWO,
+        progress=lambda *_: meanwhile(),
+        sums=True,
+    )
+
+
+def safe_create(folder, meanwhile):
+    writer = safetensors.safe_create(
+        folder, model_saves.NEW, max_shard_size=model_saves.TWO, sums=True
+    )
+    with writer:
+        for name, array in model_saves.NEW.items():
+            writer.write(name, array)
+            meanwhile()
+
+
+@pytest.mark.parametrize("save", [save_files, safe_create])
+@pytest.mark.parametrize("has_old", [False, True])
+def test_a_private_folder_that_is_moved_away(tmp_path, private, save, has_old):
+    """By another user, who puts links under its name: the save goes on in its own folder."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    if has_old:
+        stn.save_files(model_saves.OLD, folder, max_shard_size=model_saves.TWO, sums=True)
+    moved = []
+
+    def swap():
+        if not moved:
+            (parts,) = folder.glob(".model.*.save")
+            moved.append(parts)
+            parts.rename(tmp_path / "moved")
+            parts.mkdir()
+            for name in ("switch", "00001", "00002", "index", "sums"):
+                (parts / name).symlink_to(private)
+
+    save(folder, swap)
+    assert len(moved) == 1
+    assert model_saves.same(model_saves.load(folder), model_saves.NEW)
+    assert not any(path.is_symlink() for path in folder.iterdir())
+    assert sums.read(folder / "model.sums.json").files.keys() == {
+        path.name for path in folder.glob("*.safetensors")
+    }
+    assert all(path.is_symlink() for path in moved[0].iterdir())
+
+
+def test_links_under_the_final_names_are_replaced(tmp_path, private):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    for name in ("model-00001-of-00002.safetensors", "model.sums.json"):
+        (folder / name).symlink_to(private)
+    save_files(folder, lambda: None)
+    assert model_saves.same(model_saves.load(folder), model_saves.NEW)
+    assert not any(path.is_symlink() for path in folder.iterdir())
+
+
+OTHER_USER = """
+    import os, pathlib, errno
+    import numpy as np
+    import safetensors
+    from safetensors import numpy as stn
+    from support import in_place_changes, model_saves
+
+    folder, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+    seen = []
+
+    def as_other(call):
+        os.seteuid(65534)
+        try:
+            call()
+        except PermissionError:
+            seen.append("refused")
+        else:
+            seen.append("done")
+        finally:
+            os.seteuid(0)
+
+    def attack():
+        (parts,) = folder.glob(f".*.{kind}")
+        inside = os.listdir(parts)
+        as_other(lambda: os.listdir(parts))
+        for name in [*inside, "00002", "new"]:
+            as_other(lambda: (parts / name).read_bytes())
+            as_other(lambda: os.symlink("/etc/passwd", parts / name))
+            as_other(lambda: os.unlink(parts / name))
+        assert os.listdir(parts) == inside
+
+    if kind == "save":
+        stn.save_files(model_saves.NEW, folder, max_shard_size=600, progress=lambda *_: attack())
+    else:
+        os.umask(0)
+        path = in_place_changes.make(folder / "a")
+        folder = folder / "a"
+        os.chmod(folder, 0o1777)
+        act = lambda name, function, args: (attack(), function(*args))[1]
+        with in_place_changes.Steps(in_place_changes.BEFORE_THE_MARK, act):
+            in_place_changes.change(path)
+    print(len(seen), *{*seen})
+"""
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("kind", ["save", "journal"])
+@pytest.mark.usefixtures("leases")
+def test_another_user_cannot_enter(tmp_path, kind):
+    """Reads, makes and removes nothing in a private folder, whatever the umask is."""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    tmp_path.chmod(0o1777)
+    count, *words = children.run(OTHER_USER, tmp_path, kind).split()
+    assert words == ["refused"]
+    assert int(count) >= 10
+
+
+READER = """
+    import os, pathlib
+    from safetensors import _shards, SafetensorError
+    os.seteuid(65534)
+    try:
+        _shards.find_shards(sys.argv[1])
+    except (SafetensorError, FileNotFoundError) as error:
+        print(error)
+    else:
+        print("found")
+"""
+
+
+@NEEDS_ROOT
+def test_readers_of_another_user_see_whether_a_switch_is_complete(tmp_path):
+    """They cannot look into the private folder, so its sticky bit tells them."""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    folder = tmp_path / "m"
+    stn.save_files(model_saves.OLD, folder, max_shard_size=model_saves.TWO)
+    said = []
+
+    def look(name, function, args):
+        if name == "move" and args[3].startswith("model"):
+            said.append(children.run(READER, folder))
+        return function(*args)
+
+    with model_saves.Steps(1, look, to_the_end=True):
+        stn.save_files(
+            model_saves.NEW,
+            folder,
+            max_shard_size=model_saves.THREE,
+            progress=lambda *_: said.append(children.run(READER, folder)),
+        )
+    assert said[0].strip() == "found"
+    assert "a save of `model` was interrupted while its files took their places" in said[-1]
+    assert children.run(READER, folder).strip() == "found"
+
+
+def test_folders_of_ranks_and_their_files(tmp_path, private):
+    """A link under the name of a rank's file is replaced, and not followed."""
+    pytest.importorskip("torch")
+    from safetensors import _folder
+    from safetensors._dcp import rank_files
+
+    name = rank_files.file_name("model", 1)
+    (tmp_path / name).symlink_to(private)
+    with rank_files.replaced(_folder.Folder(str(tmp_path)), name, fsync=True) as target:
+        stn.save_file({"a": np.ones(3)}, target)
+        assert (tmp_path / name).is_symlink()
+    assert not (tmp_path / name).is_symlink()
+    assert stn.load_file(tmp_path / name)["a"].sum() == 3
+    assert sorted(os.listdir(tmp_path)) == ["private", name]
