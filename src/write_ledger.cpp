@@ -95,6 +95,20 @@ void WriteLedger::check_source(std::size_t tensor, std::uint64_t begin,
        {.subject = its_name});
 }
 
+std::vector<WriteLedger::Run> WriteLedger::runs_of(std::span<const TensorCopy> tensors) const {
+  std::vector<Run> runs;
+  for (const TensorCopy& each : tensors) {
+    const TensorPlace& its = place(each.tensor);
+    if (!runs.empty() && runs.back().from + runs.back().nbytes == each.begin &&
+        runs.back().to + runs.back().nbytes == its.begin) {
+      runs.back().nbytes += its.nbytes;
+    } else if (its.nbytes != 0) {
+      runs.push_back({each.begin, its.nbytes, its.begin});
+    }
+  }
+  return runs;
+}
+
 void WriteLedger::check_free(std::size_t tensor, std::uint64_t nbytes, bool is_whole) const {
   const bool is_free = !is_whole || !is_begun_[tensor];
   if (is_free && nbytes <= plan_.places[tensor].nbytes - written_[tensor]) return;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "safetensors/layout.hpp"
+#include "safetensors/writer.hpp"
 
 namespace safetensors {
 
@@ -50,6 +51,14 @@ class WriteLedger {
 
   /// Throws: Error kInvalidArgument unless a source of this size has the tensor's bytes at `begin`.
   void check_source(std::size_t tensor, std::uint64_t begin, std::uint64_t source_nbytes) const;
+  /// Adjacent tensors of a source that are adjacent in the file, too.
+  struct Run {
+    std::uint64_t from;
+    std::uint64_t nbytes;
+    std::uint64_t to;
+  };
+  [[nodiscard]] std::vector<Run> runs_of(std::span<const TensorCopy> tensors) const;
+
   /// Throws: Error kWrittenTwice unless so many bytes of the tensor may still be written.
   void check_free(std::size_t tensor, std::uint64_t nbytes, bool is_whole) const;
   /// Marks bytes of a tensor as written. Requires: check_free().

@@ -138,13 +138,13 @@ class FileWriter::State {
       copy_in_order(source, tensors);
       return;
     }
-    const std::vector<Run> runs = runs_of(tensors);
+    const std::vector<WriteLedger::Run> runs = ledger_.runs_of(tensors);
     std::vector<std::size_t> indices;
     for (const TensorCopy& each : tensors) indices.push_back(each.tensor);
     ledger_.mark_all(indices);
-    lock.unlock();
     guarded([&] {
-      for (const Run& run : runs) out_.copy(source, run.from, run.nbytes, run.to);
+      const Unlocked unlocked(*this, lock);
+      for (const WriteLedger::Run& run : runs) out_.copy(source, run.from, run.nbytes, run.to);
     });
   }
 
@@ -158,6 +158,10 @@ class FileWriter::State {
   void commit() {
     const std::lock_guard lock(mutex_);
     check_open();
+    if (writing_ != 0) {
+      fail(ErrorCode::kMissingTensors,
+           "another thread is still writing a tensor: wait for it before the file is completed");
+    }
     const std::vector<std::size_t> missing = ledger_.missing();
     if (!missing.empty()) ledger_.fail_missing(missing);
     const LayoutPlan& plan = ledger_.plan();
@@ -180,6 +184,25 @@ class FileWriter::State {
 
  private:
   enum class Condition : std::uint8_t { kOpen, kFailed, kClosed };
+
+  /// Releases the lock while bytes that are marked as written go to the sink.
+  class Unlocked {
+   public:
+    Unlocked(State& state, std::unique_lock<std::mutex>& lock) : state_(state), lock_(lock) {
+      ++state_.writing_;
+      lock_.unlock();
+    }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+    ~Unlocked() {
+      lock_.lock();
+      --state_.writing_;
+    }
+
+   private:
+    State& state_;
+    std::unique_lock<std::mutex>& lock_;
+  };
 
   static std::unique_ptr<ByteSink> checked(std::unique_ptr<ByteSink> sink) {
     if (!sink) fail(ErrorCode::kInvalidArgument, "the sink is null");
@@ -238,14 +261,8 @@ class FileWriter::State {
                 std::span<const std::byte> bytes) {
     guarded([&] {
       if (sink_->seeks() && !io::SinkWriter::is_small(bytes.size())) {
-        lock.unlock();
-        try {
-          out_.write_now(offset, bytes);
-        } catch (...) {
-          lock.lock();  // guarded() marks the writer as failed
-          throw;
-        }
-        lock.lock();
+        const Unlocked unlocked(*this, lock);
+        out_.write_now(offset, bytes);
       } else if (sink_->seeks()) {
         out_.gather(offset, bytes);
       } else if (offset == next_) {
@@ -296,27 +313,6 @@ class FileWriter::State {
          {.subject = name});
   }
 
-  /// Adjacent tensors of a source that are adjacent in the file, too.
-  struct Run {
-    std::uint64_t from;
-    std::uint64_t nbytes;
-    std::uint64_t to;
-  };
-
-  [[nodiscard]] std::vector<Run> runs_of(std::span<const TensorCopy> tensors) const {
-    std::vector<Run> runs;
-    for (const TensorCopy& each : tensors) {
-      const TensorPlace& place = ledger_.place(each.tensor);
-      if (!runs.empty() && runs.back().from + runs.back().nbytes == each.begin &&
-          runs.back().to + runs.back().nbytes == place.begin) {
-        runs.back().nbytes += place.nbytes;
-      } else if (place.nbytes != 0) {
-        runs.push_back({each.begin, place.nbytes, place.begin});
-      }
-    }
-    return runs;
-  }
-
   /// Copies to a sink that does not seek. Requires: the lock.
   void copy_in_order(const ByteSource& source, std::span<const TensorCopy> tensors) {
     std::vector<TensorCopy> ordered(tensors.begin(), tensors.end());
@@ -350,6 +346,7 @@ class FileWriter::State {
   io::SinkWriter out_;
   mutable std::mutex mutex_;  // guards ledger_, out_.gather() and what follows
   std::atomic<Condition> condition_ = Condition::kOpen;
+  std::size_t writing_ = 0;  // see Unlocked
   // For a sink that does not seek: the offset that it needs next, and what comes later.
   std::uint64_t next_ = 0;
   std::map<std::uint64_t, Buffer> held_;

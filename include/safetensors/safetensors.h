@@ -338,8 +338,9 @@ SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors,
  * OUT_OF_MEMORY), all later calls but safetensors_writer_free return WRITER_CLOSED. After other
  * errors the writer is as it was before the call.
  *
- * Thread safety: several threads may write to one writer at once. safetensors_writer_commit and
- * safetensors_writer_free must be called when all others have returned. */
+ * Thread safety: several threads may write to one writer, and commit it, at once: one commit
+ * completes the file, and none does while bytes are being written. safetensors_writer_free must be
+ * called when all others have returned. A sink must not call a function of its writer. */
 typedef struct safetensors_writer safetensors_writer;
 
 /* Where the bytes of a file go. The functions of a writer call `write` on their own thread, while
@@ -396,7 +397,8 @@ SAFETENSORS_API int32_t safetensors_writer_copy(safetensors_writer* writer, cons
                                                 const safetensors_tensor* tensor,
                                                 safetensors_error* error);
 /* Completes the file.
- * Codes: MISSING_TENSORS (the text names up to five; the writer is as it was), WRITER_CLOSED, IO.
+ * Codes: MISSING_TENSORS (the text names up to five, or says that another thread is writing; the
+ * writer is as it was), WRITER_CLOSED, IO.
  */
 SAFETENSORS_API int32_t safetensors_writer_commit(safetensors_writer* writer,
                                                   safetensors_error* error);

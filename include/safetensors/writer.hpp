@@ -53,8 +53,10 @@ struct TensorCopy {
 /// If a sink, `interrupt` or `progress` throws, the writer has failed: all calls but abort() then
 /// throw Error kWriterClosed. The destructor aborts a writer that was not committed.
 ///
-/// Thread safety: several threads may write at once. commit() and abort() wait for no one: call
-///   them when all writes have returned.
+/// Thread safety: several threads may write and call commit() at once: one commit() completes the
+///   file, and none does while bytes are being written. abort(), moving and the destructor must
+///   come when all other calls have returned, and must not be called by the sink, `interrupt` or
+///   `progress`, nor may another function of the writer.
 /// Lifetime: no call keeps a reference to the caller's bytes.
 class SAFETENSORS_API FileWriter {
  public:
@@ -105,8 +107,8 @@ class SAFETENSORS_API FileWriter {
   [[nodiscard]] std::uint64_t nbytes_written() const noexcept;
   /// Completes the file.
   ///
-  /// Throws: Error kMissingTensors, which names up to five of them and leaves the writer as it was;
-  ///   kHeaderTooLarge; what the sink throws.
+  /// Throws: Error kMissingTensors, which names up to five of them, or says that another thread is
+  ///   writing, and leaves the writer as it was; kHeaderTooLarge; what the sink throws.
   void commit();
   /// Discards what was written. Does nothing after commit().
   void abort() noexcept;

@@ -97,6 +97,11 @@ class ModelFiles:
         return (self._folder, files[0]) if files else None
 
     @property
+    def is_committed(self) -> bool:
+        """Whether a file has taken its place, which cannot be undone."""
+        return self._switch.is_committed
+
+    @property
     def parts(self) -> Folder:
         """The private folder of the save."""
         return self._switch.parts

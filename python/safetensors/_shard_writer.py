@@ -12,6 +12,7 @@ from ._model_files import ModelFiles
 from ._specs import Row, nbytes_of
 from ._split import MOST_SHARDS, Split, parse_size, split
 from ._typing import Buffer, Path, Progress, SumsOption
+from ._writer_state import closed_error, own_call_error, still_writing_error
 
 if TYPE_CHECKING:
     from ._sums_save import Collect
@@ -49,8 +50,9 @@ class ShardWriter:
     Tensors are divided among files as `save_files` does it. Without rows, they are added one by
     one: a file is completed when the next tensor does not fit.
 
-    Thread safety: as FileWriter. `progress` is called without `_lock`, because the thread that
-    calls it may hold the lock of a _FileWriter.
+    Thread safety: as SharedWriter of the compiled module, but one thread at a time calls `commit`
+    or `abort`, and `abort` waits for a file that is being completed. `progress` is called without
+    `_lock`, because the thread that calls it may hold the lock of a _FileWriter.
     """
 
     def __init__(
@@ -75,6 +77,10 @@ class ShardWriter:
 
             self._sums = algorithms_of(sums)
         self._lock = threading.RLock()
+        self._callers: Set[int] = set()
+        """The threads that are within a call."""
+        self._is_committing = False
+        self._is_closed = False
         self._progress_lock = threading.Lock()
         self._most = parse_size(max_shard_size)
         self._places: List[Tuple[_Shard, int]] = []  # by index of the tensor
@@ -106,7 +112,7 @@ class ShardWriter:
     def add(self, name: str, dtype: str, shape: Sequence[int]) -> int:
         """Adds a tensor, whose name is new, to the last file or to a new one. Returns its index."""
         nbytes = nbytes_of([(name, dtype, shape)])[name]
-        with self._lock:
+        with self._within():
             shard = self._shards[-1] if self._shards else None
             if shard is None or (shard.rows and shard.nbytes + nbytes > self._most):
                 if len(self._shards) == MOST_SHARDS:
@@ -157,6 +163,8 @@ class ShardWriter:
     def missing(self) -> List[int]:
         incomplete: Dict[_Shard, Set[int]] = {}
         result = []
+        self._refuse_own_call()
+        self._check_open()  # first: a thread that completes the model may hold the lock for long
         with self._lock:
             for tensor, (shard, index) in enumerate(self._places):
                 if shard.is_complete or not self._sizes[tensor]:
@@ -180,16 +188,22 @@ class ShardWriter:
 
         Raises SafetensorError, which names missing tensors, and leaves the writer as it was.
         """
-        missing = self.missing()
-        if missing:
-            names = list(self._names)
-            text = ", ".join(f"`{names[i]}`" for i in missing[:5]) + ", ..." * (len(missing) > 5)
-            error = SafetensorError(
-                f"Error while serializing: {len(missing)} of {len(names)} tensors "
-                f"{'was' if len(missing) == 1 else 'were'} not written: {text}"
-            )
-            error.code, error.subject = "missing_tensors", names[missing[0]]
-            raise error
+        ident = threading.get_ident()
+        with self._lock:
+            if self._callers:
+                raise still_writing_error()
+            missing = self.missing()
+            if missing:
+                raise self._missing_error(missing)
+            self._is_committing = True
+            self._callers.add(ident)
+        try:
+            self._commit()
+        finally:
+            self._is_closed = True
+            self._callers.discard(ident)
+
+    def _commit(self) -> None:
         if not self._shards:
             self._shards.append(_Shard(1, [], 0))
         for shard in self._shards:
@@ -199,28 +213,80 @@ class ShardWriter:
         digests = [each for shard in self._shards if shard.digests for each in shard.digests.files]
         self._files.commit(Split(names_of, self._total), digests if self._sums else None)
 
+    def _missing_error(self, missing: Sequence[int]) -> SafetensorError:
+        names = list(self._names)
+        text = ", ".join(f"`{names[i]}`" for i in missing[:5]) + ", ..." * (len(missing) > 5)
+        error = SafetensorError(
+            f"Error while serializing: {len(missing)} of {len(names)} tensors "
+            f"{'was' if len(missing) == 1 else 'were'} not written: {text}"
+        )
+        error.code, error.subject = "missing_tensors", names[missing[0]]
+        return error
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether files have taken their places, which cannot be undone."""
+        return self._files.is_committed
+
+    @property
+    def is_in_call(self) -> bool:
+        """Whether this thread is within a call."""
+        return threading.get_ident() in self._callers
+
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""
-        for shard in self._shards:
-            if shard.writer is not None:
-                shard.writer.abort()
-        self._files.abort()
+        with self._lock:  # which threads hold that make or complete a file
+            self._is_closed = True
+            for shard in self._shards:
+                if shard.writer is not None:
+                    shard.writer.abort()
+            self._files.abort()
+
+    @contextlib.contextmanager
+    def _within(self) -> Iterator[None]:
+        """Holds the lock, and counts a call of this thread, unless the writer is not open."""
+        ident = self._refuse_own_call()
+        with self._lock:
+            self._check_open()
+            self._callers.add(ident)
+            try:
+                yield
+            finally:
+                self._callers.discard(ident)
+
+    def _refuse_own_call(self) -> int:
+        """Raises if this thread is within a call. Returns its identifier. Needs no lock: of two
+        threads, one might hold the lock, and the other one the lock of a progress."""
+        ident = threading.get_ident()
+        if ident in self._callers:
+            raise own_call_error()
+        return ident
+
+    def _check_open(self) -> None:
+        if self._is_closed or self._is_committing:
+            raise closed_error(is_closing=not self._is_closed)
 
     @contextlib.contextmanager
     def _used(self, shard: _Shard, tensors: Sequence[int]) -> Iterator[Any]:
         """Yields the writer of a file for some of its tensors, and then completes a full file."""
+        ident = self._refuse_own_call()
         with self._lock:
+            self._check_open()
             for tensor in tensors:
                 self._refuse_written(tensor)
             # Empty tensors may be written to a complete file.
             writer = _checker(shard.rows) if shard.is_complete else self._open(shard)
+            self._callers.add(ident)
             shard.users += 1
         try:
-            yield writer
+            try:
+                yield writer
+            finally:
+                with self._lock:
+                    shard.users -= 1
+            self._finish(shard)
         finally:
-            with self._lock:
-                shard.users -= 1
-        self._finish(shard)
+            self._callers.discard(ident)
 
     def _refuse_written(self, tensor: int) -> None:
         """Raises if the file of a tensor with bytes is complete."""

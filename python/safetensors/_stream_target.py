@@ -26,17 +26,28 @@ class StreamTarget:
         self._place = place
         self._begin = self._end = place.begin if place is not None else 0
         self._lock = threading.Lock()  # threads may write at once, but the object has one position
+        self._is_undone = False
+        self._has_old_length = False
         self.seeks = place is not None
         self.target: Any = self._write
 
     def _write(self, offset: int, view: memoryview) -> None:
-        with self._lock:
-            end = self._begin + offset + len(view)
-            if self._place is not None:
-                self._file.seek(self._begin + offset)
-            while view:
-                view = view[self._write_some(view) :]
-            self._end = max(self._end, end)
+        try:
+            with self._lock:
+                self._write_all(offset, view)
+        finally:
+            if self._is_undone:  # undo() did not wait
+                self.undo()
+
+    def _write_all(self, offset: int, view: memoryview) -> None:
+        end = self._begin + offset + len(view)
+        if self._is_undone:
+            return  # the compiled module says that the writer is closed
+        if self._place is not None:
+            self._file.seek(self._begin + offset)
+        while view:
+            view = view[self._write_some(view) :]
+        self._end = max(self._end, end)
 
     def _write_some(self, view: memoryview) -> int:
         """Writes the first bytes, and returns how many."""
@@ -53,13 +64,22 @@ class StreamTarget:
             self._file.seek(self._end)
 
     def undo(self) -> None:
-        """Gives the object its old length and position. What was overwritten is lost."""
-        if self._place is None:
+        """Gives the object its old length and position. What was overwritten is lost.
+
+        Does not wait for a thread that is writing: it does this when it ends.
+        """
+        self._is_undone = True
+        if self._place is None or not self._lock.acquire(blocking=False):
             return
-        # What fails here leaves a part, whose header has a length of 0.
-        with contextlib.suppress(Exception):
-            self._file.truncate(self._place.end)
-            self._file.seek(self._begin)
+        try:
+            if not self._has_old_length:
+                self._has_old_length = True  # once: then the object is its owner's again
+                # What fails here leaves a part, whose header has a length of 0.
+                with contextlib.suppress(Exception):
+                    self._file.truncate(self._place.end)
+                    self._file.seek(self._begin)
+        finally:
+            self._lock.release()
 
 
 class _Descriptor(StreamTarget):

@@ -24,6 +24,8 @@ class Switch:
         self._folder = folder
         self._name = name
         self._content: Optional[_recovery.Content] = None
+        self.is_committed = False
+        """Whether a file has taken its place, so that only the new model can become whole."""
         self._fd = -1
         self.parts = folder.make_private(name, _recovery.KIND)
         """The private folder."""
@@ -81,6 +83,7 @@ class Switch:
         if shards == 1 and index not in old and not companions:  # one rename is atomic
             _recovery.remove_sums(folder, name)
             self.parts.move("00001", folder, files[0])
+            self.is_committed = True
             if has_sums:
                 self.parts.move(_recovery.SUMS, folder, _split.sums_name(name))
             if fsync:
@@ -90,6 +93,7 @@ class Switch:
             self._content = _recovery.Content(shards, old, self._inodes(shards), [*companions])
             self._fill(self._content, durable)
             self._take_places(self._content, durable)
+            self.is_committed = True
         self._close()
 
     def abort(self) -> bool:
@@ -132,6 +136,7 @@ class Switch:
         except BaseException as error:
             if self._is_untouched(content):
                 raise
+            self.is_committed = True
             # A part of the old model is gone, so only the new one can still become whole.
             try:
                 _recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
@@ -149,5 +154,5 @@ class Switch:
         return is_old and here.issuperset(_recovery.parts_of(content.shards))
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self._fd = self._fd, -1  # first: a descriptor that is closed may be another's
         os.close(fd)

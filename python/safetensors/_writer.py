@@ -28,6 +28,7 @@ from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
 from ._tensor_stream import TensorStream
 from ._typing import Path, Progress, SumsOption
+from ._writer_state import OpenWriter, closed_error, refuse_own_call
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -135,10 +136,16 @@ def _rows(specs: Optional[Dict[str, Spec]]) -> Optional[List[Row]]:
 class SafeWriter:
     """Writes a file tensor by tensor; made by `safe_create`.
 
-    The methods may be called from several threads at once.
+    Thread safety: any threads may call any methods at once. One call of `close`, `abort` or the end
+    of the `with` block completes or discards the file; others wait for it, and then do nothing or
+    raise SafetensorError. Calls that write meanwhile raise SafetensorError. A callback of the
+    writer (`progress`, a target, a signal handler) must not call methods of it, and gets
+    SafetensorError: it stops the writer by raising an exception.
+
+    In a forked child, closing raises SafetensorError, and nothing is discarded.
     """
 
-    _writer: Any = None  # also of an object whose constructor did not run
+    _inner: Optional[OpenWriter] = None  # also of an object whose constructor did not run
 
     def __init__(
         self,
@@ -147,14 +154,11 @@ class SafeWriter:
         stream: Optional[StreamTarget] = None,
     ) -> None:
         """Takes a _FileWriter or a ShardWriter; without specs, one that tensors are added to."""
-        self._writer = writer
-        self._stream = stream
+        self._inner = OpenWriter(writer, stream)
         self._lock = threading.Lock()
         self._has_plan = specs is not None
         self._specs: Dict[str, Spec] = specs or {}
         self._index = dict(zip(self._specs, range(len(self._specs)), strict=True))
-        self._nbytes = 0
-        self._pid = os.getpid()  # a forked child discards nothing
 
     @property
     def specs(self) -> Dict[str, Spec]:
@@ -163,20 +167,26 @@ class SafeWriter:
 
     @property
     def missing(self) -> List[str]:
-        """The names of the tensors that are not completely written, in file order."""
+        """The names of the tensors that are not completely written, in file order.
+
+        Raises:
+            SafetensorError: the writer is closed, or being closed.
+        """
+        writer = self._open()
+        refuse_own_call(writer)
         with self._lock:  # in which tensors are added
             names = list(self._index)
-            return [names[i] for i in self._open().missing()]
+            return [names[i] for i in writer.missing()]
 
     @property
     def nbytes_written(self) -> int:
-        """The bytes of tensors that were written."""
-        writer = self._writer  # another thread may close it
-        return int(writer.nbytes_written) if writer is not None else self._nbytes
+        """The bytes of tensors that were written. A callback may read it, too."""
+        return self._inner.nbytes_written if self._inner is not None else 0
 
     @property
     def closed(self) -> bool:
-        return self._writer is None
+        """Whether the file was completed or discarded."""
+        return self._inner is None or self._inner.writer is None
 
     def write(self, name: str, tensor: Any) -> None:
         """Writes a tensor. It may be changed or deleted when the call returns.
@@ -191,7 +201,7 @@ class SafeWriter:
             SafetensorError: the specs have no such name, or another dtype or shape; or the tensor
                 was written before. The writer goes on.
         """
-        writer = self._writer or self._open()
+        writer = self._open()
         data = tensor
         if self._has_plan:
             index = self._index.get(name)
@@ -276,36 +286,28 @@ class SafeWriter:
         self._copy(source, pairs, cast)
 
     def close(self) -> None:
-        """Completes the file. Does nothing if the writer is closed.
+        """Completes the file. Does nothing if that was done.
 
         Raises:
-            SafetensorError: tensors are missing, or another thread is still writing one. The writer
-                stays open, and the target as it was.
+            SafetensorError: tensors are missing, or another thread is still writing one: the writer
+                stays open, and the target as it was. Or the writer was aborted, which another
+                thread may have done.
+            OSError: an operating system call failed, as a SafetensorError, too: what was written is
+                discarded. If files of a model had taken their places by then, the error says that
+                `safetensors recover` completes the model, and the writer is closed.
         """
-        if self._writer is None:
-            return
-        try:
-            self._writer.commit()
-        except SafetensorError as error:
-            if error.code != "missing_tensors":
-                self.abort()
-            raise
-        except BaseException:
-            self.abort()
-            raise
-        self._nbytes = self._writer.nbytes_written
-        self._writer = None
-        if self._stream is not None:
-            self._stream.finish()
+        if self._inner is not None:
+            self._inner.close()
 
     def abort(self) -> None:
-        """Discards what was written. Does nothing if the writer is closed."""
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return
-        writer.abort()
-        if self._stream is not None and self._pid == os.getpid():
-            self._stream.undo()
+        """Discards what was written. Does nothing if the writer is closed.
+
+        If another thread closes the writer, waits until it has done so. Does not wait for calls
+        that write, which may hang: when they end, they raise SafetensorError. Only a file of a
+        model that is being completed is waited for.
+        """
+        if self._inner is not None:
+            self._inner.abort()
 
     def __enter__(self) -> SafeWriter:
         return self
@@ -317,7 +319,8 @@ class SafeWriter:
         traceback: Optional[TracebackType],
     ) -> None:
         try:
-            if exc_type is None:
+            # A block that aborts its writer, or handles an error of closing it, may end.
+            if exc_type is None and self._inner is not None and not self._inner.was_aborted_here:
                 self.close()
         finally:
             with contextlib.suppress(OSError):  # the error in flight says more
@@ -339,9 +342,10 @@ class SafeWriter:
         writer.copy(source, list(zip(indices, names, strict=True)), bool(cast))
 
     def _open(self) -> Any:
-        writer = self._writer
+        inner = self._inner
+        writer = inner.writer if inner is not None else None
         if writer is None:
-            raise SafetensorError("Error while serializing: the writer is closed")
+            raise closed_error()
         return writer
 
     def _refuse_part(self, name: str) -> None:
@@ -370,6 +374,7 @@ class SafeWriter:
 
     def _add(self, writer: Any, specs: Dict[str, Spec]) -> List[int]:
         """Adds tensors, or none if one of them was added before, and returns their indices."""
+        refuse_own_call(writer)
         with self._lock:
             for name in specs:
                 if name in self._index:

@@ -114,7 +114,8 @@ class StorageWriter(_Base):
         self._folder = os.path.abspath(os.fsdecode(path))
         self._options = Options(max_shard_size, name, fsync, fqn_to_index_mapping)
         self._model: Optional[FullSizeModel] = None
-        self._expected: Dict[str, int] = {}
+        self._expected: Optional[Dict[str, int]] = None
+        """The bytes of each tensor, if ranks write files of their own."""
         self._thread: Optional[threading.Thread] = None
 
     def reset(self, checkpoint_id: Optional[Union[str, os.PathLike[str]]] = None) -> None:
@@ -196,11 +197,17 @@ class StorageWriter(_Base):
         for result in (each for of_rank in results for each in of_rank):
             fqn = result.index.fqn
             written[fqn] = written.get(fqn, 0) + result.size_in_bytes
+        model, expected = self._model, self._expected  # another thread may call reset()
         try:
-            if self._model is None:
-                check_written(self._expected, written)
+            if model is not None:
+                model.commit(written)
+            elif expected is not None:
+                check_written(expected, written)
             else:
-                self._model.commit(written)
+                raise SafetensorError(
+                    f"{self._folder}: the save was discarded before it ended, by reset() or by "
+                    "another save with the same StorageWriter: nothing was saved"
+                )
         finally:
             self._abort()
 
@@ -267,6 +274,7 @@ class StorageWriter(_Base):
 
     def _abort(self) -> None:
         model, self._model, self._thread = self._model, None, None
+        self._expected = None
         StorageWriter._active.discard(self)
         if model is not None:
             model.abort()

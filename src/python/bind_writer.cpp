@@ -7,9 +7,13 @@
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -20,11 +24,13 @@
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "loan.hpp"
 #include "open_file.hpp"
 #include "python_index.hpp"
 #include "python_sink.hpp"
 #include "register.hpp"
 #include "save_target.hpp"
+#include "shared_writer.hpp"
 #include "tensor_spec.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
@@ -48,6 +54,7 @@ struct Stored {
   std::vector<std::uint64_t> shape;
   std::span<const std::byte> bytes;
   Dtype dtype = Dtype::kU8;
+  py::handle owner;  ///< of the bytes; null for a TensorSpec, which is an address
 };
 
 /// Returns whether torch is imported and the object can be a tensor of it.
@@ -69,11 +76,11 @@ std::optional<Stored> stored(py::handle tensor) {
   if (is_torch(tensor)) {  // first, because it is the most frequent
     std::optional<TorchBytes> found = bytes_of_torch(tensor);
     if (!found) return std::nullopt;
-    return Stored{std::move(found->shape), found->bytes, found->dtype};
+    return Stored{std::move(found->shape), found->bytes, found->dtype, tensor};
   }
   if (py::isinstance<TensorSpec>(tensor)) {
     const TensorData data = py::cast<const TensorSpec&>(tensor).data(std::string_view());
-    return Stored{{data.shape.begin(), data.shape.end()}, data.bytes, data.dtype};
+    return Stored{{data.shape.begin(), data.shape.end()}, data.bytes, data.dtype, {}};
   }
   if (!py::isinstance<py::array>(tensor)) return std::nullopt;
   const auto array = py::reinterpret_borrow<py::array>(tensor);
@@ -82,7 +89,8 @@ std::optional<Stored> stored(py::handle tensor) {
   return Stored{
       {array.shape(), array.shape() + array.ndim()},
       {static_cast<const std::byte*>(array.data()), static_cast<std::size_t>(array.nbytes())},
-      *dtype};
+      *dtype,
+      tensor};
 }
 
 std::string described(Dtype dtype, std::span<const std::uint64_t> shape) {
@@ -102,28 +110,21 @@ void check_cast(const OwnSpec& spec, const TensorInfo& info, const std::filesyst
 
 /// The value of a _FileWriter.
 ///
-/// Methods release the GIL while they work, so that another thread may abort the file meanwhile:
-/// each shares the core's writer while it uses it, and the last one to drop it discards the file.
+/// Methods release the GIL while they work, so that other threads may call others meanwhile: see
+/// SharedWriter.
 class Writer {
  private:
-  /// Calls `work(file)` without the GIL, with the file kept alive.
+  /// Calls `work(file)` without the GIL.
   template <typename Work>
-  auto with_writer(const Work& work) const {
-    std::shared_ptr<FileWriter> shared = writer_;
-    if (!shared) {
-      throw Error(ErrorCode::kWriterClosed, "Error while serializing: the writer is closed");
-    }
-    return serializing(path_, [&] {
-      const std::shared_ptr<FileWriter> file = std::move(shared);  // dropped without the GIL
-      return work(*file);
-    });
+  auto with_writer(const Work& work) {
+    return serializing(path_, [&] { return writer_.write_with(work); });
   }
 
  public:
   Writer(py::handle target, bool seeks, py::handle specs, py::handle metadata, py::handle layout,
          bool fsync, std::uint64_t budget_bytes, py::object progress, py::handle rights_of,
          std::uint64_t data_begin, py::handle sums)
-      : fsync_(fsync), progress_(std::move(progress)), sums_(sums) {
+      : fsync_(fsync), has_plan_(!specs.is_none()), progress_(std::move(progress)), sums_(sums) {
     WriterOptions options{.fsync = fsync,
                           .interrupt = python_interrupt(),
                           .progress = python_progress(progress_),
@@ -131,17 +132,17 @@ class Writer {
     const std::optional<Metadata> given = metadata_of(metadata);
     std::optional<LayoutPlan> plan;
     if (!specs.is_none()) {
-      specs_ = specs_of(specs);
+      std::vector<OwnSpec> rows = specs_of(specs);
       plan = saving({}, [&] {
         return with_save_prefix(
-            [&] { return plan_of(specs_, given, layout_of(layout), data_begin); });
+            [&] { return plan_of(rows, given, layout_of(layout), data_begin); });
       });
+      std::ranges::move(rows, std::back_inserter(specs_));
       for (const OwnSpec& spec : specs_) sums_.add(spec.name, spec.dtype, spec.shape);
     }
     const auto make = [&](auto&& sink) {
-      writer_ = std::make_shared<FileWriter>(
-          plan ? FileWriter(sink(), std::move(*plan), std::move(options))
-               : FileWriter(sink(), given ? &*given : nullptr, std::move(options)));
+      writer_.set(plan ? FileWriter(sink(), std::move(*plan), std::move(options))
+                       : FileWriter(sink(), given ? &*given : nullptr, std::move(options)));
     };
     if (PyCallable_Check(target.ptr()) != 0) {
       auto function = py::reinterpret_borrow<py::object>(target);
@@ -168,6 +169,7 @@ class Writer {
     OwnSpec spec = spec_of(name, dtype, shape);
     const std::size_t at = with_writer([&](FileWriter& file) { return file.add(spec.view()); });
     sums_.add(spec.name, spec.dtype, spec.shape);
+    const std::lock_guard lock(specs_mutex_);
     specs_.push_back(std::move(spec));
     return at;
   }
@@ -176,38 +178,40 @@ class Writer {
   bool write(std::size_t tensor, py::handle object) {
     const std::optional<Stored> found = stored(object);
     if (!found) return false;
-    if (tensor < specs_.size()) {
-      const OwnSpec& spec = specs_[tensor];
-      if (spec.dtype != found->dtype || spec.shape != found->shape) {
-        throw Error(ErrorCode::kInvalidTensorInfo,
-                    "Error while serializing: tensor `" + spec.name + "` is " +
-                        described(spec.dtype, spec.shape) + " in the specs, but " +
-                        described(found->dtype, found->shape) + " was given",
-                    ErrorContext{.subject = spec.name});
-      }
+    const OwnSpec* const spec = spec_at(tensor);
+    if (spec != nullptr && (spec->dtype != found->dtype || spec->shape != found->shape)) {
+      throw Error(ErrorCode::kInvalidTensorInfo,
+                  "Error while serializing: tensor `" + spec->name + "` is " +
+                      described(spec->dtype, spec->shape) + " in the specs, but " +
+                      described(found->dtype, found->shape) + " was given",
+                  ErrorContext{.subject = spec->name});
     }
-    write_part({tensor, 0, found->bytes},
+    const MemoryOwner owner(found->owner, found->bytes);
+    write_part({tensor, 0, found->bytes}, spec != nullptr,
                [&](FileWriter& file) { file.write(tensor, found->bytes); });
     return true;
   }
 
   void write_bytes(std::size_t tensor, py::handle begin, py::handle buffer) {
     const BufferView view(buffer, "tensor");
+    const MemoryOwner owner(owner_of_buffer(buffer), view.bytes());
+    const bool is_known = spec_at(tensor) != nullptr;
     if (begin.is_none()) {
-      write_part({tensor, 0, view.bytes()},
+      write_part({tensor, 0, view.bytes()}, is_known,
                  [&](FileWriter& file) { file.write(tensor, view.bytes()); });
       return;
     }
     const std::uint64_t at = size_of(begin, "begin");
-    write_part({tensor, at, view.bytes()},
+    write_part({tensor, at, view.bytes()}, is_known,
                [&](FileWriter& file) { file.write_at(tensor, at, view.bytes()); });
   }
 
   /// Writes the part of a tensor that an index expression selects.
   void write_slice(std::size_t tensor, py::handle index, py::handle dtype, py::handle shape,
                    py::handle buffer) {
-    if (tensor >= specs_.size()) throw py::index_error("there is no such tensor");
-    const OwnSpec& spec = specs_[tensor];
+    const OwnSpec* const known = spec_at(tensor);
+    if (known == nullptr) throw py::index_error("there is no such tensor");
+    const OwnSpec& spec = *known;
     const std::uint64_t count = std::accumulate(spec.shape.begin(), spec.shape.end(),
                                                 std::uint64_t{1}, std::multiplies<>());
     const TensorInfo info{spec.name, spec.shape, 0, count * bit_size(spec.dtype) / 8, spec.dtype};
@@ -227,6 +231,7 @@ class Writer {
                   ErrorContext{.subject = spec.name});
     }
     const BufferView view(buffer, "part");
+    const MemoryOwner owner(owner_of_buffer(buffer), view.bytes());
     with_writer([&](FileWriter& file) { file.write_runs(tensor, part->runs, view.bytes()); });
   }
 
@@ -241,8 +246,8 @@ class Writer {
       const auto fields = py::cast<py::tuple>(pair);
       const auto tensor = py::cast<std::size_t>(fields[0]);
       const TensorInfo& info = file.at(text_of(fields[1], "name"));
-      if (tensor < specs_.size()) {
-        const OwnSpec& spec = specs_[tensor];
+      if (const OwnSpec* const known = spec_at(tensor)) {
+        const OwnSpec& spec = *known;
         const bool has_dtype = spec.dtype == info.dtype || cast;
         if (!has_dtype || !std::ranges::equal(spec.shape, info.shape)) {
           throw Error(ErrorCode::kInvalidTensorInfo,
@@ -260,60 +265,72 @@ class Writer {
       }
       copies.push_back({tensor, file.position(info)});
     }
+    const std::shared_ptr<const ByteSource> source = file.source();
+    const py::capsule keeper(new std::shared_ptr<const void>(source), [](void* kept) {
+      delete static_cast<std::shared_ptr<const void>*>(kept);
+    });
+    const MemoryOwner owner(keeper, source->memory());
     with_writer([&](FileWriter& writer) {
-      writer.copy(*file.source(), copies);
-      for (const TensorCast& each : casts) copy_cast(writer, *file.source(), each);
+      writer.copy(*source, copies);
+      for (const TensorCast& each : casts) copy_cast(writer, *source, each);
     });
   }
 
-  [[nodiscard]] py::list missing() const {
-    const auto found = with_writer([](FileWriter& file) { return file.missing(); });
+  [[nodiscard]] py::list missing() {
+    const auto found = serializing(path_, [&] {
+      return writer_.read_with([](const FileWriter& file) { return file.missing(); });
+    });
     py::list result;
     for (const std::size_t tensor : found) result.append(tensor);
     return result;
   }
 
-  [[nodiscard]] std::uint64_t nbytes_written() const noexcept {
-    return writer_ ? writer_->nbytes_written() : 0;
-  }
+  [[nodiscard]] std::uint64_t nbytes_written() const noexcept { return writer_.nbytes_written(); }
+  [[nodiscard]] bool is_in_call() const noexcept { return writer_.is_in_call(); }
+  [[nodiscard]] bool is_committed() const noexcept { return is_committed_; }
 
   void commit() {
-    if (writer_.use_count() > 1) {
-      throw Error(ErrorCode::kMissingTensors,
-                  "Error while serializing: another thread is still writing a tensor: wait for it "
-                  "before the file is closed");
-    }
-    with_writer([&](FileWriter& file) {
-      file.commit();
-      sums_.commit(fsync_);
+    serializing(path_, [&] {
+      writer_.commit([&](FileWriter& file) {
+        file.commit();
+        is_committed_ = true;
+        sums_.commit(fsync_);
+      });
     });
   }
 
   void abort() {
-    std::shared_ptr<FileWriter> file = std::exchange(writer_, nullptr);
-    if (!file) return;
     const GilRelease release;  // the sink may need the GIL to end
-    file.reset();
-    sums_.abort();
+    if (writer_.abort()) sums_.abort();
   }
 
  private:
-  /// Calls `write(file)`, which writes a part of a tensor, and hashes the part.
+  /// Calls `write(file)`, which writes a part of a tensor, and hashes the part. Unless the tensor
+  /// is known, the file refuses it.
   template <typename Write>
-  void write_part(const WriteSums::Part& part, const Write& write) {
-    const bool is_known = part.tensor < specs_.size();  // if not, the file refuses it
+  void write_part(const WriteSums::Part& part, bool is_known, const Write& write) {
     with_writer([&](FileWriter& file) {
       if (!is_known) return write(file);
       sums_.write_beside({&part, 1}, [&] { write(file); });
     });
   }
 
+  /// Returns null if there is no such tensor.
+  [[nodiscard]] const OwnSpec* spec_at(std::size_t tensor) {
+    std::unique_lock lock(specs_mutex_, std::defer_lock);
+    if (!has_plan_) lock.lock();
+    return tensor < specs_.size() ? &specs_[tensor] : nullptr;
+  }
+
   std::filesystem::path path_;
   bool fsync_;
-  std::vector<OwnSpec> specs_;
+  bool has_plan_;  // so that no tensor is added
+  std::mutex specs_mutex_;
+  std::deque<OwnSpec> specs_;  // whose elements stay where they are
   py::object progress_;
   WriteSums sums_;
-  std::shared_ptr<FileWriter> writer_;  // null after abort()
+  std::atomic<bool> is_committed_ = false;
+  SharedWriter writer_;
 };
 
 py::object write_tensor(Writer& writer, py::handle tensor, py::handle data) {
@@ -389,7 +406,9 @@ void register_writer(py::module_& module) {
       .method("missing", &Writer::missing)
       .method("commit", &Writer::commit)
       .method("abort", &Writer::abort)
-      .property("nbytes_written", &Writer::nbytes_written);
+      .property("nbytes_written", &Writer::nbytes_written)
+      .property("is_in_call", &Writer::is_in_call)
+      .property("is_committed", &Writer::is_committed);
   define(module, "_specs_of_torch", &specs_of_torch, py::arg("tensors"), py::arg("type"),
          "_specs_of_torch(tensors, type)\n--\n\n"
          "Returns a dict of name to type(dtype, shape); None if a tensor needs preparation.");

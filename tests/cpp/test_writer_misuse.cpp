@@ -253,3 +253,62 @@ TEST_CASE("threads that write to a sink which fails all end, and nothing is left
   CHECK(failures >= 64 - 10);
   CHECK(test::outcome_of([&] { writer.commit(); }) == "kWriterClosed");
 }
+
+TEST_CASE("a file is not completed while bytes are being written") {
+  /// Blocks while it writes a large piece.
+  struct Blocking final : ByteSink {
+    [[nodiscard]] bool seeks() const noexcept override { return true; }
+    [[nodiscard]] std::size_t write_at(std::uint64_t, std::span<const std::byte> some) override {
+      block(some.size() >= 100'000);
+      return some.size();
+    }
+    [[nodiscard]] std::uint64_t copy_from(const safetensors::ByteSource&, std::uint64_t,
+                                          std::uint64_t nbytes, std::uint64_t) override {
+      block(true);
+      return nbytes;
+    }
+    void commit(std::uint64_t, bool) override { commits.fetch_add(1); }
+    void block(bool is_large) {
+      if (!is_large) return;
+      is_blocked = true;
+      is_blocked.notify_all();
+      may_go_on.wait(false);
+    }
+    std::atomic<bool> is_blocked = false;
+    std::atomic<bool> may_go_on = false;
+    std::atomic<int> commits = 0;
+  };
+  const std::vector<TensorSpec> specs = {{"t", kLarge}};
+  const std::vector<std::byte> large = bytes(100'000);
+  const auto source = std::make_shared<MemorySource>(large);
+  for (int how = 0; how < 4; ++how) {
+    auto made = std::make_unique<Blocking>();
+    Blocking& sink = *made;
+    FileWriter writer(std::move(made), plan_file(specs));
+    std::thread thread([&] {
+      const TensorCopy copy = {0, 0};
+      if (how == 0) writer.write(0, large);
+      if (how == 1) writer.write_at(0, 0, large);
+      if (how == 2) writer.write_runs(0, {.run_nbytes = 100'000}, large);
+      if (how == 3) writer.copy(*source, {&copy, 1});
+    });
+    sink.is_blocked.wait(false);
+    CHECK(writer.missing().empty());
+    CHECK(test::outcome_of([&] { writer.commit(); }) == "kMissingTensors");
+    CHECK(sink.commits == 0);
+    sink.may_go_on = true;
+    sink.may_go_on.notify_all();
+    thread.join();
+    // Of several calls, one completes the file.
+    std::atomic<int> completed = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        const std::string outcome = test::outcome_of([&] { writer.commit(); });
+        if (outcome != "kWriterClosed") completed.fetch_add(1);
+      });
+    }
+    for (std::thread& each : threads) each.join();
+    CHECK(completed == 1);
+  }
+}

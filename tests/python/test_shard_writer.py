@@ -141,7 +141,7 @@ def test_a_file_that_another_thread_is_writing(tmp_path):
 def test_without_specs_a_file_waits_for_its_tensors(tmp_path):
     """Threads add tensors, and write them later, in any order."""
     with create(tmp_path / "m", None) as writer:
-        shards = writer._writer
+        shards = writer._inner.writer
         a, b, c = (shards.add(name, "U8", [500]) for name in "abc")
         for count, index in enumerate((c, a, b)):
             assert shards.nbytes_written == 500 * count

@@ -239,6 +239,9 @@ class Writer:
     @property
     def nbytes_written(self):
         return self.real.nbytes_written
+    @property
+    def is_in_call(self):
+        return self.real.is_in_call
 
 _real, _core._FileWriter = _core._FileWriter, Writer
 update_file(sys.argv[1], {"a": np.zeros(3000, "f4"), "new": np.ones(4)}, add=True, remove=["c"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -13,6 +14,7 @@ from .._folder import Folder
 from .._model_files import ModelFiles
 from .._specs import Row, nbytes_of
 from .._typing import Path
+from .._writer_state import ABORTED, CLOSED, WriterState, closed_error
 
 _LENGTH_NBYTES = 8
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -73,6 +75,9 @@ class FullSizeModel:
 
     Each file begins with 8 zero bytes instead of the header's length until `commit`, so that no
     reader takes it for a complete one.
+
+    Thread safety: any threads may call `commit` and `abort` at once. One of them does its work, and
+    the others wait for it.
     """
 
     def __init__(self, folder: Path, rows: Sequence[Row], options: Options) -> None:
@@ -86,6 +91,7 @@ class FullSizeModel:
         self.files: List[File] = []
         self.places: Dict[str, Place] = {}
         self._lengths: List[bytes] = []
+        self._state = WriterState()
         self._files = ModelFiles(folder, options.name, options.fsync)
         try:
             for names in self._split.shards:
@@ -112,9 +118,23 @@ class FullSizeModel:
         Args:
             written: the bytes that were written of each tensor.
 
+        If it raises, everything that was written is removed, or `recover` completes the model: see
+        ModelFiles.commit.
+
         Raises:
-            SafetensorError: a tensor was not written as a whole.
+            SafetensorError: a tensor was not written as a whole, or the files were removed, or
+                became the model, before.
         """
+        paths = self._state.close(lambda: self._commit(written), self._give_up)
+        if paths is None:
+            raise closed_error()
+        return paths
+
+    def abort(self) -> None:
+        """Removes everything that was written. Does nothing after `commit`."""
+        self._state.abort(self._files.abort)
+
+    def _commit(self, written: Mapping[str, int]) -> List[str]:
         check_written({name: place.nbytes for name, place in self.places.items()}, written)
         for index, length in enumerate(self._lengths):
             fd = self.open(index)
@@ -127,9 +147,11 @@ class FullSizeModel:
                 self._files.parts.take_rights(self.files[index].name, self._files.rights_of)
         return self._files.commit(self._split)
 
-    def abort(self) -> None:
-        """Removes everything that was written. Does nothing after `commit`."""
-        self._files.abort()
+    def _give_up(self, error: BaseException) -> str:
+        is_committed = self._files.is_committed
+        with contextlib.suppress(OSError):  # the error in flight says more
+            self._files.abort()
+        return CLOSED if is_committed else ABORTED
 
     def _create(self, rows: List[Row]) -> None:
         prologue, places = _core._plan_layout(rows, {"format": "pt"}, "canonical")
