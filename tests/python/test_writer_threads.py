@@ -387,7 +387,7 @@ def test_closing_that_fails_before_the_first_rename(tmp_path, monkeypatch):
     writer = target.make(2)
     writer.write("d", values(2))
     with monkeypatch.context() as patched:
-        patched.setattr("safetensors._switch.json.dumps", lambda *_: 1 / 0)
+        patched.setattr("safetensors._switch.Switch._fill", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             writer.close()
     assert writer.closed
