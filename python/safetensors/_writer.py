@@ -201,7 +201,8 @@ class SafeWriter:
             SafetensorError: the specs have no such name, or another dtype or shape; or the tensor
                 was written before. The writer goes on.
         """
-        writer = self._open()
+        inner = self._inner
+        writer = (inner and inner.writer) or self._open()  # quickly, as there may be many tensors
         data = tensor
         if self._has_plan:
             index = self._index.get(name)

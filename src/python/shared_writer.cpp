@@ -4,11 +4,11 @@
 
 namespace safetensors::python {
 
-thread_local const SharedWriter::Call* SharedWriter::innermost_ = nullptr;
+constinit thread_local const SharedWriter::Call* SharedWriter::innermost_ = nullptr;
 
 SharedWriter::Call::Call(SharedWriter& shared, Purpose purpose)
     : shared_(shared), outer_(innermost_), purpose_(purpose) {
-  if (shared.is_in_call()) {
+  if (outer_ != nullptr && shared.is_in_call()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a callback or signal handler called the writer, which was working: it must raise "
                 "an exception instead");
@@ -40,14 +40,14 @@ SharedWriter::Call::~Call() {
 }
 
 void SharedWriter::Call::check_kept() const {
-  const std::lock_guard lock(shared_.mutex_);
-  if (shared_.file_ != file_) throw Error(ErrorCode::kWriterClosed, "the writer is closed");
+  if (shared_.is_aborted_) throw Error(ErrorCode::kWriterClosed, "the writer is closed");
 }
 
 bool SharedWriter::abort() {
   std::shared_ptr<FileWriter> dropped;  // after the lock
   const std::lock_guard lock(mutex_);
   dropped.swap(file_);
+  is_aborted_ = true;
   return dropped != nullptr;
 }
 

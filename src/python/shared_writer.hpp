@@ -1,6 +1,7 @@
 // The FileWriter of a _FileWriter, which any number of threads call at once.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -100,12 +101,13 @@ class SharedWriter {
     std::shared_ptr<FileWriter> file_;
   };
 
-  static thread_local const Call* innermost_;
+  static constinit thread_local const Call* innermost_;
 
   mutable std::mutex mutex_;          // guards the following
   std::shared_ptr<FileWriter> file_;  // null after abort()
   std::size_t writing_ = 0;
   bool is_committing_ = false;
+  std::atomic<bool> is_aborted_ = false;  // read without the mutex
 };
 
 }  // namespace safetensors::python
