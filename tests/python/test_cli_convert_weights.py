@@ -184,7 +184,7 @@ def test_shards(tmp_path):
     assert "0 changed, 0 only in A" in cli.output(
         "diff", tmp_path / "out", tmp_path / "one.safetensors"
     )
-    assert "exists; --force" in cli.complaint(
+    assert "exist; --force" in cli.complaint(
         "convert", source, f"{tmp_path}/out/", "--dtype", "f16"
     )
     words[-1] = "30kB"

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors._cli.main import main
 from safetensors._switch import Switch
 from safetensors.weights import WeightsError, _companions, convert
+from support import cli
 from support.weights_data import DATA, write_hf
 
 LLAMA = DATA / "mlx" / "llama_q4_g64_bf16"
@@ -36,7 +37,7 @@ def by_command(source, target):
 
 
 def by_function(source, target):
-    convert(source, target, dtype="f16")
+    convert(source, target, dtype="f16", force=True)
 
 
 def model(folder, text=None, **config):
@@ -163,7 +164,7 @@ def test_links(tmp_path):
     os.truncate(source / "big.json", (64 << 20) + 1)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "merges.txt").symlink_to("none")  # it is replaced
-    notes = convert(source, f"{tmp_path}/out/")
+    notes = convert(source, f"{tmp_path}/out/", force=True)
     kept = ["config.json", "merges.txt", "model.safetensors", "tokenizer.json", "vocab.txt"]
     assert sorted(os.listdir(tmp_path / "out")) == kept
     assert not any(each.is_symlink() for each in (tmp_path / "out").iterdir())
@@ -184,6 +185,54 @@ def test_a_pipe_that_replaced_a_file(tmp_path):
     assert not (tmp_path / "vocab.txt").exists()
 
 
+def unforced(way, source, target, **options):
+    """Converts without force, and returns the complaint."""
+    if way == "function":
+        with pytest.raises(WeightsError) as caught:
+            convert(source, target, dtype="f16", **options)
+        return str(caught.value)
+    words = ["--max-shard-size", options["max_shard_size"]] if options else []
+    return cli.complaint("convert", source, target, "--dtype", "f16", *words)
+
+
+@pytest.mark.parametrize("way", ["command", "function"])
+@pytest.mark.parametrize("options", [{}, {"max_shard_size": "1GB"}])
+def test_files_of_the_user_are_not_replaced(tmp_path, way, options):
+    """All are named, and nothing is written, neither a shard nor one of the other small files."""
+    source = model(tmp_path / "in")
+    names = ["LICENSE", "conftest.py", "requirements.txt", "tokenizer.json", "train.py"]
+    for name in [*names, "vocab.txt"]:
+        (source / name).write_text("of the model")
+    target = tmp_path / "out"
+    target.mkdir()
+    for name in names[:-1]:
+        (target / name).write_text("of the user")
+    (target / "train.py").symlink_to("none")
+    before = bytes_of(target)
+    said = unforced(way, source, target, **options)
+    option = "force=True" if way == "function" else "--force"
+    assert f"{', '.join(str(target / each) for each in names)} exist; {option} replaces" in said
+    assert bytes_of(target) == before
+    assert sorted(os.listdir(target)) == names
+    for name in names[:-1]:
+        (target / name).unlink()
+    said = unforced(way, source, f"{target}/", **options)
+    assert f"{target}/train.py exists; {option} replaces it" in said
+    convert(source, target, force=True, **options)
+    assert (target / "train.py").read_text() == "of the model"
+    assert not (target / "train.py").is_symlink()
+
+
+def test_many_files_of_the_user(tmp_path):
+    source = model(tmp_path / "in")
+    target = model(tmp_path / "out")
+    for i in range(20):
+        (source / f"{i:02}.txt").touch()
+        (target / f"{i:02}.txt").touch()
+    said = unforced("function", source, target)
+    assert "/09.txt and 11 more exist; force=True replaces them" in said
+
+
 @pytest.mark.parametrize("run", [by_command, by_function])
 def test_another_model_in_the_folder(tmp_path, capsys, run):
     """It would get mixed up with the new one; an old `model` is replaced."""
@@ -200,6 +249,6 @@ def test_another_model_in_the_folder(tmp_path, capsys, run):
 
 def test_shards_of_an_old_model_are_replaced(tmp_path):
     for size in (10_000, 20_000, 10**9):
-        convert(LLAMA, tmp_path / "out", max_shard_size=size)
+        convert(LLAMA, tmp_path / "out", max_shard_size=size, force=True)
     found = [name for name in bytes_of(tmp_path / "out") if ".safetensors" in name]
     assert found == ["model.safetensors"]

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 from typing import Sequence
 
 from .._model_files import ModelFiles
@@ -57,10 +56,7 @@ def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> N
             source.plan.refuse_target(to.path, to.is_folder)
             if to.is_folder:
                 source.notes += companions.notes
-            if to.is_folder and not arguments.force:
-                for path in companions.in_folder(to.path):
-                    if os.path.lexists(path):
-                        raise CliError(f"{path} exists; --force replaces it")
+                engine.refuse_to_replace(source.plan, to.path, arguments.force, "--force")
             content = _Content(source, arguments.layout)
             writing.write_source(source, to, arguments, out, content)
             if arguments.verify and not arguments.dry_run:

@@ -29,6 +29,7 @@ from typing import (
 from safetensors import _core
 from safetensors._digests import processors
 from safetensors._typing import Path, Progress
+from safetensors._weights import WeightsError
 
 from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
 from ._shared_work import share
@@ -40,6 +41,8 @@ _BUFFERS_NBYTES = 384 << 20
 """Limit of the memory in which all threads together read and decode."""
 _PIECE_NBYTES = 4 << 20
 _MODEL = "model"
+_MOST_NAMES = 10
+"""How many files an error names."""
 _FOLDER_NBYTES = "99999TB"
 """The limit of a shard without `max_shard_size`: one file."""
 Advance = Callable[[int], None]
@@ -55,6 +58,7 @@ def convert(
     fsync: bool = False,
     verify: bool = False,
     progress: Optional[Progress] = None,
+    force: bool = False,
 ) -> List[str]:
     """Writes a model as plain safetensors: its quantised tensors are decoded.
 
@@ -66,7 +70,8 @@ def convert(
         dst: a folder, if it is one, is a string that ends with a slash (a `pathlib.Path` loses it),
             or `max_shard_size` is given; else a file. Files of an old `model` are replaced, and
             other models in the folder are an error. A folder also gets the configuration, without
-            its entries about quantisation, and the tokenizer of a source that is a folder.
+            its entries about quantisation, and the other small files of a source that is a folder,
+            such as its tokenizer, licence and Python code.
         dtype: "bf16", "f16" or "f32", the type of floating-point tensors; "keep" keeps that of
             plain tensors, and quantised ones become BF16.
         max_shard_size: the limit of a shard's tensors ("5GB", or bytes).
@@ -76,14 +81,17 @@ def convert(
             an old model by then, and remain if they differ.
         progress: called as `progress(done, total)` with bytes, by one thread at a time; with
             `verify`, a second time from 0 on.
+        force: if true, the small files replace those of the same names in the folder `dst`. The
+            files of the model, and a `dst` that is a file, are replaced in any case.
 
     Returns:
         Remarks about the conversion, such as tensors that are left out.
 
     Raises:
         ValueError: `dtype`, `max_shard_size` or `threads` is none of these.
-        WeightsError: a tensor cannot be decoded; a quantised one has a value that is not finite;
-            or values are too large for the type.
+        WeightsError: `dst` has files of the names of small files, and `force` is false: nothing
+            was written. Or a tensor cannot be decoded; a quantised one has a value that is not
+            finite; or values are too large for the type.
         SafetensorError: writing failed.
     """
     from safetensors._writer import safe_create
@@ -98,6 +106,7 @@ def convert(
         if is_folder:
             most = _FOLDER_NBYTES if max_shard_size is None else max_shard_size
             _refuse_other_model(plan, text, most)
+            refuse_to_replace(plan, text, force, "force=True")
         with safe_create(
             dst,
             plan.specs,
@@ -135,6 +144,23 @@ def _refuse_other_model(plan: Plan, folder: str, most: Union[int, str]) -> None:
     names = _split.file_names(_MODEL, len(_split.split(plan.sizes(), most).shards))
     old = _recovery.old_names(folder, _MODEL)
     refuse_other_model(folder, [*names, _split.index_name(_MODEL), *old])
+
+
+def refuse_to_replace(plan: Plan, folder: str, force: bool, option: str) -> None:
+    """Raises WeightsError if small files of the source have the names of files in the folder,
+    which may be the user's own, unless `force` is true. `option` is what the caller may set."""
+    if force:
+        return
+    found = [path for path in plan.companions.in_folder(folder) if os.path.lexists(path)]
+    if not found:
+        return
+    said = ", ".join(found[:_MOST_NAMES])
+    if len(found) > _MOST_NAMES:
+        said += f" and {len(found) - _MOST_NAMES:,} more"
+    one = len(found) == 1
+    raise WeightsError(
+        f"{said} {'exists' if one else 'exist'}; {option} replaces {'it' if one else 'them'}"
+    )
 
 
 @contextlib.contextmanager
