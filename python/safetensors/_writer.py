@@ -67,10 +67,11 @@ def safe_create(
     Args:
         target: a path; a descriptor; a binary file object, which is written from its position on
             and stays open; or a function `f(offset, view)`, which writes the bytes of a memoryview
-            at an offset, for several threads at once if they write, and keeps no reference to it.
-            Only a path is written atomically. If the file is not completed, a file object that can
-            seek, or a descriptor that was at its end, gets its old length back; what was
-            overwritten is lost.
+            at an offset, for several threads at once if they write. When it returns, nothing may
+            refer to the view or its memory: no slice, array or thread. The same is true of
+            `write(view)` of a file object. Only a path is written atomically. If the file is not
+            completed, a file object that can seek, or a descriptor that was at its end, gets its
+            old length back; what was overwritten is lost.
         specs: what the file will hold: all that `specs_of` takes. The file has the bytes that
             `save_file` writes. None, for paths only: tensors are stored in the order in which they
             are written, and the header gets the 64 KiB before them, or more if it needs more.
@@ -92,7 +93,7 @@ def safe_create(
 
     Raises:
         SafetensorError: the specs cannot be written. If an operating system call fails, the error
-            is an OSError too.
+            is an OSError too. Writing raises it also if a target keeps memory that it was given.
     """
     entries = None if specs is None else specs_of(specs)
     if max_shard_size is not None:

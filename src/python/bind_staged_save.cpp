@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "loan.hpp"
 #include "register.hpp"
 #include "safetensors/device.hpp"
 #include "staging_arena.hpp"
@@ -192,10 +194,15 @@ class StagedSave {
       const auto [index, stream] = where;
       copy_to_host(Device::cuda(index), reinterpret_cast<void*>(stream), from_device, interrupt);
     }
+    // Not to the chunks themselves, which the next save uses again.
+    Buffer lent;
     for (const Read& read : reads) {
+      if (lent.size() < read.to.size()) lent = Buffer(read.to.size());
       const GilAcquire gil;
-      const auto size = static_cast<py::ssize_t>(read.to.size());
-      (void)read.reader(read.begin, py::memoryview::from_memory(read.to.data(), size));
+      Loan loan(std::move(lent), read.to.size(), false);
+      (void)read.reader(read.begin, loan.view());
+      lent = loan.take_back("the reader of a tensor");
+      std::memcpy(read.to.data(), lent.data(), read.to.size());
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include "any_thread_gil.hpp"
 #include "errors.hpp"
+#include "loan.hpp"
 #include "python_exception.hpp"
 #include "python_source.hpp"
 
@@ -39,8 +40,14 @@ Digest sha256_by_hashlib(std::string_view start, std::span<const std::byte> byte
     const py::object hash =
         py::module_::import("hashlib").attr("sha256")(py::bytes(start.data(), start.size()));
     if (!bytes.empty()) {
-      (void)hash.attr("update")(
-          py::memoryview::from_memory(bytes.data(), static_cast<py::ssize_t>(bytes.size())));
+      const py::object update = hash.attr("update");
+      if (PyCFunction_Check(update.ptr())) {  // it keeps nothing
+        Loan loan({}, bytes);
+        (void)update(loan.view());
+        (void)loan.take_back("hashlib");
+      } else {  // a program has replaced it
+        (void)update(py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      }
     }
     return Digest::parse("sha256:" + py::cast<std::string>(hash.attr("hexdigest")()));
   } catch (py::error_already_set& error) {

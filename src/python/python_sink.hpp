@@ -7,8 +7,8 @@
 
 namespace safetensors::python {
 
-/// Returns a sink that calls `write(offset, view)`, which writes all of the memoryview. The view is
-/// released when the call returns: what the function keeps of it raises ValueError.
+/// Returns a sink that calls `write(offset, view)`, which writes all of the memoryview. The memory
+/// is lent for the call: see Loan, which raises SafetensorError if something of it is kept.
 ///
 /// The sink throws what `write` raises. All its calls and its destructor require that the thread is
 /// inside a GilRelease.
