@@ -79,7 +79,7 @@ class Keeper:
             return error
 
     def _raised(self, view):
-        raise LookupError(len(view))
+        raise LookupError(bytes(view[-100:]))
 
     def check(self):
         """Returns whether what was kept still has its bytes. Reading it must not crash."""
