@@ -1,14 +1,11 @@
 #include "format/header_reader.hpp"
 
-#include <rapidjson/error/en.h>
-#include <rapidjson/memorystream.h>
-#include <rapidjson/reader.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/rapidjson.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/open_keys.hpp"

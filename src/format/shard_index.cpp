@@ -1,14 +1,11 @@
 #include "safetensors/shard_index.hpp"
 
-#include <rapidjson/error/en.h>
-#include <rapidjson/memorystream.h>
-#include <rapidjson/reader.h>
-
 #include <algorithm>
 #include <charconv>
 #include <map>
 #include <utility>
 
+#include "base/rapidjson.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/below_folder.hpp"

@@ -1,8 +1,4 @@
 // Parses the text of sums.
-#include <rapidjson/error/en.h>
-#include <rapidjson/memorystream.h>
-#include <rapidjson/reader.h>
-
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -11,6 +7,7 @@
 #include <utility>
 
 #include "base/base64.hpp"
+#include "base/rapidjson.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/below_folder.hpp"

@@ -1,9 +1,5 @@
 #include "weights/json.hpp"
 
-#include <rapidjson/error/en.h>
-#include <rapidjson/memorystream.h>
-#include <rapidjson/reader.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -16,6 +12,7 @@
 #include <sstream>
 #endif
 
+#include "base/rapidjson.hpp"
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "safetensors/file_bytes.hpp"

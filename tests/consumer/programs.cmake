@@ -44,6 +44,16 @@ if("CXX" IN_LIST languages)
   add_test(NAME consumer_weights COMMAND consumer_weights consumer.safetensors)
   set_tests_properties(consumer_weights PROPERTIES DEPENDS consumer)
 
+  # A program that configures RapidJSON for itself, if the system has it.
+  find_path(CONSUMER_RAPIDJSON rapidjson/reader.h)
+  if(CONSUMER_RAPIDJSON)
+    add_executable(own_rapidjson own_rapidjson.cpp)
+    target_link_libraries(own_rapidjson PRIVATE safetensors::weights)
+    target_include_directories(own_rapidjson SYSTEM PRIVATE ${CONSUMER_RAPIDJSON})
+    target_compile_definitions(own_rapidjson PRIVATE CONSUMER_WEIGHTS)
+    add_test(NAME own_rapidjson COMMAND own_rapidjson own_rapidjson)
+  endif()
+
   # The program in README.md, which run.sh puts here: it lists model.safetensors.
   consumer_program(readme readme.cpp)
   add_test(NAME model COMMAND ${CMAKE_COMMAND} -E copy consumer.safetensors model.safetensors)

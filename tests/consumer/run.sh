@@ -127,6 +127,30 @@ conformance() {
   echo "consumer: the C interface passes the conformance kit"
 }
 
+# own_rapidjson: a program that configures RapidJSON for itself, with static libraries that are
+# optimised and not. Which functions the linker could mix up depends on what a compiler inlines.
+own_rapidjson() {
+  headers=$(sed -n 's/^SAFETENSORS_RAPIDJSON_INCLUDE_DIR:PATH=//p' "$build/CMakeCache.txt")
+  [ -d "$headers" ] || headers=$build/_deps/rapidjson-src/include
+  compiler=$1
+  for level in 0 2; do
+    quietly cmake -S "$root" -B "$work/own$level" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" \
+      -DCMAKE_CXX_FLAGS=-DRAPIDJSON_NAMESPACE=of_the_project -DCMAKE_BUILD_TYPE=Debug \
+      -DCMAKE_CXX_FLAGS_DEBUG=-O$level -DCMAKE_UNITY_BUILD=ON -DSAFETENSORS_BUILD_WEIGHTS=OFF
+    quietly cmake --build "$work/own$level" --parallel 2 --target safetensors
+  done
+  for level in 0 2; do
+    quietly "$compiler" -std=c++20 -O$level -DSAFETENSORS_STATIC -I"$root/include" -isystem "$headers" \
+      -c "$here/own_rapidjson.cpp" -o "$work/own.o"
+    for library in 0 2; do
+      quietly "$compiler" "$work/own.o" "$work/own$library/libsafetensors.a" -pthread -ldl -o "$work/own"
+      quietly "$work/own" "$work/own"
+    done
+  done
+  rm -rf "$work/own0" "$work/own2"
+  echo "consumer: a program with RapidJSON of its own works ($compiler, -O0 and -O2)"
+}
+
 # Functions of the C interface that the header declares.
 declared() {
   grep -oE '\bsafetensors_[a-z0-9_]+\(' "$root/include/safetensors/safetensors.h" | tr -d '(' |
@@ -164,6 +188,14 @@ sources "$work/static-c" "$here/c_only"
 project static-c -DCMAKE_PREFIX_PATH="$work/static"
 howto
 by_pkg_config static
+
+own_rapidjson "${CXX:-c++}"
+clang=$(command -v clang++ || find /usr/bin -name 'clang++-[0-9]*' | sort -V | tail -n 1)
+if [ -n "$clang" ]; then
+  own_rapidjson "$clang"
+else
+  echo "consumer: skipped: a program with RapidJSON of its own, by clang++ (there is none)"
+fi
 
 # Shared.
 quietly cmake -S "$root" -B "$work/build" -G Ninja -DBUILD_SHARED_LIBS=ON -DCMAKE_BUILD_TYPE=Release
