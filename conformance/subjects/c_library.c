@@ -165,7 +165,7 @@ static void answer_slice(const char* path, const char* name, const char* text,
     put_error(error->text);
     return;
   }
-  if (safetensors_find(file, name, 0, &tensor, error) ||
+  if (safetensors_find(file, name, SAFETENSORS_NUL_TERMINATED, &tensor, error) ||
       safetensors_slice(file, &tensor, indices, (size_t)count, shape, &part, error)) {
     put_error(error->text);
   } else {

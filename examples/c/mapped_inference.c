@@ -30,6 +30,10 @@ static void linear(const float* x, const float* weight, const float* bias, size_
   }
 }
 
+static int32_t find(const safetensors_file* file, const char* name, safetensors_tensor* tensor) {
+  return safetensors_find(file, name, SAFETENSORS_NUL_TERMINATED, tensor, &error);
+}
+
 static int run(const safetensors_file* file, int64_t token) {
   safetensors_tensor embeddings, row, weight, bias;
   safetensors_index index = {SAFETENSORS_ONE, 0, 0, 0};
@@ -37,10 +41,10 @@ static int run(const safetensors_file* file, int64_t token) {
   size_t inputs, outputs, o;
   float* y;
   index.start = token;
-  if (safetensors_find(file, "wte.weight", 0, &embeddings, &error) != SAFETENSORS_OK ||
+  if (find(file, "wte.weight", &embeddings) != SAFETENSORS_OK ||
       safetensors_slice(file, &embeddings, &index, 1, row_shape, &row, &error) != SAFETENSORS_OK ||
-      safetensors_find(file, "h.0.mlp.c_fc.weight", 0, &weight, &error) != SAFETENSORS_OK ||
-      safetensors_find(file, "h.0.mlp.c_fc.bias", 0, &bias, &error) != SAFETENSORS_OK) {
+      find(file, "h.0.mlp.c_fc.weight", &weight) != SAFETENSORS_OK ||
+      find(file, "h.0.mlp.c_fc.bias", &bias) != SAFETENSORS_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }

@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  if (safetensors_find(file, name, 0, &tensor, &error) != SAFETENSORS_OK ||
+  if (safetensors_find(file, name, SAFETENSORS_NUL_TERMINATED, &tensor, &error) != SAFETENSORS_OK ||
       tensor.dtype != SAFETENSORS_F32 || tensor.data == NULL) {
     fprintf(stderr, "%s\n", error.text[0] ? error.text : "not a mapped tensor of F32");
     safetensors_close(file);

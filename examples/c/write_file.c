@@ -34,6 +34,7 @@ static int add(model* m, const char* name, uint64_t rows, uint64_t columns) {
   m->shapes[at][1] = columns;
   memset(tensor, 0, sizeof *tensor);
   tensor->name = m->names[at];
+  tensor->name_size = SAFETENSORS_NUL_TERMINATED;
   tensor->shape = m->shapes[at];
   tensor->rank = rows == 0 ? 1 : 2;
   tensor->data = values;
@@ -79,7 +80,7 @@ static int add_all(model* m, uint64_t width) {
 
 int main(int argc, char** argv) {
   static model m;
-  const safetensors_item metadata[] = {{"format", 0, "pt", 0}};
+  const safetensors_item metadata[] = {{"format", 6, "pt", 2}};
   safetensors_error error;
   int status = 1;
   size_t i;

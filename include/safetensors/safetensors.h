@@ -4,7 +4,8 @@
  *   safetensors_file *file;
  *   safetensors_tensor bias;
  *   if (safetensors_open("model.safetensors", SAFETENSORS_MMAP, &file, &error)) puts(error.text);
- *   if (safetensors_find(file, "h.4.ln_1.bias", 0, &bias, &error)) puts(error.text);
+ *   if (safetensors_find(file, "h.4.ln_1.bias", SAFETENSORS_NUL_TERMINATED, &bias, &error))
+ *     puts(error.text);
  *   ... bias.shape[0], (const float *)bias.data ...
  *   safetensors_close(file);
  *
@@ -25,8 +26,11 @@
  * rules of their own (see safetensors_writer).
  *
  * Strings: UTF-8, with their size. JSON allows a NUL within a string, so use the size. Strings of
- * the library are also followed by a NUL, which the size does not include. In arguments, a size of
- * 0 means "up to the first NUL".
+ * the library are also followed by a NUL, which the size does not include. In arguments:
+ *   a size of 0                 the empty string; the pointer is not followed, and may be NULL
+ *   SAFETENSORS_NUL_TERMINATED  the string ends before the first NUL
+ * With any other size than 0, NULL is an error, and so is a size above PTRDIFF_MAX. Strings that
+ * have no size, such as paths, are NUL-terminated, and must not be NULL.
  */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
@@ -40,6 +44,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The size of a string argument that ends before its first NUL. */
+#define SAFETENSORS_NUL_TERMINATED SIZE_MAX
 
 /* Returns the SAFETENSORS_ABI_VERSION of the library at run time. A program that loads the library
  * itself compares it with the one that it was compiled with. */
@@ -238,9 +245,9 @@ SAFETENSORS_API int32_t safetensors_metadata_at(const safetensors_file* file, si
  * may contain a NUL: safetensors_metadata_value gives its size. */
 SAFETENSORS_API const char* safetensors_metadata_find(const safetensors_file* file,
                                                       const char* key);
-/* Returns the value of a metadata key, followed by a NUL; NULL if there is none. Sets *value_size,
- * unless value_size is NULL, to the value's size in bytes, without that NUL. The value belongs to
- * the file and is valid until the file is closed. */
+/* Returns the value of a metadata key, followed by a NUL; NULL if there is none, or if an argument
+ * is not allowed. Sets *value_size, unless value_size is NULL, to the value's size in bytes,
+ * without that NUL. The value belongs to the file and is valid until the file is closed. */
 SAFETENSORS_API const char* safetensors_metadata_value(const safetensors_file* file,
                                                        const char* key, size_t key_size,
                                                        size_t* value_size);
@@ -330,7 +337,7 @@ SAFETENSORS_API int32_t safetensors_serialize(const safetensors_tensor* tensors,
  *
  *   safetensors_writer *writer;
  *   if (safetensors_writer_create(path, tensors, count, NULL, 0, 0, &writer, &error)) ...
- *   if (safetensors_writer_write(writer, "weight", 0, bytes, nbytes, &error)) ...
+ *   if (safetensors_writer_write(writer, "weight", 6, bytes, nbytes, &error)) ...
  *   if (safetensors_writer_commit(writer, &error)) ...
  *   safetensors_writer_free(writer);
  *

@@ -296,11 +296,15 @@ const char* safetensors_metadata_find(const safetensors_file* file, const char* 
 
 const char* safetensors_metadata_value(const safetensors_file* file, const char* key,
                                        std::size_t key_size, std::size_t* value_size) {
-  if (file == nullptr || key == nullptr) return nullptr;
-  const auto value = file->header().find_metadata(text_of(key, key_size, "key"));
-  if (!value) return nullptr;
-  if (value_size != nullptr) *value_size = value->size();
-  return value->data();
+  const char* found = nullptr;
+  (void)guarded(nullptr, [&] {
+    check_pointer(file, 1, "file");
+    const auto value = file->header().find_metadata(text_of(key, key_size, "key"));
+    if (!value) return;
+    if (value_size != nullptr) *value_size = value->size();
+    found = value->data();
+  });
+  return found;
 }
 
 std::int32_t safetensors_read(const safetensors_file* file, const safetensors_tensor* tensor,

@@ -1,6 +1,7 @@
 // Conversion of exceptions to error codes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <new>
@@ -45,11 +46,18 @@ void check_pointer(const T* pointer, std::uint64_t count, const char* what) {
   }
 }
 
-/// Returns a string argument: a pointer and a size, where 0 means "up to the NUL".
-/// Throws: what check_pointer throws.
+/// Returns a string argument. Does not read from `text` if `size` is 0: the pointer of an empty
+/// string of another language need not point to memory.
+/// Throws: Error kInvalidArgument (NULL, or a size that no string has).
 inline std::string_view text_of(const char* text, std::size_t size, const char* what) {
-  check_pointer(text, 1, what);
-  return size == 0 ? std::string_view(text) : std::string_view(text, size);
+  if (size == 0) return "";
+  check_pointer(text, size, what);
+  if (size == SAFETENSORS_NUL_TERMINATED) return text;
+  if (size > PTRDIFF_MAX) {
+    fail(ErrorCode::kInvalidArgument,
+         std::string(what) + " has a size of " + std::to_string(size) + " bytes");
+  }
+  return {text, size};
 }
 
 }  // namespace safetensors::c

@@ -15,10 +15,11 @@ static void check(int holds, const char* what) {
 static void save(const char* path) {
   const float values[6] = {1, 2, 3, 4, 5, 6};
   const uint64_t shape[2] = {2, 3};
-  safetensors_item metadata = {"format", 0, "pt", 0};
+  safetensors_item metadata = {"format", 6, "pt", SAFETENSORS_NUL_TERMINATED};
   safetensors_tensor tensor;
   memset(&tensor, 0, sizeof tensor);
   tensor.name = "weight";
+  tensor.name_size = SAFETENSORS_NUL_TERMINATED;
   tensor.shape = shape;
   tensor.rank = 2;
   tensor.data = values;
@@ -62,8 +63,8 @@ static void write_again(const safetensors_file* file, const char* path) {
   check(safetensors_writer_commit(writer, &error) == SAFETENSORS_MISSING_TENSORS &&
             strstr(error.text, "weight") != NULL,
         "a missing tensor");
-  check(safetensors_writer_write_at(writer, "weight", 0, 0, values, 8, &error) == SAFETENSORS_OK &&
-            safetensors_writer_write_at(writer, "weight", 0, 8, values + 2, 16, &error) ==
+  check(safetensors_writer_write_at(writer, "weight", 6, 0, values, 8, &error) == SAFETENSORS_OK &&
+            safetensors_writer_write_at(writer, "weight", 6, 8, values + 2, 16, &error) ==
                 SAFETENSORS_OK &&
             safetensors_writer_commit(writer, &error) == SAFETENSORS_OK,
         "writer_write_at");
@@ -75,10 +76,10 @@ static void write_again(const safetensors_file* file, const char* path) {
             SAFETENSORS_OK,
         "writer_create");
   check(safetensors_at(written, 0, &tensor, &error) == SAFETENSORS_OK &&
-            safetensors_writer_copy(writer, "weight", 0, written, &tensor, &error) ==
+            safetensors_writer_copy(writer, "weight", 6, written, &tensor, &error) ==
                 SAFETENSORS_OK &&
-            safetensors_writer_write(writer, "weight", 0, values, sizeof values, &error) ==
-                SAFETENSORS_WRITTEN_TWICE &&
+            safetensors_writer_write(writer, "weight", SAFETENSORS_NUL_TERMINATED, values,
+                                     sizeof values, &error) == SAFETENSORS_WRITTEN_TWICE &&
             safetensors_writer_commit(writer, &error) == SAFETENSORS_OK,
         "writer_copy");
   safetensors_writer_free(writer);
@@ -95,11 +96,13 @@ static void use(const safetensors_file* file) {
   check(safetensors_count(file) == 1, "count");
   check(safetensors_at(file, 0, &tensor, &error) == SAFETENSORS_OK, "at");
   check(strcmp(tensor.name, "weight") == 0 && tensor.name_size == 6, "name");
-  check(safetensors_find(file, "weight", 0, &tensor, &error) == SAFETENSORS_OK, "find");
+  check(safetensors_find(file, "weight", SAFETENSORS_NUL_TERMINATED, &tensor, &error) ==
+            SAFETENSORS_OK,
+        "find");
   check(tensor.rank == 2 && tensor.shape[0] == 2 && tensor.shape[1] == 3, "shape");
   check(strcmp(safetensors_dtype_name(tensor.dtype), "F32") == 0, "dtype");
   check(strcmp(safetensors_metadata_find(file, "format"), "pt") == 0, "metadata");
-  check(strcmp(safetensors_metadata_value(file, "format", 0, &size), "pt") == 0 && size == 2,
+  check(strcmp(safetensors_metadata_value(file, "format", 6, &size), "pt") == 0 && size == 2,
         "metadata_value");
   check(safetensors_data_offset(file) == 8 + safetensors_header_nbytes(file), "data_offset");
   check(safetensors_header_nbytes(file) <= sizeof json &&
@@ -124,7 +127,7 @@ static void use(const safetensors_file* file) {
           two[0] == 3.0F && two[1] == 6.0F,
       "read_slice");
 
-  check(safetensors_find(file, "nope", 0, &tensor, &error) == SAFETENSORS_TENSOR_NOT_FOUND &&
+  check(safetensors_find(file, "nope", 4, &tensor, &error) == SAFETENSORS_TENSOR_NOT_FOUND &&
             error.code == SAFETENSORS_TENSOR_NOT_FOUND && strstr(error.text, "nope") != NULL,
         "a missing tensor");
 }

@@ -127,6 +127,17 @@ conformance() {
   echo "consumer: the C interface passes the conformance kit"
 }
 
+# rust: a program whose strings are a pointer and a size, with the library that by_pkg_config has used.
+rust() {
+  command -v rustc >/dev/null || {
+    echo "consumer: skipped: strings of Rust (there is no rustc)"
+    return 0
+  }
+  quietly rustc --edition 2021 "$here/strings.rs" -L "$libdir" -l safetensors -o "$work/strings"
+  quietly env LD_LIBRARY_PATH="$libdir" "$work/strings"
+  cat "$work/log"
+}
+
 # own_rapidjson: a program that configures RapidJSON for itself, with static libraries that are
 # optimised and not. Which functions the linker could mix up depends on what a compiler inlines.
 own_rapidjson() {
@@ -208,6 +219,7 @@ project shared-c -DCMAKE_PREFIX_PATH="$work/shared"
 cp -r "$root/examples" "$work/examples"
 project examples -DCMAKE_PREFIX_PATH="$work/shared"
 by_pkg_config shared
+rust
 conformance
 exports "$(find "$work/shared" -name "libsafetensors.so.$version")" declared
 exports "$(find "$work/shared" -name "libsafetensors_weights.so.$version")"

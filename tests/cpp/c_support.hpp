@@ -38,8 +38,7 @@ inline File open_memory(std::string_view bytes) {
 
 inline safetensors_tensor find(const File& file, std::string_view name) {
   safetensors_tensor tensor{};
-  // A size of 0 means "up to the NUL", which gives an empty name too.
-  REQUIRE(safetensors_find(file.get(), std::string(name).c_str(), name.size(), &tensor, nullptr) ==
+  REQUIRE(safetensors_find(file.get(), name.data(), name.size(), &tensor, nullptr) ==
           SAFETENSORS_OK);
   return tensor;
 }

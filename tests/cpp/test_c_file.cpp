@@ -185,7 +185,7 @@ TEST_CASE("C: errors name what is at fault, and their text is cut between charac
   safetensors_tensor tensor{};
   std::string name = "x";  // so that the cut falls within a character
   for (int i = 0; i < 600; ++i) name += "\xC3\xA9";
-  CHECK(safetensors_find(file.get(), name.c_str(), 0, &tensor, &error) ==
+  CHECK(safetensors_find(file.get(), name.c_str(), SAFETENSORS_NUL_TERMINATED, &tensor, &error) ==
         SAFETENSORS_TENSOR_NOT_FOUND);
   const std::string text = error.text;
   CHECK(text.starts_with("File does not contain tensor x\xC3\xA9"));
@@ -216,11 +216,12 @@ TEST_CASE("C: many threads use one file") {
             safetensors_tensor tensor{};
             safetensors_error error{};
             std::vector<std::byte> bytes(own.bytes.size());
-            const bool good = safetensors_find(file.get(), own.name.c_str(), 0, &tensor, &error) ==
-                                  SAFETENSORS_OK &&
-                              safetensors_read(file.get(), &tensor, bytes.data(), bytes.size(),
-                                               &error) == SAFETENSORS_OK &&
-                              bytes == own.bytes;
+            const bool good =
+                safetensors_find(file.get(), own.name.c_str(), SAFETENSORS_NUL_TERMINATED, &tensor,
+                                 &error) == SAFETENSORS_OK &&
+                safetensors_read(file.get(), &tensor, bytes.data(), bytes.size(), &error) ==
+                    SAFETENSORS_OK &&
+                bytes == own.bytes;
             count += good ? 0 : 1;
           }
         }

@@ -14,7 +14,8 @@ TEST_CASE("C: a saved file and its metadata equal those of C++") {
   const test::TempDir folder;
   const std::vector<OwnTensor> tensors = test::some_tensors();
   const std::vector<safetensors_tensor> given = test::c_tensors(tensors);
-  const safetensors_item items[] = {{"format", 0, "pt", 0}, {"a\0b", 3, "", 0}};
+  const safetensors_item items[] = {
+      {"format", SAFETENSORS_NUL_TERMINATED, "pt", SAFETENSORS_NUL_TERMINATED}, {"a\0b", 3, "", 0}};
   const safetensors::Metadata metadata = {{"format", "pt"}, {std::string("a\0b", 3), ""}};
   const std::string path = (folder / "f").string();
   for (const std::size_t count : {std::size_t{0}, std::size_t{2}}) {
@@ -45,12 +46,12 @@ TEST_CASE("C: a saved file and its metadata equal those of C++") {
   CHECK(std::string(safetensors_metadata_find(file.get(), "format")) == "pt");
   CHECK(safetensors_metadata_find(file.get(), "nope") == nullptr);
   std::size_t size = 7;
-  CHECK(safetensors_metadata_value(file.get(), "nope", 0, &size) == nullptr);
+  CHECK(safetensors_metadata_value(file.get(), "nope", 4, &size) == nullptr);
   CHECK(size == 7);
-  CHECK(std::string(safetensors_metadata_value(file.get(), "format", 0, nullptr)) == "pt");
+  CHECK(std::string(safetensors_metadata_value(file.get(), "format", 6, nullptr)) == "pt");
   CHECK(safetensors_metadata_value(file.get(), "a\0b", 3, &size) != nullptr);
   CHECK(size == 0);
-  CHECK(safetensors_metadata_value(nullptr, "format", 0, &size) == nullptr);
+  CHECK(safetensors_metadata_value(nullptr, "format", 6, &size) == nullptr);
   safetensors_item item{};
   REQUIRE(safetensors_metadata_at(file.get(), 0, &item, nullptr) == SAFETENSORS_OK);
   CHECK(std::string_view(item.key, item.key_size) == std::string_view("a\0b", 3));
@@ -76,7 +77,8 @@ TEST_CASE("C: a metadata value that contains a NUL is returned whole") {
   bytes.resize(nbytes);
   const test::File file = test::open_memory(bytes);
   std::size_t size = 0;
-  const char* const value = safetensors_metadata_value(file.get(), "k", 0, &size);
+  const char* const value =
+      safetensors_metadata_value(file.get(), "k", SAFETENSORS_NUL_TERMINATED, &size);
   CHECK(std::string_view(value, size) == std::string_view("a\0b", 3));
   CHECK(value[size] == '\0');
 }
@@ -101,8 +103,9 @@ TEST_CASE("C: invalid tensors are refused, and the old file is unchanged") {
   CHECK(outcome([](auto& given) { given[0].dtype = -1; }) == "kUnsupportedDtype");
   CHECK(outcome([](auto& given) { given[0].nbytes = 15; }) == "kInvalidTensorInfo");
   CHECK(outcome([](auto& given) { given.push_back(given[0]); }) == "kDuplicateName");
-  CHECK(outcome(none, {{"k", 0, "v", 0}, {"k", 1, "w", 1}}) == "kDuplicateName");
-  CHECK(outcome(none, {{"k", 0, nullptr, 0}}) == "kInvalidArgument");
+  CHECK(outcome(none, {{"k", SAFETENSORS_NUL_TERMINATED, "v", SAFETENSORS_NUL_TERMINATED},
+                       {"k", 1, "w", 1}}) == "kDuplicateName");
+  CHECK(outcome(none, {{"k", 1, nullptr, 1}}) == "kInvalidArgument");
   CHECK(outcome(none, {}, 2) == "kInvalidArgument");
   CHECK(test::named(safetensors_save(nullptr, nullptr, 0, nullptr, 0, 0, nullptr)) ==
         "kInvalidArgument");

@@ -110,7 +110,7 @@ TEST_CASE("C: parts of a tensor, and the layout of blocks") {
   const std::vector<OwnTensor> tensors = three();
   const Writer writer = create(folder / "f", tensors, SAFETENSORS_BLOCKS | SAFETENSORS_FSYNC);
   const auto part = [&](std::size_t begin, std::size_t nbytes) {
-    return named(safetensors_writer_write_at(writer.get(), "b", 0, begin,
+    return named(safetensors_writer_write_at(writer.get(), "b", 1, begin,
                                              tensors[1].bytes.data() + begin, nbytes, nullptr));
   };
   CHECK(part(150'000, 50'000) == "ok");
@@ -135,7 +135,8 @@ TEST_CASE("C: tensors are copied from open files") {
   const std::string wanted = test::saved(folder / "from", tensors);
   const auto copy = [&](const Writer& writer, const test::File& file, const char* name,
                         const safetensors_tensor& tensor, safetensors_error* error = nullptr) {
-    return named(safetensors_writer_copy(writer.get(), name, 0, file.get(), &tensor, error));
+    return named(safetensors_writer_copy(writer.get(), name, SAFETENSORS_NUL_TERMINATED, file.get(),
+                                         &tensor, error));
   };
   for (const std::int32_t backend : {SAFETENSORS_MMAP, SAFETENSORS_PREAD}) {
     const test::File file = test::open(folder / "from", backend);
@@ -180,16 +181,16 @@ TEST_CASE("C: a mistake leaves the writer as it was, and an unfinished file leav
   {
     const Writer writer = create(path, tensors);
     safetensors_error error{};
-    CHECK(named(safetensors_writer_write(writer.get(), "nope", 0, "x", 1, &error)) ==
+    CHECK(named(safetensors_writer_write(writer.get(), "nope", 4, "x", 1, &error)) ==
           "kTensorNotFound");
     CHECK(std::string(error.text) == "the file to be written has no tensor `nope`");
-    CHECK(named(safetensors_writer_write(writer.get(), "a", 0, "x", 1, nullptr)) ==
+    CHECK(named(safetensors_writer_write(writer.get(), "a", 1, "x", 1, nullptr)) ==
           "kInvalidTensorInfo");
-    CHECK(named(safetensors_writer_write(writer.get(), "a", 0, nullptr, 1200, nullptr)) ==
+    CHECK(named(safetensors_writer_write(writer.get(), "a", 1, nullptr, 1200, nullptr)) ==
           "kInvalidArgument");
-    CHECK(named(safetensors_writer_write(writer.get(), nullptr, 0, "x", 1, nullptr)) ==
+    CHECK(named(safetensors_writer_write(writer.get(), nullptr, 1, "x", 1, nullptr)) ==
           "kInvalidArgument");
-    CHECK(named(safetensors_writer_write(nullptr, "a", 0, "x", 1, nullptr)) == "kInvalidArgument");
+    CHECK(named(safetensors_writer_write(nullptr, "a", 1, "x", 1, nullptr)) == "kInvalidArgument");
     CHECK(write(writer, tensors[0]) == "ok");
     CHECK(write(writer, tensors[0]) == "kWrittenTwice");
     CHECK(commit(writer, &error) == "kMissingTensors");
