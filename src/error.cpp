@@ -54,7 +54,8 @@ std::string describe(int os_error) {
 /// Returns what() of an error. Only this function writes a file's name into a text. The texts of
 /// failed reads and writes are upstream's.
 std::string format_message(const std::string& message, const ErrorContext& context) {
-  if (context.path.empty()) return message;
+  // The empty path is one that a caller passed, and no file, if an operation failed on it.
+  if (context.path.empty() && context.operation == ErrorContext::Operation::kNone) return message;
   const std::string path = display_path(context.path);
   std::string text;
   switch (context.operation) {

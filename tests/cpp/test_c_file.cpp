@@ -170,6 +170,8 @@ TEST_CASE("C: errors name what is at fault, and their text is cut between charac
   CHECK(safetensors_open(missing.c_str(), SAFETENSORS_MMAP, &opened, &error) == SAFETENSORS_IO);
   CHECK(error.os_error == ENOENT);
   CHECK(std::string(error.text).find(missing) != std::string::npos);
+  CHECK(safetensors_open("", SAFETENSORS_MMAP, &opened, &error) == SAFETENSORS_IO);
+  CHECK(std::string(error.text) == "No such file or directory: ");
   CHECK(test::named(safetensors_open(missing.c_str(), 2, &opened, nullptr)) == "kInvalidArgument");
   CHECK(test::named(safetensors_open(nullptr, SAFETENSORS_MMAP, &opened, nullptr)) ==
         "kInvalidArgument");

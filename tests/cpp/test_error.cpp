@@ -55,6 +55,17 @@ TEST_CASE("system errors have upstream's texts") {
         "I/O error: " + denied + " at path \"f\": it is mapped");
 }
 
+TEST_CASE("an empty path is shown where an operation failed on it") {
+  const auto text = [](Operation operation) {
+    return std::string(
+        Error(ErrorCode::kIo, {}, {.os_error = ENOENT, .operation = operation}).what());
+  };
+  CHECK(text(Operation::kRead) == "No such file or directory: ");
+  CHECK(text(Operation::kWrite) ==
+        "I/O error: No such file or directory (os error 2) at path \"\"");
+  CHECK(text(Operation::kNone).empty());
+}
+
 TEST_CASE("an error keeps its cause, also with context") {
   CHECK(Error(ErrorCode::kIo, "no answer").cause() == nullptr);
   const auto cause = std::make_exception_ptr(std::runtime_error("reset by peer"));

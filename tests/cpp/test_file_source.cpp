@@ -90,6 +90,7 @@ TEST_CASE("system errors keep their number and name the file") {
   CHECK(open_error(folder / "loop").os_error() == ELOOP);
   CHECK(open_error(folder / std::string(300, 'n')).os_error() == ENAMETOOLONG);
   CHECK(open_error("").os_error() == ENOENT);
+  CHECK(std::string(open_error("").what()) == "No such file or directory: ");
 }
 
 TEST_CASE("a path that contains a NUL is refused, not cut there") {

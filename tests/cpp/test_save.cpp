@@ -161,6 +161,9 @@ TEST_CASE("errors begin as upstream's, keep the number and change no file") {
   CHECK(std::string(missing.what()).starts_with("Error while serializing: I/O error: "));
   CHECK(save(folder.path()).os_error() == EISDIR);
   CHECK(save(folder.path()).code() == test::ErrorCode::kNotRegularFile);
+  CHECK(std::string(save("").what()) ==
+        "Error while serializing: I/O error: No such file or directory (os error 2) at path \"\"");
+  CHECK(test::outcome_of([] { (void)safetensors::make_file_sink(""); }) == "kIo");
   const test::fs::path cut = folder / (std::string("model") + '\0' + ".safetensors");
   CHECK(save(cut).code() == test::ErrorCode::kInvalidArgument);
   CHECK(folder.count() == 1);

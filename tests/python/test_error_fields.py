@@ -115,6 +115,18 @@ def test_errors_of_saving(tmp_path):
     assert fields(error) == ("invalid_argument", None, "__metadata__")
 
 
+def test_an_empty_path():
+    """The texts are upstream's, except that ours goes on with the path of a file to be written."""
+    error = error_of(lambda: safe_open("", "np"))
+    assert isinstance(error, FileNotFoundError)
+    assert str(error) == "No such file or directory: "
+    assert error.code == "io"
+    error = error_of(lambda: save_file({}, ""))
+    text = "Error while serializing: I/O error: No such file or directory (os error 2)"
+    assert str(error) == text + ' at path ""'
+    assert error.errno == errno.ENOENT
+
+
 def test_errors_of_python_alone(path):
     """They have no code."""
     for call in (

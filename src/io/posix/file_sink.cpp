@@ -97,7 +97,7 @@ class ReplacingSink final : public NewFileSink {
         throw;
       }
     }
-    if (fsync) target_.folder.flush();
+    if (fsync) naming(path(), [&] { target_.folder.flush(); });
   }
 
  private:
@@ -158,7 +158,7 @@ class OverwritingSink final : public PositionedSink {
       fail_write(ESTALE, path(), "another program replaced the file as it was opened");
     }
     old_nbytes_ = status.st_size;
-    if (!file_.is_new) detach_mappings(path(), interrupt);
+    if (!file_.is_new) detach_mappings(fd_.get(), path(), interrupt);
     remove_sums(path());
   }
 
@@ -185,7 +185,7 @@ class OverwritingSink final : public PositionedSink {
     if (fsync) flush(fd_.get(), path());
     close_checked(std::move(fd_), path());
     const bool was_new = std::exchange(file_.is_new, false);
-    if (fsync && was_new) file_.place.file->folder.flush();
+    if (fsync && was_new) naming(path(), [&] { file_.place.file->folder.flush(); });
   }
 
  private:
@@ -307,6 +307,11 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
 }
 
 std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like) {
+  // Now, so that nothing is replaced before that is known.
+  const std::optional<struct stat> status = io::status_at(place);
+  if (status && S_ISDIR(status->st_mode)) {
+    io::fail_write(EISDIR, place.folder.path() / place.name.text());
+  }
   return std::make_unique<io::ReplacingSink>(
       place, old_file(like), std::vector<std::filesystem::path>(), io::BeforeRename());
 }

@@ -187,6 +187,7 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
   using namespace io;  // NOLINT(google-build-using-namespace): the whole file is its
   check_path(path);
   check_path(rights_of);
+  if (path.empty()) fail_write(ENOENT, path);  // the system would refuse it after all is written
   if (names_device(path)) {
     Handle stream = open_for_writing(path, GENERIC_WRITE, OPEN_EXISTING);
     if (::GetFileType(stream.get()) == FILE_TYPE_DISK) {  // such as a whole drive
