@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from typing import (
     Any,
@@ -23,7 +22,7 @@ from typing import (
     Tuple,
 )
 
-from . import _core
+from . import _core, _json
 from ._core import SafetensorError, safe_open
 from ._files import lock
 from ._folder import Folder, Foreign, is_young, left_in, refuse
@@ -299,7 +298,7 @@ def _remove_sums(journal: Journal, files: Sequence[File]) -> None:
 def _names_in(journal: str, metadata: Dict[str, str]) -> Dict[str, Any]:
     """Returns the identities of the files that a journal names."""
     try:
-        names = json.loads(metadata.get("files", ""))
+        names = _json.loads(metadata.get("files", ""), journal, has_file_names=True)
     except (ValueError, RecursionError):
         names = None
     kind = (metadata.get("format"), metadata.get("version"))

@@ -6,11 +6,10 @@ switch and the old index, may come from anyone: it selects among fixed file name
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 
-from . import _core, _split
+from . import _core, _json, _split
 from ._core import SafetensorError
 from ._files import lock
 from ._folder import (
@@ -166,11 +165,9 @@ def _recover_save(folder: Folder, left: Left) -> str:
 def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
     """Returns the content of a switch, or None if it is incomplete."""
     try:
-        found = json.loads(data)
+        found = _json.loads(data, path, has_file_names=True)
     except ValueError:
         return None
-    except RecursionError:
-        refuse(path, "it is nested too deeply")
     if not isinstance(found, dict) or found.keys() != {*Content._fields}:
         refuse(path, "it is not a switch file")
     shards, old = found["shards"], found["old"]

@@ -1,8 +1,8 @@
 """What is wrong with a file that the core refuses: a word for scripts, and details."""
 
-import json
 from typing import Any, NamedTuple
 
+from .. import _json
 from .._core import SafetensorError, _file_kind
 from . import text
 from .dtypes import BITS, element_count
@@ -33,8 +33,7 @@ START_NBYTES = 64
 
 _LENGTH_NBYTES = 8
 _MOST_HEADER_NBYTES = 8_000_000
-"""Parsed by Python, JSON can take thirty times its size. Larger headers get the core's words."""
-_MOST_NESTED = 500_000
+"""Larger headers get the core's words only: entries of Python take more than their text."""
 _MOST_DETAILS = 10
 _MOST_AXES = 64  # a product of thousands of axes is a number of thousands of digits
 
@@ -79,11 +78,9 @@ def details(path: str) -> list[str]:
         if nbytes < _LENGTH_NBYTES or length > min(_MOST_HEADER_NBYTES, nbytes - _LENGTH_NBYTES):
             return []
         header = file.read(length)
-    if header.count(b"[") + header.count(b"{") > _MOST_NESTED:
-        return []
     try:
-        pairs = json.loads(header, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):
+        pairs = _json.loads(header, path, object_of=_Pairs)
+    except (SafetensorError, ValueError, RecursionError):
         return []
     if not isinstance(pairs, _Pairs):
         return []

@@ -3,6 +3,7 @@
 import json
 import re
 
+from .. import _json
 from .errors import CliError
 
 LENGTH_NBYTES = 8
@@ -10,9 +11,7 @@ MOST_NBYTES = 100_000_000
 _BLOCK_NBYTES = 4096
 _METADATA = "__metadata__"
 _SPACE = re.compile(r"[ \t\n\r]*")
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _WORD = re.compile(r"[a-z]+")
-_STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[\[\]{}]")
 
 
 def with_metadata(header: bytes, metadata: dict[str, str]) -> bytes:
@@ -67,8 +66,10 @@ def _span(header: bytes) -> tuple[int, int, bool]:
     may_have = "metadata" in text or "\\" in text
     while may_have and text[at] == '"':
         begin = at
-        at = _after(_STRING, text, at)
-        key = json.loads(text[begin:at])
+        at = _after_string(text, at)
+        key = text[begin + 1 : at - 1]
+        if "\\" in key:
+            key = _json.loads(text[begin:at], "the header")
         at = _skip_space(text, _skip_space(text, at) + 1)
         at = _skip_space(text, _after_value(text, at))
         is_last = text[at] != ","
@@ -87,15 +88,25 @@ def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
     return match.end()
 
 
+def _after_string(text: str, begin: int) -> int:
+    """Returns the end of a string. No regular expression, which takes memory for each escape."""
+    end = begin + 1
+    while True:
+        part = text[end : text.index('"', end)]
+        end += len(part) + 1
+        if (len(part) - len(part.rstrip("\\"))) % 2 == 0:  # else the quote is escaped
+            return end
+
+
 def _after_value(text: str, at: int) -> int:
     """Returns the end of an object or null. It is not parsed, because it may be of any size."""
     if text[at] != "{":
         return _after(_WORD, text, at)
     depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text, at):
-        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+    for bracket in _json.brackets(text, at):
+        depth += 1 if bracket[0] in "[{" else -1
         if depth == 0:
-            return match.end()
+            return bracket.end()
     raise AssertionError("the core has checked the header")
 
 

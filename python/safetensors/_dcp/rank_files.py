@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from .. import _core
+from .. import _core, _json
 from .._core import SafetensorError, safe_open
 from .._folder import Folder
 from .._recovery import KIND
@@ -64,7 +64,7 @@ def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = _json.loads(text, f"{path}: {SHARDING_INFO} of the metadata")
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -22,7 +22,7 @@ from typing import (
     Type,
 )
 
-from .. import _core
+from .. import _core, _json
 from .._core import TensorMeta, safe_open
 from .._paths import is_url
 from .._typing import Source
@@ -143,7 +143,7 @@ class Patch:
         self.base_label, self.target_label = found.get("base_label"), found.get("target_label")
         self.metadata = None
         if "metadata" in found:
-            self.metadata = _texts(found["metadata"])
+            self.metadata = _texts(found["metadata"], self.path)
             if self.metadata is None:
                 self._fail("`metadata` is not a JSON object of strings")
 
@@ -355,10 +355,17 @@ def _quoted(value: object) -> str:
     return clipped(json.dumps(value))
 
 
-def _texts(text: str) -> Optional[Dict[str, str]]:
-    """Parses a JSON object of strings. Returns None if it is not one."""
+def _texts(text: str, path: str) -> Optional[Dict[str, str]]:
+    """Parses a JSON object of strings. Returns None if it is not one.
+
+    Raises:
+        PatchError: it exceeds a limit.
+    """
     try:
-        found = json.loads(text)
+        found = _json.loads(text, f"{path}: `metadata`", error=PatchError)
+    except PatchError as error:
+        error.path = path
+        raise
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import Any, Dict, List, Optional, Protocol
 
-from safetensors import _split
+from safetensors import _json, _split
 from safetensors._paths import visible
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
@@ -99,7 +99,7 @@ class Companions:
 def _plain_config(data: bytes, dtype: Optional[str], path: str) -> bytes:
     """Returns config.json without what describes quantised tensors, and with this dtype."""
     try:
-        config = json.loads(data)
+        config = _json.loads(data, path, error=WeightsError, object_of=dict)
         if not isinstance(config, dict):
             raise ValueError(f"expected an object, found {type(config).__name__}")
         changed = _remove_quantisation(config)
