@@ -193,27 +193,28 @@ def test_halves_that_are_no_bytes_of_file_names():
             _json.loads(f'["\\udcff\\u{half}"]', "x", has_file_names=True)
 
 
+def parses(node):
+    """Whether a node of a syntax tree uses a parser of JSON."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("json", "raw_decode") and not node.args  # response.json()
+    if isinstance(node, ast.Attribute):
+        of_module = isinstance(node.value, ast.Name) and node.value.id == "json"
+        return of_module and node.attr not in ("dumps", "dump")
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "") in ("json", "json.decoder", "json.scanner")
+    if isinstance(node, ast.Import):
+        return any(each.name in ("json.decoder", "orjson", "ujson") for each in node.names)
+    return False
+
+
 def test_nothing_else_parses_json():
     """All modules call _json.loads, which has the limits."""
-    parsing = {"load", "loads", "JSONDecoder", "raw_decode", "scanstring", "decoder", "scanner"}
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute):
-                is_module = isinstance(node.value, ast.Name) and node.value.id in (
-                    "json", "simplejson", "orjson", "ujson",
-                )  # fmt: skip
-                is_found = (is_module and node.attr in parsing) or (
-                    node.attr in ("json", "raw_decode")  # response.json()
-                )
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("json"):
-                is_found = bool(parsing & {each.name for each in node.names})
-            elif isinstance(node, ast.Import):
-                is_found = any(
-                    each.name in ("orjson", "ujson", "json.decoder") for each in node.names
-                )
-            else:
-                continue
-            if is_found:
-                found.add(path.relative_to(PACKAGE).as_posix())
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if parses(node)
+    }
     assert found == {"_json.py"}
+    for text in ("json.load(f)", "from json import loads", "import orjson", "answer.json()"):
+        assert any(map(parses, ast.walk(ast.parse(text)))), text

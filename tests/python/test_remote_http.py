@@ -260,6 +260,37 @@ def test_a_body_in_chunks_whose_end_is_missing(end):
         assert server.requests == 2
 
 
+@pytest.mark.parametrize("size", ["-5", "+5", "0x5", "5_0", " 5", "", "g", "1" * 16, "5 5", "\xb2"])
+def test_sizes_of_chunks_are_hexadecimal_digits(size):
+    """The error shows what came instead."""
+
+    class Chunked(RangeServer):
+        def respond(self, handler, request):
+            begin, last, _ = asked_range(request.range, len(CONTENT))
+            headers = {"Content-Range": f"bytes {begin}-{last - 1}/{len(CONTENT)}"}
+            handler.head(206, headers | {"Transfer-Encoding": "chunked"})
+            handler.wfile.write(f"{size}\r\n".encode("latin-1") + CONTENT[:5] + b"\r\n")
+            handler.close_connection = True
+
+    caught = pytest.raises(SafetensorError, match="the answer is not HTTP")
+    with Chunked({}) as server, caught as error:
+        reader_of(server, tries=1).open(64)
+    assert f"a chunk of size {size + chr(13) + chr(10)!r}"[:30] in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["12c", "012C;x=y", "12c ;x"])
+def test_spellings_of_the_size_of_a_chunk(line):
+    class Chunked(RangeServer):
+        def respond(self, handler, request):
+            headers = {"Content-Range": f"bytes 0-299/{len(CONTENT)}"}
+            handler.head(206, headers | {"Transfer-Encoding": "chunked"})
+            body = CONTENT[:300]
+            handler.wfile.write(f"{line}\r\n".encode() + body + b"\r\n0\r\n\r\n")
+
+    with Chunked({}) as server:
+        assert reader_of(server).open(300) == (len(CONTENT), CONTENT[:300])
+
+
 @pytest.mark.parametrize("mode", ["closes", "resets"])
 def test_a_kept_connection_that_the_server_closes_meanwhile_is_no_failure(mode):
     """The request is on its way already: it is sent again, on a new connection."""

@@ -55,6 +55,14 @@ def test_reads_go_to_the_final_url_without_the_redirect(status):
         assert asked == [(PATH, ""), ("/deep/m", "sig=1"), ("/deep/m", "sig=1")]
 
 
+def test_a_location_that_no_server_would_take():
+    """It is not parsed: that may take seconds."""
+    with RangeServer({PATH: redirect("/" + "a" * 60_000)}) as server:
+        with pytest.raises(SafetensorError, match="a URL of 60,001 characters: 8,192 are allowed"):
+            check(reader_of(server.url(PATH)))
+        assert server.requests == 1
+
+
 @pytest.mark.parametrize(("hops", "follows"), [(5, True), (6, False)])
 def test_at_most_five_redirects(hops, follows):
     files = {f"/{i}": redirect(f"/{i + 1}") for i in range(hops)} | {f"/{hops}": CONTENT}

@@ -1,5 +1,7 @@
 """Which URLs are accepted, and what an index may name."""
 
+import time
+
 import pytest
 
 from safetensors import SafetensorError
@@ -114,11 +116,48 @@ def test_files_that_an_index_may_not_name(index, name):
         ("the token file of the Hub", "the token file of the Hub"),
         ("first\nsecond", "first"),
         ("a\x1b[31mb", "a?[31mb"),
+        ("1http://u@h/ +x://u@h ://u@h", "1http://h/ +x://h ://h"),
+        ("a#b https://h/#x#y://z#q w#v", "a#b https://h/ w#v"),
+        ("https://u:" + "p" * 9000 + "@h/", "https://..."),
+        ("x" * 9000, "x" * 500 + "..."),
         ("", ""),
     ],
 )
 def test_redact(text, shown):
     assert redact(text) == shown
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["a", "://", "a://", "https://h/", "#", "?", "&", "?a=", "@", "a@", "Bearer ", "Bearer", " "],
+)
+def test_redact_takes_linear_time(part):
+    """Of what any server sends, nothing is read that is not shown."""
+
+    def seconds(count):
+        text = (part * count)[:count]
+        best = float("inf")
+        for _ in range(3):
+            begun = time.process_time()
+            redact(text)
+            best = min(best, time.process_time() - begun)
+        return best
+
+    short = max(seconds(1000), 0.0002)
+    assert seconds(8000) < 30 * short
+    assert seconds(1_000_000) < 40 * short
+
+
+def test_long_urls():
+    """No web server takes a longer one; what they show of one has no user."""
+    assert Url.parse("https://h/" + "a" * 8182).path == "a" * 8182
+    with pytest.raises(
+        SafetensorError, match="https://...: is a URL of 8,193 characters"
+    ) as caught:
+        Url.parse(f"https://u:{CANARY}@h/".ljust(8193, "a"))
+    assert CANARY not in str(caught.value)
+    with pytest.raises(SafetensorError, match="invalid host"):
+        Url.parse("https://" + "é" * 8000)
 
 
 def test_texts_of_urls_have_no_secrets():

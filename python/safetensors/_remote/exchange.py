@@ -16,12 +16,15 @@ from .answers import UNKNOWN, Version
 from .connections import Connection, LimitReached, Pool
 from .retry import Again, Deadline
 from .settings import Settings
-from .urls import HTTP, Url
+from .urls import HTTP, MOST_CHARS, Url
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PIECE = 1 << 16
+# RFC 9112, section 7.1, with at most 15 digits: such a size fits in 63 bits.
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_MOST_CHUNK_LINE = 4096
 # All of ASCII that can be seen.
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
@@ -45,6 +48,22 @@ class Resolved:
         if pinned is not UNKNOWN:
             pinned.require(version, name)
         return dataclasses.replace(self, version=version)
+
+
+class ChunkSizeError(http.client.HTTPException):
+    """A chunk of a body whose size is no number of RFC 9112."""
+
+
+class Response(http.client.HTTPResponse):
+    """Reads the sizes of chunks strictly: http.client takes "-5", "+5", "0x5" and "5_0", too."""
+
+    def _read_next_chunk_size(self) -> int:
+        line = self.fp.readline(_MOST_CHUNK_LINE)
+        found = _CHUNK.fullmatch(line)
+        if found is None:
+            self.close()
+            raise ChunkSizeError(f"a chunk of size {line[:20].decode('latin-1')!r}")
+        return int(found[1], 16)
 
 
 class Exchange:
@@ -126,7 +145,7 @@ class Exchange:
         self.connections.append(connection)
         if self._connection is not None:  # the last one did not answer
             self.response.close()
-        self.response = http.client.HTTPResponse(connection)  # type: ignore[arg-type]
+        self.response = Response(connection)  # type: ignore[arg-type]
         self._connection, self._read_to_end = connection, False
         self._started(connection)
 
@@ -173,12 +192,16 @@ def errors_of(name: str, settings: Settings, is_cancelled: Callable[[], bool]) -
             text = f"the certificate is not accepted: {error.verify_message}"
             raise errors.unreachable(name, text) from None
         if isinstance(error, http.client.HTTPException):
-            text = f"the answer is not HTTP ({type(error).__name__})"
+            what = str(error) if isinstance(error, ChunkSizeError) else type(error).__name__
+            text = f"the answer is not HTTP ({what})"
             raise Again(errors.unreachable, name, text) from None
         raise Again(errors.unreachable, name, f"{type(error).__name__}: {error}") from error
 
 
 def _redirected(url: Url, location: str, name: str) -> Url:
+    if len(location) > MOST_CHARS:
+        text = f"redirects to a URL of {len(location):,} characters: {MOST_CHARS:,} are allowed"
+        raise errors.failed(name, text)
     # http.client decodes headers as Latin-1, so this gives the bytes that were sent.
     quoted = urllib.parse.quote(location.strip().encode("latin-1", "replace"), safe=_VISIBLE)
     try:
