@@ -1,13 +1,13 @@
 #include "format/below_folder.hpp"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace safetensors {
 
 bool is_below_folder(std::string_view path) {
   const auto is_separator = [](char c) { return c == '/' || c == '\\'; };
   const bool has_drive = path.size() >= 2 && path[1] == ':';
+  if (path.size() > kMaxFileNameSize) return false;
   if (path.empty() || is_separator(path[0]) || has_drive) return false;
   if (path.find('\0') != std::string_view::npos) return false;
   bool has_name = false;

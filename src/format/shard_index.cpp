@@ -179,12 +179,16 @@ class ShardIndexHandler {
       if (are_checked[index_.file(i)]) continue;
       are_checked[index_.file(i)] = true;
       const std::string& path = index_.files_[index_.file(i)];
-      const bool has_nul = path.find('\0') != std::string::npos;
       if (is_below_folder(path)) continue;
+      std::string why = "not a file below the index's directory";
+      if (path.find('\0') != std::string::npos) why = "no file can have this name";
+      if (path.size() > kMaxFileNameSize) {
+        why = "a name of " + grouped(path.size()) + " bytes, the limit is " +
+              grouped(kMaxFileNameSize);
+      }
       fail(ErrorCode::kInvalidHeaderJson,
            "the index puts tensor " + in_quotes(index_.name(i)) + " into " + in_quotes(path) +
-               ": " +
-               (has_nul ? "no file can have this name" : "not a file below the index's directory"),
+               ": " + why,
            {.subject = std::string(index_.name(i))});
     }
   }

@@ -207,6 +207,10 @@ class SumsHandler {
   bool begin_entry(std::string_view name) {
     now_ = {.name = std::string(name)};
     if (section_ == Section::kFiles && !is_below_folder(name)) {
+      if (name.size() > kMaxFileNameSize) {
+        return stop("the name " + in_json_quotes(name) + " of a file has more than " +
+                    grouped(kMaxFileNameSize) + " bytes");
+      }
       return stop(in_json_quotes(name) + " is not a file below the folder of the model");
     }
     if (section_ == Section::kTensors) {

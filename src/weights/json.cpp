@@ -21,8 +21,13 @@
 namespace safetensors::weights {
 namespace {
 
-// An index of a million tensors has two million values. A value takes about 50 bytes.
-constexpr std::size_t kMaxValues = 4'000'000;
+// The text, the reader's copy of a string, and the values are to take at most 8 times the text and
+// 64 MB. The values of an index of 300,000 tensors fit, whose names have 40 letters.
+constexpr std::uint64_t kValuesTimes = 5;
+constexpr std::uint64_t kValuesSpare = std::uint64_t{16} << 20;
+// While a list grows, it has room for three times its values.
+constexpr std::uint64_t kRoom = 3;
+constexpr std::uint64_t kStringHead = 32;
 
 /// Numbers that JSON lacks, as Python writes them.
 std::optional<double> special_number(std::string_view text) noexcept {
@@ -51,8 +56,11 @@ std::optional<double> double_of(std::string_view text) {
 /// then describe the fault.
 class Builder {
  public:
-  Builder(Duplicates duplicates, const Limits& limits)
-      : duplicates_(duplicates), max_depth_(limits.json_depth) {}
+  Builder(Duplicates duplicates, const Limits& limits, std::size_t text_nbytes)
+      : duplicates_(duplicates),
+        max_depth_(limits.json_depth),
+        text_nbytes_(text_nbytes),
+        max_nbytes_(kValuesTimes * text_nbytes + kValuesSpare) {}
 
   [[nodiscard]] Errc code() const noexcept { return code_; }
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
@@ -71,11 +79,12 @@ class Builder {
   bool Uint64(std::uint64_t) { return false; }
   bool Double(double) { return false; }
   bool String(const char* text, rapidjson::SizeType size, bool) {
-    return add(Json(std::string(text, size)));
+    return charge(kStringHead + size) && add(Json(std::string(text, size)));
   }
   bool Key(const char* text, rapidjson::SizeType size, bool) {
+    if (!charge(kStringHead + size + kRoom * (sizeof(Json::Member) - sizeof(Json)))) return false;
     key_.assign(text, size);
-    return count();
+    return true;
   }
   bool StartObject() { return open(Json(Json::Object())); }
   bool StartArray() { return open(Json(Json::Array())); }
@@ -102,9 +111,13 @@ class Builder {
     error_ = std::move(error);
     return false;
   }
-  bool count() {
-    return ++count_ <= kMaxValues ||
-           stop(Errc::limit, "more than " + grouped(kMaxValues) + " values");
+  /// Counts memory before it is allocated.
+  bool charge(std::uint64_t nbytes) {
+    nbytes_ += nbytes;
+    return nbytes_ <= max_nbytes_ ||
+           stop(Errc::limit, grouped(text_nbytes_) +
+                                 " bytes of JSON have so many values that they " +
+                                 "take more than " + grouped(max_nbytes_) + " bytes of memory");
   }
   Json* place(Json value) {
     if (open_.empty()) {
@@ -128,17 +141,19 @@ class Builder {
     return stop(Errc::json, "the number " + clipped(text) + " does not fit in a double");
   }
   bool add(Json value) {
+    if (!charge(kRoom * sizeof(Json))) return false;
     place(std::move(value));
-    return count();
+    return true;
   }
   bool open(Json value) {
     if (open_.size() >= max_depth_) {
       return stop(Errc::limit, "nested deeper than " + std::to_string(max_depth_) + " levels");
     }
+    if (!charge(kRoom * sizeof(Json))) return false;
     // The pointers stay valid: growing a container moves its finished elements only, and all open
     // values are ancestors of the new one.
     open_.push_back(place(std::move(value)));
-    return count();
+    return true;
   }
 
   Duplicates duplicates_;
@@ -146,7 +161,9 @@ class Builder {
   Json root_;
   std::vector<Json*> open_;
   std::string key_;
-  std::size_t count_ = 0;
+  std::size_t text_nbytes_;
+  std::uint64_t max_nbytes_;
+  std::uint64_t nbytes_ = 0;
   Errc code_ = Errc::json;
   std::string error_;
 };
@@ -190,7 +207,7 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
     fail(Errc::json, path, {}, "not UTF-8", bad->offset);
   }
   rapidjson::MemoryStream stream(text.data(), text.size());
-  Builder builder(duplicates, limits);
+  Builder builder(duplicates, limits, text.size());
   rapidjson::Reader reader;
   // Iterative: a deep document must not overflow the stack.
   constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNanAndInfFlag |

@@ -15,8 +15,8 @@ enum class Duplicates : std::uint8_t { last_counts, refused };
 
 /// Parses a document. `path` names it in errors.
 ///
-/// Throws: json if it is not JSON or not UTF-8; limit if it is too deep or has too many values;
-///   duplicate.
+/// Throws: json if it is not JSON or not UTF-8; limit if it is too deep, or its values would take
+///   more than 5 times its length plus 16 MB of memory; duplicate.
 /// Safe for untrusted input.
 [[nodiscard]] Json parse_json(std::string_view text, const std::filesystem::path& path,
                               Duplicates duplicates, const Limits& limits);

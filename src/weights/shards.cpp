@@ -23,9 +23,11 @@ bool is_file(const fs::path& path) {
 
 std::string name_of(const fs::path& path) { return display_path(path.filename()); }
 
+constexpr std::size_t kMaxFileName = 4096;  // no path of Linux is longer
+
 /// Checks that a name stays in its directory on every system: no separator, no drive.
 void check_bare(const std::string& name, std::string_view tensor, const fs::path& index) {
-  const bool bare = !name.empty() && name != "." && name != ".." &&
+  const bool bare = !name.empty() && name.size() <= kMaxFileName && name != "." && name != ".." &&
                     name.find_first_of(std::string_view("/\\:\0", 4)) == std::string::npos;
   if (!bare) {
     fail(Errc::bad_name, index, tensor,

@@ -127,6 +127,17 @@ TEST_CASE("files must lie below the index") {
   }
 }
 
+TEST_CASE("a file's name has at most 4,096 bytes, a tensor's any number") {
+  const auto index = [](std::size_t tensor, std::size_t file) {
+    return R"({"weight_map": {")" + std::string(tensor, 't') + R"(": ")" + std::string(file, 'f') +
+           "\"}}";
+  };
+  CHECK(code_of(index(1, 4096)) == "ok");
+  CHECK(code_of(index(100'000, 1)) == "ok");
+  const std::string error = text_of_error(index(1, 4097));
+  CHECK(error.find("a name of 4,097 bytes, the limit is 4,096") != std::string::npos);
+}
+
 TEST_CASE("more files than a model can have are refused") {
   const auto own_file = [](std::size_t i) { return std::to_string(i); };
   CHECK(ShardIndex::parse(map_of(safetensors::kMaxIndexFiles, own_file)).files().size() ==

@@ -116,6 +116,7 @@ TEST_CASE("what is no file of sums is refused") {
       {replaced(good, "\"version\":1", "\"version\":1.0"), "version 1.0 is unknown"},
       {replaced(good, "4194304", "4194305"), "`block_size` is 4194305 instead of 4194304"},
       {replaced(good, "sub/m.safetensors", "../m.safetensors"), "is not a file below the folder"},
+      {replaced(good, "sub/m.safetensors", std::string(4097, 'x')), "has more than 4,096 bytes"},
       {replaced(good, "sub/m.safetensors", "sub/n.safetensors"), "its file is not in `files`"},
       {replaced(good, "\"size\":5", "\"size\":-5"), "has no size"},
       {replaced(good, "\"size\":5", "\"size\":9223372036854775808"), "has no size"},

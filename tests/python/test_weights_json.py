@@ -56,9 +56,10 @@ def test_a_named_pipe_is_not_waited_for(model, name):
 @pytest.mark.skipif(not memory.can_measure_peak(), reason="the peak cannot be measured")
 @pytest.mark.parametrize("name", ["config.json", INDEX])
 @pytest.mark.parametrize("case", BULK)
-def test_memory_is_bounded(model, name, case):
+@pytest.mark.parametrize("nbytes", [9 * MB, 24 * MB])
+def test_memory_is_bounded(model, name, case, nbytes):
     """It is at most 8 times the file and 64 MB."""
     value = BULK[case]
-    count = 24 * MB // (len(value) + 1)
+    count = nbytes // (len(value) + 1)
     (model / name).write_bytes(b'{"a": [' + (value + b",") * count + value + b"]}")
     assert int(children.run(OPEN, model)) <= 8 * (model / name).stat().st_size + 64 * MB

@@ -10,6 +10,8 @@ namespace {
 constexpr std::int64_t kMaxBlockSize = 65'536;
 constexpr std::size_t kMaxPatternBytes = 16'384;
 constexpr std::size_t kMaxMatchedName = 1024;
+// 100,000 modules with names of 60 bytes may be matched with patterns of 1.6 KB.
+constexpr std::uint64_t kMaxSteps = 10'000'000'000;
 constexpr std::string_view kPatternMark = "re:";
 constexpr std::string_view kEveryModule = "Linear";
 
@@ -105,6 +107,12 @@ const CtGroup* CtGroups::find(std::string_view module) const {
     if (!pattern.parsed) {
       fail(Errc::unsupported, path_, "targets",
            "the pattern `" + clipped(pattern.text) + "` has constructs that are not supported");
+    }
+    steps_ += (pattern.text.size() + 1) * (module.size() + 1);
+    if (steps_ > kMaxSteps) {
+      fail(Errc::limit, path_, "targets",
+           "matching the patterns with the names of modules takes more than " + grouped(kMaxSteps) +
+               " steps; reached at `" + clipped(module) + "`");
     }
     if (pattern.parsed->matches(module)) return &groups_[pattern.group];
   }

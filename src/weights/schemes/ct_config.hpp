@@ -46,7 +46,9 @@ class CtGroups {
   /// group has the module.
   ///
   /// Throws: unsupported for a pattern that NamePattern does not accept, once a module needs it;
-  ///   limit if patterns are to match a name of more than 1 KiB.
+  ///   limit if patterns are to match a name of more than 1 KiB, or all names together take more
+  ///   than 10^10 steps, some 3 seconds. A step is a byte of a pattern at a byte of a name.
+  /// Thread safety: one thread at a time.
   [[nodiscard]] const CtGroup* find(std::string_view module) const;
   /// Returns the group if there is only one.
   [[nodiscard]] const CtGroup* only() const noexcept {
@@ -64,6 +66,7 @@ class CtGroups {
   std::vector<CtGroup> groups_;
   std::map<std::string, std::size_t, std::less<>> names_;  ///< groups by exact target
   std::vector<Pattern> patterns_;                          ///< sorted by their text
+  mutable std::uint64_t steps_ = 0;                        ///< of matching, by all calls
 };
 
 }  // namespace safetensors::weights
