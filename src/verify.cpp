@@ -57,6 +57,16 @@ void check_sha256(const FileDigests& digests) {
   }
 }
 
+/// Throws if there is a digest of a tensor that the file does not have.
+void refuse_missing(const FileDigests& digests, const Header& header,
+                    const std::filesystem::path& label) {
+  for (const auto& [name, wanted] : digests.tensors) {
+    if (header.find(name) != nullptr) continue;
+    fail(ErrorCode::kDamaged, "tensor `" + clipped(name) + "` is missing: there is a digest of it",
+         {.path = label, .subject = name});
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const ByteSource> checked_source(std::shared_ptr<const ByteSource> source,
@@ -78,6 +88,7 @@ std::shared_ptr<const ByteSource> checked_source(std::shared_ptr<const ByteSourc
   }
   const std::shared_ptr<const ByteSource> kept = source->keep_open();
   auto [start, parsed] = read_start(kept ? *kept : *source, digests, label);
+  if (!digests.is_partial) refuse_missing(digests, parsed.header, label);
   std::vector<CheckedTensor> tensors;
   std::vector<CheckedTensor> empty;
   for (const TensorInfo& info : parsed.header.tensors()) {

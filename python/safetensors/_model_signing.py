@@ -21,6 +21,12 @@ from sigstore.errors import VerificationError
 from ._core import SafetensorError
 
 _MOST_NBYTES = 100_000_000
+"""Of the signature of a folder, which has the digest of each file in it."""
+_MOST_NBYTES_OF_FILE = 1_000_000
+"""Of the signature of a file, which has one digest. Real ones take 1 to 10 KB."""
+_MOST_ENTRIES = 10_000
+"""Lists, objects and their entries. Real signatures have some dozens, however many files they sign:
+the digests are one text in base64, which is parsed after it has been verified."""
 _SHARD = re.compile(r":[0-9]+:[0-9]+$")
 
 
@@ -124,13 +130,15 @@ def verify(
     allow_symlinks: bool = False,
 ) -> Verdict:
     """Compares a file, or all files of a folder but the ignored ones, with their signature."""
+    most = _MOST_NBYTES if os.path.isdir(path) else _MOST_NBYTES_OF_FILE
     os.stat(path)
-    return _verify(config, path, signature, _Tree(path, [*ignored, signature], allow_symlinks))
+    files = _Tree(path, [*ignored, signature], allow_symlinks)
+    return _verify(config, path, _read(signature, most), files)
 
 
 def verify_bytes(config: verifying.Config, data: bytes, path: str, signature: str) -> Verdict:
     """Compares the bytes of the file `path`, which is not read again, with its signature."""
-    return _verify(config, path, signature, _Bytes(data))
+    return _verify(config, path, _read(signature, _MOST_NBYTES_OF_FILE), _Bytes(data))
 
 
 class _Differ(Exception):
@@ -225,11 +233,42 @@ def _digests(of: manifest.Manifest) -> Dict[str, List[Tuple[str, str, str]]]:
     return found
 
 
-def _verify(config: verifying.Config, path: str, signature: str, files: _Hashing) -> Verdict:
-    if os.stat(signature).st_size > _MOST_NBYTES or not os.path.isfile(signature):
-        raise SafetensorError(f"{signature}: not a file, or larger than any signature")
+def _read(signature: str, most_nbytes: int) -> bytes:
+    """Returns the bytes of a signature. Raises SafetensorError for one that is no real one's size.
+
+    The package and what it uses make objects of all that a signature has, hundreds of bytes for
+    each of its bytes, before they find out who made it.
+    """
+    os.stat(signature)
+    if not os.path.isfile(signature):
+        raise SafetensorError(f"{signature}: not a regular file")
+    with open(signature, "rb") as file:
+        data = file.read(most_nbytes + 1)
+    if len(data) > most_nbytes:
+        raise SafetensorError(f"{signature}: a signature has at most {most_nbytes:,} bytes")
+    entries = _count_entries(data)
+    if entries > _MOST_ENTRIES:
+        raise SafetensorError(
+            f"{signature}: it has {entries:,} brackets and commas, a signature at most "
+            f"{_MOST_ENTRIES:,}"
+        )
+    return data
+
+
+def _count_entries(json: bytes) -> int:
+    """Returns a number that is at least that of the values in JSON, without parsing it."""
+    return sum(map(json.count, (b"[", b"{", b",")))
+
+
+def _verify(config: verifying.Config, path: str, signature: bytes, files: _Hashing) -> Verdict:
+    config.set_hashing_config(files)
     try:
-        config.set_hashing_config(files).verify(path, signature)
+        # What was measured is what the package reads, whoever writes to the signature meanwhile.
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "signature")
+            with open(copy, "wb") as file:
+                file.write(signature)
+            config.verify(path, copy)
     except _Differ as differ:
         return differ.verdict
     except (OSError, MemoryError):

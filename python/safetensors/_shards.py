@@ -27,6 +27,7 @@ from typing import (
 )
 
 from . import _core
+from ._absent import needed, refuse_absent
 from ._core import SafetensorError, safe_open
 from ._paths import is_url, visible
 
@@ -56,8 +57,13 @@ class Shard(NamedTuple):
     """The bytes of all tensors of the model, if the index says so."""
     url: str = ""
     """Where another process finds the file, if it has a URL. May have secrets in it."""
+    folder: str = ""
+    """The folder in which the file was found, without an index; empty if the caller named it."""
     verifier: Union[Verifier, FileHashes, None] = None
     """Finds the digests that the file is compared with, if it is."""
+    absent_from: str = ""
+    """The sums that name these tensors, if no file has them; then the path is that of the folder or
+    index that should lead to them. Empty for a file."""
 
 
 Opened = Tuple[Shard, Optional[safe_open], List[str]]
@@ -77,8 +83,8 @@ def shards_of_url(url: str, storage_options: Optional[Mapping[str, Any]]) -> Lis
     from ._remote.open import find_shards
 
     return [
-        Shard(each.name, each.names, each.index_name, each.open, each.total_size, each.url)
-        for each in find_shards(url, storage_options)
+        Shard(s.name, s.names, s.index_name, s.open, s.total_size, s.url, s.folder)
+        for s in find_shards(url, storage_options)
     ]
 
 
@@ -90,6 +96,9 @@ def find_shards(
 ) -> List[Shard]:
     """Returns the files that `filenames` selects.
 
+    With `verify`, what sums name and no file has comes first, as shards of tensors that are
+    absent. open_shards() raises if one of these is requested.
+
     Args:
         filenames: a file, an index (a name that ends with .json), a directory, or a list of these.
             For a directory: model.safetensors.index.json; else a single other
@@ -100,8 +109,9 @@ def find_shards(
         verify: what the files are compared with while they are read.
 
     Raises:
-        FileNotFoundError: a directory has none of these.
-        SafetensorError: an index is damaged, or a save to the directory was interrupted.
+        FileNotFoundError: a directory has none of these, or there are no sums.
+        SafetensorError: an index is damaged, or a save to the directory was interrupted; or what
+            `verify` raises for sums that are not valid.
         TypeError: `storage_options` without a URL.
         ValueError: the list is empty.
     """
@@ -122,12 +132,9 @@ def find_shards(
         verifier = verifier_of(verify)
         assert verifier is not None
         found = [shard._replace(verifier=verifier) for shard in found]
-        by_index: Dict[str, List[str]] = {}
-        for shard in found:
-            if shard.index_path:
-                by_index.setdefault(shard.index_path, []).extend(shard.names or ())
-        for index_path, names in by_index.items():
-            verifier.check_index(index_path, names)
+        found[:0] = [
+            Shard(each.source, each.names, absent_from=each.sums) for each in verifier.absent(found)
+        ]
     return found
 
 
@@ -165,6 +172,7 @@ def open_tensors(
     Raises:
         SafetensorError: two files hold the same name, a file lacks a tensor that its index assigns
             to it, or a file is damaged.
+        IntegrityError: a requested tensor is absent, see refuse_absent().
         OSError: a file cannot be opened.
     """
     handles: Dict[str, safe_open] = {}
@@ -199,7 +207,12 @@ def open_shards(
     backend: str,
     stack: contextlib.ExitStack,
 ) -> Iterator[Opened]:
-    """Yields the files that open_tensors() opens, and the others without a handle."""
+    """Yields the files that open_tensors() opens, and the others without a handle.
+
+    Raises:
+        IntegrityError: before anything is opened, as refuse_absent().
+    """
+    refuse_absent(shards, wanted)
     opened = _open_at_once(shards, wanted, backend, stack)
     for i, shard in enumerate(shards):
         yield (shard, *_open_shard(shard, wanted, backend, stack, opened.get(i)))
@@ -286,7 +299,7 @@ def _shards_in(directory: str) -> List[Shard]:
     files = [os.path.join(directory, name) for name in names if name.endswith(".safetensors")]
     if not files:
         raise FileNotFoundError(errno.ENOENT, "No .safetensors files in the directory", directory)
-    return [Shard(file) for file in files]
+    return [Shard(file, folder=directory) for file in files]
 
 
 def _read_index(path: str) -> List[Shard]:
@@ -297,11 +310,6 @@ def _read_index(path: str) -> List[Shard]:
         Shard(os.path.join(directory, file), names, path, None, total_size)
         for file, names in by_file.items()
     ]
-
-
-def _needed(shard: Shard, wanted: Optional[Collection[str]]) -> Optional[str]:
-    """Returns a requested tensor that the index assigns to the file; None if there is none."""
-    return next((name for name in shard.names or () if wanted is None or name in wanted), None)
 
 
 def _open_at_once(
@@ -319,7 +327,7 @@ def _open_at_once(
         i: shard.reader() if shard.reader is not None else None
         for i, shard in enumerate(shards)
         if (shard.reader is not None or (shard.verifier is not None and shard.verifier.reads_all))
-        and (shard.names is None or _needed(shard, wanted) is not None)
+        and (shard.names is None or needed(shard, wanted) is not None)
     }
     if not readers:
         return {}
@@ -330,8 +338,8 @@ def _open_at_once(
         with ThreadPoolExecutor(min(_HEADERS_AT_ONCE, len(readers))) as pool:
             try:
                 for i, reader in readers.items():
-                    needed = _needed(shards[i], wanted)
-                    opening[i] = pool.submit(_open_file, shards[i], reader, needed, backend)
+                    name = needed(shards[i], wanted)
+                    opening[i] = pool.submit(_open_file, shards[i], reader, name, backend)
                 wait(opening.values(), return_when=FIRST_EXCEPTION)
             except BaseException:  # Ctrl-C
                 for reader in readers.values():
@@ -352,9 +360,9 @@ def _open_at_once(
 
 
 def _open_file(
-    shard: Shard, reader: Optional[RangeReader], needed: Optional[str], backend: str
+    shard: Shard, reader: Optional[RangeReader], name: Optional[str], backend: str
 ) -> safe_open:
-    """Opens a file. `needed` is a requested tensor that the index assigns to it, if any."""
+    """Opens a file. `name` is a requested tensor that the index assigns to it, if any."""
     digests = None
     if shard.verifier is not None:
         digests = shard.verifier.digests(shard.path, shard.index_path, reader is None)
@@ -363,9 +371,9 @@ def _open_file(
         file = os.fsencode(shard.path) if reader is None else reader
         return _core._open_shard(file, backend, None, digests)
     except FileNotFoundError as error:  # names the index, which the error itself does not
-        if needed is None:
+        if name is None:
             raise
-        text = f"The index {shard.index_path} puts tensor {needed!r} into a file that is missing"
+        text = f"The index {shard.index_path} puts tensor {name!r} into a file that is missing"
         if reader is None:
             raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
         raise _core._error_class(FileNotFoundError)(f"{text}: {shard.path}") from error
@@ -380,10 +388,10 @@ def _open_shard(
 ) -> Tuple[Optional[safe_open], List[str]]:
     """Returns the open file, or None if no tensor in it is requested, and its tensors' names."""
     names = shard.names
-    needed = _needed(shard, wanted)
-    if names is not None and needed is None:
+    name = needed(shard, wanted)
+    if names is not None and name is None:
         return None, names
-    handle = opened or stack.enter_context(_open_file(shard, None, needed, backend))
+    handle = opened or stack.enter_context(_open_file(shard, None, name, backend))
     if names is None:
         return handle, handle.offset_keys()
     absent = next((name for name in names if name not in handle), None)

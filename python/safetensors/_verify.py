@@ -11,7 +11,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
-    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -19,19 +18,24 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Sequence,
+    Set,
     Tuple,
     Union,
 )
 
 from . import _sums
+from ._absent import missing
 from ._core import SafetensorError
 from ._paths import is_url
 from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
 
 if TYPE_CHECKING:
+    from ._shards import Shard
     from ._typing import Digests, Verify
 
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
+_NUMBERED = re.compile(r"(.*)-\d{5}(-of-\d{5}\.safetensors)")
 
 
 class Damage(NamedTuple):
@@ -54,9 +58,20 @@ class IntegrityError(SafetensorError, ValueError):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         self.damaged: List[Damage] = []
-        """The first 20 ranges that differ. Empty if the size or the header of the file differs."""
+        """The first 20 ranges that differ. Empty if the size or the header of the file differs, or
+        a tensor is missing."""
         self.count = 0
         """The number of all of them."""
+
+
+class Absent(NamedTuple):
+    """Tensors that sums name, and no file of the load has."""
+
+    source: str
+    """The folder or the index that should lead to them."""
+    names: List[str]
+    sums: str
+    """The sums that have their digests."""
 
 
 def digests_for(
@@ -97,6 +112,7 @@ class FileHashes:
 
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = dict(hashes)
+        self._names = _Suffixes(self._hashes)
 
     def digests(self, path: str, index_path: str = "", is_local: bool = True) -> Digests:
         """Returns the digest of a file.
@@ -104,13 +120,31 @@ class FileHashes:
         Raises:
             SafetensorError: there is none.
         """
-        found = _longest(path, self._hashes)
+        found = self._names.find(path)
         if found is None:
             raise SafetensorError(f"expected_hashes has no entry for the file (in {path})")
         return None, None, {}, True, "sha256:" + self._hashes[found].lower()
 
-    def check_index(self, index_path: str, names: Collection[str]) -> None:
-        """Does nothing: the hashes of files do not say which tensors a model has."""
+    def absent(self, shards: Sequence[Shard]) -> List[Absent]:
+        """Returns nothing: the hashes of files do not say which tensors a model has.
+
+        Raises:
+            IntegrityError: a folder or an index leads to a numbered file of a model, such as
+                model-00001-of-00002.safetensors, and not to another one of the same model that has
+                a hash.
+        """
+        present = {_parts_of(shard.path)[-1] for shard in shards}
+        sources = {
+            model: source
+            for shard in shards
+            for model, source in [(_numbered(shard.path), _source_of(shard))]
+            if model is not None and source
+        }
+        for name in self._hashes:
+            model = _numbered(name)
+            if model is not None and model in sources and _parts_of(name)[-1] not in present:
+                raise missing(sources[model], name, "expected_hashes has its digest")
+        return []
 
 
 class Verifier:
@@ -156,7 +190,7 @@ class Verifier:
         """
         if self._digests is not None:
             return None, None, self._digests, True, None
-        sums = self._sums or self._beside(path, index_path, is_local)
+        sums = self._sums_of(path, index_path, is_local)
         file = sums.file_of(path)
         nbytes, header, _ = sums.files[file]
         tensors = {
@@ -176,6 +210,9 @@ class Verifier:
         blocks = None if wanted == SHA256 else tensor.blocks
         return f"{by}:{digests[by]}", blocks
 
+    def _sums_of(self, path: str, index_path: str, is_local: bool) -> _ByFile:
+        return self._sums or self._beside(path, index_path, is_local)
+
     def _beside(self, path: str, index_path: str, is_local: bool) -> _ByFile:
         if not is_local:
             raise ValueError(
@@ -186,7 +223,7 @@ class Verifier:
         for found in filter(os.path.exists, candidates):
             sums = self._read_once(found)
             # model.sums.json may be of model.safetensors, beside which this file is.
-            if found == candidates[0] or _longest(path, sums.files) is not None:
+            if found == candidates[0] or sums.has(path):
                 return sums
         return self._read_once(candidates[0])  # raises: there are none
 
@@ -195,16 +232,39 @@ class Verifier:
             self._read[path] = _ByFile(self._read_sums(path), path)
         return self._read[path]
 
-    def check_index(self, index_path: str, names: Collection[str]) -> None:
-        """Raises SafetensorError if an index lacks a tensor of the model's sums."""
-        if self._digests is not None:
-            return
-        sums = self._sums or self._beside(index_path, index_path, True)
-        missing = {name for each in sums.tensors.values() for name in each}.difference(names)
-        if missing:
-            raise SafetensorError(
-                f"{index_path}: tensor `{min(missing)}` is missing: {sums.path} has its digest"
-            )
+    def absent(self, shards: Sequence[Shard]) -> List[Absent]:
+        """Returns the tensors of the sums that no file of a load has: what a stranger removed.
+
+        All tensors have to be there of sums that are used for a folder or an index. A file that
+        the caller names stands for itself: the other files of its sums are excluded, and its own
+        tensors are those that its header names, whose digest is compared when it is opened.
+
+        A dict of digests says nothing about which tensors there are.
+
+        Raises:
+            FileNotFoundError, SafetensorError: as digests().
+        """
+        if self._digests is not None or not any(map(_source_of, shards)):
+            return []
+        sources: Dict[int, str] = {}
+        used: Dict[int, Tuple[_ByFile, Set[str]]] = {}
+        for shard in shards:
+            sums = self._sums_of(shard.path, shard.index_path, shard.reader is None)
+            _, present = used.setdefault(id(sums), (sums, set()))
+            if shard.names is None:
+                present.update(sums.tensors[sums.file_of(shard.path)])
+            else:
+                present.update(shard.names)
+            source = _source_of(shard)
+            if source:
+                sources.setdefault(id(sums), source)
+        found = []
+        for key, source in sources.items():
+            sums, present = used[key]
+            names = [name for each in sums.tensors.values() for name in each if name not in present]
+            if names:
+                found.append(Absent(source, names, sums.path))
+        return found
 
 
 class _ByFile:
@@ -216,10 +276,15 @@ class _ByFile:
         self.tensors: Dict[str, Dict[str, TensorSums]] = {file: {} for file in sums.files}
         for name, tensor in sums.tensors.items():
             self.tensors[tensor.file][name] = tensor
+        self._names = _Suffixes(sums.files)
+
+    def has(self, path: str) -> bool:
+        """Returns whether an entry is the end of a file's path."""
+        return self._names.find(path) is not None
 
     def file_of(self, path: str) -> str:
         """Returns the entry of a file: the longest that its path ends with, or the only one."""
-        found = _longest(path, self.files)
+        found = self._names.find(path)
         if found is not None:
             return found
         if len(self.files) != 1:
@@ -227,15 +292,42 @@ class _ByFile:
         return next(iter(self.files))
 
 
-def _longest(path: str, names: Iterable[str]) -> Optional[str]:
-    """Returns the longest name that a path ends with, in whole parts."""
-    parts = _parts_of(path)
-    fits = [name for name in names if parts[-len(_parts_of(name)) :] == _parts_of(name)]
-    return max(fits, key=len, default=None)
+class _Suffixes:
+    """Relative paths of files, found by the paths that end with them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names: Dict[str, str] = {}
+        counts: Dict[str, Set[int]] = {}
+        for name in names:
+            parts = _parts_of(name)
+            self._names.setdefault("/".join(parts), name)
+            counts.setdefault(parts[-1], set()).add(len(parts))
+        # The numbers of parts of the paths with the same last part, the largest first.
+        self._counts = {last: sorted(each, reverse=True) for last, each in counts.items()}
+
+    def find(self, path: str) -> Optional[str]:
+        """Returns the longest of the names that a path ends with, in whole parts."""
+        parts = _parts_of(path)
+        for count in self._counts.get(parts[-1], ()):
+            found = self._names.get("/".join(parts[-count:]))
+            if found is not None:
+                return found
+        return None
 
 
 def _parts_of(path: str) -> List[str]:
     return re.split(r"[/\\]", path)
+
+
+def _source_of(shard: Shard) -> str:
+    """Returns the folder or the index that led to a file; empty if the caller named the file."""
+    return shard.index_path or shard.folder
+
+
+def _numbered(path: str) -> Optional[Tuple[str, str]]:
+    """Returns what the names of all files of a model in numbered files have; None for others."""
+    found = _NUMBERED.fullmatch(_parts_of(path)[-1])
+    return None if found is None else (found[1], found[2])
 
 
 def _candidates(path: str, index_path: str) -> Iterator[str]:

@@ -38,6 +38,7 @@ from typing import (
 )
 
 from . import _core
+from ._absent import present, refuse_absent, with_absent
 from ._core import SafetensorError, TensorMeta
 from ._rules import match, nearest
 from ._shards import find_shards, open_tensors
@@ -327,9 +328,7 @@ def resolve(
     with ExitStack() as stack:
         shards = find_shards(filenames, storage_options)
         handles, parts = open_plan(shards, rules, keys, "auto", stack)
-        if [*parts] != [*handles]:  # of an index, or with rules of names
-            parts = {name: parts[name] for name in handles}
-        return Plan(filenames, parts, storage_options)
+        return Plan(filenames, {name: parts[name] for name in handles}, storage_options)
 
 
 def open_plan(
@@ -343,8 +342,7 @@ def open_plan(
 
     Args:
         shards: the files. A file of an index is opened only if a tensor in it is requested.
-        rules: as for `resolve`.
-        keys: as for `resolve`.
+        rules, keys: as for `resolve`.
         backend: see `safe_open`.
         stack: the files are closed when it exits.
 
@@ -359,11 +357,12 @@ def open_plan(
         found = select(names, rules, keys)
         handles, _ = open_tensors(shards, found, backend, stack)
     else:
-        handles, _ = open_tensors(shards, None, backend, stack)
-        found = select(handles, rules, keys)
-    parts = apply(found, handles) if any(map(callable, found.values())) else found
-    if any(part is SKIP for part in parts.values()):
-        parts = {name: part for name, part in parts.items() if part is not SKIP}
+        handles, _ = open_tensors(present(shards), None, backend, stack)
+        found = select(with_absent(handles, shards), rules, keys)
+        refuse_absent(shards, found)
+    parts = found
+    if any(map(callable, found.values())):
+        parts = {name: part for name, part in apply(found, handles).items() if part is not SKIP}
     if len(parts) != len(handles):
         handles = {name: handle for name, handle in handles.items() if name in parts}
     return handles, parts
@@ -380,13 +379,15 @@ def apply(rules: Dict[str, Rule], handles: Mapping[str, safe_open]) -> Dict[str,
 def select(
     names: Collection[str], rules: Optional[Mapping[str, Rule]], keys: Keys
 ) -> Dict[str, Rule]:
-    """Returns the rules of the names that are requested.
+    """Returns the rules of the names that are requested, but SKIP.
 
     Raises:
         SafetensorError: a name or pattern matches nothing.
         TypeError: `keys` is a str.
     """
-    found = dict.fromkeys(names) if rules is None else match(rules, names, SKIP)
+    found: Dict[str, Rule] = dict.fromkeys(names)
+    if rules is not None:
+        found = {key: rule for key, rule in match(rules, names, SKIP).items() if rule is not SKIP}
     if keys is None:
         return found
     if callable(keys):
@@ -394,7 +395,6 @@ def select(
     if isinstance(keys, str):
         raise TypeError("keys is a str, but names several tensors: put it into a list")
     wanted = set(keys)
-    for name in wanted:
-        if name not in names:
-            raise SafetensorError(f"The files do not contain tensor {name!r}{nearest(name, names)}")
+    for name in wanted.difference(names):
+        raise SafetensorError(f"The files do not contain tensor {name!r}{nearest(name, names)}")
     return {name: rule for name, rule in found.items() if name in wanted}

@@ -12,7 +12,7 @@ from ..sums import Place, _make
 from . import text
 from .errors import CliError
 from .header_text import LENGTH_NBYTES, MOST_NBYTES
-from .model import Model, Placed, files_of
+from .model import Index, Model, Placed, files_of
 from .opening import STDIN, open_regular
 from .output import Advance, Output
 from .reader import File, SafetensorError, Tensor, complaint
@@ -76,6 +76,8 @@ def check(arguments: argparse.Namespace, out: Output) -> int:
     with out.progress("checking", total) as advance:
         for name in sorted(sums.files.keys() | by_name.keys()):
             checker.check_file(name, by_name.get(name) or place.path_of(name), advance)
+    if index is not None:
+        checker.check_index(index, place)
     if arguments.json:
         damaged = [each._asdict() for each in checker.damaged]
         out.json({"sums": where, "damaged": damaged, "problems": checker.problems})
@@ -116,6 +118,7 @@ class _Checker:
         self.damaged: list[_Damage] = []
         self.problems: list[str] = []
         self._sums = sums
+        self._present: set[str] = set()
         self._names: dict[str, set[str]] = {file: set() for file in sums.files}
         for name, each in sums.tensors.items():
             self._names[each.file].add(name)
@@ -132,11 +135,25 @@ class _Checker:
                 for tensor in file.tensors:
                     self._check_tensor(file, tensor, found)
                 names = {tensor.name for tensor in file.tensors}
+                self._present |= names
         except SafetensorError as error:
             self.problems.append(f"{path}: {complaint(error, path)}")
             return
         for missing in sorted(self._names[name] - names):
             self.problems.append(f"{path}: tensor `{text.clipped(missing)}` is not in the file")
+
+    def check_index(self, index: Index, place: Place) -> None:
+        """Compares which tensors an index puts into which files."""
+        file_of = {path: place.name_of(path) for path in set(index.weight_map.values())}
+        for name in sorted(self._sums.tensors.keys() | index.weight_map.keys()):
+            path, wanted = index.weight_map.get(name), self._sums.tensors.get(name)
+            said = f"{index.path}: tensor `{text.clipped(name)}`"
+            if path is None:
+                self.problems.append(f"{said} is not in the index")
+            elif wanted is not None and file_of[path] != wanted.file:
+                self.problems.append(f"{said} is in {text.clipped(wanted.file)} by the sums")
+            elif wanted is None and name not in self._present:
+                self.problems.append(f"{said} is in no file")
 
     def _file_problem(self, name: str, path: str) -> str | None:
         wanted = self._sums.files.get(name)

@@ -19,6 +19,7 @@ from typing import (
 
 import torch
 
+from .._absent import refuse_absent, with_absent
 from .._core import SafetensorError
 from .._torch.devices import device_of
 from .._torch.wanted import Reporter, Wanted, wanted_of
@@ -147,11 +148,13 @@ def _open(
 ) -> Tuple[Model, List[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
     rules: Optional[Dict[str, Rule]] = None
+    found_shards: List[Shard] = []
 
     def needed(shards: List[Shard]) -> List[int]:
         nonlocal rules
+        found_shards.extend(shards)
         if any(shard.names is None for shard in shards):
-            return list(range(len(shards)))
+            return [at for at, shard in enumerate(shards) if not shard.absent_from]
         names = dict.fromkeys(name for shard in shards for name in shard.names or ())
         rules = found = select(names, plan, keys)
         return [
@@ -163,7 +166,8 @@ def _open(
     model = open_model(comm, filenames, storage_options, verify, needed, backend, stack)
     handles = model.handles()
     if rules is None:
-        rules = select(handles, plan, keys)
+        rules = select(with_absent(handles, found_shards), plan, keys)
+        refuse_absent(found_shards, rules)
     parts = apply(rules, handles)
     handles = {name: handles[name] for name in handles if parts.get(name, SKIP) is not SKIP}
     return model, wanted_of(handles, parts)

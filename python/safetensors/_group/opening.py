@@ -176,6 +176,8 @@ def _described(source: object) -> str:
 
 
 def _name(shard: Shard) -> str:
+    if shard.absent_from:
+        return f"missing tensor {min(shard.names or ())}"
     # Paths may differ from machine to machine.
     return shard.path if shard.reader is not None else os.path.basename(shard.path)
 

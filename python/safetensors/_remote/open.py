@@ -46,6 +46,8 @@ class RemoteShard(NamedTuple):
     """The bytes of all tensors of the model, if the index says so."""
     url: str = ""
     """The file, for `reopen`. May have secrets in it."""
+    folder: str = ""
+    """The folder in which the file was found, without an index; empty if the URL names it."""
 
 
 def open_reader(url: str, storage_options: Options = None) -> RangeReader:
@@ -197,7 +199,8 @@ def _shards_in(site: _Site, folder: Url) -> List[RemoteShard]:
         pass
     else:
         address = site.address(model)
-        return [RemoteShard(model.name, lambda: _Opened(reader, first), url=address)]
+        found = RemoteShard(model.name, lambda: _Opened(reader, first), url=address)
+        return [found._replace(folder=folder.name)]
     names = visible(site.listing(folder))
     indexes = [name for name in names if name.endswith(_INDEX)]
     if len(indexes) == 1:
@@ -205,7 +208,7 @@ def _shards_in(site: _Site, folder: Url) -> List[RemoteShard]:
     files = [join(folder, name) for name in names if name.endswith(".safetensors")]
     if not files:
         raise denied or errors.missing(folder.name, f"has no model{_INDEX} and no {_MODEL}")
-    return [_shard(site, file) for file in files]
+    return [_shard(site, file)._replace(folder=folder.name) for file in files]
 
 
 def _shards_of_index(site: _Site, url: Url) -> List[RemoteShard]:

@@ -1,0 +1,60 @@
+"""Refuses loads that request what sums name and no file has.
+
+`Verifier.absent` finds it. _shards.py keeps it among the files of a load, as shards of names only,
+so that whatever opens files comes by here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Collection, Iterable, List, Optional
+
+if TYPE_CHECKING:
+    from ._shards import Shard
+    from ._verify import IntegrityError
+
+
+def needed(shard: Shard, wanted: Optional[Collection[str]]) -> Optional[str]:
+    """Returns a requested one of the names that an index or sums assign to a shard, if any."""
+    return next((name for name in shard.names or () if wanted is None or name in wanted), None)
+
+
+def refuse_absent(shards: Iterable[Shard], wanted: Optional[Collection[str]]) -> None:
+    """Raises IntegrityError if sums name a requested tensor that no file has.
+
+    Args:
+        shards: those of find_shards().
+        wanted: the requested names; None requests all tensors.
+    """
+    for shard in shards:
+        name = needed(shard, wanted) if shard.absent_from else None
+        if name is not None:
+            raise missing(
+                shard.path, f"tensor `{name}`", f"{shard.absent_from} has its digest", name
+            )
+
+
+def present(shards: Iterable[Shard]) -> List[Shard]:
+    """Returns the shards that are files."""
+    return [shard for shard in shards if not shard.absent_from]
+
+
+def with_absent(names: Collection[str], shards: Iterable[Shard]) -> Collection[str]:
+    """Returns the names in files and those that are absent, which rules may exclude."""
+    absent = [name for shard in shards if shard.absent_from for name in shard.names or ()]
+    return dict.fromkeys([*names, *absent]) if absent else names
+
+
+def missing(source: str, what: str, why: str, subject: Optional[str] = None) -> IntegrityError:
+    """Returns the error for a file or tensor that should be there.
+
+    Args:
+        source: the folder or the index that should lead to it.
+        what: the file or tensor.
+        why: which digests name it.
+        subject: the name of the tensor.
+    """
+    from ._verify import IntegrityError
+
+    error = IntegrityError(f"{source}: {what} is missing: {why}")
+    error.code, error.path, error.subject = "damaged", source, subject
+    return error
