@@ -40,7 +40,8 @@ struct FileDigests {
   /// are not compared.
   std::optional<Digest> file{};
   std::map<std::string, TensorDigests, std::less<>> tensors{};
-  /// Whether tensors without digests are not compared, instead of being an error.
+  /// Whether tensors without digests are not compared, and digests without tensors are ignored.
+  /// Otherwise both are errors.
   bool is_partial = false;
   /// Needed if a digest is SHA-256. Called by all threads that read, also by several at once.
   Sha256 sha256{};
@@ -65,8 +66,8 @@ struct Damage {
 /// that differ are never returned: reads throw Error kDamaged, whose text names the tensor and the
 /// range of bytes, and damage_of() returns all ranges of the tensor.
 ///
-/// Throws: Error kDamaged if the size or the header differs; kInvalidArgument if a tensor has no
-///   digest; what read_at and Header::parse throw.
+/// Throws: Error kDamaged if the size or the header differs, or the file lacks a tensor that has a
+///   digest; kInvalidArgument if a tensor has no digest; what read_at and Header::parse throw.
 /// Lifetime: shares `source`. `label` names the file in errors.
 [[nodiscard]] SAFETENSORS_API std::shared_ptr<const ByteSource> checked_source(
     std::shared_ptr<const ByteSource> source, const FileDigests& digests,

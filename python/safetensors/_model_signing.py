@@ -241,11 +241,13 @@ def _read(signature: str, most_nbytes: int) -> bytes:
     """
     os.stat(signature)
     if not os.path.isfile(signature):
-        raise SafetensorError(f"{signature}: not a regular file")
+        raise SafetensorError(f"{signature}: not a file")
     with open(signature, "rb") as file:
         data = file.read(most_nbytes + 1)
     if len(data) > most_nbytes:
-        raise SafetensorError(f"{signature}: a signature has at most {most_nbytes:,} bytes")
+        raise SafetensorError(
+            f"{signature}: larger than any signature: more than {most_nbytes:,} bytes"
+        )
     entries = _count_entries(data)
     if entries > _MOST_ENTRIES:
         raise SafetensorError(

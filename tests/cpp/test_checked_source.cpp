@@ -228,6 +228,14 @@ TEST_CASE("size, header and sums that do not fit are told from damage") {
   flip(missing, missing.data_begin + 10 + 2 * kBlock + 5);  // t3
   const SafeOpen partial(checked_source(missing.source(), missing.digests, "m"), "m");
   CHECK(partial.get_tensors().size() == kSizes.size());
+  Model more = good;
+  more.digests.tensors["t9"] = good.digests.tensors.at("t1");
+  const Error absent = open(more);
+  CHECK(absent.code() == ErrorCode::kDamaged);
+  CHECK(absent.subject() == "t9");
+  CHECK(contains(absent, "tensor `t9` is missing"));
+  more.digests.is_partial = true;
+  CHECK_NOTHROW((void)checked_source(more.source(), more.digests, "m"));
   Model few = good;
   few.digests.tensors["t1"].blocks.pop_back();
   CHECK(open(few).code() == ErrorCode::kDamaged);
