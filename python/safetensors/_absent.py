@@ -6,19 +6,20 @@ so that whatever opens files comes by here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Collection, Iterable, List, Optional
+from typing import TYPE_CHECKING, Collection, Iterable, List, Optional, TypeVar
 
 if TYPE_CHECKING:
-    from ._shards import Shard
-    from ._verify import IntegrityError
+    from ._typing import FileOfLoad
+
+F = TypeVar("F", bound="FileOfLoad")
 
 
-def needed(shard: Shard, wanted: Optional[Collection[str]]) -> Optional[str]:
+def needed(shard: FileOfLoad, wanted: Optional[Collection[str]]) -> Optional[str]:
     """Returns a requested one of the names that an index or sums assign to a shard, if any."""
     return next((name for name in shard.names or () if wanted is None or name in wanted), None)
 
 
-def refuse_absent(shards: Iterable[Shard], wanted: Optional[Collection[str]]) -> None:
+def refuse_absent(shards: Iterable[FileOfLoad], wanted: Optional[Collection[str]]) -> None:
     """Raises IntegrityError if sums name a requested tensor that no file has.
 
     Args:
@@ -28,33 +29,19 @@ def refuse_absent(shards: Iterable[Shard], wanted: Optional[Collection[str]]) ->
     for shard in shards:
         name = needed(shard, wanted) if shard.absent_from else None
         if name is not None:
+            from ._verify import missing
+
             raise missing(
                 shard.path, f"tensor `{name}`", f"{shard.absent_from} has its digest", name
             )
 
 
-def present(shards: Iterable[Shard]) -> List[Shard]:
+def present(shards: Iterable[F]) -> List[F]:
     """Returns the shards that are files."""
     return [shard for shard in shards if not shard.absent_from]
 
 
-def with_absent(names: Collection[str], shards: Iterable[Shard]) -> Collection[str]:
+def with_absent(names: Collection[str], shards: Iterable[FileOfLoad]) -> Collection[str]:
     """Returns the names in files and those that are absent, which rules may exclude."""
     absent = [name for shard in shards if shard.absent_from for name in shard.names or ()]
     return dict.fromkeys([*names, *absent]) if absent else names
-
-
-def missing(source: str, what: str, why: str, subject: Optional[str] = None) -> IntegrityError:
-    """Returns the error for a file or tensor that should be there.
-
-    Args:
-        source: the folder or the index that should lead to it.
-        what: the file or tensor.
-        why: which digests name it.
-        subject: the name of the tensor.
-    """
-    from ._verify import IntegrityError
-
-    error = IntegrityError(f"{source}: {what} is missing: {why}")
-    error.code, error.path, error.subject = "damaged", source, subject
-    return error

@@ -1,7 +1,18 @@
 """Argument types that several modules share."""
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -16,6 +27,7 @@ else:
 __all__ = [
     "Buffer",
     "Digests",
+    "FileOfLoad",
     "Path",
     "Paths",
     "Progress",
@@ -58,3 +70,20 @@ Digests = Tuple[
 """The digests of a file, for the compiled module: its size, the digest of its header, the digest
 and the blocks of each tensor, whether other tensors are not compared, and the digest of the whole
 file. The last one excludes the others."""
+
+
+class FileOfLoad(Protocol):
+    """What of a `Shard` says whether sums are complete. See there."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def names(self) -> Optional[List[str]]: ...
+    @property
+    def index_path(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def reader(self) -> Optional[object]: ...
+    @property
+    def absent_from(self) -> str: ...

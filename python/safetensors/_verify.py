@@ -25,14 +25,12 @@ from typing import (
 )
 
 from . import _sums
-from ._absent import missing
 from ._core import SafetensorError
 from ._paths import is_url
 from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
 
 if TYPE_CHECKING:
-    from ._shards import Shard
-    from ._typing import Digests, Verify
+    from ._typing import Digests, FileOfLoad, Verify
 
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
 _NUMBERED = re.compile(r"(.*)-\d{5}(-of-\d{5}\.safetensors)")
@@ -62,6 +60,20 @@ class IntegrityError(SafetensorError, ValueError):
         a tensor is missing."""
         self.count = 0
         """The number of all of them."""
+
+
+def missing(source: str, what: str, why: str, subject: Optional[str] = None) -> IntegrityError:
+    """Returns the error for a file or tensor that should be there.
+
+    Args:
+        source: the folder or the index that should lead to it.
+        what: the file or tensor.
+        why: which digests name it.
+        subject: the name of the tensor.
+    """
+    error = IntegrityError(f"{source}: {what} is missing: {why}")
+    error.code, error.path, error.subject = "damaged", source, subject
+    return error
 
 
 class Absent(NamedTuple):
@@ -125,7 +137,7 @@ class FileHashes:
             raise SafetensorError(f"expected_hashes has no entry for the file (in {path})")
         return None, None, {}, True, "sha256:" + self._hashes[found].lower()
 
-    def absent(self, shards: Sequence[Shard]) -> List[Absent]:
+    def absent(self, shards: Sequence[FileOfLoad]) -> List[Absent]:
         """Returns nothing: the hashes of files do not say which tensors a model has.
 
         Raises:
@@ -232,7 +244,7 @@ class Verifier:
             self._read[path] = _ByFile(self._read_sums(path), path)
         return self._read[path]
 
-    def absent(self, shards: Sequence[Shard]) -> List[Absent]:
+    def absent(self, shards: Sequence[FileOfLoad]) -> List[Absent]:
         """Returns the tensors of the sums that no file of a load has: what a stranger removed.
 
         All tensors have to be there of sums that are used for a folder or an index. A file that
@@ -319,7 +331,7 @@ def _parts_of(path: str) -> List[str]:
     return re.split(r"[/\\]", path)
 
 
-def _source_of(shard: Shard) -> str:
+def _source_of(shard: FileOfLoad) -> str:
     """Returns the folder or the index that led to a file; empty if the caller named the file."""
     return shard.index_path or shard.folder
 
