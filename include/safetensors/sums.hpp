@@ -106,6 +106,9 @@ class SAFETENSORS_API Sums {
     return {text_.data() + entry.begin, entry.size};
   }
   void set(Entry& entry, const Digest& digest);
+  /// Gives the text whose digest is that of the model to `take`, piece by piece.
+  template <typename Take>
+  void make_whole(DigestAlgorithm algorithm, const Take& take) const;
 
   std::vector<FileSums> files_;
   std::vector<Entry> entries_;

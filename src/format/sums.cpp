@@ -12,14 +12,13 @@
 namespace safetensors {
 namespace {
 
-/// Appends a text as JSON in ASCII, as Python's json.dumps does. The text is UTF-8.
-void append_json(std::string& json, std::string_view text) {
+/// Appends characters as JSON in ASCII, as Python's json.dumps does. The text is UTF-8.
+void append_escaped(std::string& json, std::string_view text) {
   constexpr std::string_view kHexDigits = "0123456789abcdef";
   const auto append_unit = [&](std::uint32_t unit) {
     json += "\\u";
     for (int shift = 12; shift >= 0; shift -= 4) json += kHexDigits[unit >> shift & 15];
   };
-  json += '"';
   for (std::size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     constexpr std::string_view kEscaped = "\"\\\b\f\n\r\t";
@@ -50,8 +49,25 @@ void append_json(std::string& json, std::string_view text) {
       i += more + 1;
     }
   }
+}
+
+void append_json(std::string& json, std::string_view text) {
+  json += '"';
+  append_escaped(json, text);
   json += '"';
 }
+
+/// Returns the beginning of a text, of at most `most` bytes and at least one character.
+std::string_view first_characters(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end == 0 ? text.size() : end);
+}
+
+// So much of the text of the whole is made at a time when it is hashed: with a name of 100 MB, it
+// is six times as long as the sums.
+constexpr std::size_t kWholeStep = std::size_t{1} << 16;
 
 template <std::size_t Size>
 std::array<std::byte, Size> array_of(const Digest& digest) {
@@ -162,23 +178,42 @@ bool Sums::has_whole(DigestAlgorithm algorithm) const noexcept {
   return (algorithm == DigestAlgorithm::kSha256 ? sha256_.size() : xxh3_.size()) == size();
 }
 
-std::string Sums::whole_text(DigestAlgorithm algorithm) const {
+template <typename Take>
+void Sums::make_whole(DigestAlgorithm algorithm, const Take& take) const {
   std::string text;
+  const auto take_if_long = [&] {
+    if (text.size() < kWholeStep) return;
+    take(text);
+    text.clear();
+  };
   for (std::size_t i = 0; i < size(); ++i) {
     const TensorSums each = tensor(i);
-    append_json(text, each.name);
-    text += ' ';
+    text += '"';
+    for (std::string_view rest = each.name; !rest.empty();) {
+      const std::string_view piece = first_characters(rest, kWholeStep);
+      append_escaped(text, piece);
+      rest.remove_prefix(piece.size());
+      take_if_long();
+    }
+    text += "\" ";
     const auto& digest = algorithm == DigestAlgorithm::kSha256 ? each.sha256 : each.xxh3_128;
     if (digest) text += hex_of(*digest);
     text += '\n';
+    take_if_long();
   }
-  return text;
+  take(text);
+}
+
+std::string Sums::whole_text(DigestAlgorithm algorithm) const {
+  std::string whole;
+  make_whole(algorithm, [&](const std::string& text) { whole += text; });
+  return whole;
 }
 
 Digest Sums::whole_xxh3() const {
   Xxh3Hasher hasher;
-  const std::string text = whole_text(DigestAlgorithm::kXxh3_128);
-  hasher.update(std::as_bytes(std::span(text)));
+  make_whole(DigestAlgorithm::kXxh3_128,
+             [&](const std::string& text) { hasher.update(std::as_bytes(std::span(text))); });
   return hasher.digest();
 }
 

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, _digests, sums
+from safetensors import SafetensorError, _core, _digests, _sums, sums
 from safetensors import numpy as stn
-from support import children, cli
+from support import children, cli, memory
 from support.file_builder import raw
 
 
@@ -183,6 +183,71 @@ def test_long_hostile_sums(tmp_path, text, count):
     """Megabytes of each are refused in memory that is a small multiple of the file, and in time."""
     printed = children.run(HOSTILE, tmp_path / "m.sums.json", text, count).split()
     assert printed[:3] == ["True", "True", "True"]
+
+
+ACCEPTED = """
+import hashlib, json, resource
+from safetensors import _core, sums
+from safetensors._verify import Verifier
+
+def line(name):
+    return json.dumps(name).encode() + b" " + b"0" * 64 + b"\\n"
+
+names = eval(sys.argv[2])
+digests = "sha256:" + "0" * 64
+whole = hashlib.sha256()
+for name in sorted(names):
+    whole.update(line(name))
+with open(sys.argv[1], "w", encoding="utf-8") as file:
+    file.write('{"format":"safetensors-sums","version":1,"block_size":4194304,"whole":["sha256:')
+    file.write(whole.hexdigest() + '"],')
+    file.write('"files":{"m":{"size":1,"header":"%s"}},"tensors":{' % digests)
+    for i, name in enumerate(names):
+        file.write(',' * (i > 0) + json.dumps(name, ensure_ascii=False))
+        file.write(':{"file":"m","digest":["%s"]}' % digests)
+    file.write('}}')
+    nbytes = file.tell()
+del names, name
+from support.memory import peak_growth
+growth = peak_growth(lambda: Verifier(sums.read(sys.argv[1])).digests("m"))
+print(growth < 16 * nbytes + (64 << 20), growth / nbytes)
+"""
+
+
+@pytest.mark.skipif(not memory.can_measure_peak(), reason="needs Linux's /proc/self/clear_refs")
+@pytest.mark.parametrize(
+    "names",
+    [
+        '["%07d" % i for i in range(150_000)]',
+        '["\u00e9" * 8_000_000]',
+        '["\U0001f600" * 4_000_000]',
+    ],
+    ids=["many", "long", "longer"],
+)
+def test_long_sums_by_anyone_take_little_memory(tmp_path, names):
+    """All that a load makes of valid sums, before it compares anything."""
+    printed = children.run(ACCEPTED, tmp_path / "m.sums.json", names).split()
+    assert printed[0] == "True", printed
+
+
+@pytest.mark.parametrize("character", ["a", "\u00e9", "\u20ac", "\U0001f600", "\n"])
+def test_the_digest_of_the_whole_with_long_names(character):
+    """Names are escaped piece by piece."""
+    for count in (1, 65_535, 65_536, 65_537, 131_072, 200_001):
+        names = ["z", character * count, "a" + character * count]
+        digests = {name: f"{i:064x}" for i, name in enumerate(names)}
+        lines = "".join(f"{json.dumps(name)} {digests[name]}\n" for name in sorted(names)).encode()
+        assert _sums.whole_digest(digests) == hashlib.sha256(lines).hexdigest()
+        made = sums.Sums(
+            {"m": sums.FileSums(1, {"xxh3-128": "0" * 32})},
+            {name: sums.TensorSums("m", {"xxh3-128": digests[name][:32]}) for name in names},
+        )
+        text = made.to_bytes()
+        lines = b"".join(
+            json.dumps(name).encode() + f" {digests[name][:32]}\n".encode()
+            for name in sorted(names)
+        )
+        assert json.loads(text)["whole"] == [_core._xxh3_128(lines)]
 
 
 def test_long_sums_are_read(tmp_path):
