@@ -7,8 +7,7 @@ namespace safetensors::io {
 
 IoPolicy choose_io_policy(const FileInfo& file) noexcept {
   if (!file.is_remote) return IoPolicy::kMap;
-  const std::uint64_t room = file.memory_available / 10 * 9;
-  return file.nbytes <= room ? IoPolicy::kWarmAndMap : IoPolicy::kRead;
+  return file.nbytes <= room_in(file.memory_available) ? IoPolicy::kWarmAndMap : IoPolicy::kRead;
 }
 
 bool should_bypass_page_cache(const FileInfo& file) noexcept {

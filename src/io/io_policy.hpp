@@ -20,6 +20,11 @@ enum class IoPolicy : std::uint8_t {
   kRead,        ///< likewise, and the file is too large for the page cache
 };
 
+/// Returns how much of the available memory to fill at most: other programs allocate, too.
+[[nodiscard]] constexpr std::uint64_t room_in(std::uint64_t memory_available) noexcept {
+  return memory_available / 10 * 9;
+}
+
 [[nodiscard]] IoPolicy choose_io_policy(const FileInfo& file) noexcept;
 
 /// Returns whether to read a file for a device past the page cache: true if the page cache holds

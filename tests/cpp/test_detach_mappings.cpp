@@ -16,14 +16,19 @@
 #include <vector>
 
 #include "io/file_source.hpp"
+#include "io/posix/detach_mappings.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/procfs.hpp"
+#include "io/system.hpp"
 #include "posix_support.hpp"
 #include "write_support.hpp"
 
 using safetensors::Error;
 using safetensors::FileSource;
+using safetensors::io::detach_if_mapped;
+using safetensors::io::detach_mappings;
 using safetensors::io::Fd;
+using safetensors::io::SharedMappings;
 using test::FileContent;
 
 namespace {
@@ -57,8 +62,10 @@ class NamelessFile {
 
 constexpr std::size_t kSize = 1'000'003;
 
-/// Returns the rights of each mapping that overlaps this memory, from /proc/self/maps.
-std::vector<std::string> rights_of(const void* memory, std::size_t nbytes) {
+/// Returns the rights of each mapping that overlaps this memory, from /proc/self/maps: of all, or
+/// of those whose line has this text.
+std::vector<std::string> rights_of(const void* memory, std::size_t nbytes,
+                                   std::string_view text = {}) {
   using safetensors::io::parse_uint;
   const auto first = reinterpret_cast<std::uintptr_t>(memory);
   const auto maps = safetensors::io::read_kernel_file("/proc/self/maps");
@@ -66,6 +73,7 @@ std::vector<std::string> rights_of(const void* memory, std::size_t nbytes) {
   for (std::string_view rest = *maps; !rest.empty();) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.find(text) == std::string_view::npos) continue;
     const std::string_view range = safetensors::io::next_token(line);
     const std::size_t dash = std::min(range.find('-'), range.size() - 1);
     const auto begin = parse_uint<std::uintptr_t>(range.substr(0, dash), 16);
@@ -144,6 +152,159 @@ TEST_CASE("a long mapping is replaced while others read it, and remains one mapp
   CHECK(wrong == 0);
   CHECK(mapping->bytes().back() == std::byte{'x'});
   CHECK(rights_of(mapping->bytes().data(), kLong).size() <= 2);
+}
+
+TEST_CASE("a thread that writes to mapped memory loses few writes while it is replaced") {
+  constexpr std::size_t kLong = std::size_t{100} << 20;
+  const std::size_t step = safetensors::io::page_size();
+  const NamelessFile file("");
+  REQUIRE(::ftruncate(file.fd(), kLong) == 0);
+  const auto mapping = FileSource::open(file.path())->map();
+  std::vector<std::uint8_t> wanted(kLong / step);
+  std::atomic<bool> is_done = false;
+  std::atomic<int> rounds = 0;
+  std::thread writer([&] {
+    while (!is_done || rounds < 2) {
+      for (std::size_t page = 0; page < wanted.size(); ++page) {
+        auto& byte = reinterpret_cast<std::uint8_t&>(mapping->bytes()[page * step]);
+        // Volatile: each addition reads and writes memory.
+        const_cast<volatile std::uint8_t&>(byte) = static_cast<std::uint8_t>(byte + 1);
+        ++wanted[page];
+      }
+      ++rounds;
+    }
+  });
+  while (rounds < 1) std::this_thread::yield();
+  detach_mappings(file.fd(), "f", {});
+  is_done = true;
+  writer.join();
+  std::size_t lost = 0;
+  for (std::size_t page = 0; page < wanted.size(); ++page) {
+    lost += std::to_integer<std::uint8_t>(mapping->bytes()[page * step]) != wanted[page] ? 1U : 0U;
+  }
+  CHECK(lost <= wanted.size() / 20);
+}
+
+TEST_CASE("mappings that other threads drop meanwhile are not replaced") {
+  const std::string old = test::text_of(test::pattern(kSize));
+  const NamelessFile file(old);
+  std::vector<std::shared_ptr<const safetensors::MappedFile>> mappings;
+  for (int i = 0; i < 200; ++i) mappings.push_back(FileSource::open(file.path())->map());
+  // Each dropped mapping leaves a gap, which the next memory of its size is given.
+  std::vector<std::byte*> reused;
+  std::thread dropper([&] {
+    for (std::size_t i = 0; i < mappings.size(); i += 2) {
+      mappings[i].reset();
+      void* const data =
+          ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (data == MAP_FAILED) break;
+      reused.push_back(static_cast<std::byte*>(data));
+      std::fill_n(reused.back(), kSize, std::byte{'x'});
+    }
+  });
+  detach_mappings(file.fd(), "f", {});
+  dropper.join();
+  REQUIRE(reused.size() == mappings.size() / 2);
+  for (std::byte* const data : reused) {
+    CHECK(std::count(data, data + kSize, std::byte{'x'}) == static_cast<std::ptrdiff_t>(kSize));
+    ::munmap(data, kSize);
+  }
+  file.write("new");
+  for (std::size_t i = 1; i < mappings.size(); i += 2) {
+    CHECK(test::text_of(mappings[i]->bytes()) == old);
+  }
+}
+
+TEST_CASE("by the path of a mapped file, and by a descriptor that is open only for writing") {
+  const test::TempDir folder;
+  const test::fs::path path = folder / "f";
+  const std::string old = test::text_of(test::pattern(kSize));
+  test::write_text(folder / "other", old);
+  for (const bool by_path : {true, false}) {
+    CAPTURE(by_path);
+    test::write_text(path, old);
+    const auto mapping = FileSource::open(path)->map();
+    const auto pieces = [&] {
+      return rights_of(mapping->bytes().data(), kSize, path.string()).size();
+    };
+    for (const char* const another : {"other", "none", "."}) detach_if_mapped(folder / another);
+    CHECK(pieces() == 1);
+    if (by_path) {
+      detach_if_mapped(path);
+    } else {
+      const Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+      detach_mappings(fd.get(), path, {});
+    }
+    CHECK(pieces() == 0);
+    test::write_text(path, "");
+    CHECK(test::text_of(mapping->bytes()) == old);
+  }
+}
+
+TEST_CASE("shared mappings may be kept, and private ones beside them are replaced") {
+  const NamelessFile file("old text");
+  void* const data = ::mmap(nullptr, 8, PROT_READ, MAP_SHARED, file.fd(), 0);
+  REQUIRE(data != MAP_FAILED);
+  const auto mapping = FileSource::open(file.path())->map();
+  CHECK(test::error_of([&] { detach_mappings(file.fd(), "f", {}); }).os_error() == EBUSY);
+  detach_mappings(file.fd(), "f", {}, SharedMappings::kKeep);
+  REQUIRE(::pwrite(file.fd(), "new", 3, 0) == 3);
+  CHECK(test::text_of(mapping->bytes()) == "old text");
+  CHECK(std::string_view(static_cast<const char*>(data), 8) == "new text");
+  ::munmap(data, 8);
+}
+
+TEST_CASE("pages that another program truncates while they are copied are an error") {
+  constexpr std::size_t kLong = std::size_t{64} << 20;
+  const NamelessFile file("");
+  REQUIRE(::ftruncate(file.fd(), kLong) == 0);
+  const int status = test::in_child([&] {  // touching such a page would end the process
+    const auto mapping = FileSource::open(file.path())->map();
+    std::atomic<bool> is_done = false;
+    std::thread truncater([&] {
+      while (!is_done) {
+        if (::ftruncate(file.fd(), 1) != 0 || ::ftruncate(file.fd(), kLong) != 0) return;
+      }
+    });
+    int result = 1;  // no error in all calls
+    for (int i = 0; i < 50 && result == 1; ++i) {
+      try {
+        detach_mappings(file.fd(), "f", {});
+      } catch (const Error& error) {
+        result = error.os_error() == EFAULT ? 0 : 2;
+      }
+    }
+    is_done = true;
+    truncater.join();
+    return result;
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("copies that would take nearly all memory are refused, and nothing is replaced") {
+  const NamelessFile file("text");
+  const auto small = FileSource::open(file.path())->map();
+  const auto half = static_cast<off_t>(safetensors::io::memory_available() / 100 * 49);
+  REQUIRE(::ftruncate(file.fd(), half) == 0);  // without blocks
+  const auto first = FileSource::open(file.path())->map();
+  const auto second = FileSource::open(file.path())->map();
+  CHECK(test::error_of([&] { file.write("new"); }).os_error() == ENOMEM);
+  CHECK(test::fs::file_size(file.path()) == static_cast<std::uintmax_t>(half));
+  REQUIRE(::pwrite(file.fd(), "next", 4, 0) == 4);
+  for (const auto& mapping : {small, first, second}) {
+    CHECK(test::text_of(mapping->bytes().first(4)) == "next");
+  }
+}
+
+TEST_CASE("an interrupt ends the replacement between two mappings") {
+  const NamelessFile file(test::text_of(test::pattern(kSize)));
+  const auto first = FileSource::open(file.path())->map();
+  const auto second = FileSource::open(file.path())->map();
+  int calls = 0;
+  CHECK_THROWS_AS(detach_mappings(file.fd(), "f", [&] { throw ++calls; }), int);
+  CHECK(calls == 1);
+  detach_mappings(file.fd(), "f", [&] { ++calls; });
+  CHECK(calls == 2);
 }
 
 TEST_CASE("a shared mapping would change, so the file is not written") {

@@ -4,18 +4,22 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "io/io_policy.hpp"
 #include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
+#include "io/posix/mapped_files.hpp"
 #include "io/posix/procfs.hpp"
 #include "io/system.hpp"
 #include "safetensors/error.hpp"
@@ -94,29 +98,50 @@ std::vector<MapsLine> parse_maps(std::string_view text) {
   return lines;
 }
 
-/// Replaces a private mapping by a copy of its memory.
-void replace_by_copy(const MapsLine& line, std::uint64_t file_nbytes, const fs::path& path,
-                     const Interrupt& interrupt) {
-  constexpr std::size_t kMaxAtOnce = std::size_t{64} << 20;
-  // Pages past the end of the file cannot be read, and contain no tensor.
-  const std::uint64_t in_file = file_nbytes > line.offset ? file_nbytes - line.offset : 0;
-  const std::uint64_t pages = in_file / page_size() + (in_file % page_size() != 0 ? 1U : 0U);
-  auto left =
-      static_cast<std::size_t>(std::min<std::uint64_t>(line.end - line.begin, pages * page_size()));
-  if (left == 0) return;
+/// A private mapping, without the pages past the end of the file, which cannot be read.
+struct PrivateMapping {
+  std::uintptr_t begin;
+  std::size_t nbytes;
+  bool is_read_only;
+};
+
+constexpr const char* kNoMemory = "no memory for the tensors that are mapped from the file";
+
+/// Copies mapped memory. Returns an error number: EFAULT where touching the memory would raise
+/// SIGBUS, because another program has truncated the file.
+int copy_mapped(std::byte* to, std::byte* from, std::size_t nbytes) noexcept {
+  while (nbytes != 0) {
+    const iovec local = {to, nbytes};
+    const iovec remote = {from, nbytes};
+    const ssize_t got = ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0);
+    if (got < 0 && errno != EFAULT) {  // the system does not have the call, or forbids it
+      std::memcpy(to, from, nbytes);
+      return 0;
+    }
+    if (got <= 0) return EFAULT;
+    to += got;
+    from += got;
+    nbytes -= static_cast<std::size_t>(got);
+  }
+  return 0;
+}
+
+void replace_by_copy(const PrivateMapping& mapping, const fs::path& path) {
+  // Small, because what other threads write between the copy of a piece and its move is lost.
+  constexpr std::size_t kMaxAtOnce = std::size_t{128} << 10;
   // Allocated as a whole before the first page is replaced, so that the moved pieces form one
   // mapping again.
+  std::size_t left = mapping.nbytes;
   Mapping memory(left, PROT_READ | PROT_WRITE, MAP_ANONYMOUS, -1);
-  constexpr const char* kNoMemory = "no memory for the tensors that are mapped from the file";
   if (!memory.is_made()) fail_detach(errno, path, kNoMemory);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel's text has addresses as numbers
-  auto* to = reinterpret_cast<std::byte*>(line.begin);
+  auto* to = reinterpret_cast<std::byte*>(mapping.begin);
   while (left != 0) {
     const std::size_t nbytes = std::min(left, kMaxAtOnce);
-    const CopyPiece piece = {memory.data(), to, nbytes};
-    copy_all({&piece, 1}, interrupt);
-    const bool is_read_only = line.permissions.find('w') == std::string_view::npos;
-    if ((is_read_only && ::mprotect(memory.data(), nbytes, PROT_READ) != 0) ||
+    if (const int error = copy_mapped(memory.data(), to, nbytes)) {
+      fail_detach(error, path, "pages of it cannot be read: another program truncates it");
+    }
+    if ((mapping.is_read_only && ::mprotect(memory.data(), nbytes, PROT_READ) != 0) ||
         !memory.move_front(nbytes, to)) {
       fail_detach(errno, path, kNoMemory);
     }
@@ -125,18 +150,18 @@ void replace_by_copy(const MapsLine& line, std::uint64_t file_nbytes, const fs::
   }
 }
 
-/// Returns a descriptor to map the file. It is not open if this process may not read the file,
-/// which then has no mappings here.
-Fd open_to_map(const fs::path& path) {
+/// Opens a file to map it. The result is not open if this process may not read the file, which then
+/// has no mappings here.
+Fd open_to_map(const fs::path& path, const fs::path& label) {
   while (true) {
     Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (file.is_open() || errno == EACCES) return file;
-    if (errno != EINTR) fail_write(errno, path);
+    if (errno != EINTR) fail_write(errno, label);
   }
 }
 
-/// Returns the mappings of a file in this process, except those without any access rights.
-std::vector<MapsLine> mappings_of(int fd, const fs::path& path) {
+/// Returns the lines of a file's mappings in this process.
+std::vector<MapsLine> lines_of(int fd, const fs::path& path) {
   // Another mapping shows which device and inode the kernel lists for this file: on btrfs and on
   // layered file systems they differ from those of stat.
   const Mapping probe(page_size(), PROT_NONE, 0, fd);
@@ -156,26 +181,81 @@ std::vector<MapsLine> mappings_of(int fd, const fs::path& path) {
   return lines;
 }
 
-}  // namespace
-
-void detach_mappings(const fs::path& path, const Interrupt& interrupt) {
-  const Fd file = open_to_map(path);
-  if (!file.is_open()) return;
+/// Returns the mappings that can be replaced.
+std::vector<PrivateMapping> private_mappings(int fd, const fs::path& path, SharedMappings shared) {
   struct stat status{};
-  if (::fstat(file.get(), &status) != 0) fail_write(errno, path);
-  if (status.st_size == 0) return;  // no page can be mapped
-  const std::vector<MapsLine> lines = mappings_of(file.get(), path);
-  for (const MapsLine& line : lines) {
+  if (::fstat(fd, &status) != 0) fail_write(errno, path);
+  const auto file_nbytes = static_cast<std::uint64_t>(status.st_size);
+  if (file_nbytes == 0) return {};  // no page can be mapped
+  std::vector<PrivateMapping> found;
+  for (const MapsLine& line : lines_of(fd, path)) {
     if (line.permissions != "rw-p" && line.permissions != "r--p") {
+      if (shared == SharedMappings::kKeep) continue;
       fail_detach(EBUSY, path, "it cannot be replaced, and this process shares its memory");
     }
+    const std::uint64_t in_file = file_nbytes > line.offset ? file_nbytes - line.offset : 0;
+    const std::uint64_t pages = in_file / page_size() + (in_file % page_size() != 0 ? 1U : 0U);
+    const auto nbytes = std::min<std::uint64_t>(line.end - line.begin, pages * page_size());
+    if (nbytes == 0) continue;
+    found.push_back({line.begin, static_cast<std::size_t>(nbytes), line.permissions[1] == '-'});
   }
-  for (const MapsLine& line : lines) {
-    replace_by_copy(line, static_cast<std::uint64_t>(status.st_size), path, interrupt);
+  return found;
+}
+
+/// Throws unless there is memory for copies of them all. The system alone would allocate it, and
+/// end the process when the copies use it.
+void check_memory(const std::vector<PrivateMapping>& mappings, const fs::path& path) {
+  std::uint64_t nbytes = 0;
+  for (const PrivateMapping& mapping : mappings) nbytes += mapping.nbytes;
+  if (nbytes != 0 && nbytes > room_in(memory_available())) fail_detach(ENOMEM, path, kNoMemory);
+}
+
+/// `fd` is open for reading.
+void detach_readable(int fd, const fs::path& path, const Interrupt& interrupt,
+                     SharedMappings shared) {
+  std::vector<PrivateMapping> left;
+  std::optional<std::uint64_t> listed_at;
+  for (;;) {
+    {
+      const MappingsLock lock;
+      if (listed_at != MappingsLock::state()) {
+        left = private_mappings(fd, path, shared);
+        if (!listed_at) check_memory(left, path);
+      }
+      if (left.empty()) return;
+      replace_by_copy(left.back(), path);
+      left.pop_back();
+      MappingsLock::changed();
+      listed_at = MappingsLock::state();
+    }
+    if (interrupt) interrupt();
   }
 }
+
+}  // namespace
+
+void detach_mappings(const fs::path& path, const Interrupt& interrupt, SharedMappings shared) {
+  const Fd file = open_to_map(path, path);
+  if (file.is_open()) detach_readable(file.get(), path, interrupt, shared);
+}
+
+void detach_mappings(int descriptor, const fs::path& path, const Interrupt& interrupt,
+                     SharedMappings shared) {
+  // Opened again, because a file that is open only for writing cannot be mapped.
+  const Fd file = open_to_map("/proc/self/fd/" + std::to_string(descriptor), path);
+  if (file.is_open()) detach_readable(file.get(), path, interrupt, shared);
+}
+
+void detach_if_mapped(const fs::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (!mapped_files().may_contain(MappedFiles::slot_of(status.st_dev, status.st_ino))) return;
+  detach_mappings(path, {}, SharedMappings::kKeep);
+}
 #else
-void detach_mappings(const std::filesystem::path&, const Interrupt&) {}
+void detach_mappings(const std::filesystem::path&, const Interrupt&, SharedMappings) {}
+void detach_mappings(int, const std::filesystem::path&, const Interrupt&, SharedMappings) {}
+void detach_if_mapped(const std::filesystem::path&) {}
 #endif
 
 }  // namespace safetensors::io

@@ -13,6 +13,7 @@
 #include "io/os_error.hpp"
 #include "io/posix/direct_source.hpp"
 #include "io/posix/fd.hpp"
+#include "io/posix/mapped_files.hpp"
 #include "io/posix/page_cache.hpp"
 #include "io/system.hpp"
 
@@ -46,6 +47,15 @@ FileId checked_id(int fd, const std::filesystem::path& path) {
           .nbytes = static_cast<std::uint64_t>(status.st_size),
           .modified = std::int64_t{modified.tv_sec} * kNsPerSecond + modified.tv_nsec};
 }
+
+/// Deletes a MappedFile, and counts its file as mapped once less.
+struct Unmap {
+  io::MappedFiles::Slot slot;
+  void operator()(const MappedFile* file) const noexcept {
+    delete file;
+    io::mapped_files().remove(slot);
+  }
+};
 
 }  // namespace
 
@@ -159,16 +169,21 @@ std::shared_ptr<const MappedFile> FileSource::map() const {
 #if defined(MAP_NORESERVE)
   flags |= MAP_NORESERVE;  // files larger than memory must open: few of their pages are written
 #endif
+  // Counted before it is mapped, so that no writer in between takes the file for unmapped.
+  const io::MappedFiles::Slot slot = io::MappedFiles::slot_of(id_.device, id_.file);
+  io::mapped_files().add(slot);
   void* const data = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, flags, handle_->get(), 0);
   if (data == MAP_FAILED) {
+    io::mapped_files().remove(slot);
     if (errno == ENOMEM || errno == EAGAIN || errno == ENODEV) return nullptr;
     io::fail_os(errno, path_);
   }
-  std::unique_ptr<const MappedFile> mapped;
+  std::unique_ptr<const MappedFile, Unmap> mapped(nullptr, Unmap{slot});
   try {
     mapped.reset(new MappedFile(static_cast<std::byte*>(data), nbytes));
   } catch (...) {
     ::munmap(data, nbytes);
+    io::mapped_files().remove(slot);
     throw;
   }
   return mapped;  // if making the shared_ptr throws, the MappedFile unmaps

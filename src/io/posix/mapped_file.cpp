@@ -5,11 +5,17 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "io/posix/mapped_files.hpp"
 #include "io/system.hpp"
 
 namespace safetensors {
 
-MappedFile::~MappedFile() { ::munmap(data_, size_); }
+MappedFile::~MappedFile() {
+  // Another thread that replaces mappings must not find other memory at these addresses.
+  const io::MappingsLock lock;
+  ::munmap(data_, size_);
+  io::MappingsLock::changed();
+}
 
 bool is_truncated(std::span<const std::byte> mapped) noexcept {
 #if defined(__linux__)
