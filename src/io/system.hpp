@@ -21,6 +21,11 @@ namespace safetensors::io {
 /// this process; the largest number if the system does not say.
 [[nodiscard]] std::uint64_t memory_available();
 
+/// Returns the control group of a controller, such as "/user.slice/a", from the text of
+/// /proc/self/cgroup. Control groups v2 have the controller "". Returns nothing for the root, and
+/// for a group that is outside of the namespace.
+[[nodiscard]] std::string_view control_group(std::string_view groups, std::string_view controller);
+
 /// Sets whether a forked process gets a copy of these whole pages, as is the default, or no memory
 /// in their place. Returns false if the system cannot do so.
 [[nodiscard]] bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept;

@@ -18,6 +18,21 @@ TEST_CASE("the kernel's lists of processors are parsed") {
   }
 }
 
+TEST_CASE("a process's control group is found in the kernel's list") {
+  using safetensors::io::control_group;
+  constexpr std::string_view kBoth =
+      "9:name=systemd:/init\n4:cpu,memory:/a/b c:d\n3:cpuset:/memory\n1:pids:/\n0::/unified\n";
+  CHECK(control_group(kBoth, "memory") == "/a/b c:d");
+  CHECK(control_group(kBoth, "cpu") == "/a/b c:d");
+  CHECK(control_group(kBoth, "") == "/unified");
+  CHECK(control_group(kBoth, "pids").empty());  // the root
+  CHECK(control_group(kBoth, "mem").empty());
+  for (const char* const text : {"", "\n", "0::/", "0::", "0:", "0", "0::/../other", ":::", "x"}) {
+    CAPTURE(text);
+    CHECK(control_group(text, "").empty());
+  }
+}
+
 TEST_CASE("a device that does not exist has no node") {
   CHECK(safetensors::io::node_of_pci("ffff:ff:ff.f") == -1);
   CHECK(safetensors::io::node_of_pci("") == -1);

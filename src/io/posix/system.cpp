@@ -42,8 +42,8 @@ std::optional<unsigned> quota() noexcept {
 constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
 
 /// Returns the number at the start of a kernel file, or the one after `key` in it.
-std::uint64_t number_in(const char* path, std::string_view key = {}) {
-  const std::optional<std::string> text = read_kernel_file(path);
+std::uint64_t number_in(const std::string& path, std::string_view key = {}) {
+  const std::optional<std::string> text = read_kernel_file(path.c_str());
   if (!text) return kUnknown;
   std::string_view rest = *text;
   while (!key.empty()) {
@@ -53,15 +53,40 @@ std::uint64_t number_in(const char* path, std::string_view key = {}) {
   return parse_uint<std::uint64_t>(next_token(rest)).value_or(kUnknown);  // "max" is no limit
 }
 
+/// Where a version of control groups shows the memory of each group.
+struct GroupFiles {
+  std::string_view controller;  ///< in /proc/self/cgroup
+  const char* root;
+  const char* limit;
+  const char* used;
+  std::string_view cache_key;  ///< in memory.stat
+};
+constexpr GroupFiles kGroupsV2 = {"", "/sys/fs/cgroup", "/memory.max", "/memory.current",
+                                  "inactive_file"};
+constexpr GroupFiles kGroupsV1 = {"memory", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes",
+                                  "/memory.usage_in_bytes", "total_inactive_file"};
+
 /// Returns limit - (used - cache) of a control group: memory that holds file pages can be freed.
-std::uint64_t available_in_group(const char* limit_path, const char* used_path,
-                                 const char* stat_path, std::string_view cache_key) {
-  const std::uint64_t limit = number_in(limit_path);
-  const std::uint64_t used = number_in(used_path);
-  if (limit == kUnknown || used == kUnknown) return kUnknown;
-  std::uint64_t cache = number_in(stat_path, cache_key);
+std::uint64_t available_in_group(const GroupFiles& files, const std::string& folder) {
+  const std::uint64_t limit = number_in(folder + files.limit);
+  if (limit == kUnknown) return kUnknown;
+  const std::uint64_t used = number_in(folder + files.used);
+  if (used == kUnknown) return kUnknown;
+  std::uint64_t cache = number_in(folder + "/memory.stat", files.cache_key);
   if (cache == kUnknown) cache = 0;
   return limit - std::min(limit, used - std::min(used, cache));
+}
+
+/// Returns the least of this process's group and those above it. A container may show only a part
+/// of them: then the root is the container's own group, whose path does not exist there.
+std::uint64_t available_in_groups(const GroupFiles& files, std::string_view own_groups) {
+  std::string group(control_group(own_groups, files.controller));
+  std::uint64_t least = kUnknown;
+  while (true) {
+    least = std::min(least, available_in_group(files, files.root + group));
+    if (group.empty()) return least;
+    group.resize(group.rfind('/'));
+  }
 }
 #endif
 
@@ -103,18 +128,31 @@ bool copy_on_fork(std::span<std::byte> pages, bool is_copied) noexcept {
 std::uint64_t memory_available() {
 #if defined(__linux__)
   const std::uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
-  // The machine, control groups v2, control groups v1.
-  return std::min({
-      kib == kUnknown ? kUnknown : kib * 1024,
-      available_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                         "/sys/fs/cgroup/memory.stat", "inactive_file"),
-      available_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                         "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                         "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"),
-  });
+  const std::string groups = read_kernel_file("/proc/self/cgroup").value_or(std::string());
+  return std::min({kib == kUnknown ? kUnknown : kib * 1024, available_in_groups(kGroupsV2, groups),
+                   available_in_groups(kGroupsV1, groups)});
 #else
   return std::numeric_limits<std::uint64_t>::max();
 #endif
+}
+
+std::string_view control_group(std::string_view groups, std::string_view controller) {
+  while (!groups.empty()) {
+    std::string_view line = groups.substr(0, groups.find('\n'));
+    groups.remove_prefix(std::min(line.size() + 1, groups.size()));
+    line.remove_prefix(std::min(line.find(':') + 1, line.size()));
+    std::string_view names = line.substr(0, line.find(':'));
+    line.remove_prefix(std::min(names.size() + 1, line.size()));
+    bool is_there = names == controller;
+    while (!is_there && !names.empty()) {
+      const std::string_view name = names.substr(0, names.find(','));
+      names.remove_prefix(std::min(name.size() + 1, names.size()));
+      is_there = name == controller;
+    }
+    const bool is_inside = line.starts_with('/') && line.find("/..") == std::string_view::npos;
+    if (is_there) return is_inside && line != "/" ? line : std::string_view();
+  }
+  return {};
 }
 
 std::vector<unsigned> parse_processors(std::string_view list) {
