@@ -12,8 +12,11 @@ namespace safetensors {
 /// A private, copy-on-write mapping of a whole file. Pages are read when they are first touched.
 /// Writing to them changes this process's copy of the page and never the file.
 ///
-/// The mapping survives closing, renaming and unlinking the file. If another process truncates the
-/// file, touching a page beyond its new end raises SIGBUS; `Backend::kPread` is safe from that.
+/// The mapping survives closing, renaming and unlinking the file. If somebody truncates the file,
+/// touching a page beyond its new end raises SIGBUS, and what somebody writes to the file may show
+/// in the mapping: `Backend::kPread` is safe from both. On Linux, savers of this library that
+/// overwrite a file in place first replace this process's mappings of it by copies, and so does the
+/// Python package before Python opens a file for writing whose tensors are NumPy arrays.
 ///
 /// Thread safety: that of memory. Concurrent reads are safe; the caller orders writes.
 class SAFETENSORS_API MappedFile {

@@ -72,7 +72,8 @@ def update_file(
         in_place: if true, writes into the file, and removes its sums. For changed tensors only.
             Without `shared`, on Linux only, and not on overlayfs, which containers have.
         shared: with `in_place`, changes the file although it may be open or mapped, by this program
-            or others. Tensors that were loaded from it as views of its pages change too.
+            or others. Tensors that were loaded from it as views of its pages change too, but for
+            NumPy arrays of this process, which on Linux are copied to memory first.
 
     Raises:
         SafetensorError: a tensor has another dtype or shape; the file has no tensor of a name,

@@ -5,6 +5,7 @@
 
 #include "fast_def.hpp"
 #include "gil.hpp"
+#include "open_hook.hpp"
 #include "weights_values.hpp"
 
 namespace safetensors::python {
@@ -111,23 +112,31 @@ py::object norm_weight_offset_of(const WeightProvider& model, std::string_view n
   return offset ? py::object(py::float_(*offset)) : py::object(py::none());
 }
 
+/// Returns the buffer that `function` returns, which may be a view of a file.
+template <typename Function>
+weights::WeightBuffer hand_out(const Function& function) {
+  weights::WeightBuffer buffer = without_gil(function);
+  if (buffer.is_view()) install_open_hook();
+  return buffer;
+}
+
 weights::WeightBuffer get_tensor(const WeightProvider& model, std::string_view name) {
-  return without_gil([&] { return model.get_tensor(name, python_interrupt()); });
+  return hand_out([&] { return model.get_tensor(name, python_interrupt()); });
 }
 
 weights::WeightBuffer get_stored(const WeightProvider& model, std::string_view name) {
-  return without_gil([&] { return model.get_stored(name, python_interrupt()); });
+  return hand_out([&] { return model.get_stored(name, python_interrupt()); });
 }
 
 weights::WeightBuffer get_part(const WeightProvider& model, std::string_view name,
                                std::size_t index) {
-  return without_gil([&] { return model.get_part(name, index, python_interrupt()); });
+  return hand_out([&] { return model.get_part(name, index, python_interrupt()); });
 }
 
 weights::WeightBuffer fuse_weights(const WeightProvider& model, const py::tuple& names) {
   std::vector<std::string_view> views;
   for (const py::handle name : names) views.push_back(text_of(name, "names"));
-  return without_gil([&] { return model.fuse_weights(views, python_interrupt()); });
+  return hand_out([&] { return model.fuse_weights(views, python_interrupt()); });
 }
 
 void dequantize(const WeightProvider& model, std::string_view name, py::handle out,

@@ -2,6 +2,7 @@
 
 #include "errors.hpp"
 #include "gil.hpp"
+#include "open_hook.hpp"
 #include "python_source.hpp"
 #include "to_numpy.hpp"
 #include "to_torch.hpp"
@@ -41,6 +42,12 @@ constexpr Words words_of(Framework framework) noexcept {
 MlDtypesMode ml_dtypes_mode_of(Framework framework) noexcept {
   return framework == Framework::kMlx || framework == Framework::kPaddle ? MlDtypesMode::kBits
                                                                          : MlDtypesMode::kMlDtypes;
+}
+
+/// Returns whether tensors that the program gets may be views of the file, where upstream's are
+/// copies. TensorFlow decides itself; the converters of the others copy.
+bool keeps_views(Framework framework) noexcept {
+  return framework == Framework::kNumpy || framework == Framework::kTensorflow;
 }
 
 /// Returns the function that converts NumPy arrays, for frameworks that have no faster way.
@@ -131,6 +138,7 @@ py::object OpenFile::to_array(const TensorView& view, py::object memory) const {
     raise_safetensor_error("Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
                            ": " + words_of(framework_).title + " has no such type");
   }
+  if (memory && keeps_views(framework_)) install_open_hook();
   return to_numpy(view, std::move(memory), mode);
 }
 

@@ -131,6 +131,12 @@ const std::vector<Rule>& rules() {
        [](const Include& i) {
          return is_for_bindings(i) || i.name == "linux/magic.h" || i.name == "sys/vfs.h";
        }},
+      // What happens before Python opens a file is no part of the library's interface.
+      {"src/python/open_hook.cpp",
+       [](const Include& i) {
+         return is_for_bindings(i) || i.name == "io/posix/detach_mappings.hpp" ||
+                i.name == "fcntl.h";
+       }},
       {"src/python/", is_for_bindings},
       {"src/",
        [](const Include& i) {

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import mmap
 import os
 import subprocess
 
@@ -97,18 +98,29 @@ def test_names_and_dtypes_are_checked(tmp_path):
     assert state(path) == "old"
 
 
+def test_arrays_of_this_process_keep_their_values(tmp_path):
+    for shared in (False, True):
+        path = make(tmp_path / str(shared))
+        with safe_open(path, framework="np") as file:
+            view = file.get_tensor("a")
+            update_file(path, CHANGES, in_place=True, shared=shared)
+            assert np.array_equal(file.get_tensor("a"), OLD["a"])
+        assert state(path) == "new"
+        assert np.array_equal(view, OLD["a"])
+
+
 def test_a_file_in_use_is_refused(tmp_path):
     path = make(tmp_path / "a")
-    with safe_open(path, framework="np") as file:
-        view = file.get_tensor("a")
+    with path.open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
         with pytest.raises(SafetensorError, match="it is open or mapped"):
             change(path)
     with pytest.raises(SafetensorError, match="it is open or mapped"):
-        change(path)  # the view is still there
-    assert np.array_equal(view, OLD["a"])
+        change(path)  # the mapping is still there
+    assert state(path) == "old"
     update_file(path, CHANGES, in_place=True, shared=True)
     assert state(path) == "new"
-    del view
+    assert pages[:] == path.read_bytes()
 
 
 def test_another_process_has_it_open(tmp_path):

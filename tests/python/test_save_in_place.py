@@ -80,7 +80,9 @@ def group():
     else:
         root, limit = f"/sys/fs/cgroup{own.get('', '')}", "memory.max"
     folder = f"{root}/safetensors-test-{os.getpid()}"
-    make = f"mkdir -p {folder} && echo 150000000 > {folder}/{limit} && echo $$ > {folder}/cgroup.procs"
+    make = (
+        f"mkdir -p {folder} && echo 150000000 > {folder}/{limit} && echo $$ > {folder}/cgroup.procs"
+    )
     yield make
     with contextlib.suppress(OSError):
         os.rmdir(folder)
