@@ -212,9 +212,9 @@ class SAFETENSORS_API Load {
   /// Declares that no more tensors will be added.
   void finish();
 
-  /// Starts the threads and returns. Optional: the functions that wait start them. A small load
-  /// that was not started, or one for which the system starts no thread, is done by wait() on the
-  /// calling thread.
+  /// Starts the threads and returns. Optional: the functions that wait start them. wait() loads on
+  /// the calling thread if the load is small and was not started. Where the system starts no
+  /// thread, each function that waits loads on the calling thread.
   void start();
   /// Blocks until every added tensor is loaded, or another thread calls stop() (see is_stopped()).
   /// Calls `interrupt` and `progress` from time to time on the calling thread; the last call of
@@ -227,8 +227,7 @@ class SAFETENSORS_API Load {
   /// Blocks until one tensor is loaded. Returns false if the load was stopped before that.
   ///
   /// Throws: errors of the sources and the device, naming the tensor; Error kInvalidArgument if no
-  ///   such tensor was added; kIo if no thread can be started; whatever `interrupt` throws, after
-  ///   which the load goes on.
+  ///   such tensor was added; whatever `interrupt` throws, after which the load goes on.
   [[nodiscard]] bool wait_for(Index tensor, const Interrupt& interrupt = {});
   /// Returns a loaded tensor that this function has not returned before, in the order in which they
   /// became ready; blocks until there is one. Returns nothing when all added tensors have been

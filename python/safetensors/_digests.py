@@ -123,9 +123,9 @@ class Tasks:
             for _, work in self._tasks:
                 work()
             return
-        from concurrent.futures import ThreadPoolExecutor
+        from ._workers import Workers
 
-        with ThreadPoolExecutor(threads, "safetensors-hash") as pool:
+        with Workers(threads, "safetensors-hash") as pool:
             futures = [pool.submit(work) for _, work in self._tasks]
             try:
                 for future in futures:

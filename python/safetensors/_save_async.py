@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set, Tuple, Union
 
 from . import _core
 from ._core import SafetensorError, TensorSpec
 from ._paths import refuse_url
 from ._typing import Path, SumsOption
+from ._workers import Workers
 
 if TYPE_CHECKING:
     NoneFuture = Future[None]
@@ -87,32 +88,32 @@ class _Saves:
         # and those before it, which have the memory, need nothing but a writer.
         self.staging = threading.Lock()
         self.lock = threading.Lock()
-        self.pool: Optional[ThreadPoolExecutor] = None
+        self.pool: Optional[Workers] = None
         self.running: Set[SaveFuture] = set()
         self.last: Dict[str, SaveFuture] = {}
         """The last save of each path."""
 
-    def submit(self, future: SaveFuture) -> None:
+    def submit(self, future: SaveFuture) -> bool:
+        """Returns whether a thread will run the save. If not, the caller does."""
         with self.lock:
             if self.pool is None:
-                self.pool = ThreadPoolExecutor(_WRITERS, "safetensors-save")
+                self.pool = Workers(_WRITERS, "safetensors-save")
             future._earlier = self.last.get(future._target)
-            self.pool.submit(self.run, [future])
             self.running.add(future)
             self.last[future._target] = future
+            return self.pool.try_submit(self.run, future, future._save.write) is not None
 
-    def run(self, box: list[SaveFuture]) -> None:
-        """Writes a file. Empties the box, so that the pool does not keep the future."""
-        future = box.pop()
-        if future._earlier is not None:
-            wait([future._earlier])  # it began before, so this ends
-            future._earlier = None
+    def run(self, future: SaveFuture, write: Callable[[], None]) -> None:
+        """Writes a file."""
         error: Optional[BaseException] = None
-        if future.set_running_or_notify_cancel():
-            try:
-                future._save.write()
-            except BaseException as raised:
-                error = raised
+        try:
+            if future._earlier is not None:
+                wait([future._earlier])  # it began before, so this ends
+                future._earlier = None
+            if future.set_running_or_notify_cancel():
+                write()
+        except BaseException as raised:
+            error = raised
         with self.lock:
             self.running.discard(future)
             if self.last.get(future._target) is future:
@@ -148,6 +149,13 @@ if hasattr(os, "register_at_fork"):
 atexit.register(lambda: _saves.stop())
 
 
+def _raise_interrupt(future: SaveFuture) -> None:
+    """Raises what came while this thread wrote, and is not for the one that asks for the result."""
+    error = future._uncollected
+    if error is not None and not isinstance(error, Exception):
+        raise error
+
+
 def start_save(
     specs: Dict[str, TensorSpec],
     readers: Readers,
@@ -171,8 +179,11 @@ def start_save(
     saves = _saves
     with saves.staging:
         try:
-            saves.submit(future)
-            save.stage(readers, budget_bytes)
+            if saves.submit(future):
+                save.stage(readers, budget_bytes)
+            else:
+                saves.run(future, lambda: save.write_here(readers, budget_bytes))
+                _raise_interrupt(future)
         except BaseException:
             save.stop()
             if future in saves.running:

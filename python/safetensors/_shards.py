@@ -331,11 +331,13 @@ def _open_at_once(
     }
     if not readers:
         return {}
-    from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+    from concurrent.futures import FIRST_EXCEPTION, Future, wait
+
+    from ._workers import Workers
 
     opening: Dict[int, Future[safe_open]] = {}
     try:
-        with ThreadPoolExecutor(min(_HEADERS_AT_ONCE, len(readers))) as pool:
+        with Workers(min(_HEADERS_AT_ONCE, len(readers))) as pool:
             try:
                 for i, reader in readers.items():
                     name = needed(shards[i], wanted)

@@ -56,18 +56,28 @@ void ChunkQueue::notify_all() noexcept {
 /// Blocks until `predicate()` holds, and returns the lock that keeps it so.
 std::unique_lock<std::mutex> ChunkQueue::wait_until(std::condition_variable& change,
                                                     const std::function<bool()>& predicate,
-                                                    const Interrupt& poll) {
+                                                    const Interrupt& poll, const Help& help) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock lock(mutex_);
-  if (!poll) change.wait(lock, predicate);
+  if (!poll && !help) change.wait(lock, predicate);
   // The clock decides when to poll, not a wait that timed out: in a busy load every wait ends
   // early.
   Clock::time_point next = Clock::now() + kPollInterval;
+  const auto is_enough = [&] {
+    const std::lock_guard again(mutex_);
+    return predicate();
+  };
   while (!predicate()) {
-    change.wait_until(lock, next);
+    if (help && !queue_.empty()) {
+      lock.unlock();
+      help(is_enough);
+      lock.lock();
+    } else {
+      change.wait_until(lock, next);
+    }
     if (Clock::now() < next) continue;
     lock.unlock();
-    poll();
+    if (poll) poll();
     lock.lock();
     next = Clock::now() + kPollInterval;
   }
@@ -76,22 +86,22 @@ std::unique_lock<std::mutex> ChunkQueue::wait_until(std::condition_variable& cha
 
 void ChunkQueue::wait_for_all(const Interrupt& poll) {
   const auto is_over = [&] { return is_stopping_ || (is_finished_ && incomplete_chunks_ == 0); };
-  (void)wait_until(all_ready_, is_over, poll);
+  (void)wait_until(all_ready_, is_over, poll, {});
 }
 
-bool ChunkQueue::wait_for(Load::Index tensor, const Interrupt& poll) {
+bool ChunkQueue::wait_for(Load::Index tensor, const Interrupt& poll, const Help& help) {
   const auto is_over = [&] { return is_stopping_ || parts_left_[tensor] == 0; };
-  const auto lock = wait_until(ready_changed_, is_over, poll);
+  const auto lock = wait_until(ready_changed_, is_over, poll, help);
   if (parts_left_[tensor] == 0) return true;
   if (error_) std::rethrow_exception(error_);
   return false;
 }
 
-std::optional<Load::Index> ChunkQueue::next_ready(const Interrupt& poll) {
+std::optional<Load::Index> ChunkQueue::next_ready(const Interrupt& poll, const Help& help) {
   const auto is_over = [&] {
     return is_stopping_ || !ready_.empty() || returned_ == names_.size();
   };
-  const auto lock = wait_until(ready_changed_, is_over, poll);
+  const auto lock = wait_until(ready_changed_, is_over, poll, help);
   if (!ready_.empty()) {
     const Load::Index tensor = ready_.front();
     ready_.pop_front();

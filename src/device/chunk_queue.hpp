@@ -26,11 +26,15 @@ namespace safetensors::device {
 /// first error of a reader stops the load; the functions that wait rethrow it.
 ///
 /// Functions that take `poll` call it about every 50 ms while they wait, without the lock; what it
-/// throws propagates.
+/// throws propagates. Functions that take `help` call it, without the lock, while chunks are
+/// unclaimed: where no thread could be started, it reads on the calling thread.
 ///
 /// Thread safety: all members may be called by several threads at once.
 class ChunkQueue {
  public:
+  /// Reads chunks for a while: until `is_enough()` is true or no chunk is left. Throws nothing.
+  using Help = std::function<void(const std::function<bool()>& is_enough)>;
+
   ChunkQueue() = default;
   ChunkQueue(const ChunkQueue&) = delete;
   ChunkQueue& operator=(const ChunkQueue&) = delete;
@@ -50,12 +54,12 @@ class ChunkQueue {
   /// Blocks until a tensor is ready. Returns false if the load was stopped before.
   ///
   /// Throws: the error that stopped the load.
-  [[nodiscard]] bool wait_for(Load::Index tensor, const Interrupt& poll);
+  [[nodiscard]] bool wait_for(Load::Index tensor, const Interrupt& poll, const Help& help = {});
   /// Returns a ready tensor that was not returned before, in the order in which they became ready;
   /// blocks until there is one. Returns nothing after the last, or if the load was stopped.
   ///
   /// Throws: the error that stopped the load.
-  [[nodiscard]] std::optional<Load::Index> next_ready(const Interrupt& poll);
+  [[nodiscard]] std::optional<Load::Index> next_ready(const Interrupt& poll, const Help& help = {});
   /// Throws: the error that stopped the load, if there was one.
   void rethrow_error() const;
   /// Throws: Error kInvalidArgument if no tensor with this index was added.
@@ -92,7 +96,7 @@ class ChunkQueue {
 
   [[nodiscard]] std::unique_lock<std::mutex> wait_until(std::condition_variable& change,
                                                         const std::function<bool()>& predicate,
-                                                        const Interrupt& poll);
+                                                        const Interrupt& poll, const Help& help);
   [[nodiscard]] std::exception_ptr with_names(const std::exception_ptr& error,
                                               const ChunkTask& task) const noexcept;
   [[nodiscard]] Error with_names(const Error& error, const ChunkTask& task) const;

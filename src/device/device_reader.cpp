@@ -29,27 +29,27 @@ struct Slot {
 /// another reader get the staging memory, and only then may the load end.
 class DeviceReader {
  public:
-  DeviceReader(LoadState& load, unsigned number)
+  DeviceReader(LoadState& load, const Turn& turn)
       : load_(load),
+        turn_(turn),
         queue_(load.queue()),
         driver_(load.context()->driver()),
         context_(driver_, load.context()->handle()),
         relaxed_(driver_),
-        stream_(load.context()->stream(number, load.config().streams)) {}
+        stream_(load.context()->stream(turn.number, load.config().streams)) {}
   DeviceReader(const DeviceReader&) = delete;
   DeviceReader& operator=(const DeviceReader&) = delete;
   ~DeviceReader() { drain(); }
 
-  void run(const std::function<void()>& between) {
-    while (true) {
-      between();
+  void run() {
+    while (turn_.goes_on()) {
       const std::optional<ChunkTask> task = queue_.try_claim();
       if (task) {
         if (slots_.empty() && !prepare(*task)) return;
         move(*task);
       } else {
         drain();  // callers may wait for these tensors before they add more
-        if (!queue_.wait_for_work()) return;
+        if (turn_.is_help() || !queue_.wait_for_work()) return;
       }
     }
   }
@@ -66,7 +66,7 @@ class DeviceReader {
     try {
       staging_ = pool.acquire(context, count * nbytes, config.staging_nbytes);
       if (staging_.is_empty()) {
-        if (queue_.try_retire(task)) return false;
+        if (!turn_.is_help() && queue_.try_retire(task)) return false;
         staging_ = pool.acquire_pageable(context, count * nbytes);
       }
       slots_.resize(count);
@@ -166,6 +166,7 @@ class DeviceReader {
   }
 
   LoadState& load_;
+  const Turn& turn_;
   ChunkQueue& queue_;
   const CudaDriver& driver_;
   const ScopedContext context_;
@@ -181,8 +182,6 @@ class DeviceReader {
 
 }  // namespace
 
-void read_for_device(LoadState& load, unsigned number, const std::function<void()>& between) {
-  DeviceReader(load, number).run(between);
-}
+void read_for_device(LoadState& load, const Turn& turn) { DeviceReader(load, turn).run(); }
 
 }  // namespace safetensors::device

@@ -9,15 +9,14 @@
 
 namespace safetensors::device {
 
-void read_for_host(LoadState& load, const std::function<void()>& between) {
+void read_for_host(LoadState& load, const Turn& turn) {
   ChunkQueue& queue = load.queue();
   const Sources& sources = load.sources();
   Buffer scratch;
-  while (true) {
-    between();
+  while (turn.goes_on()) {
     const std::optional<ChunkTask> task = queue.try_claim();
     if (!task) {
-      if (!queue.wait_for_work()) return;
+      if (turn.is_help() || !queue.wait_for_work()) return;
       continue;
     }
     try {

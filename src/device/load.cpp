@@ -9,6 +9,12 @@
 namespace safetensors {
 namespace {
 
+/// Returns what reads on the calling thread if no thread can be started; nothing if threads read.
+device::ChunkQueue::Help help_of(device::ReaderPool& readers) {
+  if (readers.try_start()) return {};
+  return [&](const std::function<bool()>& is_enough) { readers.help(is_enough); };
+}
+
 /// An interrupt for waits of a load: calls the caller's, then checks that it did not fork.
 Interrupt poll_of(const device::LoadState& state, const Interrupt& interrupt) {
   if (!interrupt) return {};
@@ -73,13 +79,13 @@ void Load::wait(const Interrupt& interrupt, const Progress& progress) {
 
 bool Load::wait_for(Index tensor, const Interrupt& interrupt) {
   state_->queue().check_added(tensor);
-  state_->readers().ensure_threads();
-  return state_->queue().wait_for(tensor, poll_of(*state_, interrupt));
+  const auto help = help_of(state_->readers());
+  return state_->queue().wait_for(tensor, poll_of(*state_, interrupt), help);
 }
 
 std::optional<Load::Index> Load::next_ready(const Interrupt& interrupt) {
-  state_->readers().ensure_threads();
-  return state_->queue().next_ready(poll_of(*state_, interrupt));
+  const auto help = help_of(state_->readers());
+  return state_->queue().next_ready(poll_of(*state_, interrupt), help);
 }
 
 bool Load::is_own() const noexcept { return state_->is_own(); }

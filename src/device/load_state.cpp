@@ -32,7 +32,7 @@ LoadState::LoadState(Context* context, std::vector<std::shared_ptr<const ByteSou
                 .is_io_bound = sources_.is_any_io_bound(),
                 .requests = sources_.requests(),
                 .numa_node = numa_node_of(context)},
-               [this](unsigned number, const auto& between) { read(number, between); }) {}
+               [this](const Turn& turn) { read(turn); }) {}
 
 void LoadState::stop() noexcept {
   queue_.stop();
@@ -47,18 +47,18 @@ void LoadState::check_own() const {
        "this load belongs to the process that this one was forked from");
 }
 
-void LoadState::read(unsigned number, const std::function<void()>& between) noexcept {
+void LoadState::read(const Turn& turn) noexcept {
   try {
     if (context_ == nullptr) {
-      read_for_host(*this, between);
+      read_for_host(*this, turn);
     } else {
       context_->check_process();
-      read_for_device(*this, number, between);
+      read_for_device(*this, turn);
     }
   } catch (...) {
     // Errors of a task were reported before, with the names of its tensors: the first one is kept.
     queue_.fail_with(std::current_exception(), nullptr);
-    queue_.remove_reader();
+    if (!turn.is_help()) queue_.remove_reader();
   }
 }
 

@@ -42,7 +42,7 @@ class LoadState {
 
  private:
   /// Runs one reader until it leaves. Its errors stop the load.
-  void read(unsigned number, const std::function<void()>& between) noexcept;
+  void read(const Turn& turn) noexcept;
 
   Context* const context_;
   const LoadConfig config_;

@@ -1,7 +1,7 @@
 #include "device/reader_pool.hpp"
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -9,7 +9,6 @@
 
 #include "base/per_process.hpp"
 #include "io/system.hpp"
-#include "safetensors/error.hpp"
 
 namespace safetensors::device {
 namespace {
@@ -23,6 +22,8 @@ constexpr unsigned kMaxIoBoundReaders = 16;
 constexpr unsigned kMinProcessorsOnNode = 4;
 // Threads of all loads of the process together.
 constexpr unsigned kMaxThreads = 32;
+// So that a caller that reads itself sees Ctrl-C soon.
+constexpr std::chrono::milliseconds kHelpFor{50};
 
 struct ThreadBudget {
   std::mutex mutex;
@@ -74,7 +75,7 @@ void ReaderPool::start_thread(unsigned number, unsigned count) {
     threads_.emplace_back([this, number, count] {
       // Staging memory that the thread touches first is then near the device.
       (void)io::stay_on_node(options_.numa_node, std::min(kMinProcessorsOnNode, count));
-      read_(number, [] {});
+      read_({.number = number, .between = {}, .is_enough = {}});
       release_threads(1);
     });
   } catch (...) {
@@ -99,10 +100,6 @@ bool ReaderPool::try_start() {
   return is_started_;
 }
 
-void ReaderPool::ensure_threads() {
-  if (!try_start()) fail(ErrorCode::kIo, "no thread can be started", EAGAIN);
-}
-
 void ReaderPool::share(unsigned loads) {
   const std::lock_guard lock(mutex_);
   loads_at_once_ = loads;
@@ -119,11 +116,29 @@ void ReaderPool::read_here(const std::function<void()>& between) {
     is_started_ = true;
   }
   queue_.add_reader();
-  read_(0, between);
+  read_({.number = 0, .between = between, .is_enough = {}});
+}
+
+void ReaderPool::help(const std::function<bool()>& is_enough) {
+  using Clock = std::chrono::steady_clock;
+  {
+    const std::lock_guard lock(mutex_);
+    if (queue_.is_stopping()) return;  // join() may have seen that there is no helper
+    ++helpers_;
+  }
+  // The caller polls between calls, when no copy is in flight: what it polls may stop the load.
+  const Clock::time_point end = Clock::now() + kHelpFor;
+  read_({.number = 0, .between = {}, .is_enough = [&] {
+           return Clock::now() >= end || is_enough();
+         }});
+  const std::lock_guard lock(mutex_);
+  --helpers_;
+  helped_.notify_all();
 }
 
 void ReaderPool::join() noexcept {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  helped_.wait(lock, [&] { return helpers_ == 0; });
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }

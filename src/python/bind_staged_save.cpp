@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,7 +34,8 @@ constexpr auto kPollInterval = std::chrono::milliseconds(50);
 ///     tensors --stage()--> chunks --write()--> file
 ///
 /// The data section of the file is cut into chunks; the last one is shorter. write() returns each
-/// chunk to the arena, which is what stage() waits for if the budget is used up.
+/// chunk to the arena, which is what stage() waits for if the budget is used up. Where no thread
+/// can be started, write_here() does both by turns.
 class StagedSave {
  public:
   StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync, py::handle sums)
@@ -68,28 +70,21 @@ class StagedSave {
   /// of tensors that are not in memory to functions `f(begin, memoryview)`, which copy a part;
   /// those of tensors on CUDA devices to the index of the device and its current stream.
   void stage(const py::dict& readers, py::handle budget_bytes) {
-    std::vector<Place> places;  // destroyed with the GIL
-    for (const Piece& piece : pieces_) {
-      const py::str name = to_str(piece.name);
-      places.push_back(readers.contains(name) ? place_of(readers[name]) : Place{});
-    }
-    const std::uint64_t budget =
-        budget_bytes.is_none() ? arena_.default_budget() : size_of(budget_bytes, "budget_bytes");
+    const std::vector<Place> places = places_of(readers);  // destroyed with the GIL
+    const std::uint64_t budget = budget_of(budget_bytes);
     const Interrupt interrupt = python_interrupt();
     const GilRelease release;
-    while (staged_ < count()) {
-      const std::size_t wanted = wait_for_room(budget, interrupt);
-      if (wanted == 0) return;
-      std::vector<Buffer> chunks;
-      try {
-        while (chunks.size() < wanted) chunks.push_back(arena_.take());
-        fill(chunks, places, interrupt);
-      } catch (...) {
-        for (Buffer& chunk : chunks) arena_.give_back(std::move(chunk));
-        throw;
-      }
-      hand_over(std::move(chunks));
+    while (stage_some(budget, places, interrupt)) {
     }
+  }
+
+  /// Copies the tensors and writes the file, on the calling thread. Arguments as of stage().
+  void write_here(const py::dict& readers, py::handle budget_bytes) {
+    const std::vector<Place> places = places_of(readers);
+    const std::uint64_t budget = budget_of(budget_bytes);
+    interrupt_ = python_interrupt();
+    stage_next_ = [&] { return stage_some(budget, places, interrupt_); };
+    write();
   }
 
   /// Writes the file, as the chunks come.
@@ -134,6 +129,37 @@ class StagedSave {
   static Place place_of(const py::object& reader) {
     if (!py::isinstance<py::tuple>(reader)) return {reader, {}};
     return {{}, py::cast<DeviceStream>(reader)};
+  }
+
+  [[nodiscard]] std::vector<Place> places_of(const py::dict& readers) const {
+    std::vector<Place> places;
+    for (const Piece& piece : pieces_) {
+      const py::str name = to_str(piece.name);
+      places.push_back(readers.contains(name) ? place_of(readers[name]) : Place{});
+    }
+    return places;
+  }
+
+  [[nodiscard]] std::uint64_t budget_of(py::handle given) const {
+    return given.is_none() ? arena_.default_budget() : size_of(given, "budget_bytes");
+  }
+
+  /// Copies to as many chunks as there is room for. Returns false if all tensors were copied, or
+  /// the save has ended.
+  bool stage_some(std::uint64_t budget, std::span<const Place> places, const Interrupt& interrupt) {
+    if (staged_ == count()) return false;
+    const std::size_t wanted = wait_for_room(budget, interrupt);
+    if (wanted == 0) return false;
+    std::vector<Buffer> chunks;
+    try {
+      while (chunks.size() < wanted) chunks.push_back(arena_.take());
+      fill(chunks, places, interrupt);
+    } catch (...) {
+      for (Buffer& chunk : chunks) arena_.give_back(std::move(chunk));
+      throw;
+    }
+    hand_over(std::move(chunks));
+    return true;
   }
 
   [[nodiscard]] std::size_t count() const noexcept {
@@ -220,16 +246,23 @@ class StagedSave {
   }
 
   void check_running() const {
+    if (interrupt_) interrupt_();
     if (is_stopped_) fail(ErrorCode::kWriterClosed, "the save was stopped");
   }
 
   [[nodiscard]] Buffer next_chunk() {
+    if (stage_next_ && !has_staged()) (void)stage_next_();
     std::unique_lock lock(arena_.mutex);
     arena_.changed.wait(lock, [&] { return is_stopped_ || !staged_chunks_.empty(); });
     check_running();
     Buffer chunk = std::move(staged_chunks_.front());
     staged_chunks_.pop_front();
     return chunk;
+  }
+
+  [[nodiscard]] bool has_staged() {
+    const std::lock_guard lock(arena_.mutex);
+    return !staged_chunks_.empty();
   }
 
   /// Returns the parts of tensors in a chunk that begins at `begin`.
@@ -301,6 +334,9 @@ class StagedSave {
   std::size_t next_written_ = 0;  // the first piece that is not written completely
   std::atomic<std::uint64_t> done_ = 0;
   std::atomic<bool> is_stopped_ = false;
+  // Of write_here():
+  Interrupt interrupt_;
+  std::function<bool()> stage_next_;
   // Guarded by the arena's mutex:
   std::size_t staged_ = 0;  // chunks
   std::deque<Buffer> staged_chunks_;
@@ -320,6 +356,7 @@ void register_staged_save(py::module_& module) {
           py::arg("sums") = py::none())
       .method("stage", &StagedSave::stage, py::arg("readers"), py::arg("budget_bytes"))
       .method("write", &StagedSave::write)
+      .method("write_here", &StagedSave::write_here, py::arg("readers"), py::arg("budget_bytes"))
       .method("stop", &StagedSave::stop)
       .property("nbytes_done", &StagedSave::nbytes_done);
   define(module, "_renew_staging", &StagingArena::renew);

@@ -5,7 +5,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "load_support.hpp"
 
@@ -41,7 +45,6 @@ using test::deadline;
 using test::fake_device;
 using test::FakeDriver;
 using test::MemorySource;
-using test::outcome_of;
 using test::Wanted;
 
 /// While it lives, only this many more threads can be started.
@@ -81,24 +84,90 @@ TEST_CASE("threads: a load goes on with fewer threads, or on the calling thread"
   }
 }
 
-TEST_CASE("threads: waiting for one tensor fails without a thread") {
+TEST_CASE("threads: without one, the calling thread loads the tensor that it waits for") {
   const FakeDriver driver(fake::kLazy);
   const Config config({.chunk_nbytes = 4096});
-  Wanted wanted(std::make_shared<MemorySource>(200'000));
+  for (const bool is_host : {false, true}) {
+    Wanted wanted(std::make_shared<MemorySource>(200'000));
+    wanted.add_all(7000);
+    Load load(is_host ? Device() : fake_device(), wanted.sources(), {.threads = 4});
+    const std::size_t count = wanted.tensors().size();
+    load.add(wanted.tensors());
+    {
+      const ThreadLimit limit(0);
+      CHECK(load.wait_for(3, deadline()));
+      CHECK(wanted.is_right(3));
+      CHECK(load.done_nbytes() < load.total_nbytes());
+      CHECK(load.thread_count() == 0);
+      std::size_t found = 0;
+      while (load.next_ready(deadline())) ++found;  // finish() was not called yet
+      CHECK(found == count);
+      CHECK(wanted.is_all_right());
+      CHECK(refused > 0);
+    }
+    load.finish();
+    load.wait(deadline());  // once threads can be started
+  }
+}
+
+TEST_CASE("threads: what interrupts a wait without threads does not end the load") {
+  const FakeDriver driver(fake::kLazy);
+  const Config config({.chunk_nbytes = 4096});
+  const auto source = std::make_shared<MemorySource>(200'000);
+  source->delay = std::chrono::milliseconds(5);  // so that a wait polls before all is loaded
+  Wanted wanted(source);
   wanted.add_all(7000);
   Load load(fake_device(), wanted.sources(), {.threads = 4});
   load.add(wanted.tensors());
   load.finish();
-  {
-    const ThreadLimit limit(0);
-    CHECK(outcome_of([&] { (void)load.wait_for(3, deadline()); }) == "kIo");
-    CHECK(outcome_of([&] { (void)load.next_ready(deadline()); }) == "kIo");
+  const ThreadLimit limit(0);
+  const auto last = static_cast<Load::Index>(wanted.tensors().size() - 1);
+  CHECK_THROWS_AS((void)load.wait_for(last, [] { throw std::runtime_error("Ctrl-C"); }),
+                  std::runtime_error);
+  CHECK_FALSE(load.is_stopped());
+  CHECK(load.wait_for(last, deadline()));
+  // An interrupt may stop the load, of which this thread is a reader.
+  wanted.poison();
+  Load stopped(fake_device(), wanted.sources(), {.threads = 4});
+  stopped.add(wanted.tensors());
+  stopped.finish();
+  CHECK_FALSE(stopped.wait_for(last, [&] { stopped.stop(); }));
+}
+
+TEST_CASE("threads: several threads wait for a load without threads of its own") {
+  const FakeDriver driver(fake::kLazy);
+  const Config config({.chunk_nbytes = 4096});
+  for (const bool is_host : {false, true}) {
+    Wanted wanted(std::make_shared<MemorySource>(2'000'000));
+    wanted.add_all(7000);
+    Load load(is_host ? Device() : fake_device(), wanted.sources(), {.threads = 4});
+    load.add(wanted.tensors());
+    const std::size_t count = wanted.tensors().size();
+    std::atomic<std::size_t> found{0};
+    std::atomic<bool> is_limited{false};
+    std::vector<std::thread> waiting;
+    for (int i = 0; i < 3; ++i) {
+      waiting.emplace_back([&] {
+        while (!is_limited) std::this_thread::yield();
+        while (load.next_ready(deadline())) ++found;
+      });
+    }
+    {
+      const ThreadLimit limit(0);
+      is_limited = true;
+      for (std::thread& each : waiting) each.join();
+    }
+    CHECK(found == count);
+    CHECK(wanted.is_all_right());
   }
-  CHECK(load.wait_for(3, deadline()));  // once threads can be started
-  CHECK(wanted.is_right(3));
-  load.wait(deadline());
-  CHECK(wanted.is_all_right());
-  // Threads that were not started are not counted: try more often than the process-wide limit.
+}
+
+TEST_CASE("threads: those that were not started are not counted") {
+  const FakeDriver driver(fake::kLazy);
+  const Config config({.chunk_nbytes = 4096});
+  Wanted wanted(std::make_shared<MemorySource>(200'000));
+  wanted.add_all(7000);
+  // Tries more often than the process-wide limit.
   for (int i = 0; i < 40; ++i) {
     const ThreadLimit limit(0);
     Load refused_load(fake_device(), wanted.sources(), {.threads = 32});

@@ -157,7 +157,7 @@ def test_an_interrupt_ends_the_work():
 
 
 def test_a_thread_that_does_not_start(monkeypatch):
-    """The others end without doing all of the work."""
+    """The others do its work."""
     done, start = [], threading.Thread.start
 
     def refused(thread):
@@ -167,12 +167,11 @@ def test_a_thread_that_does_not_start(monkeypatch):
 
     def work(item):
         done.append(item)
-        time.sleep(0.01)
+        time.sleep(0.001)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with pytest.raises(RuntimeError, match="can't start"):
-        share(iter(range(300)), lambda: work, 8)
-    assert len(done) < 100
+    share(iter(range(300)), lambda: work, 8)
+    assert sorted(done) == list(range(300))
     assert workers() == []
 
 

@@ -1,11 +1,11 @@
 """Files behind URLs, read as local files are."""
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 
 from .. import _core
 from .._core import safe_open
 from .._shards import Shard
+from .._workers import Workers
 from .diagnose import START_NBYTES
 from .reader import File
 
@@ -40,7 +40,7 @@ class RemoteFile(File):
 
 def open_all(shards: list[Shard]) -> list[File]:
     """Opens the files, several at once. Opens none if one of them fails."""
-    with ThreadPoolExecutor(_HEADERS_AT_ONCE) as pool:
+    with Workers(_HEADERS_AT_ONCE) as pool:
         opening = [pool.submit(RemoteFile, shard) for shard in shards]
         try:
             return [future.result() for future in opening]

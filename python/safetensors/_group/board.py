@@ -7,6 +7,9 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
 
+from .._core import SafetensorError
+from .._workers import NO_THREAD
+
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
@@ -18,6 +21,8 @@ _POLL = 0.2
 _GRACE = 5.0
 # How long a rank waits for the store itself.
 _STORE = 3.0
+# Of a text that other ranks raise.
+_MOST_NBYTES = 1 << 20
 _UNREACHABLE = (
     "the store of the process group does not answer: the process that hosts it, usually rank 0, "
     "has ended or hangs"
@@ -68,7 +73,12 @@ class Board:
         self.last_beat = time.monotonic()
         """When a rank was last seen to make progress."""
         self._thread = threading.Thread(target=self._run, name="safetensors-group", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.report(f"rank {rank}: {NO_THREAD}, and a load by a group needs one")
+            self._run()  # tells the others, and returns at once
+            raise SafetensorError(self._verdict) from error
 
     def beat(self) -> None:
         """Says that this rank makes progress."""
@@ -97,7 +107,7 @@ class Board:
             cause: its own error; None if it lost other ranks.
             note: what it has seen then.
         """
-        self._cause, self._note = cause, note
+        self._cause, self._note = None if cause is None else _cut(cause), _cut(note)
         self._wake.set()
 
     def decide(self) -> str:
@@ -189,8 +199,17 @@ class Board:
         """Returns the verdict: the first that a rank has proposed."""
         found: bytes = self.store.compare_set("verdict", "", verdict)
         self.store.set("alarm", "")
-        return found.decode()
+        return _text_of(found)
 
     def _text(self, key: str) -> str:
-        found: bytes = self.store.get(key)
-        return found.decode()
+        return _text_of(self.store.get(key))
+
+
+def _cut(text: str) -> str:
+    return _text_of(text.encode(errors="replace"))
+
+
+def _text_of(found: bytes) -> str:
+    """Returns a text from the store, where any rank may have written anything."""
+    text = found[:_MOST_NBYTES].decode(errors="replace")
+    return text if len(found) <= _MOST_NBYTES else text + "..."

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import (
     Any,
     Callable,
@@ -23,6 +23,7 @@ from typing import (
 
 import torch
 
+from .._workers import Workers
 from .frame import Block, Frame
 from .parts import Axes, Ranges, length, nbytes_of
 from .schedule import BUFFER_NBYTES, Broadcast, Exchange, Own, Schedule, Step
@@ -32,10 +33,11 @@ Request = Tuple[int, Optional[Axes], torch.Tensor]
 where it goes: contiguous bytes, or the rank's own destination if the part is None."""
 
 _IN_FLIGHT = 2  # collectives
+# Reads of a rank's own parts that are submitted: if no thread starts, they delay collectives.
+_OWN_AHEAD = 2
 _POLL_SECONDS = 0.2
-_OWN_NBYTES = (
-    128 << 20
-)  # parts that a rank reads for itself are read together until they are longer
+# Parts that a rank reads for itself are read together until they are longer.
+_OWN_NBYTES = 128 << 20
 
 
 class Read(Protocol):
@@ -100,8 +102,8 @@ def run(
         ahead: for how many steps this rank reads at once. What it reads for itself comes on top:
             one call of `read` at a time.
     """
-    pool = ThreadPoolExecutor(ahead, "safetensors-group")
-    own = ThreadPoolExecutor(1, "safetensors-group-own")
+    pool = Workers(ahead, "safetensors-group")
+    own = Workers(1, "safetensors-group-own")
     try:
         yield from _Runner(schedule, comm, read, destinations).run(pool, own, ahead)
     except BaseException:
@@ -141,18 +143,25 @@ class _Runner:
         self._local: Dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
         self._buffers = _Buffers(comm.device)
 
-    def run(
-        self, pool: ThreadPoolExecutor, own_pool: ThreadPoolExecutor, ahead: int
-    ) -> Iterator[int]:
+    def run(self, pool: Workers, own_pool: Workers, ahead: int) -> Iterator[int]:
         for number, destination in enumerate(self._destinations):
             if destination is not None and destination.numel() == 0:
                 yield number
         batches = list(self._own())
-        own = deque(own_pool.submit(self._read_own, batch) for batch in batches)
+        left = iter(batches)
+        own: Deque[Future[None]] = deque()
+
+        def read_own() -> None:
+            while own and own[0].done():
+                self._wait_for(own.popleft())
+            for batch in itertools.islice(left, _OWN_AHEAD - len(own)):
+                own.append(own_pool.submit(self._read_own, batch))
+
         jobs = self._jobs()
         queue: Deque[Tuple[_Job, Optional[Future[None]]]] = deque()
         started: Deque[Tuple[_Job, Any]] = deque()
         reading = 0
+        read_own()
         while True:
             while reading < ahead:
                 job = next(jobs, None)
@@ -169,12 +178,13 @@ class _Runner:
             started.append((job, job.start()))
             if len(started) > _IN_FLIGHT:
                 yield from self._finish(*started.popleft())
-            while own and own[0].done():
-                self._wait_for(own.popleft())
+            read_own()
         while started:
             yield from self._finish(*started.popleft())
+            read_own()
         while own:
             self._wait_for(own.popleft())
+            read_own()
         yield from itertools.chain(*batches)  # last, so that the order does not depend on times
 
     def _wait_for(self, future: Future[None]) -> None:
@@ -388,5 +398,4 @@ def _tensors_of(step: Step) -> List[int]:
     return [step.tensor]
 
 
-def _nothing() -> None:
-    return None
+def _nothing() -> None: ...

@@ -8,6 +8,9 @@ import threading
 import time
 from typing import Any, Coroutine, List, Optional, Set, TypeVar
 
+from .._core import SafetensorError
+from .._workers import NO_THREAD
+
 _T = TypeVar("_T")
 
 # After the last call, a thread of obstore may still have a few instructions to run under the GIL.
@@ -28,7 +31,11 @@ class _Loop:
         self._lock = threading.Lock()
         self._loop = asyncio.SelectorEventLoop()
         thread = threading.Thread(target=self._loop.run_forever, name="safetensors", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._loop.close()
+            raise SafetensorError(f"{NO_THREAD}, and obstore needs some") from error
 
     def submit(self, call: Coroutine[Any, Any, _T]) -> "concurrent.futures.Future[_T]":
         with self._lock:

@@ -10,6 +10,7 @@ def share(
     items: Iterator[Item], make_work: Callable[[], Callable[[Item], None]], threads: int
 ) -> None:
     """Processes each item once, by the calling thread and helpers, and blocks until all are done.
+    There are fewer helpers, or none, where the system starts no more threads.
 
     Each thread calls `make_work()` once, and what it returned for its items. An error ends the
     work, and is raised when all threads have ended.
@@ -51,7 +52,10 @@ def share(
 
     try:
         for helper in helpers:
-            helper.start()
+            try:
+                helper.start()
+            except RuntimeError:
+                break
         run()
         wait()
     except BaseException as error:  # such as Ctrl-C: the helpers end after their current items
