@@ -26,7 +26,7 @@ from typing import (
 
 from . import _sums
 from ._core import SafetensorError
-from ._paths import is_url
+from ._paths import is_url, without_secrets
 from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
 
 if TYPE_CHECKING:
@@ -125,6 +125,9 @@ class FileHashes:
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = dict(hashes)
         self._names = _Suffixes(self._hashes)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return FileHashes, ({without_secrets(name): each for name, each in self._hashes.items()},)
 
     def digests(self, path: str, index_path: str = "", is_local: bool = True) -> Digests:
         """Returns the digest of a file.

@@ -40,13 +40,14 @@ from typing import (
 from . import _core
 from ._absent import present, refuse_absent, with_absent
 from ._core import SafetensorError, TensorMeta
+from ._paths import without_secrets
 from ._rules import match, nearest
 from ._shards import find_shards, open_tensors
 
 if TYPE_CHECKING:
     from ._core import safe_open
     from ._shards import Shard as File
-    from ._typing import Sources
+from ._typing import Sources
 
 __all__ = ["SKIP", "FileReads", "Part", "Plan", "Rule", "Shard", "experts", "resolve"]
 
@@ -240,7 +241,7 @@ class Plan(Mapping[str, Part]):
     """The parts to load, by tensor name, in the order of the files and of the bytes in them.
 
     A plan cannot be changed. It can be pickled if its parts can, as those of this module. A copy
-    has no `storage_options`, which may hold secrets.
+    has neither `storage_options` nor the values of a URL's query, which may be secrets.
     """
 
     __slots__ = ("_filenames", "_parts", "_storage_options")
@@ -257,7 +258,7 @@ class Plan(Mapping[str, Part]):
         self._storage_options = storage_options
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return Plan, (self._filenames, self._parts)
+        return Plan, (without_secrets(self._filenames), self._parts)
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]

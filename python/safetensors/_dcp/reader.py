@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, nullcontext
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -21,13 +21,14 @@ from torch.distributed.checkpoint.storage import StorageReader as _Base
 
 from .. import _core
 from .._core import SafetensorError, safe_open
-from .._paths import is_url
+from .._paths import is_url, without_secrets
 from .._shards import find_shards, open_shards, with_hashes
 from .._torch.dtypes import Form, form_of
 from .._torch.load_files import _gc_paused
 from .._torch.load_into import _device, _memory, _problem
 from .._torch.wanted import Wanted
 from .._typing import Sources, Verify
+from .._workers import Workers
 from . import rank_files
 from .parts import Part, SplitTensor
 
@@ -68,10 +69,12 @@ class StorageReader(_Base):
         self._files: Optional[ExitStack] = None
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """Pickles the path and `verify`; options may hold secrets, and files are of one process."""
-        if self._verify is None:
-            return type(self), (self._path,)
-        return functools.partial(type(self), verify=self._verify), (self._path,)
+        """Pickles the path and `verify`. Options and a URL's query may hold secrets, and open files
+        are of one process."""
+        path, verify = without_secrets(self._path), without_secrets(self._verify)
+        if verify is None:
+            return type(self), (path,)
+        return functools.partial(type(self), verify=verify), (path,)
 
     def reset(self, checkpoint_id: Optional[Union[str, os.PathLike[str]]] = None) -> None:
         """Closes the files of a load that did not end. `checkpoint_id` is read next."""
@@ -302,7 +305,7 @@ def _convert(device: str, items: Sequence[_Item]) -> None:
     halves = [torch.empty(_HALF_NBYTES, dtype=torch.uint8, device=where) for _ in range(2)]
     copying: List[Future[None]] = []
     # Another thread would copy on another stream of a device.
-    with ThreadPoolExecutor(1) if kind == "cpu" else nullcontext() as pool:
+    with Workers(1) if kind == "cpu" else nullcontext() as pool:
         for number, batch in enumerate(_batches(items, halves)):
             if number >= 2 and pool is not None:
                 copying[number - 2].result()

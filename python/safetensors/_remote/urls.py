@@ -15,6 +15,7 @@ _STORE_PARTS = re.compile(r"[^:]+://([^/?#]*)([^?]*)(?:\?(.*))?")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+)(?::[0-9]{1,5})?")
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNFIT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff?#%\\\\]")
+_REMOVED = re.compile(r"(?:^|[=&;])\.\.\.(?:[&;]|$)")
 _HEX = re.compile(r"%(?![0-9A-Fa-f]{2})")
 # What stays as it is in a path or a query: the rest of ASCII, and what is quoted already.
 _PLAIN = "/:@!$&'()*+,;=~-._%"
@@ -79,12 +80,22 @@ class Url:
             host, path, query = _host(host, shown), _quoted(path), _quoted(query, "?")
         elif not host and (scheme in STORES or is_web):
             raise errors.refused(shown, "names no bucket or repository")
+        if _REMOVED.search(query):
+            raise errors.refused(
+                shown,
+                "lacks values of its query, as URLs in error texts and pickles do: give the whole "
+                "URL",
+            )
         return Url(scheme, host, path, query)
 
     @property
     def text(self) -> str:
         """The whole URL, which may have secrets in its query."""
         return f"{self.scheme}://{self.host}/{self.path}" + (f"?{self.query}" if self.query else "")
+
+    def without_query(self) -> str:
+        """Returns the URL with "..." instead of its query."""
+        return dataclasses.replace(self, query="...").text if self.query else self.text
 
     @property
     def name(self) -> str:
