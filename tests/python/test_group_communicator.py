@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
+from safetensors._group.message import Message  # noqa: E402
 from support.rank_faults import Ranks, values  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -34,10 +35,12 @@ def joined(timeout=SECONDS):
 def collectives(rank, size):
     with joined() as comm:
         assert (comm.rank, comm.size) == (rank, size)
-        assert comm.gather({"rank": rank, "x": "x" * 1000 * rank}) == [
-            {"rank": each, "x": "x" * 1000 * each} for each in range(size)
+        told = comm.gather("test", Message(["x" * 3000 * rank], [rank]))
+        assert [(each.texts, list(each.numbers)) for each in told] == [
+            (["x" * 3000 * each], [each]) for each in range(size)
         ]
-        assert comm.share(lambda: [rank, b"a" * 100_000]) == [0, b"a" * 100_000]
+        shared = comm.share("test", lambda: Message(numbers=[rank], data=b"a" * 100_000))
+        assert (list(shared.numbers), shared.data) == ([0], b"a" * 100_000)
         data = torch.full((1000,), rank, dtype=torch.uint8)
         works = [comm.broadcast(data, size - 1), comm.broadcast(data[:0], 0)]
         for work in works:
@@ -59,7 +62,8 @@ def test_collectives(size):
 def many(rank, count):
     for number in range(count):
         with joined() as comm:
-            assert comm.gather(number) == [number] * comm.size
+            told = comm.gather("test", Message(numbers=[number]))
+            assert [list(each.numbers) for each in told] == [[number]] * comm.size
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
@@ -112,7 +116,7 @@ def failing(rank, culprit, how, phase):
     with joined() as comm:
         if phase == "gather":
             fault(rank == culprit, how)
-            comm.gather(rank)
+            comm.gather("test")
         data = torch.zeros(1 << 20, dtype=torch.uint8)
         works = []
         for step in range(8):
@@ -253,7 +257,7 @@ def retried(rank):
             with joined() as comm:
                 if attempt < 2 and rank == attempt:
                     raise OSError(f"attempt {attempt}")
-                comm.gather(None)
+                comm.gather("test")
         except Exception as error:
             texts.append(str(error))
         else:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import pickle
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
 from .._core import SafetensorError
+from . import message
 from .board import BUSY, Board
+from .message import Message
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup, Work
-
-T = TypeVar("T")
 
 TIMEOUT = timedelta(seconds=300)
 
@@ -29,6 +28,12 @@ _POLL = timedelta(seconds=0.05)
 _NEVER = timedelta(days=1)
 # For collectives that were ended to return.
 _DRAIN = 1.0
+# The first collective of a message has its length, and the message itself if it fits.
+_FRAME_NBYTES = 4096
+_LENGTH_NBYTES = 8
+_ROOM = _FRAME_NBYTES - _LENGTH_NBYTES
+
+_EMPTY = Message()
 
 
 class Lost(Exception):
@@ -65,7 +70,7 @@ def communicator(
             raise problem
         made.connect()
         yield made
-        made.gather(None)
+        made.gather("end")
     except BaseException as error:
         raised = made.fail(error)
         if raised is error or error is problem:
@@ -114,7 +119,8 @@ class Communicator:
         Sets `device`. All ranks call it.
         """
         is_direct = device.type == "cuda" and _has_nccl(self._caller)
-        if not all(self.gather(is_direct)):
+        told = self.gather("direct", Message(numbers=[int(is_direct)]))
+        if not all(len(each.numbers) == 1 and each.numbers[0] for each in told):
             return
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = _NEVER
@@ -185,26 +191,51 @@ class Communicator:
         if self._board.is_alarmed:
             raise Lost(f"{BUSY} for {self._timeout.total_seconds():g} s")
 
-    def gather(self, value: T) -> List[T]:
-        """Returns the values of all ranks."""
-        data = _bytes_of(value)
-        sizes = self._gathered(torch.tensor([data.numel()]))
-        most = max(int(size) for size in sizes)
-        padded = torch.zeros(most, dtype=torch.uint8)
-        padded[: data.numel()] = data
-        found = self._gathered(padded)
-        return [_value_of(each[: int(size)]) for each, size in zip(found, sizes, strict=True)]
+    def gather(self, purpose: str, of_rank: Message = _EMPTY) -> List[Message]:
+        """Returns the messages of all ranks.
 
-    def share(self, make: Callable[[], T]) -> T:
-        """Returns what `make` returns on rank 0."""
-        data = _bytes_of(make()) if self.rank == 0 else torch.empty(0, dtype=torch.uint8)
-        size = torch.tensor([data.numel()])
-        self.wait(self.broadcast(size, 0))
-        if self.rank != 0:
-            data = torch.empty(int(size), dtype=torch.uint8)
-        self.wait(self.broadcast(data, 0))
-        found: T = _value_of(data)
-        return found
+        Args:
+            purpose: at most 8 characters. A message for another purpose is refused.
+            of_rank: the message of this rank.
+
+        Raises:
+            SafetensorError: a rank sent what is no such message.
+        """
+        most = message.MOST_NBYTES_OF_EACH
+        own = message.encode(purpose, of_rank, most)
+        frames = self._gathered(_frame_of(own))
+        found = [_begun(rank, frame, most) for rank, frame in enumerate(frames)]
+        found[self.rank] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        works = [
+            self.broadcast(data[_ROOM:], rank)
+            for rank, data in enumerate(found)
+            if data.numel() > _ROOM
+        ]
+        for work in works:
+            self.wait(work)
+        return [_decoded(purpose, rank, data) for rank, data in enumerate(found)]
+
+    def share(self, purpose: str, make: Callable[[], Message]) -> Message:
+        """Returns the message that `make` returns on rank 0.
+
+        Raises:
+            SafetensorError: rank 0 sent what is no message for this purpose.
+        """
+        most = message.MOST_NBYTES
+        frame = torch.zeros(_FRAME_NBYTES, dtype=torch.uint8)
+        if self.rank == 0:
+            made = make()
+            own = message.encode(purpose, made, most)
+            self.wait(self.broadcast(_frame_of(own), 0))
+            if len(own) > _ROOM:
+                rest = torch.frombuffer(bytearray(own), dtype=torch.uint8)[_ROOM:]
+                self.wait(self.broadcast(rest, 0))
+            return made
+        self.wait(self.broadcast(frame, 0))
+        data = _begun(0, frame, most)
+        if data.numel() > _ROOM:
+            self.wait(self.broadcast(data[_ROOM:], 0))
+        return _decoded(purpose, 0, data)
 
     def fail(self, error: BaseException) -> BaseException:
         """Ends the load on all ranks, and returns what this one raises.
@@ -300,9 +331,31 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _bytes_of(value: object) -> torch.Tensor:
-    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+def _frame_of(data: bytes) -> torch.Tensor:
+    """Returns the length of a message, and its first bytes."""
+    frame = bytearray(len(data).to_bytes(_LENGTH_NBYTES, "little") + data[:_ROOM])
+    frame += bytes(_FRAME_NBYTES - len(frame))
+    return torch.frombuffer(frame, dtype=torch.uint8)
 
 
-def _value_of(data: torch.Tensor) -> Any:
-    return pickle.loads(data.numpy().tobytes())
+def _begun(rank: int, frame: torch.Tensor, most: int) -> torch.Tensor:
+    """Returns memory for a rank's message, with the first bytes in it.
+
+    Raises:
+        SafetensorError: the message would have more than `most` bytes.
+    """
+    length = int.from_bytes(frame[:_LENGTH_NBYTES].numpy().tobytes(), "little")
+    if length > most:
+        error = message.Malformed(f"a message of {length} bytes; at most {most} are accepted")
+        raise message.refused(rank, error)
+    data = torch.empty(length, dtype=torch.uint8)
+    data[:_ROOM] = frame[_LENGTH_NBYTES:][:length]
+    return data
+
+
+def _decoded(purpose: str, rank: int, data: torch.Tensor) -> Message:
+    try:
+        received: Any = data.numpy()
+        return message.decode(purpose, memoryview(received))
+    except message.Malformed as error:
+        raise message.refused(rank, error) from None

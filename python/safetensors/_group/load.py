@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from typing import (
@@ -83,8 +84,10 @@ def load_together(
         if item.nbytes and destinations[item.name].device.type != "meta"
     }
     taken = [_taken(entry, items.get(number)) for number, entry in enumerate(entries)]
-    told = agree(comm, [], pack(taken))
-    steps = schedule([entry.tensor() for entry in entries], [unpack(each) for each in told])
+    tensors = [entry.tensor() for entry in entries]
+    shapes = [tensor.shape for tensor in tensors]
+    told = agree(comm, "parts", [], pack(taken), functools.partial(unpack, shapes=shapes))
+    steps = schedule(tensors, told)
     readers = [file.reader for file in model.files if file.reader is not None]
     targets: List[Optional[torch.Tensor]] = [None] * len(entries)
     for number, item in items.items():

@@ -16,6 +16,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Sequence,
     Tuple,
 )
 
@@ -29,16 +30,24 @@ from .._shards import (
     shards_of_url,
     sources_of,
 )
-from .agreement import agree
+from .agreement import agree, understood
+from .message import MOST_NBYTES, Message, expect
 
 if TYPE_CHECKING:
     from .._core import safe_open
+    from .._remote.shared import Start
     from .._typing import Sources, Verify
     from .communicator import Communicator
 
 # As of the core's reads of local files, and of readers that name none.
 _FILE_GAP = 64 << 10
 _READER_GAP = 1 << 20
+_READER_GAP_END = 1 << 63
+
+# As of the core's indexes.
+_MOST_FILES = 100_000
+# A file without tensors that an index assigns to it, or without a size.
+_NONE = -1
 
 
 class File(NamedTuple):
@@ -92,13 +101,18 @@ def open_model(
         OSError, SafetensorError: as find_shards() and open_tensors().
     """
     sources = sources_of(filenames)
-    agree(comm, [f"version {_core.__version__} of safetensors", *map(_described, sources)], None)
+    version = f"version {_core.__version__} of safetensors"
+    agree(comm, "sources", [version, *map(_described, sources)], (), list)
     shards = find_shards(sources, storage_options, lambda *url: _shards_of_url(comm, *url), verify)
-    told = agree(comm, [_name(shard) for shard in shards], sorted(needed(shards)))
+    positions = functools.partial(_integers, below=len(shards))
+    names = [_name(shard) for shard in shards]
+    told = agree(comm, "files", names, sorted(needed(shards)), positions)
     chosen = {at: shards[at] for at in sorted(set().union(*told))}
     backend = "pread" if backend == "auto" else backend
     files = _open(comm, [*chosen.values()], backend, stack)
-    gaps = agree(comm, [_line(file) for file in files], [file.gap_nbytes for file in files])[0]
+    own_gaps = [file.gap_nbytes for file in files]
+    lengths = functools.partial(_integers, below=_READER_GAP_END, count=len(files))
+    gaps = agree(comm, "opened", [_line(file) for file in files], own_gaps, lengths)[0]
     unopened = [
         name for at, shard in enumerate(shards) if at not in chosen for name in shard.names or ()
     ]
@@ -106,7 +120,7 @@ def open_model(
 
 
 def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStack) -> List[File]:
-    from .._remote.shared import Follower, Leader, Start
+    from .._remote.shared import Follower, Leader
 
     readers: List[Any] = [None if shard.reader is None else shard.reader() for shard in shards]
     found: List[Tuple[safe_open, List[str]]] = []
@@ -127,14 +141,15 @@ def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStac
         for at, leader in leaders.items():
             readers[at] = leader
 
-        def lead() -> Dict[int, Start]:
+        def lead() -> Message:
             open_all()
-            return {at: leader.start() for at, leader in leaders.items()}
+            return _told_starts([leader.start() for leader in leaders.values()])
 
-        comm.share(lead)
+        comm.share("headers", lead)
     else:
-        starts: Dict[int, Start] = comm.share(dict)
-        for at, start in starts.items():
+        remote = [at for at, shard in enumerate(shards) if shard.url]
+        starts = understood(0, _starts, comm.share("headers", Message), len(remote))
+        for at, start in zip(remote, starts, strict=True):
             readers[at] = Follower(readers[at], start)
         open_all()
     return [
@@ -151,15 +166,87 @@ def _shards_of_url(
 
     own: List[Shard] = []
 
-    def find() -> List[Shard]:
+    def find() -> Message:
         own.extend(shards_of_url(url, storage_options))
-        return [shard._replace(reader=None) for shard in own]
+        return _told_shards(own)
 
-    found = comm.share(find)
+    told = comm.share("shards", find)
     if comm.rank == 0:
         return own
-    readers = reopen([shard.url for shard in found], storage_options)
+    found = understood(0, _shards, told)
+    readers = reopen(url, [shard.url for shard in found], storage_options)
     return [shard._replace(reader=make) for shard, make in zip(found, readers, strict=True)]
+
+
+def _told_shards(shards: Sequence[Shard]) -> Message:
+    """Returns the files of a URL as a message.
+
+    of each file, strings: its path, its index, its URL; the names of its tensors
+    of each file, integers: how many names, the bytes of all tensors of the model
+    """
+    texts: List[str] = []
+    numbers: List[int] = []
+    for shard in shards:
+        texts += (shard.path, shard.index_path, shard.url, *(shard.names or ()))
+        numbers.append(_NONE if shard.names is None else len(shard.names))
+        numbers.append(_NONE if shard.total_size is None else shard.total_size)
+    return Message(texts, numbers)
+
+
+def _shards(told: Message) -> List[Shard]:
+    """Returns the files of a message, without what makes their readers. Raises Malformed."""
+    texts, numbers = told.texts, told.numbers
+    count = len(numbers) // 2
+    expect(len(numbers) == 2 * count and not told.data, "files with other integers than two each")
+    expect(count <= _MOST_FILES, f"{count} files; a model has at most {_MOST_FILES}")
+    expect(min(numbers, default=0) >= _NONE, "files with negative counts")
+    found: List[Shard] = []
+    at = 0
+    for names, total_size in zip(numbers[::2], numbers[1::2], strict=True):
+        first, last = at + 3, at + 3 + max(names, 0)
+        expect(last <= len(texts), f"{len(texts)} strings, too few for the files and their tensors")
+        path, index_path, url = texts[at:first]
+        listed = None if names == _NONE else list(texts[first:last])
+        total = None if total_size == _NONE else total_size
+        found.append(Shard(path, listed, index_path, total_size=total, url=url))
+        at = last
+    expect(at == len(texts), f"{len(texts)} strings, {len(texts) - at} too many for the files")
+    return found
+
+
+def _told_starts(starts: Sequence[Start]) -> Message:
+    """Returns the starts of files as a message: of each the version, the size, how many bytes; then
+    the bytes."""
+    if sum(len(start.first) for start in starts) > MOST_NBYTES // 2:
+        starts = [start.header() for start in starts]
+    numbers = [number for start in starts for number in (start.size, len(start.first))]
+    data = b"".join(start.first for start in starts)
+    return Message([start.version for start in starts], numbers, data)
+
+
+def _starts(told: Message, count: int) -> List[Start]:
+    """Returns the starts of so many files. Raises Malformed."""
+    from .._remote.shared import Start
+
+    texts, numbers, data = told
+    expect(len(texts) == count, f"the starts of {len(texts)} files, not of {count}")
+    expect(len(numbers) == 2 * count, f"{len(numbers)} integers for {count} files")
+    found: List[Start] = []
+    at = 0
+    for version, size, nbytes in zip(texts, numbers[::2], numbers[1::2], strict=True):
+        expect(0 <= nbytes <= size, f"{nbytes} first bytes of a file with {size}")
+        expect(nbytes <= len(data) - at, f"{len(data)} bytes, too few for the starts of the files")
+        found.append(Start(size, version, data[at : at + nbytes]))
+        at += nbytes
+    expect(at == len(data), f"{len(data) - at} bytes more than the starts of the files have")
+    return found
+
+
+def _integers(numbers: Sequence[int], *, below: int, count: Optional[int] = None) -> Sequence[int]:
+    """Returns what a rank has sent, not negative integers. Raises Malformed."""
+    expect(count is None or len(numbers) == count, f"{len(numbers)} integers instead of {count}")
+    expect(all(0 <= each < below for each in numbers), f"integers outside of 0 to {below}")
+    return numbers
 
 
 def _same(reader: Any) -> Any:
@@ -192,4 +279,6 @@ def _line(file: File) -> str:
 
 
 def _gap(reader: Any) -> int:
-    return _FILE_GAP if reader is None else int(getattr(reader, "gap_bytes", _READER_GAP))
+    if reader is None:
+        return _FILE_GAP
+    return min(int(getattr(reader, "gap_bytes", _READER_GAP)), _READER_GAP_END - 1)

@@ -37,6 +37,11 @@ class Repo:
         )
         self._headers, self._credentials = _credentials(settings, self._endpoint, url.name)
 
+    @property
+    def repository(self) -> str:
+        """Its kind, if it is no model, its owner and its name."""
+        return self._prefix
+
     def path_of(self, url: Url) -> str:
         """Returns the path of a file in the repository."""
         return _parts(url)[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+import urllib.parse
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from .. import _core
@@ -88,18 +89,33 @@ def find_shards(url: str, storage_options: Options = None) -> List[RemoteShard]:
     return [_shard(site, parsed)]
 
 
-def reopen(urls: Sequence[str], storage_options: Options) -> List[Callable[[], RangeReader]]:
+def reopen(
+    url: str, found: Sequence[str], storage_options: Options
+) -> List[Callable[[], RangeReader]]:
     """Returns what makes the readers of files that find_shards() found in another process.
 
+    That process is not trusted to choose hosts: settings of this one, such as tokens, are sent to
+    them.
+
     Args:
-        urls: of the files of one model, from their `url`.
+        url: what this process was asked to load.
+        found: the files of the model, from their `url`.
         storage_options: as for find_shards().
+
+    Raises:
+        SafetensorError: a file is not one that `url` may lead to.
     """
-    parsed = [Url.parse(url) for url in urls]
-    if not parsed:
-        return []
-    site = _site(parsed[0], storage_options)
-    return [functools.partial(site.reader, url) for url in parsed]
+    asked = Url.parse(url)
+    files = [Url.parse(each) for each in found]
+    site = _site(asked, storage_options)
+    for file in files:
+        if not site.leads_to(asked, file):
+            raise errors.refused(
+                file.name, f"was named by another process, and is not part of {asked.name}"
+            )
+    if files:
+        site = _site(files[0], storage_options)
+    return [functools.partial(site.reader, file) for file in files]
 
 
 class _Site:
@@ -119,6 +135,16 @@ class _Site:
     def address(self, url: Url) -> str:
         """Returns the URL by which other processes find the same file."""
         return url.text
+
+    def leads_to(self, asked: Url, file: Url) -> bool:
+        """Returns whether a file may be one of those behind a URL."""
+        if file == asked:
+            return True
+        folder = asked.path[: asked.path.rfind("/") + 1]
+        if file.query or (file.scheme, file.host) != (asked.scheme, asked.host):
+            return False
+        below = urllib.parse.unquote(file.path.removeprefix(folder)).split("/")
+        return file.path.startswith(folder) and not {"", ".", ".."}.intersection(below)
 
     def opened(self, reader: RangeReader) -> None:
         """Is called with the first reader that was opened."""
@@ -141,6 +167,12 @@ class _Hub(_Site):
 
     def address(self, url: Url) -> str:
         return self._repo.address(self._repo.path_of(url))
+
+    def leads_to(self, asked: Url, file: Url) -> bool:
+        # At another revision: rank 0 has found which commit a branch is.
+        if file.scheme != "hf":
+            return False
+        return Repo(file, self._settings).repository == self._repo.repository
 
     def opened(self, reader: RangeReader) -> None:
         self._repo.pin(cast(HttpReader, reader))

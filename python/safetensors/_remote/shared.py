@@ -6,14 +6,21 @@ from typing import Any, NamedTuple, Tuple
 
 from . import errors
 
+_LENGTH_NBYTES = 8
+
 
 class Start(NamedTuple):
-    """What the process that reads the header tells the others. Can be pickled."""
+    """What the process that reads the header tells the others."""
 
     size: int
     version: str
     first: bytes
     """The first bytes of the file, with its header."""
+
+    def header(self) -> Start:
+        """Returns it without the bytes that follow the header."""
+        size = int.from_bytes(self.first[:_LENGTH_NBYTES], "little")
+        return self._replace(first=self.first[: _LENGTH_NBYTES + size])
 
 
 class Leader:
