@@ -1,7 +1,7 @@
 # A header of ours that includes a library of headers must give the same code whatever macros of that
 # library a project defines.
 #
-#   cmake -DCOMPILER=c++ -DHEADER=src/base/x.hpp -DINCLUDES="FOLDER;FOLDER" -DLIBRARY="FOLDER/*.h" -DPREFIX=X_
+#   cmake -DCOMPILER=c++ -DHEADER=src/base/x.hpp -DSOURCES=src -DFOLDER=FOLDER -DLIBRARY="FOLDER/*.h" -DPREFIX=X_
 #         -P check_configuration.cmake
 #
 # The macros are those in the conditions of the files LIBRARY whose names begin with PREFIX.
@@ -23,10 +23,7 @@ if(count LESS 20)
   message(FATAL_ERROR "only ${count} macros begin with ${PREFIX}: ${names}")
 endif()
 
-set(options "")
-foreach(folder IN LISTS INCLUDES)
-  list(APPEND options -I${folder})
-endforeach()
+set(options -I${SOURCES} -I${FOLDER})
 
 # Sets `result` to the preprocessed header, after the macros in ARGN are defined; to an error's text if
 # it does not compile.

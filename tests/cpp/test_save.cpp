@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "posix_support.hpp"
+#include "safetensors/byte_sink.hpp"
 #include "safetensors/safe_open.hpp"
 #include "safetensors/save.hpp"
 

@@ -289,9 +289,7 @@ TEST_CASE("a file is not completed while bytes are being written") {
       const TensorCopy copy = {0, 0};
       if (how == 0) writer.write(0, large);
       if (how == 1) writer.write_at(0, 0, large);
-      safetensors::ByteRuns runs;
-      runs.run_nbytes = 100'000;
-      if (how == 2) writer.write_runs(0, runs, large);
+      if (how == 2) writer.write_runs(0, {.run_nbytes = 100'000, .loops = {}}, large);
       if (how == 3) writer.copy(*source, {&copy, 1});
     });
     sink.is_blocked.wait(false);

@@ -18,11 +18,11 @@ enum class Kind : std::uint8_t {
   kRename,
   kUnlink,
   kClose,
-  kStatus,     ///< stat, lstat, fstat
-  kLink,       ///< readlink
+  kStatus,     ///< stat, lstat, fstat, fstatat, fstatfs
+  kLink,       ///< readlink, readlinkat
   kDuplicate,  ///< fcntl with F_DUPFD
   kMode,       ///< fchmod, fchown
-  kAttribute,  ///< getxattr, fsetxattr, fremovexattr
+  kAttribute,  ///< getxattr, lgetxattr, fsetxattr, fremovexattr
   kCopy,       ///< copy_file_range
   kShare,      ///< ioctl with FICLONERANGE
   kLock,       ///< flock

@@ -1,112 +1,28 @@
 // A library for LD_PRELOAD. Records the system calls for files and memory, and makes one of them
 // fail, transfer less, or kill the process.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdarg>
-#include <cstdio>
-#include <cstring>
 
 #include "control.hpp"
+#include "turn.hpp"
 
 namespace {
 
-using faults::Effect;
 using faults::Kind;
-
-std::atomic<bool> counting{false};
-std::atomic<std::size_t> count{0};
-faults::Plan plan;
-std::atomic<bool> began_failing{false};
-Kind failing_kind;
-faults::Call calls[faults::kMaxCalls];
-
-[[noreturn]] void die() {
-  ::raise(SIGKILL);
-  ::_exit(1);
-}
-
-/// Returns the next definition of a function: the C library's.
-template <typename Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
-}
-
-/// One call, and whether and how it must fail.
-class Turn {
- public:
-  Turn(Kind kind, int fd, const char* path, int flags = 0) {
-    if (!counting.load()) return;
-    const std::size_t number = count.fetch_add(1);
-    if (number < faults::kMaxCalls) {
-      call_ = &calls[number];
-      call_->kind = kind;
-      call_->fd = fd;
-      call_->flags = flags;
-      call_->path[0] = '\0';
-      if (path != nullptr) std::snprintf(call_->path, sizeof call_->path, "%s", path);
-    }
-    if ((plan.no_rename && kind == Kind::kRename) || (plan.no_copy && kind == Kind::kCopy)) {
-      effect_ = Effect::kError;
-      error_ = EXDEV;
-    }
-    if (plan.effect == Effect::kNone) return;
-    const bool again = plan.onward && began_failing.load() && kind == failing_kind;
-    if (number != plan.nth && !again) return;
-    failing_kind = kind;
-    began_failing.store(true);
-    effect_ = plan.effect;
-    error_ = plan.error;
-  }
-
-  /// Makes the call unless it must fail. `call` takes how many of the `size` bytes to transfer.
-  template <typename Call>
-  auto run(std::size_t size, const Call& call) -> decltype(call(size)) {
-    switch (effect_) {
-      case Effect::kError:
-        errno = error_;
-        return decltype(call(size))(-1L);
-      case Effect::kHalf:
-        return call(std::max<std::size_t>(size / 2, 1));
-      case Effect::kOneByte:
-        return call(std::min<std::size_t>(size, 1));
-      case Effect::kNothing:
-        return decltype(call(size))(0L);
-      case Effect::kKillBefore:
-        die();
-      case Effect::kKillAfter:
-        (void)call(std::max<std::size_t>(size / 2, 1));
-        die();
-      default:
-        return call(size);
-    }
-  }
-  template <typename Call>
-  auto run(const Call& call) {
-    return run(1, [&](std::size_t) { return call(); });
-  }
-  void opened(int fd) {
-    if (call_ != nullptr) call_->fd = fd;
-  }
-  [[nodiscard]] bool fails() const { return effect_ == Effect::kError; }
-
- private:
-  faults::Call* call_ = nullptr;
-  Effect effect_ = Effect::kNone;
-  int error_ = 0;
-};
+using faults::preload::next;
+using faults::preload::Turn;
 
 bool makes_file(int flags) { return (flags & (O_CREAT | O_TMPFILE)) != 0; }
 
@@ -192,6 +108,13 @@ int open_file_at(const char* name, int folder, const char* path, int flags, mode
       return next<int (*)(int, struct STRUCT*)>(#NAME)(fd, status); \
     });                                                             \
   }
+#define STATUSAT(NAME, STRUCT)                                                                  \
+  INTERPOSE int NAME(int folder, const char* path, struct STRUCT* status, int flags) noexcept { \
+    return Turn(Kind::kStatus, -1, path).run([&] {                                              \
+      return next<int (*)(int, const char*, struct STRUCT*, int)>(#NAME)(folder, path, status,  \
+                                                                         flags);                \
+    });                                                                                         \
+  }
 #define FCNTL(NAME)                                                                                \
   INTERPOSE int NAME(int fd, int command, ...) {                                                   \
     va_list more;                                                                                  \
@@ -225,18 +148,18 @@ struct MapResult {
 extern "C" {
 
 INTERPOSE void faults_begin(const faults::Plan* wanted) {
-  plan = *wanted;
-  began_failing.store(false);
-  count.store(0);
-  counting.store(true);
+  faults::preload::plan = *wanted;
+  faults::preload::began_failing.store(false);
+  faults::preload::count.store(0);
+  faults::preload::counting.store(true);
 }
 
 INTERPOSE std::size_t faults_end() {
-  counting.store(false);
-  return count.load();
+  faults::preload::counting.store(false);
+  return faults::preload::count.load();
 }
 
-INTERPOSE const faults::Call* faults_calls() { return calls; }
+INTERPOSE const faults::Call* faults_calls() { return faults::preload::calls; }
 
 OPEN(open)
 OPEN(open64)
@@ -258,6 +181,10 @@ STATUS(lstat, stat)
 STATUS(lstat64, stat64)
 FSTATUS(fstat, stat)
 FSTATUS(fstat64, stat64)
+FSTATUS(fstatfs, statfs)
+FSTATUS(fstatfs64, statfs64)
+STATUSAT(fstatat, stat)
+STATUSAT(fstatat64, stat64)
 FCNTL(fcntl)
 FCNTL(fcntl64)
 SEEK(lseek)
@@ -348,9 +275,21 @@ INTERPOSE int unlink(const char* path) noexcept {
   });
 }
 
+INTERPOSE int unlinkat(int folder, const char* path, int flags) noexcept {
+  return Turn(Kind::kUnlink, -1, path).run([&] {
+    return next<int (*)(int, const char*, int)>("unlinkat")(folder, path, flags);
+  });
+}
+
 INTERPOSE ssize_t readlink(const char* path, char* to, size_t size) noexcept {
   return Turn(Kind::kLink, -1, path).run([&]() -> ssize_t {
     return next<ssize_t (*)(const char*, char*, size_t)>("readlink")(path, to, size);
+  });
+}
+
+INTERPOSE ssize_t readlinkat(int folder, const char* path, char* to, size_t size) noexcept {
+  return Turn(Kind::kLink, -1, path).run([&]() -> ssize_t {
+    return next<ssize_t (*)(int, const char*, char*, size_t)>("readlinkat")(folder, path, to, size);
   });
 }
 
@@ -370,6 +309,13 @@ INTERPOSE ssize_t getxattr(const char* path, const char* name, void* to, size_t 
   return Turn(Kind::kAttribute, -1, path).run([&]() -> ssize_t {
     return next<ssize_t (*)(const char*, const char*, void*, size_t)>("getxattr")(path, name, to,
                                                                                   size);
+  });
+}
+
+INTERPOSE ssize_t lgetxattr(const char* path, const char* name, void* to, size_t size) noexcept {
+  return Turn(Kind::kAttribute, -1, path).run([&]() -> ssize_t {
+    return next<ssize_t (*)(const char*, const char*, void*, size_t)>("lgetxattr")(path, name, to,
+                                                                                   size);
   });
 }
 

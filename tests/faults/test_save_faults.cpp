@@ -43,8 +43,9 @@ std::string expected_verdict(const Scenario& scenario, const Plan& plan,
   switch (call.kind) {
     case Kind::kOpen: {
       // An old file is opened to find its mappings; it has none if it may not be read.
+      const std::string_view path = call.path;
       const bool is_question = (call.flags & (O_ACCMODE | O_DIRECTORY)) == O_RDONLY &&
-                               !std::string_view(call.path).starts_with("/proc/");
+                               (!path.starts_with("/proc/") || path.starts_with("/proc/self/fd/"));
       if (is_question && plan.error == EACCES) return "ok";
       const bool more = plan.onward && meets(plan, calls, [&](std::size_t i) {
                           return i > plan.nth && calls[i].kind == Kind::kOpen;
@@ -235,7 +236,7 @@ TEST_CASE("fsync flushes the data before the rename and the folder after it") {
   for (const Call& call : calls) {
     if (call.kind == Kind::kOpen) {
       opened[call.fd] = (call.flags & O_DIRECTORY) != 0 ? "folder" : "file";
-      if (opened[call.fd] == "folder") CHECK(test::fs::path(call.path) == target.folder());
+      if (opened[call.fd] == "folder") CHECK(test::fs::equivalent(call.path, target.folder()));
     } else if (call.kind == Kind::kWrite) {
       if (steps.empty() || steps.back() != "write " + opened[call.fd]) {
         steps.push_back("write " + opened[call.fd]);

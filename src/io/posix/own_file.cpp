@@ -43,13 +43,17 @@ Fd create(const OwnPlace& place, bool is_private) noexcept {
 
 /// A path in two parts, as text.
 struct Split {
-  std::string folder;  ///< with the separator at its end; empty for the working directory
+  std::string folder;  ///< empty for the working directory
   std::string name;
 };
 
 Split split(const std::string& path) {
   const std::size_t begin = path.rfind('/') + 1;  // npos + 1 is 0
-  return {path.substr(0, begin), path.substr(begin)};
+  std::string folder = path.substr(0, begin);
+  // Without separators at its end: when memory is short, libstdc++ 12 damages a path that ends in
+  // one as a name is appended to it.
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return {std::move(folder), path.substr(begin)};
 }
 
 /// Returns the text of a link; nothing if the name leads to no link.
@@ -126,21 +130,21 @@ std::optional<struct stat> status_at(const OwnPlace& place) {
 }
 
 OwnFile OwnFile::make(OwnPlace place, const std::optional<OldFile>& old) {
-  const bool is_shared = place.folder.is_shared();
+  const fs::path path = place.folder.path() / place.name.text();
+  const bool is_shared = naming(path, [&] { return place.folder.is_shared(); });
   Fd fd = create(place, old.has_value());
-  if (!fd.is_open()) fail_write(errno, place.folder.path() / place.name.text());
+  if (!fd.is_open()) fail_write(errno, path);
   return {std::move(place), std::move(fd), is_shared, old};
 }
 
 OwnFile OwnFile::make_temporary(const OwnPlace& target, const std::optional<OldFile>& old) {
-  const bool is_shared = target.folder.is_shared();
+  const fs::path path = target.folder.path() / target.name.text();
+  const bool is_shared = naming(path, [&] { return target.folder.is_shared(); });
   for (int i = 0;; ++i) {
     OwnPlace place{target.folder, temporary_name(target.name)};
     Fd fd = create(place, old.has_value());
     if (fd.is_open()) return {std::move(place), std::move(fd), is_shared, old};
-    if (errno != EEXIST || i == kTries) {
-      fail_write(errno, target.folder.path() / target.name.text());
-    }
+    if (errno != EEXIST || i == kTries) fail_write(errno, path);
   }
 }
 
@@ -151,7 +155,7 @@ OwnFile::OwnFile(OwnPlace place, Fd fd, bool is_shared, const std::optional<OldF
 }
 
 OwnFile::OwnFile(OwnFile&& other) noexcept
-    : place_(other.place_),
+    : place_(std::move(other.place_)),
       fd_(std::move(other.fd_)),
       held_(std::move(other.held_)),
       is_shared_(other.is_shared_),
@@ -206,12 +210,7 @@ fs::path Place::path() const { return file->folder.path() / file->name.text(); }
 Place resolve(const fs::path& typed) {
   check_path(typed);
   if (typed.empty()) fail_write(ENOENT, typed);
-  std::optional<OwnPlace> at;
-  try {
-    at = place_of(nullptr, typed.native());
-  } catch (const Error& error) {  // names the folder
-    fail_write(error.os_error(), typed);
-  }
+  std::optional<OwnPlace> at = naming(typed, [&] { return place_of(nullptr, typed.native()); });
   std::optional<struct stat> opened;  // what a link of /proc leads to
   for (int i = 0; i < kMaxLinks; ++i) {
     if (!at) fail_folder(typed);

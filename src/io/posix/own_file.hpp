@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <optional>
 
+#include "io/os_error.hpp"
 #include "io/posix/fd.hpp"
 #include "io/posix/rights.hpp"
 #include "safetensors/detail/folder.hpp"
+#include "safetensors/error.hpp"
 
 namespace safetensors::io {
 
@@ -18,6 +20,17 @@ namespace safetensors::io {
 
 [[nodiscard]] inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/// Calls a function whose errors name a folder. Names `path`, a file in it, in them instead.
+template <typename Function>
+auto naming(const std::filesystem::path& path, const Function& function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    if (error.os_error() == 0) throw;
+    fail_write(error.os_error(), path);
+  }
 }
 
 /// A new file. The destructor removes it, unless it was kept or got its final name.
