@@ -344,6 +344,71 @@ def _renew_staging() -> None: ...
 def _staging_state() -> Tuple[int, int]: ...
 
 @final
+class _OwnTarget:
+    """The name of a new file in a private folder: the writers take it in place of a path."""
+
+@final
+class _Folder:
+    """A folder, held open: the files whose names the package chose are reached by its descriptor.
+
+    A name is one in the folder, and no link under it is followed. A `like` is a folder and the name
+    of the file in it whose mode, owner, group and access list a new file gets.
+    """
+
+    def __init__(self, path: _Path) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def name(self) -> str:
+        """The name of a private folder in its parent, or ""."""
+    @property
+    def inode(self) -> int: ...
+    def fileno(self) -> int: ...
+    def is_shared(self) -> bool:
+        """Returns whether another user may rename or remove what this user makes here."""
+    def flush(self) -> None: ...
+    def names(self) -> List[str]: ...
+    def identity(self, name: str) -> Optional[List[int]]:
+        """Returns size, time of the last change in nanoseconds, and inode; None without a file.
+
+        Raises IsADirectoryError for a folder.
+        """
+    def open(self, name: str, own: bool = True, write: bool = True) -> Optional[int]:
+        """Returns a descriptor of a regular file, which the caller closes; None if there is none.
+
+        Raises SafetensorError for anything else, and with `own` for a file of another user.
+        """
+    def remove(self, name: str, fd: int = -1) -> bool:
+        """Removes a file; with `fd`, only if the name still is that file."""
+    def make_private(self, stem: str, kind: str) -> _Folder:
+        """Makes a folder `.STEM.RANDOM.KIND` that no other user can enter."""
+    def open_private(self, name: str, inode: int = 0) -> Optional[_Folder]: ...
+    def remove_private(self, folder: _Folder) -> None: ...
+    def target(self, name: str, like: Optional[Tuple[_Folder, str]] = None) -> _OwnTarget: ...
+    def write(
+        self,
+        name: str,
+        data: Buffer,
+        like: Optional[Tuple[_Folder, str]] = None,
+        fsync: bool = False,
+    ) -> None:
+        """Writes a new file, whole."""
+    def replace(
+        self,
+        name: str,
+        data: Buffer,
+        like: Optional[Tuple[_Folder, str]] = None,
+        fsync: bool = False,
+    ) -> None:
+        """Replaces what has the name by a new file, whole."""
+    def take_rights(self, name: str, like: Tuple[_Folder, str]) -> None: ...
+    def move(self, name: str, target: _Folder, to: str) -> None:
+        """Renames a file of this private folder, replacing what has the name there.
+
+        Raises OSError with ESTALE if another user then put something else under the name.
+        """
+
+@final
 class _FileWriter:
     def __init__(
         self,

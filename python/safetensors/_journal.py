@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from typing import (
     Any,
     Collection,
@@ -25,7 +26,7 @@ from typing import (
 from . import _core, _json
 from ._core import SafetensorError, safe_open
 from ._files import lock
-from ._folder import Folder, Foreign, is_young, left_in, refuse
+from ._folder import NOT_FOLLOWED, Folder, Foreign, is_young, left_in, refuse
 from ._sums import path_of
 
 KIND = "journal"
@@ -154,13 +155,15 @@ class File:
         self.name = name
         self.path = path = os.path.join(folder.path, name)
         try:
+            # As os.open() does, so that arrays which are views of the file become copies.
+            sys.audit("open", path, None, os.O_RDWR)
             fd = folder.open(name, own=False)
         except BlockingIOError:  # it has a write lease
             refuse_in_place(path, "another process is changing it")
         except SafetensorError as error:
             if isinstance(error, OSError):
                 raise
-            refuse_in_place(path, str(error).removeprefix(f"{path} is not followed: "))
+            refuse_in_place(path, str(error).partition(NOT_FOLLOWED)[0])
         if fd is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.fd = fd

@@ -37,7 +37,7 @@ __all__ = ["SafeWriter", "safe_create"]
 
 _BUDGET_NBYTES = 256 << 20
 
-Target = Union[Path, int, "BinaryIO", Callable[[int, memoryview], object]]
+Target = Union[Path, int, "BinaryIO", Callable[[int, memoryview], object], OwnTarget]
 _PATHS = (str, bytes, os.PathLike, OwnTarget)
 
 

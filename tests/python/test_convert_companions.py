@@ -128,14 +128,14 @@ def test_a_configuration_that_is_none(tmp_path, capsys, text):
 
 
 def test_entries_of_the_configuration(tmp_path):
-    """Those of quantisation vanish at any depth; the type is the new one; surrogates survive."""
+    """Those of quantisation vanish at any depth; the type is the new one."""
     part = {"dtype": "float32", "quantization": {"bits": 4}, "n": 1}
     nested = {"vision_config": {"deep_config": {"quantization_config": {}, "x": 2}}}
-    text = json.dumps({"model_type": "llama", "torch_dtype": "float16", "s": "\ud800"} | nested)
+    text = json.dumps({"model_type": "llama", "torch_dtype": "float16"} | nested)
     source = model(tmp_path / "in", text)
     companions = _companions.Companions(source, "bfloat16")
     companions.add_to(Files(tmp_path))
-    wanted = {"model_type": "llama", "torch_dtype": "bfloat16", "s": "\ud800"}
+    wanted = {"model_type": "llama", "torch_dtype": "bfloat16"}
     wanted["vision_config"] = {"deep_config": {"x": 2}}
     assert config_of(tmp_path) == wanted
     model(source, torch_dtype="float16", text_config=part)

@@ -1,6 +1,5 @@
 """HttpReader: what it asks for, repeats, and refuses. test_remote_matrix.py has the faults."""
 
-import http.client
 import os
 import threading
 import time
@@ -8,6 +7,7 @@ import time
 import pytest
 
 from safetensors import SafetensorError
+from safetensors._remote import exchange
 from safetensors._remote.connections import Pool
 from safetensors._remote.http import HttpReader
 from safetensors._remote.settings import Settings
@@ -62,12 +62,12 @@ def test_responses_are_closed(monkeypatch):
     """Those that are read, refused and cut off: none is left to the garbage collector."""
     made = []
 
-    class Response(http.client.HTTPResponse):
+    class Response(exchange.Response):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
             made.append(self)
 
-    monkeypatch.setattr(http.client, "HTTPResponse", Response)
+    monkeypatch.setattr(exchange, "Response", Response)
     with RangeServer({PATH: CONTENT}) as server:
         reader = reader_of(server)
         check_all(reader)

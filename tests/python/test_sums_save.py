@@ -212,13 +212,15 @@ def test_a_folder_with_the_name_of_the_sums(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m.safetensors", "m.sums.json"]
 
 
-def test_new_sums_have_the_rights_of_the_old_ones(tmp_path):
-    """As any file that is replaced."""
+def test_new_sums_have_the_rights_of_the_file(tmp_path):
+    """Digests tell about values, whatever rights the old sums had."""
     path = tmp_path / "m.safetensors"
     stn.save_file(MANY, path, sums=True)
-    sums_of(path).chmod(0o600)
-    stn.save_file(MANY, path, sums=True, fsync=True)
-    assert stat.S_IMODE(sums_of(path).stat().st_mode) == 0o600
+    for mode, old in ((0o600, 0o644), (0o640, 0o600)):
+        path.chmod(mode)
+        sums_of(path).chmod(old)
+        stn.save_file(MANY, path, sums=True, fsync=True)
+        assert stat.S_IMODE(sums_of(path).stat().st_mode) == mode
 
 
 ARRAYS = {f"layers.{i}": np.full(300_000, i, "f4") for i in range(4)} | {"none": np.zeros(0)}
@@ -447,16 +449,16 @@ def injected(tmp_path):
 
 def test_kill_between_the_renames(injected, tmp_path):
     """Before the first: old or no sums. Before the second: the new file without sums."""
-    _, is_old, has_sums = injected("rename:signal=KILL:when=1")
+    _, is_old, has_sums = injected("renameat:signal=KILL:when=1")
     assert (is_old, has_sums) == (True, False)
-    _, is_old, has_sums = injected("rename:signal=KILL:when=2")
+    _, is_old, has_sums = injected("renameat:signal=KILL:when=2")
     assert (is_old, has_sums) == (False, False)
     for path in tmp_path.iterdir():
         if path.name.startswith("."):
             os.utime(path, (1, 1))
     assert safetensors.recover(tmp_path) == "rolled back"
     assert os.listdir(tmp_path) == ["m.safetensors"]
-    done, is_old, has_sums = injected("rename:when=9:error=EIO")
+    done, is_old, has_sums = injected("renameat:when=9:error=EIO")
     assert (done.returncode, is_old, has_sums) == (0, False, True)
 
 
@@ -469,7 +471,7 @@ def test_failing_calls(injected, tmp_path):
         done, is_old, has_sums = injected(f"pwrite64:error=ENOSPC:when={when}")
         assert b"No space left on device" in done.stderr
         assert (is_old, has_sums) == (True, True)
-    done, is_old, has_sums = injected("rename:error=EIO:when=2")
+    done, is_old, has_sums = injected("renameat:error=EIO:when=2")
     assert b"m.sums.json" in done.stderr
     assert (is_old, has_sums) == (False, False)
     assert os.listdir(tmp_path) == ["m.safetensors"]

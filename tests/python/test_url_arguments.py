@@ -32,6 +32,7 @@ class RemoteShard(NamedTuple):
     index_name: str = ""
     total_size: object = None
     url: str = ""
+    folder: str = ""
 
 
 class Missing(MemoryReader):
