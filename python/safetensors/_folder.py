@@ -19,9 +19,8 @@ from typing import Callable, Iterable, List, NamedTuple, NoReturn, Optional, Tup
 
 from ._core import SafetensorError
 from ._core import _Folder as Folder
-from ._core import _OwnTarget as OwnTarget
 
-__all__ = ["Folder", "OwnTarget"]
+__all__ = ["Folder"]
 
 File = Tuple[Folder, str]
 """A file in a folder."""

@@ -6,6 +6,7 @@ import os
 from typing import Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from . import _digests, _sums
+from ._core import _OwnTarget as OwnTarget
 from ._digests import FileDigests, Known
 from ._sums import SHA256, XXH3, Sums, TensorSums
 from ._typing import Path, SumsOption
@@ -41,10 +42,11 @@ def algorithms_of(sums: SumsOption) -> List[str]:
     return [XXH3, SHA256] if SHA256 in wanted else [XXH3] if wanted else []
 
 
-def of_one(sums: Union[SumsOption, Collect], filename: Path) -> Optional[Make]:
+def of_one(sums: Union[SumsOption, Collect], filename: Union[Path, OwnTarget]) -> Optional[Make]:
     """Returns what makes the sums of a file; None for no sums."""
     if isinstance(sums, Collect):
         return sums.make
+    assert not isinstance(filename, OwnTarget), "the sums of a part are collected"
     algorithms = algorithms_of(sums)
     if not algorithms:
         return None

@@ -22,7 +22,7 @@ from typing import (
 
 from . import _core
 from ._core import SafetensorError, safe_open
-from ._folder import OwnTarget
+from ._core import _OwnTarget as OwnTarget
 from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target

@@ -73,7 +73,7 @@ std::unique_lock<std::mutex> ChunkQueue::wait_until(std::condition_variable& cha
       help(is_enough);
       lock.lock();
     } else {
-      change.wait_until(lock, next);
+      (void)change.wait_until(lock, next, predicate);
     }
     if (Clock::now() < next) continue;
     lock.unlock();

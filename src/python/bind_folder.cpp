@@ -9,7 +9,8 @@ namespace safetensors::python {
 
 #if defined(_WIN32)
 
-void register_folder(py::module_&) {}
+// Models of several files are not saved on Windows.
+void register_folder(py::module_& module) { Class<OwnTarget>(module, "_OwnTarget"); }
 
 #else
 

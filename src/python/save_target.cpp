@@ -3,13 +3,11 @@
 namespace safetensors::python {
 
 SaveTarget::SaveTarget(py::handle object, const char* argument) {
-#if !defined(_WIN32)
   if (py::isinstance<OwnTarget>(object)) {
     own_ = py::cast<const OwnTarget&>(object);
     path_ = own_->place.folder.path() / own_->place.name.text();
     return;
   }
-#endif
   path_ = local_path_of(object, argument, "saving to a URL");
 }
 

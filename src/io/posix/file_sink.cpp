@@ -136,7 +136,9 @@ Fd open_to_overwrite(const Place& place, const fs::path& typed, const Interrupt&
     const bool waits = (flags & O_NONBLOCK) == 0;
     if (errno == EWOULDBLOCK && !waits) {  // a lease, whose holder is now told to give it up
       const std::optional<struct stat> found = status_at(file);
-      if (!found || !is_same_file(*found, *place.status)) fail_write(ESTALE, typed);
+      if (!found || !place.status || !is_same_file(*found, *place.status)) {
+        fail_write(ESTALE, typed);
+      }
       flags &= ~O_NONBLOCK;
     } else if (errno != EINTR) {
       fail_write(errno, typed);
@@ -154,7 +156,7 @@ class OverwritingSink final : public PositionedSink {
     file_.is_new = !file_.place.status;
     struct stat status{};
     if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path());
-    if (!file_.is_new && !is_same_file(status, *file_.place.status)) {
+    if (file_.place.status && !is_same_file(status, *file_.place.status)) {
       fail_write(ESTALE, path(), "another program replaced the file as it was opened");
     }
     old_nbytes_ = status.st_size;

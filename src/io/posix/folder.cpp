@@ -207,12 +207,12 @@ std::optional<Folder> Folder::open_private(const OwnName& name, std::uint64_t in
 }
 
 void Folder::remove_private(const OwnName& name, const Folder& held) const noexcept try {
-  for (OwnName::Text& file : held.names()) {
+  for (const OwnName::Text& file : held.names()) {
     (void)::unlinkat(held.descriptor(), file.c_str(), 0);
   }
   (void)::unlinkat(descriptor(), name.c_str(), AT_REMOVEDIR);
+  // NOLINTNEXTLINE(bugprone-empty-catch): what is left can be removed later
 } catch (const std::exception&) {
-  // What is left can be removed later.
 }
 
 void Folder::take_rights(const OwnName& name, const OwnPlace& like) const {

@@ -220,7 +220,7 @@ Place resolve(const fs::path& typed) {
       const bool has_name = !opened || (found && is_same_file(*found, *opened));
       const std::optional<struct stat>& status = opened ? opened : found;
       if (status && S_ISDIR(status->st_mode)) fail_write(EISDIR, typed);
-      return {std::move(at), status, has_name};
+      return {std::make_shared<const OwnPlace>(std::move(*at)), status, has_name};
     }
     refuse_strangers_link(*at, typed);
     struct stat found{};
@@ -231,7 +231,7 @@ Place resolve(const fs::path& typed) {
     try {
       at = place_of(&at->folder, *text);
     } catch (const Error& error) {
-      if (opened) return {std::nullopt, opened, false};
+      if (opened) return {nullptr, opened, false};
       fail_write(error.os_error(), typed);
     }
   }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "io/os_error.hpp"
@@ -77,7 +78,7 @@ class OwnFile {
 /// What a path that the caller typed leads to.
 struct Place {
   /// Where its file is or will be. Nothing if the path leads to an open file whose folder is gone.
-  std::optional<detail::OwnPlace> file;
+  std::shared_ptr<const detail::OwnPlace> file;
   /// Of the file; nothing if there is none.
   std::optional<struct stat> status;
   /// False for an open file that its name does not lead to, by a path such as /proc/self/fd/3.

@@ -82,8 +82,8 @@ void take_over(int descriptor, const OldFile& from) noexcept try {
   if (!take_access_list(from.place, descriptor, same_group)) mode &= 07700U;
   // Last, as it gives others access to the file. Best effort: some file systems have no modes.
   (void)::fchmod(descriptor, mode);
+  // NOLINTNEXTLINE(bugprone-empty-catch): the file stays accessible to its owner only
 } catch (const std::bad_alloc&) {
-  // The file stays accessible to its owner only.
 }
 
 }  // namespace safetensors::io
