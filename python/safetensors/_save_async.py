@@ -101,10 +101,11 @@ class _Saves:
             future._earlier = self.last.get(future._target)
             self.running.add(future)
             self.last[future._target] = future
-            return self.pool.try_submit(self.run, future, future._save.write) is not None
+            return self.pool.try_submit(self.run, [future], future._save.write) is not None
 
-    def run(self, future: SaveFuture, write: Callable[[], None]) -> None:
-        """Writes a file."""
+    def run(self, box: list[SaveFuture], write: Callable[[], None]) -> None:
+        """Writes a file. Empties the box, so that the pool does not keep the future."""
+        future = box.pop()
         error: Optional[BaseException] = None
         try:
             if future._earlier is not None:
@@ -182,7 +183,7 @@ def start_save(
             if saves.submit(future):
                 save.stage(readers, budget_bytes)
             else:
-                saves.run(future, lambda: save.write_here(readers, budget_bytes))
+                saves.run([future], lambda: save.write_here(readers, budget_bytes))
                 _raise_interrupt(future)
         except BaseException:
             save.stop()

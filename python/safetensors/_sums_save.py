@@ -46,10 +46,10 @@ def of_one(sums: Union[SumsOption, Collect], filename: Union[Path, OwnTarget]) -
     """Returns what makes the sums of a file; None for no sums."""
     if isinstance(sums, Collect):
         return sums.make
-    assert not isinstance(filename, OwnTarget), "the sums of a part are collected"
     algorithms = algorithms_of(sums)
     if not algorithms:
         return None
+    assert not isinstance(filename, OwnTarget), "the sums of a part are collected"
     path = os.fsdecode(filename)
     if not path.endswith(".safetensors"):
         raise ValueError(f"sums need a file whose name ends with .safetensors, not {path}")

@@ -135,7 +135,7 @@ def test_parts_that_are_no_tensor(tmp_path, ranks, text):
     [
         (None, "no DCP_SHARDING_INFO"),
         ({"DCP_SHARDING_INFO": "{"}, "not a JSON object"),
-        ({"DCP_SHARDING_INFO": "[" * 100_000}, "not a JSON object"),
+        ({"DCP_SHARDING_INFO": "[" * 100_000}, "nested deeper than 127 levels"),
         ({"DCP_SHARDING_INFO": "[1]"}, "not a JSON object"),
         ({"DCP_SHARDING_INFO": '{"x": 3}'}, "no valid offsets of tensor `x`: 3"),
         ({"DCP_SHARDING_INFO": '{"y": {"saved_offsets": [0]}}'}, "no valid offsets of tensor `x`"),

@@ -112,7 +112,6 @@ def header(texts, nbytes, numbers, data):
 
 
 NONSENSE = {
-    "nothing": ("files", lambda sent: b"", "it begins with b''"),
     "zeros": ("files", lambda sent: bytes(5000), "it begins with"),
     "another version": ("files", changed("files", lambda d: b"stranks2" + d[8:]), "b'stranks2'"),
     "another purpose": ("files", encoded("parts"), "it is for b'parts"),

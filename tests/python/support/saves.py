@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 
 import numpy as np
@@ -61,6 +62,17 @@ def save_file(folder):
     return [path, folder / "model.sums.json"]
 
 
+def _shards_in(folder):
+    """Returns the index, and the shards that it names if it is no link."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_symlink():
+        return [index]
+    return [
+        index,
+        *(folder / name for name in json.loads(index.read_text())["weight_map"].values()),
+    ]
+
+
 def save_files(folder):
     made = stn.save_files(model_saves.NEW, folder, max_shard_size=model_saves.TWO, sums=True)
     return [*made, folder / "model.safetensors.index.json", folder / "model.sums.json"]
@@ -72,7 +84,7 @@ def safe_create(folder):
     ) as writer:
         for name, array in model_saves.NEW.items():
             writer.write(name, array)
-    return [*folder.glob("model-*-of-*.safetensors"), folder / "model.safetensors.index.json"]
+    return _shards_in(folder)
 
 
 def in_place(folder):
@@ -124,7 +136,7 @@ def meta(folder):
 def shard(folder):
     model = folder.parent / "home" / "m"
     command("shard", model, folder, "--max-shard-size", "400B", "--force")
-    return [*folder.glob("model-*-of-*.safetensors"), folder / "model.safetensors.index.json"]
+    return _shards_in(folder)
 
 
 def merge(folder):
@@ -152,8 +164,11 @@ def save_checkpoint(folder):
     from safetensors.dcp import StorageWriter
 
     state = {f"a{i}": torch.full((30,), float(i)) for i in range(6)}
-    checkpoint.save(state, storage_writer=StorageWriter(folder, max_shard_size=model_saves.TWO))
-    return [*folder.glob("model-*-of-*.safetensors"), folder / "model.safetensors.index.json"]
+    try:
+        checkpoint.save(state, storage_writer=StorageWriter(folder, max_shard_size=model_saves.TWO))
+    except checkpoint.api.CheckpointException as error:  # no subclass of Exception
+        raise SystemExit(str(error)) from None
+    return _shards_in(folder)
 
 
 SAVES = {
