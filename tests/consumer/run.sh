@@ -151,7 +151,7 @@ own_rapidjson() {
     quietly cmake --build "$work/own$level" --parallel 2 --target safetensors
   done
   for level in 0 2; do
-    quietly "$compiler" -std=c++20 -O$level -DSAFETENSORS_STATIC -I"$root/include" -isystem "$headers" \
+    quietly "$compiler" -std=c++20 -O$level -DSAFETENSORS_STATIC -I"$root/include" -idirafter "$headers" \
       -c "$here/own_rapidjson.cpp" -o "$work/own.o"
     for library in 0 2; do
       quietly "$compiler" "$work/own.o" "$work/own$library/libsafetensors.a" -pthread -ldl -o "$work/own"

@@ -75,8 +75,9 @@ def traced(tmp_path):
 
 
 def opened(folder, lines):
-    """Returns the calls that opened files in the folder."""
-    calls = [line for line in lines if f'"{folder}/' in line or f'"{folder}"' in line]
+    """Returns the calls that opened files in the folder, by a path or by a descriptor of it."""
+    there = re.compile(rf'"{re.escape(str(folder))}[/"]|openat\([0-9]+, "')
+    calls = [line for line in lines if there.search(line)]
     return [call for call in calls if re.search(r"\b(open|openat|openat2|creat)\(", call)]
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 # Each line is printed before what it tells of is tried: a crash leaves its cause as the last one.
 COMMON = """
-    import copy, copyreg, pickle
+    import copy, copyreg, os, pickle
     from safetensors import _core, _weights, safe_open
 
     path = sys.argv[1]
@@ -20,7 +20,9 @@ COMMON = """
                            mmap=True, strict_index=True, allow_gaps=False, cache_bytes=None,
                            quant=None)
     whole = _core._whole_patch(b"", "F32", [0], base_digest=None)
-    objects = [f, _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"), loader,
+    folder = _core._Folder(os.path.dirname(path))
+    objects = [f, folder, folder.target("t"),
+               _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], None, "given", False, 0, None, None),
