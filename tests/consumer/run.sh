@@ -154,8 +154,8 @@ own_rapidjson() {
     quietly "$compiler" -std=c++20 -O$level -DSAFETENSORS_STATIC -I"$root/include" -idirafter "$headers" \
       -c "$here/own_rapidjson.cpp" -o "$work/own.o"
     for library in 0 2; do
-      quietly "$compiler" "$work/own.o" "$work/own$library/libsafetensors.a" -pthread -ldl -o "$work/own"
-      quietly "$work/own" "$work/own"
+      quietly "$compiler" "$work/own.o" "$work/own$library/libsafetensors.a" -pthread -ldl -o "$work/program_with_own"
+      quietly "$work/program_with_own" "$work/program_with_own"
     done
   done
   rm -rf "$work/own0" "$work/own2"
