@@ -98,9 +98,9 @@ def warn_of(folder: Folder, foreign: Iterable[Foreign], stacklevel: int) -> None
         )
 
 
-def is_young(folder: Folder) -> bool:
-    """Returns whether a private folder may just have been made, and be filled next."""
-    return os.fstat(folder.fileno()).st_mtime > time.time() - _SECONDS_UNTIL_STALE
+def is_young(fd: int) -> bool:
+    """Returns whether a file, or what is in a private folder, may still be being made."""
+    return os.fstat(fd).st_mtime >= time.time() - _SECONDS_UNTIL_STALE
 
 
 def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:

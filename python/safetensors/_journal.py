@@ -80,7 +80,7 @@ def recover_files(folder: Folder, only: Optional[Collection[str]] = None) -> Rec
 
 def _is_used(room: Folder) -> bool:
     """Returns whether a journal may still be being written."""
-    if is_young(room):
+    if is_young(room.fileno()):
         return True
     fd = room.open(NEW)
     if fd is None:

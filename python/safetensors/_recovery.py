@@ -136,7 +136,7 @@ def _recover_save(folder: Folder, left: Left) -> str:
     path = os.path.join(save.path, SWITCH)
     fd = save.open(SWITCH)
     if fd is None:  # killed before it was made, or after it was removed
-        if is_young(save):
+        if is_young(save.fileno()):
             return CLEAN
         roll_back(folder, save)
         return BACK

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 
 from . import _split
 from ._core import SafetensorError
 from ._files import lock
-from ._folder import Folder
+from ._folder import Folder, is_young
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
-_SECONDS_UNTIL_STALE = 60
 
 
 def remove_stale(folder: Folder, only: str) -> int:
@@ -38,8 +36,7 @@ def _remove(folder: Folder, name: str, only: str) -> bool:
         if fd is None:
             return False
         try:
-            is_old = os.fstat(fd).st_mtime < time.time() - _SECONDS_UNTIL_STALE
-            return is_old and lock(fd) and folder.remove(name, fd)
+            return not is_young(fd) and lock(fd) and folder.remove(name, fd)
         finally:
             os.close(fd)
     return False
