@@ -247,15 +247,15 @@ using io::Place;
 
 namespace {
 
-/// Opens a pipe or a device by its path, as the system does, and checks that it is one: a regular
-/// file could have been put in its place.
-std::unique_ptr<ByteSink> open_stream(const std::filesystem::path& path,
+/// Opens a pipe or a device by its path, as the system does, and checks that it is the one that the
+/// path led to: something else could have been put in its place.
+std::unique_ptr<ByteSink> open_stream(const std::filesystem::path& path, const struct stat& wanted,
                                       const Interrupt& interrupt) {
   io::Fd fd = io::open_for_writing(path, 0, interrupt);
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) io::fail_write(errno, path);
-  if (!io::is_stream(status)) {
-    io::fail_write(ESTALE, path, "it was a pipe or a device, and is another file now");
+  if (!io::is_stream(status) || !io::is_same_file(status, wanted)) {
+    io::fail_write(ESTALE, path, "another program replaced the pipe or device as it was opened");
   }
   return std::make_unique<io::StreamSink>(std::move(fd), path);
 }
@@ -283,7 +283,9 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
                                          const Interrupt& interrupt,
                                          const io::BeforeRename& before_rename) {
   const Place place = io::resolve(path);
-  if (place.status && io::is_stream(*place.status)) return open_stream(path, interrupt);
+  if (place.status && io::is_stream(*place.status)) {
+    return open_stream(path, *place.status, interrupt);
+  }
   if (place.status && !S_ISREG(place.status->st_mode)) {
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
   }
