@@ -10,6 +10,8 @@ else has such a name is not believed.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import stat
@@ -118,6 +120,27 @@ def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:
     if len(data) > most:
         refuse(os.path.join(folder.path, name), f"it has more than {most:,} bytes")
     return data
+
+
+def flush(folder: Folder, name: str) -> None:
+    """Waits until a file is on the disk."""
+    fd = folder.open(name, own=False, write=False)
+    if fd is None:
+        path = os.path.join(folder.path, name)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def lock(fd: int) -> bool:
+    """Locks a file until it is closed. Returns false if another process has locked it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def refuse(path: str, reason: str) -> NoReturn:

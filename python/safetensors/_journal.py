@@ -25,8 +25,7 @@ from typing import (
 
 from . import _core, _json
 from ._core import SafetensorError, safe_open
-from ._files import lock
-from ._folder import NOT_FOLLOWED, Folder, Foreign, is_young, left_in, refuse
+from ._folder import NOT_FOLLOWED, Folder, Foreign, is_young, left_in, lock, refuse
 from ._sums import path_of
 
 KIND = "journal"

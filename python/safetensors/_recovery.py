@@ -11,13 +11,13 @@ from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 
 from . import _core, _json, _split
 from ._core import SafetensorError
-from ._files import lock
 from ._folder import (
     Folder,
     Foreign,
     Left,
     is_young,
     left_in,
+    lock,
     read_whole,
     refuse,
     user_name,

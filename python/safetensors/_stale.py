@@ -8,8 +8,7 @@ import re
 
 from . import _split
 from ._core import SafetensorError
-from ._files import lock
-from ._folder import Folder, is_young
+from ._folder import Folder, is_young, lock
 
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 

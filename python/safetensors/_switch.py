@@ -7,7 +7,7 @@ import json
 import os
 from typing import List, Optional, Sequence
 
-from . import _files, _recovery, _split
+from . import _folder, _recovery, _split
 from ._core import SafetensorError
 from ._folder import Folder
 
@@ -32,7 +32,7 @@ class Switch:
         try:
             self._fd = self._make()
             with contextlib.suppress(OSError):  # a file system without locks
-                if not _files.lock(self._fd):
+                if not _folder.lock(self._fd):
                     _recovery.refuse_busy(folder, name)
             # If two processes make a switch at the same time, at least one sees both and gives up.
             if self._others() or self.parts.identity(_recovery.SWITCH) is None:
@@ -79,7 +79,7 @@ class Switch:
         if durable:
             small = [_recovery.companion_part(file) for file in companions]
             for part in [*_recovery.parts_of(shards), *small, *[_recovery.SUMS] * has_sums]:
-                _files.flush(self.parts, part)
+                _folder.flush(self.parts, part)
         if shards == 1 and index not in old and not companions:  # one rename is atomic
             _recovery.remove_sums(folder, name)
             self.parts.move("00001", folder, files[0])

@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 import safetensors
-from safetensors import _files, _journal
+from safetensors import _folder, _journal
 from safetensors import numpy as stn
 from safetensors._folder import Folder
 from support import replaced_calls
@@ -59,7 +59,7 @@ def state(path):
 class Steps(replaced_calls.Steps):
     """The steps of a change or a recovery: the calls that change or flush files."""
 
-    MODULES = (_files, _journal)
+    MODULES = (_folder, _journal)
     CALLS = ("fsync", "pwrite")
     OTHERS = (
         ("close", safetensors.SafeWriter, "close"),

@@ -9,7 +9,7 @@ import signal
 import numpy as np
 
 import safetensors
-from safetensors import _core, _files, _model_files, _recovery, _shards, _split, _switch
+from safetensors import _core, _folder, _model_files, _recovery, _shards, _split, _switch
 from safetensors import numpy as stn
 from safetensors._folder import Folder
 from support import replaced_calls
@@ -96,7 +96,7 @@ def state(folder, limits):
 class Steps(replaced_calls.Steps):
     """The steps of a save or a recovery: the calls that change or flush files, and open them."""
 
-    MODULES = (_files, _recovery, _switch, _model_files)
+    MODULES = (_folder, _recovery, _switch, _model_files)
     CALLS = ("fchmod", "fsync", "ftruncate", "mkdir", "rmdir", "write")
     OTHERS = (
         ("save", stn, "save_file"),
