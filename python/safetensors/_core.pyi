@@ -393,14 +393,6 @@ class _Folder:
         fsync: bool = False,
     ) -> None:
         """Writes a new file, whole."""
-    def replace(
-        self,
-        name: str,
-        data: Buffer,
-        like: Optional[Tuple[_Folder, str]] = None,
-        fsync: bool = False,
-    ) -> None:
-        """Replaces what has the name by a new file, whole."""
     def take_rights(self, name: str, like: Tuple[_Folder, str]) -> None: ...
     def move(self, name: str, target: _Folder, to: str) -> None:
         """Renames a file of this private folder, replacing what has the name there.
@@ -455,6 +447,15 @@ def _plan_layout(
 def _write_file(
     path: _Path, data: Buffer, fsync: bool, rights_of: Optional[_Path] = None
 ) -> None: ...
+def _write_beside(
+    path: _Path, data: Buffer, like: Optional[_Path] = None, fsync: bool = False
+) -> None:
+    """Writes a file whose name follows from that of a model, such as sums: a link is replaced.
+
+    It has the rights of the file `like`, which may be a link: who may not read the model may not
+    read what tells about it.
+    """
+
 def _remove_sums(path: _Path) -> None: ...
 def _leases_see_mappings(fd: int) -> bool: ...
 def _write_with_header(

@@ -6,8 +6,7 @@ import contextlib
 import os
 from typing import Callable, Dict, NamedTuple, Optional
 
-from . import _digests, _sums
-from ._beside import write_beside
+from . import _core, _digests, _sums
 from ._core import SafetensorError
 from ._shards import find_shards
 from ._sums import FileSums, Sums, TensorSums
@@ -39,7 +38,8 @@ class Place(NamedTuple):
 
     def write(self, sums: Sums, fsync: bool) -> None:
         """Writes the sums of this model, with the rights of its first file."""
-        write_beside(self.sums, sums.to_bytes(), self.path_of(next(iter(sums.files))), fsync)
+        like = self.path_of(next(iter(sums.files)))
+        _core._write_beside(self.sums, sums.to_bytes(), like, fsync)
 
 
 def read(path: Path) -> Sums:

@@ -1,4 +1,4 @@
-// _Folder: the files whose names the package chose.
+// _Folder and _write_beside: the files whose names the package chose.
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -7,10 +7,35 @@
 
 namespace safetensors::python {
 
+namespace {
+
+void write_beside(py::handle path, py::handle data, py::handle like, bool fsync) {
+  const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
+  const std::filesystem::path other = optional_path_of(like, "like");
+  const BufferView view(data, "data");
+  saving(target, [&] {
+    const GilRelease release;
+    std::optional<detail::OwnPlace> rights;
+    if (!other.empty()) rights = place_of_own(other);
+    const auto sink = detail::make_own_sink(place_of_own(target), rights ? &*rights : nullptr);
+    detail::write_all(*sink, view.bytes(), fsync);
+  });
+}
+
+void register_all_systems(py::module_& module) {
+  Class<OwnTarget>(module, "_OwnTarget");
+  define(module, "_write_beside", &write_beside, py::arg("path"), py::arg("data"),
+         py::arg("like") = py::none(), py::arg("fsync") = false,
+         "_write_beside(path, data, like=None, fsync=False)\n--\n\n"
+         "Replaces what has a name that follows from that of a model by a file with these bytes.");
+}
+
+}  // namespace
+
 #if defined(_WIN32)
 
 // Models of several files are not saved on Windows.
-void register_folder(py::module_& module) { Class<OwnTarget>(module, "_OwnTarget"); }
+void register_folder(py::module_& module) { register_all_systems(module); }
 
 #else
 
@@ -56,10 +81,6 @@ OwnPlace place_of(py::handle pair) {
 std::optional<OwnPlace> optional_place_of(py::handle pair) {
   if (pair.is_none()) return std::nullopt;
   return place_of(pair);
-}
-
-const OwnPlace* pointer_to(const std::optional<OwnPlace>& place) noexcept {
-  return place ? &*place : nullptr;
 }
 
 py::list names(const Held& held) {
@@ -121,28 +142,14 @@ OwnTarget target(const Held& held, py::handle name, py::handle like) {
   return {{held.folder, own_name_of(name)}, optional_place_of(like)};
 }
 
-/// Calls `work(place, like, bytes)` for a small file that is written as a whole.
-template <typename Work>
-void with_bytes(const Held& held, py::handle name, py::handle data, py::handle like,
-                const Work& work) {
+void write_new(const Held& held, py::handle name, py::handle data, py::handle like, bool fsync) {
   const OwnPlace place{held.folder, own_name_of(name)};
   const std::optional<OwnPlace> other = optional_place_of(like);
   const BufferView view(data, "data");
-  in_folder(held, [&] { work(place, pointer_to(other), view.bytes()); });
-}
-
-void write_new(const Held& held, py::handle name, py::handle data, py::handle like, bool fsync) {
-  with_bytes(held, name, data, like,
-             [&](const OwnPlace& place, const OwnPlace* other, std::span<const std::byte> bytes) {
-               detail::write_all(*detail::make_part_sink(place, other, {}), bytes, fsync);
-             });
-}
-
-void replace(const Held& held, py::handle name, py::handle data, py::handle like, bool fsync) {
-  with_bytes(held, name, data, like,
-             [&](const OwnPlace& place, const OwnPlace* other, std::span<const std::byte> bytes) {
-               detail::write_all(*detail::make_own_sink(place, other), bytes, fsync);
-             });
+  in_folder(held, [&] {
+    const auto sink = detail::make_part_sink(place, other ? &*other : nullptr, {});
+    detail::write_all(*sink, view.bytes(), fsync);
+  });
 }
 
 void take_rights(const Held& held, py::handle name, py::handle like) {
@@ -160,7 +167,7 @@ void move(const Held& held, py::handle name, const Held& folder, py::handle to) 
 }  // namespace
 
 void register_folder(py::module_& module) {
-  Class<OwnTarget>(module, "_OwnTarget");
+  register_all_systems(module);
   Class<Held>(module, "_Folder")
       .constructor(
           [](py::handle path) {
@@ -183,8 +190,6 @@ void register_folder(py::module_& module) {
       .method("remove_private", &remove_private, py::arg("folder"))
       .method("target", &target, py::arg("name"), py::arg("like") = py::none())
       .method("write", &write_new, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
-              py::arg("fsync") = false)
-      .method("replace", &replace, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
               py::arg("fsync") = false)
       .method("take_rights", &take_rights, py::arg("name"), py::arg("like"))
       .method("move", &move, py::arg("name"), py::arg("target"), py::arg("to"));

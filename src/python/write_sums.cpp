@@ -5,6 +5,7 @@
 
 #include "gil.hpp"
 #include "safetensors/detail/folder.hpp"
+#include "save_target.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -89,17 +90,10 @@ std::function<void(const std::filesystem::path&)> WriteSums::before_rename(
       if (made.is_none()) return;
       content = py::cast<std::string>(py::cast<py::bytes>(made));
     }
-    const detail::Folder folder = detail::Folder::open(path_.parent_path());
-    const detail::OwnPlace like{folder, detail::OwnName(file.filename().native())};
-    sink_ = detail::make_own_sink({folder, detail::OwnName(path_.filename().native())}, &like);
+    const detail::OwnPlace like = place_of_own(file);
+    sink_ = detail::make_own_sink(place_of_own(path_), &like);
     nbytes_ = content.size();
-    sink_->start(nbytes_);
-    std::span<const std::byte> left = std::as_bytes(std::span(content));
-    for (std::uint64_t at = 0; !left.empty();) {
-      const std::size_t done = sink_->write_at(at, left);
-      left = left.subspan(done);
-      at += done;
-    }
+    detail::write_whole(*sink_, std::as_bytes(std::span(content)));
   };
 }
 

@@ -37,7 +37,6 @@ ALLOWED = {
     ("_cli/opening.py", "tempfile.gettempdir"): "names a folder for an error",
     ("_cli/main.py", "os.open"): "opens the null device",
     ("_cli/sign.py", "_write_file"): TYPED + " (--signature)",
-    ("_beside.py", "_write_file"): "Windows, where other users can make no links",
     ("_delta/diff.py", "tempfile.TemporaryFile"): "has no name",
     ("_model_signing.py", "tempfile.TemporaryDirectory"): "is private",
     ("_model_signing.py", "open"): "writes into a temporary folder, which is private",

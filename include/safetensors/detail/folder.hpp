@@ -137,7 +137,10 @@ struct OwnPlace {
 [[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_own_sink(const OwnPlace& place,
                                                                       const OwnPlace* like);
 
-/// Writes all bytes to a sink and commits it.
+/// Writes the bytes of a whole file to a sink, which is not committed.
+SAFETENSORS_API void write_whole(ByteSink& sink, std::span<const std::byte> bytes);
+
+/// Writes the bytes of a whole file to a sink, and commits it.
 SAFETENSORS_API void write_all(ByteSink& sink, std::span<const std::byte> bytes, bool fsync);
 
 #if !defined(_WIN32)

@@ -10,7 +10,6 @@ import os
 import sys
 
 from .. import _core, _sums
-from .._beside import write_beside
 from .._paths import visible
 from .._shards import INDEX_SUFFIX
 from ..signing import _package
@@ -83,14 +82,14 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             return NEGATIVE
         else:
             where = signatures.place_of(sums, None)
-            write_beside(where, package.sign(signer, sums), sums)
+            _core._write_beside(where, package.sign(signer, sums), sums)
             out.line(where)
     ignored = [*arguments.ignore_paths, signature]
     made = package.sign(signer, path, ignored, arguments.allow_symlinks)
     if arguments.signature is not None:
         _core._write_file(signature, made, False)
     else:
-        write_beside(signature, made, _first_file(path))
+        _core._write_beside(signature, made, _first_file(path))
     out.line(signature)
     return 0
 
