@@ -35,9 +35,10 @@ from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
 from ._folder import Folder
+from ._model_files import ModelFiles
 from ._paths import refuse_url
 from ._specs import Row, nbytes_of, spec_of
-from ._split import check_name, parse_size
+from ._split import Split, check_name, parse_size
 from ._torch.checks import _check_data
 from ._typing import Path
 from ._writer import safe_create
@@ -259,17 +260,17 @@ class StorageWriter(_Base):
         specs = {}
         for fqn, item in items.items():
             specs[fqn] = spec_of(fqn, _on_meta(item, _tensor_data(item).chunk.sizes))
-        file, fsync = rank_files.file_name(name, number), self._options.fsync
         results = []
-        with (
-            rank_files.replaced(Folder(self._folder), file, fsync) as target,
-            safe_create(target, specs, metadata=notes, fsync=fsync) as writer,
-        ):
-            for fqn, item in items.items():
-                tensor = _resolved(item, planner)
-                with writer.open(fqn) as out:
-                    nbytes = sum(out.write(piece) for piece in pieces_of(tensor))
-                results.append(WriteResult(item.index, nbytes, None))
+        with ModelFiles(
+            self._folder, rank_files.model_name(name, number), self._options.fsync
+        ) as files:
+            with safe_create(files.temporary(1), specs, metadata=notes) as writer:
+                for fqn, item in items.items():
+                    tensor = _resolved(item, planner)
+                    with writer.open(fqn) as out:
+                        nbytes = sum(out.write(piece) for piece in pieces_of(tensor))
+                    results.append(WriteResult(item.index, nbytes, None))
+            files.commit(Split([[*items]], sum(each.size_in_bytes for each in results)))
         return results
 
     def _abort(self) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .. import _core, _json
+from .. import _json
 from .._core import SafetensorError, safe_open
-from .._folder import Folder
-from .._recovery import KIND
 
-_PART = "00001"
 SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
 
 
-def file_name(name: str, rank: int) -> str:
-    """Returns the name of the file of a rank, from 1 on."""
-    return f"shard-{rank:05}-{name}-00001-of-00001.safetensors"
+def model_name(name: str, rank: int) -> str:
+    """Returns the name of the model of one file that a rank, from 1 on, saves."""
+    return f"shard-{rank:05}-{name}-00001-of-00001"
 
 
 def metadata(offsets: Mapping[str, Sequence[int]]) -> Dict[str, str]:
@@ -30,28 +26,13 @@ def metadata(offsets: Mapping[str, Sequence[int]]) -> Dict[str, str]:
 
 def refuse_others(folder: str, name: str, ranks: int) -> None:
     """Raises if the folder has a file that readers would take for one of these ranks' files."""
-    ours = {file_name(name, rank) for rank in range(1, ranks + 1)}
+    ours = {f"{model_name(name, rank)}.safetensors" for rank in range(1, ranks + 1)}
     for file in sorted(os.listdir(folder)):
         if file.endswith(".safetensors") and file not in ours:
             raise SafetensorError(
                 f"{os.path.join(folder, file)} is in the way: each rank writes a file of its own, "
                 "and readers take all files of the folder for one checkpoint"
             )
-
-
-@contextlib.contextmanager
-def replaced(folder: Folder, name: str, fsync: bool) -> Iterator[Any]:
-    """Yields what a writer takes in place of a path: a new file, which replaces the file or link of
-    this name when the body ends, and is removed if it raises."""
-    parts = folder.make_private(name.removesuffix(".safetensors"), KIND)
-    try:
-        yield parts.target(_PART, (folder, name) if folder.identity(name) is not None else None)
-        _core._remove_sums(os.path.join(folder.path, name))
-        parts.move(_PART, folder, name)
-    finally:
-        folder.remove_private(parts)
-    if fsync:
-        folder.flush()
 
 
 def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:
