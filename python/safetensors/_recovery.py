@@ -136,7 +136,9 @@ def _recover_save(folder: Folder, left: Left) -> str:
     path = os.path.join(save.path, SWITCH)
     fd = save.open(SWITCH)
     if fd is None:  # killed before it was made, or after it was removed
-        if is_young(save.fileno()):
+        if folder.remove_empty(save):
+            return BACK
+        if is_young(save.fileno()):  # its process makes the switch just now
             return CLEAN
         roll_back(folder, save)
         return BACK

@@ -11,6 +11,8 @@ from . import _folder, _recovery, _split
 from ._core import SafetensorError
 from ._folder import Folder
 
+_TRIES = 100
+
 
 class Switch:
     """The private folder of a save, whose switch is locked until commit() or abort()."""
@@ -43,14 +45,16 @@ class Switch:
             raise
 
     def _make(self) -> int:
-        try:
-            self.parts.write(_recovery.SWITCH, b"")
-            fd = self.parts.open(_recovery.SWITCH)
-        except FileNotFoundError:  # a recovery took the folder for an old one
-            fd = None
-        if fd is None:
-            _recovery.refuse_busy(self._folder, self._name)
-        return fd
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                self.parts.write(_recovery.SWITCH, b"")
+                fd = self.parts.open(_recovery.SWITCH)
+                if fd is not None:
+                    return fd
+            # While the folder is empty, a recovery may remove it, and so may another user who may
+            # rename it.
+            self.parts = self._folder.make_private(self._name, _recovery.KIND)
+        return _recovery.refuse_busy(self._folder, self._name)
 
     def _others(self) -> List[str]:
         """Returns other saves of the model. One without a switch yet will see this one."""

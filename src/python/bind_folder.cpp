@@ -138,6 +138,11 @@ void remove_private(const Held& held, const Held& folder) {
   in_folder(held, [&] { held.folder.remove_private(name, folder.folder); });
 }
 
+bool remove_empty(const Held& held, const Held& folder) {
+  const OwnName name(folder.name);
+  return in_folder(held, [&] { return held.folder.remove_empty(name); });
+}
+
 OwnTarget target(const Held& held, py::handle name, py::handle like) {
   return {{held.folder, own_name_of(name)}, optional_place_of(like)};
 }
@@ -188,6 +193,7 @@ void register_folder(py::module_& module) {
       .method("make_private", &make_private, py::arg("stem"), py::arg("kind"))
       .method("open_private", &open_private, py::arg("name"), py::arg("inode") = 0)
       .method("remove_private", &remove_private, py::arg("folder"))
+      .method("remove_empty", &remove_empty, py::arg("folder"))
       .method("target", &target, py::arg("name"), py::arg("like") = py::none())
       .method("write", &write_new, py::arg("name"), py::arg("data"), py::arg("like") = py::none(),
               py::arg("fsync") = false)

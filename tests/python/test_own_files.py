@@ -10,6 +10,7 @@ import pytest
 import safetensors
 from safetensors import numpy as stn
 from safetensors import sums
+from safetensors._folder import Folder
 from support import children, cli, model_saves
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -132,6 +133,26 @@ def test_a_private_folder_that_is_moved_away(tmp_path, private, save, has_old):
         path.name for path in folder.glob("*.safetensors")
     }
     assert all(path.is_symlink() for path in moved[0].iterdir())
+
+
+@pytest.mark.parametrize("save", [save_files, safe_create])
+def test_a_private_folder_that_is_removed_while_it_is_empty(tmp_path, monkeypatch, save):
+    """By another user, who renames a folder over it: the save makes another one."""
+    real, removed = Folder.make_private, []
+
+    def make(self, stem, kind):
+        made = real(self, stem, kind)
+        if len(removed) < 3:
+            removed.append(made.path)
+            os.rmdir(made.path)
+        return made
+
+    monkeypatch.setattr(Folder, "make_private", make)
+    (tmp_path / "m").mkdir()
+    save(tmp_path / "m", lambda: None)
+    assert len(removed) == 3
+    assert model_saves.same(model_saves.load(tmp_path / "m"), model_saves.NEW)
+    assert not [path for path in (tmp_path / "m").iterdir() if path.name.startswith(".")]
 
 
 def test_links_under_the_final_names_are_replaced(tmp_path, private):

@@ -14,6 +14,7 @@ import pytest
 import safetensors
 from safetensors import SafetensorError, recover
 from safetensors import numpy as stn
+from safetensors._folder import Folder
 from support import cli, model_saves
 
 RANDOM = "0123456789abcdef"
@@ -169,12 +170,32 @@ def test_only_its_own_files_are_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*kept}
 
 
-@pytest.mark.parametrize("names", [[], ["00001"]])
-def test_a_private_folder_without_a_switch(tmp_path, names):
-    """It may belong to a process that has just made it; an old one was left."""
+def test_an_empty_private_folder(tmp_path):
+    """It was left, or belongs to a process that has just made it, and that makes another one."""
     (tmp_path / SAVE).mkdir(0o700)
-    for name in names:
-        (tmp_path / SAVE / name).touch()
+    assert recover(tmp_path) == "rolled back"
+    assert not os.listdir(tmp_path)
+
+
+def test_a_save_whose_empty_folder_was_recovered(tmp_path, monkeypatch):
+    real, outcomes = Folder.make_private, []
+
+    def make(self, stem, kind):
+        made = real(self, stem, kind)
+        if not outcomes:
+            outcomes.append(recover(tmp_path))
+        return made
+
+    monkeypatch.setattr(Folder, "make_private", make)
+    stn.save_files(model_saves.NEW, tmp_path)
+    assert outcomes == ["rolled back"]
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_a_private_folder_without_a_switch(tmp_path):
+    """A process may be making the switch; an old folder was left."""
+    (tmp_path / SAVE).mkdir(0o700)
+    (tmp_path / SAVE / "00001").touch()
     assert recover(tmp_path) == "clean"
     assert (tmp_path / SAVE).exists()
     stn.save_files(model_saves.NEW, tmp_path)  # which that process would notice

@@ -107,6 +107,9 @@ class Folder {
   /// Removes a private folder and the files in it. Leaves what cannot be removed.
   SAFETENSORS_API void remove_private(const OwnName& name, const Folder& held) const noexcept;
 
+  /// Removes a private folder if it is empty. Returns whether it is gone.
+  SAFETENSORS_API bool remove_empty(const OwnName& name) const noexcept;
+
   /// Gives a file of this private folder the mode, owner, group and access list of another one, as
   /// far as the system allows. Does nothing if there is no such file.
   SAFETENSORS_API void take_rights(const OwnName& name, const OwnPlace& like) const;

@@ -215,6 +215,10 @@ void Folder::remove_private(const OwnName& name, const Folder& held) const noexc
 } catch (const std::exception&) {
 }
 
+bool Folder::remove_empty(const OwnName& name) const noexcept {
+  return ::unlinkat(descriptor(), name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
 void Folder::take_rights(const OwnName& name, const OwnPlace& like) const {
   const std::optional<struct stat> old = io::status_at(like);
   if (!old || !S_ISREG(old->st_mode)) return;
