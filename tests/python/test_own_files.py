@@ -4,7 +4,6 @@ import os
 import pathlib
 import stat
 
-import numpy as np
 import pytest
 
 import safetensors
@@ -262,17 +261,31 @@ def test_readers_of_another_user_see_whether_a_switch_is_complete(tmp_path):
     assert children.run(READER, folder).strip() == "found"
 
 
-def test_folders_of_ranks_and_their_files(tmp_path, private):
-    """A link under the name of a rank's file is replaced, and not followed."""
-    pytest.importorskip("torch")
-    from safetensors import _folder
-    from safetensors._dcp import rank_files
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:The ranks do not")
+def test_files_of_ranks(tmp_path, private, monkeypatch):
+    """A link under the name of a rank's file is replaced, and not followed; and a recovery in the
+    folder leaves what the rank writes alone, however long it takes."""
+    torch = pytest.importorskip("torch")
+    from torch.distributed import checkpoint
 
-    name = rank_files.file_name("model", 1)
+    from safetensors import dcp
+
+    real, found = dcp.pieces_of, []
+
+    def pieces(tensor):
+        model_saves.age(tmp_path)
+        with pytest.raises(safetensors.SafetensorError, match="another process is saving") as error:
+            safetensors.recover(tmp_path)
+        found.append(error)
+        return real(tensor)
+
+    name = "shard-00001-model-00001-of-00001.safetensors"
     (tmp_path / name).symlink_to(private)
-    with rank_files.replaced(_folder.Folder(str(tmp_path)), name, fsync=True) as target:
-        stn.save_file({"a": np.ones(3)}, target)
-        assert (tmp_path / name).is_symlink()
+    monkeypatch.setattr(dcp, "can_share_files", lambda *_: False)
+    monkeypatch.setattr(dcp, "pieces_of", pieces)
+    writer = dcp.StorageWriter(tmp_path, fsync=True)
+    checkpoint.save({"a": torch.ones(3)}, storage_writer=writer, no_dist=True)
+    assert len(found) == 1
     assert not (tmp_path / name).is_symlink()
     assert stn.load_file(tmp_path / name)["a"].sum() == 3
     assert sorted(os.listdir(tmp_path)) == ["private", name]
