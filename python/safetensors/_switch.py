@@ -120,13 +120,14 @@ class Switch:
         return [found[part][2] for part in _recovery.parts_of(shards)]
 
     def _fill(self, content: _recovery.Content, durable: bool) -> None:
+        if durable:
+            self.parts.flush()  # first: a complete switch says that all parts are there
         rest = memoryview(json.dumps(content._asdict()).encode())
         while rest:
             rest = rest[os.write(self._fd, rest) :]
         self._show(True)
         if durable:
             os.fsync(self._fd)
-            self.parts.flush()
             self._folder.flush()
 
     def _show(self, is_complete: bool) -> None:

@@ -31,7 +31,6 @@ ALLOWED = {
     ("_cli/in_place.py", "_remove_sums"): "unlinks, which follows no link",
     ("_journal.py", "_remove_sums"): "unlinks, which follows no link",
     ("_recovery.py", "_remove_sums"): "unlinks, which follows no link",
-    ("_dcp/rank_files.py", "_remove_sums"): "unlinks, which follows no link",
     ("_cli/opening.py", "os.open"): TYPED,
     ("_cli/opening.py", "tempfile.TemporaryFile"): "has no name",
     ("_cli/opening.py", "tempfile.gettempdir"): "names a folder for an error",

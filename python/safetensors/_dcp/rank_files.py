@@ -24,9 +24,14 @@ def metadata(offsets: Mapping[str, Sequence[int]]) -> Dict[str, str]:
     return {SHARDING_INFO: json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"}
 
 
+def file_name(name: str, rank: int) -> str:
+    """Returns the name of this model's file."""
+    return f"{model_name(name, rank)}.safetensors"
+
+
 def refuse_others(folder: str, name: str, ranks: int) -> None:
     """Raises if the folder has a file that readers would take for one of these ranks' files."""
-    ours = {f"{model_name(name, rank)}.safetensors" for rank in range(1, ranks + 1)}
+    ours = {file_name(name, rank) for rank in range(1, ranks + 1)}
     for file in sorted(os.listdir(folder)):
         if file.endswith(".safetensors") and file not in ours:
             raise SafetensorError(
