@@ -1,11 +1,19 @@
-"""Tells paths from URLs, and files of a model from hidden ones."""
+"""Tells paths from URLs, files of a model from hidden ones, and targets that are files from those
+that are folders."""
 
+import os
 from typing import Any, Iterable, List
 
 from ._core import SafetensorError
 from ._core import _is_url as is_url
 
-__all__ = ["is_url", "refuse_url", "visible", "without_secrets"]
+__all__ = ["is_folder_target", "is_url", "refuse_url", "visible", "without_secrets"]
+
+_OTHER_FORMATS = (
+    *(".bin", ".ckpt", ".gguf", ".h5", ".json", ".keras", ".mar", ".msgpack", ".npy", ".npz"),
+    *(".onnx", ".pb", ".pdparams", ".pickle", ".pkl", ".pt", ".pth", ".pt2", ".tar", ".tflite"),
+    *(".torchscript", ".zip"),
+)
 
 
 def refuse_url(filename: object) -> None:
@@ -31,6 +39,33 @@ def without_secrets(filenames: Any) -> Any:
         return Url.parse(filenames).without_query()
     except SafetensorError:  # no URL that is read, but one that may have secrets
         return redact(filenames)
+
+
+def is_folder_target(path: str, of_model: bool, is_sharded: bool = False) -> bool:
+    """Returns whether the target of a conversion is a folder; else it is a file.
+
+    What exists tells, a slash at the end, and the ending `.safetensors`. Any other name is a folder
+    if the source is a model.
+
+    Args:
+        of_model: whether the source is a folder, an index or a GGUF file.
+        is_sharded: whether the result may have several files.
+
+    Raises:
+        ValueError: the name has the ending of another format, or could be either.
+    """
+    if is_sharded or os.path.isdir(path) or path.endswith(("/", os.sep)):
+        return True
+    if path.endswith(".safetensors") or os.path.lexists(path):
+        return False
+    ending = os.path.splitext(path)[1].lower()
+    if ending in _OTHER_FORMATS:
+        raise ValueError(
+            f"{path}: the result is in safetensors, and {ending} is the ending of another format"
+        )
+    if of_model:
+        return True
+    raise ValueError(f"{path}: a folder ({path}/) or a file ({path}.safetensors)?")
 
 
 def visible(names: Iterable[str]) -> List[str]:

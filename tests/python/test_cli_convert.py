@@ -13,6 +13,7 @@ import pytest
 
 import safetensors
 from safetensors._cli.dtypes import BITS
+from safetensors._paths import is_folder_target
 from support import cli, file_builder
 from support.dtype_table import TABLE
 from support.file_builder import raw
@@ -229,10 +230,56 @@ def test_targets(tmp_path):
     assert target.read_bytes() == old
     cli.run("convert", source, target, "--force")
     assert "0 changed, 0 only in A" in cli.output("diff", source, target)
-    cli.run("convert", source, tmp_path / "new/")
+    cli.run("convert", source, f"{tmp_path}/new/")
+    assert os.listdir(tmp_path / "new") == ["model.safetensors"]
     assert "a folder" in cli.complaint("convert", source, target, "--max-shard-size", "1GB")
     cli.run("convert", source, source, "--force")
     assert "0 changed" in cli.output("diff", source, target)
+
+
+@pytest.mark.parametrize("of_model", [False, True])
+def test_what_a_target_is(tmp_path, of_model):
+    """A name without an ending is a folder for a model, and a question for a file."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("x/", "there"):
+        assert is_folder_target(f"{tmp_path}/{name}", of_model)
+    for name in ("x.safetensors", "pipe", "file"):
+        assert not is_folder_target(f"{tmp_path}/{name}", of_model)
+        assert is_folder_target(f"{tmp_path}/{name}", of_model, is_sharded=True)
+    for name in ("x.gguf", "x.npz", "x.bin", "x.pt"):
+        said = f": the result is in safetensors, and {name[1:]} is the ending of another format$"
+        for spelling in (name, name.upper()):
+            with pytest.raises(ValueError, match=f"^{spelling}{said}"):
+                is_folder_target(spelling, of_model)
+    for name in ("x", "x.v2", "Llama-3.1-8B"):
+        if of_model:
+            assert is_folder_target(name, of_model)
+            continue
+        said = rf"^{name}: a folder \({name}/\) or a file \({name}.safetensors\)\?$"
+        with pytest.raises(ValueError, match=said):
+            is_folder_target(name, of_model)
+
+
+def test_targets_of_models_and_files(tmp_path):
+    cli.write(tmp_path / "m.safetensors", cli.small())
+    cli.run("shard", "m.safetensors", "shards", "--max-shard-size", "40B", cwd=tmp_path)
+    index = "shards/model.safetensors.index.json"
+    for source in ("shards", index):
+        cli.run("convert", source, "x", cwd=tmp_path)
+        assert os.listdir(tmp_path / "x") == ["model.safetensors"]
+        (tmp_path / "x" / "model.safetensors").unlink()
+        (tmp_path / "x").rmdir()
+    for words in (
+        ["convert", "m.safetensors", "x"],
+        ["merge", "shards", "x"],
+        ["extract", "shards", "x", "--keep", "*"],
+        ["rename", "m.safetensors", "x", "--prefix", "h=b"],
+    ):
+        assert cli.complaint(*words, cwd=tmp_path) == "x: a folder (x/) or a file (x.safetensors)?"
+    assert "another format" in cli.complaint("convert", "shards", "x.npz", cwd=tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["m.safetensors", "shards"]
 
 
 def test_a_failure_removes_the_shards(tmp_path):
@@ -250,7 +297,10 @@ def test_a_failure_removes_the_shards(tmp_path):
     ("words", "said"),
     [
         (["none", "x"], "none: No such file or directory"),
-        (["m.safetensors", "x/y/z"], 'No such file or directory (os error 2) at path "x/y/z"'),
+        (
+            ["m.safetensors", "x/y/z.safetensors"],
+            '(os error 2) at path "x/y/z.safe',
+        ),
         (["m.safetensors", "x", "--max-shard-size", "much"], "not a size: 'much'"),
         (["m.safetensors", "x", "--max-shard-size", "0"], "a shard size of 0"),
         (["m.safetensors", "x", "--key", "k"], "--key and --skip-others apply to PyTorch files"),

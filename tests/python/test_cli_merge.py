@@ -34,22 +34,22 @@ def test_merge(folder):
 def test_merge_canonical(folder):
     """With --layout canonical, the file has the bytes of save_file; a cast gives numpy's values."""
     files = [folder / f"{name}.safetensors" for name in "abc"]
-    cli.run("merge", *files, folder / "m", "--layout", "canonical")
+    cli.run("merge", *files, folder / "m.safetensors", "--layout", "canonical")
     metadata = {"a": "1", "b": "1", "c": "1", "k": "v"}
-    assert (folder / "m").read_bytes() == copies.serialized(copies.tensors(), metadata)
-    cli.run("merge", *files, folder / "n", "--layout", "canonical", "--dtype", "F16")
+    assert (folder / "m.safetensors").read_bytes() == copies.serialized(copies.tensors(), metadata)
+    cli.run("merge", *files, folder / "n.safetensors", "--layout", "canonical", "--dtype", "F16")
     halves = {
         name: array.astype("f2") if array.dtype.kind == "f" else array
         for name, array in copies.tensors().items()
     }
-    assert (folder / "n").read_bytes() == copies.serialized(halves, metadata)
+    assert (folder / "n.safetensors").read_bytes() == copies.serialized(halves, metadata)
 
 
 def test_merge_dry_run(folder):
     """Files of blocks can share; nothing is written."""
     before = sorted(os.listdir(folder))
     files = [folder / "a.safetensors", folder / "b.safetensors"]
-    line = cli.output("merge", *files, folder / "m", "--dry-run").splitlines()[0]
+    line = cli.output("merge", *files, folder / "m.safetensors", "--dry-run").splitlines()[0]
     whole = sum(a.nbytes for p in files for a in copies.read(p).values() if a.nbytes % 4096 == 0)
     assert f"up to {whole / 1e6:.1f} MB can share" in line
     assert sorted(os.listdir(folder)) == before
@@ -58,14 +58,14 @@ def test_merge_dry_run(folder):
 def test_merge_errors(folder):
     """A name in two sources names both; an existing file needs --force."""
     a, b = folder / "a.safetensors", folder / "b.safetensors"
-    said = cli.complaint("merge", a, b, a, folder / "m")
+    said = cli.complaint("merge", a, b, a, folder / "m.safetensors")
     assert "is in both" in said
     assert str(a) in said
     assert f"{b} exists; --force replaces it" in cli.complaint("merge", a, b)
     (folder / "d.safetensors").symlink_to("a.safetensors")
     for path in (a, b):
         assert copies.read(path)
-    assert not (folder / "m").exists()
+    assert not (folder / "m.safetensors").exists()
 
 
 def test_extract(folder):
@@ -95,31 +95,33 @@ def test_blocks_keep_the_offset_of_the_source(folder):
     assert offset % 8 == 0
     assert 0 < offset < copies.data_offset(other) < 4096
     for words, shared in [
-        (["extract", source, folder / "a", "--drop", "z"], "1.6 MB"),
-        (["merge", other, source, folder / "a"], "1.6 MB"),
-        (["extract", source, folder / "a", "--drop", "w", "--drop", "z"], "520.2 kB"),
-        (["extract", source, folder / "a", "--keep", "w", "--dtype", "f16"], "0 B"),
+        (["extract", source, folder / "a.safetensors", "--drop", "z"], "1.6 MB"),
+        (["merge", other, source, folder / "a.safetensors"], "1.6 MB"),
+        (["extract", source, folder / "a.safetensors", "--drop", "w", "--drop", "z"], "520.2 kB"),
+        (["extract", source, folder / "a.safetensors", "--keep", "w", "--dtype", "f16"], "0 B"),
     ]:
         assert f" up to {shared} can share" in cli.output(*words, "--force", "--dry-run")
         cli.run(*words, "--force")
         begin = offset if shared != "0 B" else 0
-        assert copies.data_offset(folder / "a") % 4096 == begin
+        assert copies.data_offset(folder / "a.safetensors") % 4096 == begin
     names = {f"{'n' * 90}.{i}": zeros["v"] for i in range(40)}
     long = copies.write(folder / "l.safetensors", names, "canonical")
-    cli.run("extract", long, folder / "a", "--keep", "*", "--force")
+    cli.run("extract", long, folder / "a.safetensors", "--keep", "*", "--force")
     assert copies.data_offset(long) > 4096
-    assert copies.data_offset(folder / "a") % 4096 == copies.data_offset(long) % 4096
-    assert copies.same(copies.read(folder / "a"), names)
+    assert copies.data_offset(folder / "a.safetensors") % 4096 == copies.data_offset(long) % 4096
+    assert copies.same(copies.read(folder / "a.safetensors"), names)
 
 
 def test_extract_dry_run_and_errors(folder):
     """A pattern that fits nothing is an error, and so is an empty result."""
     source = copies.write(folder / "m.safetensors", {"a": np.zeros(1 << 16, "f4"), "b": np.ones(1)})
     before = sorted(os.listdir(folder))
-    line = cli.output("extract", source, folder / "x", "--drop", "b", "--dry-run").splitlines()[0]
+    line = cli.output(
+        "extract", source, folder / "x.safetensors", "--drop", "b", "--dry-run"
+    ).splitlines()[0]
     assert "1 tensor" in line
     assert "up to 262.1 kB can share" in line
-    words = ["extract", source, folder / "x"]
+    words = ["extract", source, folder / "x.safetensors"]
     assert "which tensors? --keep or --drop" in cli.complaint(*words)
     assert "no tensor fits none*" in cli.complaint(*words, "--keep", "none*")
     assert "no tensor fits c" in cli.complaint(*words, "--drop", "c")

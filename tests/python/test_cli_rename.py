@@ -42,10 +42,10 @@ def test_in_place_the_data_stays(source):
 def test_a_header_that_grows(source):
     """It grows by whole blocks, so that the data keeps its alignment."""
     offset = copies.data_offset(source)
-    cli.run("rename", source, source.with_name("n"), "--prefix", "layer.=" + "x" * 100)
-    assert copies.data_offset(source.with_name("n")) == offset + 4096
+    cli.run("rename", source, source.with_name("n.safetensors"), "--prefix", "layer.=" + "x" * 100)
+    assert copies.data_offset(source.with_name("n.safetensors")) == offset + 4096
     new = renamed(lambda name: name.replace("layer.", "x" * 100))
-    assert copies.same(copies.read(source.with_name("n")), new)
+    assert copies.same(copies.read(source.with_name("n.safetensors")), new)
     assert copies.same(copies.read(source), copies.tensors())
 
 
@@ -77,7 +77,7 @@ def test_shards(tmp_path, source):
 
 def test_dtype_and_layout(source):
     """With one of them, the data is written anew."""
-    out = source.with_name("out")
+    out = source.with_name("out.safetensors")
     cli.run("rename", source, out, "--map", "ids=i", "--layout", "canonical")
     new = renamed(lambda name: name.replace("ids", "i"))
     assert out.read_bytes() == copies.serialized(new, {"k": "v"})

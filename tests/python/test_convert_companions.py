@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, _companions
 from safetensors._cli.main import main
 from safetensors._switch import Switch
-from safetensors.weights import WeightsError, _companions, convert
+from safetensors.weights import WeightsError, convert
 from support import cli
 from support.weights_data import DATA, write_hf
 
@@ -118,7 +118,7 @@ def test_a_configuration_that_is_none(tmp_path, capsys, text):
     source = model(tmp_path / "in")
     (source / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(WeightsError, match=r"config\.json"):
-        _companions.Companions(source)
+        _companions.Companions(source, True, error=WeightsError)
     words = ["convert", str(source), f"{tmp_path}/out/", "--dtype", "bf16", "--dry-run"]
     assert main(words) == 2
     said = capsys.readouterr().err
@@ -133,7 +133,7 @@ def test_entries_of_the_configuration(tmp_path):
     nested = {"vision_config": {"deep_config": {"quantization_config": {}, "x": 2}}}
     text = json.dumps({"model_type": "llama", "torch_dtype": "float16"} | nested)
     source = model(tmp_path / "in", text)
-    companions = _companions.Companions(source, "bfloat16")
+    companions = _companions.Companions(source, True, "bfloat16", WeightsError)
     companions.add_to(Files(tmp_path))
     wanted = {"model_type": "llama", "torch_dtype": "bfloat16"}
     wanted["vision_config"] = {"deep_config": {"x": 2}}
@@ -177,7 +177,7 @@ def test_a_pipe_that_replaced_a_file(tmp_path):
     """It is refused, and not waited for."""
     source = model(tmp_path / "in")
     (source / "vocab.txt").write_text("a")
-    companions = _companions.Companions(source)
+    companions = _companions.Companions(source, True, error=WeightsError)
     (source / "vocab.txt").unlink()
     os.mkfifo(source / "vocab.txt")
     with pytest.raises(WeightsError, match="not a regular file"):
@@ -252,3 +252,25 @@ def test_shards_of_an_old_model_are_replaced(tmp_path):
         convert(LLAMA, tmp_path / "out", max_shard_size=size, force=True)
     found = [name for name in bytes_of(tmp_path / "out") if ".safetensors" in name]
     assert found == ["model.safetensors"]
+
+
+def test_a_conversion_without_decoding(tmp_path, capsys):
+    """The folder of the result gets the small files as they are, also of an index."""
+    source = model(tmp_path / "m", quantization={"bits": 4})
+    (source / "tokenizer.json").write_text("{}")
+    (source / "notes.bin").write_bytes(b"")
+    for target in ("x", "y/"):
+        assert main(["convert", str(source), f"{tmp_path}/{target}"]) == 0
+        found = bytes_of(tmp_path / target)
+        assert found.keys() == {"config.json", "model.safetensors", "tokenizer.json"}
+        assert found["config.json"] == (source / "config.json").read_bytes()
+    assert main(["shard", str(source), str(source), "--max-shard-size", "16", "--force"]) == 0
+    index = source / "model.safetensors.index.json"
+    if index.exists():
+        assert main(["convert", str(index), str(tmp_path / "z")]) == 0
+        assert bytes_of(tmp_path / "z").keys() == found.keys()
+    capsys.readouterr()
+    assert main(["convert", str(source), str(tmp_path / "x"), "--max-shard-size", "1MB"]) == 2
+    assert "config.json, " in capsys.readouterr().err
+    assert main(["convert", str(source), str(tmp_path / "one.safetensors")]) == 0
+    assert main(["convert", str(source), str(source), "--force"]) == 0

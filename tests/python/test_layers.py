@@ -40,7 +40,7 @@ ALLOWED = {
     ("_model_signing.py", "tempfile.TemporaryDirectory"): "is private",
     ("_model_signing.py", "open"): "writes into a temporary folder, which is private",
     ("_dcp/consolidate.py", "os.open"): "reads the file of a rank, which is checked",
-    ("weights/_companions.py", "os.open"): "reads a file of the source",
+    ("_companions.py", "os.open"): "reads a file of the source",
     ("_dcp/model.py", "os.truncate"): "of a descriptor",
 }
 """Calls by file, each with the reason why it need not go through `Folder`."""

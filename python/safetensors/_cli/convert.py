@@ -1,7 +1,9 @@
 """Convert PyTorch's .bin and .pt and NumPy's .npz to safetensors; merge and split models.
 
-The target is a file. It is a folder if it exists as one, ends with a slash, or --max-shard-size is
-given. Only weights are loaded from pickles: code in them does not run.
+The target is a file if its name ends with .safetensors, and a folder if it exists as one, ends with
+a slash, or --max-shard-size is given. Another name is a folder if the source is a folder, an index
+or a GGUF file; a folder also gets the configuration, tokenizer and licence of the source's folder.
+Only weights are loaded from pickles: code in them does not run.
 
 GGUF files are decoded, and with --dtype also quantised models of safetensors files.
 """
@@ -10,6 +12,7 @@ import argparse
 import contextlib
 import os
 
+from .._companions import Companions
 from .._paths import visible
 from . import writing
 from .errors import CliError
@@ -18,7 +21,7 @@ from .model import files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
 from .source import Source
-from .writing import target_of, write_source
+from .writing import Target, target_of, write_source
 
 EXAMPLES = """
 safetensors convert pytorch_model.bin model.safetensors
@@ -37,7 +40,7 @@ _PICKLE = b"\x80"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a file, a folder or an index")
-    parser.add_argument("target", help="a file, or a folder for shards")
+    parser.add_argument("target", help="a file NAME.safetensors, or a folder")
     parser.add_argument(
         "--max-shard-size",
         metavar="SIZE",
@@ -64,9 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
-    target: str = arguments.target
-    refuse_stdin("convert", arguments.source, target)
-    to = target_of(target, arguments.max_shard_size)
+    refuse_stdin("convert", arguments.source, arguments.target)
     has_blocks = is_gguf(arguments.source)
     if (
         arguments.dtype is not None
@@ -79,13 +80,20 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         from .source_weights import convert
 
         arguments.dtype = arguments.dtype or "keep"
-        convert(arguments, to, out)
+        convert(arguments, _target(arguments, has_blocks), out)
         return 0
     if arguments.verify:
         raise CliError("--verify needs --dtype, or a GGUF file as source")
     with contextlib.closing(_open_source(arguments)) as source:
-        write_source(source, to, arguments, out)
+        to = _target(arguments, False)
+        write_source(source, to, arguments, out, Companions(arguments.source))
     return 0
+
+
+def _target(arguments: argparse.Namespace, is_gguf: bool) -> Target:
+    source: str = arguments.source
+    of_model = is_gguf or os.path.isdir(source) or source.endswith(".json")
+    return target_of(arguments.target, of_model, arguments.max_shard_size)
 
 
 def _found(path: str) -> tuple[str, str]:

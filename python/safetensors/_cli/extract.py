@@ -23,7 +23,7 @@ safetensors extract shards small.safetensors --keep 'model.layers.[01].*' --drop
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a file, a folder or an index")
-    parser.add_argument("target", help="a file, or a folder")
+    parser.add_argument("target", help="a file NAME.safetensors, or a folder NAME/")
     for option, text in (("--keep", "keep only tensors that fit"), ("--drop", "leave out")):
         parser.add_argument(
             option,
@@ -40,7 +40,6 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("extract", arguments.source, arguments.target)
     if not arguments.keep and not arguments.drop:
         raise CliError("extract: which tensors? --keep or --drop")
-    target = writing.target_of(arguments.target)
     with contextlib.closing(ModelSource(arguments.source)) as source:
         kept = _fitting(arguments.keep, source.placed) if arguments.keep else set(source.placed)
         kept -= _fitting(arguments.drop, source.placed)
@@ -48,6 +47,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             raise CliError(f"{arguments.source}: no tensor is left")
         chosen = {name: placed for name, placed in source.placed.items() if name in kept}
         source.select(chosen, arguments.dtype)
+        target = writing.target_of(arguments.target)
         writing.write_source(source, target, arguments, out)
     return 0
 

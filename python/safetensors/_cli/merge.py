@@ -19,15 +19,15 @@ safetensors merge base.safetensors adapter.safetensors both.safetensors --dry-ru
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="+", help="files, folders or indexes")
-    parser.add_argument("target", help="a file, or a folder")
+    parser.add_argument("target", help="a file NAME.safetensors, or a folder NAME/")
     writing.add_dtype(parser)
     writing.add_options(parser, "blocks")
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("merge", *arguments.source, arguments.target)
-    target = writing.target_of(arguments.target)
     with contextlib.closing(ModelSource(*arguments.source)) as source:
         source.select(source.placed, arguments.dtype)
+        target = writing.target_of(arguments.target)
         writing.write_source(source, target, arguments, out)
     return 0

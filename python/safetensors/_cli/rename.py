@@ -115,13 +115,11 @@ def _target(arguments: argparse.Namespace, source: ModelSource) -> writing.Targe
         if len(source.files) == 1 and source.models[0].index is None:
             return writing.Target(path, False)
         return writing.Target(os.path.dirname(path) or ".", True)
-    target = writing.target_of(arguments.target)
+    target = writing.target_of(arguments.target, of_model=len(source.files) > 1)
     if len(source.files) > 1 and not target.is_folder:
-        if target.path.endswith(".safetensors"):
-            raise CliError(
-                f"{arguments.source} has {len(source.files)} files: rename needs a folder as target"
-            )
-        return target._replace(is_folder=True)
+        raise CliError(
+            f"{arguments.source} has {len(source.files)} files: rename needs a folder as target"
+        )
     return target
 
 

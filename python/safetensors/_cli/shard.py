@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("shard", arguments.source, arguments.target)
-    target = writing.target_of(arguments.target, arguments.max_shard_size)
+    target = writing.target_of(arguments.target, shard_size=arguments.max_shard_size)
     with contextlib.closing(ModelSource(arguments.source)) as source:
         source.select(source.placed, arguments.dtype)
         writing.write_source(source, target, arguments, out)

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 from typing import Sequence
 
-from .._model_files import ModelFiles
 from .._writer import SafeWriter
 from . import text, writing
 from .errors import CliError
@@ -37,28 +36,12 @@ class WeightsSource:
         self.plan.close()
 
 
-class _Content(writing.FileContent):
-    """The tensors, and the files beside them."""
-
-    def __init__(self, source: WeightsSource, layout: str) -> None:
-        super().__init__(source, layout)
-        self._companions = source.plan.companions
-
-    def add_beside(self, files: ModelFiles) -> None:
-        self._companions.add_to(files)
-
-
 def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> None:
     """Runs the command for a model of the weight layer."""
     try:
         with contextlib.closing(WeightsSource(arguments.source, arguments.dtype)) as source:
-            companions = source.plan.companions
             source.plan.refuse_target(to.path, to.is_folder)
-            if to.is_folder:
-                source.notes += companions.notes
-                engine.refuse_to_replace(source.plan, to.path, arguments.force, "--force")
-            content = _Content(source, arguments.layout)
-            writing.write_source(source, to, arguments, out, content)
+            writing.write_source(source, to, arguments, out, companions=source.plan.companions)
             if arguments.verify and not arguments.dry_run:
                 total = sum(entry.nbytes for entry in source.entries)
                 with out.progress("verifying", total) as advance:

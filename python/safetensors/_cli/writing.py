@@ -6,7 +6,9 @@ import stat
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from .. import _core, _split
+from .._companions import Companions
 from .._model_files import ModelFiles, refuse_other_model
+from .._paths import is_folder_target
 from .._specs import CASTABLE
 from .._split import Split
 from .._sums import SHA256, XXH3
@@ -40,9 +42,11 @@ class Target(NamedTuple):
 class FileContent:
     """What the tensors of a source become in a file."""
 
-    def __init__(self, source: Source, layout: str) -> None:
+    def __init__(self, source: Source, layout: str, companions: Companions | None = None) -> None:
         self._source = source
         self._layout = layout
+        self.companions = companions
+        """The small files that a folder gets, too."""
 
     def write(
         self,
@@ -70,9 +74,6 @@ class FileContent:
             _data_begin=self._data_begin(specs),
         ) as writer:
             self._source.write(writer, names)
-
-    def add_beside(self, files: ModelFiles) -> None:
-        """Adds what a folder gets beside the model."""
 
     def planned(self, names: Sequence[str]) -> tuple[int, int]:
         """Returns the size of the file, and how many of its bytes can be shared with the source."""
@@ -145,9 +146,8 @@ def add_dtype(
     parser.add_argument("--dtype", type=str.lower, choices=choices, help=what)
 
 
-def target_of(path: str, shard_size: str | None = None) -> Target:
-    """Returns what a path names: a folder if there is one, it ends with a slash, or there is a
-    limit for shards."""
+def target_of(path: str, of_model: bool = False, shard_size: str | None = None) -> Target:
+    """Returns what a path names: see is_folder_target()."""
     most = None
     if shard_size is not None:
         try:
@@ -156,8 +156,10 @@ def target_of(path: str, shard_size: str | None = None) -> Target:
             raise CliError(str(error)) from None
         if path.endswith(".safetensors"):
             raise CliError("--max-shard-size needs a folder as target")
-    is_folder = most is not None or os.path.isdir(path) or path.endswith(("/", os.sep))
-    return Target(path, is_folder, most)
+    try:
+        return Target(path, is_folder_target(path, of_model, most is not None), most)
+    except ValueError as error:
+        raise CliError(str(error)) from None
 
 
 def write_source(
@@ -165,9 +167,9 @@ def write_source(
     target: Target,
     arguments: argparse.Namespace,
     out: Output,
-    content: FileContent | None = None,
+    companions: Companions | None = None,
 ) -> None:
-    """Writes all tensors of a source, and prints what was written."""
+    """Writes all tensors of a source, in a folder with small files, and prints what was written."""
     sizes = {entry.name: entry.nbytes for entry in source.entries}
     split = Split([list(sizes)], sum(sizes.values()))
     if target.most is not None:
@@ -175,10 +177,13 @@ def write_source(
             split = _split.split(sizes, target.most)
         except ValueError as error:
             raise CliError(str(error)) from None
-    for note in source.notes:
+    if not target.is_folder or (companions is not None and companions.are_in(target.path)):
+        companions = None
+    for note in [*source.notes, *(companions.notes if companions is not None else [])]:
         out.note(note)
-    content = content or FileContent(source, arguments.layout)
-    write_split(content, target, split, arguments, out)
+    if companions is not None and not arguments.force:
+        companions.refuse_to_replace(target.path, "--force")
+    write_split(FileContent(source, arguments.layout, companions), target, split, arguments, out)
 
 
 def write_split(
@@ -231,7 +236,8 @@ def _write_shards(
     with ModelFiles(folder, _NAME, arguments.fsync) as files:
         for number, names in enumerate(split.shards, 1):
             content.write(files.temporary(number), names, False, advance, collect)
-        content.add_beside(files)
+        if content.companions is not None:
+            content.companions.add_to(files)
         files.commit(split, collect.files if collect is not None else None)
 
 

@@ -28,8 +28,8 @@ from typing import (
 
 from safetensors import _core
 from safetensors._digests import processors
+from safetensors._paths import is_folder_target
 from safetensors._typing import Path, Progress
-from safetensors._weights import WeightsError
 
 from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
 from ._shared_work import share
@@ -41,8 +41,6 @@ _BUFFERS_NBYTES = 384 << 20
 """Limit of the memory in which all threads together read and decode."""
 _PIECE_NBYTES = 4 << 20
 _MODEL = "model"
-_MOST_NAMES = 10
-"""How many files an error names."""
 _FOLDER_NBYTES = "99999TB"
 """The limit of a shard without `max_shard_size`: one file."""
 Advance = Callable[[int], None]
@@ -67,11 +65,12 @@ def convert(
 
     Args:
         src: what `open_weights` opens.
-        dst: a folder, if it is one, is a string that ends with a slash (a `pathlib.Path` loses it),
-            or `max_shard_size` is given; else a file. Files of an old `model` are replaced, and
-            other models in the folder are an error. A folder also gets the configuration, without
-            its entries about quantisation, and the other small files of a source that is a folder,
-            such as its tokenizer, licence and Python code.
+        dst: a file, if the name ends with `.safetensors`; a folder, if it is one, is a string that
+            ends with a slash, or `max_shard_size` is given. Another name is a folder if `src` is a
+            folder, an index or a GGUF file. Files of an old `model` are replaced, and other models
+            in the folder are an error. A folder also gets the configuration, without its entries
+            about quantisation, and the other small files of a source that is a folder, such as its
+            tokenizer, licence and Python code.
         dtype: "bf16", "f16" or "f32", the type of floating-point tensors; "keep" keeps that of
             plain tensors, and quantised ones become BF16.
         max_shard_size: the limit of a shard's tensors ("5GB", or bytes).
@@ -88,7 +87,8 @@ def convert(
         Remarks about the conversion, such as tensors that are left out.
 
     Raises:
-        ValueError: `dtype`, `max_shard_size` or `threads` is none of these.
+        ValueError: `dtype`, `max_shard_size` or `threads` is none of these; or the name `dst` has
+            the ending of another format, or could be a file or a folder.
         WeightsError: `dst` has files of the names of small files, and `force` is false: nothing
             was written. Or a tensor cannot be decoded; a quantised one has a value that is not
             finite; or values are too large for the type.
@@ -99,14 +99,15 @@ def convert(
     if threads < 0:
         raise ValueError(f"threads is {threads}, not 0 or more")
     text = os.fsdecode(dst)
-    is_folder = max_shard_size is not None or os.path.isdir(text) or text.endswith(("/", os.sep))
     with Plan(src, dtype) as plan, _removed_if_empty(text):
+        is_folder = is_folder_target(text, plan.is_of_model, max_shard_size is not None)
         plan.refuse_target(text, is_folder)
         most = None
         if is_folder:
             most = _FOLDER_NBYTES if max_shard_size is None else max_shard_size
             _refuse_other_model(plan, text, most)
-            refuse_to_replace(plan, text, force, "force=True")
+            if not force:
+                plan.companions.refuse_to_replace(text, "force=True")
         with safe_create(
             dst,
             plan.specs,
@@ -144,23 +145,6 @@ def _refuse_other_model(plan: Plan, folder: str, most: Union[int, str]) -> None:
     names = _split.file_names(_MODEL, len(_split.split(plan.sizes(), most).shards))
     old = _recovery.old_names(folder, _MODEL)
     refuse_other_model(folder, [*names, _split.index_name(_MODEL), *old])
-
-
-def refuse_to_replace(plan: Plan, folder: str, force: bool, option: str) -> None:
-    """Raises WeightsError if small files of the source have the names of files in the folder,
-    which may be the user's own, unless `force` is true. `option` is what the caller may set."""
-    if force:
-        return
-    found = [path for path in plan.companions.in_folder(folder) if os.path.lexists(path)]
-    if not found:
-        return
-    said = ", ".join(found[:_MOST_NAMES])
-    if len(found) > _MOST_NAMES:
-        said += f" and {len(found) - _MOST_NAMES:,} more"
-    one = len(found) == 1
-    raise WeightsError(
-        f"{said} {'exists' if one else 'exist'}; {option} replaces {'it' if one else 'them'}"
-    )
 
 
 @contextlib.contextmanager

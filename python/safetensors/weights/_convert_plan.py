@@ -6,12 +6,12 @@ import threading
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
+from safetensors._companions import Companions
 from safetensors._specs import CASTABLE, nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 
 from . import _gpt_oss
-from ._companions import Companions
 from ._hf_names import HfNames
 from ._model import Weights, open_weights
 from ._tensor import WeightTensor
@@ -113,7 +113,8 @@ class Plan:
                 self._find_outputs()
             except WeightsError as error:
                 raise _without_options(error) from None
-            self.companions = Companions(src, DECODED.get(self._wanted or ""))
+            named = DECODED.get(self._wanted or "")
+            self.companions = Companions(src, True, named, WeightsError)
             self.metadata = {"format": str(self.weights.metadata.get("format", "pt"))}
         except BaseException:
             self.close()
@@ -136,6 +137,12 @@ class Plan:
             self._renames = weights.format == "gguf"
         self.notes += weights.warnings
         return weights
+
+    @property
+    def is_of_model(self) -> bool:
+        """Whether the source is a folder, an index or a GGUF file."""
+        is_index = self._src.endswith(".json")
+        return is_index or os.path.isdir(self._src) or self.weights.format == "gguf"
 
     def refuse_target(self, target: str, is_folder: bool) -> None:
         """Raises WeightsError if the result would replace files of the source."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import Any, Dict, List, Optional, Protocol
+from typing import Any, Dict, List, Optional, Protocol, Type
 
-from safetensors import _json, _split
-from safetensors._paths import visible
-from safetensors._typing import Path
-from safetensors._weights import WeightsError
+from . import _json, _split
+from ._core import SafetensorError
+from ._paths import visible
+from ._typing import Path
 
 _CONFIG = "config.json"
 _QUANTISATION = ("quantization", "quantization_config")
 _MOST_NBYTES = 64 << 20
+_MOST_NAMES = 10
+"""How many files an error names."""
 
 
 class Files(Protocol):
@@ -26,24 +28,39 @@ class Files(Protocol):
 class Companions:
     """The files of a source's folder that the result needs, too; none if the source is a file."""
 
-    def __init__(self, src: Path, dtype: Optional[str] = None) -> None:
-        """Reads config.json, in which a `dtype` such as "bfloat16" replaces the old one.
+    def __init__(
+        self,
+        src: Path,
+        is_decoded: bool = False,
+        dtype: Optional[str] = None,
+        error: Type[Exception] = SafetensorError,
+    ) -> None:
+        """Finds the files, and reads config.json if the result has decoded tensors.
+
+        Args:
+            src: a folder, or an index, which stands for its folder.
+            is_decoded: whether quantised tensors are decoded: config.json loses what describes
+                them.
+            dtype: if decoded, a type such as "bfloat16" that replaces the one in config.json.
+            error: the class of the errors of files that are not what they should be.
 
         Raises:
-            WeightsError: config.json is not a JSON object.
+            error: config.json is not a JSON object.
         """
         self._folder = os.fsdecode(src)
+        self._error = error
+        self._config: Optional[bytes] = None
         self.names: List[str] = []
         self.notes: List[str] = []
-        if not os.path.isdir(self._folder):
+        if self._folder.endswith(".json"):
+            self._folder = os.path.dirname(self._folder) or "."
+        elif not os.path.isdir(self._folder):
+            self._folder = ""
             return
-        self.names = [
-            name for name in sorted(visible(os.listdir(self._folder))) if self._is_one(name)
-        ]
-        self._config = b""
-        if _CONFIG in self.names:
+        self.names = [name for name in visible(os.listdir(self._folder)) if self._is_one(name)]
+        if is_decoded and _CONFIG in self.names:
             path = os.path.join(self._folder, _CONFIG)
-            self._config = _plain_config(self._stored(_CONFIG), dtype, path)
+            self._config = _plain_config(self._stored(_CONFIG), dtype, path, error)
 
     def _is_one(self, name: str) -> bool:
         if not _split.is_companion_name(name):
@@ -75,31 +92,51 @@ class Companions:
         is_cached = os.path.basename(snapshots) == "snapshots" and parent == blobs
         return is_cached or os.path.commonpath([folder, parent]) == folder
 
-    def in_folder(self, folder: str) -> List[str]:
-        """Returns the paths of the files in the folder of the result."""
-        return [os.path.join(folder, name) for name in self.names]
+    def are_in(self, folder: str) -> bool:
+        """Returns whether the source is this folder."""
+        if not self._folder or not os.path.exists(folder):
+            return False
+        return os.path.samefile(folder, self._folder)
+
+    def refuse_to_replace(self, folder: str, option: str) -> None:
+        """Raises if the folder of the result has files of these names, which may be the user's own.
+        `option` is what makes the caller replace them."""
+        paths = [os.path.join(folder, name) for name in self.names]
+        found = [path for path in paths if os.path.lexists(path)]
+        if not found:
+            return
+        said = ", ".join(found[:_MOST_NAMES])
+        if len(found) > _MOST_NAMES:
+            said += f" and {len(found) - _MOST_NAMES:,} more"
+        one = len(found) == 1
+        raise self._error(
+            f"{said} {'exists' if one else 'exist'}; {option} replaces {'it' if one else 'them'}"
+        )
 
     def add_to(self, files: Files) -> None:
         """Adds the files to a model that is being saved: they are replaced together."""
         for name in self.names:
-            files.add_companion(name, self._config if name == _CONFIG else self._stored(name))
+            data = self._config if name == _CONFIG else None
+            files.add_companion(name, self._stored(name) if data is None else data)
 
     def _stored(self, name: str) -> bytes:
         path = os.path.join(self._folder, name)
         # Without O_NONBLOCK, opening a pipe that replaced the file would wait for a writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise WeightsError(f"{path} is not a regular file any more")
+                raise self._error(f"{path} is not a regular file any more")
             data = file.read(_MOST_NBYTES + 1)
         if len(data) > _MOST_NBYTES:
-            raise WeightsError(f"{path}: grew to more than {_MOST_NBYTES:,} bytes")
+            raise self._error(f"{path}: grew to more than {_MOST_NBYTES:,} bytes")
         return data
 
 
-def _plain_config(data: bytes, dtype: Optional[str], path: str) -> bytes:
+def _plain_config(
+    data: bytes, dtype: Optional[str], path: str, error_class: Type[Exception]
+) -> bytes:
     """Returns config.json without what describes quantised tensors, and with this dtype."""
     try:
-        config = _json.loads(data, path, error=WeightsError, object_of=dict)
+        config = _json.loads(data, path, error=error_class, object_of=dict)
         if not isinstance(config, dict):
             raise ValueError(f"expected an object, found {type(config).__name__}")
         changed = _remove_quantisation(config)
@@ -110,7 +147,7 @@ def _plain_config(data: bytes, dtype: Optional[str], path: str) -> bytes:
                     table[key] = dtype
         return (json.dumps(config, indent=2) + "\n").encode() if changed else data
     except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} is not a configuration: {error}") from None
+        raise error_class(f"{path} is not a configuration: {error}") from None
 
 
 def _remove_quantisation(table: Dict[str, Any]) -> bool:
