@@ -5,7 +5,7 @@ model.
     .model.0123456789abcdef.journal/   a change in place: its journal
 
 No other user can enter such a folder, so nobody else can plant, swap or read what is in it. What
-else has such a name is not believed.
+else has such a name is not believed: another user may have given it to some folder of this user.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ File = Tuple[Folder, str]
 """A file in a folder."""
 
 _SECONDS_UNTIL_STALE = 60
+_REMOVED = re.compile(r"\.nfs[0-9a-f]+")
+"""A file that was removed while a process has it open, on NFS."""
 NOT_FOLLOWED = ", so it is not followed"
 """Follows the reason in errors, also in those of the compiled module."""
 
@@ -49,9 +51,13 @@ class Foreign(NamedTuple):
 
 
 def left_in(
-    folder: Folder, kind: str, is_wanted: Callable[[str], bool]
+    folder: Folder, kind: str, is_wanted: Callable[[str], bool], is_part: Callable[[str], bool]
 ) -> Tuple[List[Left], List[Foreign]]:
-    """Returns what has the name of a private folder of a kind, sorted by name, for some stems."""
+    """Returns what has the name of a private folder of a kind, sorted by name, for some stems.
+
+    A folder of this user is none of the kind if a file in it has a name for which `is_part` is
+    false.
+    """
     pattern = re.compile(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", re.DOTALL)
     left, foreign = [], []
     for name in sorted(folder.names()):
@@ -65,8 +71,12 @@ def left_in(
                 raise
             foreign.append(Foreign(match[1], name, _owner(folder, name)))
         else:
-            if found is not None:  # else its process has completed
+            if found is None:  # its process has completed
+                continue
+            if all(is_part(file) or _REMOVED.fullmatch(file) for file in found.names()):
                 left.append(Left(match[1], found))
+            else:
+                foreign.append(Foreign(match[1], name, None))
     return left, foreign
 
 
@@ -95,7 +105,7 @@ def warn_of(folder: Folder, foreign: Iterable[Foreign], stacklevel: int) -> None
     if names:
         warnings.warn(
             f"{folder.path}: {', '.join(names[:5])}{', ...' * (len(names) > 5)} was left alone: "
-            "it is not a private folder of this user",
+            "it is not a private folder of this user, or has other files in it",
             stacklevel=stacklevel + 1,
         )
 

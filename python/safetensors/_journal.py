@@ -56,7 +56,7 @@ def recover_files(folder: Folder, only: Optional[Collection[str]] = None) -> Rec
         only: if given, only the journals of these files or indexes.
     """
     outcomes = []
-    found, foreign = left_in(folder, KIND, lambda stem: True)
+    found, foreign = left_in(folder, KIND, lambda stem: True, (JOURNAL, NEW).__contains__)
     for stem, room in found:
         is_named = only is None or stem in only
         with contextlib.ExitStack() as stack:

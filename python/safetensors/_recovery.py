@@ -7,6 +7,7 @@ switch and the old index, may come from anyone: it selects among fixed file name
 from __future__ import annotations
 
 import os
+import re
 from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 
 from . import _core, _json, _split
@@ -31,6 +32,7 @@ CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
 
 KIND = "save"
 SWITCH, SUMS = "switch", "sums"
+_PART = re.compile(r"[0-9]{5}")
 _MOST_NBYTES = 64 << 20
 _MOST_INDEX_NBYTES = 100_000_000
 
@@ -72,7 +74,9 @@ def recover(path: Path) -> str:
     if not os.path.isdir(typed):
         typed, file = os.path.split(typed)
     folder = Folder(typed)
-    saves, foreign = left_in(folder, KIND, lambda stem: not file or _is_file_of(stem, file))
+    saves, foreign = left_in(
+        folder, KIND, lambda stem: not file or _is_file_of(stem, file), _is_part
+    )
     if file:
         _refuse_foreign(folder, foreign)
     outcomes = [_recover_save(folder, each) for each in saves]
@@ -95,7 +99,7 @@ def saves_of(folder: Folder, name: str) -> List[Left]:
     Raises:
         SafetensorError: another user is saving it, or has left such a folder.
     """
-    saves, foreign = left_in(folder, KIND, lambda stem: stem == name)
+    saves, foreign = left_in(folder, KIND, lambda stem: stem == name, _is_part)
     _refuse_foreign(folder, foreign)
     return saves
 
@@ -277,6 +281,13 @@ def roll_back(folder: Folder, save: Folder) -> None:
 def companion_part(file: str) -> str:
     """Returns the name that a companion has in the private folder."""
     return f"+{file}"
+
+
+def _is_part(file: str) -> bool:
+    """Returns whether a private folder of a save may have a file of this name."""
+    if file.startswith("+"):
+        return _split.is_companion_name(file[1:])
+    return file in (SWITCH, SUMS, "index") or _PART.fullmatch(file) is not None
 
 
 def parts_of(shards: int) -> List[str]:

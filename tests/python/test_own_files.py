@@ -289,3 +289,19 @@ def test_files_of_ranks(tmp_path, private, monkeypatch):
     assert not (tmp_path / name).is_symlink()
     assert stn.load_file(tmp_path / name)["a"].sum() == 3
     assert sorted(os.listdir(tmp_path)) == ["private", name]
+
+
+@pytest.mark.parametrize("kind", ["save", "journal"])
+def test_another_folder_of_this_user_with_such_a_name(tmp_path, kind):
+    """Who may rename a folder that only its owner can enter does not make a recovery empty it."""
+    stem = "model" if kind == "save" else "model.safetensors"
+    mine = tmp_path / f".{stem}.0123456789abcdef.{kind}"
+    mine.mkdir(0o700)
+    for name in ("00001", "thesis.txt"):
+        (mine / name).write_text("mine")
+    os.utime(mine, (1e9, 1e9))
+    for path in (tmp_path, tmp_path / "model.safetensors"):
+        with pytest.warns(UserWarning, match="was left alone: .* has other files in it"):
+            assert safetensors.recover(path) == "clean"
+        stn.save_files(model_saves.NEW, tmp_path)
+    assert {each.name for each in mine.iterdir()} == {"00001", "thesis.txt"}

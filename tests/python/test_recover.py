@@ -145,7 +145,7 @@ def test_several_models(tmp_path):
     folder = tmp_path / "model"
     interrupted(folder)
     make_switch(folder, "", f".other.{RANDOM}.save")
-    for name in ("00001", ".00002.tmp", "anything"):
+    for name in ("00001", "00002", "index", "+config.json"):
         (folder / f".other.{RANDOM}.save" / name).touch()
     assert recover(folder) == "rolled forward"
     assert model_saves.state(folder, LIMITS) == "new"

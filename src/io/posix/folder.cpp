@@ -177,7 +177,11 @@ OwnPlace Folder::make_private(const OwnName::Text& stem, std::string_view kind) 
     }
     std::optional<Folder> made;
     try {
-      made = open_private(name);
+      std::optional<Folder> found = open_private(name);
+      // It may be some folder of this user that another one has put there, to be filled and
+      // emptied.
+      if (found && !found->names().empty()) refuse(path() / name.text(), "it is not empty");
+      made = std::move(found);
     } catch (const Error&) {  // what another user has put there
       if (i == kTries || !is_shared()) throw;
     }

@@ -18,6 +18,7 @@ import sys
 
 ALICE, BOB, GROUP = 65001, 65002, 65000
 PRIVATE = b"a thesis"
+_MINE = "mine"
 _SECONDS = 30
 _IN_CREATE, _IN_MOVED_TO, _IN_OPEN = 0x100, 0x80, 0x20
 
@@ -50,6 +51,11 @@ def pipe(path, private):
     os.mkfifo(path, 0o666)
 
 
+def mine(path, private):
+    """Puts a folder of the user who saves in the place of a private one, which is still empty."""
+    os.rename(path.parent / _MINE, path)
+
+
 def final(path, private):
     """Links under the names that a save ends with."""
     for name in (
@@ -61,7 +67,7 @@ def final(path, private):
             os.symlink(private, path.parent / name)
 
 
-ACTS = {act.__name__: act for act in (link, swap, pipe, final)}
+ACTS = {act.__name__: act for act in (link, swap, pipe, mine, final)}
 
 
 def attack(folder, private, act, ready):
@@ -114,6 +120,20 @@ def in_child(work, *args):
     return child
 
 
+def make_mine(folder):
+    """Makes a folder that nobody else can enter, as a private one."""
+    (folder / _MINE).mkdir(0o700)
+    for name in ("thesis.txt", "00001"):
+        (folder / _MINE / name).write_bytes(PRIVATE)
+
+
+def is_whole(folder):
+    """Returns whether that folder still has its files, and no others, whatever its name is."""
+    folders = [path.parent for path in folder.glob("**/thesis.txt")]
+    found = {path.name: path.read_bytes() for each in folders for path in each.iterdir()}
+    return found == {"thesis.txt": PRIVATE, "00001": PRIVATE}
+
+
 def round_of(top, mode, act, prepare, function):
     folder, home = top / "shared", top / "home"
     for each in (folder, home):
@@ -126,7 +146,7 @@ def round_of(top, mode, act, prepare, function):
     private.write_bytes(PRIVATE)
     os.chown(private, ALICE, GROUP)
     private.chmod(0o600)
-    os.waitpid(in_child(lambda: become(ALICE) or prepare(folder)), 0)
+    os.waitpid(in_child(lambda: become(ALICE) or prepare(folder) or make_mine(folder)), 0)
     ready, wait = os.pipe()[::-1]
     attacker = in_child(attack, folder, private, act, ready)
     saver = in_child(save, folder, private, function, wait)
@@ -137,6 +157,8 @@ def round_of(top, mode, act, prepare, function):
     os.close(wait)
     if private.read_bytes() != PRIVATE:
         sys.exit("a private file was overwritten")
+    if not is_whole(folder):
+        sys.exit("another folder was emptied or filled")
     if status not in (0, 1):
         sys.exit(f"the save ended with {status}")
     return status
