@@ -1,5 +1,6 @@
 """Reads NumPy's .npz archives, a chunk at a time."""
 
+import io
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SUFFIX = ".npy"
+_MOST_HEADER_NBYTES = 1 << 20
+"""NumPy reads headers of up to 10,000 bytes. One may claim 4 GB, which an archive stores as 4 MB of
+compressed spaces."""
+_MOST_UNPACKED_NBYTES = 64_000_000
+"""The limit for arrays in Fortran order, which are held in memory, that take eight times as many
+bytes as the archive stores."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -86,7 +93,8 @@ class NpzSource:
     def _read_header(self, info: zipfile.ZipInfo, name: str) -> _Member:
         from numpy.lib import format as npy
 
-        with self._zip.open(info) as stream:
+        with self._zip.open(info) as member:
+            stream = io.BytesIO(member.read(_MOST_HEADER_NBYTES))
             version = npy.read_magic(stream)
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, fortran, dtype = read(stream)
@@ -102,6 +110,12 @@ class NpzSource:
                 f"array `{text.clipped(name)}` has "
                 f"{text.count(info.file_size - begin, 'byte')}, but its "
                 f"shape and type require {nbytes:,}"
+            )
+        is_blown_up = nbytes > max(_MOST_UNPACKED_NBYTES, 8 * info.compress_size)
+        if fortran and len(shape) > 1 and is_blown_up:
+            raise self._error(
+                f"array `{text.clipped(name)}` would take {text.size(nbytes)} of memory, but the "
+                f"archive stores only {text.size(info.compress_size)}: save it in C order"
             )
         return _Member(info, begin, shape, fortran, dtype, nbytes)
 

@@ -1,12 +1,11 @@
 """Reads checkpoints of torch.save. Only weights are unpickled, never code."""
 
 import pickle
-import zipfile
 from typing import TYPE_CHECKING, Any, Sequence
 
 from .. import SafetensorError, TensorSpec
 from .._writer import SafeWriter
-from . import text
+from . import text, torch_archive
 from .errors import CliError
 from .opening import open_regular
 from .source import Entry
@@ -134,12 +133,12 @@ def _load(path: str) -> Any:
     try:
         # A mapped file takes memory for one tensor at a time. Files of torch before 1.6, which are
         # not zip archives, cannot be mapped.
-        mmap = zipfile.is_zipfile(path)
+        mmap = torch_archive.check(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         reason = _refused(str(error))
         raise CliError(f"{path}: refused: {reason}") from None
-    except OSError:
+    except (OSError, CliError):
         raise
     except Exception as error:
         # torch may raise any exception for a damaged file.
