@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "io/posix/detach_mappings.hpp"
 #include "python.hpp"
@@ -14,11 +15,14 @@
 namespace safetensors::python {
 namespace {
 
-/// Returns whether a file that is opened with these flags can lose or change bytes that it has.
+namespace fs = std::filesystem;
+
+/// Returns whether a file that is opened with these flags can lose or change bytes that it has. One
+/// that is opened to append can be truncated, too.
 bool may_overwrite(long flags) noexcept {
-  if ((flags & O_EXCL) != 0) return false;  // a new file
-  if ((flags & O_TRUNC) != 0) return true;
-  return (flags & O_ACCMODE) != O_RDONLY && (flags & O_APPEND) == 0;
+  constexpr long kNew = O_CREAT | O_EXCL;
+  if ((flags & kNew) == kNew) return false;
+  return (flags & O_TRUNC) != 0 || (flags & O_ACCMODE) != O_RDONLY;
 }
 
 /// Returns the path that an event announces to be overwritten; nullptr if it is another event.
@@ -47,6 +51,18 @@ int warn(std::string_view what) {
   return result;
 }
 
+/// Also looks in the folders that this process has open: os.open() has an argument `dir_fd`, which
+/// the event does not tell.
+void detach_in_open_folders(const fs::path& relative) {
+  std::error_code error;
+  const fs::directory_iterator end;
+  for (fs::directory_iterator at("/proc/self/fd", error); !error && at != end;
+       at.increment(error)) {
+    std::error_code unknown;
+    if (at->is_directory(unknown)) io::detach_if_mapped(at->path() / relative);
+  }
+}
+
 // Runs also in subinterpreters, so it keeps no Python objects. No interrupt: a signal handler in
 // Python could open the file again.
 int on_event(const char* event, PyObject* arguments, void* /*data*/) {
@@ -59,7 +75,11 @@ int on_event(const char* event, PyObject* arguments, void* /*data*/) {
   }
   const auto name = py::reinterpret_steal<py::object>(bytes);
   try {
-    io::detach_if_mapped(std::filesystem::path(PyBytes_AS_STRING(bytes)));
+    const fs::path file(PyBytes_AS_STRING(bytes));
+    io::detach_if_mapped(file);
+    // Of os.open(); open() gives its mode.
+    const bool has_folder = event[1] == 'p' && PyTuple_GET_ITEM(arguments, 1) == Py_None;
+    if (has_folder && file.is_relative()) detach_in_open_folders(file);
     return 0;
   } catch (const std::exception& error) {
     return warn(error.what());

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 # Loads a file with one modified page, and defines what a case can use.
 SCRIPT = """
-import ctypes, gc, io, os, pathlib, resource, shutil, signal, subprocess, threading, warnings
+import ctypes, gc, io, mmap, os, pathlib, resource, shutil, signal, subprocess, threading, warnings
 import numpy as np
 import safetensors
 from safetensors import numpy as stn
@@ -61,6 +61,19 @@ OVERWRITING = {
     "pathlib": "pathlib.Path(path).write_bytes(b'new')",
     "a relative path": "open(os.path.basename(path), 'wb').close()",
     "os.open": "os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))",
+    "os.open with O_EXCL of a file that exists": """
+        file = os.open(path, os.O_RDWR | os.O_EXCL)
+        os.pwrite(file, b"new" * 1_000, 8_000)""",
+    "os.open in a folder": """
+        folder = os.open(".", os.O_RDONLY)
+        os.chdir("/")
+        os.open(os.path.basename(path), os.O_WRONLY | os.O_TRUNC, dir_fd=folder)""",
+    "truncating a file that is open to append": """
+        with open(path, "ab") as file:
+            file.truncate(5)""",
+    "mapping a file that is open to append": """
+        with open(path, "a+b") as file:
+            mmap.mmap(file.fileno(), 0)[8_000:9_000] = bytes(1_000)""",
     "os.open of a path object": "os.close(os.open(pathlib.Path(path), os.O_RDWR | os.O_TRUNC))",
     "FileIO of a path object": "io.FileIO(pathlib.Path(path), 'w').close()",
     "a symbolic link": "os.symlink(path, 'soft'); open('soft', 'wb').close()",
@@ -141,7 +154,6 @@ assert all(np.array_equal(held[name], before[name]) for name in held)
 
 LEAVING = {
     "reading": "open(path, 'rb').close()",
-    "appending": "open(path, 'ab').close()",
     "making a new file": """
         try: open(path, "xb")
         except FileExistsError: pass""",
