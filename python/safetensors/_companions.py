@@ -57,6 +57,7 @@ class Companions:
         elif not os.path.isdir(self._folder):
             self._folder = ""
             return
+        self._real_folder = os.path.realpath(self._folder)
         self.names = [name for name in visible(os.listdir(self._folder)) if self._is_one(name)]
         if is_decoded and _CONFIG in self.names:
             path = os.path.join(self._folder, _CONFIG)
@@ -65,7 +66,7 @@ class Companions:
     def _is_one(self, name: str) -> bool:
         if not _split.is_companion_name(name):
             return False
-        if not self._is_inside(name):
+        if not self._is_inside(os.path.realpath(os.path.join(self._folder, name))):
             self.notes.append(f"`{name}` is left out: it is a link to a file outside of the folder")
             return False
         try:
@@ -82,11 +83,10 @@ class Companions:
             return False
         return True
 
-    def _is_inside(self, name: str) -> bool:
-        """Returns whether a name leads to a file of the folder, or of a Hugging Face cache:
+    def _is_inside(self, path: str) -> bool:
+        """Returns whether a path without links is one of the folder, or of a Hugging Face cache:
         snapshots/REVISION/NAME is a link to ../../blobs/DIGEST."""
-        folder = os.path.realpath(self._folder)
-        parent = os.path.dirname(os.path.realpath(os.path.join(folder, name)))
+        folder, parent = self._real_folder, os.path.dirname(path)
         snapshots = os.path.dirname(folder)
         blobs = os.path.join(os.path.dirname(snapshots), "blobs")
         is_cached = os.path.basename(snapshots) == "snapshots" and parent == blobs
@@ -125,10 +125,21 @@ class Companions:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise self._error(f"{path} is not a regular file any more")
+            if not self._is_inside(_place_of(file.fileno(), path)):
+                raise self._error(f"{path} became a link to a file outside of the folder")
             data = file.read(_MOST_NBYTES + 1)
         if len(data) > _MOST_NBYTES:
             raise self._error(f"{path}: grew to more than {_MOST_NBYTES:,} bytes")
         return data
+
+
+def _place_of(fd: int, path: str) -> str:
+    """Returns the path of an open file without links. The system's answer (Linux) is right even if
+    somebody changes links meanwhile."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return os.path.realpath(path)
 
 
 def _plain_config(

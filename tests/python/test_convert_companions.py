@@ -274,3 +274,26 @@ def test_a_conversion_without_decoding(tmp_path, capsys):
     assert "config.json, " in capsys.readouterr().err
     assert main(["convert", str(source), str(tmp_path / "one.safetensors")]) == 0
     assert main(["convert", str(source), str(source), "--force"]) == 0
+
+
+def test_a_link_that_appears_later(tmp_path):
+    """Who may write to the source cannot make the result have another file of the user's."""
+    source = model(tmp_path / "source")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "result").mkdir()
+    (source / "LICENSE").write_text("free")
+    (source / "licences").mkdir()
+    found = _companions.Companions(source, True, error=WeightsError)
+    assert "LICENSE" in found.names
+    for target in (tmp_path / "secret", source / "licences" / ".." / ".." / "secret"):
+        (source / "LICENSE").unlink()
+        (source / "LICENSE").symlink_to(target)
+        with pytest.raises(WeightsError, match="became a link to a file outside of the folder"):
+            found.add_to(Files(tmp_path / "result"))
+    source.rename(tmp_path / "moved")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "LICENSE").write_text("secret")
+    source.symlink_to("other")
+    with pytest.raises((WeightsError, FileNotFoundError)):
+        found.add_to(Files(tmp_path / "result"))
+    assert not (tmp_path / "result" / "LICENSE").exists()
