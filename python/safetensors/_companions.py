@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Protocol, Type
 
 from . import _json, _split
 from ._core import SafetensorError
-from ._paths import visible
+from ._paths import open_at_once, visible
 from ._typing import Path
 
 _CONFIG = "config.json"
@@ -121,8 +121,7 @@ class Companions:
 
     def _stored(self, name: str) -> bytes:
         path = os.path.join(self._folder, name)
-        # Without O_NONBLOCK, opening a pipe that replaced the file would wait for a writer.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise self._error(f"{path} is not a regular file any more")
             if not self._is_inside(_place_of(file.fileno(), path)):

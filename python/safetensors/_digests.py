@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import stat
 import threading
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._paths import open_at_once
 from ._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
 _STEP = 256 << 10
@@ -157,9 +159,12 @@ class OpenFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        self._file = open(path, "rb", buffering=0, opener=open_at_once)  # noqa: SIM115
         try:
-            self.nbytes = os.fstat(self._file.fileno()).st_size
+            status = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                self._open()  # raises
+            self.nbytes = status.st_size
             begin = 8 + int.from_bytes(self._read_some(0, 8), "little")
             if begin > min(self.nbytes, 8 + _MOST_HEADER_NBYTES):
                 self._open()  # raises

@@ -19,6 +19,7 @@ from OpenSSL.crypto import X509StoreContextError
 from sigstore.errors import VerificationError
 
 from ._core import SafetensorError
+from ._paths import open_at_once
 
 _MOST_NBYTES = 100_000_000
 """Of the signature of a folder, which has the digest of each file in it."""
@@ -242,7 +243,7 @@ def _read(signature: str, most_nbytes: int) -> bytes:
     os.stat(signature)
     if not os.path.isfile(signature):
         raise SafetensorError(f"{signature}: not a file")
-    with open(signature, "rb") as file:
+    with open(signature, "rb", opener=open_at_once) as file:
         data = file.read(most_nbytes + 1)
     if len(data) > most_nbytes:
         raise SafetensorError(

@@ -7,7 +7,14 @@ from typing import Any, Iterable, List
 from ._core import SafetensorError
 from ._core import _is_url as is_url
 
-__all__ = ["is_folder_target", "is_url", "refuse_url", "visible", "without_secrets"]
+__all__ = [
+    "is_folder_target",
+    "is_url",
+    "open_at_once",
+    "refuse_url",
+    "visible",
+    "without_secrets",
+]
 
 _OTHER_FORMATS = (
     *(".bin", ".ckpt", ".gguf", ".h5", ".json", ".keras", ".mar", ".msgpack", ".npy", ".npz"),
@@ -74,3 +81,16 @@ def visible(names: Iterable[str]) -> List[str]:
     Other programs leave hidden files behind: "._model.safetensors" is a file manager's.
     """
     return sorted(name for name in names if not name.startswith("."))
+
+
+def open_at_once(path: str, flags: int) -> int:
+    """Opens a file that may be a stranger's: the argument `opener` of open().
+
+    Without O_NONBLOCK, opening a pipe would wait for a writer. What is read has to be a regular
+    file, which the caller checks.
+    """
+    try:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    except BlockingIOError:
+        # Not a pipe: another process holds a lease on the file and will release it soon.
+        return os.open(path, flags)

@@ -12,6 +12,7 @@ from typing import Dict, Iterator, Mapping, NamedTuple, Optional
 
 from . import _core
 from ._core import SafetensorError
+from ._paths import open_at_once
 
 XXH3, SHA256 = "xxh3-128", "sha256"
 BLOCK_SIZE = 4 << 20
@@ -106,7 +107,7 @@ def read(path: str) -> Sums:
     """Reads the sums of a model. Raises SafetensorError if the file is not valid."""
     if not os.path.isfile(path):
         raise _core._error_class(FileNotFoundError)(f"No sums of the model: {path}")
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_at_once) as file:
         return parse(file.read(_MOST_NBYTES + 1), path)
 
 

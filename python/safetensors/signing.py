@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from . import _core, _sums
 from ._core import SafetensorError
+from ._paths import open_at_once
 
 if TYPE_CHECKING:
     from ._typing import Path
@@ -82,7 +83,7 @@ class Signed:
         )
         if not os.path.isfile(path):
             raise _core._error_class(FileNotFoundError)(f"No sums of the model: {path}")
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             data = file.read(_MOST_NBYTES + 1)
         signature = self._signature or _signature_of(path)
         problem = package.verify_bytes(verifier, data, path, signature).problem

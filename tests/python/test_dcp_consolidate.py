@@ -199,3 +199,18 @@ def test_peak_memory(tmp_path):
     found = load_files(tmp_path / "out")
     assert torch.equal(found["columns"], whole)
     assert torch.equal(found["rows"], whole)
+
+
+def test_a_pipe(tmp_path):
+    """Between the files of ranks it is refused at once: nobody ever writes to it."""
+    write(tmp_path / "ranks", [{"a": ((0,), torch.ones(3))}])
+    os.mkfifo(tmp_path / "ranks" / "pipe.safetensors")
+    script = """
+        from safetensors import SafetensorError
+        from safetensors.dcp import consolidate
+        try: consolidate(sys.argv[1], sys.argv[2])
+        except SafetensorError as error: assert "found a named pipe" in str(error), error
+        else: raise AssertionError("nothing was raised")
+    """
+    children.run(script, tmp_path / "ranks", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -270,3 +270,17 @@ def test_the_module():
     assert sorted(sums.__all__) == ["FileSums", "Sums", "TensorSums", "make", "read", "write"]
     script = "import safetensors, safetensors.numpy\nprint('safetensors.sums' in sys.modules)"
     assert children.run(script).strip() == "False"
+
+
+def test_a_pipe(folder):
+    """It is refused at once, as a part of a model and as a file: nobody ever writes to it."""
+    (folder / "model.safetensors.index.json").unlink()
+    os.mkfifo(folder / "pipe.safetensors")
+    script = """
+        from safetensors import SafetensorError, sums
+        for path in sys.argv[1:]:
+            try: sums.make(path)
+            except SafetensorError as error: assert "found a named pipe" in str(error), error
+            else: raise AssertionError("nothing was raised")
+    """
+    children.run(script, folder, folder / "pipe.safetensors", timeout=60)

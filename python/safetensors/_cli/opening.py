@@ -8,6 +8,7 @@ import sys
 import tempfile
 from typing import cast
 
+from .._paths import open_at_once
 from .errors import CliError
 from .header_text import LENGTH_NBYTES, MOST_NBYTES
 
@@ -28,27 +29,18 @@ def open_input(path: str) -> io.FileIO:
         file = _open_stdin()
         file.name = STDIN  # for errors
         return file
-    return open(path, "rb", buffering=0, opener=_open_at_once)
+    return open(path, "rb", buffering=0, opener=open_at_once)
 
 
 def open_regular(path: str) -> io.FileIO:
     """Opens a regular file. Refuses pipes and devices, because reading one may never end."""
-    file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+    file = open(path, "rb", buffering=0, opener=open_at_once)  # noqa: SIM115
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
         file.close()
         found = "a named pipe" if stat.S_ISFIFO(mode) else "a device"
         raise CliError(f"{path}: expected a regular file, found {found}")
     return file
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, opening a pipe would wait for a writer.
-    try:
-        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    except BlockingIOError:
-        # Not a pipe: another process holds a lease on the file and will release it soon.
-        return os.open(path, flags)
 
 
 def _open_stdin() -> io.FileIO:

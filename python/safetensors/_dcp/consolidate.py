@@ -10,7 +10,9 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
+from .. import _core
 from .._core import SafetensorError, safe_open
+from .._paths import open_at_once
 from .._specs import Row
 from .._typing import Path
 from . import boxes
@@ -89,10 +91,10 @@ def _read_folder(folder: str) -> Dict[str, SplitTensor]:
     tensors: Dict[str, SplitTensor] = {}
     for file in names:
         path = os.path.join(folder, file)
-        with open(path, "rb") as stream:
-            identity = _identity(stream.fileno())
-            begin = 8 + int.from_bytes(stream.read(8), "little")
+        with open(path, "rb", opener=open_at_once) as stream:
+            identity = _identity(stream.fileno())  # first: the header is of this version or newer
         with safe_open(path, "np", backend="pread") as handle:
+            begin = 8 + int.from_bytes(_core._read_range(handle, 0, 8), "little")
             offsets = offsets_of(path, handle)
             if offsets is None:
                 raise SafetensorError(f"{path}: the metadata has no {SHARDING_INFO}")
