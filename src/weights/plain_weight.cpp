@@ -53,7 +53,7 @@ class PlainWeight final : public StoredWeight {
   void decode(const WeightInfo& info, RowRange rows, Output output, std::byte* to,
               const Interrupt& interrupt) const override {
     const Dtype dtype = tensor_.info->dtype;
-    if (refusal_ != nullptr) fail(Errc::unsupported, tensor_.file->path(), info.source, *refusal_);
+    check_values(info);
     if (!can_convert(dtype)) {
       fail(Errc::unsupported, tensor_.file->path(), info.source,
            "values of type " + info.type_name + " are not decoded");
@@ -75,9 +75,11 @@ class PlainWeight final : public StoredWeight {
     convert_values(dtype, from, count, output, to, interrupt);
   }
 
-  bool fuses_with(const WeightInfo& /*info*/, const StoredWeight& other, const WeightInfo& /*next*/,
+  bool fuses_with(const WeightInfo& info, const StoredWeight& other, const WeightInfo& next,
                   const ModelOptions& /*options*/) const override {
     const auto* const plain = dynamic_cast<const PlainWeight*>(&other);
+    check_values(info);
+    if (plain != nullptr) plain->check_values(next);
     return plain != nullptr && tensor_.info->dtype == plain->tensor_.info->dtype;
   }
 
@@ -93,6 +95,10 @@ class PlainWeight final : public StoredWeight {
   }
 
  private:
+  /// Throws unsupported if these are codes of a scheme.
+  void check_values(const WeightInfo& info) const {
+    if (refusal_ != nullptr) fail(Errc::unsupported, tensor_.file->path(), info.source, *refusal_);
+  }
   bool is_halved(const ModelOptions& options) const noexcept {
     return options.bf16_to_f16 && tensor_.info->dtype == Dtype::kBF16;
   }

@@ -23,10 +23,26 @@ std::string kind_of(std::string_view name) {
   return kind;
 }
 
-/// Returns whether this is a type of values in 8 bits. E8M0 is not: it is a type of scales.
-bool is_f8(std::uint32_t type) noexcept {
-  return type == code::kF8E4M3 || type == code::kF8E5M2 || type == code::kF8E4M3FNUZ ||
-         type == code::kF8E5M2FNUZ;
+/// Returns the type of a tensor whose numbers may be codes that lack their scales, else nothing.
+/// E8M0 is a type of scales; integers are codes only where a matrix is expected.
+std::string_view bare_type(const WeightInfo& info) noexcept {
+  switch (info.code) {
+    case code::kF8E4M3:
+    case code::kF8E5M2:
+    case code::kF8E4M3FNUZ:
+    case code::kF8E5M2FNUZ:
+      return "F8";
+    case code::kF4:
+    case code::kI8:
+    case code::kI32:
+    case code::kU8:
+    case code::kU32:
+      return info.shape.size() >= 2 && info.source.ends_with(".weight")
+                 ? std::string_view(info.type_name)
+                 : std::string_view();
+    default:
+      return {};
+  }
 }
 
 }  // namespace
@@ -37,7 +53,8 @@ void Remarks::note(const WeightInfo& info, const std::string& remark) {
   } else if (info.storage == Storage::mlx_pack) {
     unknown_ += info.quant ? 0 : 1;
   } else {
-    bare_f8_ += is_f8(info.code) && info.is_decoded ? 1 : 0;
+    const std::string_view type = info.is_decoded ? bare_type(info) : std::string_view();
+    if (!type.empty()) ++bare_[std::string(type)];
   }
 }
 
@@ -61,11 +78,12 @@ void Remarks::say(std::vector<std::string>& warnings) const {
   };
   say_each(packs_, "pack");
   say_each(schemes_, "tensor");
-  if (bare_f8_ != 0) {
-    const bool one = bare_f8_ == 1;
-    warnings.push_back(grouped(bare_f8_) + (one ? " tensor of F8 has" : " tensors of F8 have") +
-                       " no scales beside " + (one ? "it: it is" : "them: they are") +
-                       " decoded as plain numbers");
+  for (const auto& [type, count] : bare_) {
+    const bool one = count == 1;
+    warnings.push_back(
+        grouped(count) + (one ? " tensor of " : " tensors of ") + type +
+        (one ? " has no scales beside it: it is" : " have no scales beside them: they are") +
+        " decoded as plain numbers");
   }
   if (unknown_ != 0) {
     warnings.push_back(grouped(unknown_) +

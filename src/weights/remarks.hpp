@@ -24,8 +24,8 @@ class Remarks {
  private:
   std::map<std::pair<std::string, std::string>, std::size_t> packs_;    // by kind and remark
   std::map<std::pair<std::string, std::string>, std::size_t> schemes_;  // likewise
-  std::size_t unknown_ = 0;  // packs whose parameters nothing states
-  std::size_t bare_f8_ = 0;  // tensors of F8 without scales
+  std::size_t unknown_ = 0;                  // packs whose parameters nothing states
+  std::map<std::string, std::size_t> bare_;  // codes without scales, by their type
 };
 
 }  // namespace safetensors::weights

@@ -132,18 +132,21 @@ def test_scales_of_activations_stay_with_the_weight(tmp_path):
 
 
 def test_scales_of_activations_that_a_type_has(tmp_path):
-    """A weight takes those of its type; others are not parts."""
+    """A weight takes those of its type, and is refused with others."""
     packed, s = codes(N, K // 2), codes(N, K // 16)
     act = np.ones((1, 1), np.float32)
-    names = ["act_quant_scale", "act_quant_zero_point", "act_pre_scale", "act_per_tensor_scale"]
-    scales = dict.fromkeys(names, act)
-    parts = {"qdata": packed, "scale": ("F8_E4M3", s)} | scales
-    with open_weights(model(tmp_path / "fp4", parts, describe("NVFP4Tensor", []))) as w:
-        assert list(w[NAME].parts()) == ["qdata", "scale", names[3]]
-    parts = {"qdata": BYTES, "scale": ONES, "zero_point": np.zeros((N, 1), np.int8)} | scales
-    with open_weights(model(tmp_path / "int8", parts, describe("Int8Tensor", []))) as w:
-        assert list(w[NAME].parts()) == ["qdata", "scale", "zero_point", *names[:3]]
-        assert w.unmapped == [DOWN + "_weight_" + names[3]]
+    of_int8, of_fp4 = ["act_quant_scale", "act_quant_zero_point"], ["act_per_tensor_scale"]
+    fp4 = {"qdata": packed, "scale": ("F8_E4M3", s)}
+    int8 = {"qdata": BYTES, "scale": ONES, "zero_point": np.zeros((N, 1), np.int8)}
+    cases = [("NVFP4Tensor", fp4, of_fp4, of_int8), ("Int8Tensor", int8, of_int8, of_fp4)]
+    for type_name, parts, own, others in cases:
+        mine = parts | dict.fromkeys(own, act)
+        with open_weights(model(tmp_path / type_name, mine, describe(type_name, []))) as w:
+            assert list(w[NAME].parts()) == [*parts, *own]
+        for other in others:
+            wrong = model(tmp_path / other, parts | {other: act}, describe(type_name, []))
+            with open_weights(wrong) as w, pytest.raises(WeightsError, match=f"`{other}` beside"):
+                w[DOWN + "_weight_qdata"].numpy("float32")
 
 
 @pytest.mark.parametrize("scale_type", ["F8_E8M0", "U8"])

@@ -5,19 +5,11 @@
 
 #include "base/text.hpp"
 #include "weights/fail.hpp"
+#include "weights/schemes/parts.hpp"
 #include "weights/schemes/refused.hpp"
 #include "weights/schemes/scheme.hpp"
 
 namespace safetensors::weights {
-namespace {
-
-/// Last components of the names of scales that belong to activations and caches.
-constexpr std::string_view kExtras[] = {
-    "activation_scale", "input_global_scale", "input_scale", "k_scale", "output_scale",
-    "q_scale",          "qscale_act",         "v_scale",
-};
-
-}  // namespace
 
 Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
     : tensors_(tensors), quant_(quant), owners_(tensors.all().size(), kNobody) {
@@ -30,6 +22,7 @@ Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
       if (claims_.size() != before || refused_.contains(&tensor)) break;
     }
   }
+  check_parts();
 }
 
 const SourceTensor* Checkpoint::find(std::string_view module, std::string_view ending) const {
@@ -66,15 +59,55 @@ void Checkpoint::refuse(const SourceTensor& tensor, std::string text) {
   refused_[&tensor] = &*refusals_.insert(std::move(text)).first;
 }
 
+/// Refuses the modules that have a tensor which no scheme claimed, although values may depend on
+/// it.
+void Checkpoint::check_parts() {
+  const std::span<const SourceTensor> all = tensors_.all();
+  std::set<std::uint32_t> dropped;  // owners of claims
+  std::vector<std::string_view> left;
+  for_each_codes(all, [&](const ModuleCodes& module) {
+    left.clear();
+    const bool is_owned = owners_[module.tensor] != kNobody;
+    for (const ModuleCodes::Beside& beside : module.besides) {
+      // A claimed weight has the name of a tensor "weight" beside it: an error of its own.
+      const bool is_same_name = is_owned && beside.role == "weight";
+      if (owners_[beside.tensor] == kNobody && !is_no_part(beside.role) && !is_same_name) {
+        left.push_back(beside.role);
+      }
+    }
+    if (left.empty()) return;
+    const SourceTensor& codes = all[module.tensor];
+    const std::string text = refusal_by_parts(module, codes.info->dtype, is_owned, left);
+    if (text.empty()) return;
+    if (is_owned) dropped.insert(owners_[module.tensor]);
+    if (!refused_.contains(&codes)) {
+      if (!text.starts_with("scheme")) remark(codes.info->name, "not decoded: " + text);
+      refuse(codes, text);
+    }
+    for (const ModuleCodes::Beside& beside : module.besides) {
+      const SourceTensor& tensor = all[beside.tensor];
+      const bool is_plain = !is_code_type(tensor.info->dtype) || is_no_part(beside.role);
+      if (!is_plain && !refused_.contains(&tensor)) refuse(tensor, text);
+    }
+  });
+  if (dropped.empty()) return;
+  std::erase_if(claims_, [&](const Claim& claim) {
+    return dropped.contains(owners_[index_of(*claim.weight->parts().front().tensor)]);
+  });
+  for (std::uint32_t& owner : owners_) {
+    if (dropped.contains(owner)) owner = kNobody;
+  }
+}
+
 bool Checkpoint::is_extra(const SourceTensor& tensor) const noexcept {
   if (claims_.empty() && quant_.method.empty()) return false;
-  return std::ranges::binary_search(kExtras, part_of(tensor).role);
+  return is_extra_role(part_of(tensor).role);
 }
 
 const std::string* Checkpoint::refusal_of(const SourceTensor& tensor) {
   const auto refused = refused_.find(&tensor);
   if (refused != refused_.end()) return refused->second;
-  const std::string text = refusal_by_rule(tensors_, tensor, quant_.method);
+  const std::string text = refusal_by_method(tensor, quant_.method);
   return text.empty() ? nullptr : &*refusals_.insert(text).first;
 }
 

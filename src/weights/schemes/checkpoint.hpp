@@ -28,7 +28,7 @@ struct Claim {
 /// All tensors and the configuration of a model, and what the schemes found.
 class Checkpoint {
  public:
-  /// Lets every scheme look at the tensors.
+  /// Lets every scheme look at the tensors. Modules with parts that no scheme claimed are refused.
   ///
   /// Throws: quant_mismatch, duplicate and unsupported for tensors that contradict each other or
   /// the configuration.
@@ -62,6 +62,10 @@ class Checkpoint {
   }
   /// Returns whether the tensor is a scale of activations or caches, which is no weight.
   [[nodiscard]] bool is_extra(const SourceTensor& tensor) const noexcept;
+  /// Returns whether the parts of the tensor's module do not let it be decoded.
+  [[nodiscard]] bool refuses(const SourceTensor& tensor) const {
+    return refused_.contains(&tensor);
+  }
   /// Returns why the tensor is not decoded, or nullptr if it is. The text lives in refusals().
   [[nodiscard]] const std::string* refusal_of(const SourceTensor& tensor);
   /// Returns the texts, whose addresses stay the same when the set is moved.
@@ -70,6 +74,8 @@ class Checkpoint {
 
  private:
   static constexpr std::uint32_t kNobody = 0xFFFF'FFFF;
+
+  void check_parts();
 
   [[nodiscard]] std::size_t index_of(const SourceTensor& tensor) const noexcept {
     return static_cast<std::size_t>(&tensor - tensors_.all().data());

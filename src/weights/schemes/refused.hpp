@@ -1,4 +1,4 @@
-// Compares quantisation schemes with the configuration, and recognises those that are not decoded.
+// Compares quantisation schemes with the configuration, which may name one that is not decoded.
 #pragma once
 
 #include <string>
@@ -13,10 +13,9 @@ namespace safetensors::weights {
 /// Returns whether this quant_method is known, and none of its tensors are decoded.
 [[nodiscard]] bool is_refused(std::string_view method) noexcept;
 
-/// Returns why a tensor that no scheme claimed is not decoded, by the names of related tensors and
-/// the configuration's quant_method; empty if it is decoded. Does not recognise MLX's packs.
-[[nodiscard]] std::string refusal_by_rule(const SourceTensors& tensors, const SourceTensor& tensor,
-                                          std::string_view method);
+/// Returns why a tensor that no scheme claimed is not decoded if the configuration has this
+/// quant_method; nothing if it is decoded. Does not recognise MLX's packs.
+[[nodiscard]] std::string refusal_by_method(const SourceTensor& tensor, std::string_view method);
 
 /// Checks the scheme that was found by a weight's tensors against quant_method. Methods that are
 /// not known may have any scheme.

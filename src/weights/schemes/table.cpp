@@ -1,5 +1,6 @@
 // The table of all schemes.
 #include "weights/schemes/claims.hpp"
+#include "weights/schemes/parts.hpp"
 #include "weights/schemes/scheme.hpp"
 
 namespace safetensors::weights {
@@ -29,8 +30,39 @@ constexpr Scheme kSchemes[] = {
     {".meta", &refuse_ct_marlin},
 };
 
+// The parts of each scheme, by which a module is named whose parts are not all claimed.
+constexpr SchemeParts kParts[] = {
+    {"fp8 or mxfp8",
+     "weight",
+     codes::kF8,
+     {"weight_scale", "weight_scale_inv", "scale", "qscale_weight"}},
+    {"fp8 or mxfp8", "", codes::kF8, {"scale", "scale_inv"}},
+    {"int8", "weight", codes::kI8, {"weight_scale", "weight_zero_point"}},
+    {"bitsandbytes", "weight", codes::kI8, {"SCB", "weight_format"}},
+    {"bitsandbytes",
+     "weight",
+     codes::kBytes,
+     {"weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
+      "weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4"}},
+    {"mxfp4", "weight", codes::kBytes, {"weight_scale", "scale"}},
+    {"mxfp4", "blocks", codes::kBytes, {"scales"}},
+    {"nvfp4", "weight", codes::kBytes, {"weight_scale", "weight_scale_2"}},
+    {"compressed-tensors",
+     "weight_packed",
+     codes::kI32 | codes::kBytes,
+     {"weight_scale", "weight_global_scale", "weight_zero_point", "weight_g_idx", "weight_shape"}},
+    {"gptq or awq", "qweight", codes::kI32, {"scales", "qzeros", "g_idx"}},
+    {"torchao",
+     "qdata",
+     codes::kF8 | codes::kBytes,
+     {"scale", "zero_point", "per_tensor_scale", "act_per_tensor_scale", "act_quant_scale",
+      "act_quant_zero_point"}},
+    {"an MLX pack", "weight", codes::kU32, {"scales", "biases", "global_scale"}},
+};
+
 }  // namespace
 
 std::span<const Scheme> all_schemes() noexcept { return kSchemes; }
+std::span<const SchemeParts> all_parts() noexcept { return kParts; }
 
 }  // namespace safetensors::weights

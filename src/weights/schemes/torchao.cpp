@@ -38,12 +38,12 @@ struct AoTensors {
   const SourceTensor* scale = nullptr;
   const SourceTensor* offset = nullptr;  ///< zero_point or per_tensor_scale
   /// Scales of activations. They are kept with the weight.
-  std::array<const SourceTensor*, 3> others{};
+  std::array<const SourceTensor*, 2> others{};
   std::size_t prefix = 0;  ///< length of the names before "qdata", "scale" ...
 
   [[nodiscard]] std::vector<Part> list() const {
     std::vector<Part> parts;
-    for (const SourceTensor* tensor : {qdata, scale, offset, others[0], others[1], others[2]}) {
+    for (const SourceTensor* tensor : {qdata, scale, offset, others[0], others[1]}) {
       if (tensor != nullptr) parts.push_back({tensor->info->name.substr(prefix), tensor});
     }
     return parts;
@@ -360,8 +360,7 @@ void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
     tensors.others[0] = checkpoint.find(names.prefix, "act_per_tensor_scale");
   } else {
     tensors.others = {checkpoint.find(names.prefix, "act_quant_scale"),
-                      checkpoint.find(names.prefix, "act_quant_zero_point"),
-                      checkpoint.find(names.prefix, "act_pre_scale")};
+                      checkpoint.find(names.prefix, "act_quant_zero_point")};
   }
   if (tensors.scale == nullptr) mismatch(tensors.list(), "scale is missing");
   if (!fits_types(tensors, *kind)) {
