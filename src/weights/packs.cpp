@@ -87,7 +87,59 @@ void check_params(const PackTensors& pack, const QuantParams& quant) {
   }
 }
 
+/// Returns a module's name without the prefix of the language model.
+std::string_view inner_name(std::string_view module) noexcept {
+  for (const std::string_view prefix :
+       {"model.language_model.", "language_model.model.", "language_model.", "model."}) {
+    if (module.starts_with(prefix)) return module.substr(prefix.size());
+  }
+  return module;
+}
+
 }  // namespace
+
+ModuleEntries::ModuleEntries(const HfConfig& config, std::span<const SourceTensor> tensors)
+    : config_(config) {
+  if (config.modules.empty()) return;
+  for (const Entry& entry : config.modules) {
+    const auto [place, is_new] = by_inner_.try_emplace(inner_name(entry.first), &entry);
+    if (!is_new) place->second = nullptr;
+  }
+  std::set<std::string_view> seen;
+  for (const SourceTensor& tensor : tensors) {
+    const NameParts parts = split_param(tensor.info->name);
+    if (parts.param != "weight") continue;
+    const std::string_view inner = inner_name(parts.module);
+    if (!seen.insert(inner).second) by_inner_.erase(inner);
+  }
+}
+
+const ModuleQuant* ModuleEntries::find(std::string_view module) {
+  if (config_.modules.empty()) return nullptr;
+  const ModuleQuant* found = nullptr;
+  if (const auto exact = config_.modules.find(std::string(module));
+      exact != config_.modules.end()) {
+    found = &exact->second;
+  } else if (const auto inner = by_inner_.find(inner_name(module));
+             inner != by_inner_.end() && inner->second != nullptr) {
+    found = &inner->second->second;
+  }
+  if (found != nullptr) used_.insert(found);
+  return found;
+}
+
+void ModuleEntries::say_unused(std::vector<std::string>& warnings) const {
+  std::size_t count = 0;
+  std::string_view first;
+  for (const Entry& entry : config_.modules) {
+    if (!entry.second.quant || used_.contains(&entry.second)) continue;
+    if (count++ == 0) first = entry.first;
+  }
+  if (count == 0) return;
+  warnings.push_back("`quantization` has " + grouped(count) +
+                     (count == 1 ? " entry that is" : " entries that are") + " of no module: `" +
+                     clipped(first) + "`" + (count == 1 ? "" : " ..."));
+}
 
 std::string described(const PackTensors& pack) {
   std::string text = "weight " + described(*pack.words);
@@ -99,14 +151,14 @@ std::string described(const PackTensors& pack) {
 
 std::optional<Pack> find_pack(const SourceTensors& tensors, const SourceTensor& weight,
                               std::string_view canonical, const HfConfig& config,
-                              const RowLengths& lengths, const std::optional<QuantParams>& given) {
+                              ModuleEntries& entries, const RowLengths& lengths,
+                              const std::optional<QuantParams>& given) {
   const NameParts parts = split_param(weight.info->name);
   if (parts.param != "weight" || config.model.quantization_method) return std::nullopt;
   const std::string module(parts.module);
   const PackTensors pack{&weight, tensors.find(module + ".scales"),
                          tensors.find(module + ".biases"), tensors.find(module + ".global_scale")};
-  const auto found = config.modules.find(module);
-  const ModuleQuant* entry = found == config.modules.end() ? nullptr : &found->second;
+  const ModuleQuant* entry = entries.find(module);
   const bool has_words = weight.info->dtype == Dtype::kU32;
   if (pack.scales == nullptr) {
     if (has_words && pack.biases != nullptr) mismatch(pack, "there are biases and no scales");

@@ -101,10 +101,11 @@ RowEvidence RowLengths::of(std::string_view canonical) const {
   return {known(place), likely(place), from_config(place)};
 }
 
-const safetensors::TensorInfo* RowLengths::find(const Place& place, std::string_view module) const {
+const safetensors::TensorInfo* RowLengths::find(const Place& place, std::string_view module,
+                                                std::string_view ending) const {
   std::string name;
   if (!place.layer.empty()) name = "layers." + std::string(place.layer) + ".";
-  name += std::string(module) + ".weight";
+  name += std::string(module) + std::string(ending);
   const auto found =
       index_.find(name, [&](std::size_t i) -> std::string_view { return names_[i].name; });
   return found ? tensors_[*found].info : nullptr;
@@ -130,6 +131,33 @@ Length RowLengths::rows_of_up(const Place& place) const {
   return quotient(rows(place, block + ".gate_up"), 2);
 }
 
+/// Returns the row length of k_b in MLX, [heads, rank, values of a head without rotation]: the
+/// values of a head of q, less those with rotation, which kv_a adds to the rank.
+Length RowLengths::nope_length(const Place& place) const {
+  const safetensors::TensorInfo* own = find(place, "attention.k_b");
+  Length q = rows(place, "attention.q_b");
+  if (!q) q = rows(place, "attention.q");
+  const Length kv = rows(place, "attention.kv_a");
+  const Length rank = norm_length(place, "attention.kv_a_norm");
+  const std::uint64_t heads = own != nullptr && own->shape.size() == 3 ? own->shape[0] : 0;
+  const Length head = quotient(q, heads);
+  if (!head || !kv || !rank || *kv < *rank || *head <= *kv - *rank) {
+    return length_of(config_.qk_nope_head_dim);
+  }
+  return *head - (*kv - *rank);
+}
+
+/// Returns the number of values that linear attention passes to its output: A_log has a number for
+/// each head, and the norm the length of one. State spaces with these names have other norms.
+Length RowLengths::linear_values(const Place& place) const {
+  const safetensors::TensorInfo* heads = find(place, "ssm.a", "");
+  if (heads == nullptr || heads->shape.size() != 1 ||
+      heads->name.find("linear_attn.") == std::string_view::npos) {
+    return std::nullopt;
+  }
+  return product(heads->shape[0], norm_length(place, "ssm.norm"));
+}
+
 Length RowLengths::known(const Place& place) const {
   if (place.is_down()) return rows_of_up(place);
   if (place.module == "per_layer.proj") return rows(place, "per_layer.gate");
@@ -137,6 +165,8 @@ Length RowLengths::known(const Place& place) const {
   if (place.module == "attention.kv_b" || place.module == "attention.v_b") {
     return norm_length(place, "attention.kv_a_norm");
   }
+  if (place.module == "attention.k_b") return nope_length(place);
+  if (place.module == "ssm.out") return linear_values(place);
   if (place.module == "attention.output") {
     // Shape in MLX: [heads, values of a head, rank]
     const safetensors::TensorInfo* values = find(place, "attention.v_b");

@@ -42,11 +42,13 @@ class RowLengths {
   [[nodiscard]] Length likely(const Place& place) const;
   [[nodiscard]] Length from_config(const Place& place) const;
 
-  [[nodiscard]] const safetensors::TensorInfo* find(const Place& place,
-                                                    std::string_view module) const;
+  [[nodiscard]] const safetensors::TensorInfo* find(const Place& place, std::string_view module,
+                                                    std::string_view ending = ".weight") const;
   [[nodiscard]] Length rows(const Place& place, std::string_view module) const;
   [[nodiscard]] Length norm_length(const Place& place, std::string_view module) const;
   [[nodiscard]] Length rows_of_up(const Place& place) const;
+  [[nodiscard]] Length nope_length(const Place& place) const;
+  [[nodiscard]] Length linear_values(const Place& place) const;
   [[nodiscard]] Length rows_of_values(const Place& place) const;
 
   std::span<const SourceTensor> tensors_;

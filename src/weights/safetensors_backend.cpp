@@ -75,7 +75,8 @@ class SafetensorsBackend final : public Backend {
  private:
   void collect(const HfConfig& config, const QuantConfig& quant);
   [[nodiscard]] std::vector<Pack> take_packs(std::span<Mapped> mapped, const HfConfig& config,
-                                             const Checkpoint& checkpoint) const;
+                                             const Checkpoint& checkpoint,
+                                             std::vector<std::string>& warnings) const;
   [[nodiscard]] std::string_view keep_name(std::string name, const StoredWeight& weight);
   void finish_config(const HfConfig& config);
 
@@ -113,18 +114,22 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
 /// Finds the packs, in the order of their words. Updates `mapped`: scales and biases of packs are
 /// ignored, and such parts without a weight have no canonical name.
 std::vector<Pack> SafetensorsBackend::take_packs(std::span<Mapped> mapped, const HfConfig& config,
-                                                 const Checkpoint& checkpoint) const {
+                                                 const Checkpoint& checkpoint,
+                                                 std::vector<std::string>& warnings) const {
   const std::span<const SourceTensor> all = sources_.all();
   const RowLengths lengths(all, mapped, config.model);
   std::vector<Pack> packs;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (mapped[i].kind == Mapped::Kind::ignored || checkpoint.refuses(all[i])) continue;
-    auto pack = find_pack(sources_, all[i], mapped[i].name, config, lengths, options_.quant);
+  ModuleEntries entries(config, all);
+    auto pack =
+        find_pack(sources_, all[i], mapped[i].name, config, entries, lengths, options_.quant);
     if (pack) packs.push_back(std::move(*pack));
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string_view param = split_param(all[i].info->name).param;
     const bool is_part = !param.empty() && param != "weight" && param != "bias";
+  entries.say_unused(warnings);
     if (is_part && mapped[i].kind == Mapped::Kind::canonical) mapped[i] = {};
   }
   for (const Pack& pack : packs) {
@@ -152,7 +157,7 @@ void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quan
     if (checkpoint.is_claimed(all[i])) mapped[i] = {Mapped::Kind::ignored, {}};
   }
   const std::vector<Pack> packs =
-      take_packs(std::span(mapped).first(all.size()), config, checkpoint);
+      take_packs(std::span(mapped).first(all.size()), config, checkpoint, model_.warnings);
 
   model_.reserve(mapped);
   weights_.reserve(model_.tensors.capacity() + model_.others.capacity());
