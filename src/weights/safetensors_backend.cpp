@@ -103,8 +103,11 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
     config.model.quantization_method.reset();
     config.model.quantization = defaults_of(QuantMode::mxfp4);
   }
-  const QuantConfig quant =
-      read_quant_config(config.model.raw.get(), model_.files.front().parent_path(), options.limits);
+  const bool has_qweight = std::ranges::any_of(sources_.all(), [](const SourceTensor& tensor) {
+    return tensor.info->name.ends_with(".qweight");
+  });
+  const QuantConfig quant = read_quant_config(
+      config.model.raw.get(), model_.files.front().parent_path(), has_qweight, options.limits);
   model_.config = std::move(config.model);
   config.model = model_.config;
   collect(config, quant);
@@ -118,18 +121,18 @@ std::vector<Pack> SafetensorsBackend::take_packs(std::span<Mapped> mapped, const
                                                  std::vector<std::string>& warnings) const {
   const std::span<const SourceTensor> all = sources_.all();
   const RowLengths lengths(all, mapped, config.model);
+  ModuleEntries entries(config, all);
   std::vector<Pack> packs;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (mapped[i].kind == Mapped::Kind::ignored || checkpoint.refuses(all[i])) continue;
-  ModuleEntries entries(config, all);
     auto pack =
         find_pack(sources_, all[i], mapped[i].name, config, entries, lengths, options_.quant);
     if (pack) packs.push_back(std::move(*pack));
   }
+  entries.say_unused(warnings);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string_view param = split_param(all[i].info->name).param;
     const bool is_part = !param.empty() && param != "weight" && param != "bias";
-  entries.say_unused(warnings);
     if (is_part && mapped[i].kind == Mapped::Kind::canonical) mapped[i] = {};
   }
   for (const Pack& pack : packs) {

@@ -1,5 +1,6 @@
 """Weights that AWQ and GPTQ store transposed."""
 
+import json
 import sys
 import time
 
@@ -168,6 +169,109 @@ def test_gptq_without_a_configuration_stays_raw(tmp_path):
         with pytest.raises(WeightsError, match='"gptq or awq" is not decoded') as caught:
             t.numpy("float32")
         assert caught.value.code == "unsupported"
+
+
+OLDER = {  # the files of AutoGPTQ and AutoAWQ, and the variant that they state
+    "gptq": ("quantize_config.json", {"bits": 4, "group_size": 32, "desc_act": False}),
+    "gptq_v2": ("quantize_config.json", {"bits": 4, "checkpoint_format": "gptq_v2"}),
+    "awq": ("quant_config.json", {"w_bit": 4, "q_group_size": 32, "version": "GEMM"}),
+}
+
+
+@pytest.mark.parametrize("variant", OLDER)
+def test_configurations_in_files_of_their_own(variant, tmp_path):
+    name, settings = OLDER[variant]
+    if variant == "awq":
+        tensors, wanted = awq(32, 64, 32)
+    else:
+        tensors, wanted = gptq(32, 64, 4, 32, version=2 if variant == "gptq_v2" else 1)
+    folder = write_model(tmp_path, tensors, {"model_type": "llama"})
+    (folder / name).write_text(json.dumps(settings))
+    with open_weights(folder) as w:
+        assert (w.scheme, w.warnings) == (variant.removesuffix("_v2"), [])
+        check_values(w[NAME], wanted)
+    # hf_quant_config.json and config.json come first.
+    (folder / "config.json").write_text(json.dumps(config("bitsandbytes", 4, 32)))
+    with open_weights(folder) as w:
+        assert not w[UP + "qweight"].is_decoded
+
+
+def test_files_of_older_configurations_in_other_models(tmp_path):
+    folder = write_model(tmp_path, {UP + "weight": np.ones((2, 2), np.float32)})
+    (folder / "quantize_config.json").write_text("{")
+    with open_weights(folder) as w:
+        assert w.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("{", "json"), ("[]", "config"), ('{"bits": 9}', "config")]
+)
+def test_older_configurations_that_are_none(text, code, tmp_path):
+    tensors, _ = gptq(32, 64, 4, 32)
+    folder = write_model(tmp_path, tensors)
+    (folder / "quantize_config.json").write_text(text)
+    with pytest.raises(WeightsError) as caught:
+        open_weights(folder)
+    assert (caught.value.code, caught.value.path) == (code, str(folder / "quantize_config.json"))
+
+
+def test_marlin_in_an_older_configuration(tmp_path):
+    tensors, _ = gptq(32, 64, 4, 32)
+    folder = write_model(tmp_path, tensors)
+    (folder / "quantize_config.json").write_text('{"bits": 4, "is_marlin_format": true}')
+    with open_weights(folder) as w, pytest.raises(WeightsError, match=r"gptq \(marlin\)"):
+        w[UP + "qweight"].numpy("float32")
+
+
+PACKINGS = {
+    "auto_round:auto_gptq": "gptq",
+    "auto_round:gptq": "gptq",
+    None: "gptq",
+    "auto_round": "gptq_v2",
+    "auto_round:exllamav2": "gptq_v2",
+    "auto_round:gptqmodel": "gptq_v2",
+    "auto_round:auto_awq": "awq",
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_packings_of_auto_round(packing, tmp_path):
+    variant = PACKINGS[packing]
+    if variant == "awq":
+        tensors, wanted = awq(32, 64, 32)
+    else:
+        tensors, wanted = gptq(32, 64, 4, 32, version=2 if variant == "gptq_v2" else 1)
+    more = {"sym": True, "data_type": "int", "act_bits": 16}
+    more |= {} if packing is None else {"packing_format": packing}
+    path = write_model(tmp_path, tensors, config("auto-round", 4, 32, **more))
+    with open_weights(path) as w:
+        assert (w.scheme, w.warnings) == (variant.removesuffix("_v2"), [])
+        assert w.config.quantization_method == "auto-round"
+        check_values(w[NAME], wanted)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"packing_format": "auto_round:llm_compressor"},
+        {"packing_format": "auto_round:auto_gptq", "act_bits": 8},
+        {"packing_format": "auto_round:auto_gptq", "data_type": "nv_fp"},
+    ],
+)
+def test_packings_of_auto_round_that_are_not_decoded(more, tmp_path):
+    tensors, _ = gptq(32, 64, 4, 32)
+    path = write_model(tmp_path, tensors, config("auto-round", 4, 32, **more))
+    with open_weights(path) as w:
+        with pytest.raises(WeightsError, match='"auto-round" is not decoded') as caught:
+            w[UP + "qweight"].numpy("float32")
+        assert caught.value.code == "unsupported"
+
+
+def test_layers_of_auto_round_with_bits_of_their_own(tmp_path):
+    tensors, wanted = gptq(32, 192, 8, 64)
+    more = {"packing_format": "auto_round:auto_gptq", "extra_config": {UP[:-1]: {"bits": 8}}}
+    with open_weights(write_model(tmp_path, tensors, config("auto-round", 4, 128, **more))) as w:
+        check_values(w[NAME], wanted)
 
 
 def test_rules_for_single_modules(tmp_path):

@@ -1,6 +1,8 @@
 #include "weights/schemes/quant_config.hpp"
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -47,7 +49,38 @@ void read_block_size(const Section& section, QuantConfig& config) {
   config.block_size = block;
 }
 
+/// The packings of auto-round that are those of GPTQ or AWQ, by the last part of packing_format.
+struct RoundPacking {
+  std::string_view packing;
+  std::string_view method;
+  std::string_view variant;
+};
+constexpr RoundPacking kRoundPackings[] = {
+    {"auto_gptq", "gptq", "gptq"},    {"gptq", "gptq", "gptq"},
+    {"auto", "gptq", "gptq"},         {"auto_round", "gptq", "gptq_v2"},
+    {"exllamav2", "gptq", "gptq_v2"}, {"gptqmodel", "gptq", "gptq_v2"},
+    {"auto_awq", "awq", "gemm"},      {"awq", "awq", "gemm"},
+};
+
+/// Replaces auto-round by the method whose packing it used. Other packings, and activations of 8
+/// bits or less, keep the method, which is not decoded.
+void read_auto_round(const Section& section, QuantConfig& config) {
+  if (config.method.find("auto-round") == std::string::npos) return;  // "intel/auto-round"
+  config.method = "auto-round";
+  const std::string packing = section.text({"packing_format"}).value_or("auto_gptq");
+  const auto activations = integer_within(section, config.path, {"act_bits"}, 1, 64);
+  const auto kind = section.text({"data_type"}).value_or("int");
+  if ((activations && *activations <= 8) || !kind.starts_with("int")) return;
+  const std::string_view last = std::string_view(packing).substr(packing.rfind(':') + 1);
+  const auto* const known = std::ranges::find(kRoundPackings, last, &RoundPacking::packing);
+  if (known == std::end(kRoundPackings)) return;
+  config.method = known->method;
+  config.variant = known->variant;
+  config.has_rules = section.find({"extra_config"}).value != nullptr;
+}
+
 void read_variant(const Section& section, QuantConfig& config) {
+  if (!config.variant.empty()) return;
   const bool is_awq = config.method == "awq";
   if (!is_awq && config.method != "gptq") return;
   const auto stated = is_awq ? section.text({"version", "checkpoint_format", "format"})
@@ -56,6 +89,7 @@ void read_variant(const Section& section, QuantConfig& config) {
   for (char& letter : config.variant) {
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   }
+  if (section.boolean("is_marlin_format").value_or(false)) config.variant = "marlin";
   config.has_rules = section.find({"dynamic"}).value != nullptr;
 }
 
@@ -74,12 +108,24 @@ QuantConfig read_fields(const Json& json, std::filesystem::path path, std::strin
   if (config.group_size == 0) fail(Errc::config, config.path, "group_size", "it must not be 0");
   config.symmetric = section.boolean("sym");
   if (const auto zeros = section.boolean("zero_point")) config.symmetric = !*zeros;
+  read_auto_round(section, config);
   read_variant(section, config);
   read_block_size(section, config);
   config.groups = CtGroups(json, config.path);
   const CtGroup* group = config.groups.only();
   if (!config.block_size && group != nullptr) config.block_size = group->block_size;
   return config;
+}
+
+/// The files of AutoGPTQ and AutoAWQ from before config.json had their settings, and the methods.
+constexpr std::pair<std::string_view, std::string_view> kOlderFiles[] = {
+    {"quantize_config.json", "gptq"},
+    {"quant_config.json", "awq"},
+};
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
 }
 
 /// Returns the object with that name, if it states a method.
@@ -92,22 +138,31 @@ const Json* with_method(const Json& outer) {
 }  // namespace
 
 QuantConfig read_quant_config(const Json* config, const std::filesystem::path& folder,
-                              const Limits& limits) {
+                              bool has_qweight, const Limits& limits) {
   if (config != nullptr) {
     const Json* text = config->find("text_config");
     const Json* json = with_method(*config);
     if (json == nullptr && text != nullptr) json = with_method(*text);
     if (json != nullptr) return read_fields(*json, folder / "config.json", {});
   }
-  std::error_code ignored;
   const std::filesystem::path modelopt = folder / "hf_quant_config.json";
-  if (!std::filesystem::is_regular_file(modelopt, ignored)) return {};
-  const Json file = read_json(modelopt, Duplicates::last_counts, limits);
-  const Json* json = file.find("quantization");
-  if (json == nullptr || json->as_object() == nullptr) {
-    fail(Errc::config, modelopt, "quantization", "an object was expected");
+  if (is_file(modelopt)) {
+    const Json file = read_json(modelopt, Duplicates::last_counts, limits);
+    const Json* json = file.find("quantization");
+    if (json == nullptr || json->as_object() == nullptr) {
+      fail(Errc::config, modelopt, "quantization", "an object was expected");
+    }
+    return read_fields(*json, modelopt, "modelopt");
   }
-  return read_fields(*json, modelopt, "modelopt");
+  if (!has_qweight) return {};
+  for (const auto& [name, method] : kOlderFiles) {
+    const std::filesystem::path path = folder / name;
+    if (!is_file(path)) continue;
+    const Json file = read_json(path, Duplicates::last_counts, limits);
+    if (file.as_object() == nullptr) fail(Errc::config, path, {}, "an object was expected");
+    return read_fields(file, path, std::string(method));
+  }
+  return {};
 }
 
 }  // namespace safetensors::weights

@@ -16,7 +16,8 @@ namespace safetensors::weights {
 /// What the schemes read of `quantization_config` (transformers) or hf_quant_config.json
 /// (modelopt). Values that a file does not state are empty.
 struct QuantConfig {
-  std::string method;                      ///< quant_method; empty if there is no configuration
+  std::string method;                      ///< quant_method; empty if there is no configuration;
+                                           ///< gptq or awq if auto-round packed as they do
   std::string format;                      ///< compressed-tensors' format, or modelopt's quant_algo
   std::optional<int> bits;                 ///< 1 to 8, also from w_bit and similar
   std::optional<std::int64_t> group_size;  ///< 1 or more; -1: a row
@@ -24,17 +25,18 @@ struct QuantConfig {
   std::optional<std::array<std::uint32_t, 2>> block_size;  ///< weight_block_size: rows, columns
   CtGroups groups;                                         ///< config_groups
   std::string variant;         ///< of awq and gptq, in lower case: "gemm", "gptq_v2" ...
-  bool has_rules = false;      ///< rules of GPTQModel for single modules
+  bool has_rules = false;      ///< rules for single modules, of GPTQModel or auto-round
   std::filesystem::path path;  ///< of the file, for errors
 };
 
 /// Reads the configuration: `quantization_config` of config.json or of its text_config, else
-/// `quantization` of hf_quant_config.json in the same directory. `config` is config.json, or
-/// nullptr. An MLX configuration, which has no quant_method, is none.
+/// `quantization` of hf_quant_config.json in the same directory, else, if the model has a tensor
+/// `.qweight`, quantize_config.json (AutoGPTQ) or quant_config.json (AutoAWQ). `config` is
+/// config.json, or nullptr. An MLX configuration, which has no quant_method, is none.
 ///
 /// Throws: config, with the key as subject, for a value of the wrong type or outside its range;
 /// what read_json() throws.
 [[nodiscard]] QuantConfig read_quant_config(const Json* config, const std::filesystem::path& folder,
-                                            const Limits& limits);
+                                            bool has_qweight, const Limits& limits);
 
 }  // namespace safetensors::weights
