@@ -78,6 +78,7 @@ void Remarks::say(std::vector<std::string>& warnings) const {
   };
   say_each(packs_, "pack");
   say_each(schemes_, "tensor");
+  warnings.insert(warnings.end(), others_.begin(), others_.end());
   for (const auto& [type, count] : bare_) {
     const bool one = count == 1;
     warnings.push_back(

@@ -655,12 +655,3 @@ def test_sparse_formats_are_refused_by_name(scheme, tmp_path):
                 w[name].numpy("float32")
             assert caught.value.code == "unsupported"
             assert f'scheme "{scheme}" ({M[:-1]})' in str(caught.value)
-
-
-def test_six_bit_floats_are_refused_by_name(tmp_path):
-    codes_of_six_bits = np.zeros((2, 48), np.uint8)
-    parts = packed(codes_of_six_bits, np.zeros((2, 2), np.uint8))
-    with open_weights(write_model(tmp_path, parts)) as w:
-        with pytest.raises(WeightsError, match='scheme "mxfp6"') as caught:
-            w[M + "weight_packed"].numpy("float32")
-        assert caught.value.code == "unsupported"

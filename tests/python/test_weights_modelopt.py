@@ -7,7 +7,7 @@ import pytest
 
 from safetensors.weights import SchemeParams, WeightsError, open_weights
 from support import ct_weights
-from support.scheme_models import E2M1, E4M3, check_values, write_model
+from support.scheme_models import E2M1, E4M3, as_stored, check_values, write_model
 
 RNG = np.random.default_rng(23)
 M = "model.layers.3.mlp.down_proj."
@@ -116,6 +116,90 @@ def test_integers_of_eight_bits(tmp_path):
     with open_weights(write(tmp_path, tensors, "W8A8_SQ_PER_CHANNEL", "hf_quant_config.json")) as w:
         assert w.scheme == "int8"
         check_values(w[NAME], ct_weights.integers(q, scale.reshape(-1, 1)))
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "F16"])
+@pytest.mark.parametrize("scheme", ["int8", "fp8", "nvfp4"])
+def test_scales_of_the_inputs_multiply_the_columns(scheme, kind, tmp_path):
+    """SmoothQuant and AWQ divide the inputs; the weight for plain inputs is W * pre_quant_scale."""
+    n, k = 40, 2304
+    stored, pre = as_stored(kind, RNG.uniform(0.1, 4, k).astype(np.float32))
+    if scheme == "int8":
+        q = RNG.integers(-128, 128, (n, k)).astype(np.int8)
+        s = RNG.uniform(1e-4, 2, n).astype(np.float32)
+        parts = {"weight": q, "weight_scale": s}
+        plain = ct_weights.integers(q, s.reshape(-1, 1))
+    elif scheme == "fp8":
+        q = RNG.integers(0, 0x7E, (n, k), np.uint8)
+        parts = {"weight": ("F8_E4M3", q), "weight_scale": np.float32(0.3)}
+        plain = E4M3[q] * np.float32(0.3)
+    else:
+        q = RNG.integers(0, 16, (n, k), np.uint8)
+        s = RNG.integers(0, 120, (n, k // 16), np.uint8)
+        parts = {
+            "weight": ct_weights.pack_nibbles(q),
+            "weight_scale": ("F8_E4M3", s),
+            "weight_scale_2": np.float32(0.7),
+        }
+        plain = E2M1[q] * ct_weights.spread(E4M3[s] * np.float32(0.7), k, 16)
+    parts["pre_quant_scale"] = stored
+    tensors = {M + role: part for role, part in parts.items()}
+    with open_weights(write(tmp_path, tensors, "W8A8_SQ", "hf_quant_config.json")) as w:
+        assert (w.scheme, w.warnings, list(w), w.unmapped) == (scheme, [], [NAME], [])
+        assert list(w[NAME].parts())[-1] == "pre_quant_scale"
+        check_values(w[NAME], plain * pre)
+
+
+def test_weights_with_scales_of_the_inputs_are_not_fused(tmp_path):
+    tensors = {}
+    for part in "qk":
+        module = f"model.layers.0.self_attn.{part}_proj."
+        tensors[module + "weight"] = RNG.integers(-9, 9, (8, 64)).astype(np.int8)
+        tensors[module + "weight_scale"] = np.ones(8, np.float32)
+        tensors[module + "pre_quant_scale"] = np.ones(64, np.float32)
+    names = [f"layers.0.attention.{part}.weight" for part in "qk"]
+    with open_weights(write(tmp_path, tensors, "W8A8_SQ", "hf_quant_config.json")) as w:
+        with pytest.raises(WeightsError) as caught:
+            w.fuse_weights(*names)
+        assert caught.value.code == "mixed_types"
+
+
+@pytest.mark.parametrize(
+    ("weight", "scale", "blocks"),
+    [
+        ((256, 512), (2, 1, 4, 1), (128, 128)),
+        ((128, 512), (1, 1, 4, 1), (128, 128)),
+        ((256, 128), (2, 1, 1, 1), (128, 128)),
+        ((128, 128), (1, 1, 1, 1), (128, 128)),
+        ((3, 256, 512), (3, 2, 1, 4, 1), (128, 128)),
+        ((48, 96), (48, 3, 1), (1, 32)),
+    ],
+)
+def test_scales_with_axes_of_one(weight, scale, blocks, tmp_path):
+    """FP8_PB_WO has its blocks as [rows, 1, columns, 1]."""
+    q = RNG.integers(0, 0x7E, weight, np.uint8)
+    s = RNG.uniform(1e-4, 2, scale).astype(np.float32)
+    tensors = {M + "weight": ("F8_E4M3", q), M + "weight_scale": s}
+    with open_weights(write(tmp_path, tensors, "FP8_PB_WO", "hf_quant_config.json")) as w:
+        grid = s.reshape(*weight[:-2], weight[-2] // blocks[0], weight[-1] // blocks[1])
+        factors = np.repeat(np.repeat(grid, blocks[0], -2), blocks[1], -1)
+        assert w[NAME].scheme_params == SchemeParams(8, *blocks, True)
+        check_values(w[NAME], E4M3[q] * factors)
+
+
+@pytest.mark.parametrize("byte", [0, 1])
+def test_zero_points_of_floats_must_be_zero(byte, tmp_path):
+    q = RNG.integers(0, 0x7E, (4, 32), np.uint8)
+    zeros = np.zeros((4, 1), np.int8)
+    zeros[3] = byte
+    tensors = {M + "weight": ("F8_E4M3", q), M + "weight_scale": np.ones((4, 1), np.float32)}
+    with open_weights(write_model(tmp_path, tensors | {M + "weight_zero_point": zeros})) as w:
+        if byte == 0:
+            check_values(w[NAME], E4M3[q])
+            return
+        with pytest.raises(WeightsError, match="zero points other than 0") as caught:
+            w[NAME].numpy()
+        assert caught.value.code == "unsupported"
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ UNKNOWN = {
         "proj_up": ones(32, 4),
         "proj_down": ones(64, 4),
     },
-    "unknown parts of bytes": {"weight": codes(32, 32), "weight_s_rel": ones(32, 4)},
+    "unknown parts of bytes": {"weight": codes(32, 32), "weight_lut": ones(32, 4)},
     "unknown parts of words": {"weight": codes(32, 8, dtype=np.int32), "lut": ones(16)},
     "nvfp4 with a low-rank part": {
         "weight": codes(32, 32),

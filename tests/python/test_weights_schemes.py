@@ -170,15 +170,14 @@ def test_rows_of_f4_that_begin_within_a_byte(rows, columns, mmap, tmp_path):
                     )
 
 
-REFUSED = (
-    "aqlm auto-round bitnet eetq fouroversix fp_quant higgs hqq metal quanto quark sinq spqr vptq"
-)
+REFUSED = "aqlm auto-round bitnet eetq fouroversix fp_quant higgs hqq metal quark sinq spqr vptq"
 
 
 @pytest.mark.parametrize("method", REFUSED.split())
 def test_schemes_refused_by_name(method, tmp_path):
     # Tensors that look like FP8 are not decoded either.
-    config = {"quantization_config": {"quant_method": method}}
+    packing = {"packing_format": "auto_round:fp8_static"} if method == "auto-round" else {}
+    config = {"quantization_config": {"quant_method": method, **packing}}
     tensors = {
         Q + "weight": ("F8_E4M3", codes(4, 8)),
         Q + "weight_scale": np.ones(1, np.float32),

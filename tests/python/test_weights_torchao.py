@@ -131,6 +131,19 @@ def test_scales_of_activations_stay_with_the_weight(tmp_path):
         check(w, "torchao_int8", params, q.astype(np.float32) * s, list(parts))
 
 
+@pytest.mark.parametrize("shape", [(K,), (1, K)])
+def test_a_scale_of_the_inputs_multiplies_the_columns(shape, tmp_path):
+    """torchao multiplies the inputs by act_pre_scale."""
+    q = codes(N, K).view(np.int8)
+    stored, s = floats("BF16", N, 1)
+    pre = RNG.uniform(0.1, 4, shape).astype(np.float32)
+    parts = {"qdata": q, "scale": stored, "act_pre_scale": pre}
+    description = describe("Int8Tensor", list(parts), block_size=[1, K])
+    with open_weights(model(tmp_path, parts, description)) as w:
+        params = SchemeParams(8, 1, K, True)
+        check(w, "torchao_int8", params, q.astype(np.float32) * s * pre.reshape(-1), list(parts))
+
+
 def test_scales_of_activations_that_a_type_has(tmp_path):
     """A weight takes those of its type, and is refused with others."""
     packed, s = codes(N, K // 2), codes(N, K // 16)

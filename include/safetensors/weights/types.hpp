@@ -43,7 +43,8 @@ inline constexpr std::uint32_t kMlxQ3 = 99, kMlxQ4 = 100, kMlxQ8 = 101, kMlxQ6 =
                                kMlxNvfp4 = 112;
 inline constexpr std::uint32_t kFp8 = 120, kMxfp8 = 121, kMxfp4 = 122, kNvfp4 = 123, kCtInt = 124,
                                kInt8 = 125, kAwq = 126, kGptq = 127, kBnbNf4 = 128, kBnbFp4 = 129,
-                               kBnbInt8 = 130, kTorchao = 131;
+                               kBnbInt8 = 130, kTorchao = 131, kComfy = 132, kMxfp6 = 133,
+                               kInt4 = 134, kQuanto = 135;
 inline constexpr std::uint32_t kBool = 200, kU8 = 201, kU16 = 202, kU32 = 203, kU64 = 204,
                                kF8E4M3 = 205, kF8E5M2 = 206, kF8E8M0 = 207, kF8E4M3FNUZ = 208,
                                kF8E5M2FNUZ = 209, kC64 = 210, kF4 = 211, kF6E2M3 = 212,

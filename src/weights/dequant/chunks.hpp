@@ -117,13 +117,25 @@ void decode_all(const Kernels& kernels, std::uint64_t units, std::size_t unit_va
   });
 }
 
+/// Factors of the columns of a matrix, by which decoded values are multiplied before they are
+/// rounded: scales of the inputs that a scheme moves to the weight.
+struct ColumnScales {
+  const float* values = nullptr;  ///< one for each column, or nullptr
+
+  void apply(std::uint64_t begin, std::size_t count, float* to) const noexcept {
+    if (values == nullptr) return;
+    for (std::size_t i = 0; i < count; ++i) to[i] *= values[begin + i];
+  }
+};
+
 /// Decodes `rows` rows of `columns` values each into `to`, in pieces of one row. decode(row, begin,
 /// count, to) decodes the columns `begin` to `begin + count` of a row, as F32. `begin` is a
 /// multiple of kScratchValues, so that groups whose size is a power of two are whole; `count` is at
 /// most kScratchValues.
 template <typename Decode>
 void decode_rows(const Kernels& kernels, std::uint64_t rows, std::uint64_t columns, Output output,
-                 std::byte* to, const Interrupt& interrupt, const Decode& decode) {
+                 std::byte* to, const Interrupt& interrupt, const Decode& decode,
+                 const ColumnScales& scales = {}) {
   if (columns == 0) return;
   const Sink sink(kernels, output, to);
   const std::uint64_t pieces = divide_up(columns, kScratchValues);  // of a row
@@ -135,8 +147,10 @@ void decode_rows(const Kernels& kernels, std::uint64_t rows, std::uint64_t colum
       const std::uint64_t begin = piece % pieces * kScratchValues;
       const auto count =
           static_cast<std::size_t>(std::min<std::uint64_t>(columns - begin, kScratchValues));
-      sink.put_piece(row * columns + begin, count,
-                     [&](float* values) { decode(row, begin, count, values); });
+      sink.put_piece(row * columns + begin, count, [&](float* values) {
+        decode(row, begin, count, values);
+        scales.apply(begin, count, values);
+      });
     }
   });
 }

@@ -24,8 +24,23 @@ class Fp4Decoder {
     const std::uint64_t place = stored * from_.columns + begin;
     const std::size_t groups = count / group_;
     float factors[kMaxFp4Groups];
-    load_factors(from_.scales.at(place / group_), groups, global_scale(stored), factors);
+    std::uint8_t row_scales[kMaxFp4Groups];
+    const std::uint8_t* scales = row_scales;
+    if (from_.tiles.used()) {
+      from_.tiles.copy(from_.scales.at(from_.tiles.band_of(stored)), stored, begin / group_, groups,
+                       row_scales);
+    } else {
+      scales = from_.scales.at(place / group_);
+    }
+    load_factors(scales, groups, global_scale(stored), factors);
     const std::uint8_t* codes = from_.codes.at(place / 2);
+    std::uint8_t low_first[kScratchValues / 2];
+    if (from_.high_first) {
+      for (std::size_t i = 0; i < count / 2; ++i) {
+        low_first[i] = static_cast<std::uint8_t>(codes[i] >> 4 | codes[i] << 4);
+      }
+      codes = low_first;
+    }
     kernels_.fp4(codes, codes + count / 2, groups, group_, factors, nullptr, to);
   }
 
@@ -58,7 +73,8 @@ class Fp4Decoder {
 
 void dequantize_fp4(const Fp4Matrices& from, std::uint64_t first, std::uint64_t rows, Output output,
                     std::byte* to, const Interrupt& interrupt, const Kernels& kernels) {
-  decode_rows(kernels, rows, from.columns, output, to, interrupt, Fp4Decoder(from, first, kernels));
+  decode_rows(kernels, rows, from.columns, output, to, interrupt, Fp4Decoder(from, first, kernels),
+              {from.column_scales});
 }
 
 }  // namespace safetensors::weights

@@ -6,6 +6,7 @@
 
 #include "weights/dequant/dequant.hpp"
 #include "weights/dequant/part_bytes.hpp"
+#include "weights/dequant/scale_tiles.hpp"
 
 namespace safetensors::weights {
 
@@ -16,7 +17,7 @@ enum class Fp4Scale : std::uint8_t {
   e4m3_multiplied,  ///< scale * global scale; groups of 16
 };
 
-/// A stack of matrices of E2M1 codes, two in each byte, the first in the low nibble:
+/// A stack of matrices of E2M1 codes, two in each byte:
 ///
 ///     value = E2M1(code) * factor of its group
 struct Fp4Matrices {
@@ -29,6 +30,9 @@ struct Fp4Matrices {
   std::uint64_t rows_per_global_scale = 1;
   std::uint64_t stride = 1;  ///< row i of the result is row i * stride + offset of the stack
   std::uint64_t offset = 0;
+  bool high_first = false;               ///< the first of two codes is in the high nibble
+  ScaleTiles tiles{};                    ///< of the scales, if they are in tiles
+  const float* column_scales = nullptr;  ///< see ColumnScales
 
   [[nodiscard]] std::uint64_t group() const noexcept { return scale == Fp4Scale::e8m0 ? 32 : 16; }
 };

@@ -58,6 +58,7 @@ class IntegerDecoder {
             apply(row, begin, begin + count, to);
           }
         }
+        ColumnScales{from_.column_scales}.apply(begin, static_cast<std::size_t>(count), to);
       });
     }
   }

@@ -59,6 +59,7 @@ struct IntegerMatrices {
   PartBytes scales;
   PartBytes zeros;
   const std::byte* codes_end = nullptr;  ///< the end of the codes that can be read
+  const float* column_scales = nullptr;  ///< see ColumnScales
 
   /// Returns the bytes of a row of codes.
   [[nodiscard]] std::uint64_t row_bytes() const noexcept;

@@ -53,7 +53,8 @@ class ScaledDecoder {
         kernels_(kernels),
         scale_bytes_(bit_size(from.scale_type) / 8),
         scales_of_row_(divide_up(from.columns, from.block_columns)),
-        scales_of_matrix_(scales_of_row_ * divide_up(from.matrix_rows, from.block_rows)) {}
+        scales_of_matrix_(scales_of_row_ * divide_up(from.matrix_rows, from.block_rows)),
+        first_band_(from.tiles.used() ? from.tiles.band_of(from.first_row) : 0) {}
 
   /// Decodes a piece of a row, see decode_rows().
   void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
@@ -64,8 +65,17 @@ class ScaledDecoder {
     const auto blocks =
         static_cast<std::size_t>((begin + count - 1) / from_.block_columns - block + 1);
     float scales[kScratchValues + 1];
-    const std::uint64_t first = matrix * scales_of_matrix_ + block_row * scales_of_row_ + block;
-    load_scales(from_.scale_type, from_.scales + first * scale_bytes_, blocks, scales, kernels_);
+    if (from_.tiles.used()) {
+      std::uint8_t bytes[kScratchValues + 1];
+      const std::uint64_t band = from_.tiles.band_of(in_stack) - first_band_;
+      from_.tiles.copy(at(from_.scales, band), in_stack, block, blocks, bytes);
+      load_scales(from_.scale_type, reinterpret_cast<const std::byte*>(bytes), blocks, scales,
+                  kernels_);
+    } else {
+      const std::uint64_t first = matrix * scales_of_matrix_ + block_row * scales_of_row_ + block;
+      load_scales(from_.scale_type, from_.scales + first * scale_bytes_, blocks, scales, kernels_);
+    }
+    for (std::size_t i = 0; i < blocks; ++i) scales[i] *= from_.global_scale;
     const std::uint8_t* codes = at(from_.codes, row * from_.columns + begin);
     for (std::size_t i = 0; i < blocks; ++i) {
       const std::uint64_t end = std::min((block + i + 1) * from_.block_columns, begin + count);
@@ -91,6 +101,7 @@ class ScaledDecoder {
   std::size_t scale_bytes_;
   std::uint64_t scales_of_row_;
   std::uint64_t scales_of_matrix_;
+  std::uint64_t first_band_;
 };
 
 }  // namespace
@@ -98,7 +109,8 @@ class ScaledDecoder {
 void dequantize_scaled(const ScaledRows& from, std::uint64_t rows, Output output, std::byte* to,
                        const Interrupt& interrupt, const Kernels& kernels) {
   if (rows == 0 || from.columns == 0) return;
-  decode_rows(kernels, rows, from.columns, output, to, interrupt, ScaledDecoder(from, kernels));
+  decode_rows(kernels, rows, from.columns, output, to, interrupt, ScaledDecoder(from, kernels),
+              {from.column_scales});
 }
 
 }  // namespace safetensors::weights

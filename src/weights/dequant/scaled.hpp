@@ -7,6 +7,7 @@
 #include "safetensors/buffer.hpp"
 #include "safetensors/dtype.hpp"
 #include "weights/dequant/dequant.hpp"
+#include "weights/dequant/scale_tiles.hpp"
 
 namespace safetensors::weights {
 
@@ -24,9 +25,13 @@ struct ScaledRows {
   std::uint64_t block_rows = 1;
   std::uint64_t block_columns = 1;
   bool shares_scales = false;  ///< all matrices use the scales of the first
+  float global_scale = 1;      ///< multiplies every scale
+  ScaleTiles tiles{};          ///< of scales of a byte in tiles, with blocks of one row; then
+                               ///< `scales` begins with the band of the first of these rows
+  const float* column_scales = nullptr;  ///< see ColumnScales
 };
 
-/// Decodes `rows` rows: each value is the product of code and scale in F32.
+/// Decodes `rows` rows: each value is code * (scale * global scale) in F32.
 ///
 /// Requires: types as above; blocks of at least one value.
 void dequantize_scaled(const ScaledRows& from, std::uint64_t rows, Output output, std::byte* to,

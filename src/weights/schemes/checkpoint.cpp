@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "weights/fail.hpp"
+#include "weights/schemes/claims.hpp"
 #include "weights/schemes/parts.hpp"
 #include "weights/schemes/refused.hpp"
 #include "weights/schemes/scheme.hpp"
@@ -14,7 +15,9 @@ namespace safetensors::weights {
 Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
     : tensors_(tensors), quant_(quant), owners_(tensors.all().size(), kNobody) {
   if (is_refused(quant.method)) return;
+  claim_comfy(*this);  // markers are read before names and shapes
   for (const SourceTensor& tensor : tensors.all()) {
+    if (!settled_.empty() && settled_.contains(module_with_parts(tensor.info->name))) continue;
     for (const Scheme& scheme : all_schemes()) {
       if (!tensor.info->name.ends_with(scheme.ending)) continue;
       const std::size_t before = claims_.size();
@@ -57,6 +60,12 @@ void Checkpoint::claim(const SourceTensor& by, std::string name,
 
 void Checkpoint::refuse(const SourceTensor& tensor, std::string text) {
   refused_[&tensor] = &*refusals_.insert(std::move(text)).first;
+}
+
+void Checkpoint::refuse_module(const SourceTensor& weight, const std::string& text) {
+  remark(weight.info->name, "not decoded: " + text);
+  refuse(weight, text);
+  settle(module_of(weight));
 }
 
 /// Refuses the modules that have a tensor which no scheme claimed, although values may depend on

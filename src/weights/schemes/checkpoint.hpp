@@ -36,6 +36,8 @@ class Checkpoint {
   Checkpoint(const SourceTensors& tensors, const QuantConfig& quant);
 
   [[nodiscard]] const QuantConfig& quant() const noexcept { return quant_; }
+  /// Returns all tensors, sorted by name.
+  [[nodiscard]] std::span<const SourceTensor> tensors() const noexcept { return tensors_.all(); }
   /// Returns the tensor `module` + `ending`, or nullptr.
   [[nodiscard]] const SourceTensor* find(std::string_view module, std::string_view ending) const;
   /// Returns the metadata of the tensor's file by key.
@@ -53,6 +55,20 @@ class Checkpoint {
   void refuse(const SourceTensor& tensor, std::string text);
   /// Adds a warning, one line for each kind of module. `name` is a tensor of the module.
   void remark(std::string_view name, const std::string& text) { remarks_.note(name, text); }
+
+  /// Adds a warning as it is.
+  void warn(std::string text) { remarks_.warn(std::move(text)); }
+
+  // For markers:
+
+  /// Takes a tensor that describes others. It no longer appears as a tensor of its own.
+  void hide(const SourceTensor& tensor) {
+    owners_[index_of(tensor)] = static_cast<std::uint32_t>(index_of(tensor));
+  }
+  /// Keeps the schemes that go by names from the tensors of a module. The view must stay valid.
+  void settle(std::string_view module) { settled_.insert(module); }
+  /// Refuses a weight with a warning, and settles its module.
+  void refuse_module(const SourceTensor& weight, const std::string& text);
 
   // For the backend:
 
@@ -87,6 +103,7 @@ class Checkpoint {
   std::vector<Claim> claims_;
   std::set<std::string> refusals_;
   std::map<const SourceTensor*, const std::string*> refused_;
+  std::set<std::string_view> settled_;
   std::map<const SafeOpen*, Metadata> metadata_;  ///< of files for which a scheme asked
   Remarks remarks_;
 };

@@ -7,12 +7,14 @@
 //
 // Codes are U8, I8 or F4; names are weight_packed and weight_scale (compressed-tensors), or weight
 // and weight_scale or scale. A global scale is F32, one for all, or one for each matrix of a stack.
+// modelopt's pre_quant_scale, which was meant for the inputs, multiplies the columns of the result.
 #include "weights/dequant/fp4.hpp"
 
 #include <algorithm>
 #include <string>
 
 #include "base/text.hpp"
+#include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
 #include "weights/schemes/claims.hpp"
 #include "weights/schemes/scheme.hpp"
@@ -27,10 +29,11 @@ struct Fp4Parts {
   const SourceTensor* scale;
   const SourceTensor* global;
   Fp4Scale kind;
+  const SourceTensor* column_scales = nullptr;  ///< pre_quant_scale
 
   [[nodiscard]] std::vector<Part> list() const {
     std::vector<Part> parts;
-    for (const SourceTensor* tensor : {codes, scale, global}) {
+    for (const SourceTensor* tensor : {codes, scale, global, column_scales}) {
       if (tensor != nullptr) parts.push_back(part_of(*tensor));
     }
     return parts;
@@ -52,8 +55,10 @@ class Fp4Weight final : public SchemeWeight {
     const std::uint64_t all = row_count(info.shape);
     const StoredBytes codes = read_rows(*parts_.codes, all, rows, interrupt);
     const StoredBytes scales = read_rows(*parts_.scale, all, rows, interrupt);
+    const std::vector<float> factors = floats_of(parts_.column_scales, interrupt);
     StoredBytes global;
     Fp4Matrices from;
+    if (!factors.empty()) from.column_scales = factors.data();
     from.scale = parts_.kind;
     from.columns = parts_.columns();
     from.codes = {codes.bytes.data(), rows.begin * (from.columns / 2)};
@@ -76,7 +81,8 @@ class Fp4Weight final : public SchemeWeight {
     info.scheme_params = {4, true, 1, parts_.group()};
   }
   bool stores_rows() const noexcept override {
-    return parts_.global == nullptr || parts_.codes->info->shape.size() > 2;
+    const bool has_whole = parts_.global != nullptr && parts_.codes->info->shape.size() == 2;
+    return !has_whole && parts_.column_scales == nullptr;
   }
 
  private:
@@ -101,6 +107,17 @@ bool has_fp4_groups(const Fp4Parts& parts) noexcept {
          std::ranges::equal(scale.first(scale.size() - 1), codes.first(codes.size() - 1));
 }
 
+/// Returns whether the scales have the shape of tiles, and not that of groups.
+bool has_fp4_tiles(const Fp4Parts& parts) noexcept {
+  const Shape codes = parts.codes->info->shape;
+  const Shape scale = parts.scale->info->shape;
+  if (codes.size() != 2 || scale.size() != 2 || has_fp4_groups(parts)) return false;
+  const std::uint64_t groups =
+      divide_up(codes[1] * (parts.codes->info->dtype == Dtype::kF4 ? 1 : 2), parts.group());
+  return scale[0] == divide_up(codes[0], ScaleTiles::kRows) * ScaleTiles::kRows &&
+         scale[1] == divide_up(groups, ScaleTiles::kColumns) * ScaleTiles::kColumns;
+}
+
 void check_fp4_shapes(const Fp4Parts& parts) {
   const Shape codes = parts.codes->info->shape;
   if (codes.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
@@ -109,11 +126,9 @@ void check_fp4_shapes(const Fp4Parts& parts) {
              "rows must have a scale for each " + std::to_string(parts.group()) + " values");
   }
   if (codes.back() > std::uint64_t{1} << 60) mismatch(parts.list(), "the rows are too long");
+  check_column_scales(parts.list(), parts.column_scales, parts.columns());
   if (parts.global == nullptr) return;
-  const std::uint64_t globals = parts.global->info->nbytes() / sizeof(float);
-  const std::uint64_t stacked = codes.size() > 2 ? codes.front() : 1;
-  if (parts.global->info->dtype != Dtype::kF32 || (globals != 1 && globals != stacked) ||
-      globals == 0) {
+  if (parts.global->info->dtype != Dtype::kF32 || !is_whole_scale(*parts.global, *parts.codes)) {
     mismatch(parts.list(), "there must be one global scale in F32, or one for each matrix");
   }
 }
@@ -158,14 +173,6 @@ void claim_fp4_packed(const SourceTensor& packed, Checkpoint& checkpoint) {
     if (global == nullptr) mismatch(parts.list(), "weight_global_scale is missing");
     claim_fp4(parts, packed, checkpoint);
   } else if (is_e8m0(scale->info->dtype)) {
-    const auto& shape = packed.info->shape;
-    const bool has_six_bits = !shape.empty() && !scale->info->shape.empty() &&
-                              scale->info->shape.back() != 0 &&
-                              shape.back() / scale->info->shape.back() == 24;
-    if (has_six_bits) {
-      checkpoint.refuse(packed, R"(scheme "mxfp6" ()" + clipped(module) + ")");
-      return;
-    }
     claim_fp4({&packed, scale, nullptr, Fp4Scale::e8m0}, packed, checkpoint);
   }
 }
@@ -178,7 +185,15 @@ void claim_fp4_modelopt(const SourceTensor& global, Checkpoint& checkpoint) {
       scale->info->dtype != Dtype::kF8E4M3) {
     return;
   }
-  claim_fp4({codes, scale, &global, Fp4Scale::e4m3_multiplied}, global, checkpoint);
+  const Fp4Parts parts{codes, scale, &global, Fp4Scale::e4m3_multiplied,
+                       checkpoint.find(module, ".pre_quant_scale")};
+  if (has_fp4_tiles(parts)) {
+    checkpoint.refuse_module(*codes,
+                             "the scales are in tiles of 128 x 4, as ComfyUI writes them, and the "
+                             "marker `comfy_quant` is missing, which says so");
+    return;
+  }
+  claim_fp4(parts, global, checkpoint);
 }
 
 void claim_fp4_mx(const SourceTensor& scale, Checkpoint& checkpoint) {

@@ -5,9 +5,13 @@
 //     weight_scale       for rows, groups of a row, blocks, or everything
 //     weight_zero_point  I8 or I32, of the scales' shape; absent: 0
 //
-//     value = (code - zero) * scale
+//     pre_quant_scale    F16, BF16 or F32 [K], meant for the inputs (modelopt's SmoothQuant)
+//
+//     value = (code - zero) * scale * pre_quant_scale
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "weights/dequant/integers.hpp"
 #include "weights/dequant/scale_type.hpp"
@@ -25,11 +29,14 @@ using Shape = std::span<const std::uint64_t>;
 struct Int8Parts {
   const SourceTensor* weight;
   const SourceTensor* scale;
-  const SourceTensor* zero;
+  const SourceTensor* zero = nullptr;
+  const SourceTensor* columns = nullptr;  ///< pre_quant_scale
 
   [[nodiscard]] std::vector<Part> list() const {
     std::vector<Part> parts{part_of(*weight), part_of(*scale)};
-    if (zero != nullptr) parts.push_back(part_of(*zero));
+    for (const SourceTensor* tensor : {zero, columns}) {
+      if (tensor != nullptr) parts.push_back(part_of(*tensor));
+    }
     return parts;
   }
 };
@@ -47,6 +54,7 @@ class Int8Weight final : public SchemeWeight {
     const bool has_one_scale = is_single(parts_.scale->info->shape);
     const StoredBytes codes = read_rows(*parts_.weight, all, rows, interrupt);
     const StoredBytes scales = parts_.scale->bytes(interrupt);
+    const std::vector<float> factors = floats_of(parts_.columns, interrupt);
     StoredBytes zeros;
     IntegerMatrices from;
     from.packing = Packing::bytes;
@@ -60,6 +68,7 @@ class Int8Weight final : public SchemeWeight {
     from.codes = {codes.bytes.data(), rows.begin * from.columns};
     from.codes_end = codes.bytes.data() + codes.bytes.size();
     from.scales = {scales.bytes.data(), 0};
+    if (!factors.empty()) from.column_scales = factors.data();
     if (parts_.zero != nullptr) {
       zeros = parts_.zero->bytes(interrupt);
       from.zero_type = zero_type_of(parts_.zero->info->dtype);
@@ -76,7 +85,7 @@ class Int8Weight final : public SchemeWeight {
     info.type_name = "int8";
     info.scheme_params = {8, parts_.zero == nullptr, blocks_.rows, blocks_.columns};
   }
-  bool stores_rows() const noexcept override { return true; }
+  bool stores_rows() const noexcept override { return parts_.columns == nullptr; }
 
  private:
   Int8Parts parts_;
@@ -90,8 +99,10 @@ Blocks find_int8_blocks(const Int8Parts& parts, const QuantConfig& config) {
   const std::uint64_t columns = weight.end()[-1];
   if (rows == 0 || columns == 0) return {};  // there is nothing to decode
   if (is_single(scale)) return {rows, columns};
-  if (weight.size() == 2 && scale.size() == 1 && scale[0] == rows) return {1, columns};
   const std::size_t stack = weight.size() - 2;
+  if (scale.size() == stack + 1 && std::ranges::equal(scale, weight.first(stack + 1))) {
+    return {1, columns};
+  }
   if (scale.size() == weight.size() &&
       std::ranges::equal(scale.first(stack), weight.first(stack))) {
     const CtGroup* group = config.groups.only();
@@ -106,6 +117,14 @@ Blocks find_int8_blocks(const Int8Parts& parts, const QuantConfig& config) {
   mismatch(parts.list(), "the scales' shape does not fit the weight's");
 }
 
+void claim_checked(const Int8Parts& parts, std::string name, const SourceTensor& by,
+                   Checkpoint& checkpoint) {
+  if (parts.weight->info->shape.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
+  check_column_scales(parts.list(), parts.columns, parts.weight->info->shape.back());
+  const Blocks blocks = find_int8_blocks(parts, checkpoint.quant());
+  checkpoint.claim(by, std::move(name), std::make_unique<Int8Weight>(parts, blocks));
+}
+
 }  // namespace
 
 void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint) {
@@ -114,8 +133,8 @@ void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint) {
   if (weight == nullptr || weight->info->dtype != Dtype::kI8 || !is_scale_type(scale.info->dtype)) {
     return;
   }
-  const Int8Parts parts{weight, &scale, checkpoint.find(module, ".weight_zero_point")};
-  if (weight->info->shape.size() < 2) mismatch(parts.list(), "the weight must be a matrix");
+  const Int8Parts parts{weight, &scale, checkpoint.find(module, ".weight_zero_point"),
+                        checkpoint.find(module, ".pre_quant_scale")};
   const QuantConfig& config = checkpoint.quant();
   const CtGroup* group = config.groups.only();
   if (group != nullptr && group->is_float == true) {
@@ -135,8 +154,12 @@ void claim_int8(const SourceTensor& scale, Checkpoint& checkpoint) {
                         "has zero points, although the configuration is symmetric");
     }
   }
-  checkpoint.claim(scale, std::string(module) + ".weight",
-                   std::make_unique<Int8Weight>(parts, find_int8_blocks(parts, config)));
+  claim_checked(parts, std::string(module) + ".weight", scale, checkpoint);
+}
+
+void claim_integers(const SourceTensor& codes, const SourceTensor& scale, std::string name,
+                    Checkpoint& checkpoint) {
+  claim_checked({&codes, &scale}, std::move(name), codes, checkpoint);
 }
 
 }  // namespace safetensors::weights

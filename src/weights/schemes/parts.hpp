@@ -33,6 +33,9 @@ struct SchemeParts {
 /// Returns the parts of all schemes.
 [[nodiscard]] std::span<const SchemeParts> all_parts() noexcept;
 
+/// Returns the module that a tensor belongs to: "M" of "M.weight" and of "M.weight.absmax".
+[[nodiscard]] std::string_view module_with_parts(std::string_view name) noexcept;
+
 /// Returns whether values of this type may be codes. Floats of 16 bits and more, I64 and BOOL are
 /// plain numbers in every scheme.
 [[nodiscard]] bool is_code_type(Dtype dtype) noexcept;

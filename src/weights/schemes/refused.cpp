@@ -18,8 +18,8 @@ bool is_plain_float(Dtype dtype) noexcept {
 
 /// Values of quant_method whose tensors no scheme here may claim, although some look alike.
 constexpr std::string_view kRefusedMethods[] = {
-    "aqlm", "auto-round", "bitnet", "eetq",  "fouroversix", "fp_quant", "higgs",
-    "hqq",  "metal",      "quanto", "quark", "sinq",        "spqr",     "vptq",
+    "aqlm", "auto-round", "bitnet", "eetq", "fouroversix", "fp_quant", "higgs",
+    "hqq",  "metal",      "quark",  "sinq", "spqr",        "vptq",
 };
 
 /// A quant_method, and the schemes of its tensors.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "weights/dequant/scale_type.hpp"
 #include "weights/divide_up.hpp"
 #include "weights/fail.hpp"
 
@@ -54,6 +55,38 @@ bool SchemeWeight::fuses_with(const WeightInfo& info, const StoredWeight& other,
       static_cast<std::uint64_t>(info.shape.front()) % info.scheme_params.group_rows == 0;
   return is_whole && std::ranges::equal(mine, others, have_equal_rows) &&
          parts_have_rows(mine, info) && parts_have_rows(others, next);
+}
+
+std::uint64_t count_of(const SourceTensor& tensor) noexcept {
+  return tensor.info->nbytes() * 8 / bit_size(tensor.info->dtype);
+}
+
+bool is_whole_scale(const SourceTensor& scale, const SourceTensor& stack) noexcept {
+  const std::uint64_t count = count_of(scale);
+  const auto& shape = stack.info->shape;
+  return count == 1 || (shape.size() > 2 && count == shape.front() && count != 0);
+}
+
+std::vector<float> floats_of(const SourceTensor* tensor, const Interrupt& interrupt,
+                             std::optional<RowRange> rows) {
+  if (tensor == nullptr) return {};
+  const std::uint64_t size = bit_size(tensor->info->dtype) / 8;
+  const RowRange range = rows.value_or(RowRange{0, count_of(*tensor)});
+  const StoredBytes stored = tensor->bytes(range.begin * size, range.end * size, interrupt);
+  std::vector<float> values(static_cast<std::size_t>(range.end - range.begin));
+  convert_values(tensor->info->dtype, stored.bytes.data(), values.size(), Output::f32,
+                 reinterpret_cast<std::byte*>(values.data()), interrupt);
+  return values;
+}
+
+void check_column_scales(std::span<const Part> parts, const SourceTensor* scales,
+                         std::uint64_t columns) {
+  if (scales == nullptr) return;
+  const auto& shape = scales->info->shape;
+  const bool is_row = shape.size() == 1 || (shape.size() == 2 && shape[0] == 1);
+  if (is_scale_type(scales->info->dtype) && is_row && shape.back() == columns) return;
+  mismatch(parts, "`" + clipped(part_of(*scales).role) + "` must have a float for each of " +
+                      std::to_string(columns) + " columns");
 }
 
 void mismatch(std::span<const Part> parts, const std::string& what) {

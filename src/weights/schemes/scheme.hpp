@@ -3,11 +3,14 @@
 //     tensors of the files --ending of the name--> rows of kSchemes --claim()--> Checkpoint
 //
 // To add a scheme: derive a class from SchemeWeight, write a function that recognises its tensors
-// and claims them, and add the ending and the function to kSchemes (table.cpp).
+// and claims them, and add the ending and the function to kSchemes and the names of its parts to
+// kParts (table.cpp).
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "weights/schemes/checkpoint.hpp"
 #include "weights/stored_weight.hpp"
@@ -42,6 +45,25 @@ struct Scheme {
 
 /// Returns all schemes.
 [[nodiscard]] std::span<const Scheme> all_schemes() noexcept;
+
+/// Returns the number of a tensor's values.
+[[nodiscard]] std::uint64_t count_of(const SourceTensor& tensor) noexcept;
+
+/// Returns whether there is one scale, or one for each matrix of a stack of matrices.
+[[nodiscard]] bool is_whole_scale(const SourceTensor& scale, const SourceTensor& stack) noexcept;
+
+/// Returns the values of a vector of floats: all, or those of these rows. Nothing of nullptr.
+///
+/// Throws: io.
+[[nodiscard]] std::vector<float> floats_of(const SourceTensor* tensor, const Interrupt& interrupt,
+                                           std::optional<RowRange> rows = std::nullopt);
+
+/// Checks scales of the inputs, by which the columns of a weight are multiplied: `scales` is
+/// nullptr, or has a float of 16 or 32 bits for each column.
+///
+/// Throws: quant_mismatch with the types and shapes of the parts.
+void check_column_scales(std::span<const Part> parts, const SourceTensor* scales,
+                         std::uint64_t columns);
 
 /// Throws quant_mismatch with types and shapes of the parts: "`SUBJECT`: WHAT: ROLE TYPE SHAPE,
 /// ...".

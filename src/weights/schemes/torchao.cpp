@@ -5,7 +5,8 @@
 //     _type                      qdata                  scale          value
 //     Float8Tensor               F8 [.., N, K]          F32 or 16 bit  q * s
 //     Int8Tensor, IntxUnpacked-
-//       ToInt8Tensor             I8 [.., N, K]          F32 or 16 bit  (q - zero_point) * s
+//       ToInt8Tensor             I8 [.., N, K]          F32 or 16 bit  (q - zero_point) * s *
+//                                                                      act_pre_scale
 //     MXTensor                   F8 [.., N, K] or
 //                                U8 [.., N, K / 2]      E8M0           q * s
 //     NVFP4Tensor                U8 [.., N, K / 2]      E4M3           q * (s * per_tensor_scale)
@@ -39,11 +40,13 @@ struct AoTensors {
   const SourceTensor* offset = nullptr;  ///< zero_point or per_tensor_scale
   /// Scales of activations. They are kept with the weight.
   std::array<const SourceTensor*, 2> others{};
+  /// act_pre_scale, by which inputs are multiplied: it multiplies the columns of the weight.
+  const SourceTensor* columns = nullptr;
   std::size_t prefix = 0;  ///< length of the names before "qdata", "scale" ...
 
   [[nodiscard]] std::vector<Part> list() const {
     std::vector<Part> parts;
-    for (const SourceTensor* tensor : {qdata, scale, offset, others[0], others[1]}) {
+    for (const SourceTensor* tensor : {qdata, scale, offset, others[0], others[1], columns}) {
       if (tensor != nullptr) parts.push_back({tensor->info->name.substr(prefix), tensor});
     }
     return parts;
@@ -121,7 +124,9 @@ class AoWeight final : public SchemeWeight {
         return;
       }
       case AoKind::integers: {
+        const std::vector<float> factors = floats_of(tensors_.columns, interrupt);
         IntegerMatrices from;
+        if (!factors.empty()) from.column_scales = factors.data();
         from.packing = Packing::bytes;
         from.bits = 8;
         from.matrix_rows = matrix;
@@ -173,7 +178,7 @@ class AoWeight final : public SchemeWeight {
   }
   bool stores_rows() const noexcept override {
     const bool has_whole = kind_ == AoKind::nvfp4 && tensors_.offset != nullptr;
-    return !blocks_.is_single && !has_whole &&
+    return !blocks_.is_single && !has_whole && tensors_.columns == nullptr &&
            std::ranges::count(tensors_.others, nullptr) == std::ssize(tensors_.others);
   }
 
@@ -361,12 +366,14 @@ void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint) {
   } else {
     tensors.others = {checkpoint.find(names.prefix, "act_quant_scale"),
                       checkpoint.find(names.prefix, "act_quant_zero_point")};
+    if (*kind == AoKind::integers) tensors.columns = checkpoint.find(names.prefix, "act_pre_scale");
   }
   if (tensors.scale == nullptr) mismatch(tensors.list(), "scale is missing");
   if (!fits_types(tensors, *kind)) {
     mismatch(tensors.list(), "these are not the types of " + refusal);
   }
   const AoBlocks blocks = find_blocks_of(tensors, *kind, description);
+  check_column_scales(tensors.list(), tensors.columns, qdata.info->shape.back());
   if (is_fp4(*kind)) {
     const std::uint64_t group = *kind == AoKind::mxfp4 ? 32 : 16;
     // One byte of scales for each `group` codes of half a byte.

@@ -1,0 +1,446 @@
+// Weights of ComfyUI's quantised files, by their markers. The layouts are comfy-kitchen's; N and K
+// are rows and columns, which files pad with zeros for nvfp4 and mxfp8.
+//
+//     format           codes                          scales
+//     nvfp4            U8 [.., N, K / 2], the first   weight_scale F8_E4M3 in tiles, one for 16
+//                      of two in the high nibble      columns; weight_scale_2 F32
+//     mxfp8            F8_E4M3 [.., N, K]             weight_scale E8M0 in tiles, one for 32
+//     columns int8_tensorwise  I8 [.., N, K]                  weight_scale F32, for rows or one for
+//     all convrot_w4a4     I8 [N, K / 2], low first       weight_scale F32 [N] asym_w4a8_int8   I8
+//     [N, K / 2 or K * 3 / 4]     weight_s_rel [N, K / group],
+//                                                     weight_s_channel [N], weight_codebook [16]
+//     awq_w4a16        I8 [N, K / 2], low first       weight_scale, weight_zeros [K / 64, N]
+//
+// weights/dequant has the formulas: fp4.hpp, scaled.hpp, scale_tiles.hpp, rotated.hpp, grouped.hpp.
+// The types float8_e4m3fn, float8_e5m2 and int8_tensorwise without convrot are those of others:
+// only their marker is checked here.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string>
+
+#include "base/text.hpp"
+#include "weights/dequant/fp4.hpp"
+#include "weights/dequant/grouped.hpp"
+#include "weights/dequant/rotated.hpp"
+#include "weights/dequant/scale_type.hpp"
+#include "weights/dequant/scaled.hpp"
+#include "weights/divide_up.hpp"
+#include "weights/schemes/blocks.hpp"
+#include "weights/schemes/claims.hpp"
+#include "weights/schemes/comfy_markers.hpp"
+#include "weights/schemes/scheme.hpp"
+
+namespace safetensors::weights {
+namespace {
+
+using Shape = std::span<const std::uint64_t>;
+
+enum class ComfyKind : std::uint8_t { nvfp4, mxfp8, int8, w4a4, w4a8, awq };
+
+/// The tensors of a weight: the codes, weight_scale or weight_s_rel, and others by kind:
+///
+///     nvfp4   weight_scale_2, perhaps pre_quant_scale
+///     w4a8    weight_s_channel, perhaps weight_codebook
+///     awq     weight_zeros
+struct ComfyTensors {
+  ComfyKind kind;
+  const SourceTensor* codes = nullptr;
+  const SourceTensor* scale = nullptr;
+  std::array<const SourceTensor*, 2> more{};
+
+  [[nodiscard]] std::vector<Part> list() const {
+    std::vector<Part> parts = {part_of(*codes)};
+    for (const SourceTensor* tensor : {scale, more[0], more[1]}) {
+      if (tensor != nullptr) parts.push_back(part_of(*tensor));
+    }
+    return parts;
+  }
+};
+
+/// The numbers of a weight.
+struct ComfyForm {
+  std::uint64_t rows = 0;  ///< of all matrices, without padding
+  std::uint64_t columns = 0;
+  std::uint64_t group = 1;     ///< columns of a scale
+  std::uint64_t rotation = 0;  ///< of rotated weights
+  std::uint8_t bits = 4;
+};
+
+class ComfyWeight final : public SchemeWeight {
+ public:
+  ComfyWeight(const ComfyTensors& tensors, const ComfyForm& form)
+      : tensors_(tensors), form_(form) {}
+
+  std::vector<Part> parts() const override { return tensors_.list(); }
+
+  void decode(const WeightInfo& /*info*/, RowRange rows, Output output, std::byte* to,
+              const Interrupt& interrupt) const override {
+    switch (tensors_.kind) {
+      case ComfyKind::nvfp4:
+        return decode_nvfp4(rows, output, to, interrupt);
+      case ComfyKind::mxfp8:
+        return decode_mxfp8(rows, output, to, interrupt);
+      case ComfyKind::int8:
+      case ComfyKind::w4a4:
+      case ComfyKind::w4a8:
+        return decode_rotated(rows, output, to, interrupt);
+      case ComfyKind::awq:
+        return decode_awq(rows, output, to, interrupt);
+    }
+  }
+
+ protected:
+  void describe(WeightInfo& info) const override {
+    constexpr std::string_view kNames[] = {"nvfp4", "mxfp8", "int8_rotated", "w4a4", "w4a8", "awq"};
+    info.shape = signed_shape(*tensors_.codes);
+    info.shape.back() = static_cast<std::int64_t>(form_.columns);
+    if (info.shape.size() == 2) info.shape.front() = static_cast<std::int64_t>(form_.rows);
+    info.scheme = "comfy";
+    info.code = code::kComfy;
+    info.type_name = "comfy_" + std::string(kNames[static_cast<std::size_t>(tensors_.kind)]);
+    info.scheme_params = {form_.bits, tensors_.kind != ComfyKind::awq, 1, form_.group};
+  }
+  bool stores_rows() const noexcept override { return false; }
+
+ private:
+  /// Returns the rows of codes that the file has, with padding.
+  [[nodiscard]] std::uint64_t stored_rows() const noexcept {
+    const Shape shape = tensors_.codes->info->shape;
+    std::uint64_t rows = 1;
+    for (const std::uint64_t size : shape.first(shape.size() - 1)) rows *= size;
+    return rows;
+  }
+  [[nodiscard]] StoredBytes codes(RowRange rows, const Interrupt& interrupt) const {
+    return read_rows(*tensors_.codes, stored_rows(), rows, interrupt);
+  }
+  [[nodiscard]] ScaleTiles tiles() const noexcept {
+    return {tensors_.codes->info->shape.end()[-2], form_.columns / form_.group};
+  }
+  /// Reads the tiles that have scales of these rows.
+  [[nodiscard]] StoredBytes bands(const ScaleTiles& tiles, RowRange rows,
+                                  const Interrupt& interrupt) const {
+    return tensors_.scale->bytes(tiles.band_of(rows.begin),
+                                 tiles.band_of(rows.end - 1) + tiles.band_bytes(), interrupt);
+  }
+
+  void decode_nvfp4(RowRange rows, Output output, std::byte* to, const Interrupt& interrupt) const {
+    const StoredBytes read = codes(rows, interrupt);
+    Fp4Matrices from;
+    from.scale = Fp4Scale::e4m3_multiplied;
+    from.high_first = true;
+    from.columns = form_.columns;
+    from.tiles = tiles();
+    const StoredBytes scales = bands(from.tiles, rows, interrupt);
+    const StoredBytes global = tensors_.more[0]->bytes(interrupt);
+    const std::vector<float> columns = floats_of(tensors_.more[1], interrupt);
+    from.codes = {read.bytes.data(), rows.begin * (form_.columns / 2)};
+    from.scales = {scales.bytes.data(), from.tiles.band_of(rows.begin)};
+    from.global_scales = {global.bytes.data(), 0};
+    from.rows_per_global_scale = stored_rows() / (global.bytes.size() / sizeof(float));
+    from.column_scales = columns.empty() ? nullptr : columns.data();
+    dequantize_fp4(from, rows.begin, rows.end - rows.begin, output, to, interrupt);
+  }
+
+  void decode_mxfp8(RowRange rows, Output output, std::byte* to, const Interrupt& interrupt) const {
+    const StoredBytes read = codes(rows, interrupt);
+    ScaledRows from;
+    from.type = tensors_.codes->info->dtype;
+    from.scale_type = Dtype::kF8E8M0;
+    from.tiles = tiles();
+    const StoredBytes scales = bands(from.tiles, rows, interrupt);
+    from.codes = read.bytes.data();
+    from.scales = scales.bytes.data();
+    from.columns = form_.columns;
+    from.first_row = rows.begin;
+    from.matrix_rows = from.tiles.matrix_rows;
+    from.block_columns = form_.group;
+    dequantize_scaled(from, rows.end - rows.begin, output, to, interrupt);
+  }
+
+  void decode_rotated(RowRange rows, Output output, std::byte* to,
+                      const Interrupt& interrupt) const {
+    const StoredBytes read = codes(rows, interrupt);
+    RotatedRows from;
+    from.codes = read.bytes.data();
+    from.columns = form_.columns;
+    from.rotation = form_.rotation;
+    const bool is_w4a8 = tensors_.kind == ComfyKind::w4a8;
+    const SourceTensor& scale = is_w4a8 ? *tensors_.more[0] : *tensors_.scale;
+    const bool is_one = count_of(scale) == 1 && stored_rows() != 1;
+    const std::vector<float> scales =
+        is_one ? floats_of(&scale, interrupt) : floats_of(&scale, interrupt, rows);
+    from.scales = scales.data();
+    from.scale_step = is_one ? 0 : 1;
+    StoredBytes relative;
+    std::vector<float> codebook;
+    if (is_w4a8) {
+      from.packing = form_.bits == 4 ? RotatedCodes::four : RotatedCodes::six;
+      relative = read_rows(*tensors_.scale, stored_rows(), rows, interrupt);
+      codebook = floats_of(tensors_.more[1], interrupt);
+      from.relative = relative.bytes.data();
+      from.relative_is_f32 = tensors_.scale->info->dtype == Dtype::kF32;
+      from.group = form_.group;
+      from.codebook = codebook.empty() ? nullptr : codebook.data();
+    } else {
+      from.packing = tensors_.kind == ComfyKind::w4a4 ? RotatedCodes::nibbles : RotatedCodes::bytes;
+    }
+    dequantize_rotated(from, rows.end - rows.begin, output, to, interrupt);
+  }
+
+  void decode_awq(RowRange rows, Output output, std::byte* to, const Interrupt& interrupt) const {
+    const StoredBytes read = codes(rows, interrupt);
+    const Dtype type = tensors_.scale->info->dtype;
+    const std::uint64_t size = bit_size(type) / 8;
+    const StoredColumns scales =
+        tensors_.scale->columns(size * rows.begin, size * rows.end, interrupt);
+    const StoredColumns zeros =
+        tensors_.more[0]->columns(size * rows.begin, size * rows.end, interrupt);
+    GroupedRows from;
+    from.packing = GroupedPacking::nibbles;
+    from.codes = read.bytes.data();
+    from.columns = form_.columns;
+    from.group = form_.group;
+    from.scale_type = scale_type_of(type);
+    from.scales = scales.stored.bytes.data();
+    from.offsets = zeros.stored.bytes.data();
+    from.row_step = size;
+    from.group_step = scales.stride;
+    dequantize_grouped(from, rows.end - rows.begin, output, to, interrupt);
+  }
+
+  ComfyTensors tensors_;
+  ComfyForm form_;
+};
+
+std::uint64_t rounded_up(std::uint64_t size, std::uint64_t step) noexcept {
+  return divide_up(size, step) * step;
+}
+
+/// Checks the tensors of a marked module, and claims them.
+class ComfyClaim {
+ public:
+  ComfyClaim(const ComfyMarker& marker, Checkpoint& checkpoint)
+      : marker_(marker), checkpoint_(checkpoint) {
+    tensors_.codes = marker.weight;
+    tensors_.scale = part(".weight_scale");
+  }
+
+  void nvfp4() {
+    tensors_.kind = ComfyKind::nvfp4;
+    tensors_.more = {part(".weight_scale_2"), part(".pre_quant_scale")};
+    need({Dtype::kU8, Dtype::kI8}, {Dtype::kF8E4M3, Dtype::kU8});
+    form_.columns = codes().back() * 2;
+    check_tiles(16);
+    const SourceTensor* global = tensors_.more[0];
+    if (global == nullptr) bad("weight_scale_2 is missing");
+    if (global->info->dtype != Dtype::kF32 || !is_whole_scale(*global, *tensors_.codes)) {
+      bad("there must be one weight_scale_2 in F32, or one for each matrix");
+    }
+    check_column_scales(tensors_.list(), tensors_.more[1], form_.columns);
+    finish(4);
+  }
+
+  void mxfp8() {
+    tensors_.kind = ComfyKind::mxfp8;
+    need({Dtype::kF8E4M3}, {Dtype::kF8E8M0, Dtype::kU8});
+    form_.columns = codes().back();
+    check_tiles(32);
+    finish(8);
+  }
+
+  void rotated_int8() {
+    tensors_.kind = ComfyKind::int8;
+    need({Dtype::kI8}, {Dtype::kF32, Dtype::kF16, Dtype::kBF16});
+    form_.columns = codes().back();
+    const bool is_one = count_of(*tensors_.scale) == 1;
+    if (!is_one && !has_row_scales(*tensors_.scale)) bad("there must be a scale for each row");
+    form_.group = form_.columns;
+    if (rotate()) finish(8);
+  }
+
+  void w4a4() {
+    tensors_.kind = ComfyKind::w4a4;
+    need({Dtype::kI8, Dtype::kU8}, {Dtype::kF32, Dtype::kF16, Dtype::kBF16});
+    form_.columns = codes().back() * 2;
+    if (!has_row_scales(*tensors_.scale)) bad("there must be a scale for each row");
+    form_.group = form_.columns;
+    if (rotate()) finish(4);
+  }
+
+  void w4a8() {
+    tensors_.kind = ComfyKind::w4a8;
+    tensors_.scale = part(".weight_s_rel");
+    tensors_.more = {part(".weight_s_channel"), part(".weight_codebook")};
+    need({Dtype::kI8, Dtype::kU8}, {Dtype::kF8E4M3, Dtype::kU8, Dtype::kF32});
+    const Shape relative = tensors_.scale->info->shape;
+    const SourceTensor* channel = tensors_.more[0];
+    if (channel == nullptr) bad("weight_s_channel is missing");
+    if (codes().size() != 2 || relative.size() != 2 || relative[0] != codes()[0] ||
+        channel->info->dtype != Dtype::kF32 || !has_row_scales(*channel)) {
+      bad("weight_s_rel and weight_s_channel must have the weight's rows");
+    }
+    form_.group = marker_.group_size.value_or(16);
+    if (relative[1] > (std::uint64_t{1} << 32) / form_.group) bad("the rows are too long");
+    form_.columns = relative[1] * form_.group;
+    const std::uint64_t bits = form_.columns == 0 ? 0 : codes()[1] * 8 / form_.columns;
+    if ((bits != 4 && bits != 6) || form_.columns % 4 != 0 ||
+        codes()[1] != form_.columns / 2 + (bits == 6 ? form_.columns / 4 : 0)) {
+      bad("rows of " + std::to_string(form_.columns) + " codes in groups of " +
+          std::to_string(form_.group) + " have neither 4 nor 6 bits");
+    }
+    const SourceTensor* codebook = tensors_.more[1];
+    if (codebook != nullptr &&
+        (bits != 4 || codebook->info->dtype != Dtype::kF32 || count_of(*codebook) != 16)) {
+      bad("weight_codebook must have 16 values in F32, for codes of 4 bits");
+    }
+    if (rotate()) finish(static_cast<std::uint8_t>(bits));
+  }
+
+  void awq() {
+    tensors_.kind = ComfyKind::awq;
+    tensors_.more[0] = part(".weight_zeros");
+    need({Dtype::kI8, Dtype::kU8}, {Dtype::kF32, Dtype::kF16, Dtype::kBF16});
+    form_.columns = codes().back() * 2;
+    form_.group = marker_.group_size.value_or(64);
+    const Shape scales = tensors_.scale->info->shape;
+    const SourceTensor* zeros = tensors_.more[0];
+    if (zeros == nullptr) bad("weight_zeros is missing");
+    if (codes().size() != 2 || scales.size() != 2 || scales[1] != codes()[0] ||
+        form_.columns % form_.group != 0 || scales[0] != form_.columns / form_.group ||
+        zeros->info->dtype != tensors_.scale->info->dtype ||
+        !std::ranges::equal(zeros->info->shape, scales)) {
+      bad("scales and zeros must be transposed, with one for each " + std::to_string(form_.group) +
+          " columns");
+    }
+    finish(4);
+  }
+
+  /// Checks a weight that another scheme decodes.
+  void check_types(std::initializer_list<Dtype> codes) {
+    need(codes, {Dtype::kF32, Dtype::kF16, Dtype::kBF16});
+  }
+
+ private:
+  [[nodiscard]] const SourceTensor* part(std::string_view ending) const {
+    return checkpoint_.find(marker_.module(), ending);
+  }
+  [[nodiscard]] Shape codes() const noexcept { return tensors_.codes->info->shape; }
+  [[noreturn]] void bad(const std::string& what) const {
+    mismatch(tensors_.list(), marker_.where + " says " + clipped(marker_.format) + ", but " + what);
+  }
+
+  void need(std::initializer_list<Dtype> code_types, std::initializer_list<Dtype> scale_types) {
+    const auto is_one_of = [](const SourceTensor& tensor, std::initializer_list<Dtype> types) {
+      return std::ranges::find(types, tensor.info->dtype) != types.end();
+    };
+    if (tensors_.scale == nullptr) bad("the scales are missing");
+    if (!is_one_of(*tensors_.codes, code_types) || !is_one_of(*tensors_.scale, scale_types)) {
+      bad("the types are others");
+    }
+    const std::size_t axes = codes().size();
+    if (axes < 2 || axes > 3) bad("the weight must be a matrix, or a stack of matrices");
+    if (tensors_.codes->info->nbytes() == 0) bad("the weight is empty");
+    if (codes().back() > std::uint64_t{1} << 32) bad("the rows are too long");
+  }
+
+  /// Returns whether there is a scale for each row: [.., N] or [.., N, 1].
+  [[nodiscard]] bool has_row_scales(const SourceTensor& scale) const {
+    Shape shape = scale.info->shape;
+    const Shape rows = codes().first(codes().size() - 1);
+    if (shape.size() == codes().size() && shape.back() == 1) shape = shape.first(shape.size() - 1);
+    return std::ranges::equal(shape, rows);
+  }
+
+  void check_tiles(std::uint64_t group) {
+    form_.group = group;
+    const Shape scales = tensors_.scale->info->shape;
+    const std::uint64_t rows = rounded_up(codes().end()[-2], ScaleTiles::kRows);
+    const std::uint64_t columns = rounded_up(form_.columns / group, ScaleTiles::kColumns);
+    if (form_.columns % group != 0 || scales.size() != codes().size() || scales.end()[-2] != rows ||
+        scales.back() != columns || (codes().size() == 3 && scales.front() != codes().front())) {
+      bad("the scales are not those of tiles of 128 x 4: [.., " + std::to_string(rows) + ", " +
+          std::to_string(columns) + "] were expected");
+    }
+  }
+
+  /// Sets the rotation. Returns whether it is one that can be undone; else the module is refused.
+  bool rotate() {
+    const std::uint64_t size = marker_.rotation;
+    const bool is_power_of_four = std::has_single_bit(size) && std::countr_zero(size) % 2 == 0;
+    if (is_power_of_four && size >= 4 && size <= 1024 && form_.columns % size == 0) {
+      form_.rotation = size;
+      return true;
+    }
+    checkpoint_.refuse_module(*marker_.weight, marker_.where + " says " + clipped(marker_.format) +
+                                                   " with rotations of " + std::to_string(size) +
+                                                   " columns, which are not decoded for rows of " +
+                                                   std::to_string(form_.columns));
+    return false;
+  }
+
+  void finish(std::uint8_t bits) {
+    form_.bits = bits;
+    form_.rows = 1;
+    for (const std::uint64_t size : codes().first(codes().size() - 1)) form_.rows *= size;
+    cut_padding();
+    checkpoint_.claim(*marker_.weight, std::string(marker_.weight->info->name),
+                      std::make_unique<ComfyWeight>(tensors_, form_));
+    checkpoint_.settle(marker_.module());
+  }
+
+  /// Rows are padded to 16 or 32, which only the bias tells.
+  void cut_padding() {
+    const std::uint64_t step = tensors_.kind == ComfyKind::nvfp4   ? 16
+                               : tensors_.kind == ComfyKind::mxfp8 ? 32
+                                                                   : 1;
+    const SourceTensor* bias = part(".bias");
+    if (step == 1 || bias == nullptr || codes().size() != 2 || bias->info->shape.size() != 1)
+      return;
+    const std::uint64_t rows = bias->info->shape[0];
+    if (rows < form_.rows && rounded_up(rows, step) == form_.rows) form_.rows = rows;
+  }
+
+  const ComfyMarker& marker_;
+  Checkpoint& checkpoint_;
+  ComfyTensors tensors_{ComfyKind::nvfp4};
+  ComfyForm form_;
+};
+
+void claim_marked(const ComfyMarker& marker, Checkpoint& checkpoint) {
+  ComfyClaim claim(marker, checkpoint);
+  const std::string& format = marker.format;
+  if (format == "float8_e4m3fn") {
+    claim.check_types({Dtype::kF8E4M3});
+  } else if (format == "float8_e5m2") {
+    claim.check_types({Dtype::kF8E5M2});
+  } else if (format == "int8_tensorwise" && !marker.is_rotated) {
+    claim.check_types({Dtype::kI8});
+  } else if (format == "int8_tensorwise") {
+    claim.rotated_int8();
+  } else if (format == "nvfp4") {
+    claim.nvfp4();
+  } else if (format == "mxfp8") {
+    claim.mxfp8();
+  } else if (format == "convrot_w4a4") {
+    claim.w4a4();
+  } else if (format == "asym_w4a8_int8") {
+    claim.w4a8();
+  } else if (format == "awq_w4a16") {
+    claim.awq();
+  } else {
+    checkpoint.refuse_module(
+        *marker.weight, marker.where + " says the format \"" + clipped(format) +
+                            "\", which is not decoded. get_tensor() reads the parts as stored");
+  }
+}
+
+}  // namespace
+
+void claim_comfy(Checkpoint& checkpoint) {
+  for (const ComfyMarker& marker : read_comfy_markers(checkpoint)) {
+    claim_marked(marker, checkpoint);
+  }
+}
+
+}  // namespace safetensors::weights
