@@ -84,12 +84,6 @@ void finish_model(Model& model) {
   check_layers(model);
 }
 
-std::vector<WeightPart> Backend::parts(std::size_t tensor) const {
-  const WeightInfo& info = model().tensor(tensor);
-  return {{"weight", std::string(info.source), info.code, info.type_name, info.shape,
-           info.stored_bytes}};
-}
-
 std::uint64_t row_count(std::span<const std::int64_t> shape) noexcept {
   std::uint64_t rows = 1;
   for (std::size_t axis = 0; axis + 1 < shape.size(); ++axis) {

@@ -82,16 +82,11 @@ class Backend {
   /// Requires: part < parts(tensor).size().
   [[nodiscard]] virtual StoredBytes stored(std::size_t tensor, std::size_t part,
                                            const Interrupt& interrupt) const = 0;
-  /// Returns the bytes of the tensor with that name in the files; nothing if there is none, or if
-  /// weights of the format consist of one tensor.
-  [[nodiscard]] virtual std::optional<StoredBytes> stored_part(std::string_view source,
-                                                               const Interrupt& interrupt) const {
-    static_cast<void>(source);
-    static_cast<void>(interrupt);
-    return std::nullopt;
-  }
+  /// Returns the bytes of the tensor with that name in the files; nothing if there is none.
+  [[nodiscard]] virtual std::optional<StoredBytes> stored_part(
+      std::string_view source, const Interrupt& interrupt) const = 0;
   /// Returns the tensors of the file that make up the tensor.
-  [[nodiscard]] virtual std::vector<WeightPart> parts(std::size_t tensor) const;
+  [[nodiscard]] virtual std::vector<WeightPart> parts(std::size_t tensor) const = 0;
   /// Returns the file's bytes if they are the buffer as they are; nothing if it has to be built.
   [[nodiscard]] virtual std::optional<StoredBytes> view(std::size_t tensor,
                                                         const Interrupt& interrupt) const = 0;

@@ -168,7 +168,8 @@ GgufTensor read_tensor(Cursor& cursor, std::uint32_t alignment, const Limits& li
   const auto rank = cursor.number<std::uint32_t>();
   if (rank > GgufTensor::kMaxDims) {
     cursor.fail_at(at, Errc::bad_shape,
-                   "it has " + std::to_string(rank) + " dimensions, at most 4 are allowed");
+                   "it has " + std::to_string(rank) + " dimensions, at most " +
+                       std::to_string(GgufTensor::kMaxDims) + " are allowed");
   }
   tensor.rank = rank;
   for (std::uint32_t i = rank; i-- > 0;) {

@@ -35,7 +35,8 @@ namespace safetensors::weights {
 
 /// One tensor. The name is a view of the parsed bytes.
 struct GgufTensor {
-  static constexpr std::size_t kMaxDims = 4;
+  /// ggml has four; image models store the convolutions of videos with five.
+  static constexpr std::size_t kMaxDims = 5;
 
   std::string_view name;  ///< UTF-8, without NUL
   std::array<std::int64_t, kMaxDims> dims{};

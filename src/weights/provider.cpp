@@ -197,13 +197,16 @@ class WeightProvider::Impl {
       return;
     }
     fail(Errc::mixed_types, model().path, b.name,
-         "it is " + described(b) + " and cannot be fused with `" + a.name + "`, which is " +
-             described(a));
+         "it is " + described(next) + " and cannot be fused with `" + a.name + "`, which is " +
+             described(first));
   }
-  static std::string described(const WeightInfo& info) {
+  [[nodiscard]] std::string described(std::size_t tensor) const {
+    const WeightInfo& info = model().tensor(tensor);
     std::string text = info.type_name;
     if (info.quant) text += " in groups of " + std::to_string(info.quant->group_size);
-    return text + " " + safetensors::shown(std::span(info.shape));
+    text += " " + safetensors::shown(std::span(info.shape));
+    const bool has_scale = info.storage == Storage::ggml_block && parts(tensor).size() > 1;
+    return has_scale ? text + " with a scale beside it" : text;
   }
 
   std::unique_ptr<Backend> backend_;

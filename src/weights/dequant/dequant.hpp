@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "safetensors/buffer.hpp"
@@ -31,6 +32,18 @@ enum class Output : std::uint8_t { f32, f16, bf16 };
 void dequantize_blocks(std::uint32_t ggml_type, const std::byte* from, std::uint64_t blocks,
                        Output output, std::byte* to, const Interrupt& interrupt = {},
                        const Kernels& kernels = best_kernels());
+
+/// Changes decoded values in place, before they are rounded: `count` values from number `first` of
+/// the tensor on. Several threads may call it at once.
+using ChangeValues = std::function<void(std::uint64_t first, std::size_t count, float* values)>;
+
+/// Decodes the values `begin` to `end` of a tensor, of which `from` are the blocks that have them.
+/// `change` may be empty; it may also get the other values of these blocks.
+///
+/// Throws: as dequantize_blocks().
+void dequantize_values(std::uint32_t ggml_type, const std::byte* from, std::uint64_t begin,
+                       std::uint64_t end, const ChangeValues& change, Output output, std::byte* to,
+                       const Interrupt& interrupt = {}, const Kernels& kernels = best_kernels());
 
 /// Type of a pack's scales and biases; u8 is E8M0 or, for nvfp4, E4M3.
 enum class ScaleType : std::uint8_t { f16, bf16, f32, u8 };

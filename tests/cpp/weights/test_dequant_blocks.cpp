@@ -152,6 +152,39 @@ TEST_CASE("dequantising blocks: all builds agree, at any address and count") {
   }
 }
 
+TEST_CASE("dequantising blocks: any range of values, with a change before rounding") {
+  const weights::ChangeValues change = [](std::uint64_t first, std::size_t some, float* values) {
+    for (std::size_t i = 0; i < some; ++i) values[i] *= 0.3F + static_cast<float>(first + i);
+  };
+  for (const std::uint32_t type : {weights::ggml::kF16, weights::ggml::kQ4_K}) {
+    const weights::GgmlType& row = *weights::find_ggml_type(type);
+    const std::size_t size = row.block_elements;
+    const Skewed blocks(random_bytes(std::size_t{3} * row.block_bytes, type), 1);
+    std::vector<float> whole(3 * size);
+    const auto floats = std::as_writable_bytes(std::span(whole));
+    weights::dequantize_blocks(type, blocks.data(), 3, Output::f32, floats.data());
+    change(0, whole.size(), whole.data());
+    const std::size_t step = size == 256 ? 51 : 1;
+    for (std::size_t begin = 0; begin <= whole.size(); begin += step) {
+      for (std::size_t end = begin; end <= whole.size(); end += step) {
+        // Exactly the blocks of the range, so that ASan detects a read of others.
+        const std::size_t first = begin / size;
+        const std::size_t count = std::max(first, (end + size - 1) / size) - first;
+        const Skewed part(blocks.span().subspan(first * row.block_bytes, count * row.block_bytes),
+                          1);
+        for (const Output output : kOutputs) {
+          const auto nbytes = (end - begin) * weights::size_of(output);
+          const auto found = written(nbytes, 1, [&](std::byte* to) {
+            weights::dequantize_values(type, part.data(), begin, end, change, output, to);
+          });
+          const auto expected = rounded_all(floats.subspan(begin * 4, (end - begin) * 4), output);
+          CHECK(count_differences(found, expected, output) == 0);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("dequantising packs: rows are slices of the whole, all builds agree") {
   constexpr std::size_t kRows = 5;
   for (const Shape& shape : all_packs()) {

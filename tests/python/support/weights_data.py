@@ -4,7 +4,7 @@ import hashlib
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +36,21 @@ def check_config(config: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert {key: config[key] for key in wanted} == wanted
 
 
+class Stored(NamedTuple):
+    """A tensor of a GGUF file: the number of its type, its shape, slowest axis first, and bytes."""
+
+    kind: int
+    shape: tuple[int, ...]
+    data: bytes
+
+
 def write_gguf(
-    path: Path, metadata: dict[str, Any], tensors: dict[str, np.ndarray] | None = None
+    path: Path,
+    metadata: dict[str, Any],
+    tensors: "dict[str, np.ndarray | Stored] | None" = None,
 ) -> Path:
-    """Writes a GGUF file of F32 tensors. Integers are written as u32, floats as f32."""
+    """Writes a GGUF file; arrays become F32 tensors. In metadata, integers are written as u32,
+    floats as f32, and arrays of NumPy as i32 or i64."""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value.encode())) + value.encode()
@@ -53,6 +64,9 @@ def write_gguf(
             return 6, struct.pack("<f", value)
         if isinstance(value, str):
             return 8, text(value)
+        if isinstance(value, np.ndarray):
+            kind = {"int32": 5, "int64": 11}[value.dtype.name]
+            return 9, struct.pack("<IQ", kind, value.size) + value.tobytes()
         items = [typed(item) for item in value]
         body = b"".join(data for _, data in items)
         return 9, struct.pack("<IQ", items[0][0], len(items)) + body
@@ -65,10 +79,12 @@ def write_gguf(
     body = b""
     for name, values in tensors.items():
         body += bytes(-len(body) % 32)
+        if isinstance(values, np.ndarray):
+            values = Stored(0, values.shape, values.astype("<f4").tobytes())
         shape = values.shape[::-1]
         header += text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-        header += struct.pack("<IQ", 0, len(body))
-        body += values.astype("<f4").tobytes()
+        header += struct.pack("<IQ", values.kind, len(body))
+        body += values.data
     path.write_bytes(header + (bytes(-len(header) % 32) if tensors else b"") + body)
     return path
 
