@@ -1,11 +1,11 @@
 """Writes src/weights/tables.inc: the tables of names and architectures of the weight layer.
 
-    python scripts/gen_weight_tables.py [--llama-cpp DIR]
+    PYTHONPATH=DIR/gguf-py python scripts/gen_weight_tables.py DIR
 
-The names come from the package gguf (0.19.0), which needs to be installed; the styles of rotary
-embedding come from the sources of llama.cpp in DIR (the sdist of llama-cpp-python 0.3.36 contains
-them), or else from the tables as they are. The canonical names, and facts that neither states, are
-in scripts/weight_rules.py. Run this after a change of that file, and with a newer gguf.
+DIR has the sources of llama.cpp: the sdist of llama-cpp-python 0.3.36 contains them in
+vendor/llama.cpp. Names come from their gguf-py, which is newer than the released package gguf, and
+styles of rotary embedding from their C++. The canonical names, and facts that neither states, are
+in scripts/weight_rules.py. Run this after a change of that file, and with newer sources.
 """
 
 import argparse
@@ -14,15 +14,16 @@ import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 
+import gguf
 import weight_rules as rules
 from gguf.constants import MODEL_ARCH_NAMES, TENSOR_NAMES
 from gguf.tensor_mapping import TensorNameMap
 
 TABLES = Path(__file__).parents[1] / "src" / "weights" / "tables.inc"
-HEAD = """// Names and architectures. Written by scripts/gen_weight_tables.py with gguf {version}.
+HEAD = """// Names and architectures. Written by scripts/gen_weight_tables.py with the llama.cpp of
+// llama-cpp-python 0.3.36.
 //
 // A table has the texts of its rows, sorted and without separators, and rows that begin with the
 // end of their text. The comment of a text says what it stands for.
@@ -31,11 +32,11 @@ HEAD = """// Names and architectures. Written by scripts/gen_weight_tables.py wi
 
 
 def numbered(pattern: str) -> list[str]:
-    """Returns the patterns with `#` for gguf-py's {bid}.
+    """Returns the patterns with `#` for gguf-py's {bid} and {xid}.
 
     Where {bid} is part of a word, such as linear_{bid}, they are those for the numbers 0 to 2.
     """
-    whole = re.sub(r"(^|\.)\{bid\}(?=\.|$)", r"\1#", pattern)
+    whole = re.sub(r"(^|\.)\{[bx]id\}(?=\.|$)", r"\1#", pattern)
     if "{bid}" not in whole:
         return [whole]
     return [whole.replace("{bid}", str(number)) for number in range(3)]
@@ -108,11 +109,6 @@ def llama_cpp_ropes(source: Path) -> dict[str, str]:
     return ropes
 
 
-def table_ropes() -> dict[str, str]:
-    """Returns the rules of rotary embedding that the tables have."""
-    return dict(re.findall(r'"([\w-]+)"  // GGUF: (\w+)', TABLES.read_text()))
-
-
 def split_words(table: dict[str, str]) -> dict[str, str]:
     return {word: key for key, words in table.items() for word in words.split()}
 
@@ -135,9 +131,11 @@ def as_table(name: str, rows: Iterable[tuple[str, str, str]]) -> str:
     )
 
 
-def tables(llama_cpp: Path | None) -> str:
-    gguf, hf = gguf_names(), hf_names()
-    canonical = sorted({name for name in [*gguf.values(), *hf.values()] if name})
+def tables(llama_cpp: Path) -> str:
+    if not Path(gguf.__file__).is_relative_to(llama_cpp.resolve()):
+        sys.exit(f"PYTHONPATH has no {llama_cpp}/gguf-py: found {gguf.__file__}")
+    stored, hf = gguf_names(), hf_names()
+    canonical = sorted({name for name in [*stored.values(), *hf.values()] if name})
     number = {name: i for i, name in enumerate(canonical)}
 
     def names(table: dict[str, str | None]) -> list[tuple[str, str, str]]:
@@ -147,7 +145,7 @@ def tables(llama_cpp: Path | None) -> str:
             for key, ours in table.items()
         ]
 
-    ropes = llama_cpp_ropes(llama_cpp) if llama_cpp else table_ropes()
+    ropes = llama_cpp_ropes(llama_cpp)
     for arch in MODEL_ARCH_NAMES.values():
         if arch not in ropes and arch not in rules.ROPE:
             sys.exit(f"the rotary embedding of {arch} is not known")
@@ -166,11 +164,11 @@ def tables(llama_cpp: Path | None) -> str:
         types.append((name, f"RopeRule::{rope}, NormRule::{norm}, {tells}", f"{rope}, {norm}"))
     return "\n".join(
         [
-            HEAD.format(version=version("gguf")),
+            HEAD,
             "// Canonical modules; # stands for a number of the source. One more row is empty.",
             as_table("Canonical", [(name, "", "") for name in canonical]),
             "// Modules of GGUF, with the numbers of their canonical modules.",
-            as_table("Gguf", names(gguf)),
+            as_table("Gguf", names(stored)),
             "// Modules of Hugging Face and MLX, likewise.",
             as_table("Hf", names(hf)),
             "// Architectures of GGUF: rotary embedding, conversion, whether ffn_up has the gate.",
@@ -184,7 +182,7 @@ def tables(llama_cpp: Path | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--llama-cpp", type=Path, metavar="DIR", help="sources of llama.cpp")
+    parser.add_argument("llama_cpp", type=Path, metavar="DIR", help="sources of llama.cpp")
     parser.add_argument("--check", action="store_true", help="write nothing, fail if it differs")
     options = parser.parse_args()
     text = tables(options.llama_cpp)

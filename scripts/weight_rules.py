@@ -29,6 +29,10 @@ LAYER = {
     "attn_v_b": "attention.v_b",
     "attn_q_a_norm": "attention.q_a_norm",
     "attn_kv_a_norm": "attention.kv_a_norm",
+    "attn_kv": "attention.kv",
+    "attn_output_a": "attention.output_a",
+    "attn_output_b": "attention.output_b",
+    "attn_res_score": "attention.residual_score",
     "attn_rot_embd": None,  # computed from the configuration, as inv_freq: left out
     "post_attention_norm": "post_attention_norm",
     "ffn_norm": "ffn_norm",
@@ -45,7 +49,10 @@ LAYER = {
     "ffn.act": "ffn.act",  # as llama.cpp spells it
     "ffn_sub_norm": "ffn.sub_norm",
     "ffn_gate_inp": "ffn.router",
+    "ffn_gate_tid2eid": "ffn.router_by_token",
+    "ffn_res_score": "ffn.residual_score",
     "exp_probs_b": "ffn.router_correction",
+    "exp_probs_b_vl": "ffn.router_correction_vision",
     "ffn_gate_exps": "ffn.experts.gate",
     "ffn_up_exps": "ffn.experts.up",
     "ffn_down_exps": "ffn.experts.down",
@@ -72,6 +79,13 @@ LAYER_FAMILIES = {
     "shortconv.": "shortconv.",
     "nextn.": "nextn.",
     "indexer.": "attention.indexer.",
+    "indexer_compressor_": "attention.indexer.compressor.",
+    "attn_compressor_": "attention.compressor.",
+    "attn_conv_": "attention.conv_",
+    "ffn_conv_": "ffn.conv_",
+    "ffn_routed_": "ffn.routed.",
+    "hc_": "hyper_connection.",
+    "ple_": "per_layer.",
     "altup_": "altup.",
     "laurel_": "laurel.",
     "vis_": "vision_expert.",
@@ -89,6 +103,13 @@ GLOBAL = {
     "rope_freqs": "rope_freqs",
     "rope_factors_long": "rope_factors_long",
     "rope_factors_short": "rope_factors_short",
+    "output_res_score": "output_residual_score",
+    "fc": "draft.fc",  # of models that draft tokens for others
+    "d2t": "draft.token_map",
+    "markov_w1": "draft.markov_w1",
+    "markov_w2": "draft.markov_w2",
+    "conf_proj": "draft.confidence",
+    "hrm.z_l_init": "recurrent_state",
     "dense_2": "dense_2",
     "dense_3": "dense_3",
     "per_layer_token_embd": "per_layer_token_embedding",
@@ -103,6 +124,10 @@ GLOBAL = {
 }
 #: Beginnings of families outside the layers. The first that fits is used.
 GLOBAL_FAMILIES = {
+    "output_hc_": "output_hyper_connection.",
+    "masked_embd_": "masked_embedding.",
+    "nextn.": "nextn.",
+    "selector_": "draft.selector_",
     "mm.a.": "projector.audio.",
     "mm.": "projector.",
     "resampler.": "projector.resampler.",
@@ -171,6 +196,10 @@ HF: dict[str, str | None] = {
     "layers.#.self_attn.k_proj": "layers.#.attention.k",
     "layers.#.self_attn.v_proj": "layers.#.attention.v",
     "layers.#.self_attn.o_proj": "layers.#.attention.output",
+    # Of RWKV 7 they are GGUF's time_mix_*: see src/weights/names.cpp.
+    "layers.#.attention.k_proj": "layers.#.attention.k",
+    "layers.#.attention.v_proj": "layers.#.attention.v",
+    "layers.#.attention.o_proj": "layers.#.attention.output",
     # gguf-py has several meanings for these.
     "layers.#.ln2": "layers.#.ffn_norm",  # Yi; RWKV 7: attention_norm_2
     "layers.#.feed_forward.up_proj": "layers.#.ffn.up",
@@ -178,6 +207,7 @@ HF: dict[str, str | None] = {
     "transformer.norm": "output_norm",  # OpenELM
     "backbone.posnet.#.norm": "codec.posnet.#.norm",
     "vision_tower.patch_embed.patchifier.norm": "vision.norm_embd",
+    "vision_encoder.patch_embed.norm": "vision.norm_embd",
     "vision_model.model.layers.#.post_attention_layernorm": "vision.layers.#.ln2",
     "vision.linear_proj.norm1": "projector.post_fc_norm",
     # Gate and up in one matrix, gate first. GGUF names it ffn_up.
@@ -280,8 +310,9 @@ ROPE = {
 #: What the conversion to GGUF changes: llama.cpp's conversion scripts, where `permute` reorders
 #: rows and `+ 1` raises norm weights. Architectures that are not here are `unrecorded`.
 CONVERSION = {
-    "same": "cohere2 command-r dots1 dream ernie4_5 ernie4_5-moe exaone4 glm4 glm4moe hunyuan-dense"
-    " hunyuan-moe minimax-m2 olmo2 olmoe phi3 qwen2 qwen2moe qwen3 qwen3moe seed_oss starcoder2",
+    "same": "afmoe cohere2 cohere2moe command-r dots1 dream ernie4_5 ernie4_5-moe exaone-moe"
+    " exaone4 gemma4 glm4 glm4moe hunyuan-dense hunyuan-moe hy_v3 jais2 laguna lfm2 lfm2moe"
+    " minimax-m2 olmo2 olmoe phi2 phi3 qwen2 qwen2moe qwen3 qwen3moe seed_oss starcoder2",
     "reordered_rows": "arcee deci deepseek granite granitemoe llada llama llama-embed minicpm"
     " mistral3 olmo smollm3",
     "raised_norms": "gemma gemma-embedding gemma2 gemma3 nemotron",
@@ -299,7 +330,12 @@ CONVERSION = {
 FUSED_UP = "chatglm glm4 modern-bert neo-bert phi3 plamo2 plamo3"
 
 #: Architectures of which only the names are mapped: no check of the configuration.
-NAMES_ONLY = "arwkv7 clip qwen rwkv6 rwkv6qwen2 rwkv7 t5 t5encoder wavtokenizer-dec"
+NAMES_ONLY = (
+    "arwkv7 bailingmoe3 clip cohere2moe deepseek32 deepseek4 dflash dots3note eagle3"
+    " gemma4-assistant glm5-next granite_swa graniteswitch hrm_text hy_v3 hy_v4 kimi-k3 laguna"
+    " maple mellum minimax-01 minimax-m3 muse-glimmer nanbeige pockettts qwen qwen3tts qwen4exp"
+    " rwkv6 rwkv6qwen2 rwkv7 spark2_5 t5 t5encoder talkie wavtokenizer-dec"
+)
 #: Architectures whose model types in config.json have NORMS_TELL.
 EVIDENCE = (
     "arcee cohere2 command-r deci deepseek deepseek2 deepseek2-ocr dots1 ernie4_5 ernie4_5-moe"

@@ -127,6 +127,7 @@ struct Layer {
   bool has_gate = false;
   bool has_norm_around_ffn = false;
   bool has_residual_ffn = false;
+  bool has_receptance = false;
 };
 using Layers = std::map<std::string_view, Layer>;  // a tree: untrusted names cannot make it slow
 
@@ -163,6 +164,8 @@ std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
       layers[in.number].has_norm_around_ffn = true;
     } else if (in.module == "residual_layernorm") {
       layers[in.number].has_residual_ffn = true;
+    } else if (in.module == "attention.r_proj") {
+      layers[in.number].has_receptance = true;
     }
   }
   // In most models post_attention_layernorm is the norm before the feed-forward part. In layers
@@ -173,6 +176,16 @@ std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
     if (layer == layers.end()) return "layers.#.ffn_norm";
     return layer->second.has_residual_ffn ? "layers.#.ffn.experts.norm"
                                           : "layers.#.post_attention_norm";
+  };
+
+  // RWKV 7 has a receptance instead of the queries of attention.
+  const auto of_time_mix = [&](const InLayer& in) -> std::optional<std::string_view> {
+    const auto layer = layers.find(in.number);
+    if (layer == layers.end() || !layer->second.has_receptance) return std::nullopt;
+    if (in.module == "attention.k_proj") return "layers.#.rwkv.time_mix_key";
+    if (in.module == "attention.v_proj") return "layers.#.rwkv.time_mix_value";
+    if (in.module == "attention.o_proj") return "layers.#.rwkv.time_mix_output";
+    return std::nullopt;
   };
 
   Names table(find_hf_name);
@@ -193,8 +206,10 @@ std::vector<Mapped> map_hf_names(std::span<const std::string_view> names) {
     const auto [module, param] = split_param(name);
     if (const auto found = find(module)) {
       const InLayer in = in_layer(module, in_layers);
-      const bool depends = in.module == "post_attention_layernorm";
-      return table.spell(depends ? norm_after_attention(in.number) : *found, param);
+      if (in.module == "post_attention_layernorm") {
+        return table.spell(norm_after_attention(in.number), param);
+      }
+      return table.spell(of_time_mix(in).value_or(*found), param);
     }
     constexpr std::string_view kBias = "_bias";  // gate_up_proj_bias of the experts, dt_bias
     if (!param.empty() || !module.ends_with(kBias)) return {};
