@@ -173,8 +173,7 @@ TEST_CASE("dequantising blocks: any range of values, with a change before roundi
         const Skewed part(blocks.span().subspan(first * row.block_bytes, count * row.block_bytes),
                           1);
         for (const Output output : kOutputs) {
-          const auto nbytes = (end - begin) * weights::size_of(output);
-          const auto found = written(nbytes, 1, [&](std::byte* to) {
+          const auto found = written((end - begin) * weights::size_of(output), 1, [&](auto* to) {
             weights::dequantize_values(type, part.data(), begin, end, change, output, to);
           });
           const auto expected = rounded_all(floats.subspan(begin * 4, (end - begin) * 4), output);

@@ -354,7 +354,8 @@ TEST_CASE("sizes of shapes do not overflow") {
   constexpr std::uint64_t kHalf = std::uint64_t{1} << 32;
   CHECK(tensor_outcome({}, 0, 4) == "ok");
   CHECK(tensor_outcome({1, 1, 1, 1}, 0, 4) == "ok");
-  CHECK(tensor_outcome({1, 1, 1, 1, 1}, 0, 4) == "bad_shape");
+  CHECK(tensor_outcome({1, 1, 1, 1, 1}, 0, 4) == "ok");
+  CHECK(tensor_outcome({1, 1, 1, 1, 1, 1}, 0, 4) == "bad_shape");
   CHECK(tensor_outcome({kHalf, kHalf}, 0, 32) == "overflow");
   CHECK(tensor_outcome({kHalf, kHalf, 0}, 0, 32) ==
         "overflow");  // an axis of length 0 does not hide the overflow

@@ -68,7 +68,7 @@ TEST_CASE("the prefix is that of the embedding") {
   CHECK(hf({"model.language_model.embed_tokens.weight", "model.embed_tokens.weight",
             "model.language_model.norm.weight"}) == "output_norm.weight");
   CHECK(hf({"model.norm.weight"}) == "output_norm.weight");
-  CHECK(hf({"vision.embed_tokens.weight", "vision.norm.weight"}) == "(unmapped)");
+  CHECK(hf({"other.embed_tokens.weight", "other.norm.weight"}) == "(unmapped)");
 }
 
 TEST_CASE("the meaning of the norm after attention depends on its layer") {
