@@ -84,7 +84,7 @@ def test_stacks_without_bounds(tmp_path, capsys, shape, kind):
 def test_the_gate_of_a_shared_expert(tmp_path):
     """A vector in GGUF files, and a matrix of one row in checkpoints."""
     values = np.arange(8, dtype=np.float32)
-    for name in ("qwen2moe", "qwen3moe"):
+    for name in ("qwen2moe", "qwen35moe"):
         tensors = {"blk.0.ffn_gate_inp_shexp.weight": values, "output_norm.weight": values}
         source = write_gguf(tmp_path / "m.gguf", {"general.architecture": name}, tensors)
         convert(source, tmp_path / "m.safetensors", verify=True)

@@ -11,8 +11,8 @@ from safetensors._specs import CASTABLE, nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
 
-from . import _gpt_oss
-from ._hf_names import HfNames
+from . import _gpt_oss, _rearranged
+from ._hf_names import HfNames, NameCounts
 from ._model import Weights, open_weights
 from ._tensor import WeightTensor
 
@@ -33,8 +33,8 @@ _COLUMN_SCHEMES = ("awq", "gptq")
 _MOST_ROW = 1 << 25
 """Values of the longest row that is decoded: 128 MiB of F32."""
 _MOST_EXPERTS = 1 << 16
-_ONE_ROW = ".shared_expert_gate.weight"
-"""A matrix of one row in checkpoints, and a vector in GGUF files."""
+_ONE_ROW = (".shared_expert_gate.weight", ".moe_statics.e_score_correction_bias")
+"""Matrices of one row in checkpoints, which are vectors in GGUF files."""
 _MOST_STORED = 256 << 20
 """Bytes of the largest GGUF tensor that is not decoded."""
 
@@ -51,8 +51,8 @@ class Output(NamedTuple):
     """Its first row in the source."""
     how: str
     """ "decode", "copy" (a safetensors tensor, unchanged) or "stored" (a GGUF one)."""
-    parts: Tuple[str, ...] = ()
-    """The parts of a tensor of gpt-oss's experts, instead of `source`."""
+    fill: Optional[_rearranged.Fill] = None
+    """Decodes rows of a tensor that is made of others; `source` is one of them."""
     unit_values: int = _UNIT_VALUES
     """Values of a unit, if rows are not longer."""
 
@@ -129,10 +129,9 @@ class Plan:
                 raise
             del self._options["layout"]
             weights = open_weights(src, mmap=False, **self._options)
-            self._renames = False
-            self.notes.append(
-                f"values are as the GGUF file stores them, under canonical names: {error}"
-            )
+            self._renames = _rearranged.is_rearranged(weights.config.architecture or "")
+            if not self._renames:
+                self.notes.append(f"values are as the GGUF file stores them: {error}")
         else:
             self._renames = weights.format == "gguf"
         self.notes += weights.warnings
@@ -183,37 +182,38 @@ class Plan:
         names = None
         if self._renames and HfNames.is_known(weights.config.architecture):
             names = HfNames(weights.config.architecture, weights)
-        elif self._renames:
-            self.notes.append(
-                f"tensors get canonical names: those of Hugging Face are not known for "
-                f"`{weights.config.architecture}`"
-            )
-        left_out, unnamed = [], []
-        found = _gpt_oss.joined(weights._model, weights) if weights.scheme == "mxfp4" else []
-        joined = _gpt_oss.parts_of(found)
-        for each in found:
-            self._add_joined(each)
+        left_out: List[str] = []
+        done: Set[str] = set()
+        counts = NameCounts()
+        unmapped = set(weights.unmapped)
+        for each in _gpt_oss.joined(weights._model, weights) if weights.scheme == "mxfp4" else []:
+            fill = _gpt_oss.fill_joined(each.parts, each.shape)
+            unit = each.shape[1] * each.shape[2] if len(each.shape) == 3 else 0
+            self._add_made(_rearranged.Made(each.name, each.shape, each.parts, fill, unit))
+            done.update(each.parts)
+        for made in [] if names is None else _rearranged.made_of(weights, names):
+            self._add_made(made)
+            done.update(made.sources)
+            counts.add("hf")
         for name in [*weights, *weights.unmapped]:
-            if name in joined:
+            if name in done:
                 continue
             tensor = weights[name]
-            if names is None:
-                new = tensor.source if weights.format != "gguf" else name
-                self._add(tensor, new, False)
-                continue
-            hf = names.of(name)
-            if hf is not None and not (hf.is_stack and len(tensor.shape) != 3):
+            hf = None if names is None else names.of(name)
+            if weights.format != "gguf":
+                self._add(tensor, tensor.source, False)
+            elif hf is not None and not (hf.is_stack and len(tensor.shape) != 3):
                 self._add(tensor, hf.name, hf.is_stack)
-            elif names.is_left_out(name):
+                counts.add("hf")
+            elif names is not None and names.is_left_out(name):
                 left_out.append(name)
             else:
-                unnamed.append(name)
                 self._add(tensor, name, False)
+                counts.add("own" if name in unmapped else "canonical")
         self._note("left out, because it scales activations", weights.extras)
         self._note("left out, because checkpoints have them in config.json", left_out)
-        self._note(
-            "kept under their names in the source, because Hugging Face's are not known", unnamed
-        )
+        if weights.format == "gguf":
+            self.notes += counts.notes(weights.config.architecture if names is None else None)
         self._refuse_twice()
 
     def _note(self, what: str, names: Sequence[str]) -> None:
@@ -245,14 +245,24 @@ class Plan:
             place = Output(name, dtype, (rows, columns), tensor.name, expert * rows, how)
             self.outputs.append(place)
 
-    def _add_joined(self, joined: _gpt_oss.Joined) -> None:
-        tensor = self.weights[joined.parts[0]]
-        dtype = self._wanted or ("BF16" if tensor.storage == "scheme" else tensor.type_name)
-        output = Output(joined.name, dtype, joined.shape, tensor.name, 0, "decode", joined.parts)
-        self._check_readable(tensor, "decode")
+    def _add_made(self, made: _rearranged.Made) -> None:
+        sources = [self.weights[name] for name in made.sources]
+        kinds = {self._type_of(tensor)[0] for tensor in sources}
+        for tensor in sources:
+            self._check_readable(tensor, "decode")
+        output = Output(
+            made.name,
+            kinds.pop() if len(kinds) == 1 else "BF16",
+            made.shape,
+            sources[0].name,
+            0,
+            "decode",
+            made.fill,
+            made.unit_values or _UNIT_VALUES,
+        )
         if most_values(output) > _MOST_ROW:
             raise self.error(
-                "unsupported", tensor.name, f"an expert of {most_values(output):,} values"
+                "unsupported", sources[0].name, f"a part of {most_values(output):,} values"
             )
         self.outputs.append(output)
 
@@ -318,7 +328,7 @@ class Plan:
 
         output = unit.output
         tensor = self.weights[output.source]
-        if tensor.storage == "raw" and tensor.type_name == "F64":
+        if output.fill is None and tensor.storage == "raw" and tensor.type_name == "F64":
             with self.lock:
                 if self._mapped is None:
                     self._mapped = open_weights(self._src, **self._options)
@@ -333,8 +343,8 @@ class Plan:
 
     def _fill(self, unit: Unit, values: Any, kind: str) -> None:
         output, model = unit.output, self.weights._model
-        if output.parts:
-            _gpt_oss.fill(model, output.parts, output.shape, unit.begin, unit.rows, values, kind)
+        if output.fill is not None:
+            output.fill(model, unit.begin, unit.rows, values, kind)
             return
         model.dequantize(output.source, values, kind, output.row0 + unit.begin, unit.rows)
 
@@ -368,8 +378,6 @@ def _clipped(name: str) -> str:
 
 def most_values(output: Output) -> int:
     """Returns the values of the largest unit."""
-    if output.parts and len(output.shape) == 3:  # whole experts
-        return output.shape[1] * output.columns
     return max(output.unit_values, output.columns)
 
 

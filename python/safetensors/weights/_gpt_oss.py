@@ -6,7 +6,7 @@
 The columns 0, 2, 4 ... of gate_up_proj are the rows of gate, and 1, 3, 5 ... those of up.
 """
 
-from typing import Any, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from safetensors import _weights
 
@@ -56,27 +56,25 @@ def parts_of(found: Iterable[Joined]) -> Set[str]:
     return {part for each in found for part in each.parts}
 
 
-def fill(
-    model: _weights.Model,
-    parts: Tuple[str, ...],
-    shape: Tuple[int, ...],
-    first: int,
-    count: int,
-    values: Any,
-    kind: str,
-) -> None:
-    """Decodes rows of a joined tensor: of biases, or all of one expert."""
-    import numpy
-
-    size = 4 if kind == "float32" else 2
+def fill_joined(
+    parts: Tuple[str, ...], shape: Tuple[int, ...]
+) -> Callable[[Any, int, int, Any, str], None]:
+    """Returns a function that decodes rows of a joined tensor: of biases, or all of one expert."""
     columns = shape[-1] // len(parts)
-    out = values.view(f"u{size}")
     inner: Optional[int] = shape[1] if len(shape) == 3 else None
-    rows = count if inner is None else columns
-    width = columns if inner is None else inner
-    part = numpy.empty((rows, width), out.dtype)
-    begin = first if inner is None else first // inner * columns
-    target = out.reshape(count, columns, len(parts))
-    for i, name in enumerate(parts):
-        model.dequantize(name, part.reshape(-1).view("u1"), kind, begin, rows)
-        target[:, :, i] = part if inner is None else part.T
+
+    def fill(model: Any, first: int, count: int, values: Any, kind: str) -> None:
+        import numpy
+
+        size = 4 if kind == "float32" else 2
+        out = values.view(f"u{size}")
+        rows = count if inner is None else columns
+        width = columns if inner is None else inner
+        part = numpy.empty((rows, width), out.dtype)
+        begin = first if inner is None else first // inner * columns
+        target = out.reshape(count, columns, len(parts))
+        for i, name in enumerate(parts):
+            model.dequantize(name, part.reshape(-1).view("u1"), kind, begin, rows)
+            target[:, :, i] = part if inner is None else part.T
+
+    return fill

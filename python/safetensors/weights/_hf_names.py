@@ -1,82 +1,16 @@
 """Names of Hugging Face for the canonical names of a GGUF file."""
 
 import re
-from typing import Collection, Dict, NamedTuple, Optional, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-_GLOBAL = {
-    "token_embedding": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_LAYER = {
-    "attention_norm": "input_layernorm",
-    "attention.q": "self_attn.q_proj",
-    "attention.k": "self_attn.k_proj",
-    "attention.v": "self_attn.v_proj",
-    "attention.qkv": "self_attn.qkv_proj",
-    "attention.output": "self_attn.o_proj",
-    "attention.q_norm": "self_attn.q_norm",
-    "attention.k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "post_ffn_norm": "post_feedforward_layernorm",
-    "ffn.gate": "mlp.gate_proj",
-    "ffn.up": "mlp.up_proj",
-    "ffn.down": "mlp.down_proj",
-    "ffn.gate_up": "mlp.gate_up_proj",
-    "ffn.router": "mlp.gate",
-    "ffn.experts": "mlp.experts",
-    "ffn.shared_expert.gate": "mlp.shared_expert.gate_proj",
-    "ffn.shared_expert.up": "mlp.shared_expert.up_proj",
-    "ffn.shared_expert.down": "mlp.shared_expert.down_proj",
-    "ffn.shared_expert_gate": "mlp.shared_expert_gate",
-}
-_EXPERT = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
-_SHARED_EXPERTS = {
-    f"ffn.shared_expert.{part}": f"mlp.shared_experts.{name}" for part, name in _EXPERT.items()
-}
-_CORRECTED = {"ffn.router_correction": "mlp.gate.e_score_correction"}  # its param is `bias`
-_MIXTRAL = {"ffn.router": "block_sparse_moe.gate", "ffn.experts": "block_sparse_moe.experts"}
-_MIXTRAL_EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
+from ._hf_tables import TABLES
 
-ARCHITECTURES: Dict[str, Dict[str, str]] = {
-    "arcee": {},
-    "cohere2": {},
-    "command-r": {},
-    "deepseek": _SHARED_EXPERTS,
-    "dots1": {**_SHARED_EXPERTS, **_CORRECTED},
-    "dream": {},
-    "ernie4_5": {},
-    "exaone4": {},
-    "gemma": {},
-    "gemma2": {},
-    "gemma3": {},
-    "glm4": {
-        "post_attention_norm": "post_self_attn_layernorm",
-        "post_ffn_norm": "post_mlp_layernorm",
-    },
-    "glm4moe": {**_SHARED_EXPERTS, **_CORRECTED},
-    "granite": {},
-    "llama": _MIXTRAL,
-    "minicpm": {},
-    "nemotron": {},
-    "olmo": {},
-    "olmo2": {},
-    "olmoe": {},
-    "phi3": {},
-    "qwen2": {},
-    "qwen2moe": {},
-    "qwen3": {},
-    "qwen3moe": {},
-    "seed_oss": {},
-    "smollm3": {},
-}
-"""Architectures of GGUF whose checkpoints have these names, with the names that differ."""
 # What a checkpoint has in config.json, and a GGUF file as tensors.
 _IN_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
-
-_IN_LAYER = re.compile(r"layers\.([0-9]+)\.(.+)\.(weight|bias)")
-_OF_EXPERT = re.compile(r"ffn\.experts\.(?:([0-9]+)\.)?(gate|up|down)")
+_IN_LAYER = re.compile(r"layers\.([0-9]+)\.(.+)")
+_OF_EXPERT = re.compile(r"(.*\.experts\.)(?:([0-9]+)\.)?([a-z]+\.[a-z]+)")
+_PARAMS = ("weight", "bias")
+_NEXTN_ELSEWHERE = ("qwen3next", "qwen35", "qwen35moe")
 
 
 class HfName(NamedTuple):
@@ -88,22 +22,21 @@ class HfName(NamedTuple):
 
 
 class HfNames:
-    """The names of a model that a GGUF file holds."""
+    """The names of the checkpoints of an architecture."""
 
-    def __init__(self, architecture: Optional[str], canonical: Collection[str]) -> None:
+    def __init__(self, architecture: Optional[str], canonical: Iterable[str]) -> None:
         """Requires: is_known(architecture)."""
-        self._other = ARCHITECTURES[architecture or ""]
-        self._expert = _MIXTRAL_EXPERT if self._other is _MIXTRAL else _EXPERT
-        # Layers with a norm on both sides of the feed-forward part. glm4 has names of its own.
-        self._sandwiched: Set[str] = set()
-        if architecture != "glm4":
-            after = re.compile(r"layers\.([0-9]+)\.post_ffn_norm\.weight")
-            found = (after.fullmatch(name) for name in canonical)
-            self._sandwiched = {match[1] for match in found if match}
+        self._table = TABLES[architecture or ""]
+        self.left: Set[str] = set()
+        """Layers without names: those that predict further tokens are outside of `model` in some
+        checkpoints."""
+        if architecture in _NEXTN_ELSEWHERE:
+            places = (place_of(name) for name in canonical)
+            self.left = {start for start, rest in places if rest.startswith("nextn.")}
 
     @staticmethod
     def is_known(architecture: Optional[str]) -> bool:
-        return architecture in ARCHITECTURES
+        return architecture in TABLES
 
     @staticmethod
     def is_left_out(canonical: str) -> bool:
@@ -112,27 +45,73 @@ class HfNames:
 
     def of(self, canonical: str) -> Optional[HfName]:
         """Returns the name of a tensor, or None if there is no rule for it."""
-        module, _, param = canonical.rpartition(".")
-        if module in _GLOBAL:
-            return HfName(f"{_GLOBAL[module]}.{param}")
         match = _IN_LAYER.fullmatch(canonical)
-        if match is None:
+        if match is not None and f"layers.{match[1]}." in self.left:
             return None
-        number, module, param = match.groups()
-        start = f"model.layers.{number}."
-        expert = _OF_EXPERT.fullmatch(module)
-        if expert is not None:
-            which, part = expert.groups()
-            experts = self._of_module("ffn.experts", number)
-            name = f"{start}{experts}.{which or '{}'}.{self._expert[part]}.{param}"
-            return HfName(name, which is None)
-        found = self._of_module(module, number)
+        layer, pattern = ("", canonical) if match is None else (match[1], f"#.{match[2]}")
+        found = self._find(pattern)
+        if found is not None:
+            return HfName(_spelled(found, layer))
+        of_expert = _OF_EXPERT.fullmatch(pattern)
+        if of_expert is None:
+            return None
+        start, which, part = of_expert.groups()
+        found = self._find(f"{start}#.{part}")
         if found is None:
             return None
-        joint = "_" if found.endswith("e_score_correction") else "."
-        return HfName(f"{start}{found}{joint}{param}")
+        head, _, tail = found.rpartition(".#.")
+        return HfName(_spelled(f"{head}.{which or '{}'}.{tail}", layer), which is None)
 
-    def _of_module(self, module: str, layer: str) -> Optional[str]:
-        if module == "ffn_norm" and layer in self._sandwiched:
-            return "pre_feedforward_layernorm"
-        return self._other.get(module) or _LAYER.get(module)
+    def _find(self, pattern: str) -> Optional[str]:
+        """Returns the name of a tensor, or of the only one of a module without a parameter."""
+        module, _, param = pattern.rpartition(".")
+        if param in (*_PARAMS, "scale"):
+            whole = self._table.get(pattern)
+            if whole is None and module in self._table and param in _PARAMS:
+                whole = f"{self._table[module]}.{param}"
+            return whole
+        found = (self._table.get(f"{pattern}.{each}") for each in _PARAMS)
+        return next((name for name in found if name is not None), None)
+
+
+_KINDS = {
+    "hf": ("Hugging Face's name", "Hugging Face's names"),
+    "canonical": ("a canonical name", "canonical names"),
+    "own": ("its name in the file", "their names in the file"),
+}
+
+
+class NameCounts:
+    """How many tensors of a GGUF file get which names."""
+
+    def __init__(self) -> None:
+        self._counts: Dict[str, int] = dict.fromkeys(_KINDS, 0)
+
+    def add(self, kind: str) -> None:
+        self._counts[kind] += 1
+
+    def notes(self, unknown: Optional[str]) -> List[str]:
+        """Returns a line unless all names are Hugging Face's. `unknown` is an architecture whose
+        names are not known."""
+        counts = {kind: count for kind, count in self._counts.items() if count}
+        if not counts.keys() - {"hf"}:
+            return []
+        parts = [
+            f"{count:,} {'has' if count == 1 else 'have'} {_KINDS[kind][count > 1]}"
+            for kind, count in counts.items()
+        ]
+        total = sum(counts.values())
+        text = f"of {total:,} tensor{'' if total == 1 else 's'}, {', '.join(parts)}"
+        if unknown is not None:
+            text += f": Hugging Face's are not known for `{unknown}`"
+        return [text]
+
+
+def _spelled(name: str, layer: str) -> str:
+    return f"model.layers.{layer}.{name[2:]}" if name.startswith("#.") else name
+
+
+def place_of(canonical: str) -> Tuple[str, str]:
+    """Returns the beginning of a name with its layer, and the rest."""
+    match = _IN_LAYER.fullmatch(canonical)
+    return ("", canonical) if match is None else (f"layers.{match[1]}.", match[2])

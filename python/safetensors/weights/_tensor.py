@@ -51,7 +51,7 @@ class WeightTensor:
         self.quant: Optional[QuantParams] = (
             None if described[6] is None else QuantParams(*described[6])
         )
-        self.nbytes: int = described[7]  #: in the file, with the scales and biases of a pack or scheme
+        self.nbytes: int = described[7]  #: in the file, with the parts of a pack or scheme
         self._scales_code: int = described[8]
         #: False for the codes of a quantisation scheme that is not decoded
         self.is_decoded: bool = described[9]

@@ -1,0 +1,96 @@
+"""Writes python/safetensors/weights/_hf_tables.py: names of Hugging Face for architectures of GGUF.
+
+    python scripts/gen_hf_names.py
+
+For each architecture, it makes small models of transformers' own classes (5.23, which needs to be
+installed, and torch), saves them, and asks the weight layer for the canonical names of the tensors
+that they have. The models are those of tests/python/support/llama_cpp.py.
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "python" / "safetensors" / "weights" / "_hf_tables.py"
+HEAD = '''"""Names of Hugging Face, by architecture of GGUF and canonical name.
+
+Written by scripts/gen_hf_names.py. `#.` stands for `layers.N.` and for `model.layers.N.`, `.#.` in
+experts for the number of an expert. A name that ends in `.weight`, `.bias` or `.scale` is that of
+one tensor, the others are modules.
+"""
+
+from typing import Dict
+
+TABLES: Dict[str, Dict[str, str]] = {
+'''
+#: Architectures whose code is not a part of transformers, and those with the same names.
+SAME = {"dream": "qwen2", "minicpm": "smollm3", "deepseek": "dots1"}
+
+
+def pattern_of(name: str) -> str:
+    name = re.sub(r"^(?:model\.)?layers\.\d+\.", "#.", name)
+    return re.sub(r"\.\d+(?=\.|$)", ".#", name)
+
+
+def names_of(folder: Path) -> dict[str, str]:
+    """Returns the name of each module of a checkpoint by its canonical name."""
+    from safetensors.weights import open_weights
+
+    found = {}
+    with open_weights(folder) as weights:
+        if weights.unmapped:
+            sys.exit(f"{folder.name}: no canonical name of {weights.unmapped}")
+        for name in weights:
+            ours, theirs = pattern_of(name), pattern_of(weights[name].source)
+            module, _, param = ours.rpartition(".")
+            if param in ("weight", "bias") and theirs.endswith(f".{param}"):
+                found[module] = theirs.removesuffix(f".{param}")
+            elif param in ("weight", "bias", "scale"):
+                found[ours] = theirs
+            else:  # GGUF gives a parameter without a name this one
+                found[f"{ours}.weight"] = theirs
+    return found
+
+
+def tables() -> dict[str, dict[str, str]]:
+    sys.path.insert(0, str(ROOT / "tests" / "python"))
+    from support.llama_cpp import MODELS, make
+
+    found: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory() as top:
+        for name, tiny in MODELS.items():
+            make(tiny, Path(top) / name)
+            table = found.setdefault(tiny.architecture or name, {})
+            for ours, theirs in names_of(Path(top) / name).items():
+                if table.setdefault(ours, theirs) != theirs:
+                    sys.exit(f"{name}: {ours} is {theirs}, and elsewhere {table[ours]}")
+    for name, other in SAME.items():
+        found[name] = found[other]
+    return dict(sorted(found.items()))
+
+
+def text() -> str:
+    lines = [HEAD]
+    for name, table in tables().items():
+        lines.append(f'    "{name}": {{\n')
+        lines += [f'        "{ours}": "{theirs}",\n' for ours, theirs in sorted(table.items())]
+        lines.append("    },\n")
+    return "".join([*lines, "}\n"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if it differs")
+    options = parser.parse_args()
+    found = text()
+    if not options.check:
+        TARGET.write_text(found)
+    elif TARGET.read_text() != found:
+        sys.exit(f"{TARGET} is not what the script writes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Writes GGUF files of llama.cpp's converter, and what their checkpoints have.
+
+    SAFETENSORS_LLAMA_CPP=DIR PYTHONPATH=DIR/gguf-py:tests/python python make.py
+
+DIR has the sources of llama.cpp (those of llama-cpp-python 0.3.36). The models are small ones of
+transformers 5.23, with random weights.
+"""
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+
+from safetensors.numpy import load_file
+from support.llama_cpp import MODELS, make, to_gguf
+
+HERE = Path(__file__).parent
+#: Those whose tensors the converter rearranges, and some whose names are their own.
+NAMES = (
+    "deepseek2",
+    "ernie4_5-moe",
+    "gemma4-moe",
+    "gpt-oss",
+    "granitemoe",
+    "lfm2",
+    "qwen35",
+    "qwen3next",
+)
+
+
+def main() -> None:
+    expected = {}
+    with tempfile.TemporaryDirectory() as top:
+        for name in NAMES:
+            folder = Path(top) / name
+            make(MODELS[name], folder)
+            to_gguf(folder, HERE / f"{name}.gguf")
+            expected[name] = {
+                key: {
+                    "shape": list(values.shape),
+                    # Its logarithm is rounded.
+                    **(
+                        {"values": values.tolist()}
+                        if key.endswith("A_log")
+                        else {"sha256_f32": hashlib.sha256(values.tobytes()).hexdigest()}
+                    ),
+                }
+                for key, values in sorted(load_file(folder / "model.safetensors").items())
+            }
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

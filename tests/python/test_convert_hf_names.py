@@ -1,0 +1,246 @@
+"""Converted GGUF files have the names and values of the checkpoints that they were made from."""
+
+import hashlib
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from safetensors.numpy import load_file
+from safetensors.weights import WeightsError, _convert_plan, convert, open_weights
+from safetensors.weights._hf_tables import TABLES
+from support import llama_cpp, scheme_models
+from support.weights_data import DATA, expected, write_gguf
+
+STORED = DATA / "gguf_hf"
+EXPECTED = expected(STORED / "expected.json")
+needs_sources = pytest.mark.skipif(
+    llama_cpp.SOURCES is None, reason="needs the sources of llama.cpp"
+)
+
+
+def sha_of(values):
+    return hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()
+
+
+def converted(source, target, **options):
+    """Returns the tensors, by name, and the notes."""
+    notes = convert(source, target, verify=True, **options)
+    return load_file(target), notes
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_stored_models(tmp_path, name):
+    """Those of llama.cpp's converter, bit for bit but for a logarithm."""
+    found, notes = converted(STORED / f"{name}.gguf", tmp_path / "m.safetensors", dtype="f32")
+    assert found.keys() == EXPECTED[name].keys()
+    for key, wanted in EXPECTED[name].items():
+        assert list(found[key].shape) == wanted["shape"], key
+        if "values" in wanted:
+            np.testing.assert_allclose(found[key], wanted["values"], rtol=1e-6, atol=1e-7)
+        else:
+            assert sha_of(found[key]) == wanted["sha256_f32"], key
+    assert notes == (
+        ["`rope_freqs.weight`: left out, because checkpoints have them in config.json"]
+        if name == "gemma4-moe"
+        else []
+    )
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_units_do_not_change_the_bytes(tmp_path, name, monkeypatch):
+    """Rows, heads and experts are made alone, and with several threads."""
+    source = STORED / f"{name}.gguf"
+    convert(source, tmp_path / "whole.safetensors", dtype="f32")
+    monkeypatch.setattr(_convert_plan, "_UNIT_VALUES", 64)
+    with _convert_plan.Plan(source, "f32") as plan:
+        units = [unit for each in plan.outputs for unit in _convert_plan.units_of(each)]
+        assert len(units) > 3 * len(plan.outputs)
+    convert(source, tmp_path / "parts.safetensors", dtype="f32", threads=3, verify=True)
+    whole = (tmp_path / "whole.safetensors").read_bytes()
+    assert (tmp_path / "parts.safetensors").read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_other_types_are_rounded_once(tmp_path, name, kind):
+    source = STORED / f"{name}.gguf"
+    exact, _ = converted(source, tmp_path / "f32.safetensors", dtype="f32")
+    convert(source, tmp_path / "m.safetensors", dtype=kind, verify=True)
+    with open_weights(tmp_path / "m.safetensors", bf16="keep") as w:
+        for each in [*w, *w.unmapped]:
+            values, wanted = w[each].numpy("float32"), exact[w[each].source]
+            if kind == "f16":
+                wanted = wanted.astype(np.float16).astype(np.float32)
+            else:
+                wanted = scheme_models.bf16_values(scheme_models.bf16_bits(wanted))
+            np.testing.assert_array_equal(values.reshape(wanted.shape), wanted)
+
+
+def test_the_tables_are_what_the_script_writes():
+    """They have the names of transformers' own classes."""
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    if not transformers.__version__.startswith("5.23."):
+        pytest.skip("the tables were written with another version of transformers")
+    scripts = str(Path(__file__).parents[2] / "scripts")
+    sys.path.insert(0, scripts)
+    try:
+        script = importlib.import_module("gen_hf_names")
+    finally:
+        sys.path.remove(scripts)
+    assert script.tables() == TABLES
+
+
+@needs_sources
+@pytest.mark.parametrize("name", llama_cpp.MODELS)
+def test_a_model_and_its_way_back(tmp_path, name):
+    """llama.cpp's converter, then ours: the state dict and the logits are those of the model."""
+    torch = pytest.importorskip("torch")
+    folder, back = tmp_path / "hf", tmp_path / "back"
+    model = llama_cpp.make(llama_cpp.MODELS[name], folder)
+    llama_cpp.to_gguf(folder, tmp_path / "m.gguf")
+    convert(tmp_path / "m.gguf", f"{back}/", dtype="f32", verify=True)
+    found, wanted = (load_file(each / "model.safetensors") for each in (back, folder))
+    assert found.keys() == wanted.keys()
+    for key, values in wanted.items():
+        assert found[key].shape == values.shape, key
+        if key.endswith("A_log"):
+            np.testing.assert_allclose(found[key], values, rtol=1e-6, atol=1e-7)
+        else:
+            np.testing.assert_array_equal(found[key], values, err_msg=key)
+    shutil.copy(folder / "config.json", back)
+    again, info = type(model).from_pretrained(back, output_loading_info=True)
+    assert not any(info.values()), info
+    ids = torch.tensor([[1, 5, 20, 3, 3, 12, 8]])
+    with torch.no_grad():
+        logits = [each.eval()(ids).logits for each in (model, again)]
+    exact = not any(key.endswith("A_log") for key in wanted)
+    assert torch.allclose(*logits, rtol=0, atol=0 if exact else 1e-5)
+
+
+# Files that lie, and those that are not whole
+
+
+def changed(tmp_path, name, change):
+    """Writes a stored model with other tensors or metadata."""
+    with open_weights(STORED / f"{name}.gguf") as w:
+        metadata = {
+            key: w.metadata[key]
+            for key in w.metadata
+            if isinstance(w.metadata[key], (str, int, float)) and "tokenizer" not in key
+        }
+        tensors = {w[each].source: w[each].numpy() for each in [*w, *w.unmapped]}
+    change(metadata, tensors)
+    return write_gguf(tmp_path / "m.gguf", metadata, tensors)
+
+
+HOSTILE = {
+    "no heads of keys": lambda m, t: m.pop("qwen35.ssm.group_count"),
+    "no whole heads": lambda m, t: m.update({"qwen35.ssm.group_count": 4}),
+    "heads of keys are 0": lambda m, t: m.update({"qwen35.ssm.group_count": 0}),
+    "heads are text": lambda m, t: m.update({"qwen35.ssm.group_count": "two"}),
+    "another gate": lambda m, t: t.update({"blk.0.attn_gate.weight": np.ones((60, 32))}),
+    "another output": lambda m, t: t.update({"blk.0.ssm_out.weight": np.ones((32, 60))}),
+    "no output": lambda m, t: t.pop("blk.0.ssm_out.weight"),
+    "another convolution": lambda m, t: t.update({"blk.0.ssm_conv1d.weight": np.ones((9, 4))}),
+    "a bias of two axes": lambda m, t: t.update({"blk.0.ssm_dt.bias": np.ones((6, 6))}),
+    "no values": lambda m, t: t.update({"blk.0.ssm_a": np.ones(0)}),
+    "A is positive": lambda m, t: t.update({"blk.0.ssm_a": np.ones(6)}),
+    "A has two axes": lambda m, t: t.update({"blk.0.ssm_a": -np.ones((1, 6))}),
+    "a norm of two axes": lambda m, t: t.update({"blk.0.attn_norm.weight": np.ones((2, 16))}),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_heads_that_do_not_fit(tmp_path, what):
+    source = changed(tmp_path, "qwen35", HOSTILE[what])
+    with pytest.raises(WeightsError) as caught:
+        convert(source, tmp_path / "m.safetensors")
+    assert caught.value.code in ("bad_shape", "unknown_tensor")
+    assert "m.gguf" in str(caught.value)
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_a_layer_that_predicts_further_tokens_keeps_its_names(tmp_path):
+    """transformers has no place for it in these models."""
+
+    def add(_, tensors):
+        tensors["blk.2.nextn.eh_proj.weight"] = np.ones((32, 64))
+        tensors["blk.2.attn_norm.weight"] = np.ones(32)
+
+    source = changed(tmp_path, "qwen35", add)
+    found, notes = converted(source, tmp_path / "m.safetensors", dtype="f32")
+    assert "layers.2.attention_norm.weight" in found
+    assert not [key for key in found if key.startswith("model.layers.2.")]
+    (said,) = [note for note in notes if "tensors, " in note]
+    assert said.endswith("have Hugging Face's names, 2 have canonical names")
+
+
+def test_gates_of_another_length(tmp_path):
+    def change(_, tensors):
+        tensors["blk.0.attn_gate.weight"] = np.ones((72, 31))
+
+    source = changed(tmp_path, "qwen3next", change)
+    with pytest.raises(WeightsError, match="does not fit rows of 32 values"):
+        convert(source, tmp_path / "m.safetensors")
+
+
+def test_parts_that_are_missing_are_not_joined(tmp_path):
+    def remove(_, tensors):
+        tensors.pop("blk.0.ffn_up_exps.weight")
+        tensors.pop("blk.0.ffn_up_exps.bias")
+
+    source = changed(tmp_path, "gpt-oss", remove)
+    found, _ = converted(source, tmp_path / "m.safetensors", dtype="f32")
+    assert "layers.0.ffn.experts.gate.weight" in found
+    assert "model.layers.1.mlp.experts.gate_up_proj" in found
+
+
+# What the notes say about names
+
+
+def test_all_names_are_known(tmp_path):
+    """No note."""
+    tensors = {"token_embd.weight": np.ones((4, 8), np.float32)}
+    source = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama"}, tensors)
+    assert converted(source, tmp_path / "m.safetensors")[1] == []
+
+
+def test_some_names_are_known(tmp_path):
+    tensors = {
+        "token_embd.weight": np.ones((4, 8), np.float32),
+        "blk.0.attn_rel_b.weight": np.ones((4, 8), np.float32),
+        "blk.0.ssm_in.weight": np.ones((4, 8), np.float32),
+        "own": np.ones(3, np.float32),
+    }
+    source = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama"}, tensors)
+    found, notes = converted(source, tmp_path / "m.safetensors")
+    assert set(found) == {
+        "model.embed_tokens.weight",
+        "blk.0.attn_rel_b.weight",
+        "layers.0.ssm.in.weight",
+        "own",
+    }
+    assert notes == [
+        "of 4 tensors, 1 has Hugging Face's name, 1 has a canonical name, "
+        "2 have their names in the file"
+    ]
+
+
+@pytest.mark.parametrize("architecture", ["flux", "wan"])
+def test_image_models_keep_their_names(tmp_path, architecture):
+    """The names are those of the file."""
+    tensors = {"img_in.weight": np.ones((4, 8), np.float32), "x.norm.scale": np.ones(3, np.float32)}
+    source = write_gguf(tmp_path / "m.gguf", {"general.architecture": architecture}, tensors)
+    found, notes = converted(source, tmp_path / "m.safetensors")
+    assert set(found) == set(tensors)
+    assert not [note for note in notes if "under canonical names" in note]
+    (said,) = [note for note in notes if note.startswith("of ")]
+    assert said == (
+        "of 2 tensors, 2 have their names in the file: Hugging Face's are not known for "
+        f"`{architecture}`"
+    )
