@@ -102,6 +102,8 @@ def save_model(
 ) -> None:
     """Saves a model's state dict, keeping one of each group of tensors that share memory.
 
+    Parts of one storage that do not overlap are saved as the tensors that they are.
+
     Args:
         model: the model, whose `state_dict()` is saved.
         filename: the file to write.
@@ -112,21 +114,14 @@ def save_model(
         fsync, progress, sums: as for `save_file`.
 
     Raises:
-        RuntimeError: no tensor of a group covers the memory that the group shares.
+        RuntimeError: tensors overlap, and none covers the memory that they share.
         ValueError, SafetensorError: as `save_file`.
     """
-    from ._torch.shared_memory import _remove_duplicate_names
+    from ._torch.models import state_to_save
 
-    state_dict = model.state_dict()
-    notes = dict(metadata) if metadata is not None else {}
-    for kept, removed in _remove_duplicate_names(state_dict).items():
-        for name in removed:
-            notes.setdefault(name, kept)
-            del state_dict[name]
-    if force_contiguous:
-        state_dict = {name: tensor.contiguous() for name, tensor in state_dict.items()}
+    state_dict, notes = state_to_save(model, metadata, force_contiguous)
     advice = " Or use save_model(..., force_contiguous=True), read the docs for potential caveats."
-    _save_file(state_dict, filename, notes if notes else metadata, fsync, progress, sums, advice)
+    _save_file(state_dict, filename, notes, fsync, progress, sums, advice)
 
 
 def load_model(
@@ -139,6 +134,7 @@ def load_model(
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
     expected_hashes: Optional[Mapping[str, str]] = None,
+    strip_prefixes: bool = False,
 ) -> Tuple[Set[str], List[str]]:
     """Loads a file that `save_model` wrote into a model.
 
@@ -148,6 +144,7 @@ def load_model(
         strict: if true, missing or unexpected names raise RuntimeError.
         device: the device that the tensors are loaded to before `load_state_dict` copies them.
         backend, storage_options, verify, expected_hashes: as for `load_file`.
+        strip_prefixes: as for `load_into`.
 
     Returns:
         The missing names (in the model, not in the file) and the unexpected names (in the file,
@@ -155,11 +152,13 @@ def load_model(
 
     Raises:
         RuntimeError: names differ and `strict` is true, or a tensor does not fit.
+        SafetensorError: a parameter or buffer is a DTensor, or is on the meta device although
+            `device` is not: then the others have been loaded.
         SafetensorError, OSError: as `load_file`.
     """
-    from ._torch.shared_memory import _remove_duplicate_names
+    from ._torch.models import load_state
 
-    state_dict = load_file(
+    loaded = load_file(
         filename,
         device=device,
         backend=backend,
@@ -167,22 +166,7 @@ def load_model(
         verify=verify,
         expected_hashes=expected_hashes,
     )
-    # Which tensors of a group were saved is unknown: names in the file take precedence.
-    to_remove = _remove_duplicate_names(model.state_dict(), preferred_names=list(state_dict))
-    incompatible = model.load_state_dict(state_dict, strict=False)
-    missing, unexpected = set(incompatible.missing_keys), list(incompatible.unexpected_keys)
-    for removed in to_remove.values():
-        for name in removed:
-            if name in missing:
-                missing.remove(name)
-            else:
-                unexpected.append(name)
-    if strict and (missing or unexpected):
-        from ._torch.load_into import mismatch
-
-        heading = f"Error(s) in loading state_dict for {type(model).__name__}:"
-        raise RuntimeError(mismatch(heading, missing, unexpected))
-    return missing, unexpected
+    return load_state(model, loaded, strict, strip_prefixes)
 
 
 def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = None) -> bytes:

@@ -304,7 +304,7 @@ def test_one_group_for_each_device(model, targets, tensors, monkeypatch):
             assert all(str(tensor.device) == device for *_, tensor in requests)
 
     monkeypatch.setattr(_core, "_load_groups", fake)
-    monkeypatch.setattr("safetensors._torch.load_into._address", lambda tensor: 1)
+    monkeypatch.setattr("safetensors._torch.load_into.address_of", lambda tensor: 1)
     monkeypatch.setattr("safetensors._torch.load_into._check_overlaps", lambda tensors: None)
     there = {name for i, name in enumerate(targets) if i % 3 == 0}
     for name in there:

@@ -25,7 +25,8 @@ from .._paths import is_url, without_secrets
 from .._shards import find_shards, open_shards, with_hashes
 from .._torch.dtypes import Form, form_of
 from .._torch.load_files import _gc_paused
-from .._torch.load_into import _device, _memory, _problem
+from .._torch.load_into import _device, _problem
+from .._torch.shared_memory import elements_of
 from .._torch.wanted import Wanted
 from .._typing import Sources, Verify
 from .._workers import Workers
@@ -275,7 +276,7 @@ class _Load:
             if _problem(wanted, item.tensor):
                 self._others.setdefault(device, []).append(item)
             else:  # of tied weights, which are one tensor, the last is read
-                direct[_memory(item.tensor)] = device, wanted, item.tensor
+                direct[elements_of(item.tensor)] = device, wanted, item.tensor
         for device, wanted, tensor in direct.values():
             self._tensors.append(tensor)
             self._groups.setdefault(device, []).append(wanted.request(tensor))

@@ -40,7 +40,8 @@ def apply(
     Args:
         tensors: a dict of tensors of torch or arrays of NumPy, contiguous and on the CPU; also the
             `state_dict()` of a module, as long as no tensor is new, removed, or gets another dtype
-            or shape. Tensors that no patch names stay as they are.
+            or shape. Where hooks put copies into a `state_dict()`, only the copies are changed:
+            pass them to `load_state_dict`. Tensors that no patch names stay as they are.
         patches: a patch (a path, or what `open_patch` returns), or a list of patches, each of which
             has the target of the one before as its base.
         verify: "blocks" compares the elements that change with those of the base. "full" also

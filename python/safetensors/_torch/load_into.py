@@ -10,9 +10,9 @@ from typing import (
     Any,
     Collection,
     Dict,
-    Iterable,
     List,
     Mapping,
+    NoReturn,
     Optional,
     Sequence,
     Tuple,
@@ -27,8 +27,12 @@ from .._rules import match
 from .._shards import find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
+from .dtypes import form_of
+from .module_state import ModuleState, is_dtensor, local_of
 from .overlaps import find_overlap, may_overlap_itself
+from .shared_memory import address_of, elements_of
 from .wanted import Reporter, Wanted, wanted_of
+from .wrapper_names import BareNames, matched, mismatch
 
 if TYPE_CHECKING:
     from .._core import safe_open
@@ -48,6 +52,7 @@ def load_into(
     expected_hashes: Optional[Mapping[str, str]] = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
+    strip_prefixes: bool = False,
 ) -> Tuple[List[str], List[str]]:
     """Loads files into existing tensors, on any devices, without allocating others.
 
@@ -56,17 +61,24 @@ def load_into(
     still uses a tensor, the caller waits for it first.
 
     Args:
-        tensors: a module, or a mapping of names to tensors, such as a `state_dict()`. The tensors
-            have the dtypes and shapes of the files. They may be views of others, such as some
-            columns of a matrix. Of tied weights, which share memory, the files hold one.
+        tensors: a module, or a mapping of names to tensors. The tensors have the dtypes and shapes
+            of the files. They may be views of others, such as some columns of a matrix. Of tied
+            weights, which share memory, the files hold one. A DTensor gets this rank's part. Of a
+            module, the parameters and buffers in its `state_dict()` are written to, and extra state
+            is passed to `set_extra_state`; hooks that load_state_dict calls are not called.
         filenames: as for `load_files`.
         strict: if true, missing or unexpected names raise RuntimeError.
         parts: the parts of the files' tensors that `tensors` take, as the `plan` of `load_files`.
-            A tensor that nothing matches takes all of the file's.
+            A tensor that nothing matches takes all of the file's, a DTensor what its placements
+            give it.
         progress, storage_options, verify, expected_hashes: as for `load_files`. If a tensor is
             damaged, the values of all `tensors` are unspecified.
-        group, timeout: as for `load_files`. `tensors`, `strict` and `parts` may differ between
-            ranks.
+        group, timeout: as for `load_files`. `tensors`, `strict`, `parts` and `strip_prefixes` may
+            differ between ranks.
+        strip_prefixes: if true, names that differ only in the prefixes that wrappers of modules add
+            are the same: `_orig_mod.` of torch.compile, `_fsdp_wrapped_module.` and
+            `_checkpoint_wrapped_module.` anywhere, `module.` of DistributedDataParallel at the
+            beginning. Equal names take precedence.
 
     Returns:
         The missing names (in `tensors`, not in the files) and the unexpected names (in the files,
@@ -75,14 +87,17 @@ def load_into(
 
     Raises:
         RuntimeError: names differ and `strict` is true.
-        SafetensorError: a tensor cannot be written, or as `load_files`.
+        SafetensorError: a tensor cannot be written, the module's `state_dict()` has a copy of it
+            instead of its memory, or as `load_files`.
     """
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
     verify = with_hashes(verify, expected_hashes)
+    module: Optional[ModuleState] = None
     if isinstance(tensors, torch.nn.Module):
-        tensors = tensors.state_dict()
-    names = tensors.keys()
+        module = ModuleState(tensors)
+        tensors = module.tensors
+    names: Collection[str] = BareNames(tensors) if strip_prefixes else tensors.keys()
     with ExitStack() as stack:
         write = _write
         if group is not None and _is_shared(group):
@@ -96,16 +111,28 @@ def load_into(
         else:
             shards = find_shards(filenames, storage_options, verify=verify)
             handles, unexpected = open_tensors(shards, names, "auto", stack)
-        missing = _missing(tensors, handles)
+        named = _by_file_name(tensors, handles, unexpected)
+        missing = _missing(tensors, set(named.values()))
         if strict and (missing or unexpected):
             heading = "Error(s) in loading tensors from files:"
             raise RuntimeError(mismatch(heading, missing, unexpected))
-        wanted = wanted_of(handles, _parts_of(parts, handles, unexpected))
-        targets = {item.name: _local(item, tensors[item.name]) for item in wanted}
+        given = {name: tensors[own] for name, own in named.items()}
+        wanted = wanted_of(handles, _parts_of(parts, handles, unexpected, given))
+        targets: Dict[str, torch.Tensor] = {}
+        extra: Dict[str, torch.nn.Module] = {}
         for item in wanted:
-            _check_destination(item, targets[item.name])
+            owner = None if module is None else module.owner_of_extra_state(named[item.name])
+            if owner is None:
+                targets[item.name] = _local(item, given[item.name])
+                _check_destination(item, targets[item.name], module)
+            else:  # of any form: only the module knows where it goes
+                dtype, shape = item.form()
+                extra[item.name] = owner
+                targets[item.name] = torch.empty(shape, dtype=dtype, device="cpu")
         _check_overlaps(targets)
         write(wanted, targets, Reporter(wanted, progress))
+    for name, owner in extra.items():
+        owner.set_extra_state(targets[name])
     return missing, unexpected
 
 
@@ -115,8 +142,33 @@ def _is_shared(group: torch.distributed.ProcessGroup) -> bool:
     return files.checked(group).size() > 1
 
 
+def _by_file_name(
+    tensors: Mapping[str, Any], handles: Dict[str, safe_open], unexpected: List[str]
+) -> Dict[str, str]:
+    """Returns the name in `tensors` of each tensor of the files.
+
+    Moves those that have none from `handles` to `unexpected`: they differ in prefixes only from a
+    tensor that the files have by its own name.
+    """
+    renamed: Dict[str, str] = {}
+    if any(name not in tensors for name in handles):
+        renamed = matched(tensors, handles)
+    named: Dict[str, str] = {}
+    for name in [*handles]:
+        own = renamed.get(name, name)
+        if own in tensors:
+            named[name] = own
+        else:
+            del handles[name]
+            unexpected.append(name)
+    return named
+
+
 def _parts_of(
-    rules: Optional[Mapping[str, Rule]], handles: Dict[str, safe_open], others: Sequence[str]
+    rules: Optional[Mapping[str, Rule]],
+    handles: Dict[str, safe_open],
+    others: Sequence[str],
+    tensors: Mapping[str, Any],
 ) -> Optional[Dict[str, Part]]:
     """Returns the parts of all tensors, None if all are whole. Takes SKIP out of `handles`.
 
@@ -124,70 +176,77 @@ def _parts_of(
         rules: the caller's.
         handles: the file of each tensor.
         others: the names of the files' other tensors, which keys may fit as well.
+        tensors: the tensors to fill, by the names in the files.
     """
-    if rules is None:
+    dtensors = [name for name in handles if is_dtensor(tensors[name])]
+    if rules is None and not dtensors:
         return None
-    found = match(rules, dict.fromkeys([*handles, *others]), SKIP)
+    found = match(rules or {}, dict.fromkeys([*handles, *others]), SKIP)
     parts = apply({name: found.get(name) for name in handles}, handles)
     for name in [name for name, part in parts.items() if part is SKIP]:
         del handles[name], parts[name]
+    for name in dtensors:
+        if name in parts:
+            from .placements import part_of_dtensor
+
+            shape = form_of(handles[name].get_tensor_meta(name))[1]
+            parts[name] = part_of_dtensor(name, tensors[name], parts[name], shape)
     return parts
 
 
-def _local(item: Wanted, tensor: torch.Tensor) -> torch.Tensor:
+def _local(item: Wanted, tensor: torch.Tensor) -> Any:
     """Returns the memory of a DTensor on this rank if the part is for one, else the tensor."""
-    if item.finish is None or not hasattr(tensor, "to_local"):
-        return tensor
-    with torch.no_grad():
-        local: torch.Tensor = tensor.to_local()  # pyright: ignore[reportAttributeAccessIssue]
-    return local
+    return tensor if item.finish is None else local_of(tensor)
 
 
 def _missing(tensors: Mapping[str, torch.Tensor], found: Collection[str]) -> List[str]:
     """Returns the names that were not found and share memory with none that was."""
     # Addresses are needed only if a name is absent, which is rare.
     absent = [name for name in tensors if name not in found]
-    filled = {_memory(tensors[name]) for name in found} if absent else set()
-    return [name for name in absent if (_memory(tensors[name]) or name) not in filled]
+    filled = {elements_of(tensors[name]) for name in found} if absent else set()
+    return [name for name in absent if (elements_of(tensors[name]) or name) not in filled]
 
 
-def _memory(tensor: object) -> Optional[Tuple[object, ...]]:
-    """Returns a key that is equal for tensors with the same elements in memory; None if empty."""
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-        return None
-    address = _address(tensor)
-    if address == 0 or tensor.numel() == 0:
-        return None
-    return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
-
-
-def mismatch(heading: str, missing: Iterable[str], unexpected: Iterable[str]) -> str:
-    """Returns the text of an error in the words of torch's load_state_dict."""
-    for what, names in (("Missing", missing), ("Unexpected", unexpected)):
-        quoted = ", ".join(f'"{name}"' for name in sorted(names))
-        if quoted:
-            heading += f"\n    {what} key(s) in state_dict: {quoted}"
-    return heading
-
-
-def _check_destination(item: Wanted, tensor: torch.Tensor) -> None:
+def _check_destination(item: Wanted, tensor: torch.Tensor, module: Optional[ModuleState]) -> None:
     """Raises SafetensorError if the file's bytes cannot be written to the tensor."""
-    problem = _problem(item, tensor)
+    problem = _problem(item, tensor, module)
     if problem:
-        raise SafetensorError(f"Cannot load tensor {item.name!r} into the one given: {problem}")
+        refuse_destination(item.name, problem)
 
 
-def _problem(item: Wanted, tensor: torch.Tensor) -> str:
+def refuse_destination(name: str, problem: str) -> NoReturn:
+    """Raises the error for a tensor that values cannot be loaded to."""
+    raise SafetensorError(f"Cannot load tensor {name!r} into the one given: {problem}")
+
+
+def no_memory(tensor: torch.Tensor) -> str:
+    """Returns why values cannot be loaded to a tensor without memory."""
+    if tensor.device.type == "meta":
+        advice = "; `to_empty()` of the module allocates it"
+    else:  # such as quantized parameters, which hold several tensors
+        advice = f"; load_state_dict may fill a {type(tensor).__name__}"
+    return f"it has no memory that can be written (it is on {tensor.device}){advice}"
+
+
+def _problem(item: Wanted, tensor: torch.Tensor, module: Optional[ModuleState] = None) -> str:
     """Returns why the file's bytes cannot be written to the tensor; empty if they can."""
     if not isinstance(tensor, torch.Tensor):
         return f"it is not a torch.Tensor but {type(tensor)}"
+    if tensor.layout != torch.strided:
+        return "it is not dense"
+    if item.nbytes != 0 and address_of(tensor) == 0:
+        return no_memory(tensor)
+    if module is not None and item.nbytes != 0 and not module.holds(tensor):
+        return (
+            "`state_dict()` of the module has a copy of it, not memory of a parameter, DTensor or "
+            "buffer; use load_model, or load_files and load_state_dict, which hooks of the module "
+            "take part in"
+        )
     dtype, shape = item.form()
     if tensor.dtype != dtype:
         return f"it is of type {tensor.dtype}, the file's is {dtype}"
     if tuple(tensor.shape) != shape:
         return f"it is of shape {list(tensor.shape)}, the file's is {list(shape)}"
-    if tensor.layout != torch.strided:
-        return "it is not dense"
     if not tensor.is_contiguous():
         if may_overlap_itself(tensor):
             return f"elements of it may share memory (its strides are {list(tensor.stride())})"
@@ -197,20 +256,7 @@ def _problem(item: Wanted, tensor: torch.Tensor) -> str:
         return "it is a lazily conjugated or negated view"
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         return "it was made in inference mode, and can be written to only there"
-    if item.nbytes != 0 and _address(tensor) == 0:
-        advice = "; `to_empty()` of the module allocates it" if tensor.device.type == "meta" else ""
-        return f"it has no memory that can be written (it is on {tensor.device}){advice}"
     return ""
-
-
-def _address(tensor: torch.Tensor) -> int:
-    """Returns the address of the first element; 0 if the tensor has none."""
-    if tensor.device.type == "meta":
-        return 0
-    try:
-        return tensor.data_ptr()
-    except RuntimeError:  # subclasses that wrap other tensors
-        return 0
 
 
 def _device(tensor: torch.Tensor) -> str:

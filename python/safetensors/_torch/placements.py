@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
+from .._core import SafetensorError
 from ..plan import Part, Rule, Shard
 
 if TYPE_CHECKING:
@@ -36,13 +48,46 @@ def plan_placements(
         ValueError: this rank is not in the mesh, the placements are not as many as the axes of the
             mesh, or one cannot be read from a file, such as `Partial`.
     """
-    coordinate = device_mesh.get_coordinate()
+    return {key: _placed(key, device_mesh, each) for key, each in placements.items()}
+
+
+def _placed(key: str, mesh: DeviceMesh, placements: Sequence[Any]) -> _Placed:
+    coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise ValueError("this rank is not in the device mesh: it has no part of the tensors")
-    return {
-        key: _Placed(device_mesh, tuple(each), _cuts(key, each, device_mesh, coordinate))
-        for key, each in placements.items()
-    }
+    return _Placed(mesh, tuple(placements), _cuts(key, placements, mesh, coordinate))
+
+
+def part_of_dtensor(name: str, tensor: Any, part: Part, shape: Sequence[int]) -> Part:
+    """Returns the part of a file's tensor that fills this rank's part of a DTensor.
+
+    Args:
+        name: the tensor's.
+        tensor: the DTensor.
+        part: what the caller asks for; None, or the same part.
+        shape: of the file's tensor.
+
+    Raises:
+        SafetensorError: the DTensor is of another shape, has placements that a file cannot be read
+            by, or the caller asks for another part.
+    """
+    if tuple(tensor.shape) != tuple(shape):
+        problem = f"it is of shape {list(tensor.shape)}, the file's is {list(shape)}"
+    else:
+        try:
+            own = _placed(name, tensor.device_mesh, tensor.placements)
+        except ValueError as error:
+            problem = str(error)
+        else:
+            if part is None:
+                return own
+            if isinstance(part, _Placed) and part.divides_as(own, len(shape)):
+                return part
+            problem = (
+                f"its placements are {tensor.placements}, and its rule in `parts` is for another "
+                "part; without a rule, it gets its own, as with one of plan_placements"
+            )
+    raise SafetensorError(f"Cannot load tensor {name!r} into the DTensor given: {problem}")
 
 
 class _Cut:
@@ -116,6 +161,18 @@ class _Placed:
                 )
             axes[cut.dim] = cut.apply(axes[cut.dim])
         return tuple(_index(ranges) for ranges in axes) if self._cuts else None
+
+    def divides_as(self, other: _Placed, ndim: int) -> bool:
+        """Returns whether both divide a tensor with so many axes among the same ranks alike."""
+        return self._mesh == other._mesh and self._divided(ndim) == other._divided(ndim)
+
+    def _divided(self, ndim: int) -> List[Optional[Tuple[int, int]]]:
+        cuts = iter(self._cuts)  # one for each placement but Replicate
+        found: List[Optional[Tuple[int, int]]] = []
+        for placement in self._placements:
+            cut = None if type(placement).__name__ == "Replicate" else next(cuts)
+            found.append(None if cut is None else (cut.dim % max(ndim, 1), cut.pieces))
+        return found
 
     def finish(self, tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         """Returns the DTensor of this shape whose local part is `tensor`."""

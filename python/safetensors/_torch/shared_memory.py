@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Collection, Dict, List, Optional, Set, Tuple
 
 import torch
 
 from .dtypes import _SIZE
+from .overlaps import find_overlap, may_overlap_itself
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
@@ -98,22 +99,128 @@ def _remove_duplicate_names(
     Raises:
         RuntimeError: no tensor of a group covers its storage.
     """
-    preferred = set(preferred_names or ())
-    discarded = set(discard_names or ())
+    preferred, discarded = set(preferred_names or ()), set(discard_names or ())
     to_remove: Dict[str, List[str]] = defaultdict(list)
     for group in _find_shared_tensors(state_dict):
-        complete = {name for name in group if _is_complete(state_dict[name])}
-        if not complete:
-            raise RuntimeError(
-                "Error while trying to find names to remove to save state dict, but found no "
-                f"suitable name to keep for saving amongst: {group}. None is covering the entire "
-                "storage.Refusing to save/load the model since you could be storing much more "
-                "memory than needed. Please refer to "
-                "https://huggingface.co/docs/safetensors/torch_shared_tensors for more "
-                "information. Or open an issue."
-            )
-        kept = min(complete & preferred or complete - discarded or complete)
-        to_remove[kept].extend(name for name in sorted(group) if name != kept)
-        if not to_remove[kept]:
-            del to_remove[kept]
+        kept = _complete_name(group, state_dict, preferred, discarded)
+        if kept is None:
+            raise RuntimeError(_none_is_complete(group))
+        if len(group) > 1:
+            to_remove[kept] = sorted(group - {kept})
     return to_remove
+
+
+def names_not_saved(state_dict: Dict[str, torch.Tensor]) -> Dict[str, List[str]]:
+    """Returns what `_remove_duplicate_names` does, and also takes parts of a storage.
+
+    If no tensor of a group covers the storage, the one that covers the memory of the group is kept;
+    if the elements of none are those of another, all are.
+
+    Raises:
+        RuntimeError: tensors of a group overlap, and none covers the memory of the group.
+    """
+    removed: Dict[str, List[str]] = {}
+    for group in _find_shared_tensors(state_dict):
+        kept = _complete_name(group, state_dict) or _covering_name(group, state_dict)
+        if kept is not None:
+            if len(group) > 1:
+                removed[kept] = sorted(group - {kept})
+        elif _overlap({name: state_dict[name] for name in group}):
+            raise RuntimeError(_none_is_complete(group))
+    return removed
+
+
+def names_not_needed(state_dict: Dict[str, torch.Tensor], found: Collection[str]) -> List[str]:
+    """Returns the names that `_remove_duplicate_names` removes if those that were found in a file
+    are preferred.
+
+    In a group of which no tensor covers the storage, these are the names that were not found and
+    whose memory is filled through one that was.
+    """
+    preferred = set(found)
+    names: List[str] = []
+    for group in _find_shared_tensors(state_dict):
+        kept = _complete_name(group, state_dict, preferred)
+        if kept is not None:
+            names += sorted(group - {kept})
+            continue
+        filled = [state_dict[name] for name in group & preferred]
+        names += (
+            name
+            for name in sorted(group - preferred)
+            if any(_lies_in(state_dict[name], tensor) for tensor in filled)
+        )
+    return names
+
+
+def elements_of(tensor: object) -> Optional[Tuple[object, ...]]:
+    """Returns a key that is equal for tensors with the same elements in memory; None if empty."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    address = address_of(tensor)
+    if address == 0 or tensor.numel() == 0:
+        return None
+    return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Returns the address of the first element; 0 if the tensor has none."""
+    if tensor.device.type == "meta":
+        return 0
+    try:
+        return tensor.data_ptr()
+    # Subclasses that wrap other tensors, and parameters of lazy modules.
+    except (RuntimeError, ValueError):
+        return 0
+
+
+def _complete_name(
+    group: Set[str],
+    state_dict: Dict[str, torch.Tensor],
+    preferred: Collection[str] = (),
+    discarded: Collection[str] = (),
+) -> Optional[str]:
+    """Returns the name of a tensor that covers its whole storage, if one does."""
+    complete = {name for name in group if _is_complete(state_dict[name])}
+    return min(
+        complete.intersection(preferred) or complete.difference(discarded) or complete, default=None
+    )
+
+
+def _none_is_complete(group: Set[str]) -> str:
+    return (
+        "Error while trying to find names to remove to save state dict, but found no "
+        f"suitable name to keep for saving amongst: {group}. None is covering the entire "
+        "storage.Refusing to save/load the model since you could be storing much more "
+        "memory than needed. Please refer to "
+        "https://huggingface.co/docs/safetensors/torch_shared_tensors for more "
+        "information. Or open an issue."
+    )
+
+
+def _covering_name(group: Set[str], state_dict: Dict[str, torch.Tensor]) -> Optional[str]:
+    """Returns the name of a tensor that covers the memory of all, if one does."""
+    tensors = [state_dict[name] for name in group]
+    area = min(each.data_ptr() for each in tensors), max(_end_ptr(each) for each in tensors)
+    return min((name for name in group if _dense_area(state_dict[name]) == area), default=None)
+
+
+def _dense_area(tensor: torch.Tensor) -> Optional[Tuple[int, int]]:
+    """Returns the addresses of a tensor's begin and end if all memory between is its own."""
+    begin, end = tensor.data_ptr(), _end_ptr(tensor)
+    is_dense = tensor.nelement() * _SIZE[tensor.dtype] == end - begin
+    return (begin, end) if is_dense and not may_overlap_itself(tensor) else None
+
+
+def _lies_in(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Returns whether all elements of a tensor are elements of the other one."""
+    area = _dense_area(other)
+    if area is not None and area[0] <= tensor.data_ptr() and _end_ptr(tensor) <= area[1]:
+        return True
+    elements = elements_of(tensor)
+    return elements is not None and elements == elements_of(other)
+
+
+def _overlap(tensors: Dict[str, torch.Tensor]) -> bool:
+    """Returns whether two elements of the tensors share memory."""
+    return any(map(may_overlap_itself, tensors.values())) or find_overlap(tensors) is not None
