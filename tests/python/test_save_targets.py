@@ -12,7 +12,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from safetensors import TensorSpec, serialize_file
+from safetensors import SafetensorError, TensorSpec, serialize_file, update_file
 from safetensors.numpy import load_file, save, save_file
 from support import children, file_builder
 from support.save_failures import refused
@@ -390,3 +390,56 @@ assert listing() == ["one", "own"]
 print("done")
 """
     as_nobody(script, shared)
+
+
+def snapshot(tmp_path, nbytes=32):
+    """Returns two links to one blob, as in the cache of the Hub, and the blob."""
+    blob = tmp_path / "blobs" / ("0f" * nbytes)
+    blob.parent.mkdir()
+    save_file(OLD, blob)
+    links = [tmp_path / "snapshots" / name / "model.safetensors" for name in ("one", "two")]
+    for link in links:
+        link.parent.mkdir(parents=True)
+        link.symlink_to(f"../../blobs/{blob.name}")
+    return *links, blob
+
+
+@pytest.mark.parametrize("nbytes", [20, 32])
+def test_a_link_to_a_blob_of_the_hub_is_replaced(tmp_path, nbytes):
+    """The blob, which other revisions share, keeps the bytes that its name is the digest of."""
+    link, other, blob = snapshot(tmp_path, nbytes)
+    blob.chmod(0o640)
+    (tmp_path / "mine").symlink_to(link)
+    for name, tensors in ((link, NEW), (tmp_path / "mine", OLD)):
+        save_file(tensors, name, {"of": "this save"})
+        assert blob.read_bytes() == other.read_bytes() == save(OLD)
+        assert not link.is_symlink()
+        assert link.read_bytes() == save(tensors, {"of": "this save"})
+        assert mode(link) == 0o640
+        assert names(link.parent) == ["model.safetensors"]
+        link.unlink()
+        link.symlink_to(f"../../blobs/{blob.name}")
+    assert (tmp_path / "mine").is_symlink()
+    blob.unlink()
+    save_file(NEW, link)
+    assert link.read_bytes() == save(NEW)
+    assert names(blob.parent) == []
+
+
+def test_other_changes_of_a_file_of_the_hub(tmp_path):
+    """An update replaces the link, too. A change in place is refused."""
+    link, other, blob = snapshot(tmp_path)
+    with pytest.raises(SafetensorError, match="not changed in place: it is a symbolic link"):
+        update_file(link, {"a": OLD["a"] + 1}, in_place=True)
+    update_file(link, NEW, add=True)
+    assert not link.is_symlink()
+    assert blob.read_bytes() == other.read_bytes() == save(OLD)
+
+
+@pytest.mark.parametrize("name", ["0f" * 31, "0F" * 32, "0g" * 32, "model"])
+def test_other_links_into_a_folder_named_blobs_are_followed(path, tmp_path, name):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "link").symlink_to(f"blobs/{name}")
+    save_file(NEW, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "blobs" / name).read_bytes() == save(NEW)

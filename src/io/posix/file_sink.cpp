@@ -261,17 +261,21 @@ std::unique_ptr<ByteSink> open_stream(const std::filesystem::path& path, const s
 }
 
 /// Returns the file whose rights a new one gets; nothing if it does not exist.
-std::optional<OldFile> old_file(const std::filesystem::path& typed) {
-  const Place place = io::resolve(typed);
-  if (!place.status || !place.has_name || !S_ISREG(place.status->st_mode)) return std::nullopt;
-  return OldFile{*place.file, *place.status};
+std::optional<OldFile> old_file(const Place& place) {
+  if (!place.has_name) return std::nullopt;
+  const detail::OwnPlace& file = place.blob ? *place.blob : *place.file;
+  const std::optional<struct stat> status = place.blob ? io::status_at(*place.blob) : place.status;
+  if (!status || !S_ISREG(status->st_mode)) return std::nullopt;
+  return OldFile{file, *status};
 }
 
 std::optional<OldFile> old_file(const detail::OwnPlace* like) {
   if (like == nullptr) return std::nullopt;
   const std::optional<struct stat> status = io::status_at(*like);
   // The caller may have typed the path of a link.
-  if (status && S_ISLNK(status->st_mode)) return old_file(like->folder.path() / like->name.text());
+  if (status && S_ISLNK(status->st_mode)) {
+    return old_file(io::resolve(like->folder.path() / like->name.text()));
+  }
   if (!status || !S_ISREG(status->st_mode)) return std::nullopt;
   return OldFile{*like, *status};
 }
@@ -293,10 +297,9 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
     if (!place.has_name) {
       io::fail_write(EBUSY, path, "an open file without a name cannot be replaced");
     }
-    std::optional<OldFile> old;
-    if (place.status) old = {*place.file, *place.status};
+    std::optional<OldFile> old = old_file(place);
     if (!rights_of.empty()) {
-      if (std::optional<OldFile> other = old_file(rights_of)) old = std::move(other);
+      if (std::optional<OldFile> other = old_file(io::resolve(rights_of))) old = std::move(other);
     }
     std::vector<std::filesystem::path> outdated = {path};
     if (const std::filesystem::path target = place.path(); target != path) {

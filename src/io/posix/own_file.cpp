@@ -111,6 +111,15 @@ std::optional<OwnPlace> place_of(const Folder* from, const std::string& path) {
   return OwnPlace{from->open_from(folder), OwnName(std::move(name))};
 }
 
+/// Returns whether a link leads to a blob in the cache of the Hugging Face Hub.
+///
+///     models--org--name/snapshots/<commit>/model.safetensors -> ../../blobs/<SHA-1 or SHA-256>
+bool leads_to_blob(const fs::path& text) {
+  const std::string name = text.filename().native();
+  return (name.size() == 40 || name.size() == 64) && text.parent_path().filename() == "blobs" &&
+         name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 /// Returns the error of a path that must name a file but ends as the path of a folder does.
 [[noreturn]] void fail_folder(const fs::path& typed) {
   struct stat found{};
@@ -228,12 +237,19 @@ Place resolve(const fs::path& typed) {
         ::fstatat(at->folder.descriptor(), at->name.c_str(), &found, 0) == 0) {
       opened = found;
     }
+    std::optional<OwnPlace> next;
     try {
-      at = place_of(&at->folder, *text);
+      next = place_of(&at->folder, *text);
     } catch (const Error& error) {
       if (opened) return {nullptr, opened, false};
       fail_write(error.os_error(), typed);
     }
+    if (!opened && next && leads_to_blob(*text)) {
+      Place link{std::make_shared<const OwnPlace>(std::move(*at)), std::nullopt};
+      link.blob = std::make_shared<const OwnPlace>(std::move(*next));
+      return link;
+    }
+    at = std::move(next);
   }
   fail_write(ELOOP, typed);
 }

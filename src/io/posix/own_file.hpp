@@ -83,12 +83,16 @@ struct Place {
   std::optional<struct stat> status;
   /// False for an open file that its name does not lead to, by a path such as /proc/self/fd/3.
   bool has_name = true;
+  /// The file whose rights a new one gets, if `file` is a link that is replaced.
+  std::shared_ptr<const detail::OwnPlace> blob;
 
   [[nodiscard]] std::filesystem::path path() const;  ///< without symbolic links; requires `file`
 };
 
 /// Follows the symbolic links of a typed path, each by the descriptor of its folder, also if
 /// nothing exists at their end: saving through a link replaces what it names, not the link.
+/// A link to a blob in the cache of the Hugging Face Hub is not followed, but is itself the file to
+/// replace: other revisions of a model share the blob, whose name is the digest of its bytes.
 ///
 /// As Linux does in sticky folders (fs.protected_symlinks), a link is refused in every folder that
 /// others may write to, unless it belongs to this user or to the owner of the folder.
