@@ -23,7 +23,7 @@ from ._core import SafetensorError
 T = TypeVar("T")
 
 _DIGITS = "0123456789"
-_TO_ZEROS = str.maketrans(dict.fromkeys(_DIGITS, "0"))
+TO_ZEROS = str.maketrans(dict.fromkeys(_DIGITS, "0"))
 _WILDCARD = re.compile(r"[*?[]")
 _NEAREST = 3
 
@@ -36,13 +36,15 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
     fits is taken.
 
     Args:
-        rules: the rules by name or pattern.
+        rules: the rules by name or pattern. Of a rule with a method `for_names`, what it returns
+            for `names` is the rule.
         names: the names in the files; `in` has to be fast.
         optional: a rule whose key may fit nothing.
 
     Raises:
         SafetensorError: a key fits nothing.
     """
+    rules = {key: _bound(rule, names) for key, rule in rules.items()}
     patterns: List[str] = []
     for key, rule in rules.items():
         if key in names:
@@ -65,12 +67,17 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
     return found
 
 
+def _bound(rule: T, names: Collection[str]) -> T:
+    for_names: Optional[Callable[[Collection[str]], T]] = getattr(rule, "for_names", None)
+    return rule if for_names is None else for_names(names)
+
+
 def nearest(key: str, names: Iterable[str]) -> str:
     """Returns the end of an error's text: the names that resemble a key, or nothing."""
     # Comparing takes microseconds a name, and names of many layers differ in numbers only.
-    distinct = dict.fromkeys(name.translate(_TO_ZEROS) for name in names)
-    found = difflib.get_close_matches(key.translate(_TO_ZEROS), distinct, _NEAREST)
-    first = {name.translate(_TO_ZEROS): name for name in reversed(list(names))}
+    distinct = dict.fromkeys(name.translate(TO_ZEROS) for name in names)
+    found = difflib.get_close_matches(key.translate(TO_ZEROS), distinct, _NEAREST)
+    first = {name.translate(TO_ZEROS): name for name in reversed(list(names))}
     likely = ", ".join(repr(first[each]) for each in found)
     return f"; the nearest names are {likely}" if likely else ""
 
@@ -93,7 +100,7 @@ def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[st
     """
     tests: List[Tuple[str, Callable[[str], object], Optional[Callable[[str], object]]]] = []
     for pattern in rules:
-        zeros = pattern.translate(_TO_ZEROS)
+        zeros = pattern.translate(TO_ZEROS)
         coarse = _matcher("*" if "[" in pattern else zeros)
         is_exact = "[" not in pattern and not any(digit in pattern for digit in _DIGITS)
         tests.append((pattern, coarse, None if is_exact else _matcher(pattern)))
@@ -129,7 +136,7 @@ def _first_fits(rules: Mapping[str, T], names: Collection[str]) -> Tuple[Dict[st
 
 def _forms(names: Collection[str]) -> List[str]:
     """Returns the names with each digit replaced by 0."""
-    forms = "\n".join(names).translate(_TO_ZEROS).split("\n")
+    forms = "\n".join(names).translate(TO_ZEROS).split("\n")
     if len(forms) == len(names):
         return forms
-    return [name.translate(_TO_ZEROS) for name in names]  # a name has a line break, or none is left
+    return [name.translate(TO_ZEROS) for name in names]  # a name has a line break, or none is left

@@ -16,10 +16,11 @@ from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 if TYPE_CHECKING:
     from ._torch.load_files import load_files, stream_files
     from ._torch.load_into import load_into
-    from ._torch.placements import plan_placements, plan_tp
+    from ._torch.placements import plan_placements
     from ._torch.save_file_async import save_file_async
     from ._torch.save_files import save_files
     from ._torch.shared_memory import storage_ptr, storage_size
+    from ._torch.tensor_parallel import plan_tp
 
 __all__ = [
     "TensorSpec",
@@ -59,7 +60,7 @@ _LAZY = {
     "load_files": "load_files",
     "load_into": "load_into",
     "plan_placements": "placements",
-    "plan_tp": "placements",
+    "plan_tp": "tensor_parallel",
     "save_file_async": "save_file_async",
     "save_files": "save_files",
     "_check_data": "checks",

@@ -1,17 +1,15 @@
-"""plan_placements and plan_tp: rules from DTensor placements and transformers' plans."""
+"""plan_placements: rules from DTensor placements."""
 
 import itertools
-import pickle
 
 import pytest
 import torch
 
-from safetensors.plan import SKIP, resolve
+from safetensors.plan import SKIP
 from safetensors.torch import (
     load_files,
     load_into,
     plan_placements,
-    plan_tp,
     save_file,
     stream_files,
 )
@@ -108,84 +106,3 @@ def test_bad_placements(path, ranks):
             with pytest.raises(ValueError, match="not in the device mesh"):
                 plan_placements(part, {"a": [Shard(0)]})
         break
-
-
-MODEL = {
-    "model.embed_tokens.weight": torch.arange(48).reshape(12, 4),
-    "model.layers.0.q_proj.weight": torch.arange(32).reshape(8, 4),
-    "model.layers.0.q_proj.bias": torch.arange(8),
-    "model.layers.0.o_proj.weight": torch.arange(32).reshape(4, 8),
-    "model.layers.0.o_proj.bias": torch.arange(4),
-    "model.layers.0.norm.weight": torch.arange(4),
-    "model.layers.0.gate_up.weight": torch.arange(48).reshape(12, 4),
-    "model.layers.0.gate_up.bias": torch.arange(12),
-    "model.layers.0.qkv.weight": torch.arange(32).reshape(8, 4),
-    "model.layers.0.down.weight": torch.arange(48).reshape(4, 12),
-    "model.layers.0.experts.gate_up_proj": torch.arange(4 * 8 * 2).reshape(4, 8, 2),
-    "model.layers.0.experts.down_proj": torch.arange(4 * 2 * 4).reshape(4, 2, 4),
-    "model.layers.0.q_scale": torch.tensor(2.0),
-}
-TP_PLAN = {
-    "embed_tokens": "embedding_rowwise",
-    "layers.*.q_proj": "colwise",
-    "layers.*.q_scale": "colwise",
-    "layers.*.o_proj": "rowwise",
-    "layers.*.norm": "replicated_with_grad_allreduce",
-    "layers.*.gate_up": "packed_colwise",
-    "layers.*.qkv": "packed_colwise",
-    "layers.*.down": "packed_rowwise",
-    "layers.*.experts.gate_up_proj": "grouped_gemm",
-    "layers.*.experts.down_proj": "grouped_gemm",
-    "layers.*.experts": "moe_tp_experts",
-    "layers": "colwise",
-}
-
-
-@pytest.mark.parametrize("prefix", ["", "model."])
-def test_plan_tp(tmp_path, prefix):
-    save_file(MODEL, tmp_path / "a.safetensors")
-    tp_plan = {prefix + key: style for key, style in TP_PLAN.items()}
-    rules = [
-        plan_tp(tp_plan, rank, 2, blocks={f"{prefix}layers.*.qkv": (4, 2, 2)}) for rank in (0, 1)
-    ]
-    found = [load_files(tmp_path, plan=each) for each in rules]
-    halves = {
-        "embed_tokens.weight": [range(6), range(6, 12)],
-        "layers.0.q_proj.weight": [range(4), range(4, 8)],
-        "layers.0.q_proj.bias": [range(4), range(4, 8)],
-        "layers.0.gate_up.weight": [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]],
-        "layers.0.gate_up.bias": [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]],
-        "layers.0.qkv.weight": [[0, 1, 4, 6], [2, 3, 5, 7]],
-        "layers.0.experts.gate_up_proj": [range(2), range(2, 4)],
-        "layers.0.experts.down_proj": [range(2), range(2, 4)],
-    }
-    columns = {
-        "layers.0.o_proj.weight": [range(4), range(4, 8)],
-        "layers.0.down.weight": [[0, 1, 2, 6, 7, 8], [3, 4, 5, 9, 10, 11]],
-    }
-    for rank in (0, 1):
-        assert found[rank].keys() == MODEL.keys()
-        for name, tensor in MODEL.items():
-            key = name.removeprefix("model.")
-            wanted = tensor
-            if key in halves:
-                wanted = tensor[list(halves[key][rank])]
-            elif key in columns:
-                wanted = tensor[:, list(columns[key][rank])]
-            assert torch.equal(found[rank][name], wanted), name
-
-
-def test_bad_tp_plans():
-    with pytest.raises(ValueError, match=r"tp_plan\['a.b'\] is 'colwize', a style"):
-        plan_tp({"a.b": "colwize"}, 0, 2)
-    with pytest.raises(ValueError, match="rank 2 is not one of 2"):
-        plan_tp({}, 2, 2)
-    for key in ("b", "c"):
-        with pytest.raises(ValueError, match=f"blocks has '{key}'"):
-            plan_tp({"a": "packed_colwise", "b": "colwise"}, 0, 2, blocks={key: 3})
-
-
-def test_resolved_tp_plans_are_pickled(tmp_path):
-    save_file(MODEL, tmp_path / "a.safetensors")
-    plan = resolve(tmp_path, plan_tp(TP_PLAN, 1, 2))
-    assert dict(pickle.loads(pickle.dumps(plan))) == dict(plan)

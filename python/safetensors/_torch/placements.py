@@ -1,13 +1,9 @@
-"""Rules for plans from torch's DTensor placements and from transformers' tensor-parallel plans."""
+"""Rules for plans from the placements of torch's DTensors."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import (
-    TYPE_CHECKING,
     Any,
-    Callable,
     Dict,
     List,
     Mapping,
@@ -21,13 +17,9 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from .._core import SafetensorError
-from ..plan import Part, Rule, Shard
-
-if TYPE_CHECKING:
-    from .._core import TensorMeta
+from ..plan import Part, Rule
 
 _Range = Tuple[int, int]
-_Blocks = Union[int, Sequence[int]]
 
 
 def plan_placements(
@@ -193,94 +185,3 @@ def _index(ranges: List[_Range]) -> Union[slice, List[slice]]:
     if len(ranges) == 1:
         return slice(*ranges[0])
     return [slice(*each) for each in ranges] if ranges else slice(0, 0)
-
-
-# The axis that a style divides: of matrices and tensors with more axes, and of vectors.
-_STYLES: Dict[str, Tuple[Union[int, None], Union[int, None]]] = {
-    "colwise": (-2, 0),
-    "colwise_rep": (-2, 0),
-    "colwise_gather_output": (-2, 0),
-    "rowwise": (-1, None),
-    "rowwise_rep": (-1, None),
-    "rowwise_split_input": (-1, None),
-    "packed_colwise": (-2, 0),
-    "packed_rowwise": (-1, None),
-    "embedding_colwise": (1, None),
-    "embedding_rowwise": (0, 0),
-    "grouped_gemm": (0, 0),
-}
-
-# Styles that change how a module computes, not its parameters.
-_WHOLE = {
-    "all_reduce",
-    "ep_dispatch_experts",
-    "ep_router",
-    "local_params",
-    "mla_kv_a_proj",
-    "moe_identity_expert",
-    "moe_tp_experts",
-    "replicate",
-    "sequence_parallel",
-}
-
-
-@dataclass(frozen=True)
-class _Style:
-    """An entry of a tensor-parallel plan."""
-
-    matches: Callable[[str], object]
-    axes: Tuple[Union[int, None], Union[int, None]]
-    blocks: Union[_Blocks, None]
-
-
-def plan_tp(
-    tp_plan: Mapping[str, str],
-    rank: int,
-    world_size: int,
-    *,
-    blocks: Union[Mapping[str, _Blocks], None] = None,
-) -> Dict[str, Rule]:
-    """Returns rules that load a rank's part of each tensor by a plan of transformers.
-
-    All tensors are loaded: those that no key fits as a whole.
-
-    Args:
-        tp_plan: maps modules or parameters to styles, such as `model.tp_plan` or the
-            `base_model_tp_plan` of a configuration. `*` in a key is any one word between dots. A
-            key fits names that end with it, so that the prefix of the base model may be absent.
-            A key of a parameter takes precedence over keys of modules.
-        rank: from 0 to world_size - 1.
-        world_size: the number of ranks.
-        blocks: the `blocks` of `Shard` for keys with a packed style; two equal ones by default.
-
-    Raises:
-        ValueError: a style is unknown, or a key of `blocks` is not in `tp_plan`.
-    """
-    Shard(0, rank, world_size)  # checks them
-    for key in blocks or ():
-        if not tp_plan.get(key, "").startswith("packed_"):
-            raise ValueError(f"blocks has {key!r}, which tp_plan gives no packed style")
-    styles = [_style(key, style, (blocks or {}).get(key, 2)) for key, style in tp_plan.items()]
-
-    def rule(name: str, meta: TensorMeta) -> Part:
-        module = name.rpartition(".")[0]
-        for each in (name, module):
-            for style in styles:
-                if style.matches(each):
-                    axis = style.axes[len(meta.shape) < 2] if meta.shape else None
-                    if axis is None:
-                        return None
-                    return Shard(axis, rank, world_size, style.blocks)
-        return None
-
-    return {"*": rule}
-
-
-def _style(key: str, name: str, blocks: _Blocks) -> _Style:
-    is_whole = name in _WHOLE or name.startswith("replicated_")
-    if not is_whole and name not in _STYLES:
-        raise ValueError(f"tp_plan[{key!r}] is {name!r}, a style that is not known")
-    words = [r"[^.]+" if word == "*" else re.escape(word) for word in key.split(".")]
-    matches = re.compile(r"(?:.*\.)?" + r"\.".join(words), re.DOTALL).fullmatch
-    axes = _STYLES.get(name, (None, None))
-    return _Style(matches, axes, blocks if name.startswith("packed_") else None)

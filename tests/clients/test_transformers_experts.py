@@ -1,0 +1,125 @@
+"""transformers: plan_tp loads what its own tensor-parallel load gives a rank, also of experts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+import transformers
+from tiny import VOCABULARY, randomize
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from safetensors.plan import resolve
+from safetensors.torch import load_files, plan_tp
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": False,
+}
+DEEPSEEK: dict[str, Any] = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "num_key_value_heads": 4,
+}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8,
+         "mlp_only_layers": [0]},
+    ),
+    "deepseek_v2": ("DeepseekV2", DEEPSEEK),
+    "deepseek_v3": ("DeepseekV3", DEEPSEEK),
+    "gpt_oss": (
+        "GptOss",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 8,
+         "layer_types": ["full_attention", "full_attention"]},
+    ),
+    "llama4_text": (
+        "Llama4",
+        {"num_local_experts": 4, "intermediate_size_mlp": 48, "head_dim": 8,
+         "moe_layers": [1], "pad_token_id": 0},
+    ),
+    "llama": ("Llama", {}),
+}  # fmt: skip
+
+
+def tiny(kind: str) -> PreTrainedModel:
+    name, more = KINDS[kind]
+    suffix = "TextConfig" if kind == "llama4_text" else "Config"
+    config = getattr(transformers, name + suffix)(**(SIZES | more))
+    model: PreTrainedModel = getattr(transformers, f"{name}ForCausalLM")(config)
+    randomize(model)
+    return model
+
+
+def merged(loaded: dict[str, torch.Tensor], parameter: str) -> torch.Tensor:
+    """Return a parameter of loaded tensors, which may be single experts of it."""
+    if parameter in loaded:
+        return loaded[parameter]
+    block, _, part = parameter.rpartition(".")
+    blocks = (block, block.replace(".mlp.", ".block_sparse_moe."))
+    names = [name for name in loaded if name.startswith(tuple(f"{each}." for each in blocks))]
+
+    def stack(*words: str) -> torch.Tensor:
+        of = sorted(n for n in names if n.split(".")[-2] in words)
+        return torch.stack([loaded[name] for name in of])
+
+    if part == "down_proj":
+        return stack("down_proj", "w2")
+    return torch.cat([stack("gate_proj", "w1"), stack("up_proj", "w3")], 1)
+
+
+def _rank(rank: int, folder: str, store: str) -> None:
+    from torch.distributed.tensor import DTensor
+    from transformers.distributed import DistributedConfig
+
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    try:
+        with torch.device("meta"):
+            config = transformers.AutoConfig.from_pretrained(folder)
+            empty = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, distributed_config=DistributedConfig(tp_plan="auto")
+        )
+        state = model.state_dict()
+        shards = {n: t.to_local() if isinstance(t, DTensor) else t for n, t in state.items()}
+        nbytes = sum(tensor.nbytes for tensor in shards.values())
+        is_divided = any(isinstance(tensor, DTensor) for tensor in state.values())
+        assert is_divided
+        for given in (None, empty):
+            rules = plan_tp(model.tp_plan, rank, 2, model=given)
+            found = load_files(folder, plan=rules)
+            for name, shard in shards.items():
+                assert torch.equal(merged(found, name), shard), name
+            wanted = sum(reads.wanted_bytes for reads in resolve(folder, rules).explain())
+            assert wanted <= 1.05 * nbytes
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    tiny(kind).save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    args = (str(tmp_path / "model"), str(tmp_path / "store"))
+    torch.multiprocessing.spawn(_rank, args=args, nprocs=2)
