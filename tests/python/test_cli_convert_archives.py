@@ -7,6 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
+from safetensors._cli import torch_archive
+from safetensors._cli.errors import CliError
 from safetensors._cli.main import main
 
 torch = pytest.importorskip("torch")
@@ -54,6 +56,15 @@ def test_a_member_twice(tmp_path, capsys):
     with zipfile.ZipFile(tmp_path / "m.pt", "a") as archive:
         archive.writestr("other/data/0", bytes(400))
     assert "`data/0` is twice in the archive" in complaint(capsys, tmp_path, "m.pt")
+
+
+def test_a_damaged_archive_that_an_index_names(tmp_path):
+    """torch takes it for an archive by its first bytes."""
+    rewrite(tmp_path / "m.pt", lambda name, data: data)
+    with open(tmp_path / "m.pt", "ab") as file:
+        file.write(b"PK\5\6")
+    with pytest.raises(CliError, match="m.pt: a damaged zip archive"):
+        torch_archive.check(str(tmp_path / "m.pt"))
 
 
 def doubled(depth):

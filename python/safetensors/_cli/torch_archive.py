@@ -12,6 +12,7 @@ from typing import IO, Any, Iterator, NamedTuple
 from . import text
 from .errors import CliError
 
+_ZIP = b"PK\3\4"
 _PICKLES = 4
 """How many pickles a file of torch before 1.6 has, up to the one with the tensors."""
 _MOST_IN_KEY = 1000
@@ -50,6 +51,9 @@ def check(path: str) -> bool:
     """
     if not zipfile.is_zipfile(path):
         with open(path, "rb") as file:
+            if file.read(len(_ZIP)) == _ZIP:  # torch would go by this
+                raise CliError(f"{path}: a damaged zip archive")
+            file.seek(0)
             for _ in range(_PICKLES):
                 for _ in _storages(path, file):
                     pass
