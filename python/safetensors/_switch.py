@@ -154,9 +154,12 @@ class Switch:
                 raise
 
     def _is_untouched(self, content: _recovery.Content) -> bool:
+        """Returns whether no file was removed or renamed: the old index is the first. Another
+        program may have changed the old files, which is why the save is refused."""
         here = {*self.parts.names()}
-        is_old = _recovery.identities(self._folder, content.old) == content.old
-        return is_old and here.issuperset(_recovery.parts_of(content.shards))
+        index = _split.index_name(self._name)
+        is_there = index not in content.old or self._folder.identity(index) is not None
+        return is_there and here.issuperset(_recovery.parts_of(content.shards))
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1  # first: a descriptor that is closed may be another's

@@ -15,6 +15,7 @@ import pytest
 
 import safetensors
 from safetensors import numpy as stn
+from safetensors._switch import Switch
 from support import children, model_saves
 from support.model_saves import CHANGES
 
@@ -127,6 +128,30 @@ def test_a_refusal_before_anything_is_gone(memory):
     steps = model_saves.Steps(1, refuse, to_the_end=True)
     assert model_saves.errors_of(folder, limits, steps) is PermissionError
     assert model_saves.state(folder, limits) == "old"
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_another_program_changes_the_old_model_meanwhile(memory, monkeypatch, index):
+    """While the new files are flushed: the save is refused and leaves nothing, and the next one
+    succeeds."""
+    limits = CHANGES["three shards by seven"]
+    folder = memory / f"changed {index}"
+    model_saves.make(folder, limits[0])
+    fill = Switch._fill
+
+    def change(*args):
+        fill(*args)
+        old = max(folder.glob("model*.json" if index else "model-00001-*.safetensors"))
+        (folder / "copy").write_bytes(old.read_bytes())
+        os.replace(folder / "copy", old)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Switch, "_fill", change)
+        with pytest.raises(safetensors.SafetensorError, match="was changed after the save"):
+            stn.save_files(model_saves.NEW, folder, max_shard_size=limits[1])
+    assert model_saves.state(folder, limits) == "old"
+    stn.save_files(model_saves.NEW, folder, max_shard_size=limits[1])
+    assert model_saves.state(folder, limits) == "new"
 
 
 def test_a_refusal_later(memory):
