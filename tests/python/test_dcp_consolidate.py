@@ -13,6 +13,7 @@ from safetensors._dcp import consolidate as module
 from safetensors.dcp import consolidate
 from safetensors.torch import load_files, save_file, save_files
 from support import children, memory
+from support.file_builder import with_length
 
 pytestmark = pytest.mark.slow
 
@@ -214,3 +215,19 @@ def test_a_pipe(tmp_path):
     """
     children.run(script, tmp_path / "ranks", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_more_dimensions_than_arrays_can_have(tmp_path):
+    """Of size 1: a header may have any number, and parts of a row are assembled in memory."""
+    (tmp_path / "ranks").mkdir()
+    for rank in range(2):
+        entry = {"dtype": "U8", "shape": [2, *[1] * 70, 2], "data_offsets": [0, 4]}
+        info = {"a": {"saved_offsets": [*[0] * 71, 2 * rank]}}
+        header = {"__metadata__": {"DCP_SHARDING_INFO": json.dumps(info)}, "a": entry}
+        data = bytes(range(4 * rank, 4 * rank + 4))
+        (tmp_path / "ranks" / f"{rank}.safetensors").write_bytes(
+            with_length(json.dumps(header).encode(), data)
+        )
+    (path,) = consolidate(tmp_path / "ranks", tmp_path / "out")
+    with open(path, "rb") as file:
+        assert file.read()[-8:] == bytes([0, 1, 4, 5, 2, 3, 6, 7])

@@ -128,7 +128,9 @@ def _write_tensor(fd: int, begin: int, tensor: SplitTensor) -> None:
 
 def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:
     """Returns the bytes of a contiguous part of a tensor, read from the files of the ranks."""
-    data = np.empty(block.sizes, np.uint8)
+    # Without dimensions of size 1: NumPy has a limit, and a block of 1 MiB no more than 20 others.
+    dims = [dim for dim, size in enumerate(block.sizes) if size != 1]
+    data = np.empty([block.sizes[dim] for dim in dims], np.uint8)
     for part in tensor.parts:
         shared = boxes.common(block, part.box)
         if shared is None:
@@ -140,8 +142,9 @@ def _assembled(tensor: SplitTensor, block: boxes.Box) -> memoryview:
         with _opened(part) as source:
             _read(part, source, part.source.begin + next(starts), values.data)
         outer = boxes.relative(shared, block)
-        where = tuple(slice(o, o + s) for o, s in zip(outer.offsets, outer.sizes, strict=True))
-        data[where] = values.reshape(shared.sizes)
+        begin, sizes = ([each[dim] for dim in dims] for each in outer)
+        where = tuple(slice(o, o + s) for o, s in zip(begin, sizes, strict=True))
+        data[where] = values.reshape(sizes)
     return data.reshape(-1).data
 
 
