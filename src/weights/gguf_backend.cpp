@@ -87,6 +87,12 @@ GgufBackend::GgufBackend(const fs::path& path, const ModelOptions& options)
   model_.path = path;
   for (const GgufFile& file : set_.files()) model_.files.push_back(file.path());
   model_.metadata = set_.metadata();
+  const MetaValue* const kind = model_.metadata.find("general.type");
+  if (kind != nullptr && kind->as_string() == "imatrix") {
+    model_.warnings.emplace_back(
+        "general.type is imatrix: the file has importance data for quantising a model, not the "
+        "model's weights");
+  }
   collect();
   read_config();
   if (options.layout == ModelOptions::hf) {

@@ -150,12 +150,18 @@ std::uint64_t nbytes_of(const Cursor& cursor, std::uint64_t at, const GgufTensor
 
 [[noreturn]] void fail_unknown_type(const Cursor& cursor, std::uint64_t at, std::uint32_t type) {
   const std::string_view withdrawn = withdrawn_ggml_type(type);
-  cursor.fail_at(
-      at, Errc::bad_type,
-      "its type " + std::to_string(type) +
-          (withdrawn.empty() ? " is unknown: the size of its data cannot be computed"
-                             : " (" + std::string(withdrawn) +
-                                   ") was withdrawn from GGUF: convert the model again"));
+  const std::string_view bitnet = bitnet_type(type);
+  std::string text = "its type " + std::to_string(type);
+  if (withdrawn.empty()) {
+    text += " is unknown: the size of its data cannot be computed";
+  } else if (bitnet.empty()) {
+    text += " (" + std::string(withdrawn) + ") was withdrawn from GGUF: convert the model again";
+  } else {
+    text += " is " + std::string(bitnet) +
+            " in files of bitnet.cpp, which are not read, and else " + std::string(withdrawn) +
+            ", which was withdrawn from GGUF: convert the model again, by llama.cpp";
+  }
+  cursor.fail_at(at, Errc::bad_type, text);
 }
 
 /// Reads one tensor entry. Its offset is relative to the data until the header's end is known.

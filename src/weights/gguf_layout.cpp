@@ -48,7 +48,11 @@ Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::files
   const Conversion change = conversion_of(config);
   undo.lower_by_one = change == Conversion::raised_norms && info.name.ends_with("norm.weight");
   if (change != Conversion::reordered_rows || info.shape.empty()) return undo;
-  const NameParts parts = split_param(info.name);
+  // The second matrix of an adapter has the rows of its weight.
+  constexpr std::string_view kAdapter = ".lora_b";
+  const bool is_adapter = info.name.ends_with(kAdapter);
+  const NameParts parts = split_param(
+      std::string_view(info.name).substr(0, info.name.size() - (is_adapter ? kAdapter.size() : 0)));
   const LayerModule place = split_layer(parts.module);
   const bool is_q = place.module == "attention.q";
   if (place.layer.empty() || (!is_q && place.module != "attention.k")) return undo;
@@ -57,6 +61,11 @@ Undo undo_of(const WeightInfo& info, const ModelConfig& config, const std::files
                           : heads_of(config.n_kv_heads_of_layers, config.n_kv_heads, place.layer);
   const std::int64_t rows = info.shape.front();
   if (rows == 0) return undo;
+  if (is_adapter && !heads) {
+    fail(Errc::unsupported, path, info.source,
+         "layout \"hf\" of an adapter: rows of q and k were reordered by heads, whose number the "
+         "file does not state");
+  }
   if (!heads || *heads == 0 || rows % *heads != 0 || rows / *heads % 2 != 0) {
     fail(Errc::bad_shape, path, info.source,
          std::to_string(rows) + " rows do not divide into " + std::to_string(heads.value_or(0)) +

@@ -16,6 +16,7 @@
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "safetensors/file_bytes.hpp"
+#include "safetensors/file_kind.hpp"
 #include "weights/fail.hpp"
 
 namespace safetensors::weights {
@@ -28,6 +29,17 @@ constexpr std::uint64_t kValuesSpare = std::uint64_t{16} << 20;
 // While a list grows, it has room for three times its values.
 constexpr std::uint64_t kRoom = 3;
 constexpr std::uint64_t kStringHead = 32;
+
+/// Returns what a file that is no JSON is, for an error text; empty if its start does not say it.
+std::string hint_of(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF") || text.starts_with("\xFF\xFE") ||
+      text.starts_with("\xFE\xFF")) {
+    return ". It begins with a byte order mark: save it as UTF-8 without one";
+  }
+  const auto kind = foreign_file_kind(std::as_bytes(std::span(text)));
+  if (!kind || kind->name == "json") return {};
+  return ". This is " + std::string(kind->description);
+}
 
 /// Numbers that JSON lacks, as Python writes them.
 std::optional<double> special_number(std::string_view text) noexcept {
@@ -204,7 +216,7 @@ std::string_view Json::kind() const noexcept {
 Json parse_json(std::string_view text, const std::filesystem::path& path, Duplicates duplicates,
                 const Limits& limits) {
   if (const auto bad = find_invalid_utf8(text)) {
-    fail(Errc::json, path, {}, "not UTF-8", bad->offset);
+    fail(Errc::json, path, {}, "not UTF-8" + hint_of(text), bad->offset);
   }
   rapidjson::MemoryStream stream(text.data(), text.size());
   Builder builder(duplicates, limits, text.size());
@@ -218,7 +230,8 @@ Json parse_json(std::string_view text, const std::filesystem::path& path, Duplic
     const bool ours = result.Code() == rapidjson::kParseErrorTermination;
     fail(builder.code(), path, {},
          ours ? builder.error()
-              : std::string("not JSON: ") + rapidjson::GetParseError_En(result.Code()),
+              : std::string("not JSON: ") + rapidjson::GetParseError_En(result.Code()) +
+                    hint_of(text),
          result.Offset());
   }
   return builder.take();

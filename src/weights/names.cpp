@@ -239,9 +239,10 @@ std::vector<Mapped> map_gguf_names(std::span<const std::string_view> names,
   Names table(find_gguf_name);
   const auto map = [&](std::string_view name) -> Mapped {
     auto [module, param] = split_param(name);
-    for (const std::string_view scale : {"scale", "input_scale"}) {
-      if (!param.empty() || !module.ends_with(scale)) continue;
-      const std::size_t dot = module.size() - scale.size();
+    // Scales, and the two matrices of an adapter, belong to a module.
+    for (const std::string_view end : {"scale", "input_scale", "weight.lora_a", "weight.lora_b"}) {
+      if (!param.empty() || !module.ends_with(end)) continue;
+      const std::size_t dot = module.size() - end.size();
       if (dot == 0 || module[dot - 1] != '.') continue;
       param = module.substr(dot);
       module = module.substr(0, dot - 1);

@@ -129,7 +129,9 @@ class Plan:
                 raise
             del self._options["layout"]
             weights = open_weights(src, mmap=False, **self._options)
-            self._renames = _rearranged.is_rearranged(weights.config.architecture or "")
+            is_adapter = weights.metadata.get("general.type") == "adapter"
+            architecture = weights.config.architecture or ""
+            self._renames = _rearranged.is_rearranged(architecture) and not is_adapter
             if not self._renames:
                 self.notes.append(f"values are as the GGUF file stores them: {error}")
         else:

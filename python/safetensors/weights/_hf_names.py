@@ -9,6 +9,8 @@ from ._hf_tables import TABLES
 _IN_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 _IN_LAYER = re.compile(r"layers\.([0-9]+)\.(.+)")
 _OF_EXPERT = re.compile(r"(.*\.experts\.)(?:([0-9]+)\.)?([a-z]+\.[a-z]+)")
+# Of an embedding, PEFT has other names, and GGUF the transposed matrix.
+_OF_ADAPTER = re.compile(r"(layers\..+\.weight)\.lora_([ab])")
 _PARAMS = ("weight", "bias")
 _NEXTN_ELSEWHERE = ("qwen3next", "qwen35", "qwen35moe")
 
@@ -45,6 +47,13 @@ class HfNames:
 
     def of(self, canonical: str) -> Optional[HfName]:
         """Returns the name of a tensor, or None if there is no rule for it."""
+        adapter = _OF_ADAPTER.fullmatch(canonical)
+        if adapter is not None:
+            weight = self.of(adapter[1])
+            if weight is None or weight.is_stack:
+                return None
+            module = weight.name.removesuffix(".weight")
+            return HfName(f"base_model.model.{module}.lora_{adapter[2].upper()}.weight")
         match = _IN_LAYER.fullmatch(canonical)
         if match is not None and f"layers.{match[1]}." in self.left:
             return None

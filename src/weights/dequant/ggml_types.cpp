@@ -32,6 +32,13 @@ constexpr std::array<Withdrawn, 8> kWithdrawn{{{4, "Q4_2"},
                                                {36, "IQ4_NL_4_4"},
                                                {37, "IQ4_NL_4_8"},
                                                {38, "IQ4_NL_8_8"}}};
+constexpr std::array<Withdrawn, 3> kBitnet{{{36, "I2_S"}, {37, "I8_S"}, {38, "TL1"}}};
+
+template <typename Table>
+std::string_view name_in(const Table& table, std::uint32_t id) noexcept {
+  const auto found = std::ranges::find(table, id, &Withdrawn::id);
+  return found == table.end() ? std::string_view() : found->name;
+}
 
 }  // namespace
 
@@ -40,10 +47,9 @@ const GgmlType* find_ggml_type(std::uint32_t id) noexcept {
   return found == kTypes.end() ? nullptr : &*found;
 }
 
-std::string_view withdrawn_ggml_type(std::uint32_t id) noexcept {
-  const auto found = std::ranges::find(kWithdrawn, id, &Withdrawn::id);
-  return found == kWithdrawn.end() ? std::string_view() : found->name;
-}
+std::string_view withdrawn_ggml_type(std::uint32_t id) noexcept { return name_in(kWithdrawn, id); }
+
+std::string_view bitnet_type(std::uint32_t id) noexcept { return name_in(kBitnet, id); }
 
 bool can_dequantize(std::uint32_t id) noexcept {
   return id < ggml::kEnd && kBaselineKernels.blocks[id] != nullptr;

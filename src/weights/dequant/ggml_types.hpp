@@ -65,6 +65,10 @@ struct GgmlType {
 /// Returns the name of a type that GGUF once had and withdrew; empty for any other number.
 [[nodiscard]] std::string_view withdrawn_ggml_type(std::uint32_t id) noexcept;
 
+/// Returns the name that bitnet.cpp gives to a withdrawn number: its files have types of their own.
+/// Empty for any other number.
+[[nodiscard]] std::string_view bitnet_type(std::uint32_t id) noexcept;
+
 /// Returns whether the type has a kernel, so that dequantize_blocks() decodes it.
 [[nodiscard]] bool can_dequantize(std::uint32_t id) noexcept;
 
