@@ -64,6 +64,8 @@ def codes_of(folder):
                 for role in ("weight", "weight_packed", "qweight"):
                     if source.endswith("." + role):
                         yield name, source, source[: -len(role)]
+                if source.endswith("weight._data"):
+                    yield name, source, source[: -len("weight._data")]
                 if source.endswith("_proj"):
                     yield name, source, source + "_"
 

@@ -74,8 +74,11 @@ class RotatedDecoder {
         }
         return;
       case RotatedCodes::nibbles:
-        load_nibbles(codes + begin / 2, count, to);
-        for (std::size_t i = 0; i < count; ++i) to[i] = (to[i] ^ 8) - 8;
+        for (std::size_t i = 0; i < count / 2; ++i) {
+          const std::uint8_t pair = codes[begin / 2 + i];
+          to[2 * i] = ((pair & 15) ^ 8) - 8;
+          to[2 * i + 1] = ((pair >> 4) ^ 8) - 8;
+        }
         return;
       case RotatedCodes::four:
         load_nibbles(codes + begin / 2, count, to);

@@ -92,6 +92,8 @@ def main() -> None:
     awq_gptq()
     bitsandbytes()
     torchao()
+    comfy()
+    others()
 
 
 def group(
@@ -236,6 +238,106 @@ def torchao() -> None:
     metadata["tensor_names"] = json.dumps(list(metadata))
     config = {"model_type": "llama", "quantization_config": {"quant_method": "torchao"}}
     write_model(HERE / "torchao", tensors, config, metadata=metadata)
+
+
+def marker(**fields: object) -> np.ndarray:
+    return np.frombuffer(json.dumps(fields).encode(), np.uint8)
+
+
+def comfy() -> None:
+    """Modules of ComfyUI: most with a marker of their own, one in the header."""
+    small = {"convrot_groupsize": 16}
+    modules: dict[str, dict[str, Stored]] = {
+        "nvfp4": {
+            "weight": codes(16, 16),
+            "weight_scale": ("F8_E4M3", codes(128, 4)),
+            "weight_scale_2": scales(),
+            "pre_quant_scale": scales(32),
+            "bias": scales(13),
+            "comfy_quant": marker(format="nvfp4"),
+        },
+        "int8": {
+            "weight": codes(5, 32).view(np.int8),
+            "weight_scale": scales(5, 1),
+            "comfy_quant": marker(format="int8_tensorwise", convrot=True, **small),
+        },
+        "w4a4": {
+            "weight": codes(5, 16).view(np.int8),
+            "weight_scale": scales(5),
+            "comfy_quant": marker(format="convrot_w4a4", **small),
+        },
+        "w4a8": {
+            "weight": codes(5, 24).view(np.int8),
+            "weight_s_rel": ("F8_E4M3", codes(5, 2)),
+            "weight_s_channel": scales(5),
+            "comfy_quant": marker(format="asym_w4a8_int8", params=small),
+        },
+        "awq": {
+            "weight": codes(5, 16).view(np.int8),
+            "weight_scale": scales(2, 5).astype(np.float16),
+            "weight_zeros": scales(2, 5).astype(np.float16),
+            "comfy_quant": marker(format="awq_w4a16", group_size=16),
+        },
+        "mxfp8": {
+            "weight": ("F8_E4M3", codes(32, 64)),
+            "weight_scale": ("F8_E8M0", codes(128, 4)),
+        },
+        "scaled": {
+            "weight": ("F8_E4M3", codes(5, 8)),
+            "scale_weight": scales(5, 2, 1),
+            "scale_weight_tensor": scales(),
+        },
+    }
+    prefix = "model.diffusion_model."
+    tensors: dict[str, Stored] = {
+        f"{prefix}{name}.{role}": stored
+        for name, parts in modules.items()
+        for role, stored in parts.items()
+    }
+    tensors["scaled_fp8"] = ("F8_E4M3", codes(2))
+    layers = json.dumps({"layers": {"mxfp8": {"format": "mxfp8"}}})
+    config = {"model_type": "llama"}
+    write_model(HERE / "comfy", tensors, config, metadata={"_quantization_metadata": layers})
+
+
+def others() -> None:
+    q, k = ATTENTION + "q_proj.", ATTENTION + "k_proj."
+    save(
+        "int4",
+        {
+            q + "weight": codes(3, 32),
+            q + "weight_scale": scales(6, 2),
+            q + "weight_scale_2": scales(1),
+            q + "pre_quant_scale": scales(32),
+            k + "weight": codes(6, 32).view(np.int8),
+            k + "weight_scale": scales(6),
+            k + "pre_quant_scale": scales(32),
+        },
+        quant_method="modelopt",
+        quant_algo="W4A8_AWQ",
+        group_size=16,
+    )
+    save(
+        "mxfp6",
+        {
+            q + "weight_packed": codes(5, 48),
+            q + "weight_scale": RNG.integers(120, 130, (5, 2), np.uint8),
+        },
+        quant_method="compressed-tensors",
+        format="mxfp6-pack-quantized",
+        config_groups={"a": group("Linear", 6, "float", 32, True)},
+    )
+    save(
+        "quanto",
+        {
+            q + "weight._data": ("F8_E4M3", codes(5, 8)),
+            q + "weight._scale": scales(5, 1),
+            q + "input_scale": scales(1),
+            k + "weight._data": codes(5, 8).view(np.int8),
+            k + "weight._scale": scales(5, 1),
+        },
+        quant_method="quanto",
+    )
 
 
 if __name__ == "__main__":
