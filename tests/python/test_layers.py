@@ -31,7 +31,6 @@ ALLOWED = {
     ("_cli/in_place.py", "_remove_sums"): "unlinks, which follows no link",
     ("_journal.py", "_remove_sums"): "unlinks, which follows no link",
     ("_recovery.py", "_remove_sums"): "unlinks, which follows no link",
-    ("_cli/opening.py", "os.open"): TYPED,
     ("_cli/opening.py", "tempfile.TemporaryFile"): "has no name",
     ("_cli/opening.py", "tempfile.gettempdir"): "names a folder for an error",
     ("_cli/main.py", "os.open"): "opens the null device",
@@ -40,7 +39,7 @@ ALLOWED = {
     ("_model_signing.py", "tempfile.TemporaryDirectory"): "is private",
     ("_model_signing.py", "open"): "writes into a temporary folder, which is private",
     ("_dcp/consolidate.py", "os.open"): "reads the file of a rank, which is checked",
-    ("_companions.py", "os.open"): "reads a file of the source",
+    ("_paths.py", "os.open"): "opens for reading",
     ("_dcp/model.py", "os.truncate"): "of a descriptor",
 }
 """Calls by file, each with the reason why it need not go through `Folder`."""

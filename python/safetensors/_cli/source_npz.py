@@ -85,7 +85,10 @@ class NpzSource:
             raise self._error(f"`{text.clipped(info.filename)}` is not an array")
         if name in self._members:
             raise self._error(f"array `{text.clipped(name)}` occurs twice")
-        member = self._read_header(info, name)
+        try:
+            member = self._read_header(info, name)
+        except _BROKEN as error:
+            raise self._error(f"array `{text.clipped(name)}`: {error}") from None
         code = TensorSpec(dtype=member.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
         self._members[name] = member
         self.entries.append(Entry(name, code, member.shape, member.nbytes))
