@@ -40,7 +40,8 @@ def outcome(top, mode, act, save, rounds):
     script = strangers.__file__
     words = [sys.executable, script, top, MODES[mode], act, save, rounds]
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False, cwd="/")
-    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
     return int(done.stdout.split("saved ")[1].split()[0])
 
 
