@@ -172,6 +172,19 @@ def test_quanto(kind, dtype, tmp_path):
         close(found, model[0].weight.dequantize())
 
 
+@pytest.mark.parametrize("kind", ["qint4", "qint2"])
+def test_quanto_in_fewer_bits(kind, tmp_path):
+    quanto = pytest.importorskip("optimum.quanto")
+    for n, k in ((64, 128), (33, 256), (5, 96), (7, 64), (9, 384)):
+        for i, optimizer in enumerate([None, quanto.HqqOptimizer()]):
+            model = torch.nn.Sequential(torch.nn.Linear(k, n))
+            more = {} if optimizer is None else {"optimizer": optimizer}
+            quanto.quantize(model, weights=getattr(quanto, kind), **more)
+            quanto.freeze(model)
+            parts = {name.removeprefix("0."): part for name, part in model.state_dict().items()}
+            close(decoded(tmp_path / f"{n}-{i}", parts), model[0].weight.dequantize())
+
+
 MODELOPT = {
     "INT8_SMOOTHQUANT_CFG": (96, 64),
     "INT8_WEIGHT_ONLY_CFG": (96, 64),

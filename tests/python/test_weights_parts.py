@@ -64,8 +64,9 @@ def codes_of(folder):
                 for role in ("weight", "weight_packed", "qweight"):
                     if source.endswith("." + role):
                         yield name, source, source[: -len(role)]
-                if source.endswith("weight._data"):
-                    yield name, source, source[: -len("weight._data")]
+                for role in ("weight._data", "weight._data._data"):
+                    if source.endswith("." + role):
+                        yield name, source, source[: -len(role)]
                 if source.endswith("_proj"):
                     yield name, source, source + "_"
 

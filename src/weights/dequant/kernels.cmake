@@ -7,8 +7,9 @@ if(NOT MSVC)
   set(kernel_options -O3 -ffp-contract=off -fno-trapping-math)
 endif()
 set(kernel_folder ${CMAKE_CURRENT_SOURCE_DIR}/dequant)
-set_source_files_properties(${kernel_folder}/kernels_baseline.cpp ${kernel_folder}/grouped.cpp
-  ${kernel_folder}/rotated.cpp PROPERTIES
+set_source_files_properties(${kernel_folder}/kernels_baseline.cpp
+  ${kernel_folder}/distant_rows.cpp ${kernel_folder}/grouped.cpp ${kernel_folder}/rotated.cpp
+  PROPERTIES
   COMPILE_OPTIONS "${kernel_options}")
 
 # Without these options kernels_avx2.cpp is empty. They need a compiler that knows the instructions,

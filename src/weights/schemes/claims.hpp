@@ -21,10 +21,14 @@ void claim_bnb_int8(const SourceTensor& scb, Checkpoint& checkpoint);
 /// Weights of torchao, by the metadata of their file.
 void claim_torchao(const SourceTensor& qdata, Checkpoint& checkpoint);
 
-/// Weights of 8-bit floats with scales: fp8 and mxfp8. The other function looks at the codes of
-/// optimum-quanto, floats or integers.
+/// Weights of 8-bit floats with scales: fp8 and mxfp8. The other function claims these tensors for
+/// the name, if the codes are floats.
 void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint);
+void claim_floats(const SourceTensor& codes, const SourceTensor& scale, std::string name,
+                  Checkpoint& checkpoint);
+/// Weights of optimum-quanto, in 8 bits, and in 4 or 2 bits.
 void claim_quanto(const SourceTensor& data, Checkpoint& checkpoint);
+void claim_quanto_packed(const SourceTensor& data, Checkpoint& checkpoint);
 /// MXFP4 of gpt-oss.
 void claim_mxfp4(const SourceTensor& blocks, Checkpoint& checkpoint);
 

@@ -218,16 +218,10 @@ void claim_fp8(const SourceTensor& scale, Checkpoint& checkpoint) {
   claim_scaled(parts, std::move(plain), scale, checkpoint);
 }
 
-void claim_quanto(const SourceTensor& data, Checkpoint& checkpoint) {
-  std::string_view weight = data.info->name;
-  weight.remove_suffix(std::string_view("._data").size());
-  const SourceTensor* scale = checkpoint.find(weight, "._scale");
-  if (scale == nullptr || !is_scale_type(scale->info->dtype)) return;
-  if (data.info->dtype == Dtype::kI8) {
-    claim_integers(data, *scale, std::string(weight), checkpoint);
-  } else if (is_f8(data.info->dtype)) {
-    claim_scaled({&data, scale}, std::string(weight), data, checkpoint);
-  }
+void claim_floats(const SourceTensor& codes, const SourceTensor& scale, std::string name,
+                  Checkpoint& checkpoint) {
+  if (!is_f8(codes.info->dtype)) return;
+  claim_scaled({&codes, &scale}, std::move(name), codes, checkpoint);
 }
 
 }  // namespace safetensors::weights

@@ -22,6 +22,7 @@ constexpr Scheme kSchemes[] = {
     {".qscale_weight", &claim_fp8},
     {".scale_weight", &claim_fp8},
     {".weight._data", &claim_quanto},
+    {".weight._data._data", &claim_quanto_packed},
     {".weight_packed", &claim_ct_int},
     {".weight_packed", &claim_mxfp6},
     {".weight_packed", &claim_fp4_packed},

@@ -335,6 +335,10 @@ def others() -> None:
             q + "input_scale": scales(1),
             k + "weight._data": codes(5, 8).view(np.int8),
             k + "weight._scale": scales(5, 1),
+            MLP + "up_proj.weight._data._data": codes(8, 8),
+            MLP + "up_proj.weight._scale": scales(15, 1),
+            MLP + "up_proj.weight._shift": scales(15, 1),
+            MLP + "up_proj.bias": scales(5),
         },
         quant_method="quanto",
     )
