@@ -60,6 +60,10 @@ struct Kernels {
   /// Decodes signed bytes: code * first * second, from left to right.
   void (*scaled_i8)(const std::uint8_t* codes, std::size_t count, float first, float second,
                     float* to) noexcept;
+  /// Undoes the rotation of integers, see RotatedRows: changes `values`, and writes the sums times
+  /// `scale` and `inverse_root`, from left to right. `count` is a multiple of `rotation`.
+  void (*rotate)(std::int32_t* values, std::size_t count, std::size_t rotation, float scale,
+                 float inverse_root, float* to) noexcept;
   Narrow to_f16;
   Narrow to_bf16;
   /// Returns how many finite values become infinite in F16.

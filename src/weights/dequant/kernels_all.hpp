@@ -10,6 +10,7 @@
 #include "weights/dequant/kernel_k.hpp"
 #include "weights/dequant/kernel_pack.hpp"
 #include "weights/dequant/kernel_plain.hpp"
+#include "weights/dequant/kernel_rotated.hpp"
 #include "weights/dequant/kernel_scaled.hpp"
 #include "weights/dequant/kernels.hpp"
 
@@ -75,6 +76,7 @@ constexpr Kernels make_kernels(const char* name) noexcept {
   k.scale_by_group = &scale_by_group;
   k.table4 = &table4;
   k.scaled_i8 = &scaled_i8;
+  k.rotate = &rotate;
   k.to_f16 = &to_f16;
   k.to_bf16 = &to_bf16;
   k.count_f16_overflow = &count_f16_overflow;

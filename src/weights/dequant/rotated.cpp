@@ -22,23 +22,6 @@ std::int32_t rounded(float value) noexcept {
   return static_cast<std::int32_t>((within + kShift) - kShift);
 }
 
-/// Multiplies by one factor of the rotation: columns that are `stride` apart.
-void rotate_step(std::int32_t* values, std::size_t count, std::size_t stride) noexcept {
-  for (std::size_t block = 0; block < count; block += 4 * stride) {
-    std::int32_t* const a = values + block;
-    for (std::size_t i = 0; i < stride; ++i) {
-      const std::int32_t w = a[i];
-      const std::int32_t x = a[i + stride];
-      const std::int32_t y = a[i + 2 * stride];
-      const std::int32_t z = a[i + 3 * stride];
-      a[i] = w + x + y - z;
-      a[i + stride] = w + x - y + z;
-      a[i + 2 * stride] = w - x + y + z;
-      a[i + 3 * stride] = x + y + z - w;
-    }
-  }
-}
-
 class RotatedDecoder {
  public:
   RotatedDecoder(const RotatedRows& from, const Kernels& kernels)
@@ -51,17 +34,8 @@ class RotatedDecoder {
   void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
     std::int32_t values[kScratchValues];
     load(row, begin, count, values);
-    for (std::size_t stride = 1; stride < from_.rotation; stride *= 4) {
-      if (stride == 1) {
-        rotate_step(values, count, 1);
-      } else {
-        rotate_step(values, count, stride);
-      }
-    }
-    const float scale = from_.scales[row * from_.scale_step];
-    for (std::size_t i = 0; i < count; ++i) {
-      to[i] = static_cast<float>(values[i]) * scale * inverse_root_;
-    }
+    kernels_.rotate(values, count, static_cast<std::size_t>(from_.rotation),
+                    from_.scales[row * from_.scale_step], inverse_root_, to);
   }
 
  private:
@@ -87,7 +61,13 @@ class RotatedDecoder {
       case RotatedCodes::six: {
         load_nibbles(codes + begin / 2, count, to);
         const std::uint8_t* upper = codes + from_.columns / 2 + begin / 4;
-        for (std::size_t i = 0; i < count; ++i) to[i] |= (upper[i / 4] >> (i % 4 * 2) & 3) << 4;
+        for (std::size_t i = 0; i < count; i += 4) {
+          const unsigned bits = upper[i / 4];
+          to[i] |= static_cast<std::int32_t>(bits << 4 & 48);
+          to[i + 1] |= static_cast<std::int32_t>(bits << 2 & 48);
+          to[i + 2] |= static_cast<std::int32_t>(bits & 48);
+          to[i + 3] |= static_cast<std::int32_t>(bits >> 2 & 48);
+        }
         apply_relative(row, begin, count, 32, to);
         return;
       }

@@ -41,9 +41,15 @@ struct ScaleTiles {
             std::uint8_t* to) const noexcept {
     const std::uint64_t line = row % matrix_rows % kRows;
     const std::uint8_t* from = band + line % 32 * 16 + line / 32 * 4;
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < count;) {
       const std::uint64_t column = first + i;
-      to[i] = from[column / kColumns * kBytes + column % kColumns];
+      const std::uint8_t* tile = from + column / kColumns * kBytes;
+      if (column % kColumns == 0 && count - i >= kColumns) {
+        std::memcpy(to + i, tile, kColumns);
+        i += kColumns;
+      } else {
+        to[i++] = tile[column % kColumns];
+      }
     }
   }
 };
