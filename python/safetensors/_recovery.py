@@ -31,6 +31,7 @@ from ._typing import Path
 CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
 
 KIND = "save"
+_ENDINGS = _split.file_names("", 1)[0], _split.index_name("")
 SWITCH, SUMS = "switch", "sums"
 _PART = re.compile(r"[0-9]{5}")
 _MOST_NBYTES = 64 << 20
@@ -66,8 +67,10 @@ def recover(path: Path) -> str:
         temporary files were removed, and "clean" if there was nothing to do.
 
     Raises:
-        SafetensorError: a process is saving; or a file that the recovery would follow belongs to
-            another user, is not a regular file, or names other files.
+        SafetensorError: a process is saving; a file that the recovery would follow belongs to
+            another user, is not a regular file, or names other files; or `path` is a file that is
+            damaged in another way.
+        FileNotFoundError: neither `path` nor another file of its model exists.
         OSError: an operating system call failed.
     """
     typed, file = os.path.abspath(os.fsdecode(path)), ""
@@ -84,7 +87,32 @@ def recover(path: Path) -> str:
     outcomes += [FORWARD if is_done else BACK for is_done in changes.outcomes]
     outcomes += [BACK] * remove_stale(folder, file)
     warn_of(folder, [*foreign, *changes.foreign], stacklevel=2)
-    return next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
+    outcome = next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
+    if outcome == CLEAN and file:
+        _refuse_absent_or_damaged(typed, file)
+    return outcome
+
+
+def _refuse_absent_or_damaged(folder: str, file: str) -> None:
+    """Raises unless a file can be opened, or another one of its model exists."""
+    path = os.path.join(folder, file)
+    if not os.path.exists(path):
+        name = _split.model_name(file)
+        if any(_is_file_of(name, each) for each in os.listdir(folder)):
+            return
+    elif not file.endswith(_ENDINGS):
+        return
+    try:
+        if file.endswith(_ENDINGS[1]):
+            _core._read_index(path)
+        else:
+            _core._open_shard(os.fsencode(path), "pread", None, None).close()
+    except OSError:
+        raise
+    except SafetensorError as error:
+        raise SafetensorError(
+            f"{path}: no save or change of it was interrupted, but it is damaged: {error}"
+        ) from error
 
 
 def recover_model(folder: Folder, name: str) -> None:

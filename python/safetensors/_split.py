@@ -120,6 +120,14 @@ def is_shard_name(name: str, file: str) -> bool:
     return re.fullmatch(re.escape(name) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors", file) is not None
 
 
+def model_name(file: str) -> str:
+    """Returns the name of the model that has a file of this name: an index, a shard, or the only
+    file."""
+    stem = file.removesuffix(_INDEX).removesuffix(".safetensors")
+    shard = re.fullmatch(r"(.*)-[0-9]{5}-of-[0-9]{5}", stem, re.DOTALL)
+    return stem if shard is None else shard[1]
+
+
 def is_companion_name(file: str) -> bool:
     """Returns whether a file of this name is one that a conversion copies with a model:
     configuration, tokenizer, licence. Not what describes files or tensors that are replaced."""

@@ -24,7 +24,7 @@ from typing import (
     Union,
 )
 
-from . import _sums
+from . import _core, _sums
 from ._core import SafetensorError
 from ._paths import is_url, without_secrets
 from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
@@ -240,6 +240,8 @@ class Verifier:
             # model.sums.json may be of model.safetensors, beside which this file is.
             if found == candidates[0] or sums.has(path):
                 return sums
+        # The file's own absence says more than that of its sums.
+        _core._open_shard(os.fsencode(path), "pread", None, None).close()
         return self._read_once(candidates[0])  # raises: there are none
 
     def _read_once(self, path: str) -> _ByFile:

@@ -74,8 +74,9 @@ def tiny(kind: str) -> PreTrainedModel:
 
 def merged(loaded: dict[str, torch.Tensor], parameter: str) -> torch.Tensor:
     """Return a parameter of loaded tensors, which may be single experts of it."""
-    if parameter in loaded:
-        return loaded[parameter]
+    for name in (parameter, parameter.replace(".mlp.", ".block_sparse_moe.")):
+        if name in loaded:
+            return loaded[name]
     block, _, part = parameter.rpartition(".")
     blocks = (block, block.replace(".mlp.", ".block_sparse_moe."))
     names = [name for name in loaded if name.startswith(tuple(f"{each}." for each in blocks))]

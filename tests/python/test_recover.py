@@ -98,9 +98,12 @@ def test_forward(tmp_path, monkeypatch, by):
 def test_another_models_file_recovers_nothing(tmp_path):
     interrupted(tmp_path / "model")
     before = listing(tmp_path / "model")
-    for name in ("other.safetensors", "model2.safetensors", "config.json"):
-        assert recover(tmp_path / "model" / name) == "clean"
+    for name in ("other.safetensors", "model2.safetensors", "none.json"):
+        with pytest.raises(FileNotFoundError):
+            recover(tmp_path / "model" / name)
     assert listing(tmp_path / "model") == before
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert recover(tmp_path / "model" / "config.json") == "clean"
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, -1])
@@ -726,11 +729,28 @@ def test_the_program_in_the_documents(tmp_path):
             assert words == {expected}
 
 
+def test_files_that_are_damaged_in_another_way(tmp_path):
+    """They are not clean: no save was interrupted, but they do not open."""
+    path = tmp_path / "model.safetensors"
+    stn.save_file({"a": np.arange(9)}, path)
+    for content in (path.read_bytes()[:-1], path.read_bytes() + b"\n", b""):
+        path.write_bytes(content)
+        with pytest.raises(SafetensorError, match="was interrupted, but it is damaged: "):
+            recover(path)
+    (tmp_path / INDEX).write_text('{"weight_map": 3}')
+    with pytest.raises(SafetensorError, match="was interrupted, but it is damaged: "):
+        recover(tmp_path / INDEX)
+    assert "it is damaged" in cli.complaint("recover", path)
+
+
 def test_nothing_to_recover(tmp_path):
     assert safetensors.recover(tmp_path) == "clean"
-    assert recover(tmp_path / "none.safetensors") == "clean"
-    with pytest.raises(FileNotFoundError):
-        recover(tmp_path / "none" / "model.safetensors")
+    for name in ("none.safetensors", INDEX, "none", "none/model.safetensors"):
+        with pytest.raises(FileNotFoundError, match="none|model"):
+            recover(tmp_path / name)
+    stn.save_files({"a": np.arange(9), "b": np.arange(9)}, tmp_path, max_shard_size=80)
+    for name in ("model.safetensors", "model-00001-of-00001.safetensors", *TWO, INDEX):
+        assert recover(tmp_path / name) == "clean"  # of the model, whichever files it has now
     with pytest.raises(TypeError):
         recover(None)
 

@@ -222,6 +222,9 @@ def test_missing_sums_and_digests_are_errors(model, tmp_path):
     assert isinstance(caught.value, SafetensorError)
     with pytest.raises(FileNotFoundError):
         load_file(model, verify=tmp_path / "none.json")
+    none = tmp_path / "none.safetensors"
+    with pytest.raises(FileNotFoundError, match="No such file or directory: .*none.safetensors"):
+        load_file(none, verify=True)
     save_file(ARRAYS, tmp_path / "model.safetensors")
     cli.output("hash", tmp_path / "model.safetensors", "--write")
     with pytest.raises(SafetensorError, match="has no digest by sha256"):
