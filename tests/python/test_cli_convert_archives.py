@@ -96,7 +96,7 @@ def test_a_header_of_gigabytes_in_an_npz(tmp_path, capsys):
         start = b"\x93NUMPY\x02\0" + (1 << 31).to_bytes(4, "little")
         archive.writestr("a.npy", start + b" " * (4 << 20))
     said = complaint(capsys, tmp_path, "m.npz")
-    assert "expected 2147483648 bytes got 1048564" in said
+    assert "expected 2147483648 bytes got 16372" in said
 
 
 def test_an_array_in_fortran_order_that_is_blown_up(tmp_path, capsys):

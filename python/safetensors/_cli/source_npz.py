@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SUFFIX = ".npy"
-_MOST_HEADER_NBYTES = 1 << 20
+_MOST_HEADER_NBYTES = 16 << 10
 """NumPy reads headers of up to 10,000 bytes. One may claim 4 GB, which an archive stores as 4 MB of
 compressed spaces."""
 _MOST_UNPACKED_NBYTES = 64_000_000
