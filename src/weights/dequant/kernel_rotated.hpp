@@ -19,8 +19,10 @@ SAFETENSORS_INLINE Rotated4 rotated4(std::int32_t a, std::int32_t b, std::int32_
           other_sum - difference};
 }
 
-/// One factor of the rotation: columns that are `stride` apart.
-inline void rotate_step(std::int32_t* values, std::size_t count, std::size_t stride) noexcept {
+/// One factor of the rotation: columns that are `stride` apart. Is inlined, so that compilers know
+/// the stride where it is a constant.
+SAFETENSORS_INLINE void rotate_step(std::int32_t* values, std::size_t count,
+                                    std::size_t stride) noexcept {
   for (std::size_t block = 0; block < count; block += 4 * stride) {
     std::int32_t* SAFETENSORS_RESTRICT const a = values + block;
     std::int32_t* SAFETENSORS_RESTRICT const b = a + stride;
@@ -46,7 +48,8 @@ inline void rotate(std::int32_t* SAFETENSORS_RESTRICT values, std::size_t count,
     values[i + 2] = to.c;
     values[i + 3] = to.d;
   }
-  for (std::size_t stride = 4; stride < rotation; stride *= 4) rotate_step(values, count, stride);
+  if (rotation > 4) rotate_step(values, count, 4);
+  for (std::size_t stride = 16; stride < rotation; stride *= 4) rotate_step(values, count, stride);
   for (std::size_t i = 0; i < count; ++i) {
     y[i] = static_cast<float>(values[i]) * scale * inverse_root;
   }

@@ -1,5 +1,6 @@
 #include "weights/dequant/rotated.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "weights/dequant/chunks.hpp"
@@ -32,7 +33,7 @@ class RotatedDecoder {
 
   /// Decodes a piece of a row, see decode_rows(): whole rotations.
   void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
-    std::int32_t values[kScratchValues];
+    std::int32_t values[kScratchValues] = {};
     load(row, begin, count, values);
     kernels_.rotate(values, count, static_cast<std::size_t>(from_.rotation),
                     from_.scales[row * from_.scale_step], inverse_root_, to);
@@ -85,18 +86,22 @@ class RotatedDecoder {
   /// Replaces codes by the integers for which they stand.
   void apply_relative(std::uint64_t row, std::uint64_t begin, std::size_t count, int middle,
                       std::int32_t* codes) const {
+    float values[kScratchValues];
+    float scales[kScratchValues];
+    if (from_.codebook != nullptr) {
+      for (std::size_t i = 0; i < count; ++i) values[i] = from_.codebook[codes[i] & 15];
+    } else {
+      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(codes[i] - middle);
+    }
     const std::uint64_t scales_of_row = from_.columns / from_.group;
     for (std::size_t i = 0; i < count;) {
       const std::uint64_t column = begin + i;
       const float scale = relative_scale(row * scales_of_row + column / from_.group);
-      const std::size_t end = std::min<std::size_t>(
-          count, i + static_cast<std::size_t>(from_.group - column % from_.group));
-      if (from_.codebook != nullptr) {
-        for (; i < end; ++i) codes[i] = rounded(from_.codebook[codes[i] & 15] * scale);
-      } else {
-        for (; i < end; ++i) codes[i] = rounded(static_cast<float>(codes[i] - middle) * scale);
-      }
+      const auto rest = static_cast<std::size_t>(from_.group - column % from_.group);
+      const std::size_t end = std::min(count, i + rest);
+      for (; i < end; ++i) scales[i] = scale;
     }
+    for (std::size_t i = 0; i < count; ++i) codes[i] = rounded(values[i] * scales[i]);
   }
 
   float relative_scale(std::uint64_t index) const noexcept {
