@@ -123,7 +123,7 @@ constexpr std::pair<std::string_view, std::string_view> kOlderFiles[] = {
     {"quant_config.json", "awq"},
 };
 
-bool is_file(const std::filesystem::path& path) {
+bool is_config_file(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored);
 }
@@ -146,7 +146,7 @@ QuantConfig read_quant_config(const Json* config, const std::filesystem::path& f
     if (json != nullptr) return read_fields(*json, folder / "config.json", {});
   }
   const std::filesystem::path modelopt = folder / "hf_quant_config.json";
-  if (is_file(modelopt)) {
+  if (is_config_file(modelopt)) {
     const Json file = read_json(modelopt, Duplicates::last_counts, limits);
     const Json* json = file.find("quantization");
     if (json == nullptr || json->as_object() == nullptr) {
@@ -157,7 +157,7 @@ QuantConfig read_quant_config(const Json* config, const std::filesystem::path& f
   if (!has_qweight) return {};
   for (const auto& [name, method] : kOlderFiles) {
     const std::filesystem::path path = folder / name;
-    if (!is_file(path)) continue;
+    if (!is_config_file(path)) continue;
     const Json file = read_json(path, Duplicates::last_counts, limits);
     if (file.as_object() == nullptr) fail(Errc::config, path, {}, "an object was expected");
     return read_fields(file, path, std::string(method));

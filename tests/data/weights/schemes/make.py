@@ -282,7 +282,7 @@ def comfy() -> None:
             "weight": ("F8_E4M3", codes(32, 64)),
             "weight_scale": ("F8_E8M0", codes(128, 4)),
         },
-        "scaled": {
+        ATTENTION + "q_proj": {
             "weight": ("F8_E4M3", codes(5, 8)),
             "scale_weight": scales(5, 2, 1),
             "scale_weight_tensor": scales(),
@@ -290,7 +290,7 @@ def comfy() -> None:
     }
     prefix = "model.diffusion_model."
     tensors: dict[str, Stored] = {
-        f"{prefix}{name}.{role}": stored
+        f"{name if name.startswith('model.') else prefix + name}.{role}": stored
         for name, parts in modules.items()
         for role, stored in parts.items()
     }
