@@ -34,11 +34,10 @@ class GroupedDecoder {
   /// Decodes a piece of a row, see decode_rows().
   void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
     load_codes(row, begin, count, to);
-    for (std::size_t i = 0; i < count;) {
-      const std::uint64_t column = begin + i;
-      const std::uint64_t group = column / from_.group;
-      const auto rest = static_cast<std::size_t>(from_.group - column % from_.group);
-      const std::size_t end = std::min(count, i + rest);
+    std::uint64_t group = begin / from_.group;
+    auto next = static_cast<std::size_t>(from_.group - begin % from_.group);
+    for (std::size_t i = 0; i < count; ++group, next += static_cast<std::size_t>(from_.group)) {
+      const std::size_t end = std::min(count, next);
       const float scale = load_one(from_.scales, row, group);
       if (from_.offsets == nullptr) {
         for (; i < end; ++i) to[i] *= scale;

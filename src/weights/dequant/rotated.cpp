@@ -93,13 +93,11 @@ class RotatedDecoder {
     } else {
       for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(codes[i] - middle);
     }
-    const std::uint64_t scales_of_row = from_.columns / from_.group;
-    for (std::size_t i = 0; i < count;) {
-      const std::uint64_t column = begin + i;
-      const float scale = relative_scale(row * scales_of_row + column / from_.group);
-      const auto rest = static_cast<std::size_t>(from_.group - column % from_.group);
-      const std::size_t end = std::min(count, i + rest);
-      for (; i < end; ++i) scales[i] = scale;
+    std::uint64_t index = row * (from_.columns / from_.group) + begin / from_.group;
+    auto end = static_cast<std::size_t>(from_.group - begin % from_.group);
+    for (std::size_t i = 0; i < count; end += static_cast<std::size_t>(from_.group)) {
+      const float scale = relative_scale(index++);
+      for (const std::size_t stop = std::min(count, end); i < stop; ++i) scales[i] = scale;
     }
     for (std::size_t i = 0; i < count; ++i) codes[i] = rounded(values[i] * scales[i]);
   }
