@@ -7,8 +7,8 @@ from safetensors.numpy import load_file
 from safetensors.weights import WeightsError, convert, open_weights
 from support.weights_data import Stored, write_gguf
 
-QWEN = {"general.architecture": "qwen3moe"}
-DENSE = {"general.architecture": "qwen3"}
+QWEN = {"general.architecture": "qwen3"}
+QWEN_MOE = {"general.architecture": "qwen3moe"}
 #: Types that have a scale in the tests: number, values of a block, bytes of a block.
 TYPES = {
     "F32": (0, 1, 4),
@@ -60,14 +60,14 @@ def test_every_type(tmp_path, kind, mmap):
     """The values are those without a scale, multiplied in F32 and then rounded."""
     shape = (6, 512)
     weight = stored(kind, shape)
-    plain = write_gguf(tmp_path / "p.gguf", DENSE, {"blk.0.ffn_up.weight": weight})
+    plain = write_gguf(tmp_path / "p.gguf", QWEN, {"blk.0.ffn_up.weight": weight})
     scale = np.float32(0.0123)
     tensors = {
         "blk.0.ffn_up.weight": weight,
         "blk.0.ffn_up.scale": np.float32([scale]),
         "blk.0.ffn_up.input_scale": np.float32([3]),
     }
-    path = write_gguf(tmp_path / "m.gguf", DENSE, tensors)
+    path = write_gguf(tmp_path / "m.gguf", QWEN, tensors)
     name = "layers.0.ffn.up.weight"
     wanted = values_of(plain, name) * scale
     assert np.isfinite(wanted).all()
@@ -117,13 +117,13 @@ def test_experts(tmp_path, kind, rows):
     """Each matrix of a stack has its scale, however it is divided among threads."""
     shape = (3, rows, 256)
     weight, scales = stored(kind, shape), np.float32([0.5, 0.3, 7])
-    plain = write_gguf(tmp_path / "p.gguf", QWEN, {"blk.0.ffn_up_exps.weight": weight})
+    plain = write_gguf(tmp_path / "p.gguf", QWEN_MOE, {"blk.0.ffn_up_exps.weight": weight})
     tensors = {
         "blk.0.ffn_up_exps.weight": weight,
         "blk.0.ffn_up_exps.scale": scales,
         "blk.0.ffn_up_exps.input_scale": scales,
     }
-    path = write_gguf(tmp_path / "m.gguf", QWEN, tensors)
+    path = write_gguf(tmp_path / "m.gguf", QWEN_MOE, tensors)
     name = "layers.0.ffn.experts.up.weight"
     wanted = values_of(plain, name) * scales[:, None, None]
     flat = wanted.reshape(-1, 256)

@@ -81,7 +81,7 @@ MODELS = {
     "afmoe": Tiny("Afmoe", {**EXPERTS, "num_dense_layers": 1}),
     "arcee": Tiny("Arcee", {}),
     "cohere2": Tiny("Cohere2", {**TIED, "rotary_pct": 1.0}),
-    "cohere2moe": Tiny("Cohere2Moe", {**EXPERTS}),
+    "cohere2moe": Tiny("Cohere2Moe", {**EXPERTS, "num_shared_experts": 1}),
     "command-r": Tiny("Cohere", {**TIED, "use_qk_norm": True}),
     "deepseek2": Tiny("DeepseekV3", {**MLA, **LOW_RANK}),
     "deepseek2-v2": Tiny(
@@ -125,7 +125,7 @@ MODELS = {
         "gemma4",
     ),
     "glm4": Tiny("Glm4", {}),
-    "glm4moe": Tiny("Glm4Moe", {**ROUTED}),
+    "glm4moe": Tiny("Glm4Moe", {**ROUTED, "use_qk_norm": True}),
     "gpt-oss": Tiny("GptOss", {**LOCAL_EXPERTS, "max_position_embeddings": 131072}),
     "granite": Tiny("Granite", {}),
     "granitemoe": Tiny("GraniteMoe", {**LOCAL_EXPERTS}),
