@@ -151,6 +151,7 @@ HOSTILE = {
     "no values": lambda m, t: t.update({"blk.0.ssm_a": np.ones(0)}),
     "A is positive": lambda m, t: t.update({"blk.0.ssm_a": np.ones(6)}),
     "A has two axes": lambda m, t: t.update({"blk.0.ssm_a": -np.ones((1, 6))}),
+    "a vector for qkv": lambda m, t: t.update({"blk.0.attn_qkv.weight": np.ones(104)}),
     "a norm of two axes": lambda m, t: t.update({"blk.0.attn_norm.weight": np.ones((2, 16))}),
 }
 
@@ -198,6 +199,18 @@ def test_parts_that_are_missing_are_not_joined(tmp_path):
     found, _ = converted(source, tmp_path / "m.safetensors", dtype="f32")
     assert "layers.0.ffn.experts.gate.weight" in found
     assert "model.layers.1.mlp.experts.gate_up_proj" in found
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "granitemoe"])
+@pytest.mark.parametrize("shape", [(5, 24), (5, 24, 31), (5, 23, 32), (120, 32)])
+def test_experts_that_do_not_fit(tmp_path, name, shape):
+    def change(_, tensors):
+        tensors["blk.1.ffn_up_exps.weight"] = np.ones(shape)
+
+    source = changed(tmp_path, name, change)
+    with pytest.raises(WeightsError, match="does not fit 3 axes, and the shape of") as caught:
+        convert(source, tmp_path / "m.safetensors")
+    assert caught.value.code == "bad_shape"
 
 
 # What the notes say about names

@@ -57,9 +57,10 @@ def parts_of(found: Iterable[Joined]) -> Set[str]:
 
 
 def fill_joined(
-    parts: Tuple[str, ...], shape: Tuple[int, ...]
+    parts: Tuple[str, ...], shape: Tuple[int, ...], alternating: bool = True
 ) -> Callable[[Any, int, int, Any, str], None]:
-    """Returns a function that decodes rows of a joined tensor: of biases, or all of one expert."""
+    """Returns a function that decodes rows of a joined tensor: of biases, or all of one expert.
+    Columns of the parts alternate, or follow each other."""
     columns = shape[-1] // len(parts)
     inner: Optional[int] = shape[1] if len(shape) == 3 else None
 
@@ -73,6 +74,8 @@ def fill_joined(
         part = numpy.empty((rows, width), out.dtype)
         begin = first if inner is None else first // inner * columns
         target = out.reshape(count, columns, len(parts))
+        if not alternating:
+            target = out.reshape(count, len(parts), columns).swapaxes(1, 2)
         for i, name in enumerate(parts):
             model.dequantize(name, part.reshape(-1).view("u1"), kind, begin, rows)
             target[:, :, i] = part if inner is None else part.T

@@ -121,26 +121,43 @@ def _name_of(names: HfNames, canonical: str) -> str:
     return found.name
 
 
+def _shape_of(weights: Weights, names: Sequence[str], axes: int) -> Tuple[int, ...]:
+    """Returns the shape that all of these tensors have. Raises WeightsError if it has not so many
+    axes, or they differ."""
+    for name in names:
+        shape = weights[name].shape
+        if len(shape) != axes or shape != weights[names[0]].shape:
+            raise _error(weights, name, f"{axes} axes, and the shape of `{names[0]}`")
+    return weights[names[0]].shape
+
+
 # Experts that a checkpoint keeps in one tensor
 
 
-def _joined_experts(weights: Weights, names: HfNames) -> Iterator[Made]:
-    """gpt-oss: gate and up alternate in the columns of a transposed matrix."""
+def _transposed_experts(
+    weights: Weights, names: HfNames, alternating: bool = False
+) -> Iterator[Made]:
+    """Llama 4: gate is the first half of the columns of a transposed matrix, and up the second."""
     for start in _layers_with(weights, names, "ffn.experts.gate.weight"):
         for target, parts in (("gate_up", ("gate", "up")), ("down", ("down",))):
             sources = tuple(f"{start}ffn.experts.{part}.weight" for part in parts)
-            if not all(source in weights for source in sources):
+            if not all(each in weights for each in sources):
                 continue
-            experts, rows, columns = weights[sources[0]].shape
+            experts, rows, columns = _shape_of(weights, sources, 3)
             shape = (experts, columns, rows * len(parts))
             name = _name_of(names, f"{start}ffn.experts.{target}.weight")
-            fill = fill_joined(sources, shape)
+            fill = fill_joined(sources, shape, alternating)
             yield Made(name, shape, sources, fill, columns * rows * len(parts))
+
+
+def _joined_experts(weights: Weights, names: HfNames) -> Iterator[Made]:
+    """gpt-oss: gate and up alternate in the columns, also of their biases."""
+    yield from _transposed_experts(weights, names, alternating=True)
     for start in _layers_with(weights, names, "ffn.experts.gate.bias"):
         sources = tuple(f"{start}ffn.experts.{part}.bias" for part in ("gate", "up"))
         if sources[1] not in weights:
             continue
-        experts, rows = weights[sources[0]].shape
+        experts, rows = _shape_of(weights, sources, 2)
         name = _name_of(names, f"{start}ffn.experts.gate_up.bias")
         yield Made(name, (experts, 2 * rows), sources, fill_joined(sources, (experts, 2 * rows)))
 
@@ -149,9 +166,9 @@ def _concatenated_experts(weights: Weights, names: HfNames) -> Iterator[Made]:
     """Granite: the rows of gate, then those of up, for each expert."""
     for start in _layers_with(weights, names, "ffn.experts.gate.weight"):
         sources = tuple(f"{start}ffn.experts.{part}.weight" for part in ("gate", "up"))
-        if sources[1] not in weights or weights[sources[0]].shape != weights[sources[1]].shape:
+        if sources[1] not in weights:
             continue
-        experts, rows, columns = weights[sources[0]].shape
+        experts, rows, columns = _shape_of(weights, sources, 3)
         pieces = [(name, i * rows, rows) for i in range(experts) for name in sources]
         name = _name_of(names, f"{start}ffn.experts.gate_up.weight")
         yield Made(name, (experts, 2 * rows, columns), sources, _gathered(pieces))
@@ -236,7 +253,7 @@ def _heads_of(weights: Weights, start: str) -> _Heads:
     values = math.prod(weights[f"{start}ssm.a"].shape)
     length = math.prod(weights[f"{start}ssm.norm.weight"].shape)
     qkv = f"{start}attention.qkv.weight"
-    rows = weights[qkv].shape[0] - values * length
+    rows = _shape_of(weights, [qkv], 2)[0] - values * length
     if values == 0 or length == 0 or values % keys or rows < 0 or rows % (2 * keys):
         raise _error(weights, qkv, f"{keys} heads of keys and {values} of {length} values")
     wanted = {
@@ -358,6 +375,7 @@ _RULES: Dict[str, Callable[[Weights, HfNames], Iterator[Made]]] = {
     "granitemoe": _concatenated_experts,
     "lfm2": _short_convolution,
     "lfm2moe": _short_convolution,
+    "llama4": _transposed_experts,
     "qwen35": _qwen35,
     "qwen35moe": _qwen35,
     "qwen3next": _qwen3_next,

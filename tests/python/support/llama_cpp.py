@@ -155,6 +155,11 @@ MODELS = {
         {**EXPERTS, **TIED, "layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     ),
     "llama": Tiny("Llama", {}),
+    "llama4": Tiny(
+        "Llama4",
+        {**LOCAL_EXPERTS, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 40},
+        "Llama4TextConfig",
+    ),
     "mixtral": Tiny("Mixtral", {**LOCAL_EXPERTS}, architecture="llama"),
     "minimax-m2": Tiny("MiniMaxM2", {**LOCAL_EXPERTS, "rotary_dim": 8}),
     "mistral3": Tiny("Ministral3", {}),
