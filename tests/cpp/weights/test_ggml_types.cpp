@@ -23,6 +23,8 @@ TEST_CASE("ggml types: numbers of withdrawn types, and unknown numbers, are no t
     CHECK(can_dequantize(id) == (exists && id != 9 && id != 15));
   }
   CHECK(withdrawn_ggml_type(4) == "Q4_2");
+  CHECK(safetensors::weights::bitnet_type(36) == "I2_S");
+  CHECK(safetensors::weights::bitnet_type(35).empty());  // ggml's own TQ2_0
   CHECK(find_ggml_type(0xFFFFFFFFU) == nullptr);
   CHECK_FALSE(can_dequantize(0xFFFFFFFFU));
 }
