@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any, List, NamedTuple, Tuple
+
+from ._core import SafetensorError
 
 
 class Prepared(NamedTuple):
@@ -18,20 +21,48 @@ class Prepared(NamedTuple):
 
 
 def prepared(name: str, tensor: Any) -> Any:
-    """Returns a Prepared, or the tensor itself if it is an object with a buffer."""
+    """Returns a Prepared, or the tensor itself if it is an object with a buffer.
+
+    Raises:
+        SafetensorError: the framework of the tensor does not hand out its bytes.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         return _prepared_torch(name, tensor)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
         return _prepared_numpy(tensor)
-    if hasattr(tensor, "__dlpack__"):
-        if torch is not None:
-            return _prepared_torch(name, torch.from_dlpack(tensor))
-        import numpy as np
+    if not hasattr(tensor, "__dlpack__"):
+        return tensor
+    try:
+        array = _array_of(tensor)
+    except SafetensorError as error:
+        raise SafetensorError(f"Error while serializing: tensor `{name}`: {error}") from error
+    # What JAX, MLX and others raise: BufferError is what DLPack asks for.
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise SafetensorError(
+            f"Error while serializing: tensor `{name}`, a {kind} of type "
+            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}"
+        ) from error
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _prepared_torch(name, array)
+    return _prepared_numpy(array)
 
-        return _prepared_numpy(np.from_dlpack(tensor))
-    return tensor
+
+def _array_of(tensor: Any) -> Any:
+    """Returns a tensor of another framework as an array of NumPy, or as a tensor of torch."""
+    # DLPack has bfloat16, but NumPy reads no such arrays; ml_dtypes gives it the types.
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None and isinstance(tensor, mlx.array):
+        return importlib.import_module(f"{__package__}.mlx")._to_numpy(tensor)
+    import numpy as np
+
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(tensor, jax.Array):
+        return np.asarray(tensor)
+    torch = sys.modules.get("torch")
+    return np.from_dlpack(tensor) if torch is None else torch.from_dlpack(tensor)
 
 
 def _prepared_torch(name: str, tensor: Any) -> Prepared:

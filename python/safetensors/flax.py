@@ -2,8 +2,10 @@
 
 from __future__ import annotations  # evaluating them would dominate the import time
 
+import warnings
 from typing import Any, Dict, Mapping, Optional
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -49,7 +51,8 @@ def save_file(
 def load(data: Buffer) -> Dict[str, Array]:
     """Returns the arrays of a file that is in memory, copied to JAX's default device.
 
-    As in `jax.numpy.array`, 64-bit dtypes become 32-bit ones unless jax_enable_x64 is set.
+    As in `jax.numpy.array`, 64-bit dtypes become 32-bit ones unless jax_enable_x64 is set. If that
+    changes integers, a UserWarning says so.
 
     Args:
         data: the file's bytes: any object with a contiguous buffer.
@@ -105,9 +108,25 @@ def _from_file(array: np.ndarray, _code: str) -> Any:
 
 
 def _from_numpy(array: np.ndarray) -> Any:
+    _warn_of_wrapped(array)
     try:
         return jnp.array(array)  # copies, where device_put may keep a view of the file's pages
     except TypeError:
         if is_from_ml_dtypes(array):
             refuse(code_of(array), "JAX")
         raise
+
+
+def _warn_of_wrapped(array: np.ndarray) -> None:
+    """Warns if JAX, which has no 64-bit types unless it is told to, changes integers."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize != 8 or array.size == 0:
+        return
+    if jax.config.jax_enable_x64:
+        return
+    limits = np.iinfo(f"{array.dtype.kind}4")
+    if array.min() < limits.min or array.max() > limits.max:
+        warnings.warn(
+            f"a tensor of {array.dtype} has values that do not fit into 32 bits, and JAX keeps "
+            "only their low 32 bits; with jax_enable_x64, it keeps the values",
+            stacklevel=2,
+        )

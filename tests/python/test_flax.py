@@ -121,3 +121,29 @@ def test_parameters_of_a_model(tmp_path):
     assert model.apply(back, jnp.ones((1, 5))).tolist() == (
         model.apply(params, jnp.ones((1, 5))).tolist()
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("int64", 1 << 40), ("int64", -(1 << 40)), ("uint64", 1 << 63)]
+)
+def test_integers_that_are_wrapped(tmp_path, dtype, value):
+    """JAX keeps their low 32 bits unless 64-bit types are enabled: a warning says so."""
+    path = tmp_path / "a.safetensors"
+    safetensors.numpy.save_file(
+        {"a": np.array([value + 1], dtype), "b": np.array([7], dtype)}, path
+    )
+    was = jax.config.jax_enable_x64
+    try:
+        jax.config.update("jax_enable_x64", False)
+        for load in (safetensors.flax.load_file, lambda p: safetensors.flax.load(p.read_bytes())):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                with pytest.warns(
+                    UserWarning, match=f"{dtype} has values that do not fit"
+                ) as caught:
+                    assert int(load(path)["a"][0]) == 1
+            assert len(caught) == 1
+        jax.config.update("jax_enable_x64", True)
+        assert int(safetensors.flax.load_file(path)["a"][0]) == value + 1
+    finally:
+        jax.config.update("jax_enable_x64", was)
