@@ -68,8 +68,8 @@ def recover(path: Path) -> str:
 
     Raises:
         SafetensorError: a process is saving; a file that the recovery would follow belongs to
-            another user, is not a regular file, or names other files; or `path` is a file that is
-            damaged in another way.
+            another user, is not a regular file, or names other files; or `path` is a file that
+            does not open although there was nothing to recover.
         FileNotFoundError: neither `path` nor another file of its model exists.
         OSError: an operating system call failed.
     """
@@ -111,7 +111,7 @@ def _refuse_absent_or_damaged(folder: str, file: str) -> None:
         raise
     except SafetensorError as error:
         raise SafetensorError(
-            f"{path}: no save or change of it was interrupted, but it is damaged: {error}"
+            f"{path}: there was nothing to recover, but the file does not open: {error}"
         ) from error
 
 
