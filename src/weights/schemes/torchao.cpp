@@ -297,8 +297,9 @@ AoBlocks find_blocks_of(const AoTensors& tensors, AoKind kind, const Description
     sizes.back() = static_cast<std::uint64_t>(*number);
   }
   if (sizes != lengths) {
-    bad("the shapes are those of blocks " + shown(std::span<const std::uint64_t>(lengths)) +
-        ", and block_size says " + shown(std::span<const std::uint64_t>(sizes)));
+    bad("the shapes are those of blocks " +
+        safetensors::shown(std::span<const std::uint64_t>(lengths)) + ", and block_size says " +
+        safetensors::shown(std::span<const std::uint64_t>(sizes)));
   }
   return blocks;
 }
