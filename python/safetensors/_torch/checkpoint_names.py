@@ -104,8 +104,10 @@ def _known_targets(names: Collection[str]) -> Targets:
 def _converted(names: Collection[str], model: Any) -> Dict[str, Target]:
     """Returns what transformers' own conversion says; nothing before transformers 5."""
     try:
-        from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import (
+        from transformers.conversion_mapping import (  # pyright: ignore[reportMissingImports]
+            get_model_conversion_mapping,
+        )
+        from transformers.core_model_loading import (  # pyright: ignore[reportMissingImports]
             WeightConverter,
             WeightRenaming,
             dot_natural_key,
