@@ -245,7 +245,8 @@ Place resolve(const fs::path& typed) {
       fail_write(error.os_error(), typed);
     }
     if (!opened && next && leads_to_blob(*text)) {
-      Place link{std::make_shared<const OwnPlace>(std::move(*at)), std::nullopt};
+      Place link;
+      link.file = std::make_shared<const OwnPlace>(std::move(*at));
       link.blob = std::make_shared<const OwnPlace>(std::move(*next));
       return link;
     }

@@ -84,7 +84,7 @@ struct Place {
   /// False for an open file that its name does not lead to, by a path such as /proc/self/fd/3.
   bool has_name = true;
   /// The file whose rights a new one gets, if `file` is a link that is replaced.
-  std::shared_ptr<const detail::OwnPlace> blob;
+  std::shared_ptr<const detail::OwnPlace> blob = nullptr;
 
   [[nodiscard]] std::filesystem::path path() const;  ///< without symbolic links; requires `file`
 };
