@@ -18,7 +18,7 @@ constexpr SixBitTable make_e2m3() noexcept {
   for (int code = 0; code < 64; ++code) {
     const int exponent = code >> 3 & 3;
     const auto fraction = static_cast<float>(code & 7) / 8;
-    const float power = exponent == 3 ? 4 : exponent == 2 ? 2 : 1;
+    const float power = exponent == 3 ? 4.0F : exponent == 2 ? 2.0F : 1.0F;
     const float size = exponent == 0 ? fraction : (1 + fraction) * power;
     table.values[code] = code < 32 ? size : -size;
   }

@@ -45,7 +45,7 @@ class RotatedDecoder {
     switch (from_.packing) {
       case RotatedCodes::bytes:
         for (std::size_t i = 0; i < count; ++i) {
-          to[i] = static_cast<std::int8_t>(codes[begin + i]);
+          to[i] = (codes[begin + i] ^ 128) - 128;
         }
         return;
       case RotatedCodes::nibbles:

@@ -173,7 +173,7 @@ void for_each_codes(std::span<const SourceTensor> tensors,
   std::vector<std::uint32_t> last(tensors.size(), kEnd);
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     const auto first =
-        static_cast<std::uint32_t>(*modules.find(module_of_tensor(i), module_of_tensor));
+        static_cast<std::uint32_t>(modules.find(module_of_tensor(i), module_of_tensor).value_or(i));
     if (first != i) next[last[first]] = i;
     last[first] = i;
   }
