@@ -196,6 +196,21 @@ def test_configurations_in_files_of_their_own(variant, tmp_path):
         assert not w[UP + "qweight"].is_decoded
 
 
+def test_two_configurations_in_files_of_their_own(tmp_path):
+    """Neither is preferred."""
+    tensors, _ = gptq(32, 64, 4, 32)
+    folder = write_model(tmp_path, tensors, {"model_type": "llama"})
+    for name, settings in (OLDER["gptq"], OLDER["awq"]):
+        (folder / name).write_text(json.dumps(settings))
+    said = "quant_config.json is beside it, which states another method"
+    with pytest.raises(WeightsError, match=said) as caught:
+        open_weights(folder)
+    assert (caught.value.code, caught.value.path) == (
+        "config",
+        str(folder / "quantize_config.json"),
+    )
+
+
 def test_files_of_older_configurations_in_other_models(tmp_path):
     folder = write_model(tmp_path, {UP + "weight": np.ones((2, 2), np.float32)})
     (folder / "quantize_config.json").write_text("{")

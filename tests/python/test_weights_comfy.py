@@ -398,11 +398,13 @@ def test_two_markers_that_contradict_each_other(tmp_path):
     assert caught.value.subject == NAME
 
 
-def test_a_marker_that_the_configuration_contradicts(tmp_path):
+@pytest.mark.parametrize("method", ["gptq", "modelopt", "compressed-tensors"])
+def test_a_marker_that_the_configuration_contradicts(tmp_path, method):
     path = model(tmp_path, NVFP4, format="nvfp4")
-    config = {"quantization_config": {"quant_method": "gptq"}}
+    config = {"quantization_config": {"quant_method": method}}
     (path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(WeightsError, match="quant_method is `gptq`, but its tensors are those of"):
+    said = f"quant_method is `{method}`, but its tensors are those of comfy"
+    with pytest.raises(WeightsError, match=said):
         open_weights(path)
 
 

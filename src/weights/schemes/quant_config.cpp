@@ -155,6 +155,11 @@ QuantConfig read_quant_config(const Json* config, const std::filesystem::path& f
     return read_fields(*json, modelopt, "modelopt");
   }
   if (!has_qweight) return {};
+  if (std::ranges::all_of(kOlderFiles,
+                          [&](const auto& each) { return is_config_file(folder / each.first); })) {
+    fail(Errc::config, folder / kOlderFiles[0].first, {},
+         std::string(kOlderFiles[1].first) + " is beside it, which states another method");
+  }
   for (const auto& [name, method] : kOlderFiles) {
     const std::filesystem::path path = folder / name;
     if (!is_config_file(path)) continue;

@@ -50,9 +50,13 @@ std::string refusal_by_method(const SourceTensor& tensor, std::string_view metho
 }
 
 void check_method(const QuantConfig& quant, const WeightInfo& info) {
+  if (quant.method.empty()) return;
   const auto* const method = std::ranges::find(kMethods, quant.method, &Method::name);
-  if (method == std::end(kMethods)) return;
-  if (std::ranges::find(method->schemes, info.scheme) != method->schemes.end()) return;
+  // ComfyUI's markers are of no method.
+  const bool fits = method == std::end(kMethods)
+                        ? info.scheme != "comfy"
+                        : std::ranges::find(method->schemes, info.scheme) != method->schemes.end();
+  if (fits) return;
   fail(Errc::quant_mismatch, quant.path, info.source,
        "quant_method is `" + quant.method + "`, but its tensors are those of " +
            std::string(info.scheme));
