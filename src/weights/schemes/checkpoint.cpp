@@ -86,17 +86,17 @@ void Checkpoint::check_parts() {
     }
     if (left.empty()) return;
     const SourceTensor& codes = all[module.tensor];
-    const std::string text = refusal_by_parts(module, codes.info->dtype, is_owned, left);
-    if (text.empty()) return;
+    const auto refusal = refusal_by_parts(module, codes.info->dtype, is_owned, left);
+    if (!refusal) return;
     if (is_owned) dropped.insert(owners_[module.tensor]);
     if (!refused_.contains(&codes)) {
-      if (!text.starts_with("scheme")) remark(codes.info->name, "not decoded: " + text);
-      refuse(codes, text);
+      if (refusal->is_by_part) remark(codes.info->name, "not decoded: " + refusal->text);
+      refuse(codes, refusal->text);
     }
     for (const ModuleCodes::Beside& beside : module.besides) {
       const SourceTensor& tensor = all[beside.tensor];
       const bool is_plain = !is_code_type(tensor.info->dtype) || is_no_part(beside.role);
-      if (!is_plain && !refused_.contains(&tensor)) refuse(tensor, text);
+      if (!is_plain && !refused_.contains(&tensor)) refuse(tensor, refusal->text);
     }
   });
   if (dropped.empty()) return;

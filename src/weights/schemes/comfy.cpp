@@ -1,15 +1,22 @@
 // Weights of ComfyUI's quantised files, by their markers. The layouts are comfy-kitchen's; N and K
 // are rows and columns, which files pad with zeros for nvfp4 and mxfp8.
 //
-//     format           codes                          scales
-//     nvfp4            U8 [.., N, K / 2], the first   weight_scale F8_E4M3 in tiles, one for 16
-//                      of two in the high nibble      columns; weight_scale_2 F32
-//     mxfp8            F8_E4M3 [.., N, K]             weight_scale E8M0 in tiles, one for 32
-//     columns int8_tensorwise  I8 [.., N, K]                  weight_scale F32, for rows or one for
-//     all convrot_w4a4     I8 [N, K / 2], low first       weight_scale F32 [N] asym_w4a8_int8   I8
-//     [N, K / 2 or K * 3 / 4]     weight_s_rel [N, K / group],
-//                                                     weight_s_channel [N], weight_codebook [16]
-//     awq_w4a16        I8 [N, K / 2], low first       weight_scale, weight_zeros [K / 64, N]
+//     nvfp4            codes               U8 [.., N, K / 2], the first of two in the high nibble
+//                      weight_scale        F8_E4M3 in tiles, one for 16 columns
+//                      weight_scale_2      F32, one or one for each matrix
+//     mxfp8            codes               F8_E4M3 [.., N, K]
+//                      weight_scale        E8M0 in tiles, one for 32 columns
+//     int8_tensorwise  codes               I8 [.., N, K]
+//                      weight_scale        F32, F16 or BF16, one for each row or one
+//     convrot_w4a4     codes               I8 [N, K / 2], the first in the low nibble
+//                      weight_scale        as above, one for each row
+//     asym_w4a8_int8   codes               I8 [N, K / 2 or K * 3 / 4]
+//                      weight_s_rel        F8_E4M3 or F32 [N, K / group]
+//                      weight_s_channel    F32 [N]
+//                      weight_codebook     F32 [16], for codes of 4 bits
+//     awq_w4a16        codes               I8 [N, K / 2], the first in the low nibble
+//                      weight_scale        F32, F16 or BF16 [K / 64, N]
+//                      weight_zeros        as weight_scale
 //
 // weights/dequant has the formulas: fp4.hpp, scaled.hpp, scale_tiles.hpp, rotated.hpp, grouped.hpp.
 // The types float8_e4m3fn, float8_e5m2 and int8_tensorwise without convrot are those of others:
@@ -198,8 +205,7 @@ class ComfyClaim {
 
   void finish(std::uint8_t bits) {
     form_.bits = bits;
-    form_.rows = 1;
-    for (const std::uint64_t size : codes().first(codes().size() - 1)) form_.rows *= size;
+    form_.rows = tensors_.stored_rows();
     cut_padding();
     checkpoint_.claim(*marker_.weight, std::string(marker_.weight->info->name),
                       comfy_weight(tensors_, form_));

@@ -50,15 +50,8 @@ class ComfyWeight final : public SchemeWeight {
   bool stores_rows() const noexcept override { return false; }
 
  private:
-  /// Returns the rows of codes that the file has, with padding.
-  [[nodiscard]] std::uint64_t stored_rows() const noexcept {
-    const Shape shape = tensors_.codes->info->shape;
-    std::uint64_t rows = 1;
-    for (const std::uint64_t size : shape.first(shape.size() - 1)) rows *= size;
-    return rows;
-  }
   [[nodiscard]] StoredBytes codes(RowRange rows, const Interrupt& interrupt) const {
-    return read_rows(*tensors_.codes, stored_rows(), rows, interrupt);
+    return read_rows(*tensors_.codes, tensors_.stored_rows(), rows, interrupt);
   }
   [[nodiscard]] ScaleTiles tiles() const noexcept {
     return {tensors_.codes->info->shape.end()[-2], form_.columns / form_.group};
@@ -83,7 +76,7 @@ class ComfyWeight final : public SchemeWeight {
     from.codes = {read.bytes.data(), rows.begin * (form_.columns / 2)};
     from.scales = {scales.bytes.data(), from.tiles.band_of(rows.begin)};
     from.global_scales = {global.bytes.data(), 0};
-    from.rows_per_global_scale = stored_rows() / (global.bytes.size() / sizeof(float));
+    from.rows_per_global_scale = tensors_.stored_rows() / (global.bytes.size() / sizeof(float));
     from.column_scales = columns.empty() ? nullptr : columns.data();
     dequantize_fp4(from, rows.begin, rows.end - rows.begin, output, to, interrupt);
   }
@@ -113,7 +106,7 @@ class ComfyWeight final : public SchemeWeight {
     from.rotation = form_.rotation;
     const bool is_w4a8 = tensors_.kind == ComfyKind::w4a8;
     const SourceTensor& scale = is_w4a8 ? *tensors_.more[0] : *tensors_.scale;
-    const bool is_one = count_of(scale) == 1 && stored_rows() != 1;
+    const bool is_one = count_of(scale) == 1 && tensors_.stored_rows() != 1;
     const std::vector<float> scales =
         is_one ? floats_of(&scale, interrupt) : floats_of(&scale, interrupt, rows);
     from.scales = scales.data();
@@ -122,7 +115,7 @@ class ComfyWeight final : public SchemeWeight {
     std::vector<float> codebook;
     if (is_w4a8) {
       from.packing = form_.bits == 4 ? RotatedCodes::four : RotatedCodes::six;
-      relative = read_rows(*tensors_.scale, stored_rows(), rows, interrupt);
+      relative = read_rows(*tensors_.scale, tensors_.stored_rows(), rows, interrupt);
       codebook = floats_of(tensors_.more[1], interrupt);
       from.relative = relative.bytes.data();
       from.relative_is_f32 = tensors_.scale->info->dtype == Dtype::kF32;

@@ -30,6 +30,13 @@ struct ComfyTensors {
     }
     return parts;
   }
+  /// Returns the rows of codes of all matrices, with padding.
+  [[nodiscard]] std::uint64_t stored_rows() const noexcept {
+    const auto shape = codes->info->shape;
+    std::uint64_t rows = 1;
+    for (const std::uint64_t size : shape.first(shape.size() - 1)) rows *= size;
+    return rows;
+  }
 };
 
 /// The numbers of a weight.

@@ -190,8 +190,9 @@ void for_each_codes(std::span<const SourceTensor> tensors,
   }
 }
 
-std::string refusal_by_parts(const ModuleCodes& module, Dtype dtype, bool is_claimed,
-                             std::span<const std::string_view> left) {
+std::optional<PartsRefusal> refusal_by_parts(const ModuleCodes& module, Dtype dtype,
+                                             bool is_claimed,
+                                             std::span<const std::string_view> left) {
   const SchemeParts* nearest = nullptr;
   std::size_t fewest = module.besides.size();  // a scheme needs one part at least
   std::string_view strange = left.front();
@@ -209,15 +210,19 @@ std::string refusal_by_parts(const ModuleCodes& module, Dtype dtype, bool is_cla
     strange = found == left.end() ? std::string_view() : *found;
   }
   if (nearest == nullptr) {
-    return std::string(safetensors::name(dtype)) + " codes with `" + clipped(strange) +
-           "` beside them: no scheme has these parts. get_tensor() reads them as stored";
+    return PartsRefusal{std::string(safetensors::name(dtype)) + " codes with `" + clipped(strange) +
+                        "` beside them: no scheme has these parts. get_tensor() reads them as "
+                        "stored"};
   }
   if (is_claimed && strange.empty()) strange = left.front();
-  if (nearest->types == codes::kU32 && strange.empty()) return {};
-  if (strange.empty()) return "scheme \"" + std::string(nearest->scheme) + "\" is not decoded";
-  return "it looks like " + std::string(nearest->scheme) + ", but `" + clipped(strange) +
-         "` beside it is no part of that scheme. Decoding without it would give wrong values. "
-         "get_tensor() reads the parts as stored";
+  const std::string scheme(nearest->scheme);
+  if (strange.empty()) {
+    if (nearest->types == codes::kU32) return std::nullopt;
+    return PartsRefusal{"scheme \"" + scheme + "\" is not decoded", false};
+  }
+  return PartsRefusal{"it looks like " + scheme + ", but `" + clipped(strange) +
+                      "` beside it is no part of that scheme. Decoding without it would give wrong "
+                      "values. get_tensor() reads the parts as stored"};
 }
 
 }  // namespace safetensors::weights

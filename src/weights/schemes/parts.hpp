@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,12 +70,21 @@ struct ModuleCodes {
 void for_each_codes(std::span<const SourceTensor> tensors,
                     const std::function<void(const ModuleCodes&)>& look);
 
+/// Why codes are not decoded.
+struct PartsRefusal {
+  std::string text;
+  /// Whether a tensor beside them is the reason. Else they are those of a scheme that did not claim
+  /// them, about which the configuration says more.
+  bool is_by_part = true;
+};
+
 /// Returns why codes with these tensors beside them are not decoded, or nothing if they are an MLX
 /// pack. `is_claimed` says whether a scheme claimed the codes; `left` are the roles of the tensors
 /// that none did.
 ///
 /// Requires: `left` is not empty.
-[[nodiscard]] std::string refusal_by_parts(const ModuleCodes& module, Dtype dtype, bool is_claimed,
-                                           std::span<const std::string_view> left);
+[[nodiscard]] std::optional<PartsRefusal> refusal_by_parts(const ModuleCodes& module, Dtype dtype,
+                                                           bool is_claimed,
+                                                           std::span<const std::string_view> left);
 
 }  // namespace safetensors::weights
