@@ -9,6 +9,7 @@ from ._core import _is_url as is_url
 
 __all__ = [
     "is_folder_target",
+    "is_model",
     "is_url",
     "open_at_once",
     "refuse_url",
@@ -48,6 +49,12 @@ def without_secrets(filenames: Any) -> Any:
         return redact(filenames)
 
 
+def is_model(source: str, is_gguf: bool) -> bool:
+    """Returns whether the source of a conversion is a model, not just a file of tensors: a folder,
+    an index or a GGUF file."""
+    return is_gguf or os.path.isdir(source) or source.endswith(".json")
+
+
 def is_folder_target(path: str, of_model: bool, is_sharded: bool = False) -> bool:
     """Returns whether the target of a conversion is a folder; else it is a file.
 
@@ -55,7 +62,7 @@ def is_folder_target(path: str, of_model: bool, is_sharded: bool = False) -> boo
     if the source is a model.
 
     Args:
-        of_model: whether the source is a folder, an index or a GGUF file.
+        of_model: whether the source is a model: see is_model().
         is_sharded: whether the result may have several files.
 
     Raises:

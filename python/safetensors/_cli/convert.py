@@ -13,7 +13,7 @@ import contextlib
 import os
 
 from .._companions import Companions
-from .._paths import visible
+from .._paths import is_model, visible
 from . import writing
 from .errors import CliError
 from .ls_model import is_gguf
@@ -91,8 +91,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _target(arguments: argparse.Namespace, is_gguf: bool) -> Target:
-    source: str = arguments.source
-    of_model = is_gguf or os.path.isdir(source) or source.endswith(".json")
+    of_model = is_model(arguments.source, is_gguf)
     return target_of(arguments.target, of_model, arguments.max_shard_size)
 
 

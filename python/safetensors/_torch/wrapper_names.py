@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Collection, Container, Dict, Iterable, Iterator
+from typing import Collection, Container, Dict, Iterable, Iterator, List, Tuple
 
 from .._core import SafetensorError
 
@@ -21,11 +21,18 @@ _pattern = re.compile("(?<![^.])(?:" + "|".join(map(re.escape, _ANYWHERE)) + ")"
 
 def bare(name: str) -> str:
     """Returns the name without the prefixes of wrappers."""
+    return _divided(name)[0]
+
+
+def _divided(name: str) -> Tuple[str, List[str]]:
+    """Returns the name without the prefixes of wrappers, and these."""
+    prefixes: List[str] = _pattern.findall(name)
     name = _pattern.sub("", name)
     for prefix in _FIRST:
         while name.startswith(prefix):
+            prefixes.append(prefix)
             name = name[len(prefix) :]
-    return name
+    return name, prefixes
 
 
 class BareNames(Collection[str]):
@@ -92,7 +99,7 @@ def _hint(missing: Collection[str], unexpected: Collection[str]) -> str:
         other = wanted.get(bare(name))
         if other is None:
             continue
-        in_file, in_module = _prefixes(name), _prefixes(other)
+        in_file, in_module = (Counter(_divided(each)[1]) for each in (name, other))
         for has, lacks, more in (
             ("the file", "the module", in_file - in_module),
             ("the module", "the file", in_module - in_file),
@@ -104,13 +111,3 @@ def _hint(missing: Collection[str], unexpected: Collection[str]) -> str:
                 )
                 told[line] = None
     return "".join(told)
-
-
-def _prefixes(name: str) -> Counter[str]:
-    found = Counter(_pattern.findall(name))
-    name = _pattern.sub("", name)
-    for prefix in _FIRST:
-        while name.startswith(prefix):
-            found[prefix] += 1
-            name = name[len(prefix) :]
-    return found

@@ -28,7 +28,7 @@ from typing import (
 
 from safetensors import _core
 from safetensors._digests import processors
-from safetensors._paths import is_folder_target
+from safetensors._paths import is_folder_target, is_model
 from safetensors._typing import Path, Progress
 
 from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
@@ -100,7 +100,8 @@ def convert(
         raise ValueError(f"threads is {threads}, not 0 or more")
     text = os.fsdecode(dst)
     with Plan(src, dtype) as plan, _removed_if_empty(text):
-        is_folder = is_folder_target(text, plan.is_of_model, max_shard_size is not None)
+        of_model = is_model(os.fsdecode(src), plan.weights.format == "gguf")
+        is_folder = is_folder_target(text, of_model, max_shard_size is not None)
         plan.refuse_target(text, is_folder)
         most = None
         if is_folder:

@@ -139,12 +139,6 @@ class Plan:
         self.notes += weights.warnings
         return weights
 
-    @property
-    def is_of_model(self) -> bool:
-        """Whether the source is a folder, an index or a GGUF file."""
-        is_index = self._src.endswith(".json")
-        return is_index or os.path.isdir(self._src) or self.weights.format == "gguf"
-
     def refuse_target(self, target: str, is_folder: bool) -> None:
         """Raises WeightsError if the result would replace files of the source."""
         for path in [self._src, *self.weights.files]:
