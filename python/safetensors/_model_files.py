@@ -106,15 +106,10 @@ class ModelFiles:
         """The private folder of the save."""
         return self._switch.parts
 
-    @staticmethod
-    def part(number: int) -> str:
-        """Returns the name of shard `number`, from 1 on, in the private folder."""
-        return f"{number:05}"
-
     def temporary(self, number: int) -> Any:
         """Makes the file of shard `number`, from 1 on, with the rights that it keeps, and returns
         what the writers take in place of its path."""
-        return self.parts.target(self.part(number), self.rights_of)
+        return self.parts.target(_recovery.shard_part(number), self.rights_of)
 
     def add_companion(self, name: str, data: bytes) -> None:
         """Adds a small file, which replaces one of this name together with the model."""
@@ -154,7 +149,7 @@ class ModelFiles:
         names = _split.file_names(self._name, len(split.shards))
         data = sums_of(dict(zip(names, digests, strict=True))).to_bytes()
         # They tell about the tensors: who may not read the model may not read them.
-        self.parts.write(_recovery.SUMS, data, (self.parts, self.part(1)))
+        self.parts.write(_recovery.SUMS, data, (self.parts, _recovery.shard_part(1)))
 
     def abort(self) -> None:
         """Removes everything that was written. Does nothing after `commit`."""

@@ -306,6 +306,11 @@ def roll_back(folder: Folder, save: Folder) -> None:
     folder.remove_private(save)
 
 
+def shard_part(number: int) -> str:
+    """Returns the name that shard `number`, from 1 on, has in the private folder."""
+    return f"{number:05}"
+
+
 def companion_part(file: str) -> str:
     """Returns the name that a companion has in the private folder."""
     return f"+{file}"
@@ -320,7 +325,7 @@ def _is_part(file: str) -> bool:
 
 def parts_of(shards: int) -> List[str]:
     """Returns the names of the parts of a model's files, without sums and companions."""
-    return [f"{number:05}" for number in range(1, shards + 1)] + ["index"] * (shards > 1)
+    return [*map(shard_part, range(1, shards + 1)), *["index"] * (shards > 1)]
 
 
 def _is_file_of(name: str, file: str) -> bool:

@@ -86,7 +86,7 @@ class Switch:
                 _folder.flush(self.parts, part)
         if shards == 1 and index not in old and not companions:  # one rename is atomic
             _recovery.remove_sums(folder, name)
-            self.parts.move("00001", folder, files[0])
+            self.parts.move(_recovery.shard_part(1), folder, files[0])
             self.is_committed = True
             if has_sums:
                 self.parts.move(_recovery.SUMS, folder, _split.sums_name(name))

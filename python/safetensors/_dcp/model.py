@@ -12,6 +12,7 @@ from .. import _core, _split
 from .._core import SafetensorError
 from .._folder import Folder
 from .._model_files import ModelFiles
+from .._recovery import shard_part
 from .._specs import Row, nbytes_of
 from .._typing import Path
 from .._writer_state import ABORTED, CLOSED, WriterState, closed_error
@@ -160,7 +161,7 @@ class FullSizeModel:
             self.places[row[0]] = Place(index, begin, nbytes)
         start = bytes(_LENGTH_NBYTES) + prologue[_LENGTH_NBYTES:]
         total = max([begin + nbytes for begin, nbytes in places], default=len(prologue))
-        parts, name = self._files.parts, self._files.part(index + 1)
+        parts, name = self._files.parts, shard_part(index + 1)
         parts.write(name, start)
         self.files.append(File(parts.name, parts.inode, name, total, 0))
         fd = self.open(index)
