@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 CONTENT = bytes(i * 31 % 251 for i in range(3 << 20))
 LONG = 1 << 20
-FAST = {"tries": 2, "connect_timeout": 1, "idle_timeout": 0.3, "timeout": 1.0}
+FAST = {"tries": 2, "connect_timeout": 1, "idle_timeout": 0.3, "timeout": 3.0}
 
 
 @pytest.fixture
