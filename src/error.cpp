@@ -43,9 +43,12 @@ constexpr std::array<std::string_view, kErrorCodeCount> kNames = {
     "WRONG_BASE",
     "PATCH_APPLIED",
     "DAMAGED",
+    "NO_MODEL",
+    "SEVERAL_MODELS",
+    "INCOMPLETE_MODEL",
 };
 static_assert(!kNames.back().empty());
-static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kDamaged));
+static_assert(kErrorCodeCount == static_cast<std::size_t>(ErrorCode::kIncompleteModel));
 
 std::string describe(int os_error) {
   return std::generic_category().message(os_error) + " (os error " + std::to_string(os_error) + ")";

@@ -46,9 +46,12 @@ enum class ErrorCode : std::uint8_t {
   kWrongBase,              ///< a tensor that a patch does not belong to
   kPatchApplied,           ///< a tensor that a patch was applied to already
   kDamaged,                ///< bytes differ from the digest that they should have
+  kNoModel,                ///< a folder has no model, or none of the name or variant asked for
+  kSeveralModels,          ///< more than one set of files in a folder may be the model
+  kIncompleteModel,        ///< a file of a numbered set is absent
 };
 
-inline constexpr std::size_t kErrorCodeCount = 30;
+inline constexpr std::size_t kErrorCodeCount = 33;
 
 /// Returns the code's name as the C interface spells it, without its prefix: "INVALID_OFFSET" for
 /// kInvalidOffset. A NUL follows it in memory. Empty for a value that is none of the enumerators.

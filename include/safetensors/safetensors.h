@@ -88,6 +88,9 @@ enum {
   SAFETENSORS_WRONG_BASE = 28,           /* a patch of another tensor; not used in C yet */
   SAFETENSORS_PATCH_APPLIED = 29,        /* a patch applied already; not used in C yet */
   SAFETENSORS_DAMAGED = 30,              /* bytes differ from the digest that they should have */
+  SAFETENSORS_NO_MODEL = 31,             /* a folder without a model; not used in C yet */
+  SAFETENSORS_SEVERAL_MODELS = 32,       /* a folder of several models; not used in C yet */
+  SAFETENSORS_INCOMPLETE_MODEL = 33,     /* a numbered set without all its files; not used in C */
   SAFETENSORS_INTERNAL = -1              /* a bug in the library */
 };
 /* Returns the name of a code, such as "INVALID_OFFSET"; NULL if there is no such code. */

@@ -44,7 +44,8 @@ class SAFETENSORS_API ShardIndex {
   [[nodiscard]] std::size_t file(std::size_t tensor) const noexcept {
     return entries_[tensor].file;
   }
-  /// Returns the paths of the distinct files, sorted; UTF-8, relative to the index's directory.
+  /// Returns the paths of the distinct files, sorted; UTF-8, relative to the index's directory, and
+  /// without "./" before them.
   [[nodiscard]] const std::vector<std::string>& files() const noexcept { return files_; }
   /// Returns `metadata.total_size`, if it is an unsigned integer.
   [[nodiscard]] std::optional<std::uint64_t> total_size() const noexcept { return total_size_; }

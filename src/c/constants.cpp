@@ -46,6 +46,9 @@ static_assert(is(ErrorCode::kInvalidPatch, SAFETENSORS_INVALID_PATCH));
 static_assert(is(ErrorCode::kWrongBase, SAFETENSORS_WRONG_BASE));
 static_assert(is(ErrorCode::kPatchApplied, SAFETENSORS_PATCH_APPLIED));
 static_assert(is(ErrorCode::kDamaged, SAFETENSORS_DAMAGED));
+static_assert(is(ErrorCode::kNoModel, SAFETENSORS_NO_MODEL));
+static_assert(is(ErrorCode::kSeveralModels, SAFETENSORS_SEVERAL_MODELS));
+static_assert(is(ErrorCode::kIncompleteModel, SAFETENSORS_INCOMPLETE_MODEL));
 
 // Dtype is in layout order, so a new type could change numbers: a table must translate them then.
 constexpr bool is(Dtype dtype, int number) { return static_cast<int>(dtype) == number; }
@@ -79,7 +82,7 @@ const char* safetensors_version() { return SAFETENSORS_VERSION; }
 const char* safetensors_code_name(std::int32_t code) {
   if (code == SAFETENSORS_INTERNAL) return "INTERNAL";
   if (code == SAFETENSORS_OK) return "OK";
-  if (code < 0 || code > SAFETENSORS_DAMAGED) return nullptr;
+  if (code < 0 || code > SAFETENSORS_INCOMPLETE_MODEL) return nullptr;
   // The names are literals, which end with a NUL.
   return safetensors::name(static_cast<ErrorCode>(code)).data();
 }

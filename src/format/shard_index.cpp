@@ -20,6 +20,12 @@ constexpr std::size_t kShortestEntry = 7;  // "a":"",
 
 std::string in_quotes(std::string_view text) { return "'" + clipped(text) + "'"; }
 
+/// Returns a path without "./" before it, which some programs write: the name of the same file.
+std::string_view without_dots(std::string_view path) {
+  while (path.size() > 2 && path.starts_with("./")) path.remove_prefix(2);
+  return path;
+}
+
 [[noreturn]] void fail_json(const std::string& why, std::size_t offset) {
   fail(ErrorCode::kInvalidHeaderJson,
        "the index is not JSON: " + why + " (at byte " + std::to_string(offset) + ")");
@@ -57,7 +63,7 @@ class ShardIndexHandler {
 
   bool String(const char* text, rapidjson::SizeType size, bool) {
     if (!is_in_map()) return true;
-    const std::string_view path(text, size);
+    const std::string_view path = without_dots({text, size});
     if (last_file_ == files_.end() || last_file_->first != path) {
       if (!find_file(path)) return false;
     }

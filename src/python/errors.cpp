@@ -140,6 +140,9 @@ void set_error(const Error& error) {
     case ErrorCode::kDamaged:
       set_integrity_error(error);
       return;
+    case ErrorCode::kNoModel:
+      set_error(class_of_both(PyExc_FileNotFoundError), error, ENOENT, error.path());
+      return;
     case ErrorCode::kInvalidHeaderUtf8:
     case ErrorCode::kInvalidHeaderJson:
     case ErrorCode::kHeaderTooLarge:
@@ -160,6 +163,8 @@ void set_error(const Error& error) {
     case ErrorCode::kMissingTensors:
     case ErrorCode::kOutOfOrder:
     case ErrorCode::kWriterClosed:
+    case ErrorCode::kSeveralModels:
+    case ErrorCode::kIncompleteModel:
       break;
   }
   set_error(error_class, error, 0, {});

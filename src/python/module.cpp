@@ -15,6 +15,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_slice(m);
   register_open(m);
   register_load(m);
+  register_model_files(m);
   register_read(m);
   register_explain(m);
   register_bytes(m);

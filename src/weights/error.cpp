@@ -77,6 +77,9 @@ constexpr std::array<InverseRow, kErrorCodeCount> kInverseRows = {{
     {ErrorCode::kWrongBase, Errc::unsupported},
     {ErrorCode::kPatchApplied, Errc::unsupported},
     {ErrorCode::kDamaged, Errc::io},
+    {ErrorCode::kNoModel, Errc::missing_shard},
+    {ErrorCode::kSeveralModels, Errc::unsupported},
+    {ErrorCode::kIncompleteModel, Errc::missing_shard},
 }};
 
 /// Whether each row is at the index of its enumerator: a forgotten row is a zero, and fits nowhere.

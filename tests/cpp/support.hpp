@@ -95,6 +95,12 @@ inline std::string_view name_of(ErrorCode code) {
       return "kPatchApplied";
     case ErrorCode::kDamaged:
       return "kDamaged";
+    case ErrorCode::kNoModel:
+      return "kNoModel";
+    case ErrorCode::kSeveralModels:
+      return "kSeveralModels";
+    case ErrorCode::kIncompleteModel:
+      return "kIncompleteModel";
     default:
       return "a new code";
   }

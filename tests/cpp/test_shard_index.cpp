@@ -61,6 +61,15 @@ TEST_CASE("names, files and total size of an index") {
   CHECK(index.total_size() == 123U);
 }
 
+TEST_CASE("\"./\" before a path is no part of the file's name") {
+  const ShardIndex index =
+      ShardIndex::parse(R"({"weight_map": {"a": "./1", "b": "1", "c": "././d/2"}})");
+  CHECK(index.files() == std::vector<std::string>{"1", "d/2"});
+  CHECK(code_of(R"({"weight_map": {"a": "./"}})") == "kInvalidHeaderJson");
+  CHECK(code_of(R"({"weight_map": {"a": "./../x"}})") == "kInvalidHeaderJson");
+  CHECK(code_of(R"({"weight_map": {"a": ".//x"}})") == "kInvalidHeaderJson");
+}
+
 TEST_CASE("a total size that is not an unsigned integer is ignored") {
   for (const char* const value : {"1.5", "-1", "\"1\"", "[1]", "18446744073709551616", "null"}) {
     CAPTURE(value);

@@ -1,0 +1,209 @@
+"""Finds the files of a folder that are the model.
+
+The rule is the core's (include/safetensors/model_files.hpp), for folders of all kinds. Here are the
+folders of the local file system, where a save may be under way.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import warnings
+from typing import Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from . import _core
+from ._core import SafetensorError
+
+INDEX_SUFFIX = ".safetensors.index.json"
+SUFFIX = ".safetensors"
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+Index = Tuple[Dict[str, List[str]], Optional[int]]
+"""The names of the tensors of each file, and the bytes of all tensors, if the index says so."""
+
+
+class Choice(NamedTuple):
+    """What the caller chooses in a folder. The rule chooses what is empty."""
+
+    name: str = ""
+    """What the names of the files begin with, such as "consolidated"."""
+    variant: str = ""
+    """Such as "fp16", of model.fp16.safetensors."""
+
+    def refuse_for(self, what: str) -> None:
+        """Raises ValueError if something is chosen in what is no folder."""
+        if self != Choice():
+            raise ValueError(f"name and variant choose a model of a folder, and {what} is none")
+
+
+def choice_of(name: Optional[str], variant: Optional[str]) -> Choice:
+    """Returns the choice of a public function's arguments."""
+    for argument, value in (("name", name), ("variant", variant)):
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{argument} is a str, not {type(value).__name__}")
+    return Choice(name or "", variant or "")
+
+
+class FolderModel(NamedTuple):
+    """The files of a model, relative to its folder."""
+
+    name: str
+    variant: str
+    form: str
+    """How the files belong together: "file", "index", "shards", "ranks" or "parts"."""
+    index: str
+    """The name of the index; empty for the other forms."""
+    files: List[str]
+    remarks: List[str]
+    """Sentences about files that have the model's name and are left out."""
+    others: List[str]
+    """The other .safetensors files of the folder, sorted."""
+
+
+def choose(
+    folder: str,
+    names: Iterable[str],
+    choice: Choice,
+    files_of_index: Callable[[str], Iterable[str]],
+    exists: Callable[[str], bool],
+) -> FolderModel:
+    """Returns the files of the model of a folder.
+
+    Args:
+        folder: names the folder in errors.
+        names: those in the folder, without folders.
+        choice: what the caller chooses.
+        files_of_index: returns the files that an index names. Called at most once.
+        exists: returns whether a file of the index, or a single file beside it, exists.
+
+    Raises:
+        SafetensorError: more than one set of files may be the model, or one is not complete. If
+            there is none, the error is a FileNotFoundError, too.
+    """
+    return FolderModel(
+        *_core._choose_model_files(folder, names, *choice, files_of_index, exists)
+    )
+
+
+def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[Index]]:
+    """Returns the model of a local directory, and the content of its index, if it has one.
+
+    Raises:
+        SafetensorError: as choose(); or an index is damaged, or a save was interrupted.
+        OSError: the directory or the index cannot be read.
+    """
+    while True:
+        found, names = _listing(directory)
+        indexes: Dict[str, Index] = {}
+
+        def files_of_index(name: str, indexes: Dict[str, Index] = indexes) -> List[str]:
+            indexes[name] = _core._read_index(os.path.join(directory, name))
+            return [*indexes[name][0]]
+
+        def exists(name: str) -> bool:
+            return os.path.exists(os.path.join(directory, name))
+
+        model, error = None, None
+        try:
+            model = choose(directory, names, choice, files_of_index, exists)
+        except (SafetensorError, OSError) as raised:
+            error = raised
+        try:
+            _refuse_interrupted(directory, found, choice, model)
+        except FileNotFoundError:  # a save has just ended
+            continue
+        if error is not None:
+            raise error
+        assert model is not None
+        return model, indexes.get(model.index)
+
+
+def all_files(directory: str) -> List[str]:
+    """Returns the names of all .safetensors files that are not hidden, sorted: for what is about
+    files and not about a model."""
+    return sorted(
+        name for name in _listing(directory)[1] if name.endswith(SUFFIX) and name[0] != "."
+    )
+
+
+def all_indexes(directory: str) -> List[str]:
+    """Returns the names of all indexes that are not hidden, sorted."""
+    return sorted(
+        name for name in _listing(directory)[1] if _core._is_index_name(name) and name[0] != "."
+    )
+
+
+def warn_of(folder: str, model: FolderModel) -> None:
+    """Warns, once for all remarks, on the line that called the package."""
+    if not model.remarks:
+        return
+    depth, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(f"{folder}: {'; '.join(model.remarks)}", stacklevel=depth)
+
+
+def _listing(directory: str) -> Tuple[List[str], List[str]]:
+    """Returns all names in a directory, and those of files and links."""
+    found: List[str] = []
+    names: List[str] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            found.append(entry.name)
+            if not entry.is_dir(follow_symlinks=False):
+                names.append(entry.name)
+    return found, names
+
+
+def _refuse_interrupted(
+    directory: str, names: Collection[str], choice: Choice, model: Optional[FolderModel]
+) -> None:
+    """Raises if the directory shows a save of a model while its files take their places.
+
+    An index takes its place after the files that it names, so what it leads to is whole. Without
+    one, and where the old single file still lies beside a new index, it may not be.
+
+    Args:
+        directory: a directory.
+        names: all names in it.
+        choice: what the caller chooses.
+        model: what was found; None if this was an error.
+    """
+    if model is not None and model.index == "model" + INDEX_SUFFIX:
+        return
+    for name in names:
+        if not (name.startswith(".") and name.endswith(".save")):
+            continue
+        from ._folder import stem_of  # imports what not all systems have
+
+        stem = stem_of(name, "save")
+        if stem is None or (choice.name and stem != choice.name):
+            continue
+        if model is not None and stem + INDEX_SUFFIX in names:
+            continue
+        if _is_switching(directory, name, names):
+            raise SafetensorError(
+                f"{directory}: a save of `{stem}` was interrupted while its files took their "
+                f"places, or is about to end. `safetensors recover` completes it (found {name})"
+            )
+
+
+def _is_switching(directory: str, name: str, names: Collection[str]) -> bool:
+    """Returns whether the switch of a save is complete.
+
+    Raises:
+        FileNotFoundError: the names in the directory have changed.
+    """
+    path = os.path.join(directory, name)
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
+        return False  # it is no save
+    try:
+        return os.lstat(os.path.join(path, "switch")).st_size > 0
+    except PermissionError:  # another user's: see Switch._show
+        return bool(status.st_mode & stat.S_ISVTX)
+    except FileNotFoundError:  # it begins, ends, or was killed then
+        if {*os.listdir(directory)} != {*names}:
+            raise
+        return False

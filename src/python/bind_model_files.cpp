@@ -1,0 +1,86 @@
+// The rule which files of a folder are the model, and the names of these files.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "errors.hpp"
+#include "fast_def.hpp"
+#include "register.hpp"
+
+namespace safetensors::python {
+namespace {
+
+constexpr const char* kForms[] = {"file", "index", "shards", "ranks", "parts"};
+
+/// Converts names of files, which Python decodes as the system's.
+std::vector<std::string> file_names_of(py::handle names) {
+  std::vector<std::string> converted;
+  for (const py::handle name : names) converted.push_back(path_of(name, "names").string());
+  return converted;
+}
+
+py::list to_file_names(const std::vector<std::string>& names) {
+  py::list converted(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_object(names[i]);
+  return converted;
+}
+
+ModelChoice choice_of(py::handle name, py::handle variant) {
+  return {.name = optional_path_of(name, "name").string(),
+          .variant = optional_path_of(variant, "variant").string()};
+}
+
+py::tuple choose_files(py::handle folder, py::handle names, py::handle name, py::handle variant,
+                       const py::object& files_of_index, const py::object& exists) {
+  const FolderQuestions questions{
+      .files_of_index =
+          [&](const std::string& index) { return file_names_of(files_of_index(to_object(index))); },
+      .exists = [&](const std::string& file) { return exists(to_object(file)).cast<bool>(); }};
+  try {
+    const ModelFiles model =
+        choose_model_files(file_names_of(names), choice_of(name, variant), questions);
+    py::list remarks;
+    for (const std::string& remark : model.remarks) remarks.append(to_str(remark));
+    return py::make_tuple(to_object(model.name), to_object(model.variant),
+                          kForms[static_cast<std::size_t>(model.form)], to_object(model.index),
+                          to_file_names(model.files), remarks, to_file_names(model.others));
+  } catch (const Error& error) {
+    throw error.with_context({}, path_of(folder, "folder"));
+  }
+}
+
+/// Returns the kind, name, variant, number and total; None for what is no file of a model.
+py::object take_apart(py::handle file) {
+  using Kind = ModelFileName::Kind;
+  const std::string text = path_of(file, "file").string();
+  const ModelFileName parsed = parse_model_file_name(text);
+  if (parsed.kind == Kind::kOther) return py::none();
+  constexpr const char* kKinds[] = {"other", "single", "index", "shard", "rank", "part"};
+  return py::make_tuple(kKinds[static_cast<std::size_t>(parsed.kind)],
+                        to_object(std::string(parsed.name)), to_object(std::string(parsed.variant)),
+                        parsed.number, parsed.total);
+}
+
+py::list probes(py::handle name, py::handle variant) {
+  return to_file_names(model_probes(choice_of(name, variant)));
+}
+
+}  // namespace
+
+void register_model_files(py::module_& module) {
+  define(
+      module, "_choose_model_files", &choose_files, py::arg("folder"), py::arg("names"),
+      py::arg("name"), py::arg("variant"), py::arg("files_of_index"), py::arg("exists"),
+      "_choose_model_files(folder, names, name, variant, files_of_index, exists)\n--\n\n"
+      "Chooses the files of the model among the names in a folder. `folder` names it in errors.\n"
+      "Returns name, variant, form, index, files, remarks and others.");
+  define(module, "_parse_model_file_name", &take_apart, py::arg("file"),
+         "_parse_model_file_name(file)\n--\n\n"
+         "Takes the name of a file of a model apart. Returns the kind, the name, the variant, the\n"
+         "number and the total; None for other files.");
+  define(module, "_model_probes", &probes, py::arg("name"), py::arg("variant"),
+         "_model_probes(name, variant)\n--\n\n"
+         "Returns the names that a folder which cannot be listed is asked for, in pairs.");
+}
+
+}  // namespace safetensors::python

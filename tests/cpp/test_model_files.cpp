@@ -1,0 +1,353 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "safetensors/model_files.hpp"
+#include "support.hpp"
+
+using safetensors::choose_model_files;
+using safetensors::FolderQuestions;
+using safetensors::ModelChoice;
+using safetensors::ModelFiles;
+using safetensors::ModelForm;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// A row of tests/data/model_folders.txt with one of its choices.
+struct Row {
+  std::string title{};
+  Names names{};                  // in the folder itself
+  std::set<std::string> there{};  // what exists, also in folders below
+  std::map<std::string, Names> indexes{};
+  ModelChoice choice{};
+  std::string answer{};
+};
+
+Names words_of(const std::string& text) {
+  std::istringstream in(text);
+  Names words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+/// Returns the files that the words stand for.
+Names expanded(const Names& words) {
+  Names files;
+  for (const std::string& word : words) {
+    const std::size_t star = word.find('*');
+    if (star == std::string::npos) {
+      files.push_back(word);
+      continue;
+    }
+    const std::size_t total = std::stoul(word.substr(star + std::string("*-of-").size()));
+    for (std::size_t i = 1; i <= total; ++i) {
+      std::string number = std::to_string(i);
+      number.insert(0, 5 - number.size(), '0');
+      files.push_back(word.substr(0, star) + number + word.substr(star + 1));
+    }
+  }
+  return files;
+}
+
+std::string joined(const Names& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+void add_choice(std::vector<Row>& rows, Row row, const std::string& line, std::size_t arrow) {
+  for (const std::string& word : words_of(line.substr(0, arrow))) {
+    const std::size_t equals = word.find('=');
+    REQUIRE(equals != std::string::npos);
+    (word.starts_with("name=") ? row.choice.name : row.choice.variant) = word.substr(equals + 1);
+  }
+  row.answer = joined(expanded(words_of(line.substr(arrow + 2))));
+  rows.push_back(std::move(row));
+}
+
+void add_file(Row& row, const std::string& line) {
+  const std::size_t equals = line.find(" = ");
+  for (std::string file : expanded(words_of(line.substr(0, equals)))) {
+    const bool is_dead = file.starts_with('@');
+    if (is_dead) file.erase(0, 1);
+    if (!is_dead) row.there.insert(file);
+    if (file.find('/') == std::string::npos) row.names.push_back(file);
+    if (equals == std::string::npos) continue;
+    Names& named = row.indexes[file] = expanded(words_of(line.substr(equals + 3)));
+    for (std::string& each : named) {  // as ShardIndex does
+      if (each.starts_with("./")) each.erase(0, 2);
+    }
+    std::ranges::sort(named);
+  }
+}
+
+std::vector<Row> read_table() {
+  std::istringstream lines(
+      test::read_text(test::fs::path(SAFETENSORS_SOURCE_DIR) / "tests/data/model_folders.txt"));
+  std::vector<Row> rows;
+  Row row;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with('#')) continue;
+    if (line[0] != ' ') {
+      row = {.title = line};
+      continue;
+    }
+    const std::size_t arrow = line.find("->");
+    arrow == std::string::npos ? add_file(row, line) : add_choice(rows, row, line, arrow);
+  }
+  return rows;
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = read_table();
+  return rows;
+}
+
+ModelFiles choose(const Row& row, Names names) {
+  int asked = 0;
+  const FolderQuestions questions{
+      .files_of_index =
+          [&](const std::string& index) {
+            CHECK(++asked == 1);
+            return row.indexes.at(index);
+          },
+      .exists = [&](const std::string& file) { return row.there.contains(file); }};
+  return choose_model_files(std::move(names), row.choice, questions);
+}
+
+/// Returns what the table says of a row for these names.
+std::string answer_of(const Row& row, const Names& names) {
+  std::string answer;
+  const std::string outcome = test::outcome_of([&] {
+    const ModelFiles model = choose(row, names);
+    answer = joined(model.files) + (model.remarks.empty() ? "" : " !");
+    CHECK((model.form == ModelForm::kIndex) == !model.index.empty());
+    for (const std::string& file : model.others) {
+      CHECK(std::ranges::find(model.files, file) == model.files.end());
+      CHECK(std::ranges::find(names, file) != names.end());
+    }
+  });
+  return outcome == "ok" ? answer : outcome;
+}
+
+ModelFiles choose(const Names& names, const ModelChoice& choice = {}) {
+  return choose(Row{.names = names, .choice = choice}, names);
+}
+
+std::string text_for(const Names& names, const ModelChoice& choice = {}) {
+  return test::error_of([&] { (void)choose(names, choice); }).what();
+}
+
+}  // namespace
+
+TEST_CASE("each folder of the table has its model") {
+  REQUIRE(table().size() > 100);
+  for (const Row& row : table()) {
+    CAPTURE(row.title);
+    CAPTURE(row.choice.name);
+    CAPTURE(row.choice.variant);
+    CHECK(answer_of(row, row.names) == row.answer);
+  }
+}
+
+TEST_CASE("neither the order of names nor hidden ones matter") {
+  std::mt19937 random(1);
+  for (const Row& row : table()) {
+    CAPTURE(row.title);
+    Names names = row.names;
+    for (const char* hidden :
+         {"._model.safetensors", ".x.safetensors.index.json", ".model.0123456789abcdef.save",
+          ".model-00001-of-00001.safetensors"}) {
+      names.emplace_back(hidden);
+    }
+    for (int i = 0; i < 5; ++i) {
+      std::ranges::shuffle(names, random);
+      CHECK(answer_of(row, names) == row.answer);
+    }
+  }
+}
+
+TEST_CASE("a folder that cannot be listed gives the same files, or none") {
+  std::size_t same = 0;
+  for (const Row& row : table()) {
+    CAPTURE(row.title);
+    // A pair of names matters only if no file of those before it exists.
+    const Names probes = safetensors::model_probes(row.choice);
+    Names found;
+    for (std::size_t i = 0; i + 1 < probes.size() && found.empty(); i += 2) {
+      for (const std::string& name : {probes[i], probes[i + 1]}) {
+        if (row.there.contains(name)) found.push_back(name);
+      }
+    }
+    const std::string answer = answer_of(row, found);
+    if (answer == "kNoModel") continue;
+    // What is only in a listing cannot be warned of.
+    const bool is_same = answer == row.answer || answer + " !" == row.answer;
+    CHECK(is_same);
+    same += is_same ? 1 : 0;
+  }
+  CHECK(same > 50);
+}
+
+TEST_CASE("errors say what to pass, and name at most four files") {
+  CHECK(text_for({}) == "there is no .safetensors file");
+  CHECK(text_for({"b.safetensors", "a.safetensors"}) ==
+        "several models: \"a\" (a.safetensors), \"b\" (b.safetensors): pass a file, an index, a "
+        "list of files, or name=\"a\"");
+  CHECK(text_for({"model.fp16.safetensors", "model.bf16.safetensors"}) ==
+        "several variants of model.safetensors: \"bf16\", \"fp16\": pass a file, an index, or "
+        "variant=\"bf16\"");
+  CHECK(text_for({"model.fp16.safetensors", "model.safetensors"}, {.variant = "bf16"}) ==
+        "no variant \"bf16\" of model.safetensors; there are: none, \"fp16\"");
+  CHECK(text_for({"model.safetensors"}, {.name = "x"}) ==
+        "no model \"x\"; there are: \"model\" (model.safetensors)");
+  CHECK(text_for({"model-00001-of-00002.safetensors"}) ==
+        "file number 2 is absent of the 2 in the set of model-00001-of-00002.safetensors: pass a "
+        "list of files to load a part");
+  const Names many = {"a.safetensors", "b.safetensors", "c.safetensors",
+                      "d.safetensors", "e.safetensors", "f.safetensors"};
+  CHECK(text_for(many).find("\"d\" (d.safetensors) and 2 more: pass") != std::string::npos);
+
+  const Row both{
+      .names = {"model.safetensors", "model.safetensors.index.json"},
+      .there = {"model.safetensors", "model-00001-of-00002.safetensors"},
+      .indexes = {{"model.safetensors.index.json", {"model-00001-of-00002.safetensors"}}}};
+  CHECK(test::error_of([&] { (void)choose(both, both.names); }).what() ==
+        std::string("model.safetensors and the files of model.safetensors.index.json "
+                    "(model-00001-of-00002.safetensors) may be two models: pass the path of one "
+                    "of them"));
+}
+
+TEST_CASE("what is left out is listed, and told of if it has the model's name") {
+  const ModelFiles model =
+      choose({"model.safetensors", "model-00001-of-00003.safetensors",
+              "model-00002-of-00003.safetensors", "x.safetensors", "config.json"});
+  CHECK(model.others == Names{"model-00001-of-00003.safetensors",
+                              "model-00002-of-00003.safetensors", "x.safetensors"});
+  REQUIRE(model.remarks.size() == 1);
+  CHECK(model.remarks[0] ==
+        "model-00001-of-00003.safetensors and 1 more are not used: no index names them, and there "
+        "is model.safetensors");
+}
+
+TEST_CASE("forms") {
+  CHECK(choose({"model.safetensors"}).form == ModelForm::kFile);
+  CHECK(choose({"x-1-of-1.safetensors"}).form == ModelForm::kShards);
+  CHECK(choose({"weights.0.safetensors"}).form == ModelForm::kParts);
+  const ModelFiles ranks = choose({"shard-1-x-1-of-1.safetensors"});
+  CHECK(ranks.form == ModelForm::kRanks);
+  CHECK(ranks.name == "x");
+  const ModelFiles fp16 = choose({"model.fp16.safetensors"});
+  CHECK(fp16.name == "model");
+  CHECK(fp16.variant == "fp16");
+}
+
+TEST_CASE("any names give files of the folder or an error") {
+  const Names pieces = {"-00001-of-00002.safetensors",
+                        "model-00000-of-00000.safetensors",
+                        ".safetensors",
+                        "model-1-of-999999999.safetensors",
+                        "model-1-of-99999999999999999999.safetensors",
+                        "model..safetensors",
+                        "..safetensors.index.json",
+                        ".safetensors.index.json",
+                        "x.safetensors.index.json",
+                        "shard--model-1-of-1.safetensors",
+                        "shard-1--1-of-1.safetensors",
+                        "model.safetensors.index..json",
+                        "model.safetensors.index.index.json",
+                        "x-of-.safetensors",
+                        "weights..safetensors",
+                        "weights.999999999.safetensors",
+                        "model-00001-of-00002.fp16.bf16.safetensors",
+                        "a\n\x1b[1m.safetensors",
+                        "\xff.safetensors",
+                        "model.safetensors",
+                        "model.index.fp16.safetensors",
+                        std::string(4000, 'a') + ".safetensors"};
+  std::mt19937 random(2);
+  for (int round = 0; round < 20'000; ++round) {
+    Row row;
+    std::ranges::sample(pieces, std::back_inserter(row.names), 1 + round % 6, random);
+    for (const std::string& name : row.names) {
+      if (name.ends_with(".json")) row.indexes[name] = {"model-00001-of-00002.safetensors"};
+    }
+    try {
+      for (const std::string& file : choose(row, row.names).files) {
+        const bool is_indexed = file == "model-00001-of-00002.safetensors";
+        CHECK((is_indexed || std::ranges::find(row.names, file) != row.names.end()));
+      }
+    } catch (const safetensors::Error& error) {
+      const std::string text = error.what();
+      CHECK(text.size() < 6000);
+      CHECK(text.find_first_of("\n\x1b") == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("100,000 names take a bounded time") {
+  const auto seconds = [](const Names& names) {
+    const auto begin = std::chrono::steady_clock::now();
+    (void)test::outcome_of([&] { (void)choose(names); });
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  Names shards, others, variants, totals;
+  for (std::size_t i = 1; i <= 100'000; ++i) {
+    const std::string number = std::to_string(i);
+    shards.push_back("model-" + number + "-of-100000.safetensors");
+    others.push_back("x" + number + ".safetensors");
+    variants.push_back("model.v" + number + ".safetensors");
+    totals.push_back("model-1-of-" + number + ".safetensors");
+  }
+  CHECK(choose(shards).files.size() == 100'000);
+  for (const Names& names : {shards, others, variants, totals}) CHECK(seconds(names) < 20);
+}
+
+TEST_CASE("the model of a local path") {
+  const test::TempDir dir;
+  const test::fs::path folder = dir.path();
+  const auto save = [&](const std::string& name, const std::string& text) {
+    test::write_text(folder / name, text);
+  };
+  test::fs::create_directories(folder / "x.safetensors");  // a folder is no file
+  CHECK(test::outcome_of([&] { (void)safetensors::find_model_files(folder); }) == "kNoModel");
+  save("model-00001-of-00001.safetensors", "");
+  save("other.json", R"({"weight_map": {"a": "./sub/a.safetensors"}})");
+  const auto shards = safetensors::find_model_files(folder);
+  CHECK(shards.form == ModelForm::kShards);
+  CHECK(shards.path(0) == folder / "model-00001-of-00001.safetensors");
+  CHECK(!shards.content);
+
+  const auto index = safetensors::find_model_files(folder / "other.json");
+  CHECK(index.index == "other.json");
+  CHECK(index.path(0) == folder / "sub/a.safetensors");
+  REQUIRE(index.content);
+  CHECK(index.content->name(0) == "a");
+  const auto file = safetensors::find_model_files(folder / "other.safetensors");
+  CHECK(file.files == Names{"other.safetensors"});
+  CHECK(test::outcome_of([&] {
+          (void)safetensors::find_model_files(folder / "other.json", {.name = "x"});
+        }) == "kInvalidArgument");
+
+  save("model.safetensors", "");
+  save("model.safetensors.index.json",
+       R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})");
+  const auto error = test::error_of([&] { (void)safetensors::find_model_files(folder); });
+  CHECK(error.code() == test::ErrorCode::kSeveralModels);
+  CHECK(error.path() == folder);
+  test::fs::remove(folder / "model-00001-of-00001.safetensors");
+  const auto single = safetensors::find_model_files(folder);
+  CHECK(single.files == Names{"model.safetensors"});
+  CHECK(single.remarks.size() == 1);
+  CHECK(!single.content);
+}
