@@ -12,15 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the path that display_path() shows so.
-fs::path path_of_name(const std::string& name) {
-#if defined(_WIN32)
-  return std::u8string(name.begin(), name.end());
-#else
-  return name;
-#endif
-}
-
 bool is_folder(const fs::directory_entry& entry) {
   std::error_code ignored;
   return !entry.is_symlink(ignored) && entry.is_directory(ignored);

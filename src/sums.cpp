@@ -9,11 +9,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/display_path.hpp"
 #include "base/text.hpp"
 #include "io/file_sink.hpp"
 #include "io/file_source.hpp"
 #include "io/os_error.hpp"
 #include "safetensors/error.hpp"
+#include "safetensors/model_files.hpp"
 
 namespace safetensors {
 namespace {
@@ -21,26 +23,32 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kModelSuffix = ".safetensors";
-constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-constexpr std::string_view kOtherIndexSuffix = ".json";
-constexpr std::string_view kShardSuffix = "-00000-of-00000";
+constexpr std::string_view kIndexSuffix = ".json";
 constexpr const char* kFolderSums = "model.sums.json";
 
-/// Returns a path without its last characters, if they are as in `pattern`, in which 0 is any
-/// digit; otherwise an empty path.
-fs::path without_suffix(const fs::path& path, std::string_view pattern) {
+/// Returns a path without `suffix`; an empty path if it does not end so, or nothing is left.
+fs::path without_suffix(const fs::path& path, std::string_view suffix) {
   const fs::path::string_type& text = path.native();
-  if (text.size() <= pattern.size()) return {};
-  const std::size_t begin = text.size() - pattern.size();
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const auto c = text[begin + i];
-    const auto wanted = static_cast<fs::path::value_type>(pattern[i]);
-    if (pattern[i] == '0' ? c < '0' || c > '9' : c != wanted) return {};
+  if (text.size() <= suffix.size() ||
+      !std::equal(suffix.begin(), suffix.end(),
+                  text.end() - static_cast<std::ptrdiff_t>(suffix.size()))) {
+    return {};
   }
-  return text.substr(0, begin);
+  return text.substr(0, text.size() - suffix.size());
 }
 
 fs::path sums_of_stem(fs::path stem) { return stem += ".sums.json"; }
+
+/// Returns the path of the sums of the model that a file of this kind belongs to; empty for a file
+/// of another kind.
+fs::path sums_of_model(const fs::path& file, ModelFileName::Kind kind) {
+  const std::string name = display_path(file.filename());
+  const ModelFileName parsed = parse_model_file_name(name);
+  if (parsed.kind != kind) return {};
+  std::string stem(parsed.name);
+  if (!parsed.variant.empty()) stem += "." + std::string(parsed.variant);
+  return sums_of_stem(file.parent_path() / path_of_name(stem));
+}
 
 void remove_file_of_sums(const fs::path& path) {
   const int os_error = io::remove_file(path);
@@ -90,7 +98,9 @@ Sums Sums::read(const fs::path& path) {
 }
 
 fs::path sums_path(const fs::path& file) {
-  for (const std::string_view suffix : {kIndexSuffix, kOtherIndexSuffix, kModelSuffix}) {
+  const fs::path of_index = sums_of_model(file, ModelFileName::Kind::kIndex);
+  if (!of_index.empty()) return of_index;
+  for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
     const fs::path stem = without_suffix(file, suffix);
     if (!stem.empty()) return sums_of_stem(stem);
   }
@@ -101,8 +111,8 @@ void remove_sums(const fs::path& file) {
   const fs::path stem = without_suffix(file, kModelSuffix);
   if (stem.empty()) return;
   remove_file_of_sums(sums_of_stem(stem));
-  const fs::path model = without_suffix(stem, kShardSuffix);
-  if (!model.empty()) remove_file_of_sums(sums_of_stem(model));
+  const fs::path of_model = sums_of_model(file, ModelFileName::Kind::kShard);
+  if (!of_model.empty()) remove_file_of_sums(of_model);
   // A folder without an index has sums of all its files, under a name that a file may have, too.
   const fs::path of_folder = file.parent_path() / kFolderSums;
   if (of_folder != sums_of_stem(stem) && is_about(of_folder, file)) remove_file_of_sums(of_folder);

@@ -119,9 +119,9 @@ class SAFETENSORS_API Sums {
   std::optional<Digest> whole_sha256_;
 };
 
-/// Returns the path of the sums of a model: STEM.sums.json for STEM.safetensors,
-/// STEM.safetensors.index.json or STEM.json, such as model.safetensors.index.fp16.json; for any
-/// other file, its path and ".sums.json".
+/// Returns the path of the sums of a model: STEM.sums.json for STEM.safetensors, for STEM.json, and
+/// for STEM.safetensors.index.json; STEM.fp16.sums.json for the index of a variant, such as
+/// STEM.safetensors.index.fp16.json; for any other file, its path and ".sums.json".
 [[nodiscard]] SAFETENSORS_API std::filesystem::path sums_path(const std::filesystem::path& file);
 
 /// Removes the sums of a file that is about to change, so that they cannot accuse its new content.

@@ -50,6 +50,13 @@ class Foreign(NamedTuple):
     """The user, if it is a private folder of another one."""
 
 
+def stem_of(name: str, kind: str) -> Optional[str]:
+    """Returns what a name of a private folder of this kind says that it is about; None for other
+    names."""
+    match = re.fullmatch(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", name, re.DOTALL)
+    return None if match is None else match[1]
+
+
 def left_in(
     folder: Folder, kind: str, is_wanted: Callable[[str], bool], is_part: Callable[[str], bool]
 ) -> Tuple[List[Left], List[Foreign]]:
@@ -58,25 +65,24 @@ def left_in(
     A folder of this user is none of the kind if a file in it has a name for which `is_part` is
     false.
     """
-    pattern = re.compile(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", re.DOTALL)
     left, foreign = [], []
     for name in sorted(folder.names()):
-        match = pattern.fullmatch(name)
-        if match is None or not is_wanted(match[1]):
+        stem = stem_of(name, kind)
+        if stem is None or not is_wanted(stem):
             continue
         try:
             found = folder.open_private(name)
         except SafetensorError as error:
             if isinstance(error, OSError) and not isinstance(error, PermissionError):
                 raise
-            foreign.append(Foreign(match[1], name, _owner(folder, name)))
+            foreign.append(Foreign(stem, name, _owner(folder, name)))
         else:
             if found is None:  # its process has completed
                 continue
             if all(is_part(file) or _REMOVED.fullmatch(file) for file in found.names()):
-                left.append(Left(match[1], found))
+                left.append(Left(stem, found))
             else:
-                foreign.append(Foreign(match[1], name, None))
+                foreign.append(Foreign(stem, name, None))
     return left, foreign
 
 

@@ -33,8 +33,12 @@ class Choice(NamedTuple):
 
     def refuse_for(self, what: str) -> None:
         """Raises ValueError if something is chosen in what is no folder."""
-        if self != Choice():
+        if self != BY_RULE:
             raise ValueError(f"name and variant choose a model of a folder, and {what} is none")
+
+
+BY_RULE = Choice()
+"""Chooses nothing."""
 
 
 def choice_of(name: Optional[str], variant: Optional[str]) -> Choice:
@@ -52,7 +56,7 @@ class FolderModel(NamedTuple):
     variant: str
     form: str
     """How the files belong together: "file", "index", "shards", "ranks" or "parts"."""
-    index: str
+    index_file: str
     """The name of the index; empty for the other forms."""
     files: List[str]
     remarks: List[str]
@@ -81,9 +85,7 @@ def choose(
         SafetensorError: more than one set of files may be the model, or one is not complete. If
             there is none, the error is a FileNotFoundError, too.
     """
-    return FolderModel(
-        *_core._choose_model_files(folder, names, *choice, files_of_index, exists)
-    )
+    return FolderModel(*_core._choose_model_files(folder, names, *choice, files_of_index, exists))
 
 
 def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[Index]]:
@@ -116,7 +118,7 @@ def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[
         if error is not None:
             raise error
         assert model is not None
-        return model, indexes.get(model.index)
+        return model, indexes.get(model.index_file)
 
 
 def all_files(directory: str) -> List[str]:
@@ -129,19 +131,47 @@ def all_files(directory: str) -> List[str]:
 
 def all_indexes(directory: str) -> List[str]:
     """Returns the names of all indexes that are not hidden, sorted."""
-    return sorted(
-        name for name in _listing(directory)[1] if _core._is_index_name(name) and name[0] != "."
-    )
+    parsed = {
+        name: _core._parse_model_file_name(name)
+        for name in _listing(directory)[1]
+        if name.endswith(".json") and name[0] != "."
+    }
+    return sorted(name for name, each in parsed.items() if each is not None and each[0] == "index")
+
+
+def has_files(directory: str) -> bool:
+    """Returns whether a directory has files of a model, other than a LoRA adapter: if not, its
+    model may be one of GGUF or PyTorch files."""
+    for name in _listing(directory)[1]:
+        parsed = None if name.startswith(".") else _core._parse_model_file_name(name)
+        if parsed is not None and parsed[1] != "adapter_model":
+            return True
+    return False
+
+
+def refuse_interrupted(directory: str) -> None:
+    """Raises SafetensorError if files of a model are just taking their places, or a save was
+    interrupted while they did."""
+    while True:
+        found, _ = _listing(directory)
+        try:
+            return _refuse_interrupted(directory, found, BY_RULE, None)
+        except FileNotFoundError:  # a save has just ended
+            continue
 
 
 def warn_of(folder: str, model: FolderModel) -> None:
-    """Warns, once for all remarks, on the line that called the package."""
-    if not model.remarks:
-        return
+    """Warns of the remarks, once for all of them."""
+    if model.remarks:
+        warn(f"{folder}: {'; '.join(model.remarks)}")
+
+
+def warn(text: str) -> None:
+    """Warns on the line that called the package."""
     depth, frame = 1, sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
-    warnings.warn(f"{folder}: {'; '.join(model.remarks)}", stacklevel=depth)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, stacklevel=depth)
 
 
 def _listing(directory: str) -> Tuple[List[str], List[str]]:
@@ -170,7 +200,7 @@ def _refuse_interrupted(
         choice: what the caller chooses.
         model: what was found; None if this was an error.
     """
-    if model is not None and model.index == "model" + INDEX_SUFFIX:
+    if model is not None and model.index_file == "model" + INDEX_SUFFIX:
         return
     for name in names:
         if not (name.startswith(".") and name.endswith(".save")):

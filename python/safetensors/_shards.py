@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,19 +25,17 @@ from typing import (
     Union,
 )
 
-from . import _core
+from . import _core, _model_folder
 from ._absent import needed, refuse_absent
 from ._core import SafetensorError, safe_open
-from ._paths import is_url, visible
+from ._model_folder import BY_RULE, Choice, FolderModel
+from ._paths import is_url
 
 if TYPE_CHECKING:
     from ._range_reader import RangeReader
     from ._typing import Path, Sources, Verify
     from ._verify import FileHashes, Verifier
 
-INDEX_SUFFIX = ".safetensors.index.json"
-_SAVE = ".save"
-_RANDOM_DIGITS = 16
 _HEADERS_AT_ONCE = 16
 
 
@@ -61,6 +58,8 @@ class Shard(NamedTuple):
     """The folder in which the file was found, without an index; empty if the caller named it."""
     verifier: Union[Verifier, FileHashes, None] = None
     """Finds the digests that the file is compared with, if it is."""
+    model: Optional[FolderModel] = None
+    """The model of the local folder in which the file was found; None if the caller named it."""
     absent_from: str = ""
     """The sums that name these tensors, if no file has them; then the path is that of the folder or
     index that should lead to them. Empty for a file."""
@@ -78,21 +77,27 @@ def sources_of(filenames: Sources) -> List[Union[Path, RangeReader]]:
     return list(filenames)  # type: ignore[arg-type]
 
 
-def shards_of_url(url: str, storage_options: Optional[Mapping[str, Any]]) -> List[Shard]:
+OfUrl = Callable[[str, Optional[Mapping[str, Any]], Choice], List[Shard]]
+
+
+def shards_of_url(
+    url: str, storage_options: Optional[Mapping[str, Any]], choice: Choice
+) -> List[Shard]:
     """Returns the files that a URL selects."""
     from ._remote.open import find_shards
 
     return [
         Shard(s.name, s.names, s.index_name, s.open, s.total_size, s.url, s.folder)
-        for s in find_shards(url, storage_options)
+        for s in find_shards(url, storage_options, choice)
     ]
 
 
 def find_shards(
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]] = None,
-    of_url: Callable[[str, Optional[Mapping[str, Any]]], List[Shard]] = shards_of_url,
+    of_url: OfUrl = shards_of_url,
     verify: Union[Verify, FileHashes] = None,
+    choice: Choice = BY_RULE,
 ) -> List[Shard]:
     """Returns the files that `filenames` selects.
 
@@ -101,19 +106,21 @@ def find_shards(
 
     Args:
         filenames: a file, an index (a name that ends with .json), a directory, or a list of these.
-            For a directory: model.safetensors.index.json; else a single other
-            *.safetensors.index.json; else all *.safetensors files. Each may be a URL (a str
-            that begins with a scheme and "://"), or a RangeReader, which is a single file.
+            Of a directory, the files of its model are taken, by the rule of docs/loading.md. Each
+            may be a URL (a str that begins with a scheme and "://"), or a RangeReader, which is a
+            single file.
         storage_options: settings for URLs.
         of_url: returns the files that a URL selects.
         verify: what the files are compared with while they are read.
+        choice: which model of a directory to take.
 
     Raises:
-        FileNotFoundError: a directory has none of these, or there are no sums.
-        SafetensorError: an index is damaged, or a save to the directory was interrupted; or what
+        FileNotFoundError: a directory has no such model, or there are no sums.
+        SafetensorError: more than one set of files of a directory may be the model, or one is not
+            complete; an index is damaged, or a save to the directory was interrupted; or what
             `verify` raises for sums that are not valid.
         TypeError: `storage_options` without a URL.
-        ValueError: the list is empty.
+        ValueError: the list is empty, or `choice` is for what is no directory.
     """
     sources = sources_of(filenames)
     if not sources:
@@ -123,9 +130,9 @@ def find_shards(
     found: List[Shard] = []
     for source in sources:
         if isinstance(source, str) and is_url(source):
-            found += of_url(source, storage_options)
+            found += of_url(source, storage_options, choice)
         else:
-            found += _shards_of(source)
+            found += _shards_of(source, choice)
     if verify is not None and verify is not False:
         from ._verify import verifier_of
 
@@ -136,6 +143,37 @@ def find_shards(
             Shard(each.source, each.names, absent_from=each.sums) for each in verifier.absent(found)
         ]
     return found
+
+
+def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False) -> List[Shard]:
+    """Returns the files that a path or URL selects, for what is about files more than a model.
+
+    As find_shards(), but if a local directory has files of several models and no index, all its
+    files are taken, with a warning.
+
+    Args:
+        path: a file, an index, a directory, or a URL.
+        choice: which model of a directory to take.
+        any_files: do so for any directory whose model is not clear.
+
+    Raises:
+        SafetensorError, FileNotFoundError, ValueError: as find_shards().
+    """
+    try:
+        return find_shards(path, choice=choice)
+    except SafetensorError as error:
+        unclear = error.code == "several_models" or (any_files and error.code == "incomplete_model")
+        if not unclear or choice != BY_RULE or is_url(path):
+            raise
+        directory = os.fsdecode(path)
+        if not any_files and _model_folder.all_indexes(directory):
+            raise
+        files = _model_folder.all_files(directory)
+        _model_folder.warn(
+            f"{directory}: which of its {len(files):,} files are the model is not clear, so all "
+            "are taken"
+        )
+        return [Shard(os.path.join(directory, file), folder=directory) for file in files]
 
 
 def with_hashes(verify: Verify, expected_hashes: Optional[Mapping[str, str]]) -> Any:
@@ -228,86 +266,44 @@ def backend_for(shards: Sequence[Shard], backend: str) -> str:
     return backend
 
 
-def refuse_interrupted(directory: str, names: Collection[str]) -> None:
-    """Raises if a save of a model was interrupted while its files took their places.
-
-    Args:
-        directory: a directory that has no index of the model to be loaded.
-        names: the names in it.
-    """
-    for name in names:
-        # Of a save: the switch in it is empty until the old model's files are removed.
-        if name.startswith(".") and name.endswith(_SAVE):
-            model, _, random = name[1 : -len(_SAVE)].rpartition(".")
-            if not model or len(random) != _RANDOM_DIGITS or model + INDEX_SUFFIX in names:
-                continue
-            if _is_switching(directory, name, names):
-                raise SafetensorError(
-                    f"{directory}: a save of `{model}` was interrupted while its files took their "
-                    f"places, or is about to end. `safetensors recover` completes it (found {name})"
-                )
-
-
-def _is_switching(directory: str, name: str, names: Collection[str]) -> bool:
-    """Returns whether the switch of a save is complete.
-
-    Raises:
-        FileNotFoundError: the names in the directory have changed.
-    """
-    path = os.path.join(directory, name)
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
-        return False  # it is no save
-    try:
-        return os.lstat(os.path.join(path, "switch")).st_size > 0
-    except PermissionError:  # another user's: see Switch._show
-        return bool(status.st_mode & stat.S_ISVTX)
-    except FileNotFoundError:  # it begins, ends, or was killed then
-        if {*os.listdir(directory)} != {*names}:
-            raise
-        return False
-
-
 def _is_reader(filename: object) -> bool:
     return hasattr(filename, "open") and hasattr(filename, "read")
 
 
-def _shards_of(filename: Union[Path, RangeReader]) -> List[Shard]:
+def _shards_of(filename: Union[Path, RangeReader], choice: Choice) -> List[Shard]:
     if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
+        choice.refuse_for(f"the reader of {filename.name}")
         return [Shard(filename.name, reader=lambda: filename)]
     path = os.fsdecode(filename)  # type: ignore[arg-type]
     if os.path.isdir(path):
-        return _shards_in(path)
-    return _read_index(path) if path.endswith(".json") else [Shard(path)]
+        return _shards_in(path, choice)
+    choice.refuse_for(path)
+    if path.endswith(".json"):
+        return _shards_of_index(path, *_core._read_index(path))
+    return [Shard(path)]
 
 
-def _shards_in(directory: str) -> List[Shard]:
-    """Returns the files of a directory: those of its index, or all."""
-    found = os.listdir(directory)
-    names = visible(found)
-    # Several indexes describe variants of the model, such as fp16: none of them is the default.
-    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
-    if "model" + INDEX_SUFFIX in indexes:
-        indexes = ["model" + INDEX_SUFFIX]
-    else:
-        try:
-            refuse_interrupted(directory, found)
-        except FileNotFoundError:  # a save has just ended
-            return _shards_in(directory)
-    if len(indexes) == 1:
-        return _read_index(os.path.join(directory, indexes[0]))
-    files = [os.path.join(directory, name) for name in names if name.endswith(".safetensors")]
-    if not files:
-        raise FileNotFoundError(errno.ENOENT, "No .safetensors files in the directory", directory)
-    return [Shard(file, folder=directory) for file in files]
+def _shards_in(directory: str, choice: Choice) -> List[Shard]:
+    """Returns the files of the model of a directory."""
+    model, index = _model_folder.of_directory(directory, choice)
+    _model_folder.warn_of(directory, model)
+    if index is not None:
+        return _shards_of_index(os.path.join(directory, model.index_file), *index, model)
+    return [
+        Shard(os.path.join(directory, file), folder=directory, model=model) for file in model.files
+    ]
 
 
-def _read_index(path: str) -> List[Shard]:
+def _shards_of_index(
+    path: str,
+    by_file: Mapping[str, List[str]],
+    total_size: Optional[int],
+    model: Optional[FolderModel] = None,
+) -> List[Shard]:
     """Returns the files that an index names, sorted by name."""
-    by_file, total_size = _core._read_index(path)
     directory = os.path.dirname(path)
     return [
-        Shard(os.path.join(directory, file), names, path, None, total_size)
+        Shard(os.path.join(directory, file), names, path, None, total_size, model=model)
         for file, names in by_file.items()
     ]
 

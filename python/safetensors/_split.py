@@ -9,6 +9,8 @@ import os
 import re
 from typing import List, Mapping, NamedTuple, Union
 
+from . import _core
+
 SUMS = ".sums.json"
 _INDEX = ".index.json"
 _COMPANIONS = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
@@ -102,7 +104,7 @@ def file_names(name: str, count: int) -> List[str]:
     """Returns the names of a model's files, without the index."""
     if count == 1:
         return [f"{name}.safetensors"]
-    return [f"{name}-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
+    return [_shard_name(name, i, count) for i in range(1, count + 1)]
 
 
 def index_name(name: str) -> str:
@@ -116,8 +118,16 @@ def sums_name(name: str) -> str:
 
 
 def is_shard_name(name: str, file: str) -> bool:
-    """Returns whether a file name is that of a shard of a model with this name."""
-    return re.fullmatch(re.escape(name) + r"-[0-9]{5}-of-[0-9]{5}\.safetensors", file) is not None
+    """Returns whether a file name is that of a shard of a model that was saved with this name."""
+    parsed = _core._parse_model_file_name(file)
+    if parsed is None or parsed[0] not in ("shard", "rank"):
+        return False
+    number, total = parsed[3:]
+    return total <= MOST_SHARDS and file == _shard_name(name, number, total)
+
+
+def _shard_name(name: str, number: int, total: int) -> str:
+    return f"{name}-{number:05}-of-{total:05}.safetensors"
 
 
 def model_name(file: str) -> str:

@@ -74,11 +74,8 @@ class Sums(NamedTuple):
 
 
 def path_of(path: str) -> str:
-    """Returns where the sums of a file, or of the model of an index, are: as sums_path() of C++."""
-    for suffix in (".safetensors.index.json", ".json", ".safetensors"):
-        if path.endswith(suffix):
-            return path.removesuffix(suffix) + SUFFIX
-    return path + SUFFIX
+    """Returns where the sums of a file, or of the model of an index, are."""
+    return _core._sums_path(path)
 
 
 def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:

@@ -32,9 +32,6 @@ from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
 if TYPE_CHECKING:
     from ._typing import Digests, FileOfLoad, Verify
 
-_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
-_NUMBERED = re.compile(r"(.*)-\d{5}(-of-\d{5}\.safetensors)")
-
 
 class Damage(NamedTuple):
     """A range of a file that differs from its digest."""
@@ -341,21 +338,24 @@ def _source_of(shard: FileOfLoad) -> str:
     return shard.index_path or shard.folder
 
 
-def _numbered(path: str) -> Optional[Tuple[str, str]]:
+def _numbered(path: str) -> Optional[Tuple[str, str, str, int]]:
     """Returns what the names of all files of a model in numbered files have; None for others."""
-    found = _NUMBERED.fullmatch(_parts_of(path)[-1])
-    return None if found is None else (found[1], found[2])
+    parsed = _core._parse_model_file_name(_parts_of(path)[-1])
+    if parsed is None or parsed[0] not in ("shard", "rank"):
+        return None
+    kind, name, variant, _, total = parsed
+    return kind, name, variant, total
 
 
 def _candidates(path: str, index_path: str) -> Iterator[str]:
-    """Yields where the sums of a file may be: those of its index, its own, its folder's."""
+    """Yields where the sums of a file may be: those of its index, its own, its model's."""
     folder, name = os.path.split(path)
-    stem = name.removesuffix(".safetensors")
     if index_path:
         yield _sums.path_of(index_path)
-    else:
-        yield _sums.path_of(path)
-        shard = _SHARD.fullmatch(stem)
-        if shard:
-            yield os.path.join(folder, shard[1] + _sums.SUFFIX)
-        yield os.path.join(folder, "model" + _sums.SUFFIX)
+        return
+    yield _sums.path_of(path)
+    parsed = _core._parse_model_file_name(name)
+    if parsed is not None and parsed[0] in ("shard", "rank", "part"):
+        stem = f"{parsed[1]}.{parsed[2]}" if parsed[2] else parsed[1]
+        yield os.path.join(folder, stem + _sums.SUFFIX)
+    yield os.path.join(folder, "model" + _sums.SUFFIX)

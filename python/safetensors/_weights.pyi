@@ -33,6 +33,8 @@ class Model:
         allow_gaps: bool,
         cache_bytes: Optional[int],
         quant: Optional[Tuple[str, int, int]],
+        name: str,
+        variant: str,
     ) -> None: ...
     @property
     def format(self) -> str: ...

@@ -20,6 +20,7 @@ import numpy as np
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._model_folder import choice_of
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
 from ._shards import Shard, find_shards, with_hashes
@@ -47,6 +48,8 @@ def load_files(
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
     expected_hashes: Optional[Mapping[str, str]] = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Dict[str, jax.Array]:
     """Loads tensors from several files straight to the devices of shardings.
 
@@ -70,7 +73,7 @@ def load_files(
             propagates.
         storage_options: settings for URLs.
         verify: compares what is read with digests, see docs/verify.md.
-        expected_hashes: as for `safetensors.torch.load_files`.
+        expected_hashes, name, variant: as for `safetensors.torch.load_files`.
 
     Returns:
         The arrays by name, ordered by file and within a file by byte offset.
@@ -85,7 +88,8 @@ def load_files(
     """
     verify = with_hashes(verify, expected_hashes)
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options, verify=verify)
+        choice = choice_of(name, variant)
+        shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
         arrays = _open(shards, shardings, keys, plan, stack)
         requests = [request for array in arrays for request in array.requests()]
         if requests:

@@ -40,6 +40,7 @@ from typing import (
 from . import _core
 from ._absent import present, refuse_absent, with_absent
 from ._core import SafetensorError, TensorMeta
+from ._model_folder import BY_RULE, Choice, choice_of
 from ._paths import without_secrets
 from ._rules import match, nearest
 from ._shards import find_shards, open_tensors
@@ -244,21 +245,23 @@ class Plan(Mapping[str, Part]):
     has neither `storage_options` nor the values of a URL's query, which may be secrets.
     """
 
-    __slots__ = ("_filenames", "_parts", "_storage_options")
+    __slots__ = ("_choice", "_filenames", "_parts", "_storage_options")
 
     def __init__(
         self,
         filenames: Sources,
         parts: Dict[str, Part],
         storage_options: Optional[Mapping[str, Any]] = None,
+        choice: Choice = BY_RULE,
     ) -> None:
         """Plans are made by `resolve`."""
+        self._choice = choice
         self._filenames = filenames
         self._parts = parts
         self._storage_options = storage_options
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return Plan, (without_secrets(self._filenames), self._parts)
+        return Plan, (without_secrets(self._filenames), self._parts, None, self._choice)
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]
@@ -289,7 +292,7 @@ class Plan(Mapping[str, Part]):
         """
         found = []
         with ExitStack() as stack:
-            for shard in find_shards(self._filenames, self._storage_options):
+            for shard in find_shards(self._filenames, self._storage_options, choice=self._choice):
                 handles, _ = open_tensors([shard], self._parts, "auto", stack)
                 if not handles:
                     continue
@@ -309,6 +312,8 @@ def resolve(
     *,
     keys: Keys = None,
     storage_options: Optional[Mapping[str, Any]] = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Plan:
     """Applies rules to the tensors of files. Reads the files' headers, but no data.
 
@@ -320,16 +325,19 @@ def resolve(
         keys: the names of tensors, or a function that returns whether a name is in the plan. It is
             applied before `rules`.
         storage_options: settings for URLs.
+        name, variant: which model of a directory, as for `safetensors.torch.load_files`.
 
     Raises:
         FileNotFoundError: as `load_files`.
         SafetensorError: a file or index is damaged, or a name or pattern matches nothing. A key
             whose rule is SKIP may match nothing.
     """
+    choice = choice_of(name, variant)
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options)
+        shards = find_shards(filenames, storage_options, choice=choice)
         handles, parts = open_plan(shards, rules, keys, "auto", stack)
-        return Plan(filenames, {name: parts[name] for name in handles}, storage_options)
+        found = {each: parts[each] for each in handles}
+        return Plan(filenames, found, storage_options, choice)
 
 
 def open_plan(

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from . import _core, _digests, _sums
 from ._core import SafetensorError
-from ._shards import find_shards
+from ._model_folder import Choice, choice_of
+from ._shards import Shard, find_files
 from ._sums import FileSums, Sums, TensorSums
 from ._sums_save import algorithms_of, sums_of
 from ._typing import Path, SumsOption
 
 __all__ = ["FileSums", "Sums", "TensorSums", "make", "read", "write"]
+
+
+_OF_FOLDER = "model.sums.json"
 
 
 class Place(NamedTuple):
@@ -23,12 +27,27 @@ class Place(NamedTuple):
     sums: str
 
     @classmethod
-    def of(cls, path: str, index_path: str) -> Place:
-        """Returns the place of a file, or of a folder or an index with this index, if any."""
-        if not index_path and os.path.isdir(path):
-            path = os.path.join(path, "model.safetensors")
-        found = _sums.path_of(index_path or path)
+    def of(cls, path: str, shards: Sequence[Shard]) -> Place:
+        """Returns the place of what find_files() found for a path: beside the model's files, under
+        its name."""
+        first = shards[0]
+        if first.index_path:
+            found = _sums.path_of(first.index_path)
+        elif first.model is not None:
+            stem = first.model.name + (f".{first.model.variant}" if first.model.variant else "")
+            found = os.path.join(path, stem + _sums.SUFFIX)
+        elif first.folder:  # of no single model
+            found = os.path.join(path, _OF_FOLDER)
+        else:
+            found = _sums.path_of(path)
         return cls(os.path.dirname(found), found)
+
+    def existing(self) -> str:
+        """Returns the path of the sums to read: those of the folder if the model has none."""
+        of_folder = os.path.join(self.folder, _OF_FOLDER)
+        if os.path.exists(self.sums) or not os.path.exists(of_folder):
+            return self.sums
+        return of_folder
 
     def name_of(self, path: str) -> str:
         return os.path.relpath(path, self.folder or ".").replace(os.sep, "/")
@@ -52,41 +71,62 @@ def read(path: Path) -> Sums:
     return _sums.read(os.fsdecode(path))
 
 
-def make(path: Path, sums: SumsOption = True, *, files: bool = False) -> Sums:
+def make(
+    path: Path,
+    sums: SumsOption = True,
+    *,
+    files: bool = False,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
+) -> Sums:
     """Returns the sums of a model, whose files are read by several threads.
 
     Args:
-        path: a file, an index or a folder, as for `load_files`.
+        path: a file, an index or a folder, as for `load_files`. Of a folder with files of several
+            models and no index, all files are taken.
         sums: the algorithms, as for `save_file`.
         files: whether to compute the SHA-256 of each whole file, too, as hubs publish it.
+        name, variant: which model of a folder, as for `load_files`.
 
     Raises:
         SafetensorError: a file is damaged, or two files have a tensor of the same name.
         OSError: a file cannot be read.
     """
-    return _make(os.fsdecode(path), sums, files)[0]
+    return _make(os.fsdecode(path), sums, files, choice_of(name, variant))[0]
 
 
-def write(path: Path, sums: SumsOption = True, *, files: bool = False, fsync: bool = False) -> str:
+def write(
+    path: Path,
+    sums: SumsOption = True,
+    *,
+    files: bool = False,
+    fsync: bool = False,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
+) -> str:
     """Makes the sums of a model, writes them beside it, and returns their path.
 
     Args:
-        path, sums, files: as for `make`.
+        path, sums, files, name, variant: as for `make`.
         fsync: if true, returns only after the sums are on the disk.
     """
-    made, place = _make(os.fsdecode(path), sums, files)
+    made, place = _make(os.fsdecode(path), sums, files, choice_of(name, variant))
     place.write(made, fsync)
     return place.sums
 
 
 def _make(
-    path: str, sums: SumsOption, files: bool, advance: Optional[Callable[[int], object]] = None
+    path: str,
+    sums: SumsOption,
+    files: bool,
+    choice: Choice,
+    advance: Optional[Callable[[int], object]] = None,
 ) -> tuple[Sums, Place]:
     algorithms = algorithms_of(sums)
     if not algorithms:
         raise ValueError("sums need at least one algorithm")
-    shards = find_shards(os.fsencode(path))  # bytes are no URL
-    place = Place.of(path, shards[0].index_path)
+    shards = find_files(os.fsencode(path), choice)  # bytes are no URL
+    place = Place.of(path, shards)
     found: Dict[str, _digests.FileDigests] = {}
     paths: Dict[str, str] = {}
     tasks = _digests.Tasks(advance)

@@ -57,4 +57,13 @@ template <typename Unit>
   return text;
 }
 
+/// Returns the path that display_path() shows so.
+[[nodiscard]] inline std::filesystem::path path_of_name(const std::string& name) {
+#if defined(_WIN32)
+  return std::u8string(name.begin(), name.end());
+#else
+  return name;
+#endif
+}
+
 }  // namespace safetensors

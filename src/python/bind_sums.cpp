@@ -113,6 +113,10 @@ py::bytes sums_json(const py::list& files, const py::list& tensors, py::handle w
 }  // namespace
 
 void register_sums(py::module_& module) {
+  define(
+      module, "_sums_path",
+      [](py::handle path) { return to_object(sums_path(path_of(path, "path"))); }, py::arg("path"),
+      "_sums_path(path)\n--\n\nReturns where the sums of a file or an index are.");
   define(module, "_parse_sums", &parse_sums, py::arg("data"),
          "_parse_sums(data)\n--\n\n"
          "Returns (files, tensors, SHA-256 of the model) of the text of sums.");

@@ -53,7 +53,8 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
                                            std::string_view bf16, std::string_view scales,
                                            bool allow_f16_overflow, bool mmap, bool strict_index,
                                            bool allow_gaps, py::handle cache_bytes,
-                                           py::handle quant) {
+                                           py::handle quant, std::string name,
+                                           std::string variant) {
   ModelOptions options;
   const bool native = is_first(layout, "layout", "native", "hf");
   options.layout = native ? ModelOptions::native : ModelOptions::hf;
@@ -65,6 +66,7 @@ std::unique_ptr<WeightProvider> open_model(py::handle path, std::string_view lay
   options.allow_gaps = allow_gaps;
   if (!cache_bytes.is_none()) options.cache_bytes = py::cast<std::size_t>(cache_bytes);
   options.quant = to_quant_params(quant);
+  options.choice = {.name = std::move(name), .variant = std::move(variant)};
   const std::filesystem::path where = model_path_of(path);
   return without_gil(
       [&] { return std::make_unique<WeightProvider>(WeightProvider::open(where, options)); });
@@ -226,7 +228,7 @@ void register_weights(py::module_& module) {
       .constructor(&open_model, py::arg("path"), py::kw_only(), py::arg("layout"), py::arg("bf16"),
                    py::arg("scales"), py::arg("allow_f16_overflow"), py::arg("mmap"),
                    py::arg("strict_index"), py::arg("allow_gaps"), py::arg("cache_bytes"),
-                   py::arg("quant"))
+                   py::arg("quant"), py::arg("name"), py::arg("variant"))
       .property("format",
                 [](const WeightProvider& model) { return to_str(text_of(model.format())); })
       .property("files", [](const WeightProvider& model) { return paths(model.files()); })

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
+#include "safetensors/model_files.hpp"
 #include "weights/fail.hpp"
 #include "weights/gguf_backend.hpp"
 #include "weights/gguf_set.hpp"
@@ -41,17 +43,31 @@ Kind kind_of_file(const fs::path& path) {
        "neither GGUF nor safetensors begins like this" + foreign_file_hint(read));
 }
 
-bool has_safetensors(const fs::path& directory) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.path().extension() == ".safetensors") return true;
+/// Returns whether the model of a folder that also has GGUF files is one of safetensors files: not
+/// if all that there is of them is a LoRA adapter.
+bool has_safetensors(const fs::path& folder, const ModelChoice& choice) {
+  constexpr std::string_view kAdapter = "adapter_model";
+  try {
+    return find_model_files(folder, choice).name != kAdapter;
+  } catch (const safetensors::Error& error) {
+    return error.code() != ErrorCode::kNoModel;  // opening them raises it again
   }
-  return fs::exists(directory / "model.safetensors.index.json");
 }
 
-Found find(const fs::path& path) {
+bool has_gguf(const fs::path& folder) {
+  return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    return entry.path().extension() == ".gguf";
+  });
+}
+
+Found find(const fs::path& path, const ModelChoice& choice) {
   try {
-    if (!fs::is_directory(path)) return {kind_of_file(path), path};
-    if (!has_safetensors(path)) {
+    if (!fs::is_directory(path)) {
+      const bool is_index = path.extension() == ".json";
+      return {is_index ? Kind::safetensors : kind_of_file(path), path};
+    }
+    const bool is_chosen = !choice.name.empty() || !choice.variant.empty();
+    if (!is_chosen && has_gguf(path) && !has_safetensors(path, choice)) {
       if (const auto gguf = find_gguf(path)) return {Kind::gguf, *gguf};
     }
     return {Kind::safetensors, path};
@@ -63,14 +79,15 @@ Found find(const fs::path& path) {
 }  // namespace
 
 std::unique_ptr<Backend> open_backend(const fs::path& path, const ModelOptions& options) {
-  const Found found = find(path);
+  const Found found = find(path, options.choice);
   return found.kind == Kind::gguf ? open_gguf(found.path, options)
                                   : open_safetensors(found.path, options);
 }
 
 Format format_of(const fs::path& path) {
-  const Found found = find(path);
-  return found.kind == Kind::gguf ? Format::gguf : safetensors_format(found.path);
+  const ModelChoice choice;
+  const Found found = find(path, choice);
+  return found.kind == Kind::gguf ? Format::gguf : safetensors_format(found.path, choice);
 }
 
 }  // namespace safetensors::weights

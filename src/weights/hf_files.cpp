@@ -15,12 +15,10 @@ fs::path if_file(const fs::path& path) {
 
 }  // namespace
 
-HfFiles find_hf_files(const fs::path& path, const Limits& limits) {
-  std::error_code ignored;
-  const bool is_directory = fs::is_directory(path, ignored);
-  const fs::path folder = is_directory ? path : path.parent_path();
+HfFiles find_hf_files(const fs::path& path, const ModelChoice& choice) {
   HfFiles files;
-  files.shards = is_directory ? find_shards(path, limits) : ShardSet{{path}, {}, {}};
+  files.shards = find_shards(path, choice);
+  const fs::path& folder = files.shards.folder;
   files.config = if_file(folder / "config.json");
   files.generation = if_file(folder / "generation_config.json");
   return files;

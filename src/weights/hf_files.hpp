@@ -15,10 +15,10 @@ struct HfFiles {
   std::filesystem::path generation;  ///< generation_config.json, likewise
 };
 
-/// Finds the files of a directory, or those that belong to a single safetensors file.
+/// Finds the files of a directory, an index, or those that belong to a single safetensors file.
 ///
 /// Throws: what find_shards() throws.
-[[nodiscard]] HfFiles find_hf_files(const std::filesystem::path& path, const Limits& limits);
+[[nodiscard]] HfFiles find_hf_files(const std::filesystem::path& path, const ModelChoice& choice);
 
 /// Reads the configuration, which is empty if there is no config.json.
 ///

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -94,7 +95,9 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
                                        ShardSet shards, HfConfig config)
     : options_(options), sources_(shards, options, model_.warnings) {
   model_.path = path;
+  std::ranges::move(shards.warnings, std::back_inserter(model_.warnings));
   model_.files = std::move(shards.files);
+  const fs::path folder = std::move(shards.folder);
   shards = {};  // frees the index, which may be large
   model_.metadata = ModelMetadata::of_strings(sources_.first_file().metadata());
   model_.format =
@@ -106,8 +109,8 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
   const bool has_qweight = std::ranges::any_of(sources_.all(), [](const SourceTensor& tensor) {
     return tensor.info->name.ends_with(".qweight");
   });
-  const QuantConfig quant = read_quant_config(
-      config.model.raw.get(), model_.files.front().parent_path(), has_qweight, options.limits);
+  const QuantConfig quant =
+      read_quant_config(config.model.raw.get(), folder, has_qweight, options.limits);
   model_.config = std::move(config.model);
   config.model = model_.config;
   collect(config, quant);
@@ -235,16 +238,15 @@ void SafetensorsBackend::finish_config(const HfConfig& config) {
 }  // namespace
 
 std::unique_ptr<Backend> open_safetensors(const fs::path& path, const ModelOptions& options) {
-  HfFiles files = find_hf_files(path, options.limits);
+  HfFiles files = find_hf_files(path, options.choice);
   HfConfig config = read_hf_config(files, options.limits);
   return std::make_unique<SafetensorsBackend>(path, options, std::move(files.shards),
                                               std::move(config));
 }
 
-Format safetensors_format(const fs::path& path) {
-  const Limits limits;
-  const HfFiles files = find_hf_files(path, limits);
-  const HfConfig config = read_hf_config(files, limits);
+Format safetensors_format(const fs::path& path, const ModelChoice& choice) {
+  const HfFiles files = find_hf_files(path, choice);
+  const HfConfig config = read_hf_config(files, Limits{});
   return with_error_context(files.shards.files.front(), {}, [&] {
     const SafeOpen first(files.shards.files.front());
     return is_mlx(first, config) ? Format::mlx_safetensors : Format::hf_safetensors;

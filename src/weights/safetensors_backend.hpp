@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "safetensors/model_files.hpp"
 #include "weights/backend.hpp"
 
 namespace safetensors::weights {
@@ -12,6 +13,7 @@ namespace safetensors::weights {
 [[nodiscard]] std::unique_ptr<Backend> open_safetensors(const std::filesystem::path& path,
                                                         const ModelOptions& options);
 /// Returns which of the two formats it is. Reads headers only.
-[[nodiscard]] Format safetensors_format(const std::filesystem::path& path);
+[[nodiscard]] Format safetensors_format(const std::filesystem::path& path,
+                                        const ModelChoice& choice);
 
 }  // namespace safetensors::weights

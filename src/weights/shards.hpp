@@ -7,44 +7,25 @@
 #include <utility>
 #include <vector>
 
-#include "safetensors/weights/limits.hpp"
-#include "weights/json.hpp"
+#include "safetensors/model_files.hpp"
 
 namespace safetensors::weights {
 
 /// The files of a model.
 struct ShardSet {
+  std::filesystem::path folder;  ///< of the model, and of its configuration
   std::vector<std::filesystem::path> files;
   std::filesystem::path index;  ///< empty if there is none
   /// From the index: each tensor and the number of its file, sorted by tensor.
   std::vector<std::pair<std::string, std::size_t>> places;
+  std::vector<std::string> warnings;  ///< about files of the folder that are left out
 };
 
-/// The content of an index. Unlike safetensors::ShardIndex, whose files may be below the directory,
-/// it allows plain file names only, and reports faults by the codes of this layer.
-struct ShardIndex {
-  std::vector<std::string> files;  ///< distinct names without a directory
-  /// Each tensor and the number of its file, sorted by tensor.
-  std::vector<std::pair<std::string, std::size_t>> places;
-};
-
-/// Reads an index. `path` names it in errors.
+/// Finds the files of a model: of a folder, by the rule of find_model_files(); those that an index
+/// names; or a single file.
 ///
-/// Throws: json; missing_shard if it names no file; bad_name for a name that is not a plain file
-/// name.
-[[nodiscard]] ShardIndex parse_index(const Json& json, const std::filesystem::path& path);
-
-/// Finds the files of a directory. It looks for
-///   1. the files that model.safetensors.index.json names;
-///   2. model.safetensors;
-///   3. a complete set of model-00001-of-0000N.safetensors;
-///   4. a complete set from weights.00.safetensors on, the names of older versions of mlx;
-///   5. the only *.safetensors.
-/// Names in an index are those of files in the directory itself. They may be links to other places,
-/// as in a download cache.
-///
-/// Throws: missing_shard; json; limit; duplicate; bad_name; unsupported if there are several
-/// candidates.
-[[nodiscard]] ShardSet find_shards(const std::filesystem::path& directory, const Limits& limits);
+/// Throws: missing_shard if there are none, or one is absent; unsupported if more than one set of
+/// files may be the model, or ranks saved parts of its tensors; what reading an index throws.
+[[nodiscard]] ShardSet find_shards(const std::filesystem::path& path, const ModelChoice& choice);
 
 }  // namespace safetensors::weights

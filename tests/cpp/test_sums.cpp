@@ -165,6 +165,7 @@ TEST_CASE("the path of sums") {
   using safetensors::sums_path;
   CHECK(sums_path("d/m.safetensors") == "d/m.sums.json");
   CHECK(sums_path("d/m.safetensors.index.json") == "d/m.sums.json");
-  CHECK(sums_path("m.safetensors.index.fp16.json") == "m.safetensors.index.fp16.sums.json");
+  CHECK(sums_path("d/m.safetensors.index.fp16.json") == "d/m.fp16.sums.json");
+  CHECK(sums_path("m.index.json") == "m.index.sums.json");
   CHECK(sums_path("m.bin") == "m.bin.sums.json");
 }

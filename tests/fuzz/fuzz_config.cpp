@@ -15,7 +15,6 @@
 #include "weights/hf_config.hpp"
 #include "weights/names.hpp"
 #include "weights/row_lengths.hpp"
-#include "weights/shards.hpp"
 
 namespace {
 
@@ -25,7 +24,6 @@ using safetensors::weights::Json;
 using safetensors::weights::Mapped;
 using safetensors::weights::ModelConfig;
 using safetensors::weights::QuantParams;
-using safetensors::weights::ShardIndex;
 
 bool in_bounds(std::int64_t value) { return value >= 0 && value < (std::int64_t{1} << 31); }
 bool in_bounds(const std::optional<std::int64_t>& value) { return !value || in_bounds(*value); }
@@ -61,20 +59,6 @@ void check_config(const Json& json) {
   (void)safetensors::weights::map_gguf_names(names, "llama");
 }
 
-void check_index(const Json& json) {
-  const ShardIndex index = safetensors::weights::parse_index(json, "index.json");
-  fuzz::require(!index.files.empty(), "an index names files");
-  for (const std::string& file : index.files) {
-    fuzz::require(file != "." && file != ".." && file.find_first_of("/\\") == std::string::npos &&
-                      file.find('\0') == std::string::npos && !file.empty(),
-                  "a file lies beside the index");
-  }
-  fuzz::require(std::ranges::is_sorted(index.places), "places are sorted");
-  for (const auto& [name, number] : index.places) {
-    fuzz::require(number < index.files.size(), "a tensor is in one of the files");
-  }
-}
-
 /// Checks the core's reader of an index.
 void check_shard_index(std::string_view text) {
   const auto index = safetensors::ShardIndex::parse(text);
@@ -107,9 +91,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   refused_or([&] {
     check_config(
         safetensors::weights::parse_json(text, "config.json", Duplicates::last_counts, {}));
-  });
-  refused_or([&] {
-    check_index(safetensors::weights::parse_json(text, "index.json", Duplicates::refused, {}));
   });
   refused_or([&] { check_shard_index(text); });
   return 0;

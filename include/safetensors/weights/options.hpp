@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "safetensors/model_files.hpp"
 #include "safetensors/weights/buffer.hpp"
 #include "safetensors/weights/limits.hpp"
 #include "safetensors/weights/types.hpp"
@@ -22,6 +23,8 @@ struct ModelOptions {
          ///< that, or is not known
   };
   Layout layout = native;
+  /// Which model of a folder is opened; see model_files.hpp. Not for GGUF files.
+  ModelChoice choice{};
   bool bf16_to_f16 = true;          ///< get_tensor returns BF16 tensors as F16; false: as stored
   bool scales_to_f16 = true;        ///< get_tensor returns scales and biases of packs as F16
   bool allow_f16_overflow = false;  ///< too large values become infinite; false: f16_overflow

@@ -8,11 +8,12 @@ import contextlib
 import os
 from typing import Any, Iterator, NamedTuple
 
+from .._model_folder import all_files, all_indexes, refuse_interrupted
 from .._shards import Shard
 from . import diagnose, patches, text
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems
-from .opening import open_input
+from .opening import STDIN, open_input
 from .output import Output
 from .reader import File, SafetensorError, complaint
 
@@ -70,49 +71,88 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _check(path: str, read: bool, out: Output) -> list[_Verdict]:
+    if path != STDIN and os.path.isdir(path):
+        return _check_folder(path, read, out)
+    return _check_model(path, read, out, {})
+
+
+def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
+    """Checks all files and all indexes of a folder, also those that are no part of its model."""
+    try:
+        refuse_interrupted(path)
+        indexes, files = all_indexes(path), all_files(path)
+    except (OSError, SafetensorError) as error:
+        return [_failed(path, error)]
+    if not indexes and not files:
+        return [_Verdict(path, "unreadable", "No .safetensors files in the folder", [])]
+    verdicts: list[_Verdict] = []
+    checked: dict[str, File | None] = {}
+    for name in [*indexes, *files]:
+        each = os.path.join(path, name)
+        if each not in checked:
+            verdicts += _check_model(each, read, out, checked)
+    return verdicts
+
+
+def _check_model(
+    path: str, read: bool, out: Output, checked: "dict[str, File | None]"
+) -> list[_Verdict]:
+    """Checks what a path names: a file, an index with its files, or a remote folder.
+
+    Args:
+        checked: the files that were checked, which are not checked again. Those of an index are
+            closed, and None if they are not valid.
+    """
     try:
         shards, index = files_of(path)
-    except (OSError, ImportError) as error:
-        return [_Verdict(path, "unreadable", complaint(error, path), [])]
-    except SafetensorError as error:
-        kind = "unreadable" if error.code in _UNREADABLE else "index"
-        return [_Verdict(path, kind, complaint(error, path), [])]
-    except CliError as error:
-        return [_Verdict(path, "index" if path.endswith(".json") else "unreadable", str(error), [])]
-    files: list[File] = []
-    try:
-        verdicts = [_check_file(shard, index, read, files, out) for shard in shards]
-        if index is not None:
-            verdicts.append(_check_index(index, files, all(v.kind == "ok" for v in verdicts)))
-        return verdicts
-    finally:
-        for file in files:
-            file.close()
+    except (OSError, SafetensorError, CliError, ImportError) as error:
+        return [_failed(path, error)]
+    verdicts = []
+    for shard in shards:
+        if shard.path not in checked:
+            verdict, file = _check_file(shard, index, read, out)
+            checked[shard.path] = file if index is not None else None
+            verdicts.append(verdict)
+    if index is not None:
+        found = [checked[shard.path] for shard in shards]
+        valid = [file for file in found if file is not None]
+        verdicts.append(_check_index(index, valid, len(valid) == len(found)))
+    return verdicts
+
+
+def _failed(path: str, error: Exception) -> _Verdict:
+    """Returns the verdict on a path whose files were not found."""
+    kind = "unreadable"
+    if isinstance(error, CliError):
+        return _Verdict(path, "index" if path.endswith(".json") else kind, str(error), [])
+    if isinstance(error, SafetensorError) and not isinstance(error, OSError):
+        kind = kind if error.code in _UNREADABLE else "index"
+    return _Verdict(path, kind, complaint(error, path), [])
 
 
 def _check_file(
-    shard: Shard, index: Index | None, read: bool, files: list[File], out: Output
-) -> _Verdict:
+    shard: Shard, index: Index | None, read: bool, out: Output
+) -> tuple[_Verdict, File | None]:
+    """Returns the verdict, and the closed file, whose header the check of an index needs; None if
+    it is not valid."""
     path = shard.path
     try:
-        # The check of an index later needs the headers, but not the open files.
         with _opened(shard) as file:
             if patches.is_patch(file):
-                return _Verdict(path, *_verdict_on_patch(file), [])
+                return _Verdict(path, *_verdict_on_patch(file), []), None
             message = _summary(file)
             if read:
                 _read_all(file, out)
     except _Damaged as damaged:
-        return damaged.verdict
+        return damaged.verdict, None
     except FileNotFoundError as error:
+        said = complaint(error, path), "unreadable"
         if index is not None:
-            return _Verdict(path, "missing", "the index names this file, but it does not exist", [])
-        return _Verdict(path, "unreadable", complaint(error, path), [])
+            said = "the index names this file, but it does not exist", "missing"
+        return _Verdict(path, said[1], said[0], []), None
     except (OSError, SafetensorError, CliError, ImportError) as error:
-        return _Verdict(path, "unreadable", complaint(error, path), [])
-    if index is not None:
-        files.append(file)
-    return _Verdict(path, "ok", message, [])
+        return _Verdict(path, "unreadable", complaint(error, path), []), None
+    return _Verdict(path, "ok", message, []), file
 
 
 @contextlib.contextmanager

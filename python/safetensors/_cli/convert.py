@@ -13,11 +13,12 @@ import contextlib
 import os
 
 from .._companions import Companions
+from .._model_folder import has_files
 from .._paths import is_model, visible
 from . import writing
 from .errors import CliError
 from .ls_model import is_gguf
-from .model import files_of
+from .model import add_choice, choice_of, files_of
 from .opening import open_regular, refuse_stdin
 from .output import Output
 from .source import Source
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--verify", action="store_true", help="read the target back and compare it with the source"
     )
     writing.add_options(parser, "canonical")
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -100,7 +102,7 @@ def _found(path: str) -> tuple[str, str]:
     if os.path.isdir(path):
         names = visible(os.listdir(path))
         indexes = [name for name in names if name.endswith(_TORCH_INDEX)]
-        if len(indexes) == 1 and not any(name.endswith(".safetensors") for name in names):
+        if len(indexes) == 1 and not has_files(path):
             path = os.path.join(path, indexes[0])
     return path, _kind(path)
 
@@ -119,7 +121,7 @@ def _open_source(arguments: argparse.Namespace) -> Source:
     else:
         from .source_model import ModelSource
 
-        source = ModelSource(path)
+        source = ModelSource(path, choice=choice_of(arguments))
     try:
         _refuse_torch_options(arguments)
     except CliError:

@@ -12,7 +12,7 @@ from . import text
 from .compare import count_of_differences, first_difference
 from .dtypes import BITS
 from .errors import NEGATIVE, CliError
-from .model import Model, Placed
+from .model import Model, Placed, add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Advance, Output
 
@@ -50,12 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the algorithm of the patch's digests (default: xxh3-128)",
     )
     patch.add_argument("--force", action="store_true", help="replace an existing patch")
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.patch is not None:
         _check_patch(arguments)
-    with Model(arguments.a) as a, Model(arguments.b) as b:
+    choice = choice_of(arguments)
+    with Model(arguments.a, choice) as a, Model(arguments.b, choice) as b:
         found = _compare_tensors(a.by_name(), b.by_name(), not arguments.no_data, out)
         if not arguments.no_metadata:
             found["metadata"] = _compare_metadata(a.metadata(), b.metadata())

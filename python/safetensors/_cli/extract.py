@@ -10,6 +10,7 @@ from typing import Collection, Sequence
 
 from . import writing
 from .errors import CliError
+from .model import add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Output
 from .source_model import ModelSource
@@ -34,13 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     writing.add_dtype(parser)
     writing.add_options(parser, "blocks")
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("extract", arguments.source, arguments.target)
     if not arguments.keep and not arguments.drop:
         raise CliError("extract: which tensors? --keep or --drop")
-    with contextlib.closing(ModelSource(arguments.source)) as source:
+    with contextlib.closing(ModelSource(arguments.source, choice=choice_of(arguments))) as source:
         kept = _fitting(arguments.keep, source.placed) if arguments.keep else set(source.placed)
         kept -= _fitting(arguments.drop, source.placed)
         if not kept:

@@ -16,7 +16,7 @@ from .._paths import is_url
 from .._sums import SHA256, XXH3
 from . import hash_sums, text
 from .errors import CliError
-from .model import Model
+from .model import Model, add_choice, choice_of
 from .output import Column, Output
 
 EXAMPLES = """
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SUMS",
         help="compare the model with the sums beside it, or with those in the file SUMS",
     )
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     if arguments.check is not None:
         return hash_sums.check(arguments, out)
     algorithm = arguments.algorithm or SHA256
-    with Model(arguments.path) as model:
+    with Model(arguments.path, choice_of(arguments)) as model:
         placed = model.by_name()
         total = sum(each.tensor.nbytes for each in placed.values())
         threads = 1 if is_url(arguments.path) else hash_sums.THREADS

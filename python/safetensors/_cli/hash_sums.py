@@ -12,7 +12,7 @@ from ..sums import Place, _make
 from . import text
 from .errors import CliError
 from .header_text import LENGTH_NBYTES, MOST_NBYTES
-from .model import Index, Model, Placed, files_of
+from .model import Index, Model, Placed, choice_of, files_of
 from .opening import STDIN, open_regular
 from .output import Advance, Output
 from .reader import File, SafetensorError, Tensor, complaint
@@ -47,12 +47,13 @@ def _job(file: File, tensor: Tensor) -> _digests.Job:
 def write(arguments: argparse.Namespace, out: Output) -> int:
     """Writes the sums beside a model, and prints their path and the digest of the whole."""
     _refuse_streams(arguments.path)
-    with Model(arguments.path) as model:
+    choice = choice_of(arguments)
+    with Model(arguments.path, choice) as model:
         total = sum(each.tensor.nbytes for each in model.by_name().values())
         total += sum(file.nbytes for file in model.files) if arguments.files else 0
     algorithm = arguments.algorithm or XXH3
     with out.progress("hashing", total) as advance:
-        sums, place = _make(arguments.path, algorithm, arguments.files, advance)
+        sums, place = _make(arguments.path, algorithm, arguments.files, choice, advance)
     place.write(sums, fsync=False)
     whole = sums.whole()
     if arguments.json:
@@ -65,10 +66,10 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
 def check(arguments: argparse.Namespace, out: Output) -> int:
     """Compares a model with its sums, and prints what differs."""
     _refuse_streams(arguments.path)
-    shards, index = files_of(arguments.path)
+    shards, index = files_of(arguments.path, choice_of(arguments))
     paths = [shard.path for shard in shards]
-    place = Place.of(arguments.path, index.path if index is not None else "")
-    where = arguments.check or place.sums
+    place = Place.of(arguments.path, shards)
+    where = arguments.check or place.existing()
     sums = _sums.read(where)
     checker = _Checker(sums, _algorithm(sums, where, arguments.algorithm))
     by_name = {place.name_of(path): path for path in paths}

@@ -10,7 +10,7 @@ from typing import Any, Callable, Sequence
 from . import ls_model, patches, text, tree
 from .dtypes import element_count
 from .errors import NEGATIVE, CliError
-from .model import Model, Placed
+from .model import Model, Placed, add_choice, choice_of
 from .output import Column, Output
 from .reader import Tensor
 
@@ -25,6 +25,9 @@ _SORT: dict[str, Callable[[Placed], Any]] = {
     "name": lambda each: text.natural_key(each.tensor.name),
     "size": lambda each: (-each.tensor.nbytes, text.natural_key(each.tensor.name)),
 }
+
+
+_MOST_OTHERS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", type=int, default=tree.MOST_DEPTH, help="maximum number of levels of the tree"
     )
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -75,7 +79,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 def _list(arguments: argparse.Namespace, out: Output) -> int:
     """Lists the tensors. Returns how many."""
-    with Model(arguments.path) as model:
+    with Model(arguments.path, choice_of(arguments), any_files=True) as model:
         patch = patches.only_patch(model)
         if patch is not None:
             return patches.ls(patch, arguments, out)
@@ -96,7 +100,16 @@ def _list(arguments: argparse.Namespace, out: Output) -> int:
             _show_tensors(placed, len(model.files) > 1, out)
             out.line()
         _show_totals([each.tensor for each in placed], out)
+        if model.others:
+            out.note(f"{model.path}: {_others(model.others)}")
     return len(placed)
+
+
+def _others(names: Sequence[str]) -> str:
+    shown = ", ".join(text.clipped(name) for name in names[:_MOST_OTHERS])
+    more = f" and {len(names) - _MOST_OTHERS:,} more" if len(names) > _MOST_OTHERS else ""
+    said = "is" if len(names) == 1 else "are"
+    return f"{text.count(len(names), 'other file')} {said} no part of the model: {shown}{more}"
 
 
 def _show_tensors(placed: Sequence[Placed], with_file: bool, out: Output) -> None:

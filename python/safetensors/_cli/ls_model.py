@@ -5,6 +5,7 @@ import fnmatch
 import os
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+from .._model_folder import has_files
 from .._paths import visible
 from . import text, tree
 from .errors import CliError
@@ -21,8 +22,8 @@ def is_gguf(path: str) -> bool:
     if path == STDIN:
         return False
     if os.path.isdir(path):
-        ends = {os.path.splitext(name)[1] for name in visible(os.listdir(path))}
-        return ".gguf" in ends and ".safetensors" not in ends
+        has_gguf = any(name.endswith(".gguf") for name in visible(os.listdir(path)))
+        return has_gguf and not has_files(path)
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
@@ -42,7 +43,8 @@ def run(
     except ImportError as error:
         raise CliError(f"this build has no weight layer: {error}") from None
     try:
-        with open_weights(arguments.path) as model:
+        choice = {"name": arguments.name, "variant": arguments.variant}
+        with open_weights(arguments.path, **choice) as model:
             return _show(model, arguments, show_totals, out)
     except WeightsError as error:
         raise CliError(str(error)) from None

@@ -12,7 +12,7 @@ from . import output, text
 from .errors import NEGATIVE, CliError
 from .header_text import with_metadata
 from .in_place import change_in_place
-from .model import Model
+from .model import Model, add_choice, choice_of
 from .opening import STDIN
 from .output import Column, Output
 from .reader import File
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remove", metavar="KEY", action="append", default=[], help="remove a key")
     parser.add_argument("--fsync", action="store_true", help="wait until the change is on the disk")
     parser.add_argument("--json", action="store_true", help="print the metadata as JSON")
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
 
 
 def _read(arguments: argparse.Namespace, out: Output) -> int:
-    with Model(arguments.path) as model:
+    with Model(arguments.path, choice_of(arguments)) as model:
         metadata = model.metadata()
     if arguments.key is not None:
         if arguments.key not in metadata:

@@ -1,12 +1,14 @@
 """Opens what a path names: a file, the files of a folder, or the shards of an index."""
 
+import argparse
 import os
 from typing import NamedTuple
 
-from .._shards import Shard, find_shards
+from .._model_folder import BY_RULE, Choice
+from .._shards import Shard, find_files
 from .errors import CliError
 from .opening import STDIN
-from .reader import File, Tensor
+from .reader import File, SafetensorError, Tensor
 from .text import clipped, count
 
 _DESCRIPTORS_TO_SPARE = 50
@@ -32,11 +34,15 @@ class Index(NamedTuple):
 class Model:
     """Open files. `index` is set if they are the shards of an index."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, choice: Choice = BY_RULE, *, any_files: bool = False) -> None:
+        """Opens the files that find_files() finds."""
         self.path = path
         self.index: Index | None = None
         self.files: list[File] = []
-        shards, self.index = files_of(path)
+        shards, self.index = files_of(path, choice, any_files=any_files)
+        model = shards[0].model
+        self.others = [] if model is None else model.others
+        """The names of the files of the folder that are no part of the model."""
         if shards[0].reader is not None:
             from . import remote
 
@@ -88,11 +94,38 @@ class Model:
         return together
 
 
-def files_of(path: str) -> tuple[list[Shard], Index | None]:
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for which choice_of() looks."""
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="which model of a folder: what the names of its files begin with, such as "
+        "consolidated (default: see docs/loading.md)",
+    )
+    parser.add_argument(
+        "--variant",
+        metavar="VARIANT",
+        help="which variant of a model of a folder, such as fp16 (default: the plain one)",
+    )
+
+
+def choice_of(arguments: argparse.Namespace) -> Choice:
+    """Returns which model of a folder the user chooses."""
+    return Choice(arguments.name or "", arguments.variant or "")
+
+
+def files_of(
+    path: str, choice: Choice = BY_RULE, *, any_files: bool = False
+) -> tuple[list[Shard], Index | None]:
     """Returns the files to open for a path or URL, and the index that names them, if any."""
     if path == STDIN:
         return [Shard(path)], None
-    shards = find_shards(path)
+    try:
+        shards = find_files(path, choice, any_files=any_files)
+    except ValueError as error:
+        if isinstance(error, SafetensorError):
+            raise
+        raise CliError(str(error)) from None  # a choice without a folder
     if not shards:
         raise CliError(f"{path}: not an index of shards: it names no tensor")
     if not shards[0].index_path:

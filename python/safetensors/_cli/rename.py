@@ -15,7 +15,7 @@ from .._sums_save import of_one
 from . import writing
 from .errors import CliError
 from .header_text import padded
-from .model import Placed
+from .model import Placed, add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Advance, Output, counted
 from .reader import File
@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     writing.add_dtype(parser)
     writing.add_options(parser, None)
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     prefixes = [_pair("--prefix", each) for each in arguments.prefix]
     if not changes and not prefixes:
         raise CliError("rename: which tensors? --map or --prefix")
-    with contextlib.closing(ModelSource(arguments.source)) as source:
+    with contextlib.closing(ModelSource(arguments.source, choice=choice_of(arguments))) as source:
         placed = _renamed(source, changes, prefixes)
         source.select(placed, arguments.dtype)
         content: writing.FileContent = _NewHeader(source)

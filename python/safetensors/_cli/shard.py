@@ -8,6 +8,7 @@ import argparse
 import contextlib
 
 from . import writing
+from .model import add_choice, choice_of
 from .opening import refuse_stdin
 from .output import Output
 from .source_model import ModelSource
@@ -29,12 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     writing.add_dtype(parser)
     writing.add_options(parser, "blocks")
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("shard", arguments.source, arguments.target)
     target = writing.target_of(arguments.target, shard_size=arguments.max_shard_size)
-    with contextlib.closing(ModelSource(arguments.source)) as source:
+    with contextlib.closing(ModelSource(arguments.source, choice=choice_of(arguments))) as source:
         source.select(source.placed, arguments.dtype)
         writing.write_source(source, target, arguments, out)
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import patches, text
 from .dtypes import BITS, element_count
 from .errors import CliError
-from .model import Model, Placed
+from .model import Model, Placed, add_choice, choice_of
 from .output import Output
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print statistics and histogram as JSON"
     )
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     except ImportError:
         raise CliError("show needs NumPy: pip install numpy") from None
     shown = []
-    with Model(arguments.path) as model:
+    with Model(arguments.path, choice_of(arguments)) as model:
         patch = patches.only_patch(model)
         if patch is not None:
             patches.show(patch, arguments, out)

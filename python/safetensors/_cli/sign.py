@@ -6,12 +6,13 @@ what they read by them. Needs the package model-signing, which also verifies wha
 """
 
 import argparse
+import contextlib
 import os
 import sys
 
 from .. import _core, _sums
+from .._model_folder import Choice, of_directory
 from .._paths import visible
-from .._shards import INDEX_SUFFIX
 from ..signing import _package
 from . import hash_sums, signatures
 from .errors import NEGATIVE, CliError
@@ -126,8 +127,21 @@ def _has_sha256(path: str) -> bool:
 
 def _compare(sums: str, out: Output) -> int:
     """Compares a model with its sums: who signs them vouches for them."""
-    stem = sums.removesuffix(_sums.SUFFIX)
-    candidates = (stem + INDEX_SUFFIX, stem + ".safetensors")
-    model = next(filter(os.path.isfile, candidates), os.path.dirname(sums) or ".")
-    options = argparse.Namespace(path=model, check=sums, algorithm=_sums.SHA256, json=False)
+    path, choice = _model_of(sums)
+    options = argparse.Namespace(
+        path=path, check=sums, algorithm=_sums.SHA256, json=False, **choice._asdict()
+    )
     return hash_sums.check(options, out)
+
+
+def _model_of(sums: str) -> tuple[str, Choice]:
+    """Returns the folder of sums, and which of its models they are about: one of their name, or one
+    of a variant. Sums of a folder without a single model are about all files."""
+    folder, file = os.path.split(sums)
+    name = file.removesuffix(_sums.SUFFIX)
+    plain, _, variant = name.rpartition(".")
+    for choice in (Choice(name), Choice(plain, variant)):
+        with contextlib.suppress(FileNotFoundError):
+            of_directory(folder or ".", choice)
+            return folder or ".", choice
+    return folder or ".", Choice()

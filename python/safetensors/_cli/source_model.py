@@ -2,6 +2,7 @@
 
 from typing import Mapping, Sequence
 
+from .._model_folder import BY_RULE, Choice
 from .._specs import CASTABLE
 from .._writer import SafeWriter
 from . import text
@@ -15,12 +16,12 @@ from .source import Entry
 class ModelSource:
     """The tensors of files, folders and indexes, together."""
 
-    def __init__(self, *paths: str) -> None:
+    def __init__(self, *paths: str, choice: Choice = BY_RULE) -> None:
         self.models: list[Model] = []
         self.placed: dict[str, Placed] = {}
         try:
             for path in paths:
-                self.models.append(Model(path))
+                self.models.append(Model(path, choice))
                 self._add(self.models[-1])
         except BaseException:
             self.close()

@@ -4,9 +4,11 @@ import argparse
 import contextlib
 from typing import Sequence
 
+from .._model_folder import Choice
 from .._writer import SafeWriter
 from . import text, writing
 from .errors import CliError
+from .model import choice_of
 from .output import Output
 from .source import Entry
 
@@ -21,8 +23,8 @@ except ImportError as error:
 class WeightsSource:
     """The decoded tensors of a model."""
 
-    def __init__(self, path: str, dtype: str) -> None:
-        self.plan = Plan(path, dtype)
+    def __init__(self, path: str, dtype: str, choice: Choice) -> None:
+        self.plan = Plan(path, dtype, *choice)
         specs = self.plan.specs
         sizes = self.plan.sizes()
         self.entries = [Entry(name, *spec, sizes[name]) for name, spec in specs.items()]
@@ -39,7 +41,9 @@ class WeightsSource:
 def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> None:
     """Runs the command for a model of the weight layer."""
     try:
-        with contextlib.closing(WeightsSource(arguments.source, arguments.dtype)) as source:
+        with contextlib.closing(
+            WeightsSource(arguments.source, arguments.dtype, choice_of(arguments))
+        ) as source:
             source.plan.refuse_target(to.path, to.is_folder)
             writing.write_source(source, to, arguments, out, companions=source.plan.companions)
             if arguments.verify and not arguments.dry_run:

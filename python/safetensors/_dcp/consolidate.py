@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .._model_folder import BY_RULE, of_directory, warn_of
 from .._paths import open_at_once
 from .._specs import Row
 from .._typing import Path
@@ -47,7 +48,8 @@ def consolidate(
 
     Args:
         folder: has the files of `StorageWriter`, where ranks could not share files, or of
-            `HuggingFaceStorageWriter(save_distributed=True)`. All its `*.safetensors` are read.
+            `HuggingFaceStorageWriter(save_distributed=True)`. The files of its model are read, as
+            `load_files` chooses them.
         out: another folder, made if it does not exist; its parent must exist.
         max_shard_size, name, fqn_to_index_mapping, fsync: see `StorageWriter`.
 
@@ -85,11 +87,10 @@ def consolidate(
 
 def _read_folder(folder: str) -> Dict[str, SplitTensor]:
     """Returns the tensors of all files."""
-    names = sorted(file for file in os.listdir(folder) if file.endswith(".safetensors"))
-    if not names:
-        raise FileNotFoundError(errno.ENOENT, "No .safetensors files in the directory", folder)
+    model, _ = of_directory(folder, BY_RULE)
+    warn_of(folder, model)
     tensors: Dict[str, SplitTensor] = {}
-    for file in names:
+    for file in model.files:
         path = os.path.join(folder, file)
         with open(path, "rb", opener=open_at_once) as stream:
             identity = _identity(stream.fileno())  # first: the header is of this version or newer

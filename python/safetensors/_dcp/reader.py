@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.storage import StorageReader as _Base
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .._model_folder import choice_of
 from .._paths import is_url, without_secrets
 from .._shards import find_shards, open_shards, with_hashes
 from .._torch.dtypes import Form, form_of
@@ -54,6 +55,8 @@ class StorageReader(_Base):
         storage_options: Optional[Mapping[str, Any]] = None,
         verify: Verify = None,
         expected_hashes: Optional[Mapping[str, str]] = None,
+        name: Optional[str] = None,
+        variant: Optional[str] = None,
     ) -> None:
         """Makes a reader. Opens nothing.
 
@@ -62,10 +65,12 @@ class StorageReader(_Base):
                 of `safetensors.torch.load_files`.
             storage_options: settings for URLs.
             verify, expected_hashes: what the files are compared with, as for `load_files`.
+            name, variant: which model of a folder, as for `load_files`.
         """
         self._path = path
         self._options = storage_options
         self._verify = with_hashes(verify, expected_hashes)
+        self._choice = choice_of(name, variant)
         self._parts: Dict[MetadataIndex, Tuple[Part, Form]] = {}
         self._files: Optional[ExitStack] = None
 
@@ -73,9 +78,9 @@ class StorageReader(_Base):
         """Pickles the path and `verify`. Options and a URL's query may hold secrets, and open files
         are of one process."""
         path, verify = without_secrets(self._path), without_secrets(self._verify)
-        if verify is None:
-            return type(self), (path,)
-        return functools.partial(type(self), verify=verify), (path,)
+        given = {"verify": verify, **self._choice._asdict()}
+        given = {key: value for key, value in given.items() if value not in (None, "")}
+        return (functools.partial(type(self), **given) if given else type(self)), (path,)
 
     def reset(self, checkpoint_id: Optional[Union[str, os.PathLike[str]]] = None) -> None:
         """Closes the files of a load that did not end. `checkpoint_id` is read next."""
@@ -94,9 +99,10 @@ class StorageReader(_Base):
         self._close()
         tensors: Dict[str, SplitTensor] = {}
         with ExitStack() as stack, _gc_paused():  # makes objects for each tensor, none is garbage
-            for shard, handle, names in open_shards(
-                find_shards(self._path, self._options, verify=self._verify), None, "pread", stack
-            ):
+            shards = find_shards(
+                self._path, self._options, verify=self._verify, choice=self._choice
+            )
+            for shard, handle, names in open_shards(shards, None, "pread", stack):
                 if handle is not None:
                     _add_parts(tensors, shard.path, handle, names)
             found: Dict[str, Any] = {}

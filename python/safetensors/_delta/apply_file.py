@@ -7,11 +7,10 @@ import errno
 import os
 from typing import Any, Dict, List, Optional
 
-from .. import _recovery
+from .. import _core, _recovery
 from .._core import safe_open
 from .._model_files import ModelFiles
 from .._paths import refuse_url
-from .._shards import INDEX_SUFFIX
 from .._specs import Spec, nbytes_of
 from .._split import Split
 from .._sums_save import Collect
@@ -225,8 +224,11 @@ def _write(work: _Work, output: str, is_folder: bool, fsync: bool, sums: SumsOpt
 
 def _name_of(files: FileTensors) -> str:
     """Returns the first part of the names of the model's files."""
-    index = os.path.basename(files.files[0].shard.index_path)
-    return index.removesuffix(INDEX_SUFFIX) if index.endswith(INDEX_SUFFIX) else "model"
+    shard = files.files[0].shard
+    parsed = _core._parse_model_file_name(os.path.basename(shard.index_path or shard.path))
+    if parsed is None or parsed[0] not in ("index", "shard"):
+        return "model"
+    return f"{parsed[1]}.{parsed[2]}" if parsed[2] else parsed[1]
 
 
 def _refuse_others(folder: str, name: str) -> None:

@@ -21,6 +21,7 @@ import torch
 
 from .._absent import refuse_absent, with_absent
 from .._core import SafetensorError
+from .._model_folder import Choice, choice_of
 from .._torch.devices import device_of
 from .._torch.wanted import Reporter, Wanted, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
@@ -52,6 +53,7 @@ def load_files(
     budget_bytes: Optional[int],
     storage_options: Optional[Mapping[str, Any]],
     verify: Verify,
+    choice: Choice,
 ) -> Dict[str, torch.Tensor]:
     """Returns the tensors of this rank; see `safetensors.torch.load_files`.
 
@@ -61,7 +63,9 @@ def load_files(
     """
     loaded: Dict[str, torch.Tensor] = {}
     with communicator(group, timeout, problem) as comm, ExitStack() as stack:
-        model, wanted = _open(comm, filenames, backend, keys, plan, storage_options, verify, stack)
+        model, wanted = _open(
+            comm, filenames, backend, keys, plan, storage_options, verify, choice, stack
+        )
         nbytes = sum(item.nbytes for item in wanted)
         if budget_bytes is not None and nbytes > budget_bytes:
             raise SafetensorError(
@@ -91,6 +95,8 @@ def stream(
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
     timeout: Optional[timedelta] = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Iterator[Tuple[str, torch.Tensor]]:
     """Yields the tensors as they are loaded, in the same order on all ranks.
 
@@ -98,10 +104,14 @@ def stream(
 
     Args:
         group: the ranks.
-        filenames, device, keys, plan, storage_options, verify, timeout: as for `load_files`.
+        filenames, device, keys, plan, storage_options, verify, timeout, name, variant: as for
+            `load_files`.
     """
+    choice = choice_of(name, variant)
     with communicator(group, timeout) as comm, ExitStack() as stack:
-        model, wanted = _open(comm, filenames, "auto", keys, plan, storage_options, verify, stack)
+        model, wanted = _open(
+            comm, filenames, "auto", keys, plan, storage_options, verify, choice, stack
+        )
         with closing(_loaded(comm, model, wanted, device)) as pairs:
             for item, tensor in pairs:
                 yield item.name, item.finished(tensor)
@@ -113,6 +123,7 @@ def open_named(
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]],
     verify: Verify,
+    choice: Choice,
     names: Collection[str],
     stack: ExitStack,
 ) -> Tuple[Model, Dict[str, safe_open], List[str]]:
@@ -130,7 +141,7 @@ def open_named(
             if shard.names is None or any(name in names for name in shard.names)
         ]
 
-    model = open_model(comm, filenames, storage_options, verify, needed, "auto", stack)
+    model = open_model(comm, filenames, storage_options, verify, choice, needed, "auto", stack)
     handles = model.handles()
     others = [name for name in [*handles, *model.unopened] if name not in names]
     return model, {name: handles[name] for name in handles if name in names}, others
@@ -144,6 +155,7 @@ def _open(
     plan: Optional[Mapping[str, Rule]],
     storage_options: Optional[Mapping[str, Any]],
     verify: Verify,
+    choice: Choice,
     stack: ExitStack,
 ) -> Tuple[Model, List[Wanted]]:
     """Returns the files that some rank needs, and the tensors that this one takes."""
@@ -163,7 +175,7 @@ def _open(
             if any(name in found for name in shard.names or ())
         ]
 
-    model = open_model(comm, filenames, storage_options, verify, needed, backend, stack)
+    model = open_model(comm, filenames, storage_options, verify, choice, needed, backend, stack)
     handles = model.handles()
     if rules is None:
         rules = select(with_absent(handles, found_shards), plan, keys)

@@ -21,6 +21,7 @@ from typing import (
 )
 
 from .. import _core
+from .._model_folder import Choice
 from .._paths import is_url
 from .._shards import (
     Shard,
@@ -80,6 +81,7 @@ def open_model(
     filenames: Sources,
     storage_options: Optional[Mapping[str, Any]],
     verify: Verify,
+    choice: Choice,
     needed: Callable[[List[Shard]], Iterable[int]],
     backend: str,
     stack: ExitStack,
@@ -91,7 +93,7 @@ def open_model(
 
     Args:
         comm: the ranks, which all call this.
-        filenames, storage_options, verify: as for `load_files`.
+        filenames, storage_options, verify, choice: as for `load_files`.
         needed: returns the positions of the files that this rank takes tensors of.
         backend: see `safe_open`; "auto" is "pread".
         stack: the files are closed when it exits.
@@ -102,8 +104,10 @@ def open_model(
     """
     sources = sources_of(filenames)
     version = f"version {_core.__version__} of safetensors"
-    agree(comm, "sources", [version, *map(_described, sources)], (), list)
-    shards = find_shards(sources, storage_options, lambda *url: _shards_of_url(comm, *url), verify)
+    chosen_model = f"name {choice.name!r} and variant {choice.variant!r} of a model"
+    agree(comm, "sources", [version, chosen_model, *map(_described, sources)], (), list)
+    of_url = functools.partial(_shards_of_url, comm)
+    shards = find_shards(sources, storage_options, of_url, verify, choice)
     positions = functools.partial(_integers, below=len(shards))
     names = [_name(shard) for shard in shards]
     told = agree(comm, "files", names, sorted(needed(shards)), positions)
@@ -159,7 +163,7 @@ def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStac
 
 
 def _shards_of_url(
-    comm: Communicator, url: str, storage_options: Optional[Mapping[str, Any]]
+    comm: Communicator, url: str, storage_options: Optional[Mapping[str, Any]], choice: Choice
 ) -> List[Shard]:
     """Returns the files of a URL, of which rank 0 alone reads the index."""
     from .._remote.open import reopen
@@ -167,7 +171,7 @@ def _shards_of_url(
     own: List[Shard] = []
 
     def find() -> Message:
-        own.extend(shards_of_url(url, storage_options))
+        own.extend(shards_of_url(url, storage_options, choice))
         return _told_shards(own)
 
     told = comm.share("shards", find)

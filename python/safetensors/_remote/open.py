@@ -6,28 +6,22 @@ import functools
 import importlib
 import re
 import urllib.parse
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from .. import _core
-from .._core import SafetensorError
-from .._paths import visible
+from .._model_folder import BY_RULE, Choice, Index, choose, warn_of
 from .._range_reader import RangeReader
 from . import errors, https_ranges
 from .connections import Pool
 from .http import HttpReader
 from .https_ranges import HttpsReader
 from .hub import Repo
+from .probes import Found, Probes, read_index
 from .settings import Settings
 from .urls import HTTP, STORES, Url, join
 
 Options = Optional[Mapping[str, Any]]
 
-_INDEX = ".safetensors.index.json"
-_MODEL = "model.safetensors"
-# An index of up to this size is one request.
-_FIRST_OF_INDEX = 16 << 20
-_MOST_OF_INDEX = 100_000_000
-_FIRST_OF_FILE = 512 << 10
 # Not the ".1-8B" of a folder's name.
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9_]*$")
 
@@ -65,16 +59,19 @@ def open_reader(url: str, storage_options: Options = None) -> RangeReader:
     return site.reader(parsed)
 
 
-def find_shards(url: str, storage_options: Options = None) -> List[RemoteShard]:
-    """Returns the files behind a URL: of a file, an index, or a folder.
+def find_shards(
+    url: str, storage_options: Options = None, choice: Choice = BY_RULE
+) -> List[RemoteShard]:
+    """Returns the files behind a URL: of a file, an index, or the model of a folder.
 
-    A folder, which ends with "/" (or, in object stores and on the Hub, has no suffix), has
-    model.safetensors.index.json; else model.safetensors; else, in object stores, a single other
-    index or all *.safetensors files.
+    A folder's URL ends with "/" or, in object stores and on the Hub, has no suffix. Web servers and
+    the Hub are asked for likely names only, because they do not list their files.
 
     Raises:
-        FileNotFoundError: a folder has none of these.
-        SafetensorError: the URL or an option is not accepted, or an index is damaged.
+        FileNotFoundError: a folder has no such model.
+        SafetensorError: the URL or an option is not accepted, an index is damaged, or more than one
+            set of files of a folder may be the model.
+        ValueError: `choice` is for what is no folder.
         ImportError: the scheme needs a package that is not installed.
     """
     parsed = Url.parse(url)
@@ -83,9 +80,10 @@ def find_shards(url: str, storage_options: Options = None) -> List[RemoteShard]:
         if parsed.query:
             text = "is a folder with a query, which would not be sent for the files in it"
             raise errors.refused(parsed.name, text)
-        return _shards_in(site, Url(parsed.scheme, parsed.host, _with_slash(parsed)))
+        return _shards_in(site, Url(parsed.scheme, parsed.host, _with_slash(parsed)), choice)
+    choice.refuse_for(parsed.name)
     if parsed.path.endswith(".json"):
-        return _shards_of_index(site, parsed)
+        return _shards_of_index(site, parsed, *_read_index(site, parsed))
     return [_shard(site, parsed)]
 
 
@@ -149,9 +147,9 @@ class _Site:
     def opened(self, reader: RangeReader) -> None:
         """Is called with the first reader that was opened."""
 
-    def listing(self, folder: Url) -> List[str]:
-        """Returns the names of the files in a folder; empty if they cannot be listed."""
-        return []
+    def listing(self, folder: Url) -> Optional[List[str]]:
+        """Returns the names of the files in a folder; None if they cannot be listed."""
+        return None
 
 
 class _Hub(_Site):
@@ -192,8 +190,11 @@ class _Engine(_Site):
     def reader(self, url: Url, hint: str = "") -> RangeReader:
         return cast(RangeReader, self._engine.reader(url, self._settings))
 
-    def listing(self, folder: Url) -> List[str]:
-        return cast(List[str], self._engine.listing(folder, self._settings))
+    def listing(self, folder: Url) -> Optional[List[str]]:
+        try:
+            return cast(List[str], self._engine.listing(folder, self._settings))
+        except PermissionError:  # rights to read files may be all that somebody has
+            return None
 
 
 def _site(url: Url, options: Options) -> _Site:
@@ -214,45 +215,60 @@ def _shard(site: _Site, url: Url) -> RemoteShard:
     return RemoteShard(url.name, lambda: site.reader(url), url=site.address(url))
 
 
-def _shards_in(site: _Site, folder: Url) -> List[RemoteShard]:
-    denied: Optional[SafetensorError] = None
+def _shards_in(site: _Site, folder: Url, choice: Choice) -> List[RemoteShard]:
+    """Returns the files of the model of a folder.
+
+    The likely names are asked for, which is one round trip. Only if none of them exists, the folder
+    is listed, or the next likely names are asked for where it cannot be listed.
+    """
+    probes = Probes(lambda name: site.reader(join(folder, name)))
+    likely = _core._model_probes(*choice)
+    listed: Optional[List[str]] = None
+    for pair in zip(likely[::2], likely[1::2], strict=True):
+        probes.ask(pair)
+        if not probes.found:
+            listed = site.listing(folder)
+        if probes.found or listed is not None:
+            break
+    if not probes.found and listed is None:
+        text = f"has none of {', '.join(likely)}, and its files cannot be listed"
+        raise probes.denied or errors.missing(folder.name, f"{text}: name a file or an index")
+    indexes: Dict[str, Index] = {}
+
+    def files_of_index(name: str) -> List[str]:
+        found = probes.index(name)
+        site.opened(found.reader)
+        indexes[name] = _core._parse_index(found.first, join(folder, name).name)
+        probes.will_ask([*indexes[name][0]])
+        return [*indexes[name][0]]
+
     try:
-        return _shards_of_index(site, join(folder, "model" + _INDEX))
-    except FileNotFoundError:
-        pass
-    except PermissionError as error:
-        # Stores answer so for a missing file if the folder may not be listed.
-        denied = cast(SafetensorError, error)
-    model = join(folder, _MODEL)
-    reader = site.reader(model)
-    try:
-        first = reader.open(_FIRST_OF_FILE)
-    except FileNotFoundError:
-        pass
-    else:
-        address = site.address(model)
-        found = RemoteShard(model.name, lambda: _Opened(reader, first), url=address)
-        return [found._replace(folder=folder.name)]
-    names = visible(site.listing(folder))
-    indexes = [name for name in names if name.endswith(_INDEX)]
-    if len(indexes) == 1:
-        return _shards_of_index(site, join(folder, indexes[0]))
-    files = [join(folder, name) for name in names if name.endswith(".safetensors")]
-    if not files:
-        raise denied or errors.missing(folder.name, f"has no model{_INDEX} and no {_MODEL}")
-    return [_shard(site, file)._replace(folder=folder.name) for file in files]
+        names = [*probes.found] if listed is None else listed
+        model = choose(folder.name, names, choice, files_of_index, probes.exists)
+    except FileNotFoundError as error:
+        raise probes.denied or error from None
+    warn_of(folder.name, model)
+    if model.index_file:
+        return _shards_of_index(site, join(folder, model.index_file), *indexes[model.index_file])
+    shards = []
+    for file in model.files:
+        shard = _shard(site, join(folder, file))._replace(folder=folder.name)
+        if file in probes.found:
+            shard = shard._replace(open=functools.partial(_Opened, probes.found[file]))
+        shards.append(shard)
+    return shards
 
 
-def _shards_of_index(site: _Site, url: Url) -> List[RemoteShard]:
+def _read_index(site: _Site, url: Url) -> Index:
     reader = site.reader(url)
-    try:
-        data = _content(reader)
-        site.opened(reader)
-    finally:
-        close = getattr(reader, "close", None)
-        if close is not None:
-            close()
-    by_file, total_size = _core._parse_index(data, url.name)
+    data = read_index(reader)
+    site.opened(reader)
+    return _core._parse_index(data, url.name)
+
+
+def _shards_of_index(
+    site: _Site, url: Url, by_file: Mapping[str, List[str]], total_size: Optional[int]
+) -> List[RemoteShard]:
     hint = ""
     if url.query:
         hint = (
@@ -269,22 +285,13 @@ def _shards_of_index(site: _Site, url: Url) -> List[RemoteShard]:
     return [shard(join(url, file), names) for file, names in by_file.items()]
 
 
-def _content(reader: RangeReader) -> bytes:
-    """Returns all bytes of an index."""
-    size, first = reader.open(_FIRST_OF_INDEX)
-    if size > _MOST_OF_INDEX:
-        raise errors.failed(reader.name, f"has {size} bytes; an index has at most 100 MB")
-    data = bytes(first)
-    return data if len(data) == size else data + bytes(reader.read(len(data), size - len(data)))
-
-
 class _Opened:
     """A reader whose open() was called to find out whether the file exists."""
 
-    def __init__(self, reader: RangeReader, first: Tuple[int, Any]) -> None:
-        self.name = reader.name
-        self._reader = reader
-        self._first: Optional[Tuple[int, Any]] = first
+    def __init__(self, found: Found) -> None:
+        self.name = found.reader.name
+        self._reader = found.reader
+        self._first: Optional[Tuple[int, Any]] = (found.size, found.first)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)

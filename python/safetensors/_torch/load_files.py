@@ -27,6 +27,7 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .._model_folder import choice_of
 from .._shards import Shard, backend_for, find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
@@ -61,13 +62,15 @@ def load_files(
     expected_hashes: Optional[Mapping[str, str]] = None,
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Dict[str, torch.Tensor]:
     """Loads tensors from several files.
 
     Args:
-        filenames: a file, a directory, the index (`.json`) of a sharded model, or a list of these.
-            In a directory, the index is used if there is one; otherwise all `.safetensors` files.
-            Or URLs or `RangeReader`s. With an index, only files with a requested tensor are opened.
+        filenames: a file, a directory, the index (`.json`) of a sharded model, or a list of these;
+            or URLs or `RangeReader`s. Of a directory, the files of its model are loaded, see
+            docs/loading.md. With an index, only files with a requested tensor are opened.
         device: a device, or a dict that maps tensor names and glob patterns, such as
             `model.layers.1?.*`, to devices. An exact name takes precedence over patterns; among
             patterns, the first match wins.
@@ -92,6 +95,8 @@ def load_files(
             `plan`, `keys` and `device` may differ between ranks. `device` is one device, and no
             tensor is a view of a file's pages.
         timeout: with `group`, the longest time without progress of any rank; None for 5 minutes.
+        name, variant: which model of a directory to load: what the names of its files begin with,
+            such as "consolidated", and its variant, such as "fp16".
 
     Returns:
         The tensors by name, ordered by file and within a file by byte offset.
@@ -105,7 +110,7 @@ def load_files(
             SafetensorError with the same text, such as `rank 3: <error>`; on its own rank, the
             error is the `__cause__`. KeyboardInterrupt is raised as such on its own rank.
     """
-    verify = with_hashes(verify, expected_hashes)
+    verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
     if group is not None:
         from .._group import files
 
@@ -113,7 +118,7 @@ def load_files(
         if files.checked(group).size() > 1:
             return files.load_files(
                 group, timeout, problem, filenames, device, backend, keys, plan, progress,
-                budget_bytes, storage_options, verify,
+                budget_bytes, storage_options, verify, choice,
             )  # fmt: skip
         if problem is not None:
             raise problem
@@ -121,7 +126,7 @@ def load_files(
     elif timeout is not None:
         raise ValueError("timeout is for loads with a group")
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options, verify=verify)
+        shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
         backend = backend_for(shards, backend)
         handles, parts = _open(shards, keys, plan, backend, stack)
         if parts is None and budget_bytes is None and _returns_views(device, backend):
@@ -148,6 +153,8 @@ def stream_files(
     storage_options: Optional[Mapping[str, Any]] = None,
     verify: Verify = None,
     expected_hashes: Optional[Mapping[str, str]] = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Generator[Tuple[str, torch.Tensor], None, None]:
     """Loads tensors from several files one at a time, so that few are in memory at once.
 
@@ -157,9 +164,8 @@ def stream_files(
     Args:
         filenames: as for `load_files`. Files are loaded one after the other.
         device: the device of the tensors.
-        backend, storage_options, verify, expected_hashes: as for `load_files`. A damaged tensor is
-            not yielded.
-        keys, plan: as for `load_files`.
+        backend, storage_options, verify, expected_hashes, keys, plan, name, variant: as for
+            `load_files`. A damaged tensor is not yielded.
         budget_bytes: the limit of bytes that are loaded and not yet yielded; one tensor is always
             allowed. None selects the default of `safe_open.prefetch`.
 
@@ -169,10 +175,10 @@ def stream_files(
     Raises:
         FileNotFoundError, SafetensorError: as `load_files`.
     """
-    verify = with_hashes(verify, expected_hashes)
+    verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
     target = device_of(device).name
     with ExitStack() as stack:
-        shards = find_shards(filenames, storage_options, verify=verify)
+        shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
         handles, parts = _open(shards, keys, plan, backend, stack)
         plans: Dict[safe_open, Dict[str, Wanted]] = {}
         for item in wanted_of(handles, parts):

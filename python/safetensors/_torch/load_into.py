@@ -23,6 +23,7 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError
+from .._model_folder import choice_of
 from .._rules import match
 from .._shards import find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
@@ -53,6 +54,8 @@ def load_into(
     group: Optional[torch.distributed.ProcessGroup] = None,
     timeout: Optional[timedelta] = None,
     strip_prefixes: bool = False,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Tuple[List[str], List[str]]:
     """Loads files into existing tensors, on any devices, without allocating others.
 
@@ -79,6 +82,7 @@ def load_into(
             are the same: `_orig_mod.` of torch.compile, `_fsdp_wrapped_module.` and
             `_checkpoint_wrapped_module.` anywhere, `module.` of DistributedDataParallel at the
             beginning. Equal names take precedence.
+        name, variant: which model of a directory, as for `load_files`.
 
     Returns:
         The missing names (in `tensors`, not in the files) and the unexpected names (in the files,
@@ -92,7 +96,7 @@ def load_into(
     """
     if timeout is not None and group is None:
         raise ValueError("timeout is for loads with a group")
-    verify = with_hashes(verify, expected_hashes)
+    verify, choice = with_hashes(verify, expected_hashes), choice_of(name, variant)
     module: Optional[ModuleState] = None
     if isinstance(tensors, torch.nn.Module):
         module = ModuleState(tensors)
@@ -105,11 +109,11 @@ def load_into(
 
             comm = stack.enter_context(files.communicator(group, timeout))
             model, handles, unexpected = files.open_named(
-                comm, filenames, storage_options, verify, names, stack
+                comm, filenames, storage_options, verify, choice, names, stack
             )
             write = functools.partial(_write_together, comm, model)
         else:
-            shards = find_shards(filenames, storage_options, verify=verify)
+            shards = find_shards(filenames, storage_options, verify=verify, choice=choice)
             handles, unexpected = open_tensors(shards, names, "auto", stack)
         named = _by_file_name(tensors, handles, unexpected)
         missing = _missing(tensors, set(named.values()))

@@ -57,6 +57,8 @@ def convert(
     verify: bool = False,
     progress: Optional[Progress] = None,
     force: bool = False,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> List[str]:
     """Writes a model as plain safetensors: its quantised tensors are decoded.
 
@@ -82,6 +84,7 @@ def convert(
             `verify`, a second time from 0 on.
         force: if true, the small files replace those of the same names in the folder `dst`. The
             files of the model, and a `dst` that is a file, are replaced in any case.
+        name, variant: which safetensors model of a folder `src`, as for `load_files`.
 
     Returns:
         Remarks about the conversion, such as tensors that are left out.
@@ -99,7 +102,7 @@ def convert(
     if threads < 0:
         raise ValueError(f"threads is {threads}, not 0 or more")
     text = os.fsdecode(dst)
-    with Plan(src, dtype) as plan, _removed_if_empty(text):
+    with Plan(src, dtype, name or "", variant or "") as plan, _removed_if_empty(text):
         of_model = is_model(os.fsdecode(src), plan.weights.format == "gguf")
         is_folder = is_folder_target(text, of_model, max_shard_size is not None)
         plan.refuse_target(text, is_folder)

@@ -85,7 +85,7 @@ class Unit(NamedTuple):
 class Plan:
     """What a conversion writes. Reads headers only; nothing is decoded before `write`."""
 
-    def __init__(self, src: Path, dtype: str = "keep") -> None:
+    def __init__(self, src: Path, dtype: str = "keep", name: str = "", variant: str = "") -> None:
         """Opens the model.
 
         Raises:
@@ -97,6 +97,7 @@ class Plan:
         import numpy  # noqa: F401  (before anything is written: an installation may lack it)
 
         self._src = os.fsdecode(src)
+        self._choice = {"name": name, "variant": variant}
         self._mapped: Optional[Weights] = None
         self.lock = threading.RLock()
         self.overflow: Optional[WeightsError] = None
@@ -121,7 +122,9 @@ class Plan:
             raise
 
     def _open(self, src: Path) -> Weights:
-        self._options: Dict[str, Any] = {"layout": "hf", "bf16": "keep", "scales": "keep"}
+        self._options: Dict[str, Any] = {
+            "layout": "hf", "bf16": "keep", "scales": "keep", **self._choice
+        }  # fmt: skip
         try:
             weights = open_weights(src, mmap=False, **self._options)
         except WeightsError as error:

@@ -230,11 +230,14 @@ def open_weights(
     allow_gaps: bool = False,
     cache_bytes: Optional[int] = None,
     quant: Optional[QuantParams] = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Weights:
     """Opens a model. Reads and checks headers and configuration, and reads no tensor data.
 
     Args:
-        path: a directory, a `.safetensors` file, a `.gguf` file, or any part of a split GGUF file.
+        path: a directory, a `.safetensors` file, an index of such files, a `.gguf` file, or any
+            part of a split GGUF file.
         layout: "native", or "hf" for the layout of the Hugging Face checkpoint: the permuted rows
             of q and k and the norms of GGUF files are restored. Refused for architectures whose
             layout is not known.
@@ -247,6 +250,7 @@ def open_weights(
         cache_bytes: the limit of cached bytes; above it, the least recently used buffers are
             dropped. None: no limit.
         quant: parameters of packs, if neither the configuration nor the file defines them.
+        name, variant: which safetensors model of a directory, as for `load_files`.
 
     Raises:
         WeightsError: with `code`, `path`, `subject` and `offset`. If an operating system call
@@ -264,5 +268,7 @@ def open_weights(
             allow_gaps=allow_gaps,
             cache_bytes=cache_bytes,
             quant=None if quant is None else (quant.mode, quant.bits, quant.group_size),
+            name=name or "",
+            variant=variant or "",
         )
     )
