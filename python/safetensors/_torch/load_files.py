@@ -33,7 +33,7 @@ from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from .devices import CPU, device_of
-from .wanted import Reporter, Wanted, wanted_of
+from .wanted import IndexPart, Reporter, Wanted, wanted_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader
@@ -203,16 +203,6 @@ def _stream(
             handle.close()
 
 
-class _Index:
-    """An index as a part of `prefetch`, which takes slices of rows in upstream's strict sense."""
-
-    def __init__(self, index: Any) -> None:
-        self.index = index
-
-    def part(self, _: Sequence[int]) -> Any:
-        return self.index
-
-
 def _prefetch(
     handle: safe_open, plan: Dict[str, Wanted], device: str, budget_bytes: Optional[int]
 ) -> Optional[PrefetchLoader]:
@@ -221,7 +211,7 @@ def _prefetch(
     if kind not in ("cpu", "cuda"):
         return None
     parts: Dict[str, Any] = {
-        name: None if item.part is None else _Index(item.part) for name, item in plan.items()
+        name: None if item.part is None else IndexPart(item.part) for name, item in plan.items()
     }
     try:
         return handle.prefetch(parts, device=device, budget_bytes=budget_bytes)

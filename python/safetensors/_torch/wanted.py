@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+)
 
 import torch
 
@@ -104,3 +114,13 @@ def _nbytes(meta: TensorMeta, part: Any) -> int:
 def _named(error: Exception, name: str) -> Exception:
     """Returns an error of the same type whose text begins with the tensor's name."""
     return type(error)(f"Error while loading tensor {name}: {error}")
+
+
+class IndexPart:
+    """An index as a part of `prefetch`, which takes slices of rows in upstream's strict sense."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    def part(self, _: Sequence[int]) -> Any:
+        return self.index
