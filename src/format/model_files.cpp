@@ -70,8 +70,9 @@ void append_set(FileSet& to, FileSet&& from) {
 }
 
 /// Turns the model "X.V" into variant V of X where X exists, is known to have variants, or has an
-/// index of this variant. Elsewhere the dot belongs to the name, as in "Llama-3.1-8B".
-void move_variants(Models& models) {
+/// index of this variant, or the caller says so. Elsewhere the dot belongs to the name, as in
+/// "Llama-3.1-8B".
+void move_variants(Models& models, const ModelChoice& choice) {
   std::vector<std::string> names;
   for (const auto& [name, variants] : models) names.push_back(name);
   for (const std::string& name : names) {
@@ -80,8 +81,10 @@ void move_variants(Models& models) {
     const auto plain = models.find(dotted->name);
     const bool is_said = plain != models.end() &&
                          (plain->second.contains("") || plain->second.contains(dotted->variant));
+    const bool is_chosen = dotted->name == choice.name && dotted->variant == choice.variant;
     const bool is_variant =
-        is_said || std::ranges::find(kNamesWithVariants, dotted->name) != kNamesWithVariants.end();
+        is_said || is_chosen ||
+        std::ranges::find(kNamesWithVariants, dotted->name) != kNamesWithVariants.end();
     const auto whole = models.find(name);
     if (!is_variant || !whole->second.contains("")) continue;
     auto node = whole->second.extract("");
@@ -92,7 +95,7 @@ void move_variants(Models& models) {
 }
 
 /// Sorts the files by the models that their names tell. `names` are sorted.
-Models models_of(const std::vector<std::string>& names) {
+Models models_of(const std::vector<std::string>& names, const ModelChoice& choice) {
   using Kind = ModelFileName::Kind;
   Models models;
   for (const std::string& file : names) {
@@ -106,7 +109,7 @@ Models models_of(const std::vector<std::string>& names) {
     if (parsed.kind == Kind::kRank) set.ranks.push_back(file);
     if (parsed.kind == Kind::kPart) set.parts.push_back({parsed.number, file});
   }
-  move_variants(models);
+  move_variants(models, choice);
   return models;
 }
 
@@ -156,7 +159,7 @@ const Variants::value_type& choose_variant(const Models::value_type& model,
   if (wanted.empty() && variants.size() == 1) return *variants.begin();
   std::vector<std::string> names;
   for (const auto& [variant, set] : variants) {
-    names.push_back(variant.empty() ? "none" : double_quoted(variant));
+    names.push_back(variant.empty() ? "the plain files" : double_quoted(variant));
   }
   const std::string file = clipped(model.first) + std::string(kModelFileSuffix);
   if (!wanted.empty()) {
@@ -305,7 +308,7 @@ ModelFiles choose_model_files(std::vector<std::string> names, const ModelChoice&
                               const FolderQuestions& questions) {
   std::ranges::sort(names);  // so that no answer and no text depends on the order of a listing
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  const Models models = models_of(names);
+  const Models models = models_of(names, choice);
   const Models::value_type& of_name = choose_name(models, choice.name);
   const Variants::value_type& chosen = choose_variant(of_name, choice.variant);
   ModelFiles model{.name = of_name.first, .variant = chosen.first};

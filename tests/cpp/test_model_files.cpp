@@ -208,7 +208,7 @@ TEST_CASE("errors say what to pass, and name at most four files") {
         "several variants of model.safetensors: \"bf16\", \"fp16\": pass a file, an index, or "
         "variant=\"bf16\"");
   CHECK(text_for({"model.fp16.safetensors", "model.safetensors"}, {.variant = "bf16"}) ==
-        "no variant \"bf16\" of model.safetensors; there are: none, \"fp16\"");
+        "no variant \"bf16\" of model.safetensors; there are: the plain files, \"fp16\"");
   CHECK(text_for({"model.safetensors"}, {.name = "x"}) ==
         "no model \"x\"; there are: \"model\" (model.safetensors)");
   CHECK(text_for({"model-00001-of-00002.safetensors"}) ==
@@ -247,6 +247,7 @@ TEST_CASE("forms") {
   const ModelFiles ranks = choose({"shard-1-x-1-of-1.safetensors"});
   CHECK(ranks.form == ModelForm::kRanks);
   CHECK(ranks.name == "x");
+  CHECK(choose({"x.int8.safetensors"}, {.name = "x", .variant = "int8"}).variant == "int8");
   const ModelFiles fp16 = choose({"model.fp16.safetensors"});
   CHECK(fp16.name == "model");
   CHECK(fp16.variant == "fp16");

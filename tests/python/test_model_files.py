@@ -26,7 +26,7 @@ def outcome(load, choice):
         warnings.simplefilter("always")
         try:
             tensors = load(**choice.arguments)
-        except (SafetensorError, OSError) as error:
+        except Exception as error:  # WeightsError is none of SafetensorError
             return error
     return model_folders.files_of(tensors), bool(said)
 
@@ -109,7 +109,7 @@ def test_open_weights(folder, tmp_path):
     def load(**given):
         with weights.open_weights(tmp_path, **given) as model:
             for text in model.warnings:
-                if "other file" not in text:
+                if "no part of the model" not in text:
                     warnings.warn(text, stacklevel=1)
             return [*model, *model.unmapped]
 
@@ -252,4 +252,4 @@ def test_commands_about_files_take_all(tmp_path):
     assert cli.run("check", tmp_path).stdout.count(": ok: ") == 2
     cli.run("hash", "--write", tmp_path)
     assert (tmp_path / "model.sums.json").exists()
-    assert "2 tensors as in" in cli.run("hash", "--check", tmp_path).stdout
+    assert "2 tensors as in" in cli.run("hash", tmp_path, "--check").stdout
