@@ -161,17 +161,13 @@ def refuse_interrupted(directory: str) -> None:
 
 
 def warn_of(folder: str, model: FolderModel) -> None:
-    """Warns of the remarks, once for all of them."""
-    if model.remarks:
-        warn(f"{folder}: {'; '.join(model.remarks)}")
-
-
-def warn(text: str) -> None:
-    """Warns on the line that called the package."""
+    """Warns of the remarks, once for all of them, on the line that called the package."""
+    if not model.remarks:
+        return
     depth, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         depth, frame = depth + 1, frame.f_back
-    warnings.warn(text, stacklevel=depth)
+    warnings.warn(f"{folder}: {'; '.join(model.remarks)}", stacklevel=depth)
 
 
 def _listing(directory: str) -> Tuple[List[str], List[str]]:

@@ -242,8 +242,8 @@ def roll_forward(folder: Folder, save: Folder, name: str, content: Content, dura
     if waiting:  # before the first step, after which the sums would be of another model
         remove_sums(folder, name)
     # A reader that finds no index fails; it never combines the shards of two models. An old single
-    # file stays until the end: transformers prefers it to an index, and it is whole. Readers of this
-    # package see the switch (_model_folder).
+    # file stays until the end: transformers prefers it to an index, and it is whole. Readers of
+    # this package see the switch (_model_folder).
     if index in outdated:
         folder.remove(index)
         if durable:

@@ -149,7 +149,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
     """Returns the files that a path or URL selects, for what is about files more than a model.
 
     As find_shards(), but if a local directory has files of several models and no index, all its
-    files are taken, with a warning.
+    files are taken. Their `model` is None, and their `folder` the directory.
 
     Args:
         path: a file, an index, a directory, or a URL.
@@ -169,10 +169,8 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         if not any_files and _model_folder.all_indexes(directory):
             raise
         files = _model_folder.all_files(directory)
-        _model_folder.warn(
-            f"{directory}: which of its {len(files):,} files are the model is not clear, so all "
-            "are taken"
-        )
+        if not files:
+            raise
         return [Shard(os.path.join(directory, file), folder=directory) for file in files]
 
 

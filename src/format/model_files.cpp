@@ -135,7 +135,7 @@ std::string usual_name(const Models& models) {
 }
 
 const Models::value_type& choose_name(const Models& models, const std::string& wanted) {
-  if (models.empty()) fail(ErrorCode::kNoModel, "there is no .safetensors file");
+  if (models.empty()) fail(ErrorCode::kNoModel, "No .safetensors files in the directory");
   const auto found = models.find(wanted.empty() ? usual_name(models) : wanted);
   if (found != models.end()) return *found;
   std::vector<std::string> names;

@@ -200,7 +200,7 @@ TEST_CASE("a folder that cannot be listed gives the same files, or none") {
 }
 
 TEST_CASE("errors say what to pass, and name at most four files") {
-  CHECK(text_for({}) == "there is no .safetensors file");
+  CHECK(text_for({}) == "No .safetensors files in the directory");
   CHECK(text_for({"b.safetensors", "a.safetensors"}) ==
         "several models: \"a\" (a.safetensors), \"b\" (b.safetensors): pass a file, an index, a "
         "list of files, or name=\"a\"");
@@ -247,7 +247,8 @@ TEST_CASE("forms") {
   const ModelFiles ranks = choose({"shard-1-x-1-of-1.safetensors"});
   CHECK(ranks.form == ModelForm::kRanks);
   CHECK(ranks.name == "x");
-  CHECK(choose({"x.int8.safetensors"}, {.name = "x", .variant = "int8"}).variant == "int8");
+  CHECK(choose({"x.int8.safetensors"}, ModelChoice{.name = "x", .variant = "int8"}).variant ==
+        "int8");
   const ModelFiles fp16 = choose({"model.fp16.safetensors"});
   CHECK(fp16.name == "model");
   CHECK(fp16.variant == "fp16");

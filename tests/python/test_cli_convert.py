@@ -305,7 +305,7 @@ def test_a_failure_removes_the_shards(tmp_path):
         (["m.safetensors", "x", "--max-shard-size", "0"], "a shard size of 0"),
         (["m.safetensors", "x", "--key", "k"], "--key and --skip-others apply to PyTorch files"),
         (["text", "x"], "header too large"),
-        (["empty", "x"], "empty: No .safetensors files in the directory"),
+        (["empty", "x"], "No .safetensors files in the directory (in empty)"),
         (["m.safetensors", "pipe", "--force"], "not a regular file, so it cannot be replaced"),
     ],
 )

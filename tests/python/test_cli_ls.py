@@ -180,7 +180,7 @@ def test_an_empty_file_and_a_scalar(tmp_path):
     ("words", "said"),
     [
         (["nothing.safetensors"], "nothing.safetensors: No such file or directory"),
-        (["empty"], "empty: No .safetensors files in the directory"),
+        (["empty"], "No .safetensors files in the directory (in empty)"),
         (["bad.json"], "the index has no object `weight_map` (in bad.json)"),
         (["broken.json"], "the index is not JSON: Missing a name"),
         (["list.json"], "the index has no object `weight_map` (in list.json)"),
@@ -188,7 +188,7 @@ def test_an_empty_file_and_a_scalar(tmp_path):
         (["away.json"], "the index puts tensor 'a' into '../m.safetensors': not a file below"),
         (["root.json"], "the index puts tensor 'a' into '/etc/passwd': not a file below"),
         (["lost.json"], "gone.safetensors: No such file or directory"),
-        (["two"], "two: No .safetensors files in the directory"),
+        (["two"], 'several models: "a" (a.safetensors.index.json), "b" (b.safetensors.index'),
         (["none.json"], "none.json: not an index of shards: it names no tensor"),
         (["pipe"], "expected a regular file, found a named pipe (in pipe)"),
         (["pipe.json"], "expected a regular file, found a named pipe (in pipe.json)"),

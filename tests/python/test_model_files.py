@@ -144,7 +144,7 @@ def test_all_functions_take_a_choice(tmp_path):
     assert target == 1
     found = plan.resolve(tmp_path, variant="fp16")
     assert [*found] == ["b"]
-    assert [each.path for each in found.explain()] == [str(tmp_path / "model.fp16.safetensors")]
+    assert [each.file for each in found.explain()] == [str(tmp_path / "model.fp16.safetensors")]
     assert [*sums.make(tmp_path, name="other").tensors] == ["c"]
     assert sums.write(tmp_path, variant="fp16") == str(tmp_path / "model.fp16.sums.json")
     assert [*load_files(tmp_path, variant="fp16", verify=True)] == ["b"]
@@ -246,10 +246,12 @@ def test_commands_about_files_take_all(tmp_path):
     for name in ("a", "b"):
         save_file({name: torch.zeros(1)}, tmp_path / f"{name}.safetensors")
     out = tmp_path.parent / "merged.safetensors"
-    said = cli.run("merge", tmp_path, out)
-    assert "which of its 2 files are the model is not clear, so all are taken" in said.stderr
+    cli.run("merge", tmp_path, out)
     assert [*load_files(out)] == ["a", "b"]
     assert cli.run("check", tmp_path).stdout.count(": ok: ") == 2
+    said = cli.run("ls", tmp_path)
+    assert {"a", "b"} <= {*said.stdout.split()}
+    assert "which files are the model is not clear: all are listed" in said.stderr
     cli.run("hash", "--write", tmp_path)
     assert (tmp_path / "model.sums.json").exists()
     assert "2 tensors as in" in cli.run("hash", tmp_path, "--check").stdout

@@ -146,12 +146,18 @@ def test_models_of_several_files(tmp_path):
 
 
 def test_a_folder_without_index(tmp_path):
-    """Its sums are `model.sums.json`; a file that is added later has none."""
+    """Its sums have its model's name, or are `model.sums.json`; a file added later has none."""
     cli.write(tmp_path / "one.safetensors", cli.small())
     cli.output("hash", tmp_path, "--write")
     assert checked(tmp_path, status=0) == ([], [])
+    (tmp_path / "one.sums.json").rename(tmp_path / "model.sums.json")
+    assert checked(tmp_path, status=0) == ([], [])
     cli.write(tmp_path / "two.safetensors", {"more": raw("U8", (3,))})
     assert "two.safetensors: the sums have no such file" in checked(tmp_path)[1][0]
+    cli.output("hash", tmp_path, "--write")
+    assert checked(tmp_path, status=0) == ([], [])
+    cli.write(tmp_path / "three.safetensors", {"one more": raw("U8", (3,))})
+    assert "three.safetensors: the sums have no such file" in checked(tmp_path)[1][0]
 
 
 def test_streams_have_no_sums(tmp_path):

@@ -54,6 +54,8 @@ def test_what_make_refuses(folder, tmp_path):
     with pytest.raises(SafetensorError, match="'more'.*which has no such tensor"):
         sums.make(folder)
     index.unlink()
+    for file in folder.glob("model-*.safetensors"):
+        file.rename(folder / file.name.replace("-of-", "-"))
     os.link(min(folder.glob("model-00001-*")), folder / "copy.safetensors")
     with pytest.raises(SafetensorError, match="is in two files"):
         sums.make(folder)

@@ -84,7 +84,7 @@ def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
     except (OSError, SafetensorError) as error:
         return [_failed(path, error)]
     if not indexes and not files:
-        return [_Verdict(path, "unreadable", "No .safetensors files in the folder", [])]
+        return [_Verdict(path, "unreadable", "No .safetensors files in the directory", [])]
     verdicts: list[_Verdict] = []
     checked: dict[str, File | None] = {}
     for name in [*indexes, *files]:

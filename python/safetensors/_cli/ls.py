@@ -100,6 +100,8 @@ def _list(arguments: argparse.Namespace, out: Output) -> int:
             _show_tensors(placed, len(model.files) > 1, out)
             out.line()
         _show_totals([each.tensor for each in placed], out)
+        if not model.is_clear:
+            out.note(f"{model.path}: which files are the model is not clear: all are listed")
         if model.others:
             out.note(f"{model.path}: {_others(model.others)}")
     return len(placed)

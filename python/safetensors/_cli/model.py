@@ -43,6 +43,8 @@ class Model:
         model = shards[0].model
         self.others = [] if model is None else model.others
         """The names of the files of the folder that are no part of the model."""
+        self.is_clear = model is not None or not shards[0].folder
+        """Whether the files are one model. If not, they are all files of a folder."""
         if shards[0].reader is not None:
             from . import remote
 
