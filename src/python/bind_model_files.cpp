@@ -1,6 +1,7 @@
 // The rule which files of a folder are the model, and the names of these files.
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "errors.hpp"
@@ -49,16 +50,26 @@ py::tuple choose_files(py::handle folder, py::handle names, py::handle name, py:
   }
 }
 
-/// Returns the kind, name, variant, number and total; None for what is no file of a model.
+/// Returns the kind, name, variant, number and total; None for what is no file of a model. The name
+/// may be any text, as those in a file that somebody wrote.
 py::object take_apart(py::handle file) {
   using Kind = ModelFileName::Kind;
-  const std::string text = path_of(file, "file").string();
+  constexpr const char* kErrors = "surrogatepass";
+  const auto bytes = py::reinterpret_steal<py::bytes>(
+      PyUnicode_AsEncodedString(py::str(file).ptr(), "utf-8", kErrors));
+  if (!bytes) throw py::error_already_set();
+  const auto text = static_cast<std::string_view>(bytes);
   const ModelFileName parsed = parse_model_file_name(text);
   if (parsed.kind == Kind::kOther) return py::none();
+  const auto decoded = [](std::string_view part) {
+    auto object = py::reinterpret_steal<py::object>(
+        PyUnicode_DecodeUTF8(part.data(), static_cast<Py_ssize_t>(part.size()), kErrors));
+    if (!object) throw py::error_already_set();
+    return object;
+  };
   constexpr const char* kKinds[] = {"other", "single", "index", "shard", "rank", "part"};
-  return py::make_tuple(kKinds[static_cast<std::size_t>(parsed.kind)],
-                        to_object(std::string(parsed.name)), to_object(std::string(parsed.variant)),
-                        parsed.number, parsed.total);
+  return py::make_tuple(kKinds[static_cast<std::size_t>(parsed.kind)], decoded(parsed.name),
+                        decoded(parsed.variant), parsed.number, parsed.total);
 }
 
 py::list probes(py::handle name, py::handle variant) {

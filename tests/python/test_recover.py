@@ -242,7 +242,7 @@ def test_a_switch_that_ends_while_a_reader_looks(tmp_path, monkeypatch):
         recover(folder)
         raise FileNotFoundError
 
-    monkeypatch.setattr("safetensors._shards.refuse_interrupted", refuse)
+    monkeypatch.setattr("safetensors._model_folder._refuse_interrupted", refuse)
     assert model_saves.same(model_saves.load(folder), model_saves.NEW)
 
 

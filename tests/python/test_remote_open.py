@@ -5,7 +5,7 @@ import json
 import pytest
 
 from safetensors import SafetensorError
-from safetensors._remote import open as remote
+from safetensors._remote import probes
 from safetensors._remote.open import find_shards, open_reader
 from support.misbehaving import MisbehavingServer
 from support.servers import Answer, RangeServer, redirect
@@ -68,7 +68,7 @@ def test_an_index_is_one_request_and_its_files_share_a_connection():
         "../m.safetensors", "/m.safetensors", "a/../../m.safetensors", "..\\m.safetensors",
         "https://evil.example/m.safetensors", "s3://evil/m.safetensors", "file:///etc/passwd",
         "//evil.example/m", "m.safetensors?x", "m.safetensors#x", "%2e%2e/m.safetensors",
-        "%2e%2e%2fm.safetensors", "m\n.safetensors", "a//b", "./m.safetensors", "a/.", "",
+        "%2e%2e%2fm.safetensors", "m\n.safetensors", "a//b", "a/./m.safetensors", "a/.", "",
     ],
 )  # fmt: skip
 def test_an_index_leads_nowhere_else(name):
@@ -114,8 +114,8 @@ def test_a_damaged_index(content):
 
 def test_a_huge_index(monkeypatch):
     """Its size is known before it is read, and it is refused."""
-    monkeypatch.setattr(remote, "_FIRST_OF_INDEX", 1000)
-    monkeypatch.setattr(remote, "_MOST_OF_INDEX", 5000)
+    monkeypatch.setattr(probes, "_FIRST_OF_INDEX", 1000)
+    monkeypatch.setattr(probes, "_MOST_OF_INDEX", 5000)
     files = {"/big.json": b" " * 5001, "/small.json": index_of("m").ljust(5000)}
     with RangeServer(files) as server:
         with pytest.raises(SafetensorError, match="has 5001 bytes; an index has at most 100 MB"):
@@ -137,11 +137,23 @@ def test_an_index_of_a_server_without_ranges():
 
 
 def test_a_folder_with_an_index():
-    with RangeServer({"/d/" + INDEX: index_of("m"), "/d/" + MODEL: b""}) as server:
+    """The index and the single file are asked for at once."""
+    with RangeServer({"/d/" + INDEX: index_of("m"), "/d/m": b""}) as server:
         assert [shard.name for shard in find_shards(server.url("/d/"), FAST)] == [
             server.url("/d/m")
         ]
-        assert server.requests == 1
+        assert sorted(paths(server)) == ["/d/" + MODEL, "/d/" + INDEX]
+
+
+def test_a_folder_of_diffusers():
+    """Its names are asked for if there is no `model`."""
+    name = "/d/diffusion_pytorch_model.safetensors"
+    with RangeServer({name: b"x"}) as server:
+        shards = find_shards(server.url("/d/"), FAST)
+        assert [shard.name for shard in shards] == [server.url(name)]
+        assert server.requests == 4
+        assert shards[0].open().open(1) == (1, b"x")
+        assert server.requests == 4
 
 
 def test_a_folder_with_a_model():
@@ -155,7 +167,7 @@ def test_a_folder_with_a_model():
         assert reader.name == shards[0].name
         assert reader.concurrency == 32
         assert reader.open(7) == (100, b"x" * 7)
-        assert paths(server) == ["/d/" + INDEX, "/d/" + MODEL]
+        assert sorted(paths(server)) == ["/d/" + MODEL, "/d/" + INDEX]
         assert reader.read(90, 10) == b"x" * 10
         assert reader.open(8) == (100, b"x" * 8)
         assert server.requests == 4
@@ -183,7 +195,12 @@ def test_a_signed_folder():
 
 def test_an_empty_folder():
     server = RangeServer({})
-    with server, pytest.raises(FileNotFoundError, match=f"/d/: has no {INDEX} and no {MODEL}$"):
+    with (
+        server,
+        pytest.raises(
+            FileNotFoundError, match=f"/d/: has none of {INDEX}, {MODEL}, diffusion.*, and"
+        ),
+    ):
         find_shards(server.url("/d/"), FAST)
 
 
@@ -205,7 +222,7 @@ def test_all_files_are_of_the_commit_of_the_index(url, monkeypatch):
         shards = find_shards(url, FAST)
         assert shards[0].open().open(1) == (1, b"x")
         assert shards[0].name == "hf://org/Llama-3.1-8B/m.safetensors"
-        assert paths(server) == list(files)
+        assert sorted(paths(server)) == sorted([*files, f"{root}/main/{MODEL}"])
 
 
 # What is not read
