@@ -10,7 +10,7 @@ def save_parts(folder, parts):
     for number, of_rank in enumerate(parts, 1):
         notes = rank_files.metadata({name: offsets for name, (offsets, _) in of_rank.items()})
         tensors = {name: tensor.clone() for name, (_, tensor) in of_rank.items()}
-        save_file(tensors, folder / rank_files.file_name("model", number), notes)
+        save_file(tensors, folder / f"{rank_files.model_name('model', number)}.safetensors", notes)
 
 
 def quarters(tensor):
