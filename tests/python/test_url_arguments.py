@@ -56,7 +56,7 @@ class Store:
         self.readers.append(made)
         return made
 
-    def find_shards(self, url, storage_options=None):
+    def find_shards(self, url, storage_options=None, choice=None):
         if not url.endswith(".json"):
             return [RemoteShard(url, lambda: self.open_reader(url, storage_options))]
         by_file, total = _core._parse_index(self.objects[url], url)

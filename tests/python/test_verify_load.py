@@ -401,6 +401,7 @@ def test_the_program_of_the_page(model, places, tmp_path, monkeypatch):
     assert scope["rows"].shape == (10, 3)
 
 
+@pytest.mark.filterwarnings("ignore:.* not used:UserWarning")
 def test_an_index_without_some_tensors(model):
     """Else somebody could leave out a bias of a model whose sums are signed."""
     index = next(Path(model).glob("*.index.json"))
