@@ -20,6 +20,10 @@ BOTH_ALIVE = {
 }
 
 
+PARTS = {"one of two shards", "a shard whose number is above the total"}
+"""huggingface_hub loads a part of a model that is the only file of a folder."""
+
+
 class Tensors(torch.nn.Module):
     """Two parameters, whose values tell from which files they are."""
 
@@ -29,19 +33,25 @@ class Tensors(torch.nn.Module):
         self.b = torch.nn.Parameter(torch.zeros(1))
 
 
+def tensors_in(name):
+    """A file of a numbered set, or of a rank, has one of the tensors, any other file both."""
+    if "-of-" not in name:
+        return ["a", "b"]
+    number = name[len("shard-") :][:5] if name.startswith("shard-") else name.split("-of-")[0][-5:]
+    return ["b"] if number == "00002" else ["a"]
+
+
 def make(folder, path):
-    """Makes a folder. A single file has both tensors; of a numbered set, the first has one."""
+    """Makes a folder, in which the values of the tensors tell their file."""
     folder.make(path)
     for number, name in enumerate(folder.files, 1):
         if name in folder.indexes:
-            files = folder.indexes[name]
-            weight_map = {"a": files[0], "b": files[-1]}
+            weight_map = {each: f for f in folder.indexes[name] for each in tensors_in(f)}
             (path / name).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
         elif name.endswith(".safetensors") and not name.startswith("."):
-            value = torch.full((1,), float(number))
-            sharded = "-of-" in name and not name.startswith("shard-")
-            names = ["b" if "-00002-of-" in name else "a"] if sharded else ["a", "b"]
-            save_file(dict.fromkeys(names, value), path / name)
+            save_file(
+                {each: torch.full((1,), float(number)) for each in tensors_in(name)}, path / name
+            )
     (path / "config.json").write_text("{}")
 
 
@@ -65,7 +75,7 @@ def compare(load, path, folder, refused):
             continue
         ours = attempt(lambda given: load_files(path, **given), choice.arguments)
         if isinstance(ours, SafetensorError):
-            assert ours.code == "several_models"
+            assert ours.code in ("several_models", "incomplete_model")
             refused.add(folder.title)
             continue
         ours = {name: float(value) for name, value in ours.items()}
@@ -140,6 +150,8 @@ def test_diffusers(folders):
     count, refused = [], set()
     diffusers.logging.set_verbosity_error()
     for path, folder in folders:
+        if "usual name" in folder.title:  # it looks for one of them only
+            continue
         compare(load, path, folder, refused)
     assert refused <= BOTH_ALIVE
     assert len(count) >= 8
@@ -159,5 +171,5 @@ def test_huggingface_hub(folders):
     count, refused = [], set()
     for path, folder in folders:
         compare(load, path, folder, refused)
-    assert refused <= BOTH_ALIVE
+    assert refused <= BOTH_ALIVE | PARTS
     assert len(count) >= 20
