@@ -85,7 +85,10 @@ def choose(
         SafetensorError: more than one set of files may be the model, or one is not complete. If
             there is none, the error is a FileNotFoundError, too.
     """
-    return FolderModel(*_core._choose_model_files(folder, names, *choice, files_of_index, exists))
+    name, variant = choice
+    return FolderModel._make(
+        _core._choose_model_files(folder, names, name, variant, files_of_index, exists)
+    )
 
 
 def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[Index]]:

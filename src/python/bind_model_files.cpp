@@ -1,5 +1,4 @@
 // The rule which files of a folder are the model, and the names of these files.
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,38 +12,47 @@ namespace {
 
 constexpr const char* kForms[] = {"file", "index", "shards", "ranks", "parts"};
 
-/// Converts names of files, which Python decodes as the system's.
-std::vector<std::string> file_names_of(py::handle names) {
+/// Converts the name of a file, which Python decodes as the system's. Not by a path: each name
+/// would take a microsecond.
+std::string name_of(py::handle name) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(name.ptr()));
+  if (!bytes) throw py::error_already_set();
+  return std::string(bytes);
+}
+
+py::object to_name(std::string_view name) {
+  auto object = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeFSDefaultAndSize(name.data(), static_cast<Py_ssize_t>(name.size())));
+  if (!object) throw py::error_already_set();
+  return object;
+}
+
+std::vector<std::string> names_of(py::handle names) {
   std::vector<std::string> converted;
-  for (const py::handle name : names) converted.push_back(path_of(name, "names").string());
+  for (const py::handle name : names) converted.push_back(name_of(name));
   return converted;
 }
 
-py::list to_file_names(const std::vector<std::string>& names) {
+py::list to_names(const std::vector<std::string>& names) {
   py::list converted(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_object(names[i]);
+  for (std::size_t i = 0; i < names.size(); ++i) converted[i] = to_name(names[i]);
   return converted;
-}
-
-ModelChoice choice_of(py::handle name, py::handle variant) {
-  return {.name = optional_path_of(name, "name").string(),
-          .variant = optional_path_of(variant, "variant").string()};
 }
 
 py::tuple choose_files(py::handle folder, py::handle names, py::handle name, py::handle variant,
                        const py::object& files_of_index, const py::object& exists) {
   const FolderQuestions questions{
       .files_of_index =
-          [&](const std::string& index) { return file_names_of(files_of_index(to_object(index))); },
-      .exists = [&](const std::string& file) { return exists(to_object(file)).cast<bool>(); }};
+          [&](const std::string& index) { return names_of(files_of_index(to_name(index))); },
+      .exists = [&](const std::string& file) { return exists(to_name(file)).cast<bool>(); }};
   try {
-    const ModelFiles model =
-        choose_model_files(file_names_of(names), choice_of(name, variant), questions);
+    const ModelFiles model = choose_model_files(
+        names_of(names), {.name = name_of(name), .variant = name_of(variant)}, questions);
     py::list remarks;
     for (const std::string& remark : model.remarks) remarks.append(to_str(remark));
-    return py::make_tuple(to_object(model.name), to_object(model.variant),
-                          kForms[static_cast<std::size_t>(model.form)], to_object(model.index),
-                          to_file_names(model.files), remarks, to_file_names(model.others));
+    return py::make_tuple(to_name(model.name), to_name(model.variant),
+                          kForms[static_cast<std::size_t>(model.form)], to_name(model.index),
+                          to_names(model.files), remarks, to_names(model.others));
   } catch (const Error& error) {
     throw error.with_context({}, path_of(folder, "folder"));
   }
@@ -73,7 +81,7 @@ py::object take_apart(py::handle file) {
 }
 
 py::list probes(py::handle name, py::handle variant) {
-  return to_file_names(model_probes(choice_of(name, variant)));
+  return to_names(model_probes({.name = name_of(name), .variant = name_of(variant)}));
 }
 
 }  // namespace
