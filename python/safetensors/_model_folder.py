@@ -114,6 +114,8 @@ def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[
             model = choose(directory, names, choice, files_of_index, exists)
         except (SafetensorError, OSError) as raised:
             error = raised
+        if model is not None and model.index_file == "model" + INDEX_SUFFIX:
+            return model, indexes[model.index_file]
         try:
             _refuse_interrupted(directory, found, choice, model)
         except FileNotFoundError:  # a save has just ended
@@ -199,8 +201,6 @@ def _refuse_interrupted(
         choice: what the caller chooses.
         model: what was found; None if this was an error.
     """
-    if model is not None and model.index_file == "model" + INDEX_SUFFIX:
-        return
     for name in names:
         if not (name.startswith(".") and name.endswith(".save")):
             continue
