@@ -31,7 +31,7 @@ bool is_variant(std::string_view text) {
 }
 
 /// Returns the text without `end`, if it ends so and something is left.
-std::optional<std::string_view> before(std::string_view text, std::string_view end) {
+std::optional<std::string_view> without_end(std::string_view text, std::string_view end) {
   if (text.size() <= end.size() || !text.ends_with(end)) return std::nullopt;
   return text.substr(0, text.size() - end.size());
 }
@@ -41,12 +41,12 @@ ModelFileName parse_index_name(std::string_view stem) {
   const auto last = parse_dotted(stem);
   if (!last) return {};
   if (last->variant == kIndexWord) {
-    if (const auto name = before(last->name, kModelFileSuffix))
+    if (const auto name = without_end(last->name, kModelFileSuffix))
       return {ModelFileName::Kind::kIndex, *name};
   }
   const auto first = parse_dotted(last->name);
   if (!first) return {};
-  const auto name = before(first->name, kModelFileSuffix);
+  const auto name = without_end(first->name, kModelFileSuffix);
   if (!name) return {};
   if (first->variant == kIndexWord) return {ModelFileName::Kind::kIndex, *name, last->variant};
   if (last->variant == kIndexWord) return {ModelFileName::Kind::kIndex, *name, first->variant};
@@ -86,8 +86,8 @@ std::optional<DottedName> parse_dotted(std::string_view name) {
 
 ModelFileName parse_model_file_name(std::string_view file) {
   using Kind = ModelFileName::Kind;
-  if (const auto stem = before(file, kJson)) return parse_index_name(*stem);
-  const auto stem = before(file, kModelFileSuffix);
+  if (const auto stem = without_end(file, kJson)) return parse_index_name(*stem);
+  const auto stem = without_end(file, kModelFileSuffix);
   if (!stem) return {};
   const auto dotted = parse_dotted(*stem);
   if (dotted && dotted->name == kPartsName) {
