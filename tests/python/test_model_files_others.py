@@ -123,6 +123,8 @@ def test_transformers(folders):
     loaded, refused = [], set()
     transformers.logging.set_verbosity_error()
     for path, folder in folders:
+        if "ranks" in folder.title:  # torch reads their files, which need its metadata
+            continue
         compare(load, path, folder, refused)
     assert refused <= BOTH_ALIVE
     assert "a single file beside shards with an index" in refused
