@@ -35,6 +35,17 @@ def _upstream_version() -> Optional[str]:
         return None
 
 
+def _newer_upstream() -> Optional[str]:
+    """Returns a sentence if upstream's version is newer than its interface that we have."""
+    version = _upstream_version()
+    if version is None or _release(version) <= _release(_UPSTREAM):
+        return None
+    return (
+        f"safetensors {version} is installed, and safetensors_cpp {__version__} has only the "
+        f"interface of safetensors {_UPSTREAM}"
+    )
+
+
 def _switch() -> None:
     loaded = sys.modules.get("safetensors")
     if loaded is not None:
@@ -46,13 +57,11 @@ def _switch() -> None:
             )
     # Children that multiprocessing spawns get this path, too.
     sys.path[:] = [_PACKAGE, *(entry for entry in sys.path if entry != _PACKAGE)]
-    version = _upstream_version()
-    if version is not None and _release(version) > _release(_UPSTREAM):
-        warnings.warn(
-            f"safetensors {version} is installed, and safetensors_cpp {__version__} has only the "
-            f"interface of safetensors {_UPSTREAM}",
-            stacklevel=3,
-        )
+    text = _newer_upstream()
+    program = os.path.basename("".join(getattr(sys, "argv", [])[:1]))
+    # The command says it in a line of its own: see _command.
+    if text is not None and not program.startswith("safetensors-cpp"):
+        warnings.warn(text, stacklevel=3)
 
 
 _switch()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import NoReturn
 
-from . import _HERE, _PACKAGE, __version__, _upstream_version
+from . import _HERE, _PACKAGE, __version__, _newer_upstream, _upstream_version
 
 _USAGE = """usage: safetensors-cpp COMMAND
 
@@ -105,6 +105,9 @@ def _fail(message: object) -> NoReturn:
 
 def main() -> int:
     """Runs the command line. Returns the exit status."""
+    text = _newer_upstream()
+    if text is not None:
+        print(f"safetensors-cpp: {text}", file=sys.stderr)
     words = sys.argv[1:]
     command = {"enable": _enable, "disable": _disable, "status": _status}.get(" ".join(words))
     if not words or words[0] in ("-h", "--help"):

@@ -186,6 +186,12 @@ def test_newer_upstream(shared, tmp_path, version, named):
         expected = f"UserWarning: safetensors {version} is installed, and safetensors_cpp 1.0.0 has"
         assert done.stderr.count(expected) == named
         assert bool(done.stderr) == named
+    done = call(shared.command, "ls", "none", env={"PYTHONPATH": str(tmp_path)})
+    lines = done.stderr.splitlines()
+    assert [
+        line.startswith(expected.replace("UserWarning", "safetensors-cpp")) for line in lines
+    ] == ([True, False] if named else [False])
+    assert lines[-1] == "safetensors-cpp: none: No such file or directory"
 
 
 PROGRAM = """

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from safetensors._cli.main import commands, parser
+from safetensors._cli.main import commands, main, parser
 from support import cli
 
 COMMANDS = commands(parser())
@@ -134,3 +134,17 @@ def read_until(terminal, words):
 def test_without_shtab():
     said = cli.complaint("completion", "bash", without=["shtab"])
     assert said == "completion needs shtab: pip install shtab"
+
+
+def test_the_program_of_the_distribution_beside(monkeypatch, capsys):
+    """safetensors-cpp completes, shows and complains by its own name."""
+    pytest.importorskip("shtab")
+    monkeypatch.setattr("sys.argv", ["/bin/safetensors-cpp", "completion", "bash"])
+    assert main() == 0
+    script = capsys.readouterr().out
+    assert script.rstrip().endswith("-F _shtab_safetensors_cpp safetensors-cpp")
+    first = next(line for line in script.splitlines() if "_subparsers=(" in line)
+    assert first.endswith(" completion enable disable status)")
+    assert main(["ls", "none"]) == 2
+    assert capsys.readouterr().err == "safetensors-cpp: none: No such file or directory\n"
+    assert "safetensors-cpp ls -" in parser().format_help() + commands(parser())["ls"].format_help()

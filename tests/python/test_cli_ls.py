@@ -1,5 +1,6 @@
 """`safetensors ls`."""
 
+import json
 import os
 import resource
 
@@ -80,6 +81,18 @@ def test_match(model):
         "h.10.weight",
     ]
     assert list(found["totals"]) == ["F32"]
+
+
+def test_several_paths(tmp_path, model):
+    other = cli.write(tmp_path / "other.safetensors", {"b": raw("U8", (3,))})
+    single = [cli.output("ls", path) for path in (model, other)]
+    listed = cli.output("ls", model, other)
+    assert listed == f"{model}:\n{single[0]}\n{other}:\n{single[1]}"
+    lines = cli.output("ls", model, other, "--json").splitlines()
+    assert [json.loads(line)["path"] for line in lines] == [str(model), str(other)]
+    # A pattern has to match in one of them.
+    assert "[3]" in cli.output("ls", model, other, "--match", "b")
+    cli.run("ls", other, model, "--match", "none", status=1)
 
 
 def test_tree(model):
@@ -193,6 +206,8 @@ def test_an_empty_file_and_a_scalar(tmp_path):
         (["pipe"], "expected a regular file, found a named pipe (in pipe)"),
         (["pipe.json"], "expected a regular file, found a named pipe (in pipe.json)"),
         (["m.safetensors", "--depth", "0"], "--depth must be at least 1"),
+        (["m.safetensors", "--depth", "2", "--totals"], "--depth is for --tree"),
+        (["pipeline"], "(in pipeline); these folders have some: pipeline/unet, pipeline/vae"),
         (["html.safetensors"], "This is an HTML page"),
     ],
 )
@@ -201,6 +216,10 @@ def test_errors(tmp_path, words, said):
     cli.write(tmp_path / "m.safetensors", cli.small())
     (tmp_path / "empty").mkdir()
     (tmp_path / "two").mkdir()
+    for name in ("unet", "vae", "tokenizer"):
+        (tmp_path / "pipeline" / name).mkdir(parents=True)
+    for name in ("unet", "vae"):
+        cli.write(tmp_path / "pipeline" / name / "model.safetensors", cli.small())
     for name in "ab":
         cli.write_index(tmp_path / "two", {"a": "x"}, name=f"{name}.safetensors.index.json")
     (tmp_path / "bad.json").write_text("{}")

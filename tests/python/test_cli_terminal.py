@@ -44,6 +44,18 @@ def test_colours_on_a_terminal_only(model):
     )
 
 
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "CLICOLOR_FORCE"])
+def test_colours_that_the_environment_forces(model, name):
+    pytest.importorskip("rich")
+    forced = cli.output("ls", model, env={name: "1"})
+    assert ESCAPE in forced
+    assert plain(forced).split() == cli.output("ls", model).split()
+    assert ESCAPE not in cli.output("ls", model, env={name: "0"})
+    assert ESCAPE not in cli.output("ls", model, env={name: "1", "NO_COLOR": "1"})
+    assert ESCAPE not in cli.output("ls", model, "--color", "never", env={name: "1"})
+    assert ESCAPE not in cli.output("ls", model, env={name: "1"}, without=["rich"])
+
+
 def test_narrow_terminal(tmp_path):
     """A long name is wrapped, not cut."""
     pytest.importorskip("rich")
@@ -104,6 +116,26 @@ def test_a_progress_bar_on_a_terminal_only(tmp_path, monkeypatch, command, colum
     if columns == 50:
         assert "━" not in cli.on_terminal(*LONG[command], "--quiet")
         assert cli.run(*LONG[command]).stderr == ""
+
+
+@pytest.mark.parametrize("columns", [30, 80])
+def test_progress_without_rich(tmp_path, monkeypatch, columns):
+    """One line on stderr, which is erased at the end."""
+    monkeypatch.chdir(tmp_path)
+    sparse(tmp_path / "my model.safetensors", 1 << 26)
+    words = ["check", "--read", "my model.safetensors"]
+    command = [*cli.started(without=["rich"]), *words]
+    shown = cli.in_terminal(command, columns=columns, env={"COLUMNS": str(columns)})
+    *frames, erased, result = shown.split("\r")[1:-1]
+    assert frames
+    for frame in frames:
+        assert re.fullmatch(r"(my.*: )? *\d+ %, [\d.]+ [kM]?B of 67.1 MB *", frame)
+        assert len(frame) <= columns
+    assert erased.strip() == ""
+    assert result.startswith("my model.safetensors: ok: ")
+    quiet = cli.in_terminal([*command, "--quiet"])
+    assert quiet == ""
+    assert cli.run(*words, without=["rich"]).stderr == ""
 
 
 def test_a_broken_pipe_is_silent(tmp_path):
@@ -187,8 +219,10 @@ def open_files(pid):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "safetensors: the following arguments are required: COMMAND"),
-        (["none"], "safetensors: argument COMMAND: invalid choice: 'none'"),
+        (["xyz"], "safetensors: there is no command xyz (see safetensors --help)"),
+        (["sl", "m"], "safetensors: there is no command sl; did you mean ls? (see"),
+        (["convret", "a", "b"], "did you mean convert?"),
+        (["a\nb"], "there is no command a\\nb"),
         (["ls"], "safetensors ls: the following arguments are required: path"),
         (["ls", "a", "--none"], "safetensors: unrecognized arguments: --none"),
         (["ls", "a", "--depth", "x"], "safetensors ls: argument --depth: invalid int value: 'x'"),
@@ -205,6 +239,14 @@ def test_wrong_usage(words, said):
     done = cli.run(*words, status=2)
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_without_a_command():
+    """The help is what somebody needs who types nothing else."""
+    done = cli.run(status=2)
+    assert done.stdout == ""
+    assert done.stderr == cli.output("--help") == cli.output("help")
+    assert cli.output("help", "ls") == cli.output("ls", "--help")
 
 
 def test_help_and_version():

@@ -12,7 +12,7 @@ from .._model_folder import all_files, all_indexes, refuse_interrupted
 from .._shards import Shard
 from . import diagnose, patches, text
 from .errors import NEGATIVE, TROUBLE, CliError
-from .model import Index, files_of, index_problems
+from .model import Index, files_of, index_problems, models_below
 from .opening import STDIN, open_input
 from .output import Output
 from .reader import File, SafetensorError, complaint
@@ -35,6 +35,8 @@ class _Verdict(NamedTuple):
     kind: str
     message: str
     details: list[str]
+    nbytes: int | None = None
+    """The size of a valid file."""
 
 
 class _Damaged(Exception):
@@ -64,6 +66,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
                 _show(verdict, out)
     if arguments.json:
         out.json([verdict._asdict() for verdict in verdicts])
+    elif len(verdicts) > 1 and not out.quiet:
+        _show_total(verdicts, out)
     kinds = {verdict.kind for verdict in verdicts}
     if "unreadable" in kinds:
         return TROUBLE
@@ -84,7 +88,10 @@ def _check_folder(path: str, read: bool, out: Output) -> list[_Verdict]:
     except (OSError, SafetensorError) as error:
         return [_failed(path, error)]
     if not indexes and not files:
-        return [_Verdict(path, "unreadable", "No .safetensors files in the directory", [])]
+        said = "No .safetensors files in the directory"
+        if below := models_below(path):
+            said += f"; {below}"
+        return [_Verdict(path, "unreadable", said, [])]
     verdicts: list[_Verdict] = []
     checked: dict[str, File | None] = {}
     for name in [*indexes, *files]:
@@ -152,7 +159,7 @@ def _check_file(
         return _Verdict(path, said[1], said[0], []), None
     except (OSError, SafetensorError, CliError, ImportError) as error:
         return _Verdict(path, "unreadable", complaint(error, path), []), None
-    return _Verdict(path, "ok", message, []), file
+    return _Verdict(path, "ok", message, [], file.nbytes), file
 
 
 @contextlib.contextmanager
@@ -218,6 +225,13 @@ def _check_index(index: Index, files: list[File], complete: bool) -> _Verdict:
     if len(problems) > 1 + _MOST_PROBLEMS:
         more.append(f"... and {len(problems) - 1 - _MOST_PROBLEMS:,} more")
     return _Verdict(index.path, "index", problems[0], more)
+
+
+def _show_total(verdicts: list[_Verdict], out: Output) -> None:
+    sizes = [verdict.nbytes for verdict in verdicts if verdict.nbytes is not None]
+    faults = sum(verdict.kind != "ok" for verdict in verdicts)
+    said = f"{text.count(len(sizes), 'file')} ok, {text.size(sum(sizes))}"
+    out.line(said if not faults else f"{said}; {text.count(faults, 'fault')}")
 
 
 def _show(verdict: _Verdict, out: Output) -> None:

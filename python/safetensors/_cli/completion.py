@@ -5,6 +5,7 @@ import sys
 
 from .errors import CliError
 from .output import Output
+from .text import BESIDE, program
 
 EXAMPLES = """
 safetensors completion bash > ~/.local/share/bash-completion/completions/safetensors
@@ -29,6 +30,10 @@ def run(arguments: argparse.Namespace, _out: Output) -> int:
     from .main import commands, parser
 
     top = parser()
+    if program() == BESIDE:
+        (action,) = top._subparsers._group_actions  # type: ignore[union-attr]
+        for name in ("enable", "disable", "status"):  # its own: see safetensors_cpp
+            action.add_parser(name, help=f"see {BESIDE} --help")  # type: ignore[attr-defined]
     for command in commands(top).values():
         for action in command._actions:
             if not action.option_strings and action.dest in _PATHS:

@@ -32,7 +32,9 @@ _MOST_OTHERS = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path",
+        "paths",
+        metavar="path",
+        nargs="+",
         help="a file, a folder, a .safetensors.index.json or a GGUF model; - is standard input",
     )
     parser.add_argument(
@@ -57,23 +59,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tree", action="store_true", help="draw a tree by the dotted prefixes of the names"
     )
     shape.add_argument("--totals", action="store_true", help="print only the totals by type")
-    shape.add_argument("--json", action="store_true", help="print everything as JSON")
+    shape.add_argument(
+        "--json", action="store_true", help="print everything as JSON, a line for each path"
+    )
     parser.add_argument(
-        "--depth", type=int, default=tree.MOST_DEPTH, help="maximum number of levels of the tree"
+        "--depth", type=int, help="maximum number of levels of the tree; implies --tree"
     )
     add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
-    if arguments.depth < 1:
+    if arguments.depth is None:
+        arguments.depth = tree.MOST_DEPTH
+    elif arguments.depth < 1:
         raise CliError("--depth must be at least 1")
-    if arguments.model or ls_model.is_gguf(arguments.path):
-        found = ls_model.run(arguments, _show_totals, out)
+    elif arguments.totals or arguments.json:
+        raise CliError("--depth is for --tree")
     else:
-        found = _list(arguments, out)
+        arguments.tree = True
+    found = 0
+    for number, path in enumerate(arguments.paths):
+        arguments.path = path
+        if len(arguments.paths) > 1 and not arguments.json:
+            if number > 0:
+                out.line()
+            out.line((f"{path}:", "bold"))
+        if arguments.model or ls_model.is_gguf(path):
+            found += ls_model.run(arguments, _show_totals, out)
+        else:
+            found += _list(arguments, out)
     if found or arguments.match is None:
         return 0
-    out.note(f"{arguments.path}: no tensor matches {text.clipped(arguments.match)}")
+    where = text.clipped(", ".join(arguments.paths))
+    out.note(f"{where}: no tensor matches {text.clipped(arguments.match)}")
     return NEGATIVE
 
 

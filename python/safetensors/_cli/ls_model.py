@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ..weights import Weights, WeightTensor
 
 
+_WITH_SOURCE = 70
+"""From how many characters on a table has the names in the file, too."""
+
+
 def is_gguf(path: str) -> bool:
     """Returns whether `ls` lists this path as a GGUF model."""
     if path == STDIN:
@@ -96,19 +100,13 @@ def _show(
 def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
     columns = [Column("name", "cyan"), Column("type", "magenta"), Column("shape")]
     columns += [Column("size", "green", right=True), Column("in the file", "dim")]
-    out.table(
-        columns,
-        [
-            [
-                each.name,
-                _type(each),
-                text.shape(each.shape),
-                text.size(each.nbytes),
-                each.source,
-            ]
-            for each in found
-        ],
-    )
+    rows = [
+        [each.name, _type(each), text.shape(each.shape), text.size(each.nbytes), each.source]
+        for each in found
+    ]
+    if out.width < _WITH_SOURCE:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    out.table(columns, rows)
 
 
 def _type(tensor: "WeightTensor") -> str:

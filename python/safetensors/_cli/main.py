@@ -1,7 +1,9 @@
 """The argument parser, and the exit status of each command."""
 
 import argparse
+import difflib
 import os
+import re
 import sys
 import warnings
 from typing import NoReturn, Sequence
@@ -28,7 +30,7 @@ from . import (
     verify,
 )
 from .errors import TROUBLE, CliError
-from .text import shown
+from .text import program, shown
 
 _COMMANDS = (
     ls,
@@ -50,6 +52,8 @@ _COMMANDS = (
 )
 _READ_URLS = (ls, show, meta, check, diff, hash, completion)
 _PATHS = ("path", "source", "target")
+_LEAST_LIKE = 0.5
+"""How much alike two commands are, so that one is suggested: `sl` and `ls` are."""
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _STATUS = """status:
@@ -73,12 +77,12 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command line."""
     top = _Parser(
-        prog="safetensors",
+        prog=program(),
         description="Inspect, check, compare and convert safetensors files.",
         epilog=_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"safetensors {__version__}")
+    top.add_argument("--version", action="version", version=f"{program()} {__version__}")
     added_to = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         name = command.__name__.rpartition(".")[2]
@@ -87,13 +91,18 @@ def parser() -> argparse.ArgumentParser:
             name,
             help=text.splitlines()[0],
             description=text,
-            epilog="examples:" + command.EXAMPLES.rstrip().replace("\n", "\n  "),
+            epilog="examples:" + _examples(command.EXAMPLES).replace("\n", "\n  "),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(added)
         output.add_options(added)
         added.set_defaults(run=command.run)
     return top
+
+
+def _examples(text: str) -> str:
+    """Returns examples with the name of this program."""
+    return re.sub(r"(^|\| )safetensors ", rf"\1{program()} ", text.rstrip(), flags=re.MULTILINE)
 
 
 def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -105,7 +114,15 @@ def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status (see _STATUS)."""
     try:
-        arguments = parser().parse_args(argv)
+        words = list(sys.argv[1:] if argv is None else argv)
+        top = parser()
+        if not words:
+            top.print_help(sys.stderr)
+            return TROUBLE
+        if words[0] == "help":  # as of other programs: `help COMMAND`
+            words = [*words[1:2], "--help"]
+        _refuse_unknown(words[0], top)
+        arguments = top.parse_args(words)
         out = output.Output(arguments.color, arguments.quiet)
         warnings.showwarning = lambda message, *_, **__: out.note(str(message))
         if arguments.run not in [command.run for command in _READ_URLS]:
@@ -123,6 +140,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("SAFETENSORS_TRACEBACK"):
             output.show_traceback(error)
         return _fail(_described(error), TROUBLE)
+
+
+def _refuse_unknown(command: str, top: argparse.ArgumentParser) -> None:
+    """Ends the program if the first word is neither a command nor an option."""
+    known = [*commands(top), "help"]
+    if command in known or command.startswith("-"):
+        return
+    near = difflib.get_close_matches(command, known, 1, _LEAST_LIKE)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    top.error(f"there is no command {command}{meant}")
 
 
 def _refuse_urls(arguments: argparse.Namespace) -> None:

@@ -8,19 +8,22 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import shutil
 import sys
+import time
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Sequence
 
 from .errors import CliError
-from .text import shown
+from .text import clipped, program, shown, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS_WITH_RICH = 5000
 """With more rows, rich's layout takes many seconds."""
+_FORCING = ("FORCE_COLOR", "CLICOLOR_FORCE")
 _NARROW = 80
 """On a narrower terminal, a progress bar shows neither speed nor time."""
 
@@ -47,7 +50,8 @@ class Output:
         self.quiet = quiet
         self._color = color
         self._console: Console | None = None
-        if color == "always" or (color == "auto" and _is_terminal(sys.stdout)):
+        self._is_forced = color == "always" or (color == "auto" and _is_color_forced())
+        if self._is_forced or (color == "auto" and _is_terminal(sys.stdout)):
             self._console = self._rich_console()
         # Characters that the encoding lacks are escaped instead of raising an error.
         for stream in (sys.stdout, sys.stderr):
@@ -58,10 +62,10 @@ class Output:
         try:
             from rich.console import Console
         except ImportError:
-            if self._color == "always":
+            if self._color == "always":  # else it is only the environment's wish
                 raise CliError("colours need rich: pip install rich") from None
             return None
-        return Console(force_terminal=True if self._color == "always" else None, highlight=False)
+        return Console(force_terminal=True if self._is_forced else None, highlight=False)
 
     @property
     def width(self) -> int:
@@ -139,15 +143,54 @@ class Output:
     @contextlib.contextmanager
     def progress(self, what: str, total_nbytes: int) -> Iterator[Advance]:
         """Shows a progress bar on standard error. Yields a function that advances it."""
-        bar = None
-        if not self.quiet and self._color != "never" and _is_terminal(sys.stderr):
-            bar = _progress_bar()
-        if bar is None:
+        if self.quiet or self._color == "never" or not _is_terminal(sys.stderr):
             yield _no_progress
+            return
+        bar = _progress_bar()
+        if bar is None:
+            line = _ProgressLine(shown(what), total_nbytes)
+            try:
+                yield line.advance
+            finally:
+                line.remove()
             return
         with bar:
             task = bar.add_task(shown(what), total=total_nbytes)
             yield lambda nbytes: bar.advance(task, nbytes)
+
+
+class _ProgressLine:
+    """How much of some bytes is done, in one line of a terminal without rich."""
+
+    _SECONDS = 0.1
+    """How often the line is written."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total, self._done, self._length = what, total, 0, 0
+        self._next = time.monotonic()
+
+    def advance(self, nbytes: int) -> None:
+        self._done += nbytes
+        if time.monotonic() < self._next:
+            return
+        said = f"{size(self._done)} of {size(self._total)}"
+        if self._total > 0:
+            said = f"{min(100, 100 * self._done // self._total):3} %, {said}"
+        room = shutil.get_terminal_size().columns - len(said) - 4
+        line = f"{clipped(self._what, room)}: {said}" if room > 3 else said
+        self._write(line)
+        self._next = time.monotonic() + self._SECONDS
+
+    def remove(self) -> None:
+        if self._length:
+            self._write("")
+            sys.stderr.write("\r")
+            sys.stderr.flush()
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write("\r" + line.ljust(self._length))
+        sys.stderr.flush()
+        self._length = len(line)
 
 
 def counted(advance: Advance) -> "Callable[[int, int], None]":
@@ -164,7 +207,7 @@ def counted(advance: Advance) -> "Callable[[int, int], None]":
 
 def complain(message: str) -> None:
     """Writes one line to standard error."""
-    sys.stderr.write(f"safetensors: {shown(message)}\n")
+    sys.stderr.write(f"{program()}: {shown(message)}\n")
 
 
 def show_traceback(error: "BaseException | None") -> None:
@@ -181,7 +224,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="when to use colours and a progress bar; auto: on a terminal, if rich is installed",
+        help="when to use colours, which need rich, and to show progress; auto: on a terminal",
     )
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="print no notes and no progress bar"
@@ -190,6 +233,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _is_terminal(stream: Any) -> bool:
     return stream is not None and bool(stream.isatty())
+
+
+def _is_color_forced() -> bool:
+    """Returns whether the environment asks for colours where there is no terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return any(os.environ.get(name, "0") not in ("", "0") for name in _FORCING)
 
 
 def _no_progress(_nbytes: int) -> None:

@@ -1,9 +1,19 @@
 """Formats names, sizes and shapes as text."""
 
+import os
 import re
+import sys
 from typing import Sequence
 
+BESIDE = "safetensors-cpp"
+"""The program of the distribution that is installed beside upstream's."""
 _MOST_AXES = 12
+
+
+def program() -> str:
+    """Returns the name by which the user calls this program."""
+    name = os.path.basename(sys.argv[0])
+    return BESIDE if name.startswith(BESIDE) else "safetensors"
 
 
 def shown(text: str) -> str:

@@ -15,6 +15,7 @@ from .._sums import SHA256, XXH3
 from .._sums_save import Collect
 from .._writer import safe_create
 from . import text
+from .dtypes import normalized
 from .errors import CliError
 from .output import Advance, Output, counted
 from .sharing import Piece, shareable_nbytes, shared_data_begin
@@ -143,7 +144,7 @@ def add_dtype(
     choices: Sequence[str] = tuple(map(str.lower, CASTABLE)),
     what: str = "cast floating-point tensors to this type; others keep theirs",
 ) -> None:
-    parser.add_argument("--dtype", type=str.lower, choices=choices, help=what)
+    parser.add_argument("--dtype", type=normalized, choices=choices, help=what)
 
 
 def target_of(path: str, of_model: bool = False, shard_size: str | None = None) -> Target:
