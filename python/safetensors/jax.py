@@ -60,9 +60,10 @@ def load_files(
         filenames: a file, a directory, the index (`.json`) of a sharded model, or a list of these;
             or URLs or `RangeReader`s. See `safetensors.torch.load_files`.
         shardings: the sharding of all arrays; or a dict that maps names and glob patterns to
-            shardings, or to `jax.ShapeDtypeStruct`s with shardings, whose dtype and shape are
-            compared with the file's. An exact name takes precedence over patterns; among patterns,
-            the first match wins. A tensor that nothing matches is not loaded.
+            shardings, or to `jax.ShapeDtypeStruct`s, whose dtype and shape are compared with the
+            file's, and which without a sharding mean the first device. An exact name takes
+            precedence over patterns; among patterns, the first match wins. A tensor that nothing
+            matches is not loaded.
         keys: the names of the tensors to load, or a function that returns whether to load a name;
             None loads all.
         plan: a `Plan`, or a dict that maps names and glob patterns to parts or other rules, see
@@ -97,6 +98,11 @@ def load_files(
         elif progress is not None:
             progress(0, 0)
     return {array.name: array.assembled() for array in arrays}
+
+
+def first_device() -> jax.sharding.Sharding:
+    """Returns the sharding of an array for which none is given."""
+    return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
 
 class _Array:
@@ -168,9 +174,7 @@ class _Array:
         found = self._dtype, self._part.shape
         if wanted != found:
             raise SafetensorError(f"the file has {_described(*found)}, not {_described(*wanted)}")
-        if placement.sharding is None:
-            raise SafetensorError("its ShapeDtypeStruct has no sharding")
-        return placement.sharding
+        return placement.sharding or first_device()
 
     def _read_region(self, index: Sequence[slice]) -> Bounds:
         """Returns the region that is read for an index: of F4 tensors, whole rows."""

@@ -206,12 +206,20 @@ def abstract(shape, dtype=np.float32, sharding=WHOLE):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
 
+def test_structs_without_a_sharding_go_to_the_first_device(model):
+    """As the tree of jax.eval_shape has them."""
+    tree = jax.eval_shape(lambda: {"a.kernel": jnp.zeros((16, 8), jnp.float32)})
+    loaded = load_files(model, tree)
+    assert list(loaded) == ["a.kernel"]
+    assert loaded["a.kernel"].devices() == {jax.local_devices()[0]}
+    assert np.array_equal(loaded["a.kernel"], load_files(model, WHOLE)["a.kernel"])
+
+
 @pytest.mark.parametrize(
     ("shardings", "kind", "text"),
     [
         ({"a.kernel": abstract((16, 9))}, SafetensorError, r"a\.kernel: .*\[16, 8\], not .*9\]"),
         ({"a.kernel": abstract((16, 8), jnp.bfloat16)}, SafetensorError, "float32.* not bfloat16"),
-        ({"a.kernel": abstract((16, 8), sharding=None)}, SafetensorError, "has no sharding"),
         ({"b.*": PartitionSpec("x")}, TypeError, r"tensor b\.\w+: .*found P"),
         (None, TypeError, r"tensor a\.\w+: .*found NoneType"),
         ({"a.kernle": WHOLE}, SafetensorError, "a.kernle.*nearest.*a.kernel"),

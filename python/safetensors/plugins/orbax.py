@@ -41,19 +41,18 @@ class SafetensorsHandler:
 
         Args:
             directory: the folder with the files.
-            abstract_checkpointable: the arrays' `jax.ShapeDtypeStruct`s with shardings, by name;
-                None loads all arrays to the first device of the process.
+            abstract_checkpointable: the arrays' `jax.ShapeDtypeStruct`s, by name; without a
+                sharding in it, an array goes to the first device of the process. None loads all
+                arrays to that device.
 
         Raises:
             SafetensorError, ValueError: as `safetensors.jax.load_files`.
         """
-        import jax
-
-        from ..jax import load_files
+        from ..jax import first_device, load_files
 
         shardings: Any = abstract_checkpointable
         if shardings is None:
-            shardings = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+            shardings = first_device()
         arrays = load_files(str(directory), shardings)
 
         async def loaded() -> Dict[str, Any]:
