@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from safetensors.weights import open_weights
+from safetensors.numpy import save_file
+from safetensors.weights import WeightsError, open_weights
 from support.weights_data import DATA
 
 MODEL = DATA / "mlx" / "llama_q4_g64_bf16"
@@ -61,6 +62,33 @@ def test_steps_are_refused(step):
         for decode in (w[NAME].numpy, w[NAME].torch):
             with pytest.raises(ValueError, match=f"a step of {step} is not supported"):
                 decode(rows=slice(0, 8, step))
+
+
+def test_numpy_functions_decode():
+    """As an object without __array__, the tensor would become an array of one object."""
+    with open_weights(MODEL) as w:
+        t = w[NAME]
+        np.testing.assert_array_equal(np.asarray(t), t.numpy(), strict=True)
+        assert np.asarray(t, np.float64).dtype == np.float64
+        assert np.mean(t) == np.mean(t.numpy())
+        with pytest.raises(ValueError, match="is decoded, which makes a copy"):
+            t.__array__(copy=False)
+
+
+def test_a_name_in_the_file_leads_to_the_canonical_one():
+    with open_weights(MODEL) as w, pytest.raises(WeightsError) as caught:
+        w[w[NAME].source]
+    assert f"that is a name in the file; here the tensor is `{NAME}`" in str(caught.value)
+    assert caught.value.code == "unknown_tensor"
+
+
+def test_what_a_model_shows(tmp_path):
+    with open_weights(MODEL) as w:
+        assert repr(w) == f"<Weights mlx_safetensors llama: {len(w)} tensors>"
+    save_file({"a.b": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    with open_weights(tmp_path / "model.safetensors") as w:
+        shown = "<Weights hf_safetensors of no known architecture: 0 tensors, 1 unmapped>"
+        assert repr(w) == shown
 
 
 def test_models_are_equal_to_themselves_only():

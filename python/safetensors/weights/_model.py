@@ -71,7 +71,9 @@ class Weights(Mapping[str, WeightTensor]):
     def __repr__(self) -> str:
         if self._open is None:
             return "<Weights, closed>"
-        return f"<Weights {self.format} {self.config.architecture} {len(self)} tensors>"
+        architecture = self.config.architecture or "of no known architecture"
+        unmapped = f", {len(self.unmapped)} unmapped" if self.unmapped else ""
+        return f"<Weights {self.format} {architecture}: {len(self)} tensors{unmapped}>"
 
     @property
     def format(self) -> str:
