@@ -9,15 +9,21 @@ else()
   set(SAFETENSORS_KIND static)
 endif()
 
-set(SAFETENSORS_TARGETS safetensors)
+# install_library(TARGET NAME): the targets of NAME-targets.cmake.
+function(install_library target name)
+  install(TARGETS ${target} EXPORT ${name}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+      COMPONENT runtime NAMELINK_COMPONENT development
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+  install(EXPORT ${name} NAMESPACE safetensors:: FILE ${name}-targets.cmake
+    DESTINATION ${SAFETENSORS_CMAKE_DIR} COMPONENT development)
+endfunction()
+
+install_library(safetensors safetensors-${SAFETENSORS_KIND})
 if(SAFETENSORS_BUILD_WEIGHTS)
-  list(APPEND SAFETENSORS_TARGETS safetensors_weights)
+  install_library(safetensors_weights safetensors-${SAFETENSORS_KIND}-weights)
 endif()
-install(TARGETS ${SAFETENSORS_TARGETS} EXPORT safetensors-${SAFETENSORS_KIND}
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    COMPONENT runtime NAMELINK_COMPONENT development
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
 install(DIRECTORY include/safetensors TYPE INCLUDE COMPONENT development
   PATTERN weights EXCLUDE
   PATTERN detail EXCLUDE)
@@ -34,9 +40,6 @@ foreach(name stdc++ c++)
   endif()
 endforeach()
 
-install(EXPORT safetensors-${SAFETENSORS_KIND} NAMESPACE safetensors::
-  FILE safetensors-${SAFETENSORS_KIND}-targets.cmake
-  DESTINATION ${SAFETENSORS_CMAKE_DIR} COMPONENT development)
 configure_package_config_file(cmake/safetensorsConfig.cmake.in
   ${PROJECT_BINARY_DIR}/safetensorsConfig.cmake INSTALL_DESTINATION ${SAFETENSORS_CMAKE_DIR})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/safetensorsConfigVersion.cmake

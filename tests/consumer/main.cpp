@@ -7,6 +7,7 @@
 #include <safetensors/safetensors.hpp>
 #include <span>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace {
@@ -27,6 +28,12 @@ struct Text final : safetensors::ByteSink {
   void commit(std::uint64_t, bool) override {}
   std::string& text;
 };
+
+/// Asks for the type of a source that the library has made.
+bool is_in_memory(const safetensors::ByteSource& source) {
+  return dynamic_cast<const safetensors::MemorySource*>(&source) != nullptr &&
+         typeid(source) == typeid(safetensors::MemorySource);
+}
 
 /// Writes a file tensor by tensor, to a sink and to a path.
 int write_again(const safetensors::SafeOpen& file, const std::string& path) {
@@ -89,6 +96,9 @@ int use(const std::string& path) {
   if (file.header().find_metadata("format") != "pt") return failed("metadata");
 
   if (write_again(file, path) != 0) return 1;
+  if (!is_in_memory(safetensors::MemorySource({})) || is_in_memory(*file.source())) {
+    return failed("the type of a source");
+  }
 
   // Thrown inside the library, caught outside by its type: one type for both.
   try {

@@ -158,6 +158,8 @@ own_rapidjson() {
       quietly "$work/program_with_own" "$work/program_with_own"
     done
   done
+  [ -d "$work/mixed" ] ||
+    quietly cmake --install "$work/own2" --prefix "$work/mixed" --component development
   rm -rf "$work/own0" "$work/own2"
   echo "consumer: a program with RapidJSON of its own works ($compiler, -O0 and -O2)"
 }
@@ -253,6 +255,24 @@ for wrong in 0.1.0 0.2.99 0.3 1.0; do
 done
 refused "component shared" "no component shared" ask -DCONSUMER_COMPONENTS=shared
 refused "component nonsense" "no component nonsense" ask -DCONSUMER_COMPONENTS=nonsense
+quietly ask -DCONSUMER_COMPONENTS="static;weights"
+
+# A static library without the weight layer, which own_rapidjson has built, beside a shared one with it.
+quietly cmake --install "$work/build" --prefix "$work/mixed"
+quietly ask -DCMAKE_PREFIX_PATH="$work/mixed" -DCONSUMER_COMPONENTS=weights
+refused "static and weights" "the static library is installed without it" \
+  ask -DCMAKE_PREFIX_PATH="$work/mixed" -DCONSUMER_COMPONENTS="static;weights"
+# The folders of an installation may be absolute paths.
+quietly cmake "$work/build" -DCMAKE_INSTALL_INCLUDEDIR="$work/absolute/include"
+quietly cmake --install "$work/build" --prefix "$work/absolute"
+quietly ask -DCMAKE_PREFIX_PATH="$work/absolute" -DCONSUMER_COMPONENTS=weights
+
+# A generator for several configurations: releases have the same flags as alone, and debugging none.
+quietly cmake -S "$root" -B "$work/several" -G "Ninja Multi-Config"
+for flag in FORTIFY_SOURCE=3 stack-protector-strong z,now unity_; do
+  grep -q -- "$flag" "$work/several/CMakeFiles/impl-Release.ninja" || fail "$flag in no Release of several"
+done
+if grep -q FORTIFY_SOURCE=3 "$work/several/CMakeFiles/impl-Debug.ninja"; then fail "a Debug is hardened"; fi
 
 # As a part of a project: fetched from the repository if there is one, else by add_subdirectory, which
 # is what fetching comes to. Unity builds without debug information, to save time.
