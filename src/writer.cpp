@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -34,6 +35,7 @@ class FileWriter::State {
  public:
   State(std::unique_ptr<ByteSink> sink, LayoutPlan plan, WriterOptions options)
       : sink_(checked(std::move(sink))),
+        label_(sink_->label()),
         ledger_(std::move(plan)),
         options_(std::move(options)),
         out_(*sink_, ledger_.plan().total_nbytes, options_.interrupt, options_.progress) {
@@ -49,6 +51,7 @@ class FileWriter::State {
   /// For a file whose tensors are added later. Its header goes to the room before them.
   State(std::unique_ptr<ByteSink> sink, const Metadata* metadata, WriterOptions options)
       : sink_(checked(std::move(sink))),
+        label_(sink_->label()),
         room_(header_room(options.header_room)),
         ledger_(metadata, room_),
         options_(std::move(options)),
@@ -59,6 +62,9 @@ class FileWriter::State {
     }
     sink_->start(0);
   }
+
+  /// Returns the path that names the file in errors; it may be empty.
+  [[nodiscard]] const std::filesystem::path& label() const noexcept { return label_; }
 
   std::size_t add(const TensorSpec& spec) {
     const std::lock_guard lock(mutex_);
@@ -340,6 +346,7 @@ class FileWriter::State {
   }
 
   std::unique_ptr<ByteSink> sink_;
+  std::filesystem::path label_;
   std::uint64_t room_ = 0;  // bytes before the first tensor that is added
   WriteLedger ledger_;
   WriterOptions options_;
@@ -362,38 +369,50 @@ FileWriter::FileWriter(FileWriter&&) noexcept = default;
 FileWriter& FileWriter::operator=(FileWriter&&) noexcept = default;
 FileWriter::~FileWriter() = default;
 
-FileWriter::State& FileWriter::open_state() const {
+template <typename Call>
+decltype(auto) FileWriter::with_state(const Call& call) const {
   if (!state_) fail(ErrorCode::kWriterClosed, "the writer is closed");
-  return *state_;
+  try {
+    return call(*state_);
+  } catch (const Error& error) {
+    if (state_->label().empty() || !error.path().empty()) throw;
+    throw error.with_context({}, state_->label());
+  }
 }
 
-std::size_t FileWriter::add(const TensorSpec& spec) { return open_state().add(spec); }
+std::size_t FileWriter::add(const TensorSpec& spec) {
+  return with_state([&](State& state) { return state.add(spec); });
+}
 
 void FileWriter::write(std::size_t tensor, std::span<const std::byte> bytes) {
-  open_state().write(tensor, bytes);
+  with_state([&](State& state) { state.write(tensor, bytes); });
 }
 
 void FileWriter::write_at(std::size_t tensor, std::uint64_t begin,
                           std::span<const std::byte> bytes) {
-  open_state().write_at(tensor, begin, bytes);
+  with_state([&](State& state) { state.write_at(tensor, begin, bytes); });
 }
 
 void FileWriter::write_runs(std::size_t tensor, const ByteRuns& runs,
                             std::span<const std::byte> bytes) {
-  open_state().write_runs(tensor, runs, bytes);
+  with_state([&](State& state) { state.write_runs(tensor, runs, bytes); });
 }
 
 void FileWriter::copy(const ByteSource& source, std::span<const TensorCopy> tensors) {
-  open_state().copy(source, tensors);
+  with_state([&](State& state) { state.copy(source, tensors); });
 }
 
-std::vector<std::size_t> FileWriter::missing() const { return open_state().missing(); }
+std::vector<std::size_t> FileWriter::missing() const {
+  return with_state([](const State& state) { return state.missing(); });
+}
 
 std::uint64_t FileWriter::nbytes_written() const noexcept {
   return state_ ? state_->nbytes_written() : 0;
 }
 
-void FileWriter::commit() { open_state().commit(); }
+void FileWriter::commit() {
+  with_state([](State& state) { state.commit(); });
+}
 
 void FileWriter::abort() noexcept { state_.reset(); }
 

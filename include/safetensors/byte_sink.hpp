@@ -25,6 +25,9 @@ class SAFETENSORS_API ByteSink {
   /// Returns whether write_at takes any offset. If not, each call continues where the last one
   /// ended, as in a pipe.
   [[nodiscard]] virtual bool seeks() const noexcept = 0;
+  /// Returns the path that names the file in FileWriter's errors; empty, which is the default, if
+  /// there is none. The answer never changes.
+  [[nodiscard]] virtual std::filesystem::path label() const;
   /// Called once, before anything is written, with the size of the whole file; with 0 if it is not
   /// known yet. For example to reserve disk space. Does nothing by default.
   virtual void start(std::uint64_t nbytes);

@@ -8,6 +8,7 @@
 
 #include "safetensors/buffer.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
@@ -94,6 +95,8 @@ class SAFETENSORS_API MemorySource final : public ByteSource {
   ///   owner, the caller keeps the bytes valid for as long as any of these lives.
   explicit MemorySource(std::span<const std::byte> bytes,
                         std::shared_ptr<const void> owner = nullptr) noexcept;
+  template <Temporary Bytes>
+  explicit MemorySource(Bytes&&, std::shared_ptr<const void> = nullptr) = delete;
   ~MemorySource() override;
 
   [[nodiscard]] std::uint64_t size() const noexcept override { return bytes_.size(); }

@@ -19,18 +19,25 @@
 #include "safetensors/dtype.hpp"
 #include "safetensors/export.hpp"
 #include "safetensors/header.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
-/// Whether T is an unsigned integer of `nbytes` bytes, and not bool.
+/// Whether T is an integer that counts: neither bool nor a character, whose sign and size depend on
+/// the machine.
+template <typename T>
+inline constexpr bool kIsInteger =
+    std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char> &&
+    !std::is_same_v<T, wchar_t> && !std::is_same_v<T, char8_t> && !std::is_same_v<T, char16_t> &&
+    !std::is_same_v<T, char32_t>;
+
+/// Whether T is an unsigned integer of `nbytes` bytes.
 template <typename T, std::size_t nbytes>
-inline constexpr bool kIsUnsigned = std::is_integral_v<T> && std::is_unsigned_v<T> &&
-                                    !std::is_same_v<T, bool> && sizeof(T) == nbytes;
+inline constexpr bool kIsUnsigned = kIsInteger<T> && std::is_unsigned_v<T> && sizeof(T) == nbytes;
 
 /// Whether T is a signed integer of `nbytes` bytes.
 template <typename T, std::size_t nbytes>
-inline constexpr bool kIsSigned =
-    std::is_integral_v<T> && std::is_signed_v<T> && sizeof(T) == nbytes;
+inline constexpr bool kIsSigned = kIsInteger<T> && std::is_signed_v<T> && sizeof(T) == nbytes;
 
 /// Returns whether elements of this dtype can be accessed as T:
 /// - integers, float, double, bool: as themselves; C64: as std::complex<float>;
@@ -194,6 +201,8 @@ template <Element T>
   if constexpr (std::is_same_v<T, bool>) detail::check_bools(info, bytes);
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
+template <Element T, Temporary Bytes>
+std::span<const T> elements(const TensorInfo&, Bytes&&) = delete;
 
 /// Copies the elements in `bytes`, aligned or not, in this machine's byte order. Every byte of a
 /// BOOL tensor that is not 0 is true.

@@ -25,6 +25,7 @@
 #include "safetensors/dtype.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
@@ -133,5 +134,7 @@ struct ParsedBytes {
 ///   deserializing: ".
 /// Lifetime: the result's data section is a view of `file`.
 [[nodiscard]] SAFETENSORS_API ParsedBytes parse_bytes(std::span<const std::byte> file);
+template <Temporary File>
+ParsedBytes parse_bytes(File&&) = delete;
 
 }  // namespace safetensors

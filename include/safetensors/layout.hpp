@@ -15,6 +15,7 @@
 #include "safetensors/element.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
@@ -54,6 +55,12 @@ template <std::ranges::contiguous_range Range>
   }
   return {name, shape, std::as_bytes(std::span(values)), *dtype_of<Value>()};
 }
+template <Temporary Name, typename Range>
+TensorData tensor_data(Name&&, std::span<const std::uint64_t>, Range&&) = delete;
+template <Temporary Shape, typename Range>
+TensorData tensor_data(std::string_view, Shape&&, Range&&) = delete;
+template <Temporary Name, Temporary Shape, typename Range>
+TensorData tensor_data(Name&&, Shape&&, Range&&) = delete;
 
 /// Metadata to be written. Sorted, so that the same input gives the same bytes.
 using Metadata = std::map<std::string, std::string, std::less<>>;

@@ -19,6 +19,7 @@
 
 #include "safetensors/export.hpp"
 #include "safetensors/shard_index.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
@@ -46,6 +47,8 @@ struct ModelFileName {
 ///
 /// Safe for untrusted input. Throws: nothing.
 [[nodiscard]] SAFETENSORS_API ModelFileName parse_model_file_name(std::string_view file);
+template <Temporary File>
+ModelFileName parse_model_file_name(File&&) = delete;
 
 /// What a caller chooses in a folder. Where a member is empty, the rule chooses.
 struct ModelChoice {

@@ -15,6 +15,7 @@
 #include "safetensors/digest.hpp"
 #include "safetensors/dtype.hpp"
 #include "safetensors/export.hpp"
+#include "safetensors/temporary.hpp"
 
 namespace safetensors {
 
@@ -102,6 +103,10 @@ class SAFETENSORS_API PatchRecord {
   /// Throws: Error kInvalidPatch unless all is valid; what `interrupt` throws.
   PatchRecord(std::span<const std::byte> record, std::span<const std::byte> values, Dtype dtype,
               DigestAlgorithm algorithm, std::string label = {}, const Interrupt& interrupt = {});
+  template <Temporary Record, typename Values, typename... Others>
+  PatchRecord(Record&&, Values&&, Others&&...) = delete;
+  template <Temporary Values, typename... Others>
+  PatchRecord(std::span<const std::byte>, Values&&, Others&&...) = delete;
 
   [[nodiscard]] PatchKind kind() const noexcept;
   /// Returns the digest of the base's tensor; nothing if the base has none of this name.

@@ -42,6 +42,7 @@
 #include "safetensors/shard_index.hpp"
 #include "safetensors/slice.hpp"
 #include "safetensors/sums.hpp"
+#include "safetensors/temporary.hpp"
 #include "safetensors/tensor_view.hpp"
 #include "safetensors/to_float.hpp"
 #include "safetensors/verify.hpp"

@@ -58,6 +58,7 @@ struct TensorCopy {
 ///   come when all other calls have returned, and must not be called by the sink, `interrupt` or
 ///   `progress`, nor may another function of the writer.
 /// Lifetime: no call keeps a reference to the caller's bytes.
+/// Its errors name the file by the sink's label().
 class SAFETENSORS_API FileWriter {
  public:
   /// Throws: Error kInvalidArgument if `sink` is null, or `plan` was not made by plan_file() or
@@ -115,8 +116,11 @@ class SAFETENSORS_API FileWriter {
 
  private:
   class State;
-  /// Throws: Error kWriterClosed after abort().
-  [[nodiscard]] State& open_state() const;
+  /// Returns what `call` returns, which is called with the state.
+  ///
+  /// Throws: Error kWriterClosed after abort(); what `call` throws, with the path of the file.
+  template <typename Call>
+  decltype(auto) with_state(const Call& call) const;
 
   std::unique_ptr<State> state_;
 };

@@ -6,6 +6,8 @@ namespace safetensors {
 
 ByteSink::~ByteSink() = default;
 
+std::filesystem::path ByteSink::label() const { return {}; }
+
 void ByteSink::start(std::uint64_t) {}
 
 std::uint64_t ByteSink::copy_from(const ByteSource&, std::uint64_t, std::uint64_t, std::uint64_t) {

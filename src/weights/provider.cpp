@@ -82,7 +82,14 @@ class WeightProvider::Impl {
     if (const auto index = find(name)) return *index;
     std::vector<std::string_view> names;
     names.reserve(by_name_.size());
-    for (const std::uint32_t i : by_name_) names.emplace_back(model().tensor(i).name);
+    for (const std::uint32_t i : by_name_) {
+      const WeightInfo& info = model().tensor(i);
+      if (info.source == name) {
+        fail(Errc::unknown_tensor, model().path, name,
+             "that is a name in the file; here the tensor is `" + clipped(info.name) + "`");
+      }
+      names.emplace_back(info.name);
+    }
     fail(Errc::unknown_tensor, model().path, name,
          "there is no such tensor" + name_suggestions(name, names));
   }
@@ -196,9 +203,14 @@ class WeightProvider::Impl {
         std::ranges::equal(tail(a), tail(b))) {
       return;
     }
-    fail(Errc::mixed_types, model().path, b.name,
-         "it is " + described(next) + " and cannot be fused with `" + a.name + "`, which is " +
-             described(first));
+    std::string text = "it is " + described(next) + " and cannot be fused with `" + a.name +
+                       "`, which is " + described(first);
+    const std::uint64_t block = a.scheme_params.group_rows;
+    if (block > 1 && !a.shape.empty() && static_cast<std::uint64_t>(a.shape.front()) % block != 0) {
+      text +=
+          ": only the last one may have rows that are not whole blocks of " + std::to_string(block);
+    }
+    fail(Errc::mixed_types, model().path, b.name, text);
   }
   [[nodiscard]] std::string described(std::size_t tensor) const {
     const WeightInfo& info = model().tensor(tensor);

@@ -194,7 +194,8 @@ TEST_CASE("C: a mistake leaves the writer as it was, and an unfinished file leav
     CHECK(write(writer, tensors[0]) == "ok");
     CHECK(write(writer, tensors[0]) == "kWrittenTwice");
     CHECK(commit(writer, &error) == "kMissingTensors");
-    CHECK(std::string(error.text) == "1 of 3 tensors was not written: `b`");
+    CHECK(std::string(error.text) ==
+          "1 of 3 tensors was not written: `b` (in " + path.string() + ")");
   }
   CHECK(test::read_text(path) == "old");
   CHECK(folder.count() == 1);

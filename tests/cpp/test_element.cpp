@@ -1,13 +1,21 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <bit>
 #include <complex>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "safetensors/byte_source.hpp"
 #include "safetensors/element.hpp"
+#include "safetensors/model_files.hpp"
+#include "safetensors/patch.hpp"
 #include "safetensors/save.hpp"
 #include "support.hpp"
 
@@ -115,6 +123,56 @@ TEST_CASE("a byte other than 0 and 1 is not returned as bool") {
   CHECK_FALSE(copied[0]);
   CHECK(copied[2]);
   CHECK(static_cast<int>(copied[2]) == 1);
+}
+
+// Whether a call compiles: what it returns would be a view of these arguments.
+template <typename Name, typename Shape>
+concept MakesTensor = requires(Name&& name, Shape&& shape, const std::vector<std::int8_t>& values) {
+  safetensors::tensor_data(std::forward<Name>(name), std::forward<Shape>(shape), values);
+};
+template <typename Bytes>
+concept SeesElements = requires(const TensorInfo& info, Bytes&& bytes) {
+  safetensors::elements<std::uint8_t>(info, std::forward<Bytes>(bytes));
+};
+template <typename Bytes>
+concept IsParsed =
+    requires(Bytes&& bytes) { safetensors::parse_bytes(std::forward<Bytes>(bytes)); };
+template <typename Bytes>
+concept MakesSource =
+    requires(Bytes&& bytes) { safetensors::MemorySource(std::forward<Bytes>(bytes)); };
+template <typename Record, typename Values>
+concept MakesPatch = requires(Record&& record, Values&& values) {
+  safetensors::PatchRecord(std::forward<Record>(record), std::forward<Values>(values), Dtype::kU8,
+                           safetensors::DigestAlgorithm::kSha256);
+};
+template <typename File>
+concept IsTakenApart =
+    requires(File&& file) { safetensors::parse_model_file_name(std::forward<File>(file)); };
+
+TEST_CASE("no view of a temporary compiles") {
+  using Shape = std::vector<std::uint64_t>;
+  static_assert(MakesTensor<const char (&)[2], const Shape&>);
+  static_assert(MakesTensor<std::string&, std::array<std::uint64_t, 2>&>);
+  static_assert(MakesTensor<std::string_view, std::span<const std::uint64_t>>);
+  static_assert(!MakesTensor<std::string, Shape&>);
+  static_assert(!MakesTensor<const std::string, Shape&>);
+  static_assert(!MakesTensor<std::string_view, Shape>);
+  static_assert(!MakesTensor<std::string_view, std::array<std::uint64_t, 2>>);
+  static_assert(!MakesTensor<std::string, Shape>);
+  using Bytes = std::vector<std::byte>;
+  using View = std::span<std::byte>;
+  static_assert(SeesElements<Bytes&> && SeesElements<View> && !SeesElements<Bytes>);
+  static_assert(IsParsed<const Bytes&> && IsParsed<View> && !IsParsed<Bytes>);
+  static_assert(MakesSource<Bytes&> && MakesSource<View> && !MakesSource<Bytes>);
+  static_assert(MakesPatch<Bytes&, View> && !MakesPatch<Bytes, View> && !MakesPatch<View, Bytes>);
+  static_assert(IsTakenApart<std::string&> && IsTakenApart<const char (&)[2]>);
+  static_assert(!IsTakenApart<std::string>);
+}
+
+TEST_CASE("characters are not integers of a file") {
+  static_assert(!dtype_of<char>() && !dtype_of<wchar_t>() && !dtype_of<char8_t>());
+  static_assert(!dtype_of<char16_t>() && !dtype_of<char32_t>());
+  static_assert(dtype_of<signed char>() == Dtype::kI8 && dtype_of<unsigned char>() == Dtype::kU8);
 }
 
 TEST_CASE("a span becomes a tensor to save") {

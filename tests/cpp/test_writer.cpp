@@ -122,7 +122,8 @@ TEST_CASE("a file written by a FileWriter replaces another one completely or not
   {
     FileWriter writer(make_file_sink(path), plan_file(specs_of(tensors)));
     for (std::size_t i = 1; i < tensors.size(); ++i) writer.write(i, tensors[i].bytes);
-    CHECK(error_of_writer([&] { writer.commit(); }) == "1 of 6 tensors was not written: `b`");
+    CHECK(error_of_writer([&] { writer.commit(); }) ==
+          "1 of 6 tensors was not written: `b` (in " + path.string() + ")");
     CHECK(test::read_text(path) == "old");
   }
   CHECK(test::read_text(path) == "old");
@@ -301,7 +302,8 @@ TEST_CASE("tensors may be added one by one, and the header follows") {
   FileWriter writer(make_file_sink(folder / "f"), nullptr);
   const std::vector<std::uint64_t> shape = {2};
   writer.add({"a", shape, Dtype::kU8});
-  CHECK(error_of_writer([&] { writer.commit(); }) == "1 of 1 tensor was not written: `a`");
+  CHECK(error_of_writer([&] { writer.commit(); }) ==
+        "1 of 1 tensor was not written: `a` (in " + (folder / "f").string() + ")");
   CHECK(test::outcome_of([&] { writer.add({"b", shape, static_cast<Dtype>(99)}); }) ==
         "kUnsupportedDtype");
 }

@@ -180,6 +180,27 @@ TEST_CASE("plans that were not made by the library are refused") {
   CHECK(outcome(plan) == "kInvalidArgument");
 }
 
+TEST_CASE("errors name the file, if the sink knows it") {
+  const test::TempDir folder;
+  const std::vector<std::byte> ten = bytes(10);
+  FileWriter writer(make_file_sink(folder / "f"), plan_file(kTwo));
+  writer.write(0, ten);
+  const std::string in_file = " (in " + (folder / "f").string() + ")";
+  const safetensors::Error error = test::error_of([&] { writer.commit(); });
+  CHECK(error.what() == "1 of 2 tensors was not written: `b`" + in_file);
+  CHECK(error.path() == folder / "f");
+  CHECK(error.subject() == "b");
+  CHECK(text_of_error([&] { writer.write(0, ten); }) == "tensor `a` was written before" + in_file);
+  CHECK(text_of_error([&] { writer.write(7, ten); }) == "there is no tensor 7 of 2" + in_file);
+  writer.write(1, ten);
+  writer.commit();
+  CHECK(text_of_error([&] { writer.commit(); }) == "the writer is closed" + in_file);
+
+  std::string text;
+  FileWriter unnamed(std::make_unique<Text>(text, true), plan_file(kTwo));
+  CHECK(test::error_of([&] { unnamed.commit(); }).path().empty());
+}
+
 TEST_CASE("offsets past the end of the largest file are refused") {
   const test::TempDir folder;
   const std::vector<std::uint64_t> huge = {(std::uint64_t{1} << 61) - 8};

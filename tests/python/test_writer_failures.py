@@ -61,6 +61,7 @@ def test_missing_tensors(path):
     with pytest.raises(SafetensorError, match="1 of 2 tensors was not written: `b`") as raised:
         writer.close()
     assert raised.value.code == "missing_tensors"
+    assert raised.value.path == str(path)
     assert raised.value.subject == "b"
     assert writer.missing == ["b"]
     writer.abort()

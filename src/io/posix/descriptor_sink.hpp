@@ -19,6 +19,7 @@ namespace safetensors::io {
 class PositionedSink : public ByteSink {
  public:
   [[nodiscard]] bool seeks() const noexcept final { return true; }
+  [[nodiscard]] std::filesystem::path label() const override { return path_; }
   void start(std::uint64_t nbytes) override { nbytes_ = nbytes; }
   [[nodiscard]] std::size_t write_at(std::uint64_t offset,
                                      std::span<const std::byte> bytes) override;
@@ -58,6 +59,7 @@ class StreamSink final : public ByteSink {
  public:
   StreamSink(Fd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
   [[nodiscard]] bool seeks() const noexcept override { return false; }
+  [[nodiscard]] std::filesystem::path label() const override { return path_; }
   [[nodiscard]] std::size_t write_at(std::uint64_t offset,
                                      std::span<const std::byte> bytes) override;
   void commit(std::uint64_t, bool) override {}

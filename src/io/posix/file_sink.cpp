@@ -113,6 +113,9 @@ class PartSink final : public NewFileSink {
       : NewFileSink(place.folder.path() / place.name.text(), OwnFile::make(place, old)),
         before_commit_(std::move(before_commit)) {}
 
+  /// Its name is none that the caller knows.
+  [[nodiscard]] fs::path label() const override { return {}; }
+
   void commit(std::uint64_t, bool fsync) override {
     if (before_commit_) before_commit_(file().readable_path());
     file().complete(fsync, path());
