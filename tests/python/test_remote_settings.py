@@ -1,6 +1,7 @@
 """storage_options and environment variables of remote files."""
 
 import email.utils
+import re
 import time
 
 import pytest
@@ -168,7 +169,10 @@ def test_no_wait_beyond_the_deadline():
         raise retry.Again(errors.failed, "x", "no", 50.0)
 
     began = time.monotonic()
-    with pytest.raises(SafetensorError, match=r"^x: no, after 1 try in \d+\.\d s$"):
+    text = r"^x: no, after 1 try in 0\.\d s; it asks to wait 51 s, more than `timeout` leaves of "
+    with pytest.raises(
+        SafetensorError, match=text + r"40 s: try again at \d{4}-\d\d-\d\d [\d:]{8} UTC$"
+    ):
         retry.retry(attempt, Settings.of({"timeout": 40}))
     assert time.monotonic() - began < 30
 
@@ -192,13 +196,66 @@ def test_retry_after_a_date():
     assert 900 <= retry.retry_after(date) <= 1001
 
 
-def test_waits_of_at_most_a_minute(monkeypatch):
+@pytest.fixture
+def waits(monkeypatch):
+    """Waits that take no time: the list of their seconds."""
     waits = []
     monkeypatch.setattr("threading.Event.wait", lambda self, seconds: waits.append(seconds))
+    return waits
+
+
+def test_a_wait_that_the_server_asks_for(waits):
+    """All are a second longer than asked, because servers round; and clients spread."""
 
     def attempt(deadline):
-        raise retry.Again(errors.failed, "x", "no", 1e8)
+        raise retry.Again(errors.failed, "x", "no", 100.0)
 
-    with pytest.raises(SafetensorError, match="after 3 tries"):
-        retry.retry(attempt, Settings.of({"tries": 3}))
-    assert waits == [60.0, 60.0]
+    text = r"after 9 tries in .*; it asks to wait 101 s: try again at \d{4}-"
+    with pytest.raises(SafetensorError, match=text):
+        retry.retry(attempt, Settings.of({"tries": 9, "timeout": 1000}))
+    assert len(set(waits)) == 8
+    assert all(101 <= wait <= 112 for wait in waits)
+
+
+def test_a_wait_that_just_fits_is_not_made_too_long(waits):
+    def attempt(deadline):
+        raise retry.Again(errors.failed, "x", "no", 100.0)
+
+    for _ in range(20):
+        with pytest.raises(SafetensorError, match="after 2 tries"):
+            retry.retry(attempt, Settings.of({"tries": 2, "timeout": 103}))
+    assert all(101 <= wait <= 102.1 for wait in waits)
+
+
+def test_a_long_wait_is_logged_once(waits, caplog, monkeypatch):
+    """By all that wait until then, so that it does not look like a load that hangs."""
+    monkeypatch.setattr(retry, "_logged_until", 0.0)
+
+    def attempt(deadline):
+        raise retry.Again(errors.failed, "https://h.example/m?sig=cAnArY", "no", 30.0)
+
+    for _ in range(3):
+        with pytest.raises(SafetensorError):
+            retry.retry(attempt, Settings.of({"tries": 2}))
+    (line,) = caplog.messages
+    assert re.fullmatch(r"https://h\.example/m\?sig=\.\.\.: no; waiting for 3\d s", line)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "expected"),
+    [
+        (429, {"ratelimit": '"api";r=0;t=55'}, (55.0, "the limit 'api'")),
+        (429, {"ratelimit": '"api";r=1;t=55'}, (None, "")),
+        (503, {"ratelimit": '"api";r=0;t=55'}, (None, "")),
+        (429, {"ratelimit": '"api";r=0;t=55', "retry-after": "3"}, (55.0, "the limit 'api'")),
+        (503, {"ratelimit": '"api";r=0;t=55', "retry-after": "3"}, (3.0, "")),
+        (
+            429,
+            {"ratelimit": '"a b";r=0;t=5', "ratelimit-policy": '"fixed window";"a b";q=9;w=300'},
+            (5.0, "the limit 'a b' of 9 requests in 300 s"),
+        ),
+        (429, {"ratelimit": '"api";r=0;t=99999999999'}, (None, "")),
+    ],
+)
+def test_limits(status, headers, expected):
+    assert retry.asked_wait(status, headers) == expected

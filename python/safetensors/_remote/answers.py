@@ -8,7 +8,7 @@ import re
 from typing import NoReturn, Optional
 
 from . import errors
-from .retry import RETRIED, Again, error_of, retry_after
+from .retry import RETRIED, Again, asked_wait, error_of
 
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 # Sent back as If-Match, so nothing but plain characters.
@@ -94,8 +94,8 @@ def refuse_status(
     status = response.status
     what = f"the server answered {status} {http.client.responses.get(status, '')}".rstrip()
     if status in RETRIED:
-        asked = retry_after(response.headers.get("Retry-After"))
-        raise Again(error_of(status), name, what, asked)
+        asked, limit = asked_wait(status, response.headers)
+        raise Again(error_of(status), name, f"{what} ({limit})" if limit else what, asked)
     if status in (404, 410):
         raise errors.missing(name, what)
     if status in (401, 403):

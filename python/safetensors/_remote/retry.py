@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import email.utils
+import http.client
+import logging
 import random
+import re
 import threading
 import time
-from typing import Callable, Optional, TypeVar
+from typing import Callable, Optional, Tuple, TypeVar
 
 from .._core import SafetensorError
 from . import errors
+from .redact import redact
 from .settings import Settings
 
 T = TypeVar("T")
@@ -20,7 +24,24 @@ _TIMEOUTS = frozenset({408, 504})
 
 _FIRST_DELAY = 0.2
 _LAST_DELAY = 10.0
-_MOST_ASKED = 60.0
+# Servers round the seconds that they ask for.
+_ROUNDING = 1.0
+# Clients that are told the same time come back within so much of it, at most.
+_SPREAD = 0.1
+_MOST_SPREAD = 10.0
+# A longer wait is logged, once for all threads that wait until then.
+_LOGGED = 5.0
+
+# "resolvers";r=0;t=55 of the draft "RateLimit header fields for HTTP": r requests are left for the
+# next t seconds. And "fixed window";"resolvers";q=5000;w=300 of RateLimit-Policy.
+_LIMIT = re.compile(
+    r'"([^"]{1,40})"\s*;\s*r\s*=\s*([0-9]{1,9})\s*;\s*t\s*=\s*([0-9]{1,9})(?![0-9])'
+)
+_POLICY = re.compile(r"q\s*=\s*([0-9]{1,9})[^,]*?w\s*=\s*([0-9]{1,9})")
+
+_logger = logging.getLogger("safetensors")
+_logging = threading.Lock()
+_logged_until = 0.0
 
 
 def error_of(status: int) -> Callable[[str, str], SafetensorError]:
@@ -86,16 +107,41 @@ def retry(
         try:
             return attempt(deadline)
         except Again as again:
-            delay = _delay(done) if again.wait is None else min(again.wait, _MOST_ASKED)
+            delay = _delay(done) if again.wait is None else again.wait + _ROUNDING
             if done == settings.tries or delay >= deadline.left():
                 took = time.monotonic() - deadline.began
                 tries = "1 try" if done == 1 else f"{done} tries"
                 text = f"{again.what}, after {tries} in {took:.1f} s"
+                if again.wait is not None:
+                    text += _advice(delay, done < settings.tries, settings.timeout)
                 raise again.make(again.name, text) from again.__cause__
+            if again.wait is not None:
+                spread = random.uniform(0.0, 1.0 + min(_SPREAD * again.wait, _MOST_SPREAD))
+                # Without making a wait too long that is short enough.
+                delay += min(spread, (deadline.left() - delay) / 2)
+                _log(again, delay)
             name = again.name
         if cancelled.wait(delay):
             raise errors.failed(name, "the read was cancelled")
     raise AssertionError("unreachable")
+
+
+def asked_wait(status: int, headers: http.client.HTTPMessage) -> Tuple[Optional[float], str]:
+    """Returns the seconds that an answer asks to wait, and the limit that was reached.
+
+    They are those of RateLimit if the status is 429 and no request is left, else of Retry-After;
+    None without either. The limit is empty if it is not named.
+
+    Args:
+        status: of the answer.
+        headers: of the answer.
+    """
+    limit = _LIMIT.search(headers.get("ratelimit") or "")
+    if status != 429 or limit is None or int(limit[2]) != 0:
+        return retry_after(headers.get("retry-after")), ""
+    policy = _POLICY.search(headers.get("ratelimit-policy") or "")
+    requests = f" of {policy[1]} requests in {policy[2]} s" if policy else ""
+    return float(limit[3]), f"the limit {limit[1]!r}{requests}"
 
 
 def retry_after(value: Optional[str]) -> Optional[float]:
@@ -114,3 +160,21 @@ def retry_after(value: Optional[str]) -> Optional[float]:
 def _delay(done: int) -> float:
     """Returns a random part of 0.2 s, 0.4 s, ... 10 s, so that clients do not repeat at once."""
     return random.uniform(0.0, min(_LAST_DELAY, _FIRST_DELAY * 2.0 ** (done - 1)))
+
+
+def _advice(delay: float, is_too_long: bool, timeout: float) -> str:
+    """Returns the end of an error that says when to try again."""
+    limit = f", more than `timeout` leaves of {timeout:g} s" if is_too_long else ""
+    then = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(min(time.time() + delay, 1e11)))
+    return f"; it asks to wait {delay:.0f} s{limit}: try again at {then} UTC"
+
+
+def _log(again: Again, delay: float) -> None:
+    """Logs a long wait, which would look like a load that hangs."""
+    global _logged_until
+    now = time.monotonic()
+    with _logging:
+        if delay < _LOGGED or now < _logged_until:
+            return
+        _logged_until = now + delay
+    _logger.warning("%s: %s; waiting for %.0f s", redact(again.name), redact(again.what), delay)
