@@ -32,7 +32,7 @@ class RangeReader(Protocol):
     are. An exception whose `code` is "file_changed" says that the bytes are no longer those that
     were opened.
 
-    An object may also have
+    An object may also have the following. Numbers are looked up after `open`.
 
     - `concurrency`, how many reads a load makes at once (16);
     - `chunk_bytes`, the bytes of one read of a long tensor (8 MiB);

@@ -116,6 +116,7 @@ std::shared_ptr<const PythonSource> PythonSource::open(py::object reader) {
   stop_python_sources_at_exit();
   const std::shared_ptr<PythonSource> source(new PythonSource(std::move(reader)));
   source->read_first();
+  source->read_settings();
   if (source->cancel_ != nullptr) {
     SourceRegistry& all = source_registry();
     const std::lock_guard lock(all.mutex);
@@ -129,18 +130,6 @@ PythonSource::PythonSource(py::object reader) : reader_(reader.ptr()), fork_coun
   const py::object name = reader.attr("name");
   if (!PyUnicode_Check(name.ptr())) raise_wrong_type(name, "name", "str");
   name_ = path_of(name, "name");
-  const auto setting = [&](const char* attribute, std::uint64_t least, std::uint64_t most,
-                           std::uint64_t otherwise) {
-    const py::object value = attribute_of(reader, attribute);
-    return value ? number_of(value, attribute, least, most, name_) : otherwise;
-  };
-  concurrency_ =
-      static_cast<unsigned>(setting("concurrency", 1, kMaxConcurrency, kDefaultConcurrency));
-  cost_ = {.gap_nbytes = setting("gap_bytes", 0, kMaxSize, kDefaultGap),
-           .chunk_nbytes = setting("chunk_bytes", 1, kMaxSize, kDefaultChunk),
-           .alignment = 1,
-           .first_nbytes = kFirstSize,
-           .is_request = true};
   py::object read = reader.attr("read");
   py::object cancel = attribute_of(reader, "cancel");
   read_ = read.release().ptr();
@@ -186,6 +175,22 @@ void PythonSource::read_first() {
   }
   first_ = Buffer(bytes.size());
   if (!bytes.empty()) std::memcpy(first_.data(), bytes.data(), bytes.size());
+}
+
+void PythonSource::read_settings() {
+  const py::handle reader(reader_);
+  const auto setting = [&](const char* attribute, std::uint64_t least, std::uint64_t most,
+                           std::uint64_t otherwise) {
+    const py::object value = attribute_of(reader, attribute);
+    return value ? number_of(value, attribute, least, most, name_) : otherwise;
+  };
+  concurrency_ =
+      static_cast<unsigned>(setting("concurrency", 1, kMaxConcurrency, kDefaultConcurrency));
+  cost_ = {.gap_nbytes = setting("gap_bytes", 0, kMaxSize, kDefaultGap),
+           .chunk_nbytes = setting("chunk_bytes", 1, kMaxSize, kDefaultChunk),
+           .alignment = 1,
+           .first_nbytes = kFirstSize,
+           .is_request = true};
 }
 
 void PythonSource::check_process() const {

@@ -54,6 +54,8 @@ class PythonSource final : public ByteSource {
  private:
   explicit PythonSource(py::object reader);
   void read_first();
+  /// After read_first(): how a server is read best may only be known once it has answered.
+  void read_settings();
   void check_process() const;
   /// Reads from the Python object, and passes the bytes to `copy` without the GIL.
   template <typename Copy>

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from safetensors import SafetensorError
-from support import misbehaving
+from support import misbehaving, whole_bodies
 from support.remote_engines import ENGINES, PATH, SECRETS, Words, kind_of, open_by, server_of
 from support.servers import RangeServer
 
@@ -28,6 +28,10 @@ SECONDS = 10
 CHANGED = {"changed"}
 EXPECTED = {
     "ignores_ranges": ({"io"}, {"io"}),
+    "whole_in_chunks": ({"io"}, {"io"}),
+    "chunks_are_cut": ({"io", "connection"}, {"io"}),
+    "whole_until_the_close": ({"io"}, {"io"}),
+    "whole_is_cut": ({"io", "connection"}, {"io", "connection"}),
     "range_misnamed": ({"io"}, {"io"}),
     "range_shifted": ({"io"}, {"io"}),
     "range_shorter": ({"io"}, {"io"}),
@@ -151,7 +155,7 @@ def test_each_mode(engine, after):
             assert server.requests <= 20
 
     with Words() as words:
-        cases = {mode: functools.partial(case, mode) for mode in misbehaving.MODES}
+        cases = {mode: functools.partial(case, mode) for mode in whole_bodies.MODES}
         assert failures(cases) == {}
 
 

@@ -21,6 +21,7 @@ class Version:
     """What identifies one version of an object."""
 
     size: int
+    """-1 if the server does not say."""
     etag: Optional[str]
     """The ETag, if it is strong."""
     modified: Optional[str]
@@ -73,7 +74,7 @@ class Answer:
         etag = headers.get("ETag", "").strip()
         self.is_whole = response.status == 200
         if self.is_whole:
-            size = self.end = _length(response, name)
+            size = self.end = _length(response)
         else:
             size, self.end = _range(response, name, begin, end)
         modified = headers.get("Last-Modified")
@@ -109,10 +110,9 @@ def size_of_empty(response: http.client.HTTPResponse) -> bool:
     return found is not None and int(found[1]) == 0
 
 
-def _length(response: http.client.HTTPResponse, name: str) -> int:
-    if response.chunked or response.length is None:
-        raise errors.failed(name, "the server does not say how long it is")
-    return response.length
+def _length(response: http.client.HTTPResponse) -> int:
+    """Returns how long the body is; -1 if the header does not say."""
+    return -1 if response.chunked or response.length is None else response.length
 
 
 def _range(response: http.client.HTTPResponse, name: str, begin: int, end: int) -> tuple[int, int]:

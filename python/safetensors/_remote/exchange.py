@@ -49,6 +49,10 @@ class Resolved:
             pinned.require(version, name)
         return dataclasses.replace(self, version=version)
 
+    def sized(self, size: int) -> Resolved:
+        """Returns it with the size of an object whose bytes were counted."""
+        return dataclasses.replace(self, version=dataclasses.replace(self.version, size=size))
+
 
 class ChunkSizeError(http.client.HTTPException):
     """A chunk of a body whose size is no number of RFC 9112."""
@@ -112,6 +116,14 @@ class Exchange:
             if not _is_same_host(start.url, url):
                 headers = {}
         raise errors.failed(self._name, f"more than {_MOST_REDIRECTS} redirects")
+
+    def go_on(self, started: Callable[[Connection], None], deadline: Deadline) -> None:
+        """Prepares the next reads of a body that was read in part, for another caller."""
+        connection = self._connection
+        assert connection is not None
+        self._started, self._deadline = started, deadline
+        connection.deadline = deadline
+        started(connection)
 
     def read_into(self, view: memoryview) -> int:
         """Reads some bytes of the body, at least one; 0 at its end."""

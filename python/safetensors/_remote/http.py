@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import threading
-from typing import Mapping, Optional, Set, Tuple
+from typing import Callable, Mapping, Optional, Set, Tuple
 
+from .._core import SafetensorError
 from . import errors
 from .answers import UNKNOWN, Answer, Version, refuse_status, size_of_empty
-from .connections import Connection, Pool, is_loopback
+from .connections import Connection, Pool, Started, is_loopback
 from .exchange import Exchange, Resolved, errors_of
-from .retry import Again, Deadline, retry
+from .in_order import InOrder, no_ranges
+from .retry import RETRIED, Again, Deadline, retry
 from .settings import Settings
 from .urls import Url
 
 _SECRET = frozenset({"authorization", "cookie"})
+_PIECE = 1 << 20
+
+Refused = Callable[[http.client.HTTPResponse], Optional[SafetensorError]]
+"""Returns the error that a server names in an answer with a status of 400 or more, if it does."""
 
 
 class HttpReader:
@@ -30,6 +37,7 @@ class HttpReader:
         headers: Optional[Mapping[str, str]] = None,
         credentials: str = "",
         hint: str = "",
+        refused: Refused = lambda response: None,
     ) -> None:
         """Sends nothing yet.
 
@@ -41,12 +49,14 @@ class HttpReader:
             headers: sent to the URL's host, instead of those of the settings.
             credentials: what they are, for errors.
             hint: ends the error of denied access.
+            refused: knows the server's own errors.
 
         Raises:
             SafetensorError: a token or a cookie would be sent without TLS.
         """
         self.name = name or url.name
         self.concurrency = settings.concurrency
+        """1 after open() has found a server without ranges."""
         self.chunk_bytes = settings.chunk_bytes
         self.gap_bytes = settings.gap_bytes
         if headers is None:
@@ -57,12 +67,15 @@ class HttpReader:
         self._pool = pool or Pool(settings)
         self._credentials = credentials or ("the URL's query" if url.query else "anonymous")
         self._hint = hint
+        self._refused = refused
         self._renewing = threading.Lock()
         self._busy: Set[Connection] = set()
         self._cancelled = threading.Event()
         self._closed = False
         self._resolved: Optional[Resolved] = None
-        self._whole: Optional[bytearray] = None  # of a server without ranges
+        self._whole: Optional[bytearray] = None  # all bytes, if open() got them
+        self._in_order: Optional[InOrder] = None  # of a server without ranges
+        self._body: Optional[Tuple[Exchange, int]] = None  # of its last answer, and the next byte
 
     @property
     def resolved(self) -> Resolved:
@@ -71,13 +84,35 @@ class HttpReader:
             raise errors.failed(self.name, "was not opened")
         return self._resolved
 
-    def open(self, nbytes: int) -> Tuple[int, bytearray]:
-        """Returns the size of the object and its first bytes, by one request and its redirects."""
-        transfer = _Transfer(0, max(nbytes, 1))
+    def open(self, nbytes: int, most_unsized: int = 0) -> Tuple[int, bytearray]:
+        """Returns the size of the object and its first bytes, by one request and its redirects.
+
+        Args:
+            nbytes: how many bytes, unless the object is shorter.
+            most_unsized: how many bytes of an object whose size the server does not say are read to
+                find it out, at least.
+        """
+        transfer = _Transfer(0, max(nbytes, 1), max(nbytes, most_unsized))
         found = self._run(transfer, self._start, self._cancelled)
-        self._whole = transfer.data if transfer.is_whole else None
+        if transfer.is_unsized:
+            found = found.sized(len(transfer.data))
+        size = found.version.size
+        if transfer.is_whole and transfer.got == size:
+            self._whole = transfer.data
+        elif transfer.is_whole:
+            self._in_order, self.concurrency = InOrder(self.name, transfer.got), 1
         self._resolved = found
-        return found.version.size, transfer.data if nbytes > 0 else bytearray()
+        return size, transfer.data[:nbytes] if len(transfer.data) > nbytes else transfer.data
+
+    def get(self, most: int) -> Tuple[bytes, http.client.HTTPMessage]:
+        """Returns all bytes of an answer to a request without a range, and its headers.
+
+        Raises:
+            SafetensorError: there are more than `most`.
+        """
+        transfer = _Transfer(0, 0, most)
+        self._run(transfer, self._start, self._cancelled)
+        return bytes(transfer.data), transfer.headers
 
     def version(self) -> str:
         """Returns what identifies the version that open() found."""
@@ -96,7 +131,13 @@ class HttpReader:
             return memoryview(whole)[offset : offset + nbytes]
         if nbytes == 0:
             return bytearray()
-        transfer, cancelled = _Transfer(offset, nbytes), self._cancelled
+        if self._in_order is not None:
+            with self._in_order.turn(offset, nbytes, self._cancelled):
+                return self._read(offset, nbytes)
+        return self._read(offset, nbytes)
+
+    def _read(self, offset: int, nbytes: int) -> bytearray:
+        resolved, transfer, cancelled = self.resolved, _Transfer(offset, nbytes), self._cancelled
         try:
             self._run(transfer, resolved, cancelled)
         except PermissionError:
@@ -135,7 +176,10 @@ class HttpReader:
         """Ends all reads and closes the connections. Later reads raise."""
         self._closed = True
         self.cancel()
-        if self._owns_pool and not self._is_forked():
+        if self._is_forked():
+            return
+        self._drop_body()
+        if self._owns_pool:
             self._pool.close()
 
     def _is_forked(self) -> bool:
@@ -156,24 +200,55 @@ class HttpReader:
             nonlocal known
             if self._closed:
                 raise errors.failed(self.name, "is closed")
+            if transfer.is_unsized:
+                transfer.start_again()
+                known = start
             if transfer.got and transfer.got == len(transfer.data):
                 return known  # all but the end of a body in chunks came
-            exchange = Exchange(self._pool, started, deadline, self.name)
+            exchange, is_open = self._exchange(transfer, started, deadline)
             try:
                 with errors_of(self.name, self._settings, cancelled.is_set):
-                    known = self._ask(exchange, transfer, known)
+                    if is_open:
+                        exchange.go_on(started, deadline)
+                    else:
+                        known = self._ask(exchange, transfer, known)
                     self._fill(exchange, transfer)
                     return known
             finally:
                 self._busy.difference_update(exchange.connections)
-                exchange.finish()
+                self._put_away(exchange, transfer)
 
         return retry(attempt, self._settings, cancelled)
+
+    def _exchange(
+        self, transfer: _Transfer, started: Started, deadline: Deadline
+    ) -> Tuple[Exchange, bool]:
+        """Returns an exchange, and whether its next bytes are those that the transfer lacks."""
+        body, self._body = self._body, None
+        if body is not None and body[1] == transfer.begin + transfer.got:
+            transfer.size = self.resolved.version.size
+            transfer.expect(transfer.nbytes)
+            return body[0], True
+        if body is not None:
+            body[0].finish()
+        return Exchange(self._pool, started, deadline, self.name), False
+
+    def _put_away(self, exchange: Exchange, transfer: _Transfer) -> None:
+        """Keeps an answer whose body goes on after the transfer, if the next read takes more."""
+        if self._in_order is None or self._closed or not transfer.is_followed:
+            exchange.finish()
+        else:
+            self._body = exchange, transfer.begin + transfer.got
+
+    def _drop_body(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            body[0].finish()
 
     def _ask(self, exchange: Exchange, transfer: _Transfer, known: Resolved) -> Resolved:
         """Sends the request for what is missing, and checks the answer's header."""
         begin, end = transfer.begin + transfer.got, transfer.begin + transfer.nbytes
-        headers = {"Range": f"bytes={begin}-{end - 1}"}
+        headers = {} if transfer.wants_all else {"Range": f"bytes={begin}-{end - 1}"}
         if known.version.etag is not None:
             headers["If-Match"] = known.version.etag
         found = exchange.request(known, headers)
@@ -186,36 +261,88 @@ class HttpReader:
             now = response.headers.get("ETag") or response.headers.get("Content-Range")
             raise errors.changed(self.name, known.version.describe(), now or "another version")
         if response.status not in (200, 206):
+            error = None if response.status in RETRIED else self._refused(response)
+            if error is not None:
+                raise error
             refuse_status(response, self.name, self._credentials, self._hint)
         answer = Answer(response, self.name, begin, end)
+        if answer.version.size < 0 and transfer.most == 0:
+            raise no_ranges(self.name)
         found = found.at(answer.version, known.version, self.name)
+        transfer.headers = response.headers
         if answer.is_whole:
-            transfer.restart(found.version.size, self.name)
+            is_first = not is_pinned or self._in_order is not None
+            transfer.take_whole(found.version.size, is_first, self.name)
         else:
+            transfer.is_whole, transfer.size = False, 0
             transfer.expect(answer.end - transfer.begin)
         return found
 
     def _fill(self, exchange: Exchange, transfer: _Transfer) -> None:
+        dropped = memoryview(bytearray(min(transfer.skip, _PIECE)))
+        while transfer.skip > 0:
+            transfer.skip -= self._some(exchange, transfer, dropped[: transfer.skip])
+        if transfer.is_unsized:
+            self._fill_unsized(exchange, transfer)
         while transfer.got < len(transfer.data):
-            done = exchange.read_into(memoryview(transfer.data)[transfer.got :])
-            if done == 0:
-                text = f"the body ended after {transfer.got} of {len(transfer.data)} bytes"
-                raise Again(errors.unreachable, self.name, text)
-            transfer.got += done
-        if not exchange.end():
+            transfer.got += self._some(
+                exchange, transfer, memoryview(transfer.data)[transfer.got :]
+            )
+        if not transfer.is_followed and not exchange.end():
             raise errors.failed(self.name, "the server sent more than it was asked for")
+
+    def _some(self, exchange: Exchange, transfer: _Transfer, view: memoryview) -> int:
+        done = exchange.read_into(view)
+        if done == 0:
+            text = f"the body ended after {transfer.got} of {len(transfer.data)} bytes"
+            raise Again(errors.unreachable, self.name, text)
+        return done
+
+    def _fill_unsized(self, exchange: Exchange, transfer: _Transfer) -> None:
+        piece = memoryview(bytearray(_PIECE))
+        while done := exchange.read_into(piece):
+            transfer.data += piece[:done]
+            transfer.got = len(transfer.data)
+            if transfer.got > transfer.most:
+                text = (
+                    f"the server does not say how long it is, and sends more than {transfer.most}"
+                )
+                raise errors.failed(self.name, text + " bytes")
 
 
 class _Transfer:
     """The bytes of one read: which are wanted, and those that have come."""
 
-    def __init__(self, begin: int, nbytes: int) -> None:
+    def __init__(self, begin: int, nbytes: int, most: int = 0) -> None:
+        """Takes which bytes are wanted.
+
+        Args:
+            begin: the first one.
+            nbytes: how many; 0: all.
+            most: how many are taken if the server does not say how many there are.
+        """
         self.begin = begin
         self.nbytes = nbytes
+        self.most = most
+        self.wants_all = nbytes == 0
         self.got = 0
         self.data = bytearray()
+        self.skip = 0
+        """How many bytes of the body come before those that are missing."""
+        self.size = 0
+        """Of the body, if it is all of the object."""
         self.is_whole = False
         """Whether the server sent the object instead of the range."""
+        self.is_unsized = False
+        """Whether it did not say how long the object is."""
+        self.headers = http.client.HTTPMessage()
+        """Of the last answer."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether all bytes have come, and the body goes on."""
+        end = self.begin + len(self.data)
+        return self.got == len(self.data) > 0 and end < self.size
 
     def expect(self, nbytes: int) -> None:
         """Makes room: the object may be shorter than the range."""
@@ -223,13 +350,29 @@ class _Transfer:
             self.nbytes = nbytes
             self.data = bytearray(nbytes)
 
-    def restart(self, size: int, name: str) -> None:
-        """Makes room for an object that is sent as a whole, again from its first byte."""
-        if self.begin != 0 or size > self.nbytes:
-            raise errors.failed(name, "the server sends no ranges of it, only the whole")
-        self.is_whole = True
-        self.got = 0
-        self.expect(size)
+    def start_again(self) -> None:
+        """Forgets what a try got that failed."""
+        self.got, self.data, self.is_unsized = 0, bytearray(), False
+
+    def take_whole(self, size: int, is_first: bool, name: str) -> None:
+        """Makes room for what is wanted of an object that is sent as a whole.
+
+        Args:
+            size: of the object; negative if the server does not say.
+            is_first: whether it is not known that the server sends ranges.
+            name: the object, for errors.
+        """
+        self.is_whole, self.is_unsized, self.size = True, size < 0, size
+        if self.is_unsized:
+            return
+        if self.wants_all and size > self.most:
+            raise errors.failed(name, f"has {size} bytes; at most {self.most} are read")
+        if self.wants_all:
+            self.nbytes = size
+        elif not is_first and (self.begin != 0 or size > self.nbytes):
+            raise no_ranges(name)
+        self.expect(min(self.nbytes, size - self.begin))
+        self.skip = self.begin + self.got
 
 
 def given_headers(url: Url, settings: Settings, name: str) -> tuple[Mapping[str, str], str]:

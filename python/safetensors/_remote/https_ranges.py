@@ -76,6 +76,7 @@ class HttpsReader(HttpReader):
         return (
             resolved.url.scheme == "https"
             and resolved.version.etag is not None
+            and self._in_order is None
             and settings.verify
             and _KEPT_HOME.issuperset(name.lower() for name in resolved.headers)
             and self._failures < _MOST_FAILURES

@@ -8,6 +8,7 @@ from .._core import SafetensorError
 from .._range_reader import RangeReader
 from .._workers import Workers
 from . import errors
+from .http import HttpReader
 
 _FIRST_OF_FILE = 512 << 10
 # An index of up to this size is one request.
@@ -43,6 +44,8 @@ class Probes:
 
     def ask(self, names: Sequence[str], first_nbytes: int = _FIRST_OF_FILE) -> None:
         """Opens files at once; of an index, reads all. Files that do not exist are no error."""
+        if not names:
+            return
         readers = {name: self._reader(name) for name in names}
         with Workers(min(_AT_ONCE, len(names))) as pool:
             try:
@@ -112,12 +115,17 @@ def _opened(name: str, reader: RangeReader, nbytes: int) -> Union[Found, Safeten
 def _read(reader: RangeReader) -> Found:
     """Reads all bytes of an index."""
     try:
-        size, first = reader.open(_FIRST_OF_INDEX)
+        size: int
+        first: Any
+        if isinstance(reader, HttpReader):
+            size, first = reader.open(_FIRST_OF_INDEX, _MOST_OF_INDEX)
+        else:
+            size, first = reader.open(_FIRST_OF_INDEX)
         if size > _MOST_OF_INDEX:
             raise errors.failed(reader.name, f"has {size} bytes; an index has at most 100 MB")
         data = bytes(first)
         if len(data) < size:
-            data += bytes(reader.read(len(data), size - len(data)))
+            data += reader.read(len(data), size - len(data))
         return Found(reader, size, data)
     finally:
         getattr(reader, "close", lambda: None)()

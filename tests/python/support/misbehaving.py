@@ -26,6 +26,7 @@ class MisbehavingServer(RangeServer):
         self.after = after
         self.times = times
         self.location = location
+        self.otherwise = None  # the mode of the other answers; None: good ones
         self.answered = 0
 
     def respond(self, handler, request):
@@ -35,7 +36,9 @@ class MisbehavingServer(RangeServer):
             number = self.answered - self.after
             self.answered += 1
         is_bad = number >= 0 and (self.times is None or number < self.times)
-        if isinstance(content, Answer) or not is_bad:
+        if not isinstance(content, Answer) and not is_bad and self.otherwise:
+            self.otherwise(handler, request, content)
+        elif isinstance(content, Answer) or not is_bad:
             super().respond(handler, request)
         else:
             self.mode(handler, request, content)
