@@ -91,15 +91,22 @@ def choose(
     )
 
 
-def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[Index]]:
+def of_directory(
+    directory: str, choice: Choice, names: Optional[Collection[str]] = None
+) -> Tuple[FolderModel, Optional[Index]]:
     """Returns the model of a local directory, and the content of its index, if it has one.
+
+    Args:
+        directory: a local directory.
+        choice: what the caller chooses.
+        names: those of which the model is chosen, if the directory has not all of them.
 
     Raises:
         SafetensorError: as choose(); or an index is damaged, or a save was interrupted.
         OSError: the directory or the index cannot be read.
     """
     while True:
-        found, names = _listing(directory)
+        found, files = _listing(directory)
         indexes: Dict[str, Index] = {}
 
         def files_of_index(name: str, indexes: Dict[str, Index] = indexes) -> List[str]:
@@ -107,11 +114,15 @@ def of_directory(directory: str, choice: Choice) -> Tuple[FolderModel, Optional[
             return [*indexes[name][0]]
 
         def exists(name: str) -> bool:
+            if names is not None and name in names:
+                return True
             return os.path.exists(os.path.join(directory, name))
 
         model, error = None, None
         try:
-            model = choose(directory, names, choice, files_of_index, exists)
+            model = choose(
+                directory, files if names is None else names, choice, files_of_index, exists
+            )
         except (SafetensorError, OSError) as raised:
             error = raised
         if model is not None and model.index_file == "model" + INDEX_SUFFIX:

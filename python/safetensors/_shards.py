@@ -63,6 +63,8 @@ class Shard(NamedTuple):
     absent_from: str = ""
     """The sums that name these tensors, if no file has them; then the path is that of the folder or
     index that should lead to them. Empty for a file."""
+    cached_for: str = ""
+    """The URL that led to a file in the Hub's cache; empty for others."""
 
 
 Opened = Tuple[Shard, Optional[safe_open], List[str]]
@@ -90,6 +92,31 @@ def shards_of_url(
         Shard(s.name, s.names, s.index_name, s.open, s.total_size, s.url, s.folder)
         for s in find_shards(url, storage_options, choice)
     ]
+
+
+def _in_cache(
+    url: str, storage_options: Optional[Mapping[str, Any]], choice: Choice
+) -> List[Shard]:
+    """Returns the files of the Hub's cache that a URL selects; none if it is not the cache that is
+    read."""
+    from ._remote.open import find_cached
+
+    cached = find_cached(url, storage_options)
+    if cached is None:
+        return []
+    try:
+        shards = _shards_of(cached.path, choice, cached.names)
+    except FileNotFoundError as error:
+        if not str(error.filename).endswith(".json"):
+            raise
+        raise _not_cached(str(error.filename)) from None
+    return [shard._replace(cached_for=url) for shard in shards]
+
+
+def _not_cached(path: str) -> SafetensorError:
+    from ._remote.hub_cache import lacks
+
+    return lacks(path)
 
 
 def find_shards(
@@ -130,7 +157,9 @@ def find_shards(
     found: List[Shard] = []
     for source in sources:
         if isinstance(source, str) and is_url(source):
-            found += of_url(source, storage_options, choice)
+            found += _in_cache(source, storage_options, choice) or of_url(
+                source, storage_options, choice
+            )
         else:
             found += _shards_of(source, choice)
     if verify is not None and verify is not False:
@@ -268,22 +297,24 @@ def _is_reader(filename: object) -> bool:
     return hasattr(filename, "open") and hasattr(filename, "read")
 
 
-def _shards_of(filename: Union[Path, RangeReader], choice: Choice) -> List[Shard]:
+def _shards_of(
+    filename: Union[Path, RangeReader], choice: Choice, names: Optional[Collection[str]] = None
+) -> List[Shard]:
     if not isinstance(filename, (str, bytes, os.PathLike)) and _is_reader(filename):
         choice.refuse_for(f"the reader of {filename.name}")
         return [Shard(filename.name, reader=lambda: filename)]
     path = os.fsdecode(filename)  # type: ignore[arg-type]
     if os.path.isdir(path):
-        return _shards_in(path, choice)
+        return _shards_in(path, choice, names)
     choice.refuse_for(path)
     if path.endswith(".json"):
         return _shards_of_index(path, *_core._read_index(path))
     return [Shard(path)]
 
 
-def _shards_in(directory: str, choice: Choice) -> List[Shard]:
-    """Returns the files of the model of a directory."""
-    model, index = _model_folder.of_directory(directory, choice)
+def _shards_in(directory: str, choice: Choice, names: Optional[Collection[str]]) -> List[Shard]:
+    """Returns the files of the model of a directory; `names`: see of_directory()."""
+    model, index = _model_folder.of_directory(directory, choice, names)
     _model_folder.warn_of(directory, model)
     if index is not None:
         return _shards_of_index(os.path.join(directory, model.index_file), *index, model)
@@ -367,6 +398,8 @@ def _open_file(
         file = os.fsencode(shard.path) if reader is None else reader
         return _core._open_shard(file, backend, None, digests)
     except FileNotFoundError as error:  # names the index, which the error itself does not
+        if shard.cached_for:
+            raise _not_cached(shard.path) from None
         if name is None:
             raise
         text = f"The index {shard.index_path} puts tensor {name!r} into a file that is missing"

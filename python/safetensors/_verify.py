@@ -92,6 +92,11 @@ def digests_for(
         return None
     if isinstance(filename, (str, bytes, os.PathLike)):
         path = os.fsdecode(filename)
+        if is_url(path):
+            from ._remote.open import find_cached
+
+            cached = find_cached(path)
+            path = path if cached is None else cached.path
         return verifier.digests(path, is_local=not is_url(path))
     return verifier.digests(filename.name, is_local=False)
 

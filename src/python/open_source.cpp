@@ -16,22 +16,28 @@ SafeOpen open_reader(py::object reader, const std::optional<FileDigests>& digest
   return SafeOpen(std::move(source), opened->name());
 }
 
+SafeOpen open_path(const std::filesystem::path& path, const OpenOptions& options,
+                   const std::optional<FileDigests>& digests) {
+  const GilRelease release;
+  if (!digests) return SafeOpen(path, options);
+  return SafeOpen(checked_source(open_source(path, options), *digests, path), path);
+}
+
 }  // namespace
 
 SafeOpen open_any(py::handle file, const OpenOptions& options, py::handle storage_options,
                   const std::optional<FileDigests>& digests) {
   if (is_url(file)) {
-    const py::object open = py::module_::import("safetensors._remote.open").attr("open_reader");
-    return open_reader(open(file, storage_options), digests);
+    const py::object open = py::module_::import("safetensors._remote.open").attr("open_url");
+    py::object opened = open(file, storage_options);
+    if (is_range_reader(opened)) return open_reader(std::move(opened), digests);
+    return open_path(path_of(opened, "filename"), options, digests);
   }
   if (!storage_options.is_none()) {
     throw py::type_error("storage_options are settings for a URL, which filename is not");
   }
   if (is_range_reader(file)) return open_reader(py::reinterpret_borrow<py::object>(file), digests);
-  const std::filesystem::path path = path_of(file, "filename");
-  const GilRelease release;
-  if (!digests) return SafeOpen(path, options);
-  return SafeOpen(checked_source(open_source(path, options), *digests, path), path);
+  return open_path(path_of(file, "filename"), options, digests);
 }
 
 }  // namespace safetensors::python

@@ -9,6 +9,7 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.torch import load_files, load_into, save_file, save_files, stream_files
 from support import cli, model_folders
+from support.fake_hub import FakeHub, commit_of
 from support.remote_engines import FAST
 from support.servers import Answer, RangeServer
 
@@ -99,6 +100,37 @@ def test_on_a_web_server(folder):
             # What has a likely name is found.
             if choice.files in (["model.safetensors"], ["diffusion_pytorch_model.safetensors"]):
                 assert not isinstance(found, Exception), found
+
+
+@each_folder
+def test_on_the_hub(folder, monkeypatch):
+    """All files are those of one commit, as the first one tells it."""
+    contents = {f"d/{name}": content for name, content in folder.contents().items()}
+    with FakeHub(page=3) as server:
+        server.add("org/repo", {**contents, "d/more/model.safetensors": b""})
+        monkeypatch.setenv("HF_ENDPOINT", server.url())
+        for choice in folder.choices:
+            server.clear()
+            found = outcome(
+                lambda **given: load_files("hf://org/repo/d", storage_options=FAST, **given), choice
+            )
+            # Likely names are asked for first: what else there is, is not known then.
+            check(found, folder, choice, warns=False)
+            if choice.files:
+                assert sum("/resolve/main/" in path for path in server.paths()) <= 3
+
+
+@each_folder
+def test_in_the_cache_of_the_hub(folder, tmp_path, monkeypatch):
+    repository = tmp_path / "hub" / "models--org--repo"
+    folder.make(repository / "snapshots" / commit_of("main") / "d")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit_of("main"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for choice in folder.choices:
+        found = outcome(lambda **given: load_files("hf://org/repo/d", **given), choice)
+        check(found, folder, choice)
 
 
 @each_folder

@@ -1,18 +1,22 @@
 """hf:// URLs: the token goes to the Hub alone, and one commit is read."""
 
+import concurrent.futures
+
 import pytest
 
 from safetensors import SafetensorError
-from safetensors._remote.hub import Repo
-from safetensors._remote.open import open_reader
+from safetensors._remote.hub import Repo, parts_of
+from safetensors._remote.open import open_reader, open_url
 from safetensors._remote.settings import Settings
 from safetensors._remote.urls import Url
+from support.fake_hub import FakeHub
 from support.servers import Answer, RangeServer, redirect
 
 CONTENT = bytes(range(256)) * 100
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAMES = (
-    "HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "XDG_CACHE_HOME",
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_ENDPOINT",
+    "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "XDG_CACHE_HOME",
     "HF_HUB_DISABLE_IMPLICIT_TOKEN", "SAFETENSORS_REMOTE",
 )  # fmt: skip
 FAST = {"tries": 2, "connect_timeout": 2, "idle_timeout": 2, "timeout": 5}
@@ -169,15 +173,52 @@ def test_tokens_are_not_sent_without_tls(monkeypatch):
     ("settings", "credentials"),
     [({}, "anonymous"), ({"HF_TOKEN": "cAnArY"}, "HF_TOKEN")],
 )
-@pytest.mark.parametrize("status", [401, 403])
-def test_denied(hub, monkeypatch, settings, credentials, status):
+@pytest.mark.parametrize(
+    ("status", "headers", "text"),
+    [
+        (
+            401,
+            {},
+            "the Hub has no repository org/repo, or it is private or gated: check the name; ",
+        ),
+        (403, {}, "the server answered 403 Forbidden"),
+        (
+            403,
+            {"X-Error-Message": "no r\xe9ads"},
+            "the Hub denies access: no r\xe9ads: the token may",
+        ),
+        (
+            403,
+            {"X-Error-Code": "Other", "X-Error-Message": "m?a=cAnArY"},
+            r"denies access: m\?a=\.\.\.",
+        ),
+    ],
+)
+def test_denied(hub, monkeypatch, settings, credentials, status, headers, text):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    hub.files["/org/repo/resolve/main/m.safetensors"] = Answer(status)
-    with pytest.raises(PermissionError, match=f"credentials: {credentials}$") as caught:
+    headers = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+    hub.files["/org/repo/resolve/main/m.safetensors"] = Answer(status, headers)
+    with pytest.raises(PermissionError, match=f"{text}.*; credentials: {credentials}$") as caught:
         open_reader(URL, FAST).open(1)
-    assert str(caught.value).startswith("hf://org/repo@main/m.safetensors: the server answered 40")
+    assert str(caught.value).startswith("hf://org/repo@main/m.safetensors: the ")
     assert "cAnArY" not in str(caught.value)
+
+
+def test_other_errors_of_the_hub(hub):
+    headers = {"X-Error-Message": "the request is odd"}
+    hub.files["/org/repo/resolve/main/m.safetensors"] = Answer(400, headers)
+    with pytest.raises(SafetensorError, match="the Hub answered 400: the request is odd$"):
+        open_reader(URL, FAST).open(1)
+
+
+def test_an_address_names_the_same_file():
+    """Other ranks of a group read by it."""
+    for url in ("hf://o/r/m.st", "hf://datasets/o/r@a%2Fb/c/m.st", "hf://o/r@refs/pr/1/m.st"):
+        parsed = Url.parse(url)
+        repo = Repo(parsed, Settings.of())
+        again = Url.parse(repo.address(repo.path_of(parsed)))
+        assert parts_of(again) == parts_of(parsed)
 
 
 def test_a_given_header_comes_before_the_environment(hub, monkeypatch):
@@ -193,9 +234,12 @@ def test_a_token_that_is_none(hub, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "on"])
-def test_offline(hub, monkeypatch, value):
+def test_offline(hub, monkeypatch, value, tmp_path):
+    """Nothing is sent: test_hub_cache.py has what is read."""
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
-    with pytest.raises(PermissionError, match="HF_HUB_OFFLINE is set"):
+    with pytest.raises(FileNotFoundError, match="lacks org/repo, and HF_HUB_OFFLINE is set"):
+        open_url(URL, FAST)
+    with pytest.raises(PermissionError, match="the Hub is not asked: HF_HUB_OFFLINE is set"):
         open_reader(URL, FAST)
     assert hub.requests == 0
 
@@ -214,3 +258,16 @@ def test_a_repository_is_no_file(hub):
     for url in ("hf://org/repo", "hf://org/Llama-3.1-8B", "hf://org/repo/folder/"):
         with pytest.raises(SafetensorError, match="is a folder"):
             open_reader(url, FAST)
+
+
+def test_many_ranks_on_one_address(monkeypatch):
+    """The server takes some requests a second; all ranks read their file in the end."""
+    with FakeHub(quota=(8, 1)) as hub:
+        hub.add("org/repo", {"m.safetensors": CONTENT})
+        monkeypatch.setenv("HF_ENDPOINT", hub.url())
+        options = FAST | {"tries": 9, "timeout": 60}
+        readers = [open_reader("hf://org/repo/m.safetensors", options) for _ in range(20)]
+        with concurrent.futures.ThreadPoolExecutor(len(readers)) as pool:
+            found = [*pool.map(lambda reader: bytes(reader.open(10)[1]), readers)]
+        assert found == [CONTENT[:10]] * 20
+        assert 20 < hub.requests < 60

@@ -7,6 +7,7 @@ import pytest
 from safetensors import SafetensorError
 from safetensors._remote import probes
 from safetensors._remote.open import find_shards, open_reader
+from support.fake_hub import FakeHub, commit_of
 from support.misbehaving import MisbehavingServer
 from support.servers import Answer, RangeServer, redirect
 
@@ -223,6 +224,100 @@ def test_all_files_are_of_the_commit_of_the_index(url, monkeypatch):
         assert shards[0].open().open(1) == (1, b"x")
         assert shards[0].name == "hf://org/Llama-3.1-8B/m.safetensors"
         assert sorted(paths(server)) == sorted([*files, f"{root}/main/{MODEL}"])
+
+
+SHARDS = [
+    "x-00001-of-00003.safetensors",
+    "x-00002-of-00003.safetensors",
+    "x-00003-of-00003.safetensors",
+]
+
+
+@pytest.mark.parametrize(
+    ("files", "requests", "trips"),
+    [
+        (["model.safetensors"], 2, 1),
+        ([INDEX, "a", "b"], 2, 1),
+        (["diffusion_pytorch_model.safetensors"], 3, 2),
+        (["consolidated.safetensors"], 3, 2),
+        (["model.fp16.safetensors", "adapter.bin"], 3, 2),
+        (SHARDS, 4, 3),
+    ],
+)
+def test_requests_that_find_a_model(files, requests, trips, monkeypatch):
+    """Those of docs/loading.md: an index and a single file at once, then the list of all files."""
+    contents = {file: index_of("a", "b") if file == INDEX else b"x" for file in files}
+    with FakeHub(delay=0.2) as hub:
+        hub.add("org/repo", contents)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url())
+        shards = find_shards("hf://org/repo", FAST)
+        assert (hub.requests, len(hub.trips())) == (requests, trips)
+        assert len(shards) == max(1, len(files) - (INDEX in files or "adapter.bin" in files))
+
+
+def test_shards_without_an_index_are_of_one_commit(monkeypatch):
+    with FakeHub() as hub:
+        hub.add("org/repo", dict.fromkeys(SHARDS, b"old"))
+        monkeypatch.setenv("HF_ENDPOINT", hub.url())
+        shards = find_shards("hf://org/repo", FAST)
+        hub.repositories["org/repo"].files[commit_of("main")] = dict.fromkeys(SHARDS, b"old")
+        hub.repositories["org/repo"].files["main"] = dict.fromkeys(SHARDS, b"new")
+        assert [bytes(shard.open().open(9)[1]) for shard in shards] == [b"old"] * 3
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "text"),
+    [
+        ("hf://org/none", PermissionError, "no repository org/none.*`hf auth login`"),
+        ("hf://org/repo@nope", FileNotFoundError, "org/repo has no revision 'nope'"),
+        ("hf://org/repo@a/b", FileNotFoundError, "org/repo has no revision 'a': .* written %2F"),
+        ("hf://org/repo/none/", FileNotFoundError, "no such file or folder at the revision 'main'"),
+        ("hf://org/gated", PermissionError, "org/gated is gated: ask for access at http://127.*"),
+        ("hf://org/repo", SafetensorError, 'several models: "a" .*, "b" '),
+    ],
+)
+def test_folders_that_have_no_model(url, kind, text, monkeypatch):
+    with FakeHub() as hub:
+        hub.add("org/repo", {"a.safetensors": b"", "b.safetensors": b""})
+        hub.add("org/gated", {"model.safetensors": b""}, gated=True)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url())
+        with pytest.raises(kind, match=text):
+            find_shards(url, FAST)[0].open().open(1)
+
+
+def test_a_mirror_that_lists_nothing(monkeypatch):
+    """Its files are found by the names that are likely, as those of a web server."""
+    name = "diffusion_pytorch_model.safetensors"
+    with FakeHub(has_api=False) as hub:
+        hub.add("org/repo", {name: b""})
+        hub.add("org/other", {"x.safetensors": b""})
+        monkeypatch.setenv("HF_ENDPOINT", hub.url())
+        assert find_shards("hf://org/repo", FAST)[0].name == f"hf://org/repo/{name}"
+        with pytest.raises(FileNotFoundError, match=f"has none of {INDEX}.*cannot be listed"):
+            find_shards("hf://org/other", FAST)
+
+
+@pytest.mark.parametrize(
+    "page", [b"", b"{}", b"[1]", b'[{"type":"file"}]', b'[{"type":"file","path":1}]']
+)
+def test_a_damaged_listing(page, monkeypatch):
+    with RangeServer({"/api/models/org/repo/tree/main": Answer(200, {}, page)}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url())
+        with pytest.raises(SafetensorError, match="hf://org/repo@main/: "):
+            find_shards("hf://org/repo", FAST)
+
+
+def test_a_listing_does_not_lead_to_another_host(monkeypatch):
+    """The token goes to the Hub only, and a list that never ends is an error."""
+    link = {"Link": '<https://evil.example/api?cursor=2>; rel="next"'}
+    path = "/api/models/org/repo/tree/main"
+    with RangeServer({path: Answer(200, link, b"[]")}) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url())
+        monkeypatch.setenv("HF_TOKEN", "hf_x")
+        with pytest.raises(SafetensorError, match="has more than 100 pages of names"):
+            find_shards("hf://org/repo", FAST)
+        assert {request.path for request in server.log[2:]} == {path}
+        assert [request.query for request in server.log[3:]] == ["cursor=2"] * 99
 
 
 # What is not read

@@ -6,16 +6,29 @@ import functools
 import importlib
 import re
 import urllib.parse
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
 
 from .. import _core
 from .._model_folder import BY_RULE, Choice, Index, choose, warn_of
 from .._range_reader import RangeReader
-from . import errors, https_ranges
+from . import errors, https_ranges, hub, hub_cache
 from .connections import Pool
 from .http import HttpReader
 from .https_ranges import HttpsReader
 from .hub import Repo
+from .hub_cache import Cached
 from .probes import Found, Probes, read_index
 from .settings import Settings
 from .urls import HTTP, STORES, Url, join
@@ -59,13 +72,46 @@ def open_reader(url: str, storage_options: Options = None) -> RangeReader:
     return site.reader(parsed)
 
 
+def open_url(url: str, storage_options: Options = None) -> Union[RangeReader, str]:
+    """Returns what reads one file: open_reader()'s, or the path of the file in the Hub's cache.
+
+    Raises:
+        SafetensorError, ImportError: as open_reader().
+    """
+    cached = find_cached(url, storage_options)
+    return open_reader(url, storage_options) if cached is None else cached.path
+
+
+def find_cached(url: str, storage_options: Options = None) -> Optional[Cached]:
+    """Returns where the Hub's cache has the file or folder of a URL, if programs are offline; None
+    for other URLs.
+
+    Raises:
+        FileNotFoundError: the cache lacks it.
+        SafetensorError: the URL or an option is not accepted.
+    """
+    if not is_cached(url):
+        return None
+    Settings.of(storage_options)
+    return hub_cache.find(Url.parse(url))
+
+
+def is_cached(url: str) -> bool:
+    """Returns whether a URL is read from the Hub's cache: one of the Hub, if programs are offline.
+
+    Raises:
+        SafetensorError: it is not a URL that is accepted.
+    """
+    return Url.parse(url).scheme == "hf" and hub.is_offline()
+
+
 def find_shards(
     url: str, storage_options: Options = None, choice: Choice = BY_RULE
 ) -> List[RemoteShard]:
     """Returns the files behind a URL: of a file, an index, or the model of a folder.
 
-    A folder's URL ends with "/" or, in object stores and on the Hub, has no suffix. Web servers and
-    the Hub are asked for likely names only, because they do not list their files.
+    A folder's URL ends with "/" or, in object stores and on the Hub, has no suffix. Web servers are
+    asked for likely names only, because they do not list their files.
 
     Raises:
         FileNotFoundError: a folder has no such model.
@@ -119,6 +165,9 @@ def reopen(
 class _Site:
     """Where readers of the files of one model come from. This one is a web server."""
 
+    has_commits = False
+    """Whether the first file that is opened tells the version of the others."""
+
     def __init__(self, url: Url, options: Options) -> None:
         self._settings = Settings.of(options)
         self._pool = Pool(self._settings)
@@ -153,8 +202,12 @@ class _Site:
 
 
 class _Hub(_Site):
+    has_commits = True
+
     def __init__(self, url: Url, options: Options) -> None:
         super().__init__(url, options)
+        if hub.is_offline():
+            raise errors.denied(url.name, "the Hub is not asked: HF_HUB_OFFLINE is set")
         self._repo = Repo(url, self._settings)
 
     def is_folder(self, url: Url) -> bool:
@@ -174,6 +227,9 @@ class _Hub(_Site):
 
     def opened(self, reader: RangeReader) -> None:
         self._repo.pin(cast(HttpReader, reader))
+
+    def listing(self, folder: Url) -> Optional[List[str]]:
+        return self._repo.listing(self._repo.path_of(folder), self._pool)
 
 
 class _Engine(_Site):
@@ -250,6 +306,10 @@ def _shards_in(site: _Site, folder: Url, choice: Choice) -> List[RemoteShard]:
     warn_of(folder.name, model)
     if model.index_file:
         return _shards_of_index(site, join(folder, model.index_file), *indexes[model.index_file])
+    if site.has_commits and len(model.files) > 1:  # else an index has told the commit
+        probes.ask([file for file in model.files[:1] if file not in probes.found])
+        if model.files[0] in probes.found:
+            site.opened(probes.found[model.files[0]].reader)
     shards = []
     for file in model.files:
         shard = _shard(site, join(folder, file))._replace(folder=folder.name)
