@@ -1,5 +1,6 @@
 """One writer in several threads: who completes it, who discards it, and what the others get."""
 
+import functools
 import io
 import itertools
 import json
@@ -16,7 +17,7 @@ from safetensors import SafetensorError, recover, safe_create
 from safetensors import numpy as stn
 from safetensors._folder import Folder
 from support import children, model_saves, writer_races
-from support.writer_races import ENDS, PAIRS, SPECS, Race, Target, values
+from support.writer_races import ENDS, PAIRS, SPECS, Race, Rivals, Target, values
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="models are not saved on Windows")
 
@@ -36,7 +37,7 @@ ALLOWED = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("calls", PAIRS, ids=" and ".join)
 def test_two_calls_at_once(tmp_path, kind, calls):
-    race = Race(Target(tmp_path / "m", kind), calls, 0)
+    race = Race(tmp_path, kind, calls, 0)
     race.run(ROUNDS)
     check_texts(race)
 
@@ -46,7 +47,7 @@ def test_two_calls_at_once(tmp_path, kind, calls):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("calls", PAIRS, ids=" and ".join)
 def test_two_calls_at_once_many_times(tmp_path, kind, calls):
-    race = Race(Target(tmp_path / "m", kind), calls, 1)
+    race = Race(tmp_path, kind, calls, 1)
     race.run(MANY)
     check_texts(race)
 
@@ -64,45 +65,13 @@ def test_two_calls_at_once_many_times(tmp_path, kind, calls):
 @pytest.mark.timeout(7200)
 def test_a_tensor_that_is_added_as_the_writer_ends(tmp_path, kind, calls, rounds):
     """Without specs, close() saves the model with the tensor or without it."""
-    target = Target(tmp_path / "m", kind, has_specs=False)
-    for number in range(2, rounds + 2):
-        writer = target.make(number)
-        barrier = threading.Barrier(2)
-        results = {}
-
-        def act(call, writer=writer, barrier=barrier, results=results, number=number):
-            barrier.wait()
-            try:
-                writer_races.make_call(writer, call, number)
-                results[call] = "returned"
-            except SafetensorError as error:
-                results[call] = str(error)
-
-        threads = [threading.Thread(target=act, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(results) == 2
-        is_saved = results.get("close") == "returned"
-        if not writer.closed:
-            writer.close()
-            is_saved = True
-        path = tmp_path / "m"
-        found = model_saves.load(path) if kind == "model" else stn.load_file(path / "f")
-        has_last = is_saved and results["write"] == "returned"
-        wanted = [*writer_races.NAMES, *["d"] * (has_last or not is_saved)]
-        assert sorted(found) == wanted, results
-        if is_saved and not has_last:
-            with target.make(number) as again:
-                again.write("d", values(number))
-        if is_saved:
-            target.number = number % 251
-        assert target.found() == target.number
-        assert not [each for each in os.listdir(path) if each.startswith(".")]
+    race = Race(tmp_path, kind, calls, 2, has_specs=False)
+    race.run(rounds)
+    check_texts(race)
 
 
 def check_texts(race):
+    assert race.rounds >= ROUNDS
     said = {text.partition(": ")[2] for text in race.outcomes} - {"returned"}
     texts = {re.sub(r" \(in .*\)$", "", text) for text in said}
     assert texts <= ALLOWED
@@ -431,37 +400,35 @@ def test_files_of_ranks_that_are_completed_and_removed_at_once(tmp_path, rounds)
     """What safetensors.dcp writes."""
     from safetensors._dcp.model import FullSizeModel, Options
 
-    folder = tmp_path / "m"
     rows = [(name, "U8", [64]) for name in "abcd"]
-    written = dict.fromkeys("abcd", 64)
-    current = None
-    for number in range(rounds):
-        model = FullSizeModel(folder, rows, Options(150, "model", False, None))
-        for place in model.places.values():
-            with open(model.open(place.file), "r+b") as file:
-                file.seek(place.begin)
-                file.write(values(number).tobytes())
-        barrier = threading.Barrier(2)
-        saved, errors = [], []
+    current = dict.fromkeys(tmp_path / str(i) for i in range(Race.BATCH))
 
-        def commit(model=model, barrier=barrier, saved=saved, errors=errors):
-            barrier.wait()
-            try:
-                saved.append(len(model.commit(written)))
-            except SafetensorError as error:
-                errors.append(str(error))
+    def act(call, model):
+        if call == "commit":
+            assert len(model.commit(dict.fromkeys("abcd", 64))) == 2
+        else:
+            model.abort()
 
-        thread = threading.Thread(target=commit)
-        thread.start()
-        barrier.wait()
-        model.abort()
-        thread.join()
-        assert saved == [2] or "the writer was aborted: nothing was saved" in errors[0]
-        if saved:
-            current = number % 251
-        if current is None:
-            assert not folder.exists()
-            continue
-        found = model_saves.load(folder)
-        assert {int(each) for array in found.values() for each in array} == {current}
-        assert {*os.listdir(folder)} == writer_races.MODEL_FILES
+    with Rivals(("commit", "abort"), 3) as rivals:
+        for number in range(rounds // Race.BATCH):
+            models = [
+                FullSizeModel(folder, rows, Options(150, "model", False, None))
+                for folder in current
+            ]
+            for model in models:
+                for place in model.places.values():
+                    with open(model.open(place.file), "r+b") as file:
+                        file.seek(place.begin)
+                        file.write(values(number).tobytes())
+            acts = [functools.partial(act, model=model) for model in models]
+            for folder, (error, _) in zip(current, rivals.meet(acts), strict=True):
+                if error is None:
+                    current[folder] = number % 251
+                else:
+                    assert error == "the writer was aborted: nothing was saved"
+                if current[folder] is None:
+                    assert not folder.exists()
+                    continue
+                found = model_saves.load(folder)
+                assert {each for array in found.values() for each in array} == {current[folder]}
+                assert {*os.listdir(folder)} == writer_races.MODEL_FILES
