@@ -17,8 +17,9 @@ _COMPANIONS = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
 _LICENCES = ("LICENSE", "LICENCE", "NOTICE", "USE_POLICY")
 _OF_OTHER_FILES = (_INDEX, SUMS)
 _OF_QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-_MOST_NAME_NBYTES = 128
-"""File names may have 255 bytes, and the temporary names are longer than `name`."""
+MOST_NAME_NBYTES = 128
+"""File names may have 255 bytes, and the temporary names are longer than `name`. The files of
+single ranks have names that are up to 27 bytes longer than those of models."""
 MOST_SHARDS = 99_999
 _PLAIN = re.compile(r"[^./\\\0][^/\\\0]*")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")
@@ -89,15 +90,15 @@ def split(sizes: Mapping[str, int], max_shard_size: Union[int, str]) -> Split:
     return Split(shards, sum(sizes.values()))
 
 
-def check_name(name: str) -> None:
-    """Raises ValueError unless files may be named after this model name."""
+def check_name(name: str, most: int = MOST_NAME_NBYTES) -> None:
+    """Raises ValueError unless files may be named after this model name of at most `most` bytes."""
     if _PLAIN.fullmatch(name) is None:
         raise ValueError(
             f"not a name for a model's files: {name!r} (it may not be empty, begin with a dot, or "
             "contain a slash, a backslash or NUL)"
         )
-    if len(os.fsencode(name)) > _MOST_NAME_NBYTES:
-        raise ValueError(f"a model's name has at most {_MOST_NAME_NBYTES} bytes: {name!r}")
+    if len(os.fsencode(name)) > most:
+        raise ValueError(f"a model's name has at most {most} bytes: {name!r}")
 
 
 def file_names(name: str, count: int) -> List[str]:

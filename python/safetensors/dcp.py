@@ -262,7 +262,10 @@ class StorageWriter(_Base):
             specs[fqn] = spec_of(fqn, _on_meta(item, _tensor_data(item).chunk.sizes))
         results = []
         with ModelFiles(
-            self._folder, rank_files.model_name(name, number), self._options.fsync
+            self._folder,
+            rank_files.model_name(name, number),
+            self._options.fsync,
+            rank_files.MOST_NAME_NBYTES,
         ) as files:
             with safe_create(files.temporary(1), specs, metadata=notes) as writer:
                 for fqn, item in items.items():

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 
 import numpy as np
 import pytest
@@ -99,6 +100,62 @@ def test_overlapping_and_common():
             )
         seen.add(found is None)
     assert seen == {True, False}
+
+
+def divided(rng, whole, count):
+    """Returns parts that fill the whole once: one of them is cut in two again and again."""
+    parts = [boxes.Box((0,) * len(whole), whole)]
+    for _ in range(count):
+        part = parts.pop(rng.randrange(len(parts)))
+        dim = rng.randrange(len(whole))
+        cut = rng.randint(0, part.sizes[dim])
+        for begin, end in ((0, cut), (cut, part.sizes[dim])):
+            offsets, sizes = list(part.offsets), list(part.sizes)
+            offsets[dim] += begin
+            sizes[dim] = end - begin
+            parts.append(boxes.Box(tuple(offsets), tuple(sizes)))
+    rng.shuffle(parts)
+    return parts
+
+
+def test_fill():
+    """As counting the bytes says: parts that fill the whole, and those with one that was moved,
+    grown, repeated or left out."""
+    rng = random.Random(6)
+    seen = []
+    for _ in range(2000):
+        whole, _ = random_case(rng)
+        parts = divided(rng, whole, rng.randint(0, 12))
+        assert boxes.fill(whole, parts)
+        at = rng.randrange(len(parts))
+        change = rng.choice(["move", "grow", "repeat", "leave out"])
+        offsets, sizes = map(list, parts.pop(at))
+        dim = rng.randrange(len(whole))
+        if change == "move":
+            offsets[dim] = rng.randint(0, whole[dim] - sizes[dim])
+        elif change == "grow":
+            sizes[dim] = rng.randint(0, whole[dim] - offsets[dim])
+        changed = boxes.Box(tuple(offsets), tuple(sizes))
+        parts += {"repeat": 2, "leave out": 0}.get(change, 1) * [changed]
+        counts = np.zeros(whole, int)
+        for part in parts:
+            counts[index_of(part)] += 1
+        assert boxes.fill(whole, parts) == bool((counts == 1).all())
+        seen.append(boxes.fill(whole, parts))
+    assert 200 < sum(seen) < 1800
+
+
+def test_many_parts_that_are_hard_to_tell_apart():
+    """Each meets most others in one dimension, and none in both: comparing them takes hours."""
+    count = 30_000
+    parts = [boxes.Box((i, i), (count, 1)) for i in range(count)]
+    parts += [boxes.Box((0, i), (i, 1)) for i in range(count)]
+    parts += [boxes.Box((i + count, i), (count - i, 1)) for i in range(count)]
+    begin = time.process_time()
+    assert boxes.fill((2 * count, count), parts)
+    assert not boxes.fill((2 * count, count), [*parts[:-1], parts[0]])
+    assert boxes.overlapping(parts) is None
+    assert time.process_time() - begin < 10
 
 
 def test_fits():

@@ -291,6 +291,29 @@ def test_files_of_ranks(tmp_path, private, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["private", name]
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:The ranks do not")
+@pytest.mark.parametrize("nbytes", [101, 102, 128])
+def test_files_of_ranks_of_a_model_with_a_long_name(tmp_path, monkeypatch, nbytes):
+    """The names of their files are longer than those of models, but no longer than file systems
+    allow."""
+    torch = pytest.importorskip("torch")
+    from torch.distributed import checkpoint
+
+    from safetensors import dcp
+
+    monkeypatch.setattr(dcp, "can_share_files", lambda *_: False)
+    name = "\u00e9" + "n" * (nbytes - 2)
+    for _ in range(2):  # the second one replaces the first
+        writer = dcp.StorageWriter(tmp_path / "ranks", name=name)
+        checkpoint.save({"a": torch.ones(3)}, storage_writer=writer, no_dist=True)
+    assert os.listdir(tmp_path / "ranks") == [f"shard-00001-{name}-00001-of-00001.safetensors"]
+    (path,) = dcp.consolidate(tmp_path / "ranks", tmp_path / "model", name=name)
+    assert os.path.basename(path) == f"{name}.safetensors"
+    assert stn.load_file(path)["a"].sum() == 3
+    with pytest.raises(ValueError, match="at most 128 bytes"):
+        dcp.StorageWriter(tmp_path / "ranks", name=name.ljust(128, "n"))
+
+
 @pytest.mark.parametrize("kind", ["save", "journal"])
 def test_another_folder_of_this_user_with_such_a_name(tmp_path, kind):
     """Who may rename a folder that only its owner can enter does not make a recovery empty it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+import random
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 Sizes = Tuple[int, ...]
 """The size of a tensor in each dimension, the last one in bytes. There is at least one."""
@@ -68,8 +69,41 @@ def fits(whole: Sizes, part: Box) -> bool:
     )
 
 
-def overlapping(parts: Sequence[Box]) -> Optional[Tuple[int, int]]:
-    """Returns the indices of two parts that overlap, or None."""
+class _Measure(Dict[int, int]):
+    """Gives each index of a dimension a random number, and so the space between two of them."""
+
+    prime = (1 << 61) - 1
+    _random = random.Random()  # seeded by the system, so that no file can be made for it
+
+    def __missing__(self, index: int) -> int:
+        found = self[index] = self._random.randrange(self.prime)
+        return found
+
+
+def fill(whole: Sizes, parts: Iterable[Box]) -> bool:
+    """Returns whether parts inside the whole are all of it, each byte once.
+
+    Takes time in proportion to the parts: comparing them with each other would take its square. By
+    a measure that is random in each dimension, parts that fill the whole once have together the
+    measure of the whole. Both are polynomials of the random numbers, and those of other parts
+    differ, so that the values are equal with a probability of at most dimensions / 2**61 (Schwartz
+    and Zippel).
+    """
+    measures = [_Measure() for _ in whole]
+
+    def measure(part: Box) -> int:
+        product = 1
+        for at, begin, size in zip(measures, *part, strict=True):
+            product = product * (at[begin + size] - at[begin]) % _Measure.prime
+        return product
+
+    everything = Box((0,) * len(whole), whole)
+    return (sum(map(measure, parts)) - measure(everything)) % _Measure.prime == 0
+
+
+def overlapping(parts: Sequence[Box], most: int = 1_000_000) -> Optional[Tuple[int, int]]:
+    """Returns the indices of two parts that overlap; None if there are none, or if they are not
+    found by `most` comparisons."""
     filled = [i for i, part in enumerate(parts) if 0 not in part.sizes]
     if not filled:
         return None
@@ -81,6 +115,9 @@ def overlapping(parts: Sequence[Box]) -> Optional[Tuple[int, int]]:
     current: List[int] = []
     for i in filled:
         begin = parts[i].offsets[dim]
+        most -= len(current)
+        if most < 0:
+            return None
         current = [j for j in current if parts[j].offsets[dim] + parts[j].sizes[dim] > begin]
         for j in current:
             if _meet(parts[i], parts[j]):

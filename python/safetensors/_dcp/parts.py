@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from .. import _core
 from .._core import SafetensorError
@@ -59,21 +59,28 @@ class SplitTensor:
     def check(self) -> None:
         """Raises unless the parts are the whole tensor, each element once."""
         self.whole = boxes.in_bytes(self.shape, _bits(self.dtype))
-        if self.is_in_one_file():
+        found = [part.box for part in self.parts]
+        if self.is_in_one_file() or boxes.fill(self.whole, found):
             return
-        found = boxes.overlapping([part.box for part in self.parts])
+        self._fail(boxes.overlapping(found))
+
+    def _fail(self, found: Optional[Tuple[int, int]]) -> NoReturn:
+        """Raises an error about the parts; `found` are two that overlap, if they are known."""
         if found is not None:
             first, second = (self.parts[i] for i in found)
             raise SafetensorError(
                 f"{second.path}: the part of tensor `{self.name}` overlaps the one in {first.path}"
             )
+        folder = os.path.dirname(self.parts[0].path)
         nbytes = sum(boxes.nbytes(part.box.sizes) for part in self.parts)
-        if nbytes != boxes.nbytes(self.whole):
+        if nbytes == boxes.nbytes(self.whole):
             raise SafetensorError(
-                f"{os.path.dirname(self.parts[0].path)}: the files have {nbytes:,} bytes of "
-                f"tensor `{self.name}`, which is {self.dtype} {self.shape} and has "
-                f"{boxes.nbytes(self.whole):,}"
+                f"{folder}: of the {len(self.parts):,} parts of tensor `{self.name}`, some overlap"
             )
+        raise SafetensorError(
+            f"{folder}: the files have {nbytes:,} bytes of tensor `{self.name}`, which is "
+            f"{self.dtype} {self.shape} and has {boxes.nbytes(self.whole):,}"
+        )
 
 
 @functools.cache

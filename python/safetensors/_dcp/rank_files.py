@@ -13,6 +13,10 @@ SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
 
 
+MOST_NAME_NBYTES = 155
+"""The most bytes of `model_name`."""
+
+
 def model_name(name: str, rank: int) -> str:
     """Returns the name of the model of one file that a rank, from 1 on, saves."""
     return f"shard-{rank:05}-{name}-00001-of-00001"

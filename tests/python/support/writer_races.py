@@ -75,7 +75,7 @@ class Target:
             writer.write(name, values(number))
         return writer
 
-    def found(self, names=SPECS.keys()):
+    def found(self, names=tuple(SPECS)):
         """Returns what all tensors have. Fails for a mixture, and unless they have these names."""
         if self.is_model:
             arrays = model_saves.load(self.folder)
