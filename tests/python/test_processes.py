@@ -124,6 +124,30 @@ def test_interpreter_exits_quietly_with_everything_alive(path, module):
     assert done.stderr == ""
 
 
+SUBINTERPRETER = r"""
+    try: import _interpreters as interpreters
+    except ImportError: import _xxsubinterpreters as interpreters
+    code = f"import sys; sys.path = {sys.path}\n" + (
+        "try: import safetensors\nexcept ImportError as error: print(error, flush=True)\n"
+        "else: print('imported', flush=True)"
+    )
+    for each in sys.argv[1].split(","):
+        if each == "main":
+            import safetensors
+        else:
+            interpreters.run_string(interpreters.create(), code)
+"""
+
+
+@pytest.mark.parametrize("order", ["sub", "sub,sub,main", "main,sub"])
+def test_importing_in_a_subinterpreter(order):
+    """It does not wait for ever."""
+    printed = children.run(SUBINTERPRETER, order).splitlines()
+    assert len(printed) == order.count("sub")
+    if sys.version_info < (3, 12):
+        assert set(printed) == {"safetensors does not support subinterpreters"}
+
+
 def test_interpreter_exits_while_daemon_threads_read_and_save(tmp_path):
     script = """
         import os, sys, threading, time
