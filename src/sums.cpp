@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -105,6 +106,13 @@ fs::path sums_path(const fs::path& file) {
     if (!stem.empty()) return sums_of_stem(stem);
   }
   return sums_of_stem(file);
+}
+
+void io::remove_late_sums(const fs::path& file) noexcept {
+  try {
+    remove_sums(file);
+  } catch (const std::exception&) {  // the file is complete, and must not fail any more
+  }
 }
 
 void remove_sums(const fs::path& file) {

@@ -460,12 +460,17 @@ def _write_file(
     path: _Path, data: Buffer, fsync: bool, rights_of: Optional[_Path] = None
 ) -> None: ...
 def _write_beside(
-    path: _Path, data: Buffer, like: Optional[_Path] = None, fsync: bool = False
+    path: _Path,
+    data: Buffer,
+    like: Optional[_Path] = None,
+    fsync: bool = False,
+    is_wanted: Optional[Callable[[], bool]] = None,
 ) -> None:
     """Writes a file whose name follows from that of a model, such as sums: a link is replaced.
 
     It has the rights of the file `like`, which may be a link: who may not read the model may not
-    read what tells about it.
+    read what tells about it. The file is discarded if `is_wanted()` returns false, which is called
+    before it gets its name and after it.
     """
 
 def _remove_sums(path: _Path) -> None: ...

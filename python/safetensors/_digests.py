@@ -154,6 +154,14 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+Version = Tuple[int, int, int, int]
+"""Differs for another file, and for one that was written to."""
+
+
+def version_of(status: os.stat_result) -> Version:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 class OpenFile:
     """A file whose digests are computed. A context manager."""
 
@@ -165,6 +173,7 @@ class OpenFile:
             if not stat.S_ISREG(status.st_mode):
                 self._open()  # raises
             self.nbytes = status.st_size
+            self.version = version_of(status)
             begin = 8 + int.from_bytes(self._read_some(0, 8), "little")
             if begin > min(self.nbytes, 8 + _MOST_HEADER_NBYTES):
                 self._open()  # raises

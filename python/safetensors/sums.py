@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Callable, Dict, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from . import _core, _digests, _sums
 from ._core import SafetensorError
@@ -55,10 +55,39 @@ class Place(NamedTuple):
     def path_of(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def write(self, sums: Sums, fsync: bool) -> None:
-        """Writes the sums of this model, with the rights of its first file."""
-        like = self.path_of(next(iter(sums.files)))
-        _core._write_beside(self.sums, sums.to_bytes(), like, fsync)
+
+class Made(NamedTuple):
+    """The sums of a model whose files were read."""
+
+    sums: Sums
+    place: Place
+    versions: Dict[str, _digests.Version]
+    """What was read, by path."""
+
+    def write(self, fsync: bool) -> None:
+        """Writes the sums beside the model, with the rights of its first file.
+
+        Raises:
+            SafetensorError: a file is not what was read any more: no sums are left.
+        """
+        changed: List[str] = []
+
+        def is_current() -> bool:
+            changed[:] = [path for path in self.versions if not self._has_version(path)]
+            return not changed
+
+        like = self.place.path_of(next(iter(self.sums.files)))
+        _core._write_beside(self.place.sums, self.sums.to_bytes(), like, fsync, is_current)
+        if changed:
+            raise SafetensorError(
+                f"{changed[0]}: the file was replaced or changed while its sums were made"
+            )
+
+    def _has_version(self, path: str) -> bool:
+        try:
+            return _digests.version_of(os.stat(path)) == self.versions[path]
+        except OSError:
+            return False
 
 
 def read(path: Path) -> Sums:
@@ -92,7 +121,7 @@ def make(
         SafetensorError: a file is damaged, or two files have a tensor of the same name.
         OSError: a file cannot be read.
     """
-    return _make(os.fsdecode(path), sums, files, choice_of(name, variant))[0]
+    return _make(os.fsdecode(path), sums, files, choice_of(name, variant)).sums
 
 
 def write(
@@ -109,10 +138,14 @@ def write(
     Args:
         path, sums, files, name, variant: as for `make`.
         fsync: if true, returns only after the sums are on the disk.
+
+    Raises:
+        As `make`, and SafetensorError if a file is replaced or changed meanwhile: the model then
+        has no sums, or those that another save has written.
     """
-    made, place = _make(os.fsdecode(path), sums, files, choice_of(name, variant))
-    place.write(made, fsync)
-    return place.sums
+    made = _make(os.fsdecode(path), sums, files, choice_of(name, variant))
+    made.write(fsync)
+    return made.place.sums
 
 
 def _make(
@@ -121,7 +154,7 @@ def _make(
     files: bool,
     choice: Choice,
     advance: Optional[Callable[[int], object]] = None,
-) -> tuple[Sums, Place]:
+) -> Made:
     algorithms = algorithms_of(sums)
     if not algorithms:
         raise ValueError("sums need at least one algorithm")
@@ -129,10 +162,12 @@ def _make(
     place = Place.of(path, shards)
     found: Dict[str, _digests.FileDigests] = {}
     paths: Dict[str, str] = {}
+    versions: Dict[str, _digests.Version] = {}
     tasks = _digests.Tasks(advance)
     with contextlib.ExitStack() as stack:
         for shard in shards:
             file = stack.enter_context(_digests.OpenFile(shard.path))
+            versions[shard.path] = file.version
             jobs = file.jobs()
             for job in jobs:
                 if job.name in paths:
@@ -149,4 +184,4 @@ def _make(
             digests = _digests.add_file(tasks, file, algorithms, None, jobs, files)
             found[place.name_of(shard.path)] = digests
         tasks.run()
-    return sums_of(found), place
+    return Made(sums_of(found), place, versions)

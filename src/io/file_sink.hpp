@@ -20,6 +20,10 @@ class CannotReplace final : public Error {
 /// Removes a file. Returns 0, or the errno.
 [[nodiscard]] int remove_file(const std::filesystem::path& path) noexcept;
 
+/// Removes sums that were put beside a file between the removal of its old sums and its renaming,
+/// by somebody who saved the file at the same time. Leaves what cannot be removed.
+void remove_late_sums(const std::filesystem::path& file) noexcept;
+
 /// Returns a sink that overwrites a file, or creates it under its own name. Not atomic: for files
 /// that cannot be replaced.
 ///

@@ -9,15 +9,23 @@ namespace safetensors::python {
 
 namespace {
 
-void write_beside(py::handle path, py::handle data, py::handle like, bool fsync) {
+void write_beside(py::handle path, py::handle data, py::handle like, bool fsync,
+                  py::object is_wanted) {
   const std::filesystem::path target = local_path_of(path, "path", "saving to a URL");
   const std::filesystem::path other = optional_path_of(like, "like");
   const BufferView view(data, "data");
+  std::function<bool()> ask;
+  if (!is_wanted.is_none()) {
+    ask = [&is_wanted] {
+      const GilAcquire gil;
+      return py::cast<bool>(is_wanted());
+    };
+  }
   saving(target, [&] {
     const GilRelease release;
     std::optional<detail::OwnPlace> rights;
     if (!other.empty()) rights = place_of_own(other);
-    const auto sink = detail::make_own_sink(place_of_own(target), rights ? &*rights : nullptr);
+    const auto sink = detail::make_own_sink(place_of_own(target), rights ? &*rights : nullptr, ask);
     detail::write_all(*sink, view.bytes(), fsync);
   });
 }
@@ -25,9 +33,10 @@ void write_beside(py::handle path, py::handle data, py::handle like, bool fsync)
 void register_all_systems(py::module_& module) {
   Class<OwnTarget>(module, "_OwnTarget");
   define(module, "_write_beside", &write_beside, py::arg("path"), py::arg("data"),
-         py::arg("like") = py::none(), py::arg("fsync") = false,
-         "_write_beside(path, data, like=None, fsync=False)\n--\n\n"
-         "Replaces what has a name that follows from that of a model by a file with these bytes.");
+         py::arg("like") = py::none(), py::arg("fsync") = false, py::arg("is_wanted") = py::none(),
+         "_write_beside(path, data, like=None, fsync=False, is_wanted=None)\n--\n\n"
+         "Replaces what has a name that follows from that of a model by a file with these bytes.\n"
+         "Discards the file if `is_wanted()` returns false, before or just after it has the name.");
 }
 
 }  // namespace

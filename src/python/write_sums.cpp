@@ -90,8 +90,14 @@ std::function<void(const std::filesystem::path&)> WriteSums::before_rename(
       if (made.is_none()) return;
       content = py::cast<std::string>(py::cast<py::bytes>(made));
     }
+    // Another thread or process may save the file at the same time: sums are of the file that is
+    // found.
+    std::function<bool()> is_found;
+#if !defined(_WIN32)
+    is_found = detail::watch_file(temporary, file);
+#endif
     const detail::OwnPlace like = place_of_own(file);
-    sink_ = detail::make_own_sink(place_of_own(path_), &like);
+    sink_ = detail::make_own_sink(place_of_own(path_), &like, is_found);
     nbytes_ = content.size();
     detail::write_whole(*sink_, std::as_bytes(std::span(content)));
   };

@@ -267,3 +267,43 @@ TEST_CASE("a link of another user, where others may make links, is not followed"
   give_away(plain / "model");
   CHECK(safetensors::io::resolve(plain / "model").path() == plain / "thesis");
 }
+
+TEST_CASE("a file that is not wanted any more is discarded") {
+  const SharedFolder shared(0755);
+  const OwnPlace sums{shared.folder, OwnName("sums")};
+  const auto commit = [&](const std::function<bool()>& is_wanted) {
+    const auto sink = safetensors::detail::make_own_sink(sums, nullptr, is_wanted);
+    safetensors::detail::write_all(*sink, bytes_of("new"), false);
+  };
+  const auto is_new = [&] { return test::read_text(shared / "sums") == "new"; };
+  write_own(sums, "old");
+  commit([] { return false; });  // before it has the name
+  CHECK(test::read_text(shared / "sums") == "old");
+  commit([&] { return !is_new(); });  // and after it
+  CHECK(shared.folder.names().empty());
+  // What somebody else has put under the name by then stays.
+  commit([&] {
+    if (!test::fs::exists(shared / "sums")) return true;
+    write_own(sums, "another's");
+    return false;
+  });
+  CHECK(test::read_text(shared / "sums") == "another's");
+  commit([] { return true; });
+  CHECK(is_new());
+}
+
+TEST_CASE("a path leads to a file until another one replaces it") {
+  const SharedFolder shared(0755);
+  test::write_text(shared / "a", "a");
+  test::fs::create_symlink("a", shared / "link");
+  const auto is_found = safetensors::detail::watch_file(shared / "a", shared / "link");
+  CHECK(is_found());
+  write_own({shared.folder, OwnName("b")}, "b");
+  CHECK(is_found());
+  write_own({shared.folder, OwnName("a")}, "b");
+  CHECK_FALSE(is_found());
+  test::fs::remove(shared / "a");
+  CHECK_FALSE(is_found());
+  CHECK(test::outcome_of(
+            [&] { (void)safetensors::detail::watch_file(shared / "no", shared / "a"); }) == "kIo");
+}

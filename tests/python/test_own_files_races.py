@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from support import saves, strangers
+from support import children, saves, strangers
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not sys.platform.startswith("linux"),
@@ -80,6 +80,60 @@ def protected(value):
 def test_many_rounds(top, save, mode, act, value):
     with protected(value):
         outcome(top, mode, act, save, 20)
+
+
+SUMS_OF_ANOTHER = """
+    import os, shutil
+    import numpy as np
+    from safetensors import SafetensorError
+    from safetensors import numpy as stn
+    from support import strangers
+
+    top, kind = sys.argv[1:]
+    folder = top + "/shared"
+
+    def save(folder, value, sums):
+        arrays = {"a": np.full(9, value), "b": np.full(9, value)}
+        if kind == "file":
+            stn.save_file(arrays, folder + "/model.safetensors", sums=sums)
+        else:
+            stn.save_files(arrays, folder, max_shard_size=80, sums=sums)
+
+    def found():
+        return {name: os.stat(f"{folder}/{name}").st_ino for name in os.listdir(folder)}
+
+    os.mkdir(top + "/first")
+    save(top + "/first", 1, True)  # imports what another user may not be able to read
+    os.mkdir(folder)
+    os.chmod(folder, 0o1777)
+    child = os.fork()
+    if child == 0:
+        strangers.become(strangers.ALICE)
+        save(folder, 1, None)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    print(len(found()))
+    with open(folder + "/model.sums.json", "x") as file:
+        os.fchown(file.fileno(), strangers.BOB, strangers.GROUP)
+    before = found()
+    strangers.become(strangers.ALICE)
+    for sums in (None, True):
+        try:
+            save(folder, 2, sums)
+        except SafetensorError as error:
+            print(error)
+        print(found() == before)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "model"])
+def test_sums_of_another_user(top, kind):
+    """Which this user may not remove, and which are not of the new file: nothing is replaced."""
+    first, *rest = children.run(SUMS_OF_ANOTHER, top, kind).splitlines()
+    assert first == ("1" if kind == "file" else "3")
+    assert rest[1::2] == ["True", "True"]
+    for text in rest[::2]:
+        assert 'model.sums.json": the sums of the old file cannot be removed' in text
 
 
 def test_a_model_is_saved_beside_a_stranger(top):

@@ -1,10 +1,12 @@
 """Sums that are written when a model is saved, and old sums, which a save removes."""
 
+import functools
 import json
 import os
 import shutil
 import stat
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from safetensors import SafetensorError, _sums
 from safetensors import numpy as stn
 from support import children, cli
 from support.file_builder import raw
+from support.writer_races import Rivals
 
 BLOCK = 4 << 20
 MANY = {
@@ -421,20 +424,26 @@ SAVE = """
 
 
 @pytest.fixture
-def injected(tmp_path):
-    """Saves over a file with sums while strace interferes; returns the status, whether the old
-    file is there, and whether sums are."""
+def traced():
+    """The first words of a command that strace runs."""
     strace = shutil.which("strace")
     prefix = [strace, "-f", "-qq", "-o", os.devnull]
     if strace is None or subprocess.run([*prefix, "true"], check=False).returncode != 0:
         pytest.skip("tracing is not allowed here")
+    return prefix
+
+
+@pytest.fixture
+def injected(traced, tmp_path):
+    """Saves over a file with sums while strace interferes; returns the status, whether the old
+    file is there, and whether sums are."""
     path = tmp_path / "m.safetensors"
 
     def save(what):
         stn.save_file({"a": np.full(9_000_000, 1, "u1")}, path, sums=True)
         options = ["-e", f"inject={what}"]
         done = subprocess.run(
-            [*prefix, *options, *children.command(SAVE, path)],
+            [*traced, *options, *children.command(SAVE, path)],
             capture_output=True,
             timeout=60,
             check=False,
@@ -445,6 +454,104 @@ def injected(tmp_path):
         return done, stn.load_file(path)["a"][0] == 1, has_sums
 
     return save
+
+
+def wait_until(is_true):
+    for _ in range(30_000):
+        if is_true():
+            return
+        time.sleep(0.001)
+    raise AssertionError("nothing happened")
+
+
+@pytest.mark.parametrize("sums", [True, None])
+@pytest.mark.parametrize("rename", ["of the file", "of the sums"])
+def test_another_save_between_the_steps_of_one(traced, tmp_path, rename, sums):
+    """The later save's file stays. Sums that are found are its, whichever save has made them."""
+    path = tmp_path / "m.safetensors"
+    stn.save_file({"a": np.full(9_000_000, 1, "u1")}, path, sums=True)
+    when = 1 if rename == "of the file" else 2
+    words = [*traced, "-e", f"inject=renameat:delay_enter=4000000:when={when}"]
+    with subprocess.Popen([*words, *children.command(SAVE, path)]) as first:
+        wait_until(lambda: not sums_of(path).exists())
+        wait_until(lambda: when == 1 or stn.load_file(path)["a"][0] == 2)
+        stn.save_file({"a": np.full(9_000_000, 3, "u1")}, path, sums=sums)
+        assert first.poll() is None
+        assert sums_of(path).exists() == (sums is not None)
+        assert first.wait(60) == 0
+    assert stn.load_file(path)["a"][0] == (2 if when == 1 else 3)
+    assert sums_of(path).exists() == (when == 1)
+    if when == 1:
+        cli.output("hash", path, "--check")
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_a_save_without_sums_removes_those_of_another_one(traced, tmp_path):
+    """Also those that the other one wrote after the old sums were removed."""
+    path = tmp_path / "m.safetensors"
+    stn.save_file({"a": np.full(9_000_000, 1, "u1")}, path, sums=True)
+    words = [*traced, "-e", "inject=renameat:delay_enter=4000000:when=1"]
+    code = SAVE.replace(", sums=True", "")
+    with subprocess.Popen([*words, *children.command(code, path)]) as first:
+        wait_until(lambda: not sums_of(path).exists())
+        stn.save_file({"a": np.full(9_000_000, 3, "u1")}, path, sums=True)
+        assert first.poll() is None
+        assert first.wait(60) == 0
+    assert stn.load_file(path)["a"][0] == 2
+    assert os.listdir(tmp_path) == ["m.safetensors"]
+
+
+@pytest.mark.parametrize("sums", [("sums", "sums"), ("sums", "none")])
+def test_saves_of_one_file_by_two_threads(tmp_path, sums):
+    """Of many files, each by two threads at once."""
+
+    def save(sums, path, values):
+        value = values.pop()
+        stn.save_file({"a": np.full(8, value)}, path, sums="sha256" if sums == "sums" else None)
+
+    paths = [tmp_path / f"{i}.safetensors" for i in range(100)]
+    with Rivals(sums, 4) as rivals:
+        acts = [functools.partial(save, path=path, values=[1, 2]) for path in paths]
+        assert rivals.meet(acts) == [(None, None)] * len(paths)
+    for path in paths:
+        if sums_of(path).exists():
+            cli.output("hash", path, "--check")
+    assert len(os.listdir(tmp_path)) <= 2 * len(paths)
+
+
+@pytest.mark.parametrize("what", ["replaced", "changed"])
+@pytest.mark.parametrize("when", [0, 1], ids=["before", "after"])
+def test_a_file_that_is_saved_while_its_sums_are_made(tmp_path, monkeypatch, what, when):
+    """Before they get their name, or just after it: none are left, and the caller is told."""
+    calls = []
+    path = tmp_path / "m.safetensors"
+    stn.save_file({"a": np.zeros(8)}, path)
+    real = safetensors._core._write_beside
+
+    def write(*arguments):
+        *others, is_wanted = arguments
+
+        def change():
+            if what == "replaced":
+                stn.save_file({"a": np.ones(8)}, path)
+            else:
+                path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+        def called():
+            calls.append(is_wanted())
+            if len(calls) == when:
+                change()
+            return calls[-1]
+
+        if when == 0:
+            change()
+        real(*others, called)
+
+    monkeypatch.setattr(safetensors._core, "_write_beside", write)
+    with pytest.raises(SafetensorError, match=r"m\.safetensors: .* while its sums were made"):
+        safetensors.sums.write(path)
+    assert calls == [True, False][1 - when :]
+    assert os.listdir(tmp_path) == ["m.safetensors"]
 
 
 def test_kill_between_the_renames(injected, tmp_path):

@@ -136,9 +136,12 @@ struct OwnPlace {
 /// place: what has that name, also a link, is replaced. With `like`, the file gets the rights of
 /// that file if it exists: see Folder::take_rights().
 ///
+/// If `is_wanted` returns false, commit() discards the file. It is called before the file gets its
+/// name and, except on Windows, after it.
+///
 /// Throws: Error kIo. The sink throws it, too; with ESTALE if another user exchanged the file.
-[[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_own_sink(const OwnPlace& place,
-                                                                      const OwnPlace* like);
+[[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_own_sink(
+    const OwnPlace& place, const OwnPlace* like, const std::function<bool()>& is_wanted = {});
 
 /// Writes the bytes of a whole file to a sink, which is not committed.
 SAFETENSORS_API void write_whole(ByteSink& sink, std::span<const std::byte> bytes);
@@ -147,6 +150,11 @@ SAFETENSORS_API void write_whole(ByteSink& sink, std::span<const std::byte> byte
 SAFETENSORS_API void write_all(ByteSink& sink, std::span<const std::byte> bytes, bool fsync);
 
 #if !defined(_WIN32)
+/// Returns a function that says whether `path`, whose links are followed, leads to the file that
+/// `file` leads to now. The function holds the file open. Throws: Error kIo.
+[[nodiscard]] SAFETENSORS_API std::function<bool()> watch_file(const std::filesystem::path& file,
+                                                               const std::filesystem::path& path);
+
 /// Returns a sink that makes a new file under the name of the place at once, and removes it unless
 /// it is committed. For files in a private folder. `like` is as for make_own_sink();
 /// `before_commit` is called with a path by which the complete file can be read.

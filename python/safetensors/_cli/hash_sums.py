@@ -53,13 +53,13 @@ def write(arguments: argparse.Namespace, out: Output) -> int:
         total += sum(file.nbytes for file in model.files) if arguments.files else 0
     algorithm = arguments.algorithm or XXH3
     with out.progress("hashing", total) as advance:
-        sums, place = _make(arguments.path, algorithm, arguments.files, choice, advance)
-    place.write(sums, fsync=False)
-    whole = sums.whole()
+        made = _make(arguments.path, algorithm, arguments.files, choice, advance)
+    made.write(fsync=False)
+    whole = made.sums.whole()
     if arguments.json:
-        out.json({"sums": place.sums, "whole": whole})
+        out.json({"sums": made.place.sums, "whole": whole})
     else:
-        out.line(f"{place.sums}: {algorithm}:{whole[algorithm]}")
+        out.line(f"{made.place.sums}: {algorithm}:{whole[algorithm]}")
     return 0
 
 

@@ -54,6 +54,7 @@ bool cannot_replace(int os_error) noexcept {
 }
 
 using BeforeRename = std::function<void(const fs::path& temporary)>;
+using IsWanted = std::function<bool()>;
 
 /// The base of the sinks that write a new file.
 class NewFileSink : public PositionedSink {
@@ -74,18 +75,21 @@ class NewFileSink : public PositionedSink {
 /// Writes a temporary file that replaces another one.
 class ReplacingSink final : public NewFileSink {
  public:
-  /// `outdated` are the files whose sums do not describe them any more.
+  /// `outdated` are the files whose sums do not describe them any more. `is_wanted` is as for
+  /// make_own_sink().
   ReplacingSink(OwnPlace target, const std::optional<OldFile>& old, std::vector<fs::path> outdated,
-                BeforeRename before_rename)
+                BeforeRename before_rename, IsWanted is_wanted = {})
       : NewFileSink(target.folder.path() / target.name.text(),
                     OwnFile::make_temporary(target, old)),
         target_(std::move(target)),
         outdated_(std::move(outdated)),
-        before_rename_(std::move(before_rename)) {}
+        before_rename_(std::move(before_rename)),
+        is_wanted_(std::move(is_wanted)) {}
 
   void commit(std::uint64_t, bool fsync) override {
     if (before_rename_) before_rename_(file().readable_path());
     file().complete(fsync, path());
+    if (is_wanted_ && !is_wanted_()) return;
     for (const fs::path& each : outdated_) remove_sums(each);
     if (const int refusal = file().take_name(target_)) {
       const char* const why =
@@ -97,6 +101,12 @@ class ReplacingSink final : public NewFileSink {
         throw;
       }
     }
+    if (!outdated_.empty() && file().is_at(target_)) {
+      for (const fs::path& each : outdated_) remove_late_sums(each);
+    }
+    if (is_wanted_ && !is_wanted_() && file().is_at(target_)) {
+      (void)::unlinkat(target_.folder.descriptor(), target_.name.c_str(), 0);
+    }
     if (fsync) naming(path(), [&] { target_.folder.flush(); });
   }
 
@@ -104,6 +114,7 @@ class ReplacingSink final : public NewFileSink {
   OwnPlace target_;
   std::vector<fs::path> outdated_;
   BeforeRename before_rename_;
+  IsWanted is_wanted_;
 };
 
 /// Writes a new file under its own name: see make_part_sink().
@@ -316,14 +327,27 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
   }
 }
 
-std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like) {
+std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like,
+                                                const std::function<bool()>& is_wanted) {
   // Now, so that nothing is replaced before that is known.
   const std::optional<struct stat> status = io::status_at(place);
   if (status && S_ISDIR(status->st_mode)) {
     io::fail_write(EISDIR, place.folder.path() / place.name.text());
   }
   return std::make_unique<io::ReplacingSink>(
-      place, old_file(like), std::vector<std::filesystem::path>(), io::BeforeRename());
+      place, old_file(like), std::vector<std::filesystem::path>(), io::BeforeRename(), is_wanted);
+}
+
+std::function<bool()> detail::watch_file(const std::filesystem::path& file,
+                                         const std::filesystem::path& path) {
+  // Held open: another file may get the number of an inode as soon as nobody holds it.
+  const auto held = std::make_shared<const io::Fd>(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status{};
+  if (!held->is_open() || ::fstat(held->get(), &status) != 0) io::fail_write(errno, path);
+  return [held, status, path] {
+    struct stat now{};
+    return ::stat(path.c_str(), &now) == 0 && io::is_same_file(now, status);
+  };
 }
 
 std::unique_ptr<ByteSink> detail::make_part_sink(

@@ -195,10 +195,8 @@ fs::path OwnFile::readable_path() const {
 
 void OwnFile::complete(bool fsync, const fs::path& label) {
   if (fsync) flush(fd_.get(), label);
-  if (is_shared_) {
-    held_ = Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-    if (!held_.is_open()) fail_write(errno, label);
-  }
+  held_ = Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!held_.is_open()) fail_write(errno, label);
   close_checked(std::move(fd_), label);
 }
 

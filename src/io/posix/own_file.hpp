@@ -62,14 +62,15 @@ class OwnFile {
   /// Renames the complete file, replacing what has that name. Returns 0, or the errno. ESTALE:
   /// another user has put something else under one of the names.
   [[nodiscard]] int take_name(const detail::OwnPlace& target) noexcept;
+  /// Returns whether a name leads to the file.
+  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
 
  private:
   OwnFile(detail::OwnPlace place, Fd fd, bool is_shared, const std::optional<OldFile>& old);
-  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
 
   detail::OwnPlace place_;
   Fd fd_;
-  Fd held_;  // after complete(), in a shared folder
+  Fd held_;  // after complete()
   bool is_shared_;
   bool has_name_ = true;
   OwnProcess process_;

@@ -110,7 +110,10 @@ class ReplacingSink final : public PositionedSink {
     if (before_rename_) before_rename_(file_.path());
     for (const fs::path& each : outdated_) remove_sums(each);
     const DWORD refusal = file_.commit(fsync);
-    if (refusal == ERROR_SUCCESS) return;
+    if (refusal == ERROR_SUCCESS) {
+      for (const fs::path& each : outdated_) remove_late_sums(each);
+      return;
+    }
     try {
       fail_replace(refusal, path());
     } catch (const Error& error) {
@@ -241,8 +244,10 @@ namespace {
 /// Keeps the folder as it is while a file in it is written.
 class OwnSink final : public ByteSink {
  public:
-  OwnSink(const detail::OwnPlace& place, const std::optional<std::filesystem::path>& old)
+  OwnSink(const detail::OwnPlace& place, const std::optional<std::filesystem::path>& old,
+          std::function<bool()> is_wanted)
       : folder_(place.folder),
+        is_wanted_(std::move(is_wanted)),
         sink_(folder_.path() / place.name.text(), old, std::vector<std::filesystem::path>(), {}) {}
 
   [[nodiscard]] bool seeks() const noexcept override { return sink_.seeks(); }
@@ -251,23 +256,27 @@ class OwnSink final : public ByteSink {
                                      std::span<const std::byte> bytes) override {
     return sink_.write_at(offset, bytes);
   }
-  void commit(std::uint64_t nbytes, bool fsync) override { sink_.commit(nbytes, fsync); }
+  void commit(std::uint64_t nbytes, bool fsync) override {
+    if (!is_wanted_ || is_wanted_()) sink_.commit(nbytes, fsync);
+  }
 
  private:
   detail::Folder folder_;
+  std::function<bool()> is_wanted_;
   io::ReplacingSink sink_;
 };
 
 }  // namespace
 
-std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like) {
+std::unique_ptr<ByteSink> detail::make_own_sink(const OwnPlace& place, const OwnPlace* like,
+                                                const std::function<bool()>& is_wanted) {
   // A link under the name is replaced: the renaming does not follow it.
   std::optional<std::filesystem::path> old;
   if (like != nullptr) {
     std::filesystem::path file = like->folder.path() / like->name.text();
     if (io::attributes_of(file)) old = io::follow_links(file);
   }
-  return std::make_unique<OwnSink>(place, old);
+  return std::make_unique<OwnSink>(place, old, is_wanted);
 }
 
 }  // namespace safetensors
