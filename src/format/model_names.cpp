@@ -7,7 +7,7 @@
 namespace safetensors {
 namespace {
 
-constexpr std::string_view kJson = ".json";
+constexpr std::string_view kJsonSuffix = ".json";
 constexpr std::string_view kIndexWord = "index";
 constexpr std::string_view kRankStart = "shard-";
 constexpr std::string_view kPartsName = "weights";
@@ -86,7 +86,7 @@ std::optional<DottedName> parse_dotted(std::string_view name) {
 
 ModelFileName parse_model_file_name(std::string_view file) {
   using Kind = ModelFileName::Kind;
-  if (const auto stem = without_end(file, kJson)) return parse_index_name(*stem);
+  if (const auto stem = without_end(file, kJsonSuffix)) return parse_index_name(*stem);
   const auto stem = without_end(file, kModelFileSuffix);
   if (!stem) return {};
   const auto dotted = parse_dotted(*stem);
