@@ -117,14 +117,28 @@ void decode_all(const Kernels& kernels, std::uint64_t units, std::size_t unit_va
   });
 }
 
+/// Divides consecutive columns into runs of whole groups, and parts of one group at both ends.
+/// Calls run(offset from `begin`, groups, columns of each, number of the first group).
+template <typename Run>
+void in_groups(std::uint64_t begin, std::size_t count, std::uint64_t group_size, const Run& run) {
+  for (std::size_t i = 0; i < count;) {
+    const std::uint64_t left = group_size - (begin + i) % group_size;  // of this group
+    const std::size_t rest = count - i;
+    const auto each = static_cast<std::size_t>(std::min<std::uint64_t>(left, rest));
+    const std::size_t groups = each == group_size ? rest / each : 1;
+    run(i, groups, each, (begin + i) / group_size);
+    i += groups * each;
+  }
+}
+
 /// Factors of the columns of a matrix, by which decoded values are multiplied before they are
 /// rounded: scales of the inputs that a scheme moves to the weight.
 struct ColumnScales {
   const float* values = nullptr;  ///< one for each column, or nullptr
 
-  void apply(std::uint64_t begin, std::size_t count, float* to) const noexcept {
-    if (values == nullptr) return;
-    for (std::size_t i = 0; i < count; ++i) to[i] *= values[begin + i];
+  void apply(const Kernels& kernels, std::uint64_t begin, std::size_t count,
+             float* to) const noexcept {
+    if (values != nullptr) kernels.multiply(values + begin, count, to);
   }
 };
 
@@ -149,7 +163,7 @@ void decode_rows(const Kernels& kernels, std::uint64_t rows, std::uint64_t colum
           static_cast<std::size_t>(std::min<std::uint64_t>(columns - begin, kScratchValues));
       sink.put_piece(row * columns + begin, count, [&](float* values) {
         decode(row, begin, count, values);
-        scales.apply(begin, count, values);
+        scales.apply(kernels, begin, count, values);
       });
     }
   });

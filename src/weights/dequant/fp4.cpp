@@ -34,14 +34,8 @@ class Fp4Decoder {
     }
     load_factors(scales, groups, global_scale(stored), factors);
     const std::uint8_t* codes = from_.codes.at(place / 2);
-    std::uint8_t low_first[kScratchValues / 2];
-    if (from_.high_first) {
-      for (std::size_t i = 0; i < count / 2; ++i) {
-        low_first[i] = static_cast<std::uint8_t>(codes[i] >> 4 | codes[i] << 4);
-      }
-      codes = low_first;
-    }
-    kernels_.fp4(codes, codes + count / 2, groups, group_, factors, nullptr, to);
+    const Kernels::Groups decode = from_.high_first ? kernels_.fp4_high : kernels_.fp4;
+    decode(codes, codes + count / 2, groups, group_, factors, nullptr, to);
   }
 
  private:

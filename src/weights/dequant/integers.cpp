@@ -58,7 +58,8 @@ class IntegerDecoder {
             apply(row, begin, begin + count, to);
           }
         }
-        ColumnScales{from_.column_scales}.apply(begin, static_cast<std::size_t>(count), to);
+        ColumnScales{from_.column_scales}.apply(kernels_, begin, static_cast<std::size_t>(count),
+                                                to);
       });
     }
   }

@@ -32,6 +32,23 @@ inline void nibble_of_words(const U8* SAFETENSORS_RESTRICT words, unsigned shift
   }
 }
 
+/// Decodes the signed code of four bits that starts at bit `shift`, 0 or 4, of each byte.
+inline void nibble_of_bytes(const U8* SAFETENSORS_RESTRICT codes, unsigned shift,
+                            std::size_t groups, std::size_t group_size,
+                            const float* SAFETENSORS_RESTRICT scales,
+                            float* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t g = 0; g < groups; ++g, codes += group_size, y += group_size) {
+    const float s = scales[g];
+    std::size_t i = 0;
+    for (; i + 16 <= group_size; i += 16) {
+      const BytePair halves = nibbles(load_bytes(codes + i));
+      const Bytes q = ((shift == 0 ? halves.first : halves.second) ^ all(8)) - all(8);
+      store(signed_floats(q) * s, y + i);
+    }
+    for (; i < group_size; ++i) y[i] = to_float(((codes[i] >> shift & 15) ^ 8) - 8) * s;
+  }
+}
+
 /// Applies to each code the zero and the scale of its own group.
 inline void scale_by_group(const U32* SAFETENSORS_RESTRICT group_of, std::size_t count,
                            const float* SAFETENSORS_RESTRICT scales,

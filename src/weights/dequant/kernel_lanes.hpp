@@ -81,6 +81,12 @@ inline Bytes up(const Bytes& x, Index count) noexcept { SAFETENSORS_EACH_BYTE(x.
 inline Lane operator*(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] * y); }
 inline Lane operator+(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] + y); }
 inline Lane operator-(const Lane& x, float y) noexcept { SAFETENSORS_EACH_FLOAT(x.f[i] - y); }
+inline Lane operator+(const Lane& x, const Lane& y) noexcept {
+  SAFETENSORS_EACH_FLOAT(x.f[i] + y.f[i]);
+}
+inline Lane operator-(const Lane& x, const Lane& y) noexcept {
+  SAFETENSORS_EACH_FLOAT(x.f[i] - y.f[i]);
+}
 #undef SAFETENSORS_EACH_FLOAT
 
 #endif
@@ -89,6 +95,10 @@ SAFETENSORS_INLINE Bytes load_bytes(const U8* from) noexcept {
   Bytes bytes;
   std::memcpy(&bytes, from, sizeof bytes);
   return bytes;
+}
+
+SAFETENSORS_INLINE void store(const Bytes& bytes, void* to) noexcept {
+  std::memcpy(to, &bytes, sizeof bytes);
 }
 
 /// Sixteen bytes: those of `low` from its lowest on, then those of `high`.
@@ -196,6 +206,18 @@ SAFETENSORS_INLINE Values operator-(const Values& x, float y) noexcept {
   return to;
 }
 
+SAFETENSORS_INLINE Values operator+(const Values& x, const Values& y) noexcept {
+  Values to;
+  for (Index i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] + y.lanes[i];
+  return to;
+}
+
+SAFETENSORS_INLINE Values operator-(const Values& x, const Values& y) noexcept {
+  Values to;
+  for (Index i = 0; i < Values::kLanes; ++i) to.lanes[i] = x.lanes[i] - y.lanes[i];
+  return to;
+}
+
 SAFETENSORS_INLINE void store(const Values& values, float* to) noexcept {
   // One lane at a time: GCC copies the whole structure through memory.
   for (Index i = 0; i < Values::kLanes; ++i) {
@@ -254,6 +276,47 @@ SAFETENSORS_INLINE Values signed_floats(const Bytes& bytes) noexcept {
 
 SAFETENSORS_INLINE Values unsigned_floats(const Bytes& bytes) noexcept {
   return as_floats<U8>(bytes);
+}
+
+SAFETENSORS_INLINE Values load_values(const float* from) noexcept {
+  Values values;
+  for (Index i = 0; i < Values::kLanes; ++i) {
+    std::memcpy(&values.lanes[i], from + i * (16 / Values::kLanes), sizeof values.lanes[i]);
+  }
+  return values;
+}
+
+/// Rounds to signed bytes from -127 to 127, ties to even. A NaN becomes -127.
+SAFETENSORS_INLINE Bytes rounded_bytes(const Values& values) noexcept {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const auto rounded = [](Lane lane) SAFETENSORS_INLINE_LAMBDA {
+    const __m256 least = _mm256_max_ps(lane, _mm256_set1_ps(-127.0F));
+    return _mm256_cvtps_epi32(_mm256_min_ps(least, _mm256_set1_ps(127.0F)));
+  };
+  // Packs each half by itself: 0 to 3, 8 to 11; 4 to 7, 12 to 15.
+  const __m256i halves = _mm256_packs_epi32(rounded(values.lanes[0]), rounded(values.lanes[1]));
+  const __m256i words = _mm256_permute4x64_epi64(halves, 0xD8);
+  return reinterpret_cast<Bytes>(
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+#elif defined(__SSE2__) && defined(SAFETENSORS_VECTORS) && !defined(__AVX2__)
+  const auto rounded = [](Lane lane) SAFETENSORS_INLINE_LAMBDA {
+    return _mm_cvtps_epi32(_mm_min_ps(_mm_max_ps(lane, _mm_set1_ps(-127.0F)), _mm_set1_ps(127.0F)));
+  };
+  return reinterpret_cast<Bytes>(
+      _mm_packs_epi16(_mm_packs_epi32(rounded(values.lanes[0]), rounded(values.lanes[1])),
+                      _mm_packs_epi32(rounded(values.lanes[2]), rounded(values.lanes[3]))));
+#else
+  constexpr float kShift = 12582912.0F;  // 1.5 * 2^23: a sum with it has no fraction
+  float floats[16];
+  U8 bytes[16];
+  std::memcpy(floats, values.lanes, sizeof floats);
+  for (Index i = 0; i < 16; ++i) {
+    float within = floats[i] > -127.0F ? floats[i] : -127.0F;
+    within = within < 127.0F ? within : 127.0F;
+    bytes[i] = static_cast<U8>(static_cast<std::int32_t>((within + kShift) - kShift));
+  }
+  return load_bytes(bytes);
+#endif
 }
 
 /// Splits sixteen bytes: all low nibbles, then all high nibbles.

@@ -4,6 +4,7 @@
 //   affine         value = scale * code + bias
 //   integers       value = (code - zero) * scale
 //   mxfp4, nvfp4   value = scale * E2M1(code)
+//   mxfp6          value = scale * E2M3(code)
 //   mxfp8          value = scale * E4M3(code)
 //
 // The codes of a row follow each other without gaps, the first in the lowest bits of the first byte
@@ -113,6 +114,25 @@ struct SignedIntegers : Integers {
   using Code = I8;
 };
 
+/// Codes of four bits less half of their range, with an offset that is no code.
+struct ShiftedNibbles {
+  using Code = U8;
+  float scale;
+  float offset;
+  template <typename Floats>
+  SAFETENSORS_INLINE Floats operator()(const Floats& codes) const noexcept {
+    return (codes - 8.0F) * scale + offset;
+  }
+};
+
+/// Sixteen codes of eight bytes in the order of their nibbles, or 32 of sixteen bytes.
+template <bool high_first>
+SAFETENSORS_INLINE BytePair ordered_nibbles(const Bytes& bytes) noexcept {
+  const BytePair halves = nibbles(bytes);
+  return high_first ? interleave<1>(halves.second, halves.first)
+                    : interleave<1>(halves.first, halves.second);
+}
+
 /// Decodes 32 values: 4 * `bits` bytes of codes, a whole number of words for every width.
 template <int bits, typename Formula>
 SAFETENSORS_INLINE void decode_32(const U8* codes, [[maybe_unused]] const U8* end,
@@ -122,8 +142,7 @@ SAFETENSORS_INLINE void decode_32(const U8* codes, [[maybe_unused]] const U8* en
     store(value(as_floats<Code>(load_bytes(codes))), y);
     store(value(as_floats<Code>(load_bytes(codes + 16))), y + 16);
   } else if constexpr (bits == 4) {
-    const BytePair halves = nibbles(load_bytes(codes));
-    const BytePair q = interleave<1>(halves.first, halves.second);
+    const BytePair q = ordered_nibbles<false>(load_bytes(codes));
     store(value(unsigned_floats(q.first)), y);
     store(value(unsigned_floats(q.second)), y + 16);
   } else {
@@ -156,15 +175,15 @@ void grouped(const U8* SAFETENSORS_RESTRICT codes, const U8* end, std::size_t gr
   }
 }
 
-/// Codes of four bits in groups of 16 or 32 values; the first code of a byte is in its low nibble.
-/// A step decodes 32 values: one group of 32, or two of 16.
-inline void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::size_t groups,
-                std::size_t group_size, const float* scales, const float* /*biases*/,
-                float* SAFETENSORS_RESTRICT y) noexcept {
+/// Codes of four bits in groups of 16 or 32 values. A step decodes 32 values: one group of 32, or
+/// two of 16.
+template <bool high_first>
+void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::size_t groups,
+         std::size_t group_size, const float* scales, const float* /*biases*/,
+         float* SAFETENSORS_RESTRICT y) noexcept {
   const std::size_t step = group_size == 16 ? 1 : 0;  // from the scale of 16 values to the next
   while (groups > step) {
-    const BytePair halves = nibbles(load_bytes(codes));
-    const BytePair q = interleave<1>(halves.first, halves.second);
+    const BytePair q = ordered_nibbles<high_first>(load_bytes(codes));
     store(e2m1_floats(q.first) * scales[0], y);
     store(e2m1_floats(q.second) * scales[step], y + 16);
     codes += 16;
@@ -174,8 +193,8 @@ inline void fp4(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::si
   }
   if (groups == 0) return;
   // One group of 16 values remains.
-  const BytePair halves = nibbles(join(load<U64>(codes), 0));
-  store(e2m1_floats(interleave<1>(halves.first, halves.second).first) * scales[0], y);
+  const BytePair q = ordered_nibbles<high_first>(join(load<U64>(codes), 0));
+  store(e2m1_floats(q.first) * scales[0], y);
 }
 
 #if defined(__AVX2__)
@@ -215,6 +234,70 @@ inline void fp8(const U8* SAFETENSORS_RESTRICT codes, const U8* /*end*/, std::si
 #endif
     codes += group_size;
     y += group_size;
+  }
+}
+
+/// The value of a code of E2M3: sign, two bits of exponent with a bias of 1, three of fraction.
+/// Normal numbers: the fraction moves up by 23 - 3 = 20 bits, and the exponent grows by 127 - 1.
+/// Others are code / 8.
+SAFETENSORS_INLINE float e2m3_to_f32(U32 code) noexcept {
+  const U32 magnitude = code & 31U;
+  const float low = to_float(static_cast<int>(magnitude)) * 0.125F;
+  const U32 bits = magnitude < 8 ? bits_as<U32>(low) : (magnitude << 20) + (126U << 23);
+  return bits_as<float>(bits | (code & 32U) << 26);
+}
+
+#if defined(__AVX2__)
+
+/// Decodes sixteen codes of E2M3 in twelve bytes, by way of F16 as e4m3_floats() does. F16's bias
+/// is 15 instead of 1, so the result is 2^14 times too small.
+///
+///     16 bits with a code at the top   s ee fff ..........
+///     F16                              s 000ee fff0000000
+///
+/// Requires: 22 bytes can be read.
+SAFETENSORS_INLINE Values e2m3_floats(const U8* from) noexcept {
+  const __m256i bytes =
+      _mm256_set_m128i(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + 6)),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from)));
+  // Codes 0 to 7 begin at the bits 0, 6, 12 ... of six bytes. Each gets the two bytes around it.
+  const __m256i places =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 0, 1, 1, 2, 2, 3, 3, 4, 3, 4, 4, 5, 5, -1));
+  // Shifts by 10, 4, 6, 8: a code's lowest bit is bit 0, 6, 4 or 2 of its two bytes.
+  const __m256i shifts = _mm256_set1_epi64x(0x0100004000100400);
+  const __m256i tops = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), shifts);
+  const __m256i signs = _mm256_and_si256(tops, _mm256_set1_epi16(static_cast<short>(0x8000)));
+  const __m256i magnitudes =
+      _mm256_and_si256(_mm256_srli_epi16(tops, 3), _mm256_set1_epi16(0x0F80));
+  const __m256i halves = _mm256_or_si256(signs, magnitudes);
+  Values to;
+  to.lanes[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  to.lanes[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+  return to * 0x1p14F;
+}
+
+#endif
+
+/// Codes of six bits in groups of a multiple of 16 values: four codes in three bytes, the first in
+/// the lowest bits.
+inline void fp6(const U8* SAFETENSORS_RESTRICT codes, [[maybe_unused]] const U8* end,
+                std::size_t groups, std::size_t group_size, const float* scales,
+                const float* /*offsets*/, float* SAFETENSORS_RESTRICT y) noexcept {
+  for (std::size_t g = 0; g < groups; ++g) {
+    for (std::size_t i = 0; i < group_size; i += 16, codes += 12, y += 16) {
+#if defined(__AVX2__)
+      if (end - codes >= 22) {  // the second load ends there
+        store(e2m3_floats(codes) * scales[g], y);
+        continue;
+      }
+#endif
+      for (Index k = 0; k < 16; ++k) {
+        const U8* const three = codes + k / 4 * 3;
+        const U32 word =
+            three[0] | static_cast<U32>(three[1]) << 8 | static_cast<U32>(three[2]) << 16;
+        y[k] = e2m3_to_f32(word >> (k % 4 * 6) & 63U) * scales[g];
+      }
+    }
   }
 }
 

@@ -59,11 +59,41 @@ inline void to_f16(const float* SAFETENSORS_RESTRICT x, std::size_t count,
   }
 }
 
+#if defined(__AVX2__)
+
+/// Rounds sixteen values to BF16, of which none is NaN; see f32_to_bf16().
+SAFETENSORS_INLINE __m256i bf16_of_numbers(__m256 first, __m256 second) noexcept {
+  const auto rounded = [](__m256 values) SAFETENSORS_INLINE_LAMBDA {
+    const __m256i bits = _mm256_castps_si256(values);
+    const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i half = _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7FFF));
+    return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+  };
+  // Packs each half by itself: 0 to 3, 8 to 11; 4 to 7, 12 to 15.
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded(first), rounded(second)), 0xD8);
+}
+
+#endif
+
 inline void to_bf16(const float* SAFETENSORS_RESTRICT x, std::size_t count,
                     U8* SAFETENSORS_RESTRICT y) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    const U16 half = f32_to_bf16(x[i]);
-    std::memcpy(y + i * 2, &half, 2);
+  std::size_t i = 0;
+  while (i < count) {
+#if defined(__AVX2__)
+    for (; i + 16 <= count; i += 16) {
+      const __m256 first = _mm256_loadu_ps(x + i);
+      const __m256 second = _mm256_loadu_ps(x + i + 8);
+      if (_mm256_movemask_ps(_mm256_cmp_ps(first, second, _CMP_UNORD_Q)) != 0) break;  // a NaN
+      _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(y + i * 2), bf16_of_numbers(first, second));
+    }
+    const std::size_t end = count - i < 16 ? count : i + 16;
+#else
+    const std::size_t end = count;
+#endif
+    for (; i < end; ++i) {
+      const U16 half = f32_to_bf16(x[i]);
+      std::memcpy(y + i * 2, &half, 2);
+    }
   }
 }
 

@@ -8,7 +8,7 @@ if(NOT MSVC)
 endif()
 set(kernel_folder ${CMAKE_CURRENT_SOURCE_DIR}/dequant)
 set_source_files_properties(${kernel_folder}/kernels_baseline.cpp
-  ${kernel_folder}/distant_rows.cpp ${kernel_folder}/grouped.cpp ${kernel_folder}/rotated.cpp
+  ${kernel_folder}/distant_rows.cpp ${kernel_folder}/grouped.cpp
   PROPERTIES
   COMPILE_OPTIONS "${kernel_options}")
 

@@ -39,10 +39,18 @@ struct Kernels {
   Groups affine[kWidths];     ///< by bits; nullptr where there is none. Groups of 32 * n values
   Groups integers[kWidths];   ///< likewise: (code - zero) * scale
   Groups int8;                ///< the same for signed bytes
+  Groups shifted_nibbles;     ///< (code - 8) * scale + offset
   Groups fp4;                 ///< codes E2M1
+  Groups fp4_high;            ///< likewise; the first of two codes is in the high nibble
+  Groups fp6;                 ///< codes E2M3. Groups of 16 * n values
   Groups fp8;                 ///< codes E4M3
   Scaled e4m3;
   Looked bytes;
+  /// Decodes groups of signed codes of four bits: those from bit `shift`, 0 or 4, of each byte.
+  void (*nibble_of_bytes)(const std::uint8_t* codes, unsigned shift, std::size_t groups,
+                          std::size_t group_size, const float* scales, float* to) noexcept;
+  /// Multiplies values by factors.
+  void (*multiply)(const float* factors, std::size_t count, float* values) noexcept;
   /// Transposes a matrix of 32-bit words. Its rows are `stride` bytes apart.
   void (*transpose_words)(const std::uint8_t* from, std::size_t stride, std::size_t rows,
                           std::size_t columns, std::uint8_t* to) noexcept;
@@ -60,10 +68,23 @@ struct Kernels {
   /// Decodes signed bytes: code * first * second, from left to right.
   void (*scaled_i8)(const std::uint8_t* codes, std::size_t count, float first, float second,
                     float* to) noexcept;
-  /// Undoes the rotation of integers, see RotatedRows: changes `values`, and writes the sums times
-  /// `scale` and `inverse_root`, from left to right. `count` is a multiple of `rotation`.
-  void (*rotate)(std::int32_t* values, std::size_t count, std::size_t rotation, float scale,
-                 float inverse_root, float* to) noexcept;
+  // Of rotated integers, see RotatedRows.
+  /// Writes codes of four bits as bytes; `sign` is 8 for signed codes and 0 for others. `count` is
+  /// even.
+  void (*unpack_nibbles)(const std::uint8_t* codes, std::size_t count, std::uint8_t sign,
+                         std::int8_t* to) noexcept;
+  /// Adds two more bits to each of `count` codes.
+  void (*add_upper_bits)(const std::uint8_t* upper, std::size_t count, std::int8_t* codes) noexcept;
+  /// Replaces codes of four bits by round(values[code] * scale of the group).
+  void (*round_nibbles)(std::int8_t* codes, std::size_t groups, std::size_t group_size,
+                        const float* scales, const float* values) noexcept;
+  /// Replaces codes of six bits by round((code - 32) * scale of the group).
+  void (*round_six_bits)(std::int8_t* codes, std::size_t groups, std::size_t group_size,
+                         const float* scales) noexcept;
+  /// Writes the sums times `scale` and `inverse_root`, from left to right. `count` is a multiple of
+  /// `rotation`; `sums` has room for as many, rounded up to a multiple of 16.
+  void (*rotate)(const std::int8_t* integers, std::size_t count, std::size_t rotation, float scale,
+                 float inverse_root, std::int16_t* sums, float* to) noexcept;
   Narrow to_f16;
   Narrow to_bf16;
   /// Returns how many finite values become infinite in F16.

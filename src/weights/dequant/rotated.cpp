@@ -14,14 +14,8 @@ const std::uint8_t* bytes_at(const std::byte* from, std::uint64_t offset) noexce
   return reinterpret_cast<const std::uint8_t*>(from) + offset;
 }
 
-/// Rounds to an integer, ties to even. A NaN becomes -127.
-std::int32_t rounded(float value) noexcept {
-  constexpr float kMost = 127.0F;
-  constexpr float kShift = 12582912.0F;  // 1.5 * 2^23: a sum with it has no fraction
-  float within = value > -kMost ? value : -kMost;
-  within = within < kMost ? within : kMost;
-  return static_cast<std::int32_t>((within + kShift) - kShift);
-}
+/// Values of the codes of four bits without a codebook.
+constexpr float kSteps[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 
 class RotatedDecoder {
  public:
@@ -33,80 +27,67 @@ class RotatedDecoder {
 
   /// Decodes a piece of a row, see decode_rows(): whole rotations.
   void operator()(std::uint64_t row, std::uint64_t begin, std::size_t count, float* to) const {
-    std::int32_t values[kScratchValues] = {};
-    load(row, begin, count, values);
-    kernels_.rotate(values, count, static_cast<std::size_t>(from_.rotation),
-                    from_.scales[row * from_.scale_step], inverse_root_, to);
+    alignas(64) std::int8_t room[kScratchValues];
+    alignas(64) std::int16_t sums[kScratchValues];
+    kernels_.rotate(integers(row, begin, count, room), count,
+                    static_cast<std::size_t>(from_.rotation), from_.scales[row * from_.scale_step],
+                    inverse_root_, sums, to);
   }
 
  private:
-  void load(std::uint64_t row, std::uint64_t begin, std::size_t count, std::int32_t* to) const {
+  /// Returns integers of a row, which may be in `room`.
+  const std::int8_t* integers(std::uint64_t row, std::uint64_t begin, std::size_t count,
+                              std::int8_t* room) const {
     const std::uint8_t* codes = bytes_at(from_.codes, row * row_bytes_);
     switch (from_.packing) {
       case RotatedCodes::bytes:
-        for (std::size_t i = 0; i < count; ++i) {
-          to[i] = (codes[begin + i] ^ 128) - 128;
-        }
-        return;
+        return reinterpret_cast<const std::int8_t*>(codes + begin);
       case RotatedCodes::nibbles:
-        for (std::size_t i = 0; i < count / 2; ++i) {
-          const std::uint8_t pair = codes[begin / 2 + i];
-          to[2 * i] = ((pair & 15) ^ 8) - 8;
-          to[2 * i + 1] = ((pair >> 4) ^ 8) - 8;
-        }
-        return;
+        kernels_.unpack_nibbles(codes + begin / 2, count, 8, room);
+        break;
       case RotatedCodes::four:
-        load_nibbles(codes + begin / 2, count, to);
-        apply_relative(row, begin, count, 8, to);
-        return;
-      case RotatedCodes::six: {
-        load_nibbles(codes + begin / 2, count, to);
-        const std::uint8_t* upper = codes + from_.columns / 2 + begin / 4;
-        for (std::size_t i = 0; i < count; i += 4) {
-          const unsigned bits = upper[i / 4];
-          to[i] |= static_cast<std::int32_t>(bits << 4 & 48);
-          to[i + 1] |= static_cast<std::int32_t>(bits << 2 & 48);
-          to[i + 2] |= static_cast<std::int32_t>(bits & 48);
-          to[i + 3] |= static_cast<std::int32_t>(bits >> 2 & 48);
-        }
-        apply_relative(row, begin, count, 32, to);
-        return;
-      }
+        kernels_.unpack_nibbles(codes + begin / 2, count, 0, room);
+        apply_relative(row, begin, count, room);
+        break;
+      case RotatedCodes::six:
+        kernels_.unpack_nibbles(codes + begin / 2, count, 0, room);
+        kernels_.add_upper_bits(codes + from_.columns / 2 + begin / 4, count, room);
+        apply_relative(row, begin, count, room);
+        break;
     }
-  }
-
-  static void load_nibbles(const std::uint8_t* codes, std::size_t count,
-                           std::int32_t* to) noexcept {
-    for (std::size_t i = 0; i < count / 2; ++i) {
-      to[2 * i] = codes[i] & 15;
-      to[2 * i + 1] = codes[i] >> 4;
-    }
+    return room;
   }
 
   /// Replaces codes by the integers for which they stand.
-  void apply_relative(std::uint64_t row, std::uint64_t begin, std::size_t count, int middle,
-                      std::int32_t* codes) const {
-    float values[kScratchValues];
+  void apply_relative(std::uint64_t row, std::uint64_t begin, std::size_t count,
+                      std::int8_t* codes) const {
     float scales[kScratchValues];
-    if (from_.codebook != nullptr) {
-      for (std::size_t i = 0; i < count; ++i) values[i] = from_.codebook[codes[i] & 15];
-    } else {
-      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(codes[i] - middle);
-    }
-    std::uint64_t index = row * (from_.columns / from_.group) + begin / from_.group;
-    auto end = static_cast<std::size_t>(from_.group - begin % from_.group);
-    for (std::size_t i = 0; i < count; end += static_cast<std::size_t>(from_.group)) {
-      const float scale = relative_scale(index++);
-      for (const std::size_t stop = std::min(count, end); i < stop; ++i) scales[i] = scale;
-    }
-    for (std::size_t i = 0; i < count; ++i) codes[i] = rounded(values[i] * scales[i]);
+    const std::uint64_t first = begin / from_.group;
+    const auto groups = static_cast<std::size_t>((begin + count - 1) / from_.group - first + 1);
+    load_relative(row * (from_.columns / from_.group) + first, groups, scales);
+    in_groups(begin, count, from_.group,
+              [&](std::size_t i, std::size_t some, std::size_t each, std::uint64_t group) {
+                round_codes(codes + i, some, each, scales + (group - first));
+              });
   }
 
-  float relative_scale(std::uint64_t index) const noexcept {
-    if (!from_.relative_is_f32) return kE4M3Values.values[*bytes_at(from_.relative, index)];
-    float scale = 0;
-    kernels_.blocks[ggml::kF32](bytes_at(from_.relative, index * sizeof scale), 1, &scale);
-    return scale;
+  void round_codes(std::int8_t* codes, std::size_t groups, std::size_t group_size,
+                   const float* scales) const {
+    if (from_.packing == RotatedCodes::six) {
+      kernels_.round_six_bits(codes, groups, group_size, scales);
+    } else {
+      kernels_.round_nibbles(codes, groups, group_size, scales,
+                             from_.codebook != nullptr ? from_.codebook : kSteps);
+    }
+  }
+
+  void load_relative(std::uint64_t index, std::size_t count, float* to) const {
+    if (from_.relative_is_f32) {
+      kernels_.blocks[ggml::kF32](bytes_at(from_.relative, index * sizeof(float)), count, to);
+      return;
+    }
+    const std::uint8_t* codes = bytes_at(from_.relative, index);
+    for (std::size_t i = 0; i < count; ++i) to[i] = kE4M3Values.values[codes[i]];
   }
 
   const RotatedRows& from_;

@@ -77,14 +77,17 @@ class ScaledDecoder {
     }
     for (std::size_t i = 0; i < blocks; ++i) scales[i] *= from_.global_scale;
     const std::uint8_t* codes = at(from_.codes, row * from_.columns + begin);
-    for (std::size_t i = 0; i < blocks; ++i) {
-      const std::uint64_t end = std::min((block + i + 1) * from_.block_columns, begin + count);
-      const auto part =
-          static_cast<std::size_t>(end - std::max(begin, (block + i) * from_.block_columns));
-      decode_block(codes, part, scales[i], to);
-      codes += part;
-      to += part;
-    }
+    in_groups(begin, count, from_.block_columns,
+              [&](std::size_t i, std::size_t some, std::size_t each, std::uint64_t number) {
+                const float* const of_run = scales + (number - block);
+                if (from_.type == Dtype::kF8E4M3 && each % 16 == 0) {
+                  kernels_.fp8(codes + i, codes + count, some, each, of_run, nullptr, to + i);
+                  return;
+                }
+                for (std::size_t k = 0; k < some; ++k) {
+                  decode_block(codes + i + k * each, each, of_run[k], to + i + k * each);
+                }
+              });
   }
 
  private:

@@ -48,7 +48,8 @@ std::vector<std::byte> without_signs(std::span<const std::byte> bytes, Output ou
   return result;
 }
 
-void check(Fp4Scale kind, std::uint64_t rows, std::uint64_t columns, std::uint64_t matrices) {
+void check(Fp4Scale kind, std::uint64_t rows, std::uint64_t columns, std::uint64_t matrices,
+           bool high_first = false) {
   CAPTURE(static_cast<int>(kind));
   CAPTURE(columns);
   const std::uint64_t group = kind == Fp4Scale::e8m0 ? 32 : 16;
@@ -71,7 +72,7 @@ void check(Fp4Scale kind, std::uint64_t rows, std::uint64_t columns, std::uint64
     float factor = e8m0(scale);
     if (kind == Fp4Scale::e4m3_divided) factor = e4m3(scale) / global;
     if (kind == Fp4Scale::e4m3_multiplied) factor = e4m3(scale) * global;
-    const float value = e2m1(i % 2 == 0 ? byte & 15U : byte >> 4) * factor;
+    const float value = e2m1((i % 2 == 0) != high_first ? byte & 15U : byte >> 4) * factor;
     const auto bytes = std::bit_cast<std::array<std::byte, 4>>(value);
     expected.insert(expected.end(), bytes.begin(), bytes.end());
   }
@@ -85,6 +86,7 @@ void check(Fp4Scale kind, std::uint64_t rows, std::uint64_t columns, std::uint64
         Fp4Matrices from;
         from.scale = kind;
         from.columns = columns;
+        from.high_first = high_first;
         from.codes = {own.data(), first * columns / 2};
         from.scales = {own_scales.data(), first * columns / group};
         from.global_scales = {own_globals.data(), 0};
@@ -107,5 +109,8 @@ TEST_CASE("E2M1: every kind of scales, rows of any length") {
     for (const std::uint64_t columns : {32U, 96U, 2048U, 2080U, 4096U}) check(kind, 6, columns, 2);
   }
   check(Fp4Scale::e4m3_divided, 6, 16, 3);  // a row of one group
+  for (const std::uint64_t columns : {16U, 2048U, 2064U}) {
+    check(Fp4Scale::e4m3_multiplied, 5, columns, 1, true);
+  }
   check(Fp4Scale::e4m3_multiplied, 5, 2064, 1);
 }

@@ -32,7 +32,19 @@ struct Weight {
   std::uint64_t group = 16;
   bool relative_is_f32 = false;
   bool has_codebook = false;
+  std::vector<std::byte> codes{};  ///< empty: random
 };
+
+/// Returns bytes whose rotation has the largest sum at a column: -128 where the matrix has -1
+/// there.
+std::vector<std::byte> largest_sums(std::uint64_t rotation, std::uint64_t column, bool negated) {
+  std::vector<std::byte> codes;
+  for (std::uint64_t j = 0; j < rotation; ++j) {
+    const bool is_negative = (sign_of(column, j, rotation) < 0) != negated;
+    codes.push_back(static_cast<std::byte>(is_negative ? 0x80 : 0x7F));
+  }
+  return codes;
+}
 
 unsigned code_at(const std::vector<std::byte>& bytes, std::uint64_t begin, std::uint64_t column) {
   const auto pair = std::to_integer<unsigned>(bytes[begin + column / 2]);
@@ -48,7 +60,9 @@ void check(const Weight& weight) {
   from.columns = weight.columns;
   from.rotation = weight.rotation;
   from.group = weight.group;
-  const std::vector<std::byte> codes = random_bytes(weight.rows * from.row_bytes(), weight.columns);
+  const std::vector<std::byte> codes =
+      weight.codes.empty() ? random_bytes(weight.rows * from.row_bytes(), weight.columns)
+                           : weight.codes;
   const std::uint64_t groups = weight.columns / weight.group;
   std::vector<float> relative;
   std::vector<std::byte> stored;
@@ -106,10 +120,13 @@ void check(const Weight& weight) {
   from.relative_is_f32 = weight.relative_is_f32;
   from.codebook = weight.has_codebook ? codebook.data() : nullptr;
   from.scales = scales.data();
-  for (const Output output : kOutputs) {
-    const Skewed to(weight.rows * weight.columns * weights::size_of(output), 1);
-    weights::dequantize_rotated(from, weight.rows, output, to.data());
-    CHECK(count_differences(to.span(), rounded_all(expected, output), output) == 0);
+  for (const weights::Kernels* kernels : weights::usable_kernels()) {
+    CAPTURE(std::string(kernels->name));
+    for (const Output output : kOutputs) {
+      const Skewed to(weight.rows * weight.columns * weights::size_of(output), 1);
+      weights::dequantize_rotated(from, weight.rows, output, to.data(), {}, *kernels);
+      CHECK(count_differences(to.span(), rounded_all(expected, output), output) == 0);
+    }
   }
 }
 
@@ -125,7 +142,27 @@ TEST_CASE("rotated integers: every packing and size") {
     }
   }
   check({RotatedCodes::bytes, 1, 4, 4});
+  check({RotatedCodes::bytes, 3, 12, 4});
+  check({RotatedCodes::six, 3, 36, 4, 12});
+  check({RotatedCodes::four, 3, 240, 16, 5});
   check({RotatedCodes::four, 3, 2304, 256, 96, true, true});
   check({RotatedCodes::four, 3, 2304, 256, 96, false, true});
   check({RotatedCodes::six, 3, 2304, 256, 48, true});
+}
+
+TEST_CASE("rotated integers: sums of any size are exact") {
+  for (const std::uint64_t rotation : {4U, 16U, 64U, 256U, 1024U}) {
+    for (const bool negated : {false, true}) {
+      for (std::uint64_t column = 0; column < rotation; column += rotation / 4 + 1) {
+        check({.rows = 1,
+               .columns = rotation,
+               .rotation = rotation,
+               .codes = largest_sums(rotation, column, negated)});
+      }
+    }
+    check({.rows = 1,
+           .columns = rotation,
+           .rotation = rotation,
+           .codes = std::vector<std::byte>(rotation, std::byte{0x80})});
+  }
 }
