@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model_folders.hpp"
 #include "safetensors/model_files.hpp"
 #include "support.hpp"
 
@@ -22,94 +23,12 @@ using safetensors::ModelForm;
 namespace {
 
 using Names = std::vector<std::string>;
-
-/// A row of tests/data/model_folders.txt with one of its choices.
-struct Row {
-  std::string title{};
-  Names names{};                  // in the folder itself
-  std::set<std::string> there{};  // what exists, also in folders below
-  std::map<std::string, Names> indexes{};
-  ModelChoice choice{};
-  std::string answer{};
-};
-
-Names words_of(const std::string& text) {
-  std::istringstream in(text);
-  Names words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
-}
-
-/// Returns the files that the words stand for.
-Names expanded(const Names& words) {
-  Names files;
-  for (const std::string& word : words) {
-    const std::size_t star = word.find('*');
-    if (star == std::string::npos) {
-      files.push_back(word);
-      continue;
-    }
-    const std::size_t total = std::stoul(word.substr(star + std::string("*-of-").size()));
-    for (std::size_t i = 1; i <= total; ++i) {
-      std::string number = std::to_string(i);
-      number.insert(0, 5 - number.size(), '0');
-      files.push_back(word.substr(0, star) + number + word.substr(star + 1));
-    }
-  }
-  return files;
-}
-
-std::string joined(const Names& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
-void add_choice(std::vector<Row>& rows, Row row, const std::string& line, std::size_t arrow) {
-  for (const std::string& word : words_of(line.substr(0, arrow))) {
-    const std::size_t equals = word.find('=');
-    REQUIRE(equals != std::string::npos);
-    (word.starts_with("name=") ? row.choice.name : row.choice.variant) = word.substr(equals + 1);
-  }
-  row.answer = joined(expanded(words_of(line.substr(arrow + 2))));
-  rows.push_back(std::move(row));
-}
-
-void add_file(Row& row, const std::string& line) {
-  const std::size_t equals = line.find(" = ");
-  for (std::string file : expanded(words_of(line.substr(0, equals)))) {
-    const bool is_dead = file.starts_with('@');
-    if (is_dead) file.erase(0, 1);
-    if (!is_dead) row.there.insert(file);
-    if (file.find('/') == std::string::npos) row.names.push_back(file);
-    if (equals == std::string::npos) continue;
-    Names& named = row.indexes[file] = expanded(words_of(line.substr(equals + 3)));
-    for (std::string& each : named) {  // as ShardIndex does
-      if (each.starts_with("./")) each.erase(0, 2);
-    }
-    std::ranges::sort(named);
-  }
-}
-
-std::vector<Row> read_table() {
-  std::istringstream lines(
-      test::read_text(test::fs::path(SAFETENSORS_SOURCE_DIR) / "tests/data/model_folders.txt"));
-  std::vector<Row> rows;
-  Row row;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty() || line.starts_with('#')) continue;
-    if (line[0] != ' ') {
-      row = {.title = line};
-      continue;
-    }
-    const std::size_t arrow = line.find("->");
-    arrow == std::string::npos ? add_file(row, line) : add_choice(rows, row, line, arrow);
-  }
-  return rows;
-}
+using Row = test::ModelFolder;
+using test::joined;
 
 const std::vector<Row>& table() {
-  static const std::vector<Row> rows = read_table();
+  static const std::vector<Row> rows = test::read_model_folders(
+      test::read_text(test::fs::path(SAFETENSORS_SOURCE_DIR) / "tests/data/model_folders.txt"));
   return rows;
 }
 

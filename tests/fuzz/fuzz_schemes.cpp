@@ -1,9 +1,9 @@
-// Models of quantisation schemes: config.json and a safetensors file. They are refused with a
-// WeightsError, or every tensor can be described, and is read or refused. Rows that are decoded
-// alone are those of the whole.
+// Models of quantisation schemes: config.json and a safetensors file, or a GGUF file. They are
+// refused with a WeightsError, or every tensor can be described, and is read or refused. Rows that
+// are decoded alone are those of the whole.
 //
 // Input: config.json, a NUL and the file; or the file alone. `replay_schemes --join` makes such
-// inputs of the folders of tests/data/weights/schemes.
+// inputs of the models of tests/data/weights/schemes and seeds.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -111,6 +111,12 @@ void check_model(const fs::path& path) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const Folder folder;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (text.starts_with("GGUF")) {
+    const fs::path path = folder.path / "model.gguf";
+    write(path, text);
+    refused_or([&] { check_model(path); });
+    return 0;
+  }
   const bool has_config = text.starts_with('{') && text.find('\0') != std::string_view::npos;
   const std::size_t end = has_config ? text.find('\0') : 0;
   const fs::path config = folder.path / "config.json";

@@ -3,13 +3,16 @@
 //   replay FILE_OR_FOLDER...           runs the target over each file
 //   replay --seeds TABLE FOLDER        writes a file for each light row of the table, and some of
 //                                      random bytes, as seeds for a fuzzer
-//   replay --join MODELS FOLDER        writes a file for each folder of MODELS that has config.json
-//                                      and model.safetensors: both, with a NUL between them
+//   replay --join MODELS... FOLDER     writes a file for each folder of MODELS that has config.json
+//                                      and model.safetensors: both, with a NUL between them; and
+//                                      copies the GGUF files of MODELS
+//   replay --split TEXT FOLDER         writes a file for each paragraph of a text
 #include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -39,18 +42,48 @@ void write_seeds(const fs::path& table, const fs::path& folder) {
   std::printf("%zu seeds\n", count);
 }
 
-void join_models(const fs::path& models, const fs::path& folder) {
+/// Fails if a seed is longer than a fuzzer reads: the rest would be cut off.
+void write_seed(const fs::path& path, const std::string& text) {
+  constexpr std::size_t kMaxSeed = 4096;  // -max_len of run.sh
+  if (text.size() > kMaxSeed) {
+    throw std::runtime_error(path.filename().string() + " has " + std::to_string(text.size()) +
+                             " bytes, and a fuzzer reads " + std::to_string(kMaxSeed));
+  }
+  test::write_text(path, text);
+}
+
+void join_models(const std::vector<std::string>& models, const fs::path& folder) {
   fs::create_directories(folder);
   std::size_t count = 0;
-  for (const auto& model : fs::directory_iterator(models)) {
-    if (!fs::is_regular_file(model.path() / "model.safetensors")) continue;
-    std::string text = test::read_text(model.path() / "config.json");
-    text += '\0';
-    text += test::read_text(model.path() / "model.safetensors");
-    test::write_text(folder / model.path().filename(), text);
-    ++count;
+  for (const std::string& each : models) {
+    for (const auto& model : fs::directory_iterator(each)) {
+      std::string text;
+      if (model.path().extension() == ".gguf") {
+        text = test::read_text(model.path());
+      } else if (fs::is_regular_file(model.path() / "model.safetensors")) {
+        text = test::read_text(model.path() / "config.json");
+        text += '\0';
+        text += test::read_text(model.path() / "model.safetensors");
+      } else {
+        continue;
+      }
+      write_seed(folder / model.path().stem(), text);
+      ++count;
+    }
   }
   std::printf("%zu models\n", count);
+}
+
+void split_text(const fs::path& path, const fs::path& folder) {
+  fs::create_directories(folder);
+  const std::string text = test::read_text(path);
+  std::size_t count = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find("\n\n", begin), text.size() - 1) + 1;
+    write_seed(folder / ("paragraph-" + std::to_string(count++)), text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::printf("%zu paragraphs\n", count);
 }
 
 void replay(const fs::path& path) {
@@ -66,8 +99,12 @@ int run(const std::vector<std::string>& arguments) {
     write_seeds(arguments[1], arguments[2]);
     return 0;
   }
-  if (arguments.size() == 3 && arguments[0] == "--join") {
-    join_models(arguments[1], arguments[2]);
+  if (arguments.size() >= 3 && arguments[0] == "--join") {
+    join_models({arguments.begin() + 1, arguments.end() - 1}, arguments.back());
+    return 0;
+  }
+  if (arguments.size() == 3 && arguments[0] == "--split") {
+    split_text(arguments[1], arguments[2]);
     return 0;
   }
   std::size_t count = 0;

@@ -3,7 +3,8 @@
     PYTHONPATH=tests/python python tests/data/weights/schemes/make.py
 
 The numbers are random; the names, types and shapes are those of published models, in small. Each
-model is a folder with config.json and model.safetensors.
+model is a folder with config.json and model.safetensors. Fuzzers take at most 4,096 bytes of a seed,
+so each has few modules. Seeds of other formats are in ../seeds.
 """
 
 import json
@@ -12,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from support.scheme_models import Stored, write_model
+from support.weights_data import Stored as Gguf
+from support.weights_data import write_gguf
 
 HERE = Path(__file__).parent
 RNG = np.random.default_rng(0)
@@ -94,6 +97,7 @@ def main() -> None:
     torchao()
     comfy()
     others()
+    packs_and_blocks()
 
 
 def group(
@@ -245,7 +249,7 @@ def marker(**fields: object) -> np.ndarray:
 
 
 def comfy() -> None:
-    """Modules of ComfyUI: most with a marker of their own, one in the header."""
+    """Modules of ComfyUI: all but one with a marker of their own, that one in the header."""
     small = {"convrot_groupsize": 16}
     modules: dict[str, dict[str, Stored]] = {
         "nvfp4": {
@@ -262,15 +266,22 @@ def comfy() -> None:
             "comfy_quant": marker(format="int8_tensorwise", convrot=True, **small),
         },
         "w4a4": {
-            "weight": codes(5, 16).view(np.int8),
+            "weight": codes(5, 32).view(np.int8),
             "weight_scale": scales(5),
-            "comfy_quant": marker(format="convrot_w4a4", **small),
+            "comfy_quant": marker(format="convrot_w4a4", convrot_groupsize=64),
         },
         "w4a8": {
             "weight": codes(5, 24).view(np.int8),
             "weight_s_rel": ("F8_E4M3", codes(5, 2)),
             "weight_s_channel": scales(5),
             "comfy_quant": marker(format="asym_w4a8_int8", params=small),
+        },
+        "codebook": {
+            "weight": codes(5, 16).view(np.int8),
+            "weight_s_rel": scales(5, 2),
+            "weight_s_channel": scales(5),
+            "weight_codebook": scales(16),
+            "comfy_quant": marker(format="asym_w4a8_int8", **small),
         },
         "awq": {
             "weight": codes(5, 16).view(np.int8),
@@ -279,25 +290,25 @@ def comfy() -> None:
             "comfy_quant": marker(format="awq_w4a16", group_size=16),
         },
         "mxfp8": {
-            "weight": ("F8_E4M3", codes(32, 64)),
+            "weight": ("F8_E4M3", codes(32, 32)),
             "weight_scale": ("F8_E8M0", codes(128, 4)),
         },
-        ATTENTION + "q_proj": {
+        "fp8": {
             "weight": ("F8_E4M3", codes(5, 8)),
             "scale_weight": scales(5, 2, 1),
             "scale_weight_tensor": scales(),
         },
     }
-    prefix = "model.diffusion_model."
-    tensors: dict[str, Stored] = {
-        f"{name if name.startswith('model.') else prefix + name}.{role}": stored
-        for name, parts in modules.items()
-        for role, stored in parts.items()
-    }
-    tensors["scaled_fp8"] = ("F8_E4M3", codes(2))
-    layers = json.dumps({"layers": {"mxfp8": {"format": "mxfp8"}}})
-    config = {"model_type": "llama"}
-    write_model(HERE / "comfy", tensors, config, metadata={"_quantization_metadata": layers})
+    for name, parts in modules.items():
+        module = f"model.diffusion_model.{name}"
+        tensors = {f"{module}.{role}": stored for role, stored in parts.items()}
+        metadata = None
+        if name == "mxfp8":
+            layers = {"layers": {name: {"format": "mxfp8"}}}
+            metadata = {"_quantization_metadata": json.dumps(layers)}
+        if name == "fp8":
+            tensors["scaled_fp8"] = ("F8_E4M3", codes(2))
+        write_model(HERE / f"comfy_{name}", tensors, {"model_type": "llama"}, metadata=metadata)
 
 
 def others() -> None:
@@ -341,6 +352,81 @@ def others() -> None:
             MLP + "up_proj.bias": scales(5),
         },
         quant_method="quanto",
+    )
+    save(
+        "fp8_pb_wo",
+        {
+            q + "weight": ("F8_E4M3", codes(5, 9)),
+            q + "weight_scale": scales(2, 1, 3, 1),
+        },
+        quant_method="modelopt",
+        quant_algo="FP8_PB_WO",
+        weight_block_size=[4, 4],
+    )
+    save(
+        "modelopt_awq",
+        {
+            q + "weight": codes(5, 16),
+            q + "weight_scale": ("F8_E4M3", codes(5, 2)),
+            q + "weight_scale_2": scales(),
+            q + "pre_quant_scale": scales(32),
+        },
+        quant_method="modelopt",
+        quant_algo="NVFP4_AWQ",
+    )
+    down = MLP + "down_proj."
+    save(
+        "auto_round",
+        {
+            down + "qweight": words(64, 3),
+            down + "qzeros": words(2, 3),
+            down + "scales": scales(2, 24).astype(np.float16),
+        },
+        quant_method="auto-round",
+        bits=4,
+        group_size=32,
+        packing_format="auto_round:auto_awq",
+    )
+    save(
+        "gptq_3_bits",
+        {
+            down + "qweight": words(6, 32),
+            down + "qzeros": words(2, 3),
+            down + "scales": scales(2, 32).astype(np.float16),
+        },
+        quant_method="gptq",
+        bits=3,
+        group_size=32,
+        sym=False,
+    )
+
+
+def packs_and_blocks() -> None:
+    """Models of other formats, which the target reads too."""
+    seeds = HERE.parent / "seeds"
+    parts: dict[str, Stored] = {
+        "m.weight": RNG.integers(0, 1 << 32, (3, 12), np.uint32),
+        "m.scales": scales(3, 2).astype(np.float16),
+        "m.biases": scales(3, 2).astype(np.float16),
+    }
+    for mode, bits, group in (("affine", 6, 32), ("nvfp4", 4, 16)):
+        if mode == "nvfp4":
+            parts = {
+                "m.weight": RNG.integers(0, 1 << 32, (3, 8), np.uint32),
+                "m.scales": codes(3, 4),
+            }
+        quantization = {"group_size": group, "bits": bits, "mode": mode}
+        config = {"model_type": "llama", "quantization": quantization}
+        write_model(seeds / f"mlx_{mode}", parts, config)
+    write_gguf(
+        seeds / "nvfp4_scale.gguf",
+        {"general.architecture": "qwen3moe"},
+        {
+            "blk.0.ffn_gate_exps.weight": Gguf(40, (2, 3, 64), codes(6, 36).tobytes()),
+            "blk.0.ffn_gate_exps.scale": scales(2),
+            "blk.0.attn_q.weight": Gguf(8, (3, 32), codes(3, 34).tobytes()),
+            "blk.0.attn_q.scale": scales(1),
+        },
     )
 
 
