@@ -1,12 +1,12 @@
 """Weights in the quantisation schemes of published models, and how reference packages decode them.
 
-A case has the tensors of one weight, the `quantization_config`, and a function that imports the
-reference package and returns a call that decodes the same tensors with it.
+A case has the tensors of one weight, the `quantization_config`, and perhaps a function that imports
+the reference package and returns a call that decodes the same tensors with it.
 """
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
@@ -18,7 +18,8 @@ class Case(NamedTuple):
     shape: tuple[int, ...]  # of the decoded weight
     tensors: Tensors  # by what follows the module's name: type and bytes, or values
     config: dict[str, Any]
-    reference: Callable[[dict[str, Any]], Callable[[], object]]  # of torch tensors
+    # Takes torch tensors.
+    reference: Optional[Callable[[dict[str, Any]], Callable[[], object]]] = None
 
 
 def codes(*shape: int, dtype: type = np.uint8, below: int | None = None) -> np.ndarray:

@@ -3,8 +3,8 @@
     PYTHONPATH=tests/python python tests/data/weights/schemes/make.py
 
 The numbers are random; the names, types and shapes are those of published models, in small. Each
-model is a folder with config.json and model.safetensors. Fuzzers take at most 4,096 bytes of a seed,
-so each has few modules. Seeds of other formats are in ../seeds.
+model is a folder with config.json and model.safetensors. Fuzzers take at most 4,096 bytes of a
+seed, so each has few modules. Seeds of other formats are in ../seeds.
 """
 
 import json
