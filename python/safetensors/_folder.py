@@ -16,11 +16,11 @@ import os
 import re
 import stat
 import time
-import warnings
 from typing import Callable, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ._core import SafetensorError
 from ._core import _Folder as Folder
+from ._warn import warn
 
 __all__ = ["Folder"]
 
@@ -105,14 +105,13 @@ def user_name(user: int) -> str:
         return str(user)
 
 
-def warn_of(folder: Folder, foreign: Iterable[Foreign], stacklevel: int) -> None:
+def warn_of(folder: Folder, foreign: Iterable[Foreign]) -> None:
     """Warns, once for all of them, of what a recovery leaves alone."""
     names = sorted(each.name for each in foreign)
     if names:
-        warnings.warn(
+        warn(
             f"{folder.path}: {', '.join(names[:5])}{', ...' * (len(names) > 5)} was left alone: "
-            "it is not a private folder of this user, or has other files in it",
-            stacklevel=stacklevel + 1,
+            "it is not a private folder of this user, or has other files in it"
         )
 
 

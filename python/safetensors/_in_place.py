@@ -39,7 +39,7 @@ def edit_files(
     """
     folder = Folder(os.path.dirname(paths[0]))
     names = [os.path.basename(path) for path in paths]
-    warn_of(folder, recover_files(folder, [name, *names]).foreign, stacklevel=4)
+    warn_of(folder, recover_files(folder, [name, *names]).foreign)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(File(folder, each)) for each in names]
         _check_names(files)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
-import warnings
 from typing import Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import _core
 from ._core import SafetensorError
+from ._warn import warn
 
 INDEX_SUFFIX = ".safetensors.index.json"
 SUFFIX = ".safetensors"
-_PACKAGE = os.path.dirname(__file__) + os.sep
 
 Index = Tuple[Dict[str, List[str]], Optional[int]]
 """The names of the tensors of each file, and the bytes of all tensors, if the index says so."""
@@ -177,13 +175,9 @@ def refuse_interrupted(directory: str) -> None:
 
 
 def warn_of(folder: str, model: FolderModel) -> None:
-    """Warns of the remarks, once for all of them, on the line that called the package."""
-    if not model.remarks:
-        return
-    depth, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(f"{folder}: {'; '.join(model.remarks)}", stacklevel=depth)
+    """Warns of the remarks, once for all of them."""
+    if model.remarks:
+        warn(f"{folder}: {'; '.join(model.remarks)}")
 
 
 def _listing(directory: str) -> Tuple[List[str], List[str]]:

@@ -86,7 +86,7 @@ def recover(path: Path) -> str:
     changes = recover_files(folder, [file] if file else None)
     outcomes += [FORWARD if is_done else BACK for is_done in changes.outcomes]
     outcomes += [BACK] * remove_stale(folder, file)
-    warn_of(folder, [*foreign, *changes.foreign], stacklevel=2)
+    warn_of(folder, [*foreign, *changes.foreign])
     outcome = next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
     if outcome == CLEAN and file:
         _refuse_absent_or_damaged(typed, file)

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import os
 import threading
-import warnings
 import weakref
 from typing import Any, ClassVar, Dict, List, NamedTuple, Optional, Tuple, Union
 
@@ -41,6 +40,7 @@ from ._specs import Row, nbytes_of, spec_of
 from ._split import Split, check_name, parse_size
 from ._torch.checks import _check_data
 from ._typing import Path
+from ._warn import warn
 from ._writer import safe_create
 
 __all__ = ["StorageReader", "StorageWriter", "consolidate"]
@@ -149,10 +149,9 @@ class StorageWriter(_Base):
         rows = _merged([row for plan in plans for row in plan.storage_data.rows])
         if not can_share_files(sites):
             self._expected = nbytes_of(list(rows.values()))
-            warnings.warn(
+            warn(
                 f"The ranks do not share {self._folder} in a way that lets them write one file: "
-                "each writes its own. safetensors.dcp.consolidate makes a model of them.",
-                stacklevel=2,
+                "each writes its own. safetensors.dcp.consolidate makes a model of them."
             )
             return [
                 dataclasses.replace(plan, storage_data=_OwnFile(number, len(plans)))

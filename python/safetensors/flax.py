@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # evaluating them would dominate the import time
 
-import warnings
 from typing import Any, Dict, Mapping, Optional
 
 import jax
@@ -14,6 +13,7 @@ from safetensors import numpy, safe_open
 
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
+from ._warn import warn
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
 
@@ -125,8 +125,7 @@ def _warn_of_wrapped(array: np.ndarray) -> None:
         return
     limits = np.iinfo(f"{array.dtype.kind}4")
     if array.min() < limits.min or array.max() > limits.max:
-        warnings.warn(
+        warn(
             f"a tensor of {array.dtype} has values that do not fit into 32 bits, and JAX keeps "
-            "only their low 32 bits; with jax_enable_x64, it keeps the values",
-            stacklevel=2,
+            "only their low 32 bits; with jax_enable_x64, it keeps the values"
         )
