@@ -11,7 +11,7 @@ import torch
 
 from safetensors import SafetensorError, delta, safe_open
 from safetensors.torch import load_file, load_files, save_file, save_files
-from support import children
+from support import children, cli
 
 SHARD = 60_000
 
@@ -250,3 +250,51 @@ def test_a_killed_run_leaves_no_output(folder, tmp_path):
         assert equal(found, new)
     delta.apply_file(tmp_path / "a", tmp_path / "p.safetensors-patch", out)
     assert equal(load_files(out), new)
+
+
+@pytest.fixture
+def of_variants(tmp_path):
+    """Two folders whose models have the variant "fp16", which alone differs between them."""
+    folders = [tmp_path / "old", tmp_path / "new"]
+    for step, folder in enumerate(folders):
+        folder.mkdir()
+        save_file(make_state(), folder / "model.safetensors")
+        save_file(make_state(step), folder / "model.fp16.safetensors")
+    return folders
+
+
+def test_a_variant_of_folders(of_variants, tmp_path):
+    """name= and variant= choose the model of a folder, as for load_files."""
+    old, new = of_variants
+    patch = delta.diff(old, new, tmp_path / "1.safetensors-patch", variant="fp16")
+    assert "l.0.weight" in patch.names
+    delta.apply_file(old, patch, tmp_path / "out.safetensors", variant="fp16")
+    assert equal(load_file(tmp_path / "out.safetensors"), make_state(1))
+    plain = delta.diff(old, new)
+    assert plain.names == []
+    with pytest.raises(SafetensorError, match="bf16"):
+        delta.diff(old, new, variant="bf16")
+    with pytest.raises(ValueError, match="name and variant choose a model of a folder"):
+        delta.apply_file(old / "model.safetensors", patch, tmp_path / "x", name="model")
+    with pytest.raises(ValueError, match="and a dict is none"):
+        delta.diff(make_state(), make_state(), variant="fp16")
+    with pytest.raises(TypeError, match="variant is a str"):
+        delta.apply_file(old, patch, in_place=True, variant=1)
+
+
+def test_a_variant_is_changed_in_place(of_variants, tmp_path):
+    old, _ = of_variants
+    before, after = make_state(), make_state()
+    after["bias"] += 1
+    patch = delta.diff(before, after)
+    delta.apply_file(old, patch, in_place=True, variant="fp16")
+    assert equal(load_file(old / "model.fp16.safetensors"), after)
+    assert equal(load_file(old / "model.safetensors"), before)
+
+
+def test_the_commands_patch_the_variant_that_they_compare(of_variants, tmp_path):
+    old, new = of_variants
+    path, out = tmp_path / "1.safetensors-patch", tmp_path / "out.safetensors"
+    cli.run("diff", old, new, "--variant", "fp16", "--patch", path, status=1)
+    cli.run("patch", old, path, "--variant", "fp16", "--output", out)
+    assert equal(load_file(out), make_state(1))

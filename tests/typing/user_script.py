@@ -253,7 +253,7 @@ def of_patches(model: torch.nn.Module, array: np.ndarray) -> None:
     try:
         delta.apply(model.state_dict(), [patch, "2.safetensors-patch"], verify="full")
         delta.apply({"a": array}, delta.open_patch(TEXT), already="skip")
-        delta.apply_file(TEXT, "a", Folder(), verify="whole", fsync=True)
+        delta.apply_file(TEXT, "a", Folder(), verify="whole", fsync=True, variant="fp16")
         delta.apply_file(PATHS, [pathlib.Path("a"), patch], b"out", already="skip")
         delta.apply_file(TEXT, patch, in_place=True, shared=True)
     except (delta.WrongBaseError, delta.AlreadyAppliedError) as error:

@@ -8,6 +8,7 @@ import argparse
 import os
 from typing import Any
 
+from .._model_folder import Choice
 from . import text
 from .compare import count_of_differences, first_difference
 from .dtypes import BITS
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         if not arguments.no_metadata:
             found["metadata"] = _compare_metadata(a.metadata(), b.metadata())
     if arguments.patch is not None:
-        _write_patch(arguments)
+        _write_patch(arguments, choice)
     if arguments.json:
         out.json(found)
     else:
@@ -79,11 +80,18 @@ def _check_patch(arguments: argparse.Namespace) -> None:
         raise CliError(f"{arguments.patch} exists; --force replaces it")
 
 
-def _write_patch(arguments: argparse.Namespace) -> None:
+def _write_patch(arguments: argparse.Namespace, choice: Choice) -> None:
     from .. import delta
 
-    a, b, path = arguments.a, arguments.b, arguments.patch
-    delta.diff(a, b, path, digest=arguments.digest, values=arguments.values).close()
+    delta.diff(
+        arguments.a,
+        arguments.b,
+        arguments.patch,
+        digest=arguments.digest,
+        values=arguments.values,
+        name=choice.name,
+        variant=choice.variant,
+    ).close()
 
 
 def _compare_tensors(

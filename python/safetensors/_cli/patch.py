@@ -9,6 +9,7 @@ import argparse
 import os
 
 from .errors import CliError
+from .model import add_choice
 from .opening import refuse_stdin
 from .output import Output
 from .writing import add_sums
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sums(parser)
     parser.add_argument("--force", action="store_true", help="replace existing files")
     parser.add_argument("--fsync", action="store_true", help="wait until all data is on the disk")
+    add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
@@ -71,6 +73,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             fsync=arguments.fsync,
             shared=arguments.shared,
             sums=arguments.sums,
+            name=arguments.name,
+            variant=arguments.variant,
         )
     except PatchError:
         raise

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional
 from .. import _core, _recovery
 from .._core import safe_open
 from .._model_files import ModelFiles
+from .._model_folder import choice_of
 from .._paths import refuse_url
 from .._specs import Spec, nbytes_of
 from .._split import Split
@@ -43,6 +44,8 @@ def apply_file(
     fsync: bool = False,
     shared: bool = False,
     sums: SumsOption = None,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> None:
     """Writes the model that patches make of another one, or changes the model itself.
 
@@ -69,6 +72,7 @@ def apply_file(
         fsync: if true, returns only after the output is on the disk. Always so with `in_place`.
         shared: with `in_place`, see `update_file`.
         sums: whether to write the digests of the tensors beside the output, as `save_file`.
+        name, variant: which model of a folder, as for `load_files`. The output has its names, too.
 
     Raises:
         WrongBaseError: the model is not the base, or patches do not follow each other.
@@ -76,19 +80,21 @@ def apply_file(
         PatchError: a patch is not valid.
         SafetensorError: the model is damaged. If an operating system call fails, the error is an
             OSError too.
-        ValueError: the output does not fit the model or the patches; or `in_place` with `sums`.
+        ValueError: the output does not fit the model or the patches; `in_place` with `sums`; or
+            `name` or `variant` for a model that is no folder.
     """
     check_options(verify, already)
+    choice = choice_of(name, variant)
     if (output is None) != in_place:
         raise ValueError("apply_file needs an output, or in_place=True instead")
     if in_place and sums:
         raise ValueError("in_place changes tensors, and sums need an output")
     if output is None:
-        apply_in_place(model, patches, verify, already, shared)
+        apply_in_place(model, patches, verify, already, shared, choice)
         return
     refuse_url(output)
     with contextlib.ExitStack() as stack:
-        files = stack.enter_context(FileTensors(model))
+        files = stack.enter_context(FileTensors(model, choice))
         chain = open_chain(patches, stack)
         if already == "skip":
             left = chain.rest(lambda name: _digest(files, name, chain.algorithm))

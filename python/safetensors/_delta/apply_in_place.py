@@ -9,6 +9,7 @@ from typing import Dict, Iterator, List, Optional, Sequence
 
 from .._in_place import Edit, edit_files
 from .._journal import File
+from .._model_folder import Choice
 from .._shards import find_shards
 from .._specs import Spec, spec_in
 from .._typing import Buffer, Sources
@@ -18,10 +19,10 @@ from .tensors import digest_of
 
 
 def apply_in_place(
-    model: Sources, patches: Patches, verify: str, already: str, shared: bool
+    model: Sources, patches: Patches, verify: str, already: str, shared: bool, choice: Choice
 ) -> None:
     """Applies patches to the files of a model. See `apply_file`."""
-    shards = find_shards(model)
+    shards = find_shards(model, choice=choice)
     if any(shard.reader is not None for shard in shards):
         raise ValueError("in_place changes files of one folder, not URLs or RangeReaders")
     paths = [os.path.abspath(shard.path) for shard in shards]

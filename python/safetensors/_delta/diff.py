@@ -11,6 +11,7 @@ from typing import IO, Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _core, _sums
 from .._paths import refuse_url
+from .._model_folder import choice_of
 from .._specs import Spec
 from .._typing import Buffer, Path
 from .._writer import safe_create
@@ -63,6 +64,8 @@ def diff(
     values: str = "auto",
     labels: Labels = (None, None),
     fsync: bool = False,
+    name: Optional[str] = None,
+    variant: Optional[str] = None,
 ) -> Patch:
     """Writes a patch that makes `new` of `old`, two states of a model, and returns it, open.
 
@@ -81,14 +84,17 @@ def diff(
             receivers that do not have the base, such as inference engines.
         labels: names of both states, such as steps or revisions, at most 256 bytes each.
         fsync: if true, returns only after the file and its name are on the disk.
+        name, variant: which model of a folder, as for `load_files`: of both, which are folders then.
 
     Raises:
+        ValueError: `name` or `variant` is given, and a state is no folder.
         SafetensorError: a model is damaged, or a tensor's dtype cannot be stored.
         OSError: a file cannot be read or written.
     """
     options = Options.checked(digest, values, labels, fsync)
+    choice = choice_of(name, variant)
     with contextlib.ExitStack() as stack:
-        before, after = open_model(old, stack), open_model(new, stack)
+        before, after = open_model(old, stack, choice), open_model(new, stack, choice)
         return write_patch(before, after, {}, path, options)[0]
 
 

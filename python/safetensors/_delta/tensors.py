@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Uni
 from .. import _core, _sums
 from .._core import safe_open
 from .._prepare import Prepared, prepared
+from .._model_folder import BY_RULE, Choice
 from .._shards import Shard, find_shards, open_shards, refuse_repeated
 from .._specs import Spec, spec_in, spec_of
 from .._typing import Buffer, Sources
@@ -41,9 +42,9 @@ class File(NamedTuple):
 class FileTensors:
     """The tensors of files, one of which is in memory at a time. A context manager."""
 
-    def __init__(self, source: Sources) -> None:
+    def __init__(self, source: Sources, choice: Choice = BY_RULE) -> None:
         with contextlib.ExitStack() as stack:
-            opened = open_shards(find_shards(source), None, "pread", stack)
+            opened = open_shards(find_shards(source, choice=choice), None, "pread", stack)
             self.files = [
                 File(shard, handle, names)
                 for shard, handle, names in refuse_repeated(opened)
@@ -94,11 +95,12 @@ class MemoryTensors:
         return prepared_as_bytes(name, self._tensors[name]).array  # type: ignore[no-any-return]
 
 
-def open_model(model: Model, stack: contextlib.ExitStack) -> Tensors:
+def open_model(model: Model, stack: contextlib.ExitStack, choice: Choice = BY_RULE) -> Tensors:
     """Returns the tensors of a model, whose files the stack closes."""
     if isinstance(model, Mapping):
+        choice.refuse_for("a dict")
         return MemoryTensors(model)
-    return stack.enter_context(FileTensors(model))
+    return stack.enter_context(FileTensors(model, choice))
 
 
 def _address(buffer: bytearray) -> int:
