@@ -143,6 +143,14 @@ NameParts split_param(std::string_view name) noexcept {
   return {name, {}};
 }
 
+std::string_view inner_name(std::string_view module) noexcept {
+  for (const std::string_view prefix :
+       {"model.language_model.", "language_model.model.", "language_model.", "model."}) {
+    if (module.starts_with(prefix)) return module.substr(prefix.size());
+  }
+  return module;
+}
+
 LayerModule split_layer(std::string_view canonical_module) noexcept {
   const InLayer in = in_layer(canonical_module, "layers.");
   if (in.number.empty()) return {canonical_module, {}};

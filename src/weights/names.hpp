@@ -17,6 +17,9 @@ struct NameParts {
 };
 [[nodiscard]] NameParts split_param(std::string_view name) noexcept;
 
+/// Returns a module's name without the prefix of the language model.
+[[nodiscard]] std::string_view inner_name(std::string_view module) noexcept;
+
 /// The result for one name of a file.
 struct Mapped {
   enum class Kind : std::uint8_t { canonical, unmapped, ignored };

@@ -9,6 +9,7 @@
 #include "weights/dequant/scale_type.hpp"
 #include "weights/fail.hpp"
 #include "weights/names.hpp"
+#include "weights/schemes/module_rules.hpp"
 
 namespace safetensors::weights {
 namespace {
@@ -87,15 +88,6 @@ void check_params(const PackTensors& pack, const QuantParams& quant) {
   }
 }
 
-/// Returns a module's name without the prefix of the language model.
-std::string_view inner_name(std::string_view module) noexcept {
-  for (const std::string_view prefix :
-       {"model.language_model.", "language_model.model.", "language_model.", "model."}) {
-    if (module.starts_with(prefix)) return module.substr(prefix.size());
-  }
-  return module;
-}
-
 }  // namespace
 
 ModuleEntries::ModuleEntries(const HfConfig& config, std::span<const SourceTensor> tensors)
@@ -129,16 +121,11 @@ const ModuleQuant* ModuleEntries::find(std::string_view module) {
 }
 
 void ModuleEntries::say_unused(std::vector<std::string>& warnings) const {
-  std::size_t count = 0;
-  std::string_view first;
+  std::vector<std::string_view> unused;
   for (const Entry& entry : config_.modules) {
-    if (!entry.second.quant || used_.contains(&entry.second)) continue;
-    if (count++ == 0) first = entry.first;
+    if (entry.second.quant && !used_.contains(&entry.second)) unused.push_back(entry.first);
   }
-  if (count == 0) return;
-  warnings.push_back("`quantization` has " + grouped(count) +
-                     (count == 1 ? " entry that is" : " entries that are") + " of no module: `" +
-                     clipped(first) + "`" + (count == 1 ? "" : " ..."));
+  say_unmatched("quantization", unused, warnings);
 }
 
 std::string described(const PackTensors& pack) {

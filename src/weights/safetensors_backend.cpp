@@ -6,7 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "base/display_path.hpp"
 #include "base/text.hpp"
+#include "safetensors/model_files.hpp"
 #include "weights/effective_type.hpp"
 #include "weights/fail.hpp"
 #include "weights/hf_files.hpp"
@@ -37,6 +39,24 @@ bool is_mlx(const SafeOpen& first, const HfConfig& config) {
 /// A scheme of transformers, and a mode of MLX. Models that were converted to MLX may keep the
 /// scheme in config.json although their tensors are packs of the mode.
 constexpr std::string_view kMxfp4 = "mxfp4";
+
+/// Returns whether the path is one file of several, which the configuration is not about alone.
+bool is_part_of_model(const fs::path& path) {
+  const std::string name = display_path(path.filename());
+  const ModelFileName::Kind kind = parse_model_file_name(name).kind;
+  return kind == ModelFileName::Kind::kShard || kind == ModelFileName::Kind::kPart;
+}
+
+/// Returns the number of the first layer that checkpoints may lack: of those that predict further
+/// tokens, which come after the model's. Nothing if it has none.
+std::optional<std::int64_t> first_further_layer(const ModelConfig& model) {
+  constexpr std::string_view kKey = "num_nextn_predict_layers";
+  if (model.raw == nullptr) return std::nullopt;
+  const Json* text = model.raw->find("text_config");
+  const bool has_some =
+      model.raw->find(kKey) != nullptr || (text != nullptr && text->find(kKey) != nullptr);
+  return has_some ? model.n_layers : std::nullopt;
+}
 
 class SafetensorsBackend final : public Backend {
  public:
@@ -132,7 +152,7 @@ std::vector<Pack> SafetensorsBackend::take_packs(std::span<Mapped> mapped, const
         find_pack(sources_, all[i], mapped[i].name, config, entries, lengths, options_.quant);
     if (pack) packs.push_back(std::move(*pack));
   }
-  entries.say_unused(warnings);
+  if (!is_part_of_model(model_.path)) entries.say_unused(warnings);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string_view param = split_param(all[i].info->name).param;
     const bool is_part = !param.empty() && param != "weight" && param != "bias";
@@ -151,6 +171,11 @@ std::vector<Pack> SafetensorsBackend::take_packs(std::span<Mapped> mapped, const
 void SafetensorsBackend::collect(const HfConfig& config, const QuantConfig& quant) {
   const std::span<const SourceTensor> all = sources_.all();
   Checkpoint checkpoint(sources_, quant);
+  if (!quant.rules.empty() && !is_part_of_model(model_.path)) {
+    std::vector<std::string_view> stored;
+    for (const SourceTensor& tensor : all) stored.push_back(tensor.info->name);
+    say_unmatched(quant.rules, stored, first_further_layer(model_.config), model_.warnings);
+  }
   // The tensors, then the weights of schemes. The parts of these weights have no names.
   std::vector<std::string_view> names;
   names.reserve(all.size() + checkpoint.claims().size());

@@ -98,7 +98,7 @@ def test_the_exact_name_of_an_entry_comes_first(tmp_path):
     with open_weights(write(tmp_path, tensors, 4, 128, entries=entries)) as w:
         assert w["layers.0.attention.output.weight"].quant == QuantParams("affine", 8, 64)
         assert w.warnings == [
-            f"`quantization` has 1 entry that is of no module: `language_model.{name}`"
+            f"`quantization` has 1 entry that matches no module: `language_model.{name}`"
         ]
 
 
@@ -108,5 +108,6 @@ def test_entries_of_no_module(tmp_path):
     tensors = pack("model.layers.0.self_attn.o_proj", (64, 512), 4, 64)
     with open_weights(write(tmp_path, tensors, 4, 64, entries=entries)) as w:
         assert w.warnings == [
-            "`quantization` has 3 entries that are of no module: `model.layers.0.nothing` ..."
+            "`quantization` has 3 entries that match no module: `model.layers.0.nothing`, "
+            "`model.layers.1.nothing`, `model.layers.2.nothing`"
         ]

@@ -112,6 +112,7 @@ QuantConfig read_fields(const Json& json, std::filesystem::path path, std::strin
   read_variant(section, config);
   read_block_size(section, config);
   config.groups = CtGroups(json, config.path);
+  config.rules = read_module_rules(json);
   const CtGroup* group = config.groups.only();
   if (!config.block_size && group != nullptr) config.block_size = group->block_size;
   return config;
