@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "safetensors/file_bytes.hpp"
 #include "safetensors/file_kind.hpp"
@@ -19,12 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 enum class Kind : std::uint8_t { safetensors, gguf };
-
-/// The kind of a model, and the path for its backend.
-struct Found {
-  Kind kind;
-  fs::path path;
-};
 
 Kind kind_of_file(const fs::path& path) {
   std::array<std::byte, 64> start{};
@@ -54,23 +49,15 @@ bool has_safetensors(const fs::path& folder, const ModelChoice& choice) {
   }
 }
 
-bool has_gguf(const fs::path& folder) {
-  return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
-    return entry.path().extension() == ".gguf";
-  });
-}
-
-Found find(const fs::path& path, const ModelChoice& choice) {
+/// Returns the kind of a model. A folder may have several that are GGUF.
+Kind find_kind(const fs::path& path, const ModelChoice& choice) {
   try {
     if (!fs::is_directory(path)) {
-      const bool is_index = path.extension() == ".json";
-      return {is_index ? Kind::safetensors : kind_of_file(path), path};
+      return path.extension() == ".json" ? Kind::safetensors : kind_of_file(path);
     }
     const bool is_chosen = !choice.name.empty() || !choice.variant.empty();
-    if (!is_chosen && has_gguf(path) && !has_safetensors(path, choice)) {
-      if (const auto gguf = find_gguf(path)) return {Kind::gguf, *gguf};
-    }
-    return {Kind::safetensors, path};
+    const bool is_gguf = !is_chosen && has_gguf(path) && !has_safetensors(path, choice);
+    return is_gguf ? Kind::gguf : Kind::safetensors;
   } catch (const fs::filesystem_error& error) {
     throw WeightsError(Errc::io, path, {}, 0, error.code().message(), error.code().value());
   }
@@ -79,15 +66,16 @@ Found find(const fs::path& path, const ModelChoice& choice) {
 }  // namespace
 
 std::unique_ptr<Backend> open_backend(const fs::path& path, const ModelOptions& options) {
-  const Found found = find(path, options.choice);
-  return found.kind == Kind::gguf ? open_gguf(found.path, options)
-                                  : open_safetensors(found.path, options);
+  if (find_kind(path, options.choice) == Kind::safetensors) return open_safetensors(path, options);
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(path, ignored);
+  return open_gguf((is_folder ? find_gguf(path) : std::nullopt).value_or(path), options);
 }
 
 Format format_of(const fs::path& path) {
   const ModelChoice choice;
-  const Found found = find(path, choice);
-  return found.kind == Kind::gguf ? Format::gguf : safetensors_format(found.path, choice);
+  const bool is_gguf = find_kind(path, choice) == Kind::gguf;
+  return is_gguf ? Format::gguf : safetensors_format(path, choice);
 }
 
 }  // namespace safetensors::weights

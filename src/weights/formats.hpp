@@ -14,7 +14,8 @@ namespace safetensors::weights {
 /// throw.
 [[nodiscard]] std::unique_ptr<Backend> open_backend(const std::filesystem::path& path,
                                                     const ModelOptions& options);
-/// Returns the format of the model at `path`. Throws as open_backend().
+/// Returns the format of the model at `path`: gguf also of a folder with several GGUF models and no
+/// other. Throws as open_backend().
 [[nodiscard]] Format format_of(const std::filesystem::path& path);
 
 }  // namespace safetensors::weights

@@ -170,6 +170,21 @@ const GgufSource* GgufSet::find(std::string_view name) const noexcept {
   return at ? &tensors_[*at] : nullptr;
 }
 
+namespace {
+
+bool is_gguf_file(const fs::directory_entry& entry) {
+  // macOS writes a hidden file `._NAME` beside each file on foreign file systems.
+  const fs::path& path = entry.path();
+  return path.extension() == ".gguf" && !path.filename().u8string().starts_with(u8'.') &&
+         entry.is_regular_file();
+}
+
+}  // namespace
+
+bool has_gguf(const fs::path& directory) {
+  return std::ranges::any_of(fs::directory_iterator(directory), is_gguf_file);
+}
+
 std::optional<fs::path> find_gguf(const fs::path& directory) {
   // Parts of one model have the same name here: their stem and number of parts.
   const auto model_of = [](const fs::path& path) {
@@ -180,9 +195,7 @@ std::optional<fs::path> find_gguf(const fs::path& directory) {
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
       const fs::path& path = entry.path();
-      // macOS writes a hidden file `._NAME` beside each file on foreign file systems.
-      if (path.extension() != ".gguf" || path.filename().u8string().starts_with(u8'.')) continue;
-      if (!entry.is_regular_file()) continue;
+      if (!is_gguf_file(entry)) continue;
       if (found && model_of(*found) != model_of(path)) {
         fail(Errc::unsupported, directory, {},
              "there are several GGUF models, among them `" + display_path(found->filename()) +

@@ -64,6 +64,8 @@ class GgufSet {
   NameIndex index_;
 };
 
+/// Returns whether a directory has *.gguf files that are not hidden. Throws: filesystem_error.
+[[nodiscard]] bool has_gguf(const std::filesystem::path& directory);
 /// Returns the GGUF model of a directory: its only *.gguf file, or a part of its only split model.
 /// Returns nothing if there is none.
 ///

@@ -42,7 +42,8 @@ class SAFETENSORS_API WeightProvider {
   /// Throws: bad_name if the path contains a NUL; what detect_format() throws; and the codes of a
   ///   damaged or contradictory file (see Errc).
   static WeightProvider open(const std::filesystem::path& path, const ModelOptions& options = {});
-  /// Returns the format of the model at `path`, by its content.
+  /// Returns the format of the model at `path`, by its content: gguf also of a directory that has
+  /// several GGUF models, of which open() takes none.
   ///
   /// Throws: bad_name if the path contains a NUL; io; bad_magic, naming what was found;
   ///   missing_shard; unsupported.

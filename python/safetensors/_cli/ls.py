@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
             if number > 0:
                 out.line()
             out.line((f"{path}:", "bold"))
-        if arguments.model or ls_model.is_gguf(path):
+        if arguments.model or ls_model.is_gguf(path, choice_of(arguments)):
             found += ls_model.run(arguments, _show_totals, out)
         else:
             found += _list(arguments, out)

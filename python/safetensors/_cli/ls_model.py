@@ -5,8 +5,7 @@ import fnmatch
 import os
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .._model_folder import has_files
-from .._paths import visible
+from .._model_folder import BY_RULE, Choice
 from . import text, tree
 from .errors import CliError
 from .opening import STDIN
@@ -21,17 +20,19 @@ _WITH_SOURCE = 70
 """From how many characters on a table has the names in the file, too."""
 
 
-def is_gguf(path: str) -> bool:
-    """Returns whether `ls` lists this path as a GGUF model."""
-    if path == STDIN:
+def is_gguf(path: str, choice: Choice = BY_RULE) -> bool:
+    """Returns whether `ls` lists this path as a GGUF model: by the rule of `open_weights`. One that
+    does not open is none, and neither is a folder in which something is chosen."""
+    if path == STDIN or choice != BY_RULE or not os.path.exists(path):
         return False
-    if os.path.isdir(path):
-        has_gguf = any(name.endswith(".gguf") for name in visible(os.listdir(path)))
-        return has_gguf and not has_files(path)
-    if not os.path.isfile(path):
+    try:
+        from ..weights import WeightsError, detect_format
+    except ImportError:
+        return False  # a build without the weight layer
+    try:
+        return detect_format(path) == "gguf"
+    except (WeightsError, OSError, ValueError):
         return False
-    with open(path, "rb") as file:
-        return file.read(4) == b"GGUF"
 
 
 def run(
@@ -101,7 +102,7 @@ def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
     columns = [Column("name", "cyan"), Column("type", "magenta"), Column("shape")]
     columns += [Column("size", "green", right=True), Column("in the file", "dim")]
     rows = [
-        [each.name, _type(each), text.shape(each.shape), text.size(each.nbytes), each.source]
+        [each.name, type_of(each), text.shape(each.shape), text.size(each.nbytes), each.source]
         for each in found
     ]
     if out.width < _WITH_SOURCE:
@@ -109,7 +110,8 @@ def _show_tensors(found: "Sequence[WeightTensor]", out: Output) -> None:
     out.table(columns, rows)
 
 
-def _type(tensor: "WeightTensor") -> str:
+def type_of(tensor: "WeightTensor") -> str:
+    """Returns the type by which tensors are listed: "q4_k", "u4 g64"."""
     name = tensor.type_name
     return name if tensor.quant is None else f"{name} g{tensor.quant.group_size}"
 
