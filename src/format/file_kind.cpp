@@ -17,8 +17,11 @@ constexpr std::array kForeignKinds = {
                 {"git-lfs-pointer",
                  "a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"}},
     ForeignKind{"PK\x03\x04",
-                {"zip", "a zip archive, as torch.save writes (.pt, .bin) or NumPy (.npz)"}},
-    ForeignKind{"GGUF", {"gguf", "a GGUF file"}},
+                {"zip",
+                 "a zip archive, as torch.save writes (.pt, .bin) or NumPy (.npz): `safetensors "
+                 "convert` reads it"}},
+    ForeignKind{"GGUF",
+                {"gguf", "a GGUF file: `safetensors ls` and `safetensors convert` read it"}},
     ForeignKind{"lmgg", {"ggml", "a GGML file, older than GGUF: convert the model again"}},
     ForeignKind{"fmgg", {"ggml", "a GGML file (ggmf), older than GGUF: convert the model again"}},
     ForeignKind{"tjgg", {"ggml", "a GGML file (ggjt), older than GGUF: convert the model again"}},
@@ -28,14 +31,16 @@ constexpr std::array kForeignKinds = {
     ForeignKind{"\x89HDF\r\n", {"hdf5", "an HDF5 file"}},
     ForeignKind{"\x1f\x8b", {"compressed", "gzip-compressed: decompress it first"}},
     ForeignKind{"\x28\xb5\x2f\xfd", {"compressed", "zstd-compressed: decompress it first"}},
-    ForeignKind{"\x80\x02", {"pickle", "a Python pickle, as older torch.save writes"}},
+    ForeignKind{
+        "\x80\x02",
+        {"pickle", "a Python pickle, as older torch.save writes: `safetensors convert` reads it"}},
     ForeignKind{"\x80\x03", {"pickle", "a Python pickle"}},
     ForeignKind{"\x80\x04", {"pickle", "a Python pickle"}},
     ForeignKind{"\x80\x05", {"pickle", "a Python pickle"}},
 };
 constexpr FileKind kHtml = {"html", "an HTML page: the download brought an error or login page"};
-constexpr FileKind kJson = {"json",
-                            "JSON text: of a sharded model, open the files that the index names"};
+constexpr FileKind kJson = {
+    "json", "JSON text: load_files loads the files that the index of a model names"};
 
 bool is_html(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));

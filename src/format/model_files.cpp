@@ -134,8 +134,34 @@ std::string usual_name(const Models& models) {
   return models.size() == 1 ? models.begin()->first : std::string();
 }
 
+/// Fails for a folder without safetensors files. Says what reads the weights that it has instead.
+[[noreturn]] void fail_empty(const std::vector<std::string>& names) {
+  struct Other {
+    std::array<std::string_view, 3> endings;
+    std::string_view what;
+    std::string_view reader;
+  };
+  constexpr Other kOthers[] = {
+      {{".gguf", ".gguf", ".gguf"}, "GGUF", "`safetensors.weights` and `safetensors convert`"},
+      {{".bin", ".pt", ".pth"}, "pickled weights", "`safetensors convert`"},
+  };
+  std::string text = "No .safetensors files in the directory";
+  for (const Other& other : kOthers) {
+    const auto has_ending = [&](const std::string& name) {
+      return !name.starts_with('.') && std::ranges::any_of(other.endings, [&](auto ending) {
+        return name.ends_with(ending);
+      });
+    };
+    const auto found = std::ranges::find_if(names, has_ending);
+    if (found == names.end()) continue;
+    text += ", but " + std::string(other.what) + " (`" + clipped(*found) + "`), which " +
+            std::string(other.reader) + " can read";
+    break;
+  }
+  fail(ErrorCode::kNoModel, text);
+}
+
 const Models::value_type& choose_name(const Models& models, const std::string& wanted) {
-  if (models.empty()) fail(ErrorCode::kNoModel, "No .safetensors files in the directory");
   const auto found = models.find(wanted.empty() ? usual_name(models) : wanted);
   if (found != models.end()) return *found;
   std::vector<std::string> names;
@@ -309,6 +335,7 @@ ModelFiles choose_model_files(std::vector<std::string> names, const ModelChoice&
   std::ranges::sort(names);  // so that no answer and no text depends on the order of a listing
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const Models models = models_of(names, choice);
+  if (models.empty()) fail_empty(names);
   const Models::value_type& of_name = choose_name(models, choice.name);
   const Variants::value_type& chosen = choose_variant(of_name, choice.variant);
   ModelFiles model{.name = of_name.first, .variant = chosen.first};

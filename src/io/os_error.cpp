@@ -19,7 +19,8 @@ void check_path(const std::filesystem::path& path) {
 }
 
 void fail_os(int os_error, const std::filesystem::path& path) {
-  fail(code_of(os_error), {}, {.path = path, .os_error = os_error, .operation = Operation::kRead});
+  fail(code_of(os_error), os_error == EISDIR ? "load_files loads the model of a folder" : "",
+       {.path = path, .os_error = os_error, .operation = Operation::kRead});
 }
 
 void fail_write(int os_error, const std::filesystem::path& path, const std::string& why) {

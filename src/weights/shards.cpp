@@ -1,7 +1,6 @@
 #include "weights/shards.hpp"
 
 #include <algorithm>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -22,31 +21,11 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-bool is_pickled(std::string_view name) noexcept {
-  return name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
-}
-
-/// Returns the first name of a file with pickled weights in a folder; empty if there is none.
-std::string find_pickled(const fs::path& folder) {
-  std::string first;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = display_path(entry.path().filename());
-    if (is_pickled(name) && (first.empty() || name < first)) first = name;
-  }
-  return first;
-}
-
 FoundModel find_model(const fs::path& path, const ModelChoice& choice) {
   try {
     return find_model_files(path, choice);
   } catch (const safetensors::Error& error) {
-    const std::string pickled =
-        error.code() == ErrorCode::kNoModel ? find_pickled(path) : std::string();
-    if (pickled.empty()) rethrow_core_error(error, path);
-    fail(Errc::unsupported, path, {},
-         "there is no safetensors file, and pickled weights (`" + clipped(pickled) +
-             "`) are not read");
+    rethrow_core_error(error, path);
   }
 }
 

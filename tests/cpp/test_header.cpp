@@ -297,5 +297,5 @@ TEST_CASE("error texts begin as upstream's and say what was found") {
   const std::string of_file =
       test::error_of([] { (void)parse_bytes(test::bytes_of("GGUF\x03")); }).what();
   CHECK(of_file.starts_with("Error while deserializing: header too small"));
-  CHECK(of_file.ends_with("This is a GGUF file"));
+  CHECK(of_file.find("This is a GGUF file: ") != std::string::npos);
 }
