@@ -177,7 +177,9 @@ void HeaderBuilder::validate(const Header& header, std::uint64_t data_nbytes) co
         "incomplete metadata, file not fully covered: expects " +
             (expected ? grouped(*expected) : "over 2^64") + " bytes, has " +
             grouped(before + data_nbytes) +
-            (position > data_nbytes ? ": truncated?" : ": something follows the last tensor"),
+            (position > data_nbytes ? ": truncated?"
+                                    : ": something follows the last tensor, which `safetensors "
+                                      "convert --lenient` leaves out"),
         {.subject = missing == header.tensors_.end() ? std::string() : std::string(missing->name)});
   }
 }

@@ -298,7 +298,8 @@ class HeaderHandler {
       case State::kMetadataStart:
         return stop("`__metadata__` is " + found + ", not an object");
       case State::kMetadataValue:
-        return stop("a metadata value is " + found + ", not a string");
+        return stop("a metadata value is " + found +
+                    ", not a string: `safetensors convert --lenient` makes text of it");
       case State::kEntryStart:
         return stop_tensor("the entry is " + found + ", not an object");
       case State::kDtype:

@@ -11,6 +11,7 @@ import pytest
 
 from safetensors.numpy import load_file
 from safetensors.weights import WeightsError, _convert_plan, convert, open_weights
+from safetensors.weights._convert_units import units_of
 from safetensors.weights._hf_tables import TABLES
 from support import llama_cpp, scheme_models
 from support.weights_data import DATA, expected, write_gguf
@@ -55,9 +56,9 @@ def test_units_do_not_change_the_bytes(tmp_path, name, monkeypatch):
     """Rows, heads and experts are made alone, and with several threads."""
     source = STORED / f"{name}.gguf"
     convert(source, tmp_path / "whole.safetensors", dtype="f32")
-    monkeypatch.setattr(_convert_plan, "_UNIT_VALUES", 64)
+    monkeypatch.setattr(_convert_plan, "UNIT_VALUES", 64)
     with _convert_plan.Plan(source, "f32") as plan:
-        units = [unit for each in plan.outputs for unit in _convert_plan.units_of(each)]
+        units = [unit for each in plan.outputs for unit in units_of(each)]
         assert len(units) > 3 * len(plan.outputs)
     convert(source, tmp_path / "parts.safetensors", dtype="f32", threads=3, verify=True)
     whole = (tmp_path / "whole.safetensors").read_bytes()

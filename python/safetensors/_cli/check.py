@@ -10,7 +10,7 @@ from typing import Any, Iterator, NamedTuple
 
 from .._model_folder import all_files, all_indexes, refuse_interrupted
 from .._shards import Shard
-from . import diagnose, patches, text
+from . import diagnose, patches, repair, text
 from .errors import NEGATIVE, TROUBLE, CliError
 from .model import Index, files_of, index_problems, models_below
 from .opening import STDIN, open_input
@@ -24,8 +24,6 @@ safetensors check -q downloads/*.safetensors || echo damaged
 """
 
 _MOST_PROBLEMS = 10
-# Codes of errors of reading, not of what was read.
-_UNREADABLE = ("io", "file_changed", "invalid_argument")
 
 
 class _Verdict(NamedTuple):
@@ -133,7 +131,7 @@ def _failed(path: str, error: Exception) -> _Verdict:
     if isinstance(error, CliError):
         return _Verdict(path, "index" if path.endswith(".json") else kind, str(error), [])
     if isinstance(error, SafetensorError) and not isinstance(error, OSError):
-        kind = kind if error.code in _UNREADABLE else "index"
+        kind = kind if error.code in diagnose.UNREADABLE else "index"
     return _Verdict(path, kind, complaint(error, path), [])
 
 
@@ -171,11 +169,11 @@ def _opened(shard: Shard) -> Iterator[File]:
             try:
                 file = File(path, opened)
             except SafetensorError as error:
-                if isinstance(error, OSError) or error.code in _UNREADABLE:
+                if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
                     raise
                 opened.seek(0)
                 start = opened.read(diagnose.START_NBYTES) or b""
-                raise _Damaged(path, error, start, diagnose.details(path)) from None
+                raise _Damaged(path, error, start, _details(path)) from None
             yield file
         return
     from . import remote
@@ -183,11 +181,21 @@ def _opened(shard: Shard) -> Iterator[File]:
     try:
         file = remote.RemoteFile(shard)
     except SafetensorError as error:
-        if isinstance(error, OSError) or error.code in _UNREADABLE:
+        if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
             raise
         raise _Damaged(path, error, remote.start_of(shard), []) from None
     with file:
         yield file
+
+
+def _details(path: str) -> list[str]:
+    """Returns what is wrong with the tensors of a local file, and what repairs it."""
+    damaged = diagnose.read_damaged(path)
+    details = diagnose.details(damaged)
+    with contextlib.suppress(CliError):
+        repair.plan(path, damaged)
+        details.append(f"`{repair.command(path)}` repairs it")
+    return details
 
 
 def _verdict_on_patch(file: File) -> tuple[str, str]:
@@ -195,7 +203,7 @@ def _verdict_on_patch(file: File) -> tuple[str, str]:
     try:
         return "ok", patches.summary(file)
     except SafetensorError as error:
-        if isinstance(error, OSError) or error.code in _UNREADABLE:
+        if isinstance(error, OSError) or error.code in diagnose.UNREADABLE:
             raise
         return "patch", complaint(error, file.path).removeprefix(f"{file.path}: ")
 

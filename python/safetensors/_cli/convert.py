@@ -5,7 +5,8 @@ a slash, or --max-shard-size is given. Another name is a folder if the source is
 or a GGUF file; a folder also gets the configuration, tokenizer and licence of the source's folder.
 Only weights are loaded from pickles: code in them does not run.
 
-GGUF files are decoded, and with --dtype also quantised models of safetensors files.
+GGUF files are decoded, and with --dtype also quantised models of safetensors files. At the end, a
+report says what was read, written and left out, and what to run next.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import os
 from .._companions import Companions
 from .._model_folder import has_files
 from .._paths import is_model, visible
-from . import writing
+from . import report, writing
 from .errors import CliError
 from .ls_model import is_gguf
 from .model import add_choice, choice_of, files_of
@@ -31,6 +32,7 @@ safetensors convert model.safetensors shards --max-shard-size 5GB
 safetensors convert shards merged.safetensors
 safetensors convert model-4bit model-bf16/ --dtype bf16 --max-shard-size 5GB --verify
 safetensors convert model.gguf model-f16/ --dtype f16
+safetensors convert --lenient damaged.safetensors repaired.safetensors
 """
 
 _TORCH_INDEX = ".bin.index.json"
@@ -64,13 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="read the target back and compare it with the source"
     )
+    parser.add_argument(
+        "--lenient",
+        action="store_true",
+        help="also read safetensors files that are damaged but whole: bytes between and after the "
+        "tensors are left out, and metadata that is not text becomes its JSON",
+    )
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     writing.add_options(parser, "canonical")
     add_choice(parser)
 
 
 def run(arguments: argparse.Namespace, out: Output) -> int:
     refuse_stdin("convert", arguments.source, arguments.target)
-    has_blocks = is_gguf(arguments.source)
+    has_blocks = is_gguf(arguments.source, choice_of(arguments))
     if (
         arguments.dtype is not None
         and not has_blocks
@@ -79,6 +88,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("--dtype applies to safetensors and GGUF files only")
     if arguments.dtype is not None or has_blocks:
         _refuse_torch_options(arguments)
+        if arguments.lenient:
+            raise CliError("--lenient copies tensors: repair the file first, then decode or cast")
         from .source_weights import convert
 
         arguments.dtype = arguments.dtype or "keep"
@@ -88,7 +99,8 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         raise CliError("--verify needs --dtype, or a GGUF file as source")
     with contextlib.closing(_open_source(arguments)) as source:
         to = _target(arguments, False)
-        write_source(source, to, arguments, out, Companions(arguments.source))
+        written = write_source(source, to, arguments, out, Companions(arguments.source))
+        report.show(source, written, arguments, out)
     return 0
 
 
@@ -110,6 +122,8 @@ def _found(path: str) -> tuple[str, str]:
 def _open_source(arguments: argparse.Namespace) -> Source:
     # Imported only when needed, so that the other commands start faster.
     path, kind = _found(arguments.source)
+    if arguments.lenient and kind != "safetensors":
+        raise CliError("--lenient applies to safetensors files only")
     if kind == "torch":
         from .source_torch import TorchSource
 
@@ -121,7 +135,7 @@ def _open_source(arguments: argparse.Namespace) -> Source:
     else:
         from .source_model import ModelSource
 
-        source = ModelSource(path, choice=choice_of(arguments))
+        source = ModelSource(path, choice=choice_of(arguments), lenient=arguments.lenient)
     try:
         _refuse_torch_options(arguments)
     except CliError:

@@ -31,19 +31,45 @@ _FORMATS = (
 START_NBYTES = 64
 """So many bytes tell the format of a file."""
 
+UNREADABLE = ("io", "file_changed", "invalid_argument")
+"""Codes of errors of reading, not of what was read."""
+
 _LENGTH_NBYTES = 8
 _MOST_HEADER_NBYTES = 8_000_000
 """Larger headers get the core's words only: entries of Python take more than their text."""
+_PADDING = b" \t\r\n\0"
+"""What stands around headers of other writers: the format has spaces after them only."""
+METADATA = "__metadata__"
 _MOST_DETAILS = 10
 _MOST_AXES = 64  # a product of thousands of axes is a number of thousands of digits
 
 
-class _Entry(NamedTuple):
+class Pairs(list[tuple[str, Any]]):
+    """An object whose keys may repeat."""
+
+
+class Entry(NamedTuple):
+    """A tensor of a damaged header."""
+
     name: str
     begin: int
     end: int
     needed: int | None
     """Bytes by its shape and type, if these can be read."""
+    fields: Pairs
+
+
+class Damaged(NamedTuple):
+    """A header that need not be valid, but is JSON."""
+
+    pairs: Pairs
+    data_begin: int
+    data_nbytes: int
+
+    def entries(self) -> list[Entry]:
+        """Returns the tensors whose place can be read, in the order of their places."""
+        found = [each for name, value in self.pairs if (each := _entry(name, value)) is not None]
+        return sorted(found, key=lambda entry: (entry.begin, entry.end))
 
 
 def verdict_on(error: SafetensorError, start: bytes, complaint: str) -> tuple[str, str]:
@@ -67,39 +93,39 @@ def _kind_of(error: SafetensorError) -> str:
     return _KINDS[str(error.code)]
 
 
-def details(path: str) -> list[str]:
-    """Everything that can be said of a damaged file's tensors, after the core's first complaint."""
+def read_damaged(path: str) -> Damaged | None:
+    """Reads the header of a file that the core refuses. Returns None if it is no JSON object."""
     if path == STDIN:
-        return []  # it has been read
+        return None  # it has been read
     with open(path, "rb") as file:
         nbytes = file.seek(0, 2)
         file.seek(0)
         length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
         if nbytes < _LENGTH_NBYTES or length > min(_MOST_HEADER_NBYTES, nbytes - _LENGTH_NBYTES):
-            return []
+            return None
         header = file.read(length)
     try:
-        pairs = _json.loads(header, path, object_of=_Pairs)
+        pairs = _json.loads(header.strip(_PADDING), path, object_of=Pairs)
     except (SafetensorError, ValueError, RecursionError):
+        return None
+    begin = _LENGTH_NBYTES + length
+    return Damaged(pairs, begin, nbytes - begin) if isinstance(pairs, Pairs) else None
+
+
+def details(damaged: Damaged | None) -> list[str]:
+    """Everything that can be said of a damaged file's tensors, after the core's first complaint."""
+    if damaged is None:
         return []
-    if not isinstance(pairs, _Pairs):
-        return []
-    entries = [entry for entry in (_entry(name, value) for name, value in pairs) if entry]
-    entries.sort(key=lambda entry: (entry.begin, entry.end))
-    found = _repeated_names(pairs)
-    found += _wrong_sizes(entries)
-    found += _holes_and_overlaps(entries, nbytes - _LENGTH_NBYTES - length)
+    found = repeated_names(damaged.pairs)
+    found += [said for entry in damaged.entries() if (said := wrong_size(entry))]
+    found += _holes_and_overlaps(damaged)
     if len(found) > _MOST_DETAILS:
         found[_MOST_DETAILS:] = [f"... and {len(found) - _MOST_DETAILS:,} more"]
     return found
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """An object whose keys may repeat."""
-
-
-def _entry(name: str, value: object) -> _Entry | None:
-    if name == "__metadata__" or not isinstance(value, _Pairs):
+def _entry(name: str, value: object) -> Entry | None:
+    if name == METADATA or not isinstance(value, Pairs):
         return None
     fields = dict(value)
     offsets, shape = _sizes(fields.get("data_offsets")), _sizes(fields.get("shape"))
@@ -110,16 +136,16 @@ def _entry(name: str, value: object) -> _Entry | None:
     if shape is not None and len(shape) <= _MOST_AXES and isinstance(dtype, str) and dtype in BITS:
         bits = element_count(shape) * BITS[dtype]
         needed = bits // 8 if bits % 8 == 0 else None
-    return _Entry(name, offsets[0], offsets[1], needed)
+    return Entry(name, offsets[0], offsets[1], needed, value)
 
 
 def _sizes(value: object) -> list[int] | None:
-    if not isinstance(value, list) or isinstance(value, _Pairs):
+    if not isinstance(value, list) or isinstance(value, Pairs):
         return None
     return value if all(type(item) is int and 0 <= item < 1 << 64 for item in value) else None
 
 
-def _repeated_names(pairs: _Pairs) -> list[str]:
+def repeated_names(pairs: Pairs) -> list[str]:
     counts: dict[str, int] = {}
     for name, _ in pairs:
         counts[name] = counts.get(name, 0) + 1
@@ -130,17 +156,29 @@ def _repeated_names(pairs: _Pairs) -> list[str]:
     ]
 
 
-def _wrong_sizes(entries: list[_Entry]) -> list[str]:
-    return [
+def wrong_size(entry: Entry) -> str:
+    """Returns what is wrong with the size of a tensor, or nothing."""
+    if entry.needed is None or entry.needed == entry.end - entry.begin:
+        return ""
+    return (
         f"tensor `{text.clipped(entry.name)}` takes "
         f"{text.count(entry.needed, 'byte')} by its shape and type, "
         f"{entry.end - entry.begin:,} by its offsets"
-        for entry in entries
-        if entry.needed is not None and entry.needed != entry.end - entry.begin
-    ]
+    )
 
 
-def _holes_and_overlaps(entries: list[_Entry], data_nbytes: int) -> list[str]:
+def overlap(entry: Entry, position: int) -> str:
+    """Returns how far a tensor overlaps those before it, which end at a position, or nothing."""
+    if entry.begin >= min(position, entry.end):
+        return ""
+    return (
+        f"tensor `{text.clipped(entry.name)}` overlaps the one before by "
+        f"{text.count(min(position, entry.end) - entry.begin, 'byte')}"
+    )
+
+
+def _holes_and_overlaps(damaged: Damaged) -> list[str]:
+    entries, data_nbytes = damaged.entries(), damaged.data_nbytes
     found, position = [], 0
     for entry in entries:
         if entry.begin > position:
@@ -148,11 +186,8 @@ def _holes_and_overlaps(entries: list[_Entry], data_nbytes: int) -> list[str]:
                 f"hole of {text.count(entry.begin - position, 'byte')} before tensor "
                 f"`{text.clipped(entry.name)}`, at {position:,} of the data"
             )
-        elif entry.begin < min(position, entry.end):
-            found.append(
-                f"tensor `{text.clipped(entry.name)}` overlaps the one before by "
-                f"{text.count(min(position, entry.end) - entry.begin, 'byte')}"
-            )
+        elif said := overlap(entry, position):
+            found.append(said)
         position = max(position, entry.end)
     if position > data_nbytes:
         whole = sum(entry.end <= data_nbytes for entry in entries)

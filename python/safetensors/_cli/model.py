@@ -37,8 +37,16 @@ class Index(NamedTuple):
 class Model:
     """Open files. `index` is set if they are the shards of an index."""
 
-    def __init__(self, path: str, choice: Choice = BY_RULE, *, any_files: bool = False) -> None:
-        """Opens the files that find_files() finds."""
+    def __init__(
+        self,
+        path: str,
+        choice: Choice = BY_RULE,
+        *,
+        any_files: bool = False,
+        lenient: bool = False,
+    ) -> None:
+        """Opens the files that find_files() finds. If `lenient`, repairs those that the core
+        refuses, where that is possible."""
         self.path = path
         self.index: Index | None = None
         self.files: list[File] = []
@@ -48,6 +56,8 @@ class Model:
         """The names of the files of the folder that are no part of the model."""
         self.is_clear = model is not None or not shards[0].folder
         """Whether the files are one model. If not, they are all files of a folder."""
+        self.repairs: list[str] = []
+        """What was repaired, with the path of each file."""
         if shards[0].reader is not None:
             from . import remote
 
@@ -56,10 +66,19 @@ class Model:
         _allow_descriptors(len(shards))
         try:
             for shard in shards:
-                self.files.append(File(shard.path))
+                self.files.append(self._opened(shard.path, lenient))
         except BaseException:
             self.close()
             raise
+
+    def _opened(self, path: str, lenient: bool) -> File:
+        if not lenient:
+            return File(path)
+        from .repair import open_lenient
+
+        file, remarks = open_lenient(path)
+        self.repairs += [f"{path}: {remark}" for remark in remarks]
+        return file
 
     def close(self) -> None:
         for file in self.files:

@@ -6,7 +6,7 @@ from typing import Iterator, NamedTuple, Optional
 
 from .._core import SafetensorError, _safe_open_handle, safe_open
 from .errors import CliError
-from .opening import CHUNK_NBYTES, open_input
+from .opening import CHUNK_NBYTES, open_input, pread
 
 _LENGTH_NBYTES = 8
 
@@ -27,6 +27,9 @@ class File:
 
     `opened` is the file that open_input returned for the path; its caller closes it.
     """
+
+    is_whole = True
+    """Whether the file has the bytes that a handle shows: then blocks can be shared with it."""
 
     def __init__(self, path: "str | os.PathLike[str]", opened: Optional[io.FileIO] = None) -> None:
         self.path = os.fspath(path)
@@ -88,10 +91,7 @@ class File:
             yield self.read(begin, min(CHUNK_NBYTES, end - begin))
 
     def _read_some(self, begin: int, nbytes: int) -> bytes:
-        if hasattr(os, "pread"):
-            return os.pread(self._file.fileno(), nbytes, begin)
-        self._file.seek(begin)
-        return self._file.read(nbytes) or b""
+        return pread(self._file, nbytes, begin)
 
 
 def complaint(error: Exception, path: str) -> str:

@@ -15,6 +15,8 @@ _HEADERS_AT_ONCE = 16
 class RemoteFile(File):
     """An open file. Raises the errors of safe_open, which name it."""
 
+    is_whole = False
+
     def __init__(self, shard: Shard) -> None:
         self.path = shard.path
         self._shard = shard

@@ -1,6 +1,6 @@
 """The interface of what `convert` reads."""
 
-from typing import NamedTuple, Protocol, Sequence
+from typing import Mapping, NamedTuple, Protocol, Sequence
 
 from .._writer import SafeWriter
 
@@ -12,6 +12,20 @@ class Entry(NamedTuple):
     dtype: str
     shape: Sequence[int]
     nbytes: int
+
+
+class Copies:
+    """What is said of sources whose tensors are written as they are."""
+
+    paths: list[str]
+    entries: list[Entry]
+    left_out: Mapping[str, Sequence[str]] = {}
+    decoded: Mapping[str, int] = {}
+    names: Mapping[str, int] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self.entries)
 
 
 class Source(Protocol):
@@ -28,6 +42,31 @@ class Source(Protocol):
     @property
     def notes(self) -> list[str]:
         """Lines that tell the user about surprising effects of the conversion."""
+        ...
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that are read."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many tensors the files have."""
+        ...
+
+    @property
+    def decoded(self) -> Mapping[str, int]:
+        """How many tensors are decoded, by their type in the files."""
+        ...
+
+    @property
+    def names(self) -> Mapping[str, int]:
+        """How many tensors get which names: "hf", "canonical" or "own". Empty: all their own."""
+        ...
+
+    @property
+    def left_out(self) -> Mapping[str, Sequence[str]]:
+        """What the result lacks, by the reason."""
         ...
 
     def write(self, writer: SafeWriter, names: Sequence[str]) -> None:

@@ -10,27 +10,29 @@ from .dtypes import BITS, element_count
 from .errors import CliError
 from .model import Model, Placed
 from .reader import File
-from .source import Entry
+from .source import Copies, Entry
 
 
-class ModelSource:
+class ModelSource(Copies):
     """The tensors of files, folders and indexes, together."""
 
-    def __init__(self, *paths: str, choice: Choice = BY_RULE) -> None:
+    def __init__(self, *paths: str, choice: Choice = BY_RULE, lenient: bool = False) -> None:
         self.models: list[Model] = []
         self.placed: dict[str, Placed] = {}
         try:
             for path in paths:
-                self.models.append(Model(path, choice))
+                self.models.append(Model(path, choice, lenient=lenient))
                 self._add(self.models[-1])
         except BaseException:
             self.close()
             raise
         self.files = [file for model in self.models for file in model.files]
+        self.paths = [file.path for file in self.files]
         self.metadata: dict[str, str] = {}
         for model in self.models:
             self.metadata = {**model.metadata(), **self.metadata}
-        self.notes = [
+        self.notes = [repair for model in self.models for repair in model.repairs]
+        self.notes += [
             f"metadata `{text.clipped(key)}` of {file.path} is left out: another "
             "file has a different value"
             for file in self.files

@@ -10,7 +10,7 @@ from .._writer import SafeWriter
 from . import text
 from .errors import CliError
 from .reader import CHUNK_NBYTES
-from .source import Entry
+from .source import Copies, Entry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ class _Member(NamedTuple):
     nbytes: int
 
 
-class NpzSource:
+class NpzSource(Copies):
     """An archive of numpy.savez. Arrays of objects are refused, because they are pickles."""
 
     def __init__(self, path: str) -> None:
@@ -46,6 +46,7 @@ class NpzSource:
         except ImportError:
             raise CliError("convert needs NumPy for .npz files: pip install numpy") from None
         self._path = path
+        self.paths = [path]
         self.metadata: dict[str, str] = {}
         self.notes: list[str] = []
         self._members: dict[str, _Member] = {}

@@ -8,7 +8,7 @@ from .._writer import SafeWriter
 from . import text, torch_archive
 from .errors import CliError
 from .opening import open_regular
-from .source import Entry
+from .source import Copies, Entry
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ _MOST_REPEATED_NBYTES = 64_000_000
 file of a kilobyte could take any amount of memory and disk."""
 
 
-class TorchSource:
+class TorchSource(Copies):
     """Checkpoints that hold a dict of tensors, or a dict of dicts, of which `key` selects one."""
 
     def __init__(self, paths: list[str], key: str | None, skip_others: bool) -> None:
@@ -29,6 +29,8 @@ class TorchSource:
                 "convert needs torch for .pt and .bin files: pip install torch"
             ) from None
         self.metadata = {"format": "pt"}
+        self.paths = paths
+        self.left_out: dict[str, list[str]] = {}
         self.notes: list[str] = []
         self._tensors: dict[str, torch.Tensor] = {}
         self._where: dict[str, str] = {}
@@ -77,6 +79,7 @@ class TorchSource:
             )
         if others:
             self.notes.append(f"{where}: left out: {', '.join(map(text.clipped, others[:10]))}")
+            self.left_out.setdefault("not tensors", []).extend(others)
         for name, tensor in tensors.items():
             if not isinstance(name, str):
                 raise CliError(f"{where}: the name {text.clipped(repr(name))} is not a string")

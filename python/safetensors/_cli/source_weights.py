@@ -2,12 +2,15 @@
 
 import argparse
 import contextlib
+from collections import Counter
 from typing import Sequence
 
+from .. import safe_open
 from .._model_folder import Choice
 from .._writer import SafeWriter
-from . import text, writing
+from . import report, writing
 from .errors import CliError
+from .ls_model import type_of
 from .model import choice_of
 from .output import Output
 from .source import Entry
@@ -30,6 +33,23 @@ class WeightsSource:
         self.entries = [Entry(name, *spec, sizes[name]) for name, spec in specs.items()]
         self.metadata = self.plan.metadata
         self.notes = self.plan.notes
+        self.names = self.plan.names
+        self.left_out = self.plan.left_out
+        self.paths = list(self.plan.weights.files)
+        self.decoded = Counter(
+            type_of(self.plan.weights[name]) for name in dict.fromkeys(self.plan.coded)
+        )
+
+    @property
+    def count(self) -> int:
+        weights = self.plan.weights
+        if weights.format == "gguf":
+            return len(weights) + len(weights.unmapped)
+        total = 0
+        for path in self.paths:
+            with safe_open(path, "np", backend="pread") as file:
+                total += len(file.keys())
+        return total
 
     def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
         engine.write(self.plan, writer, names)
@@ -39,19 +59,19 @@ class WeightsSource:
 
 
 def convert(arguments: argparse.Namespace, to: writing.Target, out: Output) -> None:
-    """Runs the command for a model of the weight layer."""
+    """Runs the command for a model of the weight layer, and reports."""
     try:
         with contextlib.closing(
             WeightsSource(arguments.source, arguments.dtype, choice_of(arguments))
         ) as source:
             source.plan.refuse_target(to.path, to.is_folder)
-            writing.write_source(source, to, arguments, out, companions=source.plan.companions)
+            written = writing.write_source(
+                source, to, arguments, out, companions=source.plan.companions
+            )
             if arguments.verify and not arguments.dry_run:
                 total = sum(entry.nbytes for entry in source.entries)
                 with out.progress("verifying", total) as advance:
                     engine.compare(source.plan, to.path, advance=advance)
-                if not out.quiet:
-                    said = text.count(len(source.entries), "tensor")
-                    out.line(f"{to.path}: {said} as in {arguments.source}")
+            report.show(source, written, arguments, out)
     except WeightsError as error:
         raise CliError(str(error)) from None

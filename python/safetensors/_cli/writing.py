@@ -40,6 +40,16 @@ class Target(NamedTuple):
         return [os.path.join(self.path, name) for name in _split.file_names(_NAME, shards)]
 
 
+class Written(NamedTuple):
+    """What was written, or would be."""
+
+    path: str
+    """The target: a file, or a folder."""
+    files: list[str]
+    small_files: list[str]
+    """Names of the small files of the source that the folder gets, too."""
+
+
 class FileContent:
     """What the tensors of a source become in a file."""
 
@@ -94,6 +104,7 @@ class FileContent:
         pieces = [
             Piece(file, tensor.begin, tensor.nbytes, begins[name])
             for file, found in source.in_copy_order(names).items()
+            if file.is_whole
             for name in found
             if (tensor := source.placed[name].tensor).dtype == specs[name][0]
         ]
@@ -169,7 +180,7 @@ def write_source(
     arguments: argparse.Namespace,
     out: Output,
     companions: Companions | None = None,
-) -> None:
+) -> Written:
     """Writes all tensors of a source, in a folder with small files, and prints what was written."""
     sizes = {entry.name: entry.nbytes for entry in source.entries}
     split = Split([list(sizes)], sum(sizes.values()))
@@ -184,7 +195,8 @@ def write_source(
         out.note(note)
     if companions is not None and not arguments.force:
         companions.refuse_to_replace(target.path, "--force")
-    write_split(FileContent(source, arguments.layout, companions), target, split, arguments, out)
+    content = FileContent(source, arguments.layout, companions)
+    return write_split(content, target, split, arguments, out)
 
 
 def write_split(
@@ -193,7 +205,7 @@ def write_split(
     split: Split,
     arguments: argparse.Namespace,
     out: Output,
-) -> None:
+) -> Written:
     """Writes a model that is split into files, and prints what was written."""
     paths = target.paths(len(split.shards))
     if arguments.sums is not None and not paths[0].endswith(".safetensors"):
@@ -202,18 +214,23 @@ def write_split(
     said = f"{text.count(sum(map(len, split.shards)), 'tensor')}, {text.size(split.total_size)}"
     if len(paths) > 1:
         said += f", {text.count(len(paths), 'shard')}"
+    small_files = content.companions.names if content.companions is not None else []
+    written = Written(target.path, paths, small_files)
+    is_shown = not getattr(arguments, "json", False)
     if arguments.dry_run:
-        _plan(content, paths, split, out)
-        out.line(f"{target.path}: would have {said}; nothing was written")
-        return
+        if is_shown:
+            _plan(content, paths, split, out)
+            out.line(f"{target.path}: would have {said}; nothing was written")
+        return written
     with out.progress("writing", split.total_size) as advance:
         if target.is_folder:
             _write_shards(content, target.path, split, arguments, advance)
         else:
             names = split.shards[0]
             content.write(target.path, names, arguments.fsync, advance, arguments.sums)
-    if not out.quiet:
+    if is_shown and not out.quiet:
         out.line(f"{target.path}: {said}")
+    return written
 
 
 def _plan(content: FileContent, paths: list[str], split: Split, out: Output) -> None:

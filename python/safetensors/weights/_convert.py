@@ -31,7 +31,8 @@ from safetensors._digests import processors
 from safetensors._paths import is_folder_target, is_model
 from safetensors._typing import Path, Progress
 
-from ._convert_plan import NBYTES, Output, Plan, Unit, most_values, units_of
+from ._convert_plan import Plan
+from ._convert_units import NBYTES, Output, Unit, most_values, units_of
 from ._shared_work import share
 
 if TYPE_CHECKING:

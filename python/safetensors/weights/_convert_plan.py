@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from types import TracebackType
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from safetensors._companions import Companions
 from safetensors._specs import CASTABLE, nbytes_of
@@ -12,6 +12,7 @@ from safetensors._typing import Path
 from safetensors._weights import WeightsError
 
 from . import _gpt_oss, _rearranged
+from ._convert_units import NBYTES, UNIT_VALUES, Output, Unit, most_values
 from ._hf_names import HfNames, NameCounts
 from ._model import Weights, open_weights
 from ._tensor import WeightTensor
@@ -21,12 +22,10 @@ DTYPES = {"bf16": "BF16", "f16": "F16", "f32": "F32", "keep": None}
 DECODED = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _NO_CODES = ("I64", "BOOL")
 """Types in which no scheme stores codes, such as those of counters and masks."""
-NBYTES = {"F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "F32": 4, "F16": 2, "BF16": 2}
 _OPTIONS = {  # those of `open_weights` that its errors suggest
     "in the options (quant) or by": "by",
     "state them in the options": "state them in config.json",
 }
-_UNIT_VALUES = 1 << 19
 _COLUMN_UNIT_VALUES = 1 << 22
 """For schemes that store rows as columns: each unit reads a piece of every stored row."""
 _COLUMN_SCHEMES = ("awq", "gptq")
@@ -37,49 +36,6 @@ _ONE_ROW = (".shared_expert_gate.weight", ".moe_statics.e_score_correction_bias"
 """Matrices of one row in checkpoints, which are vectors in GGUF files."""
 _MOST_STORED = 256 << 20
 """Bytes of the largest GGUF tensor that is not decoded."""
-
-
-class Output(NamedTuple):
-    """A tensor of the result."""
-
-    name: str
-    dtype: str
-    shape: Tuple[int, ...]
-    source: str
-    """The name by which the weight layer has it."""
-    row0: int
-    """Its first row in the source."""
-    how: str
-    """ "decode", "copy" (a safetensors tensor, unchanged) or "stored" (a GGUF one)."""
-    fill: Optional[_rearranged.Fill] = None
-    """Decodes rows of a tensor that is made of others; `source` is one of them."""
-    unit_values: int = _UNIT_VALUES
-    """Values of a unit, if rows are not longer."""
-
-    @property
-    def columns(self) -> int:
-        return self.shape[-1] if self.shape else 1
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * NBYTES[self.dtype]
-
-
-class Unit(NamedTuple):
-    """Rows of an output."""
-
-    output: Output
-    begin: int
-    rows: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.output.columns * NBYTES[self.output.dtype]
-
-    @property
-    def offset(self) -> int:
-        """Its first byte in the output."""
-        return self.begin * self.output.columns * NBYTES[self.output.dtype]
 
 
 class Plan:
@@ -104,6 +60,12 @@ class Plan:
         """The error of a tensor whose values are too large, once they were counted."""
         self._wanted = DTYPES[dtype]
         self.notes: List[str] = []
+        self.names: Dict[str, int] = {}
+        """How many tensors of a GGUF file get which names: "hf", "canonical" or "own"."""
+        self.left_out: Dict[str, List[str]] = {}
+        """Tensors that the result lacks, by the reason."""
+        self.coded: List[str] = []
+        """The quantised tensors, which are decoded."""
         try:
             self.weights = self._open(src)
         except WeightsError as error:
@@ -209,16 +171,18 @@ class Plan:
             else:
                 self._add(tensor, name, False)
                 counts.add("own" if name in unmapped else "canonical")
-        self._note("left out, because it scales activations", weights.extras)
-        self._note("left out, because checkpoints have them in config.json", left_out)
+        self._leave_out("it scales activations", weights.extras)
+        self._leave_out("checkpoints have them in config.json", left_out)
         if weights.format == "gguf":
+            self.names = counts.counts
             self.notes += counts.notes(weights.config.architecture if names is None else None)
         self._refuse_twice()
 
-    def _note(self, what: str, names: Sequence[str]) -> None:
+    def _leave_out(self, why: str, names: Sequence[str]) -> None:
         if names:
             more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-            self.notes.append(f"`{_clipped(names[0])}`{more}: {what}")
+            self.notes.append(f"`{_clipped(names[0])}`{more}: left out, because {why}")
+            self.left_out[why] = [*names]
 
     def _add(self, tensor: WeightTensor, new: str, is_stack: bool) -> None:
         dtype, how = self._type_of(tensor)
@@ -227,7 +191,7 @@ class Plan:
         if len(shape) == 1 and self.weights.format == "gguf" and new.endswith(_ONE_ROW):
             shape = (1, *shape)
         if not is_stack:
-            size = _COLUMN_UNIT_VALUES if tensor.scheme in _COLUMN_SCHEMES else _UNIT_VALUES
+            size = _COLUMN_UNIT_VALUES if tensor.scheme in _COLUMN_SCHEMES else UNIT_VALUES
             place = Output(new, dtype, shape, tensor.name, 0, how, unit_values=size)
             self.outputs.append(place)
             return
@@ -257,7 +221,7 @@ class Plan:
             0,
             "decode",
             made.fill,
-            made.unit_values or _UNIT_VALUES,
+            made.unit_values or UNIT_VALUES,
         )
         if most_values(output) > _MOST_ROW:
             raise self.error(
@@ -265,11 +229,14 @@ class Plan:
             )
         self.outputs.append(output)
 
+    def _is_coded(self, tensor: WeightTensor) -> bool:
+        is_code = not tensor.is_decoded and tensor.type_name not in _NO_CODES
+        return tensor.storage != "raw" or is_code
+
     def _type_of(self, tensor: WeightTensor) -> Tuple[str, str]:
         """Returns the type of the result, and how it is made."""
         stored = tensor.type_name
-        is_code = not tensor.is_decoded and stored not in _NO_CODES
-        if tensor.storage != "raw" or is_code:
+        if self._is_coded(tensor):
             return self._wanted or "BF16", "decode"
         wanted = self._wanted if self._wanted and stored in CASTABLE else stored
         if self.weights.format != "gguf":
@@ -282,7 +249,10 @@ class Plan:
         return [part[1] for part in self.weights._model.parts(tensor.name)] == [tensor.source]
 
     def _check_readable(self, tensor: WeightTensor, how: str) -> None:
-        """Raises WeightsError if the tensor cannot be read in bounded memory, or not at all."""
+        """Raises WeightsError if the tensor cannot be read in bounded memory, or not at all. Notes
+        that it is decoded."""
+        if self._is_coded(tensor):
+            self.coded.append(tensor.name)
         columns = tensor.shape[-1] if tensor.shape else 1
         if how == "decode" and columns > _MOST_ROW:
             raise self.error(
@@ -373,18 +343,3 @@ def _without_options(error: WeightsError) -> WeightsError:
 
 def _clipped(name: str) -> str:
     return name if len(name) <= 100 else name[:97] + "..."
-
-
-def most_values(output: Output) -> int:
-    """Returns the values of the largest unit."""
-    return max(output.unit_values, output.columns)
-
-
-def units_of(output: Output) -> Iterator[Unit]:
-    """Yields units that cover the output. They depend on nothing but the output."""
-    rows = math.prod(output.shape[:-1])
-    if output.columns == 0:
-        return
-    step = max(1, most_values(output) // output.columns)
-    for begin in range(0, rows, step):
-        yield Unit(output, begin, min(step, rows - begin))

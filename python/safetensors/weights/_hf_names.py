@@ -99,10 +99,14 @@ class NameCounts:
     def add(self, kind: str) -> None:
         self._counts[kind] += 1
 
+    @property
+    def counts(self) -> Dict[str, int]:
+        return {kind: count for kind, count in self._counts.items() if count}
+
     def notes(self, unknown: Optional[str]) -> List[str]:
         """Returns a line unless all names are Hugging Face's. `unknown` is an architecture whose
         names are not known."""
-        counts = {kind: count for kind, count in self._counts.items() if count}
+        counts = self.counts
         if not counts.keys() - {"hf"}:
             return []
         parts = [
