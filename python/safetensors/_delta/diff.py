@@ -10,8 +10,8 @@ import tempfile
 from typing import IO, Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _core, _sums
-from .._paths import refuse_url
 from .._model_folder import choice_of
+from .._paths import refuse_url
 from .._specs import Spec
 from .._typing import Buffer, Path
 from .._writer import safe_create
@@ -84,7 +84,7 @@ def diff(
             receivers that do not have the base, such as inference engines.
         labels: names of both states, such as steps or revisions, at most 256 bytes each.
         fsync: if true, returns only after the file and its name are on the disk.
-        name, variant: which model of a folder, as for `load_files`: of both, which are folders then.
+        name, variant: which model of both folders, as for `load_files`.
 
     Raises:
         ValueError: `name` or `variant` is given, and a state is no folder.

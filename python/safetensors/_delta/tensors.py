@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Uni
 
 from .. import _core, _sums
 from .._core import safe_open
-from .._prepare import Prepared, prepared
 from .._model_folder import BY_RULE, Choice
+from .._prepare import Prepared, prepared
 from .._shards import Shard, find_shards, open_shards, refuse_repeated
 from .._specs import Spec, spec_in, spec_of
 from .._typing import Buffer, Sources

@@ -81,8 +81,8 @@ TEST_CASE("module rules: entries of other models are named with their list") {
              "`model.layers.0.mlp.down`"});
   CHECK(said_of(R"({"dynamic": {"+:.*\\.9\\..*": {}, "-:.*\\.9\\..*": {}}})") ==
         Said{"`dynamic` has 1 entry that matches no module: `+:.*\\.9\\..*`"});
-  CHECK(said_of(R"({"extra_config": {"model.layers.9": {"bits": 16}, ".*gate": {"bits": 8}}})") ==
-        Said{"`extra_config` has 2 entries that match no module: `model.layers.9`, `.*gate`"});
+  CHECK(said_of(R"({"extra_config": {"model.layers.9": {"bits": 16}, ".*gate$": {"bits": 8}}})") ==
+        Said{"`extra_config` has 2 entries that match no module: `model.layers.9`, `.*gate$`"});
 }
 
 TEST_CASE("module rules: layers that predict further tokens may be absent") {
