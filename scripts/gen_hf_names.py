@@ -4,7 +4,7 @@
 
 For each architecture, it makes small models of transformers' own classes (5.23, which needs to be
 installed, and torch), saves them, and asks the weight layer for the canonical names of the tensors
-that they have. The models are those of tests/python/support/llama_cpp.py.
+that they have. The models are those of tests/python/support/tiny_models.py.
 """
 
 import argparse
@@ -17,10 +17,14 @@ ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "python" / "safetensors" / "weights" / "_hf_tables.py"
 HEAD = '''"""Names of Hugging Face, by architecture of GGUF and canonical name.
 
-Written by scripts/gen_hf_names.py. `#.` stands for `layers.N.` and for `model.layers.N.`, `.#.` in
-experts for the number of an expert. A name that ends in `.weight`, `.bias` or `.scale` is that of
-one tensor, the others are modules.
+Written by scripts/gen_hf_names.py. `#.` at the beginning stands for `layers.N.` and for
+`model.layers.N.`, `#` elsewhere for a number of both names: of a layer, an expert, or a part of a
+stack. A name that ends in `.weight`, `.bias` or `.scale` is that of one tensor, the others are
+modules. Where models of an architecture have different names, the key has a variant
+after a colon.
 """
+
+# ruff: noqa: E501
 
 from typing import Dict
 
@@ -30,21 +34,46 @@ TABLES: Dict[str, Dict[str, str]] = {
 SAME = {"dream": "qwen2", "minicpm": "smollm3", "deepseek": "dots1"}
 
 
-def pattern_of(name: str) -> str:
-    name = re.sub(r"^(?:model\.)?layers\.\d+\.", "#.", name)
-    return re.sub(r"\.\d+(?=\.|$)", ".#", name)
+#: Names that the weight layer does not map, because other models use them otherwise, or because
+#: the GGUF file has the module under another name.
+EXTRA = {
+    "granite_swa": {"#.ffn.shared_expert.up": "#.shared_mlp.input_linear"},
+    "granitehybrid": {
+        "#.ffn.down": "#.shared_mlp.output_linear",
+        "#.ffn.gate_up": "#.shared_mlp.input_linear",
+    },
+    "t5": {"token_embedding": "shared"},
+    "t5:relu": {"token_embedding": "shared"},
+    "t5encoder": {"token_embedding": "shared"},
+    "t5encoder:relu": {"token_embedding": "shared"},
+}
+#: Names in EXTRA, and parameters that GGUF files have in their metadata.
+ELSEWHERE = r"^shared\.weight$|\.act_fn\."
 
 
-def names_of(folder: Path) -> dict[str, str]:
+def patterns_of(ours: str, theirs: str) -> tuple[str, str]:
+    """Returns the names with `#` for the numbers of both, such as those of layers and experts."""
+    numbers = re.compile(r"(?<=\.)\d+(?=\.|$)")
+    count = len(numbers.findall(ours))
+    if 0 < count <= len(numbers.findall(theirs)):
+        ours, theirs = numbers.sub("#", ours), numbers.sub("#", theirs, count)
+    return re.sub(r"^layers\.#\.", "#.", ours), re.sub(r"^model\.layers\.#\.", "#.", theirs)
+
+
+def names_of(folder: Path, lost: str) -> dict[str, str]:
     """Returns the name of each module of a checkpoint by its canonical name."""
     from safetensors.weights import open_weights
 
     found = {}
     with open_weights(folder) as weights:
-        if weights.unmapped:
-            sys.exit(f"{folder.name}: no canonical name of {weights.unmapped}")
+        unknown = [name for name in weights.unmapped if not re.match(lost, name)]
+        unknown = [name for name in unknown if not re.search(ELSEWHERE, name)]
+        if unknown:
+            sys.exit(f"{folder.name}: no canonical name of {unknown}")
         for name in weights:
-            ours, theirs = pattern_of(name), pattern_of(weights[name].source)
+            if re.match(lost, weights[name].source):
+                continue
+            ours, theirs = patterns_of(name, weights[name].source)
             module, _, param = ours.rpartition(".")
             if param in ("weight", "bias") and theirs.endswith(f".{param}"):
                 found[module] = theirs.removesuffix(f".{param}")
@@ -57,18 +86,21 @@ def names_of(folder: Path) -> dict[str, str]:
 
 def tables() -> dict[str, dict[str, str]]:
     sys.path.insert(0, str(ROOT / "tests" / "python"))
-    from support.llama_cpp import MODELS, make
+    from support.llama_cpp import make
+    from support.tiny_models import MODELS
 
     found: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as top:
         for name, tiny in MODELS.items():
             make(tiny, Path(top) / name)
             table = found.setdefault(tiny.architecture or name, {})
-            for ours, theirs in names_of(Path(top) / name).items():
+            for ours, theirs in names_of(Path(top) / name, tiny.lost).items():
                 if table.setdefault(ours, theirs) != theirs:
                     sys.exit(f"{name}: {ours} is {theirs}, and elsewhere {table[ours]}")
     for name, other in SAME.items():
         found[name] = found[other]
+    for name, extra in EXTRA.items():
+        found[name] = {**found[name], **extra}
     return dict(sorted(found.items()))
 
 

@@ -238,6 +238,11 @@ HF: dict[str, str | None] = {
     "layers.#.self_attn.dt": "layers.#.ssm.dt",
     "layers.#.dt": "layers.#.ssm.dt",
     "layers.layers.#.mixer.dt": "layers.#.ssm.dt",
+    # One norm for each head, and one matrix for each input of altup; GGUF stacks them.
+    "layers.#.self_attn.q_layernorm.norms.#": "layers.#.attention.q_norm.#",
+    "layers.#.self_attn.k_layernorm.norms.#": "layers.#.attention.k_norm.#",
+    "altup_projections.#": "altup.proj.#",
+    "altup_unembed_projections.#": "altup.unembd_proj.#",
     # transformers 5
     "layers.#.self_attn.attn_sub_norm": "layers.#.attention.sub_norm",
     "layers.#.mlp.ffn_sub_norm": "layers.#.ffn.sub_norm",
@@ -310,21 +315,22 @@ ROPE = {
 #: What the conversion to GGUF changes: llama.cpp's conversion scripts, where `permute` reorders
 #: rows and `+ 1` raises norm weights. Architectures that are not here are `unrecorded`.
 CONVERSION = {
-    "same": "afmoe cohere2 cohere2moe command-r dots1 dream ernie4_5 ernie4_5-moe exaone-moe"
-    " exaone4 gemma4 glm4 glm4moe hunyuan-dense hunyuan-moe hy_v3 jais2 laguna lfm2 lfm2moe"
-    " minimax-m2 olmo2 olmoe phi2 phi3 qwen2 qwen2moe qwen3 qwen3moe seed_oss starcoder2",
-    "reordered_rows": "arcee deci deepseek granite granitemoe llada llama llama-embed minicpm"
-    " mistral3 olmo smollm3",
+    "same": "afmoe apertus bert chatglm cohere2 cohere2moe command-r dots1 dream ernie4_5"
+    " ernie4_5-moe eurobert exaone-moe exaone4 gemma3n gemma4 glm4 glm4moe hunyuan-dense"
+    " hunyuan-moe hunyuan_vl hy_v3 jais2 laguna lfm2 lfm2moe mellum mimo2 minicpm3 minimax-m2"
+    " modern-bert mpt nomic-bert olmo2 olmoe paddleocr phi2 phi3 phimoe qwen2 qwen2moe qwen2vl"
+    " qwen3 qwen3moe qwen3vl seed_oss stablelm starcoder starcoder2 t5 t5encoder",
+    "reordered_rows": "arcee deci deepseek granite granite_swa granitemoe llada llama llama-embed"
+    " minicpm mistral3 olmo smollm3",
     "raised_norms": "gemma gemma-embedding gemma2 gemma3 nemotron",
     "latent": "deepseek2 deepseek2-ocr deepseek32 glm-dsa kimi-linear mistral4",
     "delta_net": "qwen35 qwen35moe qwen3next",
-    "state_space": "falcon-h1 granitehybrid jamba mamba mamba2 nemotron_h nemotron_h_moe plamo2",
-    "fused_qkv": "falcon",
+    "state_space": "granitehybrid jamba mamba mamba2 nemotron_h nemotron_h_moe plamo2",
+    "multiplied": "falcon-h1",
+    "fused_qkv": "bloom falcon gptneox",
     "grouped_rows": "baichuan xverse",
     "gpt_oss": "gpt-oss",
-    "transposed": "llama4",
-    "altup": "gemma3n",
-    "head_norms": "stablelm",
+    "transposed": "dbrx gpt2 llama4 qwen3vlmoe",
 }
 #: Architectures whose layers without ffn_gate have gate and up in one matrix, named ffn_up.
 FUSED_UP = "chatglm glm4 modern-bert neo-bert phi3 plamo2 plamo3"

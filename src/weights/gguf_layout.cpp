@@ -35,8 +35,8 @@ void check_layout_known(const ModelConfig& config, const std::filesystem::path& 
   const auto known = find_gguf_architecture(name);
   std::string_view reason =
       known ? reason_of(known->conversion) : std::string_view("the architecture is not known");
-  if (reason.empty() && config.rope_style == RopeStyle::mrope) {
-    reason = "rows of q and k are reordered in models with rope.dimension_sections";  // GLM 4
+  if (reason.empty() && config.rope_style == RopeStyle::mrope && name.starts_with("glm4")) {
+    reason = "rows of q and k are reordered in models with rope.dimension_sections";
   }
   if (reason.empty()) return;
   fail(Errc::unsupported, path, "general.architecture",

@@ -102,11 +102,9 @@ std::string_view reason_of(Conversion conversion) noexcept {
     case Conversion::gpt_oss:
       return "experts are transposed, and their gate and up rows are separated";
     case Conversion::transposed:
-      return "experts are transposed";
-    case Conversion::altup:
-      return "the altup projections are stacked";
-    case Conversion::head_norms:
-      return "the norms of the heads are stacked";
+      return "matrices are transposed";
+    case Conversion::multiplied:
+      return "weights are multiplied by factors that the file does not have";
     case Conversion::unrecorded:
       return "what the conversion to GGUF changes is not recorded";
   }

@@ -44,8 +44,7 @@ enum class Conversion : std::uint8_t {
   grouped_rows,
   gpt_oss,
   transposed,
-  altup,  ///< Gemma 3n
-  head_norms,
+  multiplied,
   unrecorded,
 };
 /// Returns what a conversion changes, for the message that it is not undone; empty for the first

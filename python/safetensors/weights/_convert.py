@@ -337,7 +337,8 @@ def _check_finite(plan: Plan, unit: Unit, values: Any) -> None:
     output = unit.output
     exact = plan.exact(unit)
     bad = ~numpy.isfinite(exact)
-    if plan.weights[output.source].storage != "raw" and bad.any():
+    is_raw = output.source == "" or plan.weights[output.source].storage == "raw"
+    if not is_raw and bad.any():
         first = int(bad.argmax())
         index = numpy.unravel_index(unit.begin * output.columns + first, output.shape)
         where = ", ".join(str(int(i)) for i in index)

@@ -14,6 +14,7 @@ from safetensors._weights import WeightsError
 from . import _gpt_oss, _rearranged
 from ._convert_units import NBYTES, UNIT_VALUES, Output, Unit, most_values
 from ._hf_names import HfNames, NameCounts
+from ._made import Made
 from ._model import Weights, open_weights
 from ._tensor import WeightTensor
 
@@ -141,8 +142,8 @@ class Plan:
     def _find_outputs(self) -> None:
         weights = self.weights
         names = None
-        if self._renames and HfNames.is_known(weights.config.architecture):
-            names = HfNames(weights.config.architecture, weights)
+        if self._renames and HfNames.is_known(weights):
+            names = HfNames(weights)
         left_out: List[str] = []
         done: Set[str] = set()
         counts = NameCounts()
@@ -150,7 +151,7 @@ class Plan:
         for each in _gpt_oss.joined(weights._model, weights) if weights.scheme == "mxfp4" else []:
             fill = _gpt_oss.fill_joined(each.parts, each.shape)
             unit = each.shape[1] * each.shape[2] if len(each.shape) == 3 else 0
-            self._add_made(_rearranged.Made(each.name, each.shape, each.parts, fill, unit))
+            self._add_made(Made(each.name, each.shape, each.parts, fill, unit))
             done.update(each.parts)
         for made in [] if names is None else _rearranged.made_of(weights, names):
             self._add_made(made)
@@ -163,7 +164,7 @@ class Plan:
             hf = None if names is None else names.of(name)
             if weights.format != "gguf":
                 self._add(tensor, tensor.source, False)
-            elif hf is not None and not (hf.is_stack and len(tensor.shape) != 3):
+            elif hf is not None and not (hf.is_stack and len(tensor.shape) not in (2, 3)):
                 self._add(tensor, hf.name, hf.is_stack)
                 counts.add("hf")
             elif names is not None and names.is_left_out(name):
@@ -195,7 +196,7 @@ class Plan:
             place = Output(new, dtype, shape, tensor.name, 0, how, unit_values=size)
             self.outputs.append(place)
             return
-        experts, rows, columns = tensor.shape
+        experts, rows = shape[0], math.prod(shape[1:-1])
         if math.prod(shape) == 0 or experts > _MOST_EXPERTS:
             raise self.error(
                 "unsupported",
@@ -205,19 +206,21 @@ class Plan:
             )
         for expert in range(experts):
             name = new.replace("{}", str(expert))
-            place = Output(name, dtype, (rows, columns), tensor.name, expert * rows, how)
+            place = Output(name, dtype, shape[1:], tensor.name, expert * rows, how)
             self.outputs.append(place)
 
-    def _add_made(self, made: _rearranged.Made) -> None:
+    def _add_made(self, made: Made) -> None:
         sources = [self.weights[name] for name in made.sources]
         kinds = {self._type_of(tensor)[0] for tensor in sources}
         for tensor in sources:
             self._check_readable(tensor, "decode")
+        if not sources:
+            kinds = {self._wanted or "F32"}
         output = Output(
             made.name,
             kinds.pop() if len(kinds) == 1 else "BF16",
             made.shape,
-            sources[0].name,
+            sources[0].name if sources else "",
             0,
             "decode",
             made.fill,
@@ -296,8 +299,8 @@ class Plan:
         import numpy
 
         output = unit.output
-        tensor = self.weights[output.source]
-        if output.fill is None and tensor.storage == "raw" and tensor.type_name == "F64":
+        tensor = None if output.fill is not None else self.weights[output.source]
+        if tensor is not None and tensor.storage == "raw" and tensor.type_name == "F64":
             with self.lock:
                 if self._mapped is None:
                     self._mapped = open_weights(self._src, **self._options)

@@ -3,7 +3,7 @@
 import math
 from typing import Iterator, NamedTuple, Optional, Tuple
 
-from . import _rearranged
+from ._made import Fill
 
 NBYTES = {"F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "F32": 4, "F16": 2, "BF16": 2}
 UNIT_VALUES = 1 << 19
@@ -16,12 +16,12 @@ class Output(NamedTuple):
     dtype: str
     shape: Tuple[int, ...]
     source: str
-    """The name by which the weight layer has it."""
+    """The name by which the weight layer has it; empty if it is made of metadata."""
     row0: int
     """Its first row in the source."""
     how: str
     """ "decode", "copy" (a safetensors tensor, unchanged) or "stored" (a GGUF one)."""
-    fill: Optional[_rearranged.Fill] = None
+    fill: Optional[Fill] = None
     """Decodes rows of a tensor that is made of others; `source` is one of them."""
     unit_values: int = UNIT_VALUES
     """Values of a unit, if rows are not longer."""

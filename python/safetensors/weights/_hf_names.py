@@ -1,44 +1,57 @@
 """Names of Hugging Face for the canonical names of a GGUF file."""
 
 import re
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ._hf_tables import TABLES
+from ._model import Weights
 
 # What a checkpoint has in config.json, and a GGUF file as tensors.
 _IN_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 _IN_LAYER = re.compile(r"layers\.([0-9]+)\.(.+)")
-_OF_EXPERT = re.compile(r"(.*\.experts\.)(?:([0-9]+)\.)?([a-z]+\.[a-z]+)")
+_NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.|$)")
+_MOST_NUMBERS = 3
+_OF_EXPERTS = re.compile(r"\.experts\.(?=[a-z_]+\.[a-z]+$)")
 # Of an embedding, PEFT has other names, and GGUF the transposed matrix.
 _OF_ADAPTER = re.compile(r"(layers\..+\.weight)\.lora_([ab])")
+_DEEPSTACK = re.compile(r"vision\.deepstack\.([0-9]{1,6})\.")
 _PARAMS = ("weight", "bias")
 _NEXTN_ELSEWHERE = ("qwen3next", "qwen35", "qwen35moe")
 
 
 class HfName(NamedTuple):
-    """A name, or those of the experts that a tensor stacks."""
+    """A name, or those of the tensors that one tensor stacks, such as experts."""
 
     name: str
-    """For a stack, `{}` is the number of an expert."""
+    """For a stack, `{}` is the number of a part."""
     is_stack: bool = False
 
 
 class HfNames:
     """The names of the checkpoints of an architecture."""
 
-    def __init__(self, architecture: Optional[str], canonical: Iterable[str]) -> None:
-        """Requires: is_known(architecture)."""
-        self._table = TABLES[architecture or ""]
+    def __init__(self, weights: Weights) -> None:
+        """Requires: is_known(weights)."""
+        self._table = TABLES[_table_of(weights)]
         self.left: Set[str] = set()
         """Layers without names: those that predict further tokens are outside of `model` in some
         checkpoints."""
+        architecture, tokenizer = weights.config.architecture, "tokenizer.ggml.model"
         if architecture in _NEXTN_ELSEWHERE:
-            places = (place_of(name) for name in canonical)
+            places = (place_of(name) for name in weights)
             self.left = {start for start, rest in places if rest.startswith("nextn.")}
+        found = (_DEEPSTACK.match(name) for name in weights)
+        self._deepstack = sorted({int(match[1]) for match in found if match})
+        """Layers whose output a merger takes: checkpoints number the mergers, and files have the
+        number of the layer."""
+        self._cut: Set[str] = set()
+        """Tensors without names: the converter drops the first rows of RoBERTa's positions."""
+        if architecture == "bert" and weights.metadata.get(tokenizer) != "bert":
+            self._cut = {"position_embedding.weight"}
 
     @staticmethod
-    def is_known(architecture: Optional[str]) -> bool:
-        return architecture in TABLES
+    def is_known(weights: Weights) -> bool:
+        return _table_of(weights) in TABLES
 
     @staticmethod
     def is_left_out(canonical: str) -> bool:
@@ -55,21 +68,20 @@ class HfNames:
             module = weight.name.removesuffix(".weight")
             return HfName(f"base_model.model.{module}.lora_{adapter[2].upper()}.weight")
         match = _IN_LAYER.fullmatch(canonical)
-        if match is not None and f"layers.{match[1]}." in self.left:
+        if canonical in self._cut or (match and f"layers.{match[1]}." in self.left):
             return None
-        layer, pattern = ("", canonical) if match is None else (match[1], f"#.{match[2]}")
-        found = self._find(pattern)
-        if found is not None:
-            return HfName(_spelled(found, layer))
-        of_expert = _OF_EXPERT.fullmatch(pattern)
-        if of_expert is None:
-            return None
-        start, which, part = of_expert.groups()
-        found = self._find(f"{start}#.{part}")
-        if found is None:
-            return None
-        head, _, tail = found.rpartition(".#.")
-        return HfName(_spelled(f"{head}.{which or '{}'}.{tail}", layer), which is None)
+        numbers = _NUMBER.findall(canonical)[:_MOST_NUMBERS]
+        if _DEEPSTACK.match(canonical):
+            numbers[0] = str(self._deepstack.index(int(numbers[0])))
+        for count in range(len(numbers), -1, -1):
+            pattern = _NUMBER.sub("#", canonical, count) if count else canonical
+            module, _, param = pattern.rpartition(".")
+            stacked = _OF_EXPERTS.sub(".experts.#.", pattern), f"{module}.#.{param}"
+            for each in (pattern, *stacked):
+                found = self._find(re.sub(r"^layers\.#\.", "#.", each))
+                if found is not None:
+                    return _spelled(found, numbers[:count])
+        return None
 
     def _find(self, pattern: str) -> Optional[str]:
         """Returns the name of a tensor, or of the only one of a module without a parameter."""
@@ -81,6 +93,26 @@ class HfNames:
             return whole
         found = (self._table.get(f"{pattern}.{each}") for each in _PARAMS)
         return next((name for name in found if name is not None), None)
+
+
+def _table_of(weights: Weights) -> str:
+    """Returns the key of the table: an architecture, perhaps with one of its variants."""
+    name = weights.config.architecture or ""
+    if name == "bert" and "token_type_embedding.weight" not in weights:
+        return "bert:distilbert"
+    if name == "falcon" and "layers.0.attention_norm_2.weight" in weights:
+        return "falcon:40b"
+    if name in ("t5", "t5encoder") and "encoder.layers.0.ffn.gate.weight" not in weights:
+        return f"{name}:relu"
+    if name == "clip":  # a tower of images, whose names are those of its projector's class
+        keys = ("clip.projector_type", "clip.vision.projector_type")
+        return (
+            f"clip:{next((weights.metadata[key] for key in keys if key in weights.metadata), '')}"
+        )
+    # Of the models with state spaces, only Bamba has a rotary embedding.
+    if name == "granitehybrid" and weights.metadata.get(f"{name}.rope.scaling.finetuned"):
+        return "granitehybrid:bamba"
+    return name
 
 
 _KINDS = {
@@ -120,8 +152,13 @@ class NameCounts:
         return [text]
 
 
-def _spelled(name: str, layer: str) -> str:
-    return f"model.layers.{layer}.{name[2:]}" if name.startswith("#.") else name
+def _spelled(name: str, numbers: Sequence[str]) -> HfName:
+    """Puts numbers into a name of a table."""
+    if name.startswith("#."):
+        name = f"model.layers.{name}"
+    for number in numbers:
+        name = name.replace("#", number, 1)
+    return HfName(name.replace("#", "{}"), "#" in name)
 
 
 def place_of(canonical: str) -> Tuple[str, str]:

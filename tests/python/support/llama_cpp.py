@@ -7,179 +7,21 @@ has their gguf-py.
 import contextlib
 import json
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from safetensors.numpy import load_file, save_file
+
+from .tiny_models import COMMON, OMIT, Tiny
 
 SOURCES = os.environ.get("SAFETENSORS_LLAMA_CPP")
 
-# No two sizes are equal, and a head is not hidden_size / heads.
-COMMON = {
-    "vocab_size": 29,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 128,
-    "tie_word_embeddings": False,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-LOCAL_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 24}
-EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-ROUTED = {
-    "moe_intermediate_size": 24,
-    "n_routed_experts": 6,
-    "num_experts_per_tok": 2,
-    "first_k_dense_replace": 1,
-}
-MLA = {
-    **ROUTED,
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 20,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-    "n_group": 2,
-    "topk_group": 1,
-}
-LOW_RANK = {"q_lora_rank": 18, "head_dim": None}
-DELTA_NET = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 6,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 12,
-    "linear_conv_kernel_dim": 4,
-    "layer_types": ["linear_attention", "full_attention"],
-}
-SHARED = {**EXPERTS, "shared_expert_intermediate_size": 28}
-GEMMA_4 = {
-    "vocab_size_per_layer_input": 29,
-    "global_head_dim": 24,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "num_kv_shared_layers": 0,
-}
-TIED = {"tie_word_embeddings": True}
 
-
-class Tiny(NamedTuple):
-    """A class of transformers, without its last word, and the arguments of its configuration."""
-
-    name: str
-    changes: dict[str, Any]
-    config: str = ""
-    """The class of the configuration, where it has another name."""
-    architecture: str = ""
-    """The architecture of GGUF, where it is not the key."""
-
-
-#: By a name, which is the architecture of GGUF unless the model states another.
-MODELS = {
-    "afmoe": Tiny("Afmoe", {**EXPERTS, "num_dense_layers": 1}),
-    "arcee": Tiny("Arcee", {}),
-    "cohere2": Tiny("Cohere2", {**TIED, "rotary_pct": 1.0}),
-    "cohere2moe": Tiny("Cohere2Moe", {**EXPERTS, "num_shared_experts": 1}),
-    "command-r": Tiny("Cohere", {**TIED, "use_qk_norm": True}),
-    "deepseek2": Tiny("DeepseekV3", {**MLA, **LOW_RANK}),
-    "deepseek2-v2": Tiny(
-        "DeepseekV2",
-        {**MLA, "q_lora_rank": None, "head_dim": None, "topk_method": "greedy"},
-        architecture="deepseek2",
-    ),
-    "deepseek2-glm": Tiny("Glm4MoeLite", {**MLA, "q_lora_rank": 18}, architecture="deepseek2"),
-    "deepseek2-youtu": Tiny("Youtu", {**MLA, **LOW_RANK}, architecture="deepseek2"),
-    "dots1": Tiny("Dots1", {**ROUTED, "n_shared_experts": 1}),
-    "ernie4_5": Tiny("Ernie4_5", {}),
-    "ernie4_5-moe": Tiny(
-        "Ernie4_5_Moe",
-        {
-            "moe_num_experts": 5,
-            "moe_k": 2,
-            "moe_intermediate_size": 24,
-            "moe_num_shared_experts": 2,
-            "moe_layer_start_index": 1,
-        },
-    ),
-    "exaone-moe": Tiny("ExaoneMoe", {**EXPERTS}),
-    "exaone4": Tiny("Exaone4", {}),
-    "gemma": Tiny("Gemma", {**TIED}),
-    "gemma2": Tiny("Gemma2", {**TIED, "query_pre_attn_scalar": 16}),
-    "gemma3": Tiny("Gemma3", {**TIED}, "Gemma3TextConfig"),
-    "gemma4": Tiny("Gemma4", {**GEMMA_4, "hidden_size_per_layer_input": 6}, "Gemma4TextConfig"),
-    "gemma4-moe": Tiny(
-        "Gemma4",
-        {
-            **GEMMA_4,
-            "hidden_size_per_layer_input": 0,
-            "enable_moe_block": True,
-            "num_experts": 5,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 24,
-            "attention_k_eq_v": True,
-            "num_global_key_value_heads": 1,
-        },
-        "Gemma4TextConfig",
-        "gemma4",
-    ),
-    "glm4": Tiny("Glm4", {}),
-    "glm4moe": Tiny("Glm4Moe", {**ROUTED, "use_qk_norm": True}),
-    "gpt-oss": Tiny("GptOss", {**LOCAL_EXPERTS, "max_position_embeddings": 131072}),
-    "granite": Tiny("Granite", {}),
-    "granitemoe": Tiny("GraniteMoe", {**LOCAL_EXPERTS}),
-    "hunyuan-dense": Tiny("HunYuanDenseV1", {}),
-    "hunyuan-moe": Tiny(
-        "HunYuanMoEV1",
-        {
-            "num_experts": 5,
-            "moe_topk": [2, 2],
-            "moe_intermediate_size": [48, 48],
-            "num_shared_expert": [1, 1],
-        },
-    ),
-    "hy_v3": Tiny("HYV3", {**EXPERTS}),
-    "jais2": Tiny("Jais2", {}),
-    "laguna": Tiny("Laguna", {**EXPERTS}),
-    "lfm2": Tiny(
-        "Lfm2",
-        {
-            "layer_types": ["conv", "full_attention"],
-            "full_attn_idxs": [1],
-            "block_auto_adjust_ff_dim": False,
-        },
-    ),
-    "lfm2moe": Tiny(
-        "Lfm2Moe",
-        {**EXPERTS, **TIED, "layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
-    ),
-    "llama": Tiny("Llama", {}),
-    "llama4": Tiny(
-        "Llama4",
-        {**LOCAL_EXPERTS, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 40},
-        "Llama4TextConfig",
-    ),
-    "mixtral": Tiny("Mixtral", {**LOCAL_EXPERTS}, architecture="llama"),
-    "minimax-m2": Tiny("MiniMaxM2", {**LOCAL_EXPERTS, "rotary_dim": 8}),
-    "mistral3": Tiny("Ministral3", {}),
-    "nemotron": Tiny("Nemotron", {}),
-    "olmo": Tiny("Olmo", {}),
-    "olmo2": Tiny("Olmo2", {}),
-    "olmoe": Tiny("Olmoe", {**EXPERTS, "head_dim": 8}),
-    "phi2": Tiny("Phi", {}),
-    "phi3": Tiny("Phi3", {}),
-    "qwen2": Tiny("Qwen2", {}),
-    "qwen2moe": Tiny("Qwen2Moe", {**SHARED}),
-    "qwen3": Tiny("Qwen3", {}),
-    "qwen35": Tiny("Qwen3_5", {**DELTA_NET}, "Qwen3_5TextConfig"),
-    "qwen35moe": Tiny("Qwen3_5Moe", {**SHARED, **DELTA_NET}, "Qwen3_5MoeTextConfig"),
-    "qwen3moe": Tiny("Qwen3Moe", {**EXPERTS}),
-    "qwen3next": Tiny("Qwen3Next", {**SHARED, **DELTA_NET}),
-    "seed_oss": Tiny("SeedOss", {}),
-    "smollm3": Tiny("SmolLM3", {}),
-    "starcoder2": Tiny("Starcoder2", {}),
-}
+def without_omitted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if value is not OMIT}
 
 
 def make(tiny: Tiny, folder: Path) -> Any:
@@ -188,8 +30,12 @@ def make(tiny: Tiny, folder: Path) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    kind = getattr(transformers, f"{tiny.name}ForCausalLM")
+    kind = getattr(transformers, f"{tiny.name}{tiny.head}")
     settings = {**COMMON, **tiny.changes}
+    if "text_config" in tiny.changes:
+        settings = {**tiny.changes, "text_config": {**COMMON, **tiny.changes["text_config"]}}
+        settings["text_config"] = without_omitted(settings["text_config"])
+    settings = without_omitted(settings)
     config = getattr(transformers, tiny.config or f"{tiny.name}Config")(**settings)
     model = kind(config).eval()
     with torch.no_grad():
@@ -199,15 +45,59 @@ def make(tiny: Tiny, folder: Path) -> Any:
             elif values.dim() == 1 and isinstance(values, torch.nn.Parameter):
                 # Steps of which one more and one less are exact.
                 values.add_((torch.randn_like(values) * 100).round() / 1024)
+            elif isinstance(values, torch.nn.Parameter) and not 1e-3 < values.std() < 10:
+                values.copy_(torch.randn_like(values) / 50)  # it was not initialised
+    for name, values in model.named_parameters():
+        if name.endswith("mm_input_projection_weight"):  # the converter stores it in F16
+            values.data.copy_(values.half())
     model.save_pretrained(folder)
+    if tiny.transposed:
+        tensors = load_file(folder / "model.safetensors")
+        for name in tensors:
+            if re.search(tiny.transposed, name):
+                tensors[name] = tensors[name].swapaxes(-1, -2).copy()
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     # The converters of Gemma count the tokens.
-    tokens = {str(i): i for i in range(settings["vocab_size"])}
-    table = {"model": {"vocab": tokens}, "added_tokens": []}
+    tokens = {str(i): i for i in range(COMMON["vocab_size"])}
+    table = {"model": {"vocab": tokens, "type": "WordPiece"}, "added_tokens": []}
     (folder / "tokenizer.json").write_text(json.dumps(table))
+    tokens = {"added_tokens_decoder": {"3": {"content": "[IMG_BREAK]"}}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens))
+    size = {"longest_edge": 16, "shortest_edge": 4}
+    images = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": size}
+    (folder / "preprocessor_config.json").write_text(json.dumps(images))
     return model
 
 
-def to_gguf(folder: Path, target: Path) -> Path:
+def whole(modify: Any) -> Any:
+    """Returns a generator function that also yields what another one returns, which the converter
+    of StableLM forgets."""
+
+    def changed(*args: Any) -> Any:
+        more = yield from modify(*args)
+        yield from more or ()
+
+    return changed
+
+
+@contextlib.contextmanager
+def as_published(folder: Path, tiny: Tiny) -> Iterator[None]:
+    """A checkpoint has the configuration and the names that the converter reads."""
+    paths = [folder / "config.json", folder / "model.safetensors"]
+    saved = {path: path.read_bytes() for path in paths}
+    raw = without_omitted({**json.loads(saved[paths[0]]), **tiny.raw})
+    paths[0].write_text(json.dumps(raw))
+    if tiny.hub[0]:
+        tensors = {re.sub(*tiny.hub, name): each for name, each in load_file(paths[1]).items()}
+        save_file(tensors, paths[1], {"format": "pt"})
+    try:
+        yield
+    finally:
+        for path, data in saved.items():
+            path.write_bytes(data)
+
+
+def to_gguf(folder: Path, target: Path, tiny: Tiny) -> Path:
     """Converts a checkpoint to a GGUF file of F32, without a vocabulary."""
     assert SOURCES is not None
     sys.path.insert(0, SOURCES)
@@ -216,13 +106,25 @@ def to_gguf(folder: Path, target: Path) -> Path:
         import gguf
         import torch
 
-        hparams = conversion.ModelBase.load_hparams(folder, False)
-        name = conversion.get_model_architecture(hparams, conversion.ModelType.TEXT)
-        with torch.inference_mode(), contextlib.redirect_stdout(sys.stderr):
-            kind = conversion.get_model_class(name)
-            kind.no_mtp = True  # it takes a configuration without a number for one layer more
-            converter = kind(folder, gguf.LlamaFileType.ALL_F32, target)
-            getattr(converter, "impl", converter).set_vocab = lambda: None
+        with (
+            as_published(folder, tiny),
+            torch.inference_mode(),
+            contextlib.redirect_stdout(sys.stderr),
+        ):
+            hparams = {**conversion.ModelBase.load_hparams(folder, False), **tiny.raw}
+            hparams = without_omitted(hparams)
+            options = {"hparams": hparams} if tiny.raw else {}
+            types = conversion.ModelType
+            kind = types.MMPROJ if tiny.is_tower else types.TEXT
+            name = conversion.get_model_architecture(hparams, kind)
+            found = conversion.get_model_class(name, mmproj=tiny.is_tower)
+            found.no_mtp = True  # it takes a configuration without a number for one layer more
+            converter = found(folder, gguf.LlamaFileType.ALL_F32, target, **options)
+            converter = getattr(converter, "impl", converter)
+            converter.modify_tensors = whole(converter.modify_tensors)
+            if not tiny.is_tower:
+                writer = converter.gguf_writer
+                converter.set_vocab = lambda: writer.add_tokenizer_model(tiny.tokenizer)
             converter.write()
     finally:
         sys.path.remove(SOURCES)
