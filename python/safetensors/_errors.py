@@ -17,7 +17,8 @@ def class_named(
         make: returns the class that derives from the given built-in error.
     """
     base = getattr(builtins, name.removeprefix(prefix), None)
-    if isinstance(base, type) and issubclass(base, (IndexError, KeyError, OSError, ValueError)):
+    kinds = (IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+    if isinstance(base, type) and issubclass(base, kinds):
         return make(base)
     return None
 

@@ -227,8 +227,10 @@ py::dict get_tensors(const Handle& handle) {
 }
 
 std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, py::handle device,
-                                         std::size_t threads,
-                                         const std::optional<std::uint64_t>& budget_bytes) {
+                                         py::handle threads, py::handle budget_bytes) {
+  const std::uint64_t thread_count = size_of(threads, "threads");
+  std::optional<std::uint64_t> budget_nbytes;
+  if (!budget_bytes.is_none()) budget_nbytes = size_of(budget_bytes, "budget_bytes");
   const auto open_file = handle.file();
   if (open_file->framework() != Framework::kTorch) {
     raise_safetensor_error("prefetch is only compatible with framework=\"pt\"");
@@ -241,10 +243,10 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
   std::vector<Request> requests = requests_of_plan(open_file, plan);
   LoadTarget target = load_target_of(wanted);
   if (target.mode == TransferMode::kTorch) fail_without_engine(target);
-  constexpr std::size_t kMaxThreads = 256;
-  return std::make_unique<PrefetchLoader>(std::move(requests), std::move(target),
-                                          static_cast<unsigned>(std::min(threads, kMaxThreads)),
-                                          budget_bytes);
+  constexpr std::uint64_t kMaxThreads = 256;
+  return std::make_unique<PrefetchLoader>(
+      std::move(requests), std::move(target),
+      static_cast<unsigned>(std::min(thread_count, kMaxThreads)), budget_nbytes);
 }
 
 py::object get_slice(const Handle& handle, py::handle name) {

@@ -41,6 +41,24 @@ PyObject* subscript_slice(PyObject* self, PyObject* index) {
   return guarded([&] { return slice_of(self).get_item(index); });
 }
 
+/// Python's sequence protocol: unpacking, reversed(), NumPy's asarray.
+PyObject* item_of_slice(PyObject* self, Py_ssize_t index) {
+  return guarded([&] { return slice_of(self).get_item(py::int_(index)); });
+}
+
+Py_ssize_t length_of_slice(PyObject* self) {
+  const auto length = py::reinterpret_steal<py::object>(
+      guarded([&] { return to_int(slice_of(self).length("len() of")); }));
+  return length ? PyLong_AsSsize_t(length.ptr()) : -1;
+}
+
+/// A slice is true, as any object without a length: programs test for None by `if part:`.
+int truth_of_slice(PyObject*) { return 1; }
+
+PyObject* rows_of_slice(PyObject* self) {
+  return guarded([&] { return py::cast(std::make_unique<SliceRows>(slice_of(self))); });
+}
+
 PyObject* repr_of_slice(PyObject* self) {
   return guarded([&] {
     const TensorInfo& info = slice_of(self).info();
@@ -80,6 +98,10 @@ py::object make_slice_type() {
       slot(Py_tp_dealloc, &free_slice),
       slot(Py_tp_repr, &repr_of_slice),
       slot(Py_mp_subscript, &subscript_slice),
+      slot(Py_sq_item, &item_of_slice),
+      slot(Py_sq_length, &length_of_slice),
+      slot(Py_nb_bool, &truth_of_slice),
+      slot(Py_tp_iter, &rows_of_slice),
       slot(Py_tp_methods, slice_methods),
       slot(Py_tp_getset, slice_properties),
       slot(Py_tp_doc,
@@ -90,6 +112,8 @@ py::object make_slice_type() {
                "A list of slices and integers takes several ranges of one axis, end to end,\n"
                "in a new array: s[[slice(0, 4), slice(8, 12)]]. An object with a method\n"
                "part(shape) stands for the index that it returns.\n"
+               "Iterating yields the rows s[0], s[1], ..., and len(s) is their number. A 0-d\n"
+               "tensor raises TypeError there.\n"
                "With the pread backend, only their bytes are read, and gaps of up to\n"
                "64 KiB between them.")),
       {}};
@@ -114,6 +138,9 @@ void register_slice(py::module_& module) {
   const py::object made = make_slice_type();
   module.add_object("PySafeSlice", made);
   slice_type = reinterpret_cast<PyTypeObject*>(made.inc_ref().ptr());
+  Class<SliceRows>(module, "_SliceRows", "The rows of a PySafeSlice, one after the other.")
+      .method_of_itself("__iter__", "__iter__(self, /)\n--\n\n")
+      .method("__next__", &SliceRows::next, "__next__(self, /)\n--\n\n");
   Class<TensorMeta>(module, "TensorMeta", "The entry for one tensor in the header of a file.")
       .method("__repr__",
               [](const TensorMeta& meta) {

@@ -84,7 +84,15 @@ DeviceSpec to_paddle_device(const DeviceSpec& device) {
 
 DeviceSpec resolve_index(const DeviceSpec& device) {
   if (device.kind != Kind::kOfIndex) return device;
-  py::object resolved = py::module_::import("torch").attr("device")(device.object);
+  py::object resolved;
+  try {
+    resolved = py::module_::import("torch").attr("device")(device.object);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_RuntimeError)) throw;  // what torch raises without an accelerator
+    const auto why = py::cast<std::string>(py::str(error.value()));
+    raise_both(PyExc_RuntimeError,
+               Error(ErrorCode::kDevice, "device " + device.name() + " is invalid: " + why));
+  }
   auto type = py::cast<std::string>(resolved.attr("type"));
   const Kind kind = type == "cuda" ? Kind::kCuda : Kind::kOther;
   return {kind, std::move(type), device.index, std::move(resolved)};

@@ -1,11 +1,16 @@
 #include "slice_handle.hpp"
 
+#include <algorithm>
+
 #include "errors.hpp"
 #include "gil.hpp"
 #include "python_index.hpp"
+#include "to_torch.hpp"
 
 namespace safetensors::python {
 namespace {
+
+constexpr std::uint64_t kRowsNbytes = std::uint64_t{4} << 20;  // read at once by an iteration
 
 py::object get_item_of(const py::object& array, py::handle index) {
   auto item = py::reinterpret_steal<py::object>(PyObject_GetItem(array.ptr(), index.ptr()));
@@ -92,6 +97,71 @@ py::object SliceHandle::get_region(py::handle index) const {
   auto [region, runs] = select_region(file_->file(), *info_, index);
   if (const auto target = engine_target()) return load_part(std::move(runs), region.shape, *target);
   return file_->to_framework(read_part(runs, region.shape), info_->dtype);
+}
+
+std::uint64_t SliceHandle::length(const char* what) const {
+  if (info_->shape.empty()) {
+    const std::string name(info_->name);
+    raise_both(PyExc_TypeError, Error(ErrorCode::kInvalidArgument,
+                                      std::string(what) + " a 0-d tensor: `" + name + "`",
+                                      {.path = file_->file().path(), .subject = name}));
+  }
+  const bool is_packed = info_->dtype == Dtype::kF4 && file_->framework() == Framework::kTorch;
+  if (!is_packed) return info_->shape[0];
+  return static_cast<std::uint64_t>(torch_shape(info_->dtype, info_->shape)[0]);
+}
+
+SliceHandle::Rows SliceHandle::rows_from(std::uint64_t begin) const {
+  const std::uint64_t count = length("iteration over");
+  const bool is_f4 = info_->dtype == Dtype::kF4;
+  const auto target = is_f4 ? std::nullopt : engine_target();
+  if (!target && (is_f4 || file_->is_mapped())) return {0, count, whole(), true};
+  const std::uint64_t row_nbytes = std::max<std::uint64_t>(info_->nbytes() / count, 1);
+  const std::uint64_t end =
+      begin + std::min(count - begin, std::max<std::uint64_t>(kRowsNbytes / row_nbytes, 1));
+  const py::slice index(to_int(begin), to_int(end), py::none());
+  auto [selection, runs] = select_part(file_->file(), *info_, index, false).value().part;
+  py::object array = target ? load_part({std::move(runs)}, selection.shape, *target)
+                            : read_part({&runs, 1}, selection.shape);
+  return {begin, end, std::move(array), end - begin == 1};
+}
+
+/// Copies a row of several that were read at once, because a view would keep the others, too.
+py::object SliceHandle::row_of(const Rows& rows, std::uint64_t row) const {
+  const bool is_torch = file_->framework() == Framework::kTorch;
+  const py::object index = to_int(row - rows.begin);
+  py::object item = is_torch ? get_item_of(rows.array, index) : index_numpy(rows.array, index);
+  if (!rows.is_shared) item = item.attr(is_torch ? "clone" : "copy")();
+  return file_->to_framework(std::move(item), info_->dtype);
+}
+
+std::shared_ptr<const SliceHandle::Rows> SliceRows::rows_with(std::uint64_t row) {
+  std::shared_ptr<const Rows> rows;
+  {
+    const std::scoped_lock lock(mutex_);
+    rows = rows_;
+  }
+  if (rows == nullptr || row < rows->begin || row >= rows->end) {
+    rows = std::make_shared<const Rows>(slice_.rows_from(row));
+    std::shared_ptr<const Rows> old = rows;
+    const std::scoped_lock lock(mutex_);
+    rows_.swap(old);
+  }
+  return rows;
+}
+
+py::object SliceRows::next() {
+  const std::uint64_t row = next_.fetch_add(1);
+  if (row >= length_) {
+    next_ = length_;
+    throw py::stop_iteration();
+  }
+  try {
+    return slice_.row_of(*rows_with(row), row);
+  } catch (...) {
+    next_ = length_;
+    throw;
+  }
 }
 
 py::object SliceHandle::get_item(py::handle given) const {

@@ -1,7 +1,9 @@
 // The values behind PySafeSlice and TensorMeta.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string_view>
 
 #include "dtypes.hpp"
@@ -19,6 +21,21 @@ class SliceHandle {
 
   [[nodiscard]] const TensorInfo& info() const noexcept { return *info_; }
   [[nodiscard]] py::object get_item(py::handle index) const;
+  /// Returns the number of rows, which get_item() counts. Raises TypeError for a 0-d tensor, as
+  /// `what` of one.
+  [[nodiscard]] std::uint64_t length(const char* what) const;
+
+  /// Adjacent rows in memory.
+  struct Rows {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    py::object array;        // of NumPy or torch
+    bool is_shared = false;  // whether a row may be a view of the array
+  };
+  /// Returns rows from `begin` on: all of a mapped file, else 4 MiB or one.
+  [[nodiscard]] Rows rows_from(std::uint64_t begin) const;
+  /// Returns what get_item(row) does.
+  [[nodiscard]] py::object row_of(const Rows& rows, std::uint64_t row) const;
 
  private:
   [[nodiscard]] py::object whole() const;
@@ -33,6 +50,29 @@ class SliceHandle {
 
   const TensorInfo* info_;
   std::shared_ptr<const OpenFile> file_;
+};
+
+/// Iterates over the rows of a tensor: the elements of a vector, the matrices of a cube. Reads many
+/// at once, so that rows of a remote file do not take a request each. Keeps the file open.
+///
+/// Thread safety: many threads may use it at once, and get each row once.
+class SliceRows {
+ public:
+  explicit SliceRows(const SliceHandle& slice)
+      : slice_(slice), length_(slice.length("iteration over")) {}
+
+  /// Returns the next row. Raises StopIteration after the last one, and after an error.
+  [[nodiscard]] py::object next();
+
+ private:
+  using Rows = SliceHandle::Rows;
+  [[nodiscard]] std::shared_ptr<const Rows> rows_with(std::uint64_t row);
+
+  const SliceHandle slice_;
+  const std::uint64_t length_;
+  std::atomic<std::uint64_t> next_{0};
+  std::mutex mutex_;  // held only to copy or swap rows_
+  std::shared_ptr<const Rows> rows_;
 };
 
 /// A copy of the header's entry for one tensor. Does not keep the file open.

@@ -138,11 +138,20 @@ def test_wrong_arguments(path):
             f.prefetch(["rows"])
         with pytest.raises(TypeError):
             f.prefetch({"rows": None}, "cpu")
-        for wrong in (-1, 1.5, "x", 2**70):
-            with pytest.raises((TypeError, OverflowError)):
-                f.prefetch(threads=wrong)
+        for argument in ("threads", "budget_bytes"):
+            for wrong, error in ((-1, OverflowError), (2**70, OverflowError), (1.5, TypeError)):
+                with pytest.raises(error, match=argument):
+                    f.prefetch(**{argument: wrong})
         with pytest.raises(SafetensorError, match="device bogus is invalid"):
             f.prefetch(device="bogus")
+        # Before torch 2.6, a number is a CUDA device on every machine.
+        if hasattr(torch, "accelerator") and not torch.accelerator.is_available():
+            with pytest.raises(
+                SafetensorError, match=r"device 0 is invalid: .*accelerator"
+            ) as caught:
+                f.prefetch(device=0)
+            assert isinstance(caught.value, RuntimeError)
+            assert caught.value.code == "device"
         with pytest.raises(SafetensorError, match="prefetch loads to cuda devices, not mps"):
             f.prefetch(device="mps")
     with (

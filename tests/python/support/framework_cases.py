@@ -158,6 +158,17 @@ class Cases:
         assert kit.describe(found) == self.expected(code, np.asarray(array_of(tensor)[index]))
 
     @both_backends
+    @pytest.mark.parametrize("shape", [(4, 6), (5,), (0, 2)])
+    @pytest.mark.parametrize("code", ["F32", "BF16"])
+    def test_rows(self, file_of, code, shape, backend):
+        """Iterating yields what integers select."""
+        with safe_open(file_of(raw(code, shape)), self.kit.word, backend=backend) as handle:
+            part = handle.get_slice("a")
+            assert len(part) == shape[0]
+            wanted = [self.kit.describe(part[row]) for row in range(shape[0])]
+            assert [self.kit.describe(row) for row in part] == wanted
+
+    @both_backends
     def test_index_out_of_range(self, file_of, backend):
         """The error is an IndexError too."""
         path = file_of(tensor_of("F32"))
