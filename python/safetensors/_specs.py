@@ -55,8 +55,9 @@ def specs_of(source: Any) -> Dict[str, Spec]:
         specs = _core._specs_of_torch(source, Spec)
         if specs is not None:
             return specs
+    specs = {name: spec_of(name, value) for name, value in source.items()}
     _refuse_shared(source)
-    return {name: spec_of(name, value) for name, value in source.items()}
+    return specs
 
 
 def _dtype_code(name: str, dtype: Any) -> str:
@@ -86,12 +87,17 @@ def spec_of(name: str, value: Any) -> Spec:
             raise _no_spec(name, value)
         dtype, shape = value
         return Spec(_dtype_code(name, dtype), tuple(shape))
+    torch = sys.modules.get("torch")
+    is_torch = torch is not None and isinstance(value, torch.Tensor)
+    if is_torch:
+        from ._torch.checks import refuse_shapeless
+
+        refuse_shapeless(value, name)
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         raise _no_spec(name, value)
     code = _dtype_code(name, value.dtype)
     shape = tuple(value.shape)
-    torch = sys.modules.get("torch")
-    if code == "F4" and shape and torch is not None and isinstance(value, torch.Tensor):
+    if code == "F4" and shape and is_torch:
         shape = (*shape[:-1], shape[-1] * 2)  # torch's element is a byte, which holds two
     return Spec(code, shape)
 

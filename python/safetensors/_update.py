@@ -174,7 +174,7 @@ def _checked_specs(
     """Returns the specs of the changed and added tensors."""
     specs: Dict[str, Spec] = {}
     for name, tensor in tensors.items():
-        if hasattr(tensor, "dtype") and hasattr(tensor, "shape"):
+        if hasattr(tensor, "dtype"):
             specs[name] = spec_of(name, tensor)
         elif name in old:
             specs[name] = old[name]  # bytes, whose number the writer checks

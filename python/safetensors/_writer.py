@@ -367,7 +367,7 @@ class SafeWriter:
     def _spec_of_new(self, name: str, tensor: Any) -> Spec:
         if name in self._index:
             raise _added_before(name)
-        if not hasattr(tensor, "dtype") or not hasattr(tensor, "shape"):
+        if not hasattr(tensor, "dtype"):
             raise SafetensorError(
                 f"Error while serializing: without specs, tensor `{name}` needs a dtype and a "
                 f"shape, which {type(tensor).__name__} does not have"

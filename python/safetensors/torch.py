@@ -179,7 +179,8 @@ def save(tensors: Dict[str, torch.Tensor], metadata: Optional[Dict[str, str]] = 
 
     Raises:
         ValueError: a value is not a tensor, or a tensor is sparse or not contiguous.
-        RuntimeError: tensors share memory (see `save_model`), or a tensor is a DTensor.
+        RuntimeError: tensors share memory (see `save_model`), or the memory of a tensor does not
+            hold its elements, as that of a DTensor. The latter is a SafetensorError, too.
         NotImplementedError: a tensor is on the meta device.
         SafetensorError: the format has no such dtype, or a name cannot be written.
     """

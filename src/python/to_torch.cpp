@@ -142,12 +142,33 @@ py::object import_by_capsule(std::span<std::byte> bytes, std::span<const std::in
   return torch().from_dlpack(capsule);
 }
 
+/// Lets torch's operators take real tensors in a mode such as FakeTensorMode, while it lives.
+class WithoutModes {
+ public:
+  WithoutModes() : guard_(torch().module.attr("_C").attr("_DisableTorchDispatch")()) {
+    guard_.attr("__enter__")();
+  }
+  WithoutModes(const WithoutModes&) = delete;
+  WithoutModes& operator=(const WithoutModes&) = delete;
+  ~WithoutModes() {
+    try {
+      guard_.attr("__exit__")(py::none(), py::none(), py::none());
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("torch._C._DisableTorchDispatch");
+    }
+  }
+
+ private:
+  py::object guard_;
+};
+
 /// Imports bytes and views them as the type, for types that this torch does not take by DLPack.
 py::object import_as_bytes(std::span<std::byte> bytes, std::span<const std::int64_t> shape,
                            Dtype dtype, std::shared_ptr<const void> owner) {
   const auto nbytes = static_cast<std::int64_t>(bytes.size());
   py::object tensor =
       import_by_capsule(bytes, {&nbytes, 1}, {dlpack::kUInt, 8, 1}, std::move(owner));
+  const WithoutModes without_modes;  // which DLPack's import takes no notice of
   tensor = tensor.attr("view")(torch_dtype(dtype));
   py::tuple dims(shape.size());
   for (std::size_t axis = 0; axis < shape.size(); ++axis) dims[axis] = py::int_(shape[axis]);

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import _core, safe_open
+from safetensors.torch import load_file, save_file
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,23 @@ def test_tensors_are_real_in_fake_mode(path: Path) -> None:
         with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors first"):
             tensor + tensor
     assert tensor.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_every_type_is_real_in_fake_mode(tmp_path: Path, exchange: bool) -> None:
+    """Versions of torch before 2.10 do not take FP8 by DLPack; it is viewed as bytes then."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    path = tmp_path / "f8.safetensors"
+    save_file({"a": torch.arange(4.0).to(torch.float8_e4m3fn), "b": torch.arange(4)}, path)
+    _core._use_torch_exchange(exchange)
+    try:
+        with FakeTensorMode():
+            found = load_file(path)
+    finally:
+        _core._use_torch_exchange(True)
+    assert {type(tensor) for tensor in found.values()} == {torch.Tensor}
+    assert found["a"].float().tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("backend", ["mmap", "pread"])

@@ -8,6 +8,7 @@ import torch
 
 from .. import _core
 from .dtypes import _SIZE
+from .wrappers import wrapper_of
 
 
 def _check_dense(tensor: torch.Tensor, name: str) -> None:
@@ -24,17 +25,31 @@ def _check_dense(tensor: torch.Tensor, name: str) -> None:
         )
 
 
+def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
+    """Raises if the tensor's own memory does not hold its elements."""
+    wrapper = wrapper_of(tensor)
+    if wrapper is None:
+        return
+    text = f"Tensor `{name}` is {wrapper.kind}. {wrapper.advice}"
+    if wrapper.error is RuntimeError:
+        text = f"Attempted to access the data pointer on an invalid python storage. {text}"
+    error = _core._error_class(wrapper.error)(text)
+    error.code, error.subject = "invalid_argument", name
+    raise error
+
+
+def refuse_shapeless(tensor: torch.Tensor, name: str) -> None:
+    """Raises if the tensor has no shape that a file can hold."""
+    if torch.nn.parameter.is_lazy(tensor) or tensor.is_nested:
+        refuse_wrapper(tensor, name)
+
+
 def _check_data(tensor: torch.Tensor, name: str) -> None:
     """Raises if a file cannot hold the tensor.
 
     The messages begin as those that torch raises when the tensor's memory is read.
     """
-    if hasattr(tensor, "full_tensor"):  # DTensor, without importing torch.distributed
-        raise RuntimeError(
-            "Attempted to access the data pointer on an invalid python storage. Tensor "
-            f"`{name}` is a DTensor, of which this process holds a part. Save its "
-            "`.full_tensor()`, or save the parts with `torch.distributed.checkpoint`."
-        )
+    refuse_wrapper(tensor, name)
     if tensor.device.type == "meta":
         raise NotImplementedError(
             f"Cannot copy out of meta tensor; no data! Tensor `{name}` is on the meta device. Load "
@@ -59,6 +74,7 @@ def _evaluate_tensors_for_save(tensors: Dict[str, torch.Tensor]) -> None:
                 f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}"
             )
         if tensor.layout != torch.strided:
+            refuse_wrapper(tensor, name)  # nested tensors have a layout of their own
             sparse.append(name)
     if sparse:
         raise ValueError(

@@ -34,6 +34,7 @@ from .overlaps import find_overlap, may_overlap_itself
 from .shared_memory import address_of, elements_of
 from .wanted import Reporter, Wanted, wanted_of
 from .wrapper_names import BareNames, matched, mismatch
+from .wrappers import wrapper_of
 
 if TYPE_CHECKING:
     from .._core import safe_open
@@ -236,6 +237,9 @@ def _problem(item: Wanted, tensor: torch.Tensor, module: Optional[ModuleState] =
     """Returns why the file's bytes cannot be written to the tensor; empty if they can."""
     if not isinstance(tensor, torch.Tensor):
         return f"it is not a torch.Tensor but {type(tensor)}"
+    wrapper = wrapper_of(tensor)
+    if wrapper is not None:
+        return f"it is {wrapper.kind}; load_state_dict may fill a {type(tensor).__name__}"
     if tensor.layout != torch.strided:
         return "it is not dense"
     if item.nbytes != 0 and address_of(tensor) == 0:

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 import torch
 
 from .._core import SafetensorError
+from .checks import refuse_wrapper
 from .load_into import no_memory, refuse_destination
 from .module_state import is_dtensor
 from .shared_memory import names_not_needed, names_not_saved
@@ -19,6 +20,8 @@ def state_to_save(
 ) -> Tuple[Dict[str, torch.Tensor], Optional[Dict[str, str]]]:
     """Returns the tensors and the metadata of the file that save_model writes. See there."""
     state_dict: Dict[str, torch.Tensor] = model.state_dict()
+    for name, tensor in _tensors_of(state_dict).items():
+        refuse_wrapper(tensor, name)  # such tensors have no contiguous() or addresses of their own
     notes = dict(metadata) if metadata is not None else {}
     for kept, removed in names_not_saved(_tensors_of(state_dict)).items():
         for name in removed:

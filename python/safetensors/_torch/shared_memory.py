@@ -9,14 +9,16 @@ import torch
 
 from .dtypes import _SIZE
 from .overlaps import find_overlap, may_overlap_itself
+from .wrappers import has_own_operators
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
     """Returns the address of the tensor's storage; 0 if it has none."""
     try:
         return tensor.untyped_storage().data_ptr()
-    except NotImplementedError:
-        return 0  # no storage, such as a FakeTensor
+    # NotImplementedError is one. ValueError: parameters of lazy modules.
+    except (RuntimeError, ValueError):
+        return 0  # no storage, such as a FakeTensor and other wrappers
 
 
 def storage_size(tensor: torch.Tensor) -> int:
@@ -77,7 +79,7 @@ def _find_shared_tensors(state_dict: Dict[str, torch.Tensor]) -> List[Set[str]]:
     """Returns groups of names; the tensors of a group share memory."""
     groups: Dict[Tuple[torch.device, int, int], Set[str]] = defaultdict(set)
     for name, tensor in state_dict.items():
-        if tensor.device.type == "meta":
+        if tensor.device.type == "meta" or has_own_operators(tensor):
             continue
         pointer, size = storage_ptr(tensor), storage_size(tensor)
         if pointer != 0 and size != 0:
