@@ -69,6 +69,15 @@ def torch_dtype(name):
     return getattr(torch, BY_NAME[name].spec)
 
 
+def needs_torch_dtype(name):
+    """Skips the test if this torch lacks the dtype: F8_E8M0 before 2.7, F4 before 2.8."""
+    import pytest
+
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, BY_NAME[name].spec):
+        pytest.skip(f"torch {torch.__version__} has no {BY_NAME[name].spec}")
+
+
 def torch_shape(name, shape):
     """Returns the shape of a tensor in torch, whose F4 element holds two values."""
     shape = tuple(shape)
