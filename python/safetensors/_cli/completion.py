@@ -27,13 +27,12 @@ def run(arguments: argparse.Namespace, _out: Output) -> int:
         import shtab
     except ImportError:
         raise CliError("completion needs shtab: pip install shtab") from None
-    from .main import commands, parser
+    from .main import commands, parser, subcommands
 
     top = parser()
     if program() == BESIDE:
-        (action,) = top._subparsers._group_actions  # type: ignore[union-attr]
         for name in ("enable", "disable", "status"):  # its own: see safetensors_cpp
-            action.add_parser(name, help=f"see {BESIDE} --help")  # type: ignore[attr-defined]
+            subcommands(top).add_parser(name, help=f"see {BESIDE} --help")
     for command in commands(top).values():
         for action in command._actions:
             if not action.option_strings and action.dest in _PATHS:

@@ -105,10 +105,15 @@ def _examples(text: str) -> str:
     return re.sub(r"(^|\| )safetensors ", rf"\1{program()} ", text.rstrip(), flags=re.MULTILINE)
 
 
-def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Returns the parser of each command, by name."""
+def subcommands(top: argparse.ArgumentParser) -> "argparse._SubParsersAction[_Parser]":
+    """Returns what has the parsers of the commands."""
     (action,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
-    return dict(action.choices)
+    return action
+
+
+def commands(top: argparse.ArgumentParser) -> dict[str, _Parser]:
+    """Returns the parser of each command, by name."""
+    return dict(subcommands(top).choices)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -165,6 +165,20 @@ class WeightTensor:
         count = math.prod(self.shape[:-1])
         return flat.reshape(count, flat.size // max(count, 1))
 
+    def __array__(
+        self, dtype: Any = None, copy: Optional[bool] = None
+    ) -> "numpy.typing.NDArray[Any]":
+        """Decodes the values for `numpy.asarray` and functions that call it, as numpy() does.
+
+        Raises:
+            ValueError: `copy` is False: each call decodes anew.
+            WeightsError: as numpy().
+        """
+        if copy is False:
+            raise ValueError(f"{self.name} is decoded, which makes a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
     def numpy(
         self,
         dtype: Any = None,
@@ -212,20 +226,6 @@ class WeightTensor:
         else:
             out[...] = codes.reshape(shape)
         return out
-
-    def __array__(
-        self, dtype: Any = None, copy: Optional[bool] = None
-    ) -> "numpy.typing.NDArray[Any]":
-        """Decodes the values for `numpy.asarray` and functions that call it, as numpy() does.
-
-        Raises:
-            ValueError: `copy` is False: each call decodes anew.
-            WeightsError: as numpy().
-        """
-        if copy is False:
-            raise ValueError(f"{self.name} is decoded, which makes a copy")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype, copy=False)
 
     def torch(
         self,
