@@ -30,7 +30,7 @@ class TorchSource(Copies):
             ) from None
         self.metadata = {"format": "pt"}
         self.paths = paths
-        self.left_out: dict[str, list[str]] = {}
+        self._others: list[str] = []
         self.notes: list[str] = []
         self._tensors: dict[str, torch.Tensor] = {}
         self._where: dict[str, str] = {}
@@ -41,6 +41,8 @@ class TorchSource(Copies):
             (_entry(name, tensor) for name, tensor in self._tensors.items()),
             key=lambda entry: text.natural_key(entry.name),
         )
+        if self._others:
+            self.left_out = {"not tensors": self._others}
         self._note_shared()
 
     def write(self, writer: SafeWriter, names: Sequence[str]) -> None:
@@ -79,7 +81,7 @@ class TorchSource(Copies):
             )
         if others:
             self.notes.append(f"{where}: left out: {', '.join(map(text.clipped, others[:10]))}")
-            self.left_out.setdefault("not tensors", []).extend(others)
+            self._others.extend(others)
         for name, tensor in tensors.items():
             if not isinstance(name, str):
                 raise CliError(f"{where}: the name {text.clipped(repr(name))} is not a string")

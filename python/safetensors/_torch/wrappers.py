@@ -63,7 +63,9 @@ _EMPTIED = Wrapper(
 
 def has_own_operators(tensor: torch.Tensor) -> bool:
     """Returns whether the tensor's class decides what its elements are."""
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    kind: Any = type(tensor)
+    plain: Any = torch.Tensor
+    return bool(kind.__torch_dispatch__ is not plain.__torch_dispatch__)
 
 
 def wrapper_of(tensor: torch.Tensor) -> Optional[Wrapper]:
@@ -104,8 +106,9 @@ def _of_class(tensor: torch.Tensor, kind: type) -> Wrapper:
 
 def _is_transformed(tensor: torch.Tensor) -> bool:
     functorch: Any = sys.modules.get("torch._C._functorch")
+    private: Any = torch
     is_wrapped = functorch is not None and functorch.is_functorch_wrapped_tensor(tensor)
-    return bool(is_wrapped or torch._is_functional_tensor(tensor))
+    return bool(is_wrapped or private._is_functional_tensor(tensor))
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
