@@ -213,15 +213,20 @@ def test_waits(server, monkeypatch, status, headers, is_asked):
     """We wait as long, and up to a tenth longer, so that many clients do not come at once."""
     answer = Answer(status, headers)
     slept, waited = [], []
-    monkeypatch.setattr(_http.time, "sleep", slept.append)
+    main, sleep, wait = threading.main_thread(), time.sleep, threading.Event.wait
+
+    def slept_for(seconds):
+        # Other threads sleep, too, such as the server's.
+        return slept.append(seconds) if threading.current_thread() is main else sleep(seconds)
+
+    monkeypatch.setattr(_http.time, "sleep", slept_for)
     server.limits = [answer]
     http_backoff("GET", f"{server.url()}/org/repo/resolve/main/config.json")
     monkeypatch.undo()
     monkeypatch.setenv("HF_ENDPOINT", server.url())
-    wait = threading.Event.wait
 
     def noted(self, timeout=None):
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not main:
             return wait(self, timeout)
         return waited.append(timeout)
 
