@@ -205,7 +205,7 @@ def test_peak_memory(tmp_path):
 def test_a_pipe(tmp_path):
     """Between the files of ranks it is refused at once: nobody ever writes to it."""
     write(tmp_path / "ranks", [{"a": ((0,), torch.ones(3))}])
-    os.mkfifo(tmp_path / "ranks" / "pipe.safetensors")
+    os.mkfifo(tmp_path / "ranks" / "shard-00002-model-00001-of-00001.safetensors")
     script = """
         from safetensors import SafetensorError
         from safetensors.dcp import consolidate
@@ -225,9 +225,8 @@ def test_more_dimensions_than_arrays_can_have(tmp_path):
         info = {"a": {"saved_offsets": [*[0] * 71, 2 * rank]}}
         header = {"__metadata__": {"DCP_SHARDING_INFO": json.dumps(info)}, "a": entry}
         data = bytes(range(4 * rank, 4 * rank + 4))
-        (tmp_path / "ranks" / f"{rank}.safetensors").write_bytes(
-            with_length(json.dumps(header).encode(), data)
-        )
+        file = f"shard-{rank + 1:05}-model-00001-of-00001.safetensors"
+        (tmp_path / "ranks" / file).write_bytes(with_length(json.dumps(header).encode(), data))
     (path,) = consolidate(tmp_path / "ranks", tmp_path / "out")
     with open(path, "rb") as file:
         assert file.read()[-8:] == bytes([0, 1, 4, 5, 2, 3, 6, 7])
