@@ -87,7 +87,7 @@ void move_variants(Models& models, const ModelChoice& choice) {
         std::ranges::find(kNamesWithVariants, dotted->name) != kNamesWithVariants.end();
     const auto whole = models.find(name);
     if (!is_variant || !whole->second.contains("")) continue;
-    auto node = whole->second.extract("");
+    const auto node = whole->second.extract("");
     if (whole->second.empty()) models.erase(whole);
     append_set(models[std::string(dotted->name)][std::string(dotted->variant)],
                std::move(node.mapped()));
@@ -289,6 +289,7 @@ bool take_index_if_alive(ModelFiles& model, const FileSet& set, const FolderQues
 void take_form(ModelFiles& model, const FileSet& set, const FolderQuestions& questions) {
   if (set.indexes.size() > 1) {
     std::vector<std::string> names;
+    names.reserve(set.indexes.size());
     for (const std::string& each : set.indexes) names.push_back(clipped(each));
     fail(ErrorCode::kSeveralModels,
          "several indexes of one model: " + listed(names) + ": pass the path of one of them");
@@ -312,6 +313,7 @@ void take_form(ModelFiles& model, const FileSet& set, const FolderQuestions& que
   }
   if (set.shards.size() + (set.ranks.empty() ? 0 : 1) + (set.parts.empty() ? 0 : 1) > 1) {
     std::vector<std::string> examples;
+    examples.reserve(set.shards.size() + 2);
     for (const auto& [total, shards] : set.shards) examples.push_back(clipped(shards[0].file));
     if (!set.ranks.empty()) examples.push_back(clipped(set.ranks.front()));
     if (!set.parts.empty()) examples.push_back(clipped(set.parts.front().file));
@@ -357,10 +359,12 @@ std::vector<std::string> model_probes(const ModelChoice& choice) {
   if (!choice.name.empty()) stems = {choice.name};
   const std::string variant = choice.variant.empty() ? std::string() : "." + choice.variant;
   const std::string suffix(kModelFileSuffix);
+  const std::string index = suffix + ".index" + variant + ".json";
+  const std::string single = variant + suffix;
   std::vector<std::string> probes;
   for (const std::string& stem : stems) {
-    probes.push_back(stem + suffix + ".index" + variant + ".json");
-    probes.push_back(stem + variant + suffix);
+    probes.push_back(stem + index);
+    probes.push_back(stem + single);
   }
   return probes;
 }
