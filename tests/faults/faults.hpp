@@ -148,6 +148,12 @@ inline bool ends_writing(const std::vector<Call>& calls, std::size_t i) {
   return false;
 }
 
+/// Returns whether a call before `i` has renamed the file.
+inline bool is_renamed(const std::vector<Call>& calls, std::size_t i) {
+  return std::any_of(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(i),
+                     [](const Call& call) { return call.kind == Kind::kRename; });
+}
+
 /// Returns whether a call that `counts` selects has failed.
 template <typename Counts>
 bool meets(const Plan& plan, const std::vector<Call>& calls, const Counts& counts) {

@@ -60,8 +60,8 @@ std::string expected_verdict(const Scenario& scenario, const Plan& plan,
     case Kind::kClose:
       return failed_if(faults::meets(
           plan, calls, [&](std::size_t i) { return faults::ends_writing(calls, i); }));
-    case Kind::kStatus:  // of an open file: may only decide how to treat it
-      return call.path[0] == '\0' ? "either" : "kIo";
+    case Kind::kStatus:  // of an open file, or of the new one: only decides how to treat it
+      return call.path[0] == '\0' || faults::is_renamed(calls, plan.nth) ? "either" : "kIo";
     case Kind::kTruncate:
     case Kind::kLink:
       return "kIo";

@@ -101,10 +101,10 @@ class ReplacingSink final : public NewFileSink {
         throw;
       }
     }
-    if (!outdated_.empty() && file().is_at(target_)) {
+    if (!outdated_.empty() && file().may_be_at(target_)) {
       for (const fs::path& each : outdated_) remove_late_sums(each);
     }
-    if (is_wanted_ && !is_wanted_() && file().is_at(target_)) {
+    if (is_wanted_ && !is_wanted_() && file().may_be_at(target_)) {
       (void)::unlinkat(target_.folder.descriptor(), target_.name.c_str(), 0);
     }
     if (fsync) naming(path(), [&] { target_.folder.flush(); });

@@ -185,6 +185,10 @@ bool OwnFile::is_at(const OwnPlace& place) const noexcept {
          is_same_file(held, there);
 }
 
+bool OwnFile::may_be_at(const OwnPlace& place) const noexcept {
+  return !held_.is_open() || is_at(place);
+}
+
 fs::path OwnFile::readable_path() const {
 #if defined(__linux__)
   std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
@@ -196,7 +200,8 @@ fs::path OwnFile::readable_path() const {
 void OwnFile::complete(bool fsync, const fs::path& label) {
   if (fsync) flush(fd_.get(), label);
   held_ = Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!held_.is_open()) fail_write(errno, label);
+  // In other folders it only tells later whether a name is still the file's.
+  if (!held_.is_open() && is_shared_) fail_write(errno, label);
   close_checked(std::move(fd_), label);
 }
 

@@ -62,11 +62,13 @@ class OwnFile {
   /// Renames the complete file, replacing what has that name. Returns 0, or the errno. ESTALE:
   /// another user has put something else under one of the names.
   [[nodiscard]] int take_name(const detail::OwnPlace& target) noexcept;
-  /// Returns whether a name leads to the file.
-  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
+  /// Returns false if a name no longer leads to the complete file.
+  [[nodiscard]] bool may_be_at(const detail::OwnPlace& place) const noexcept;
 
  private:
   OwnFile(detail::OwnPlace place, Fd fd, bool is_shared, const std::optional<OldFile>& old);
+  /// Returns whether a name leads to the complete file.
+  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
 
   detail::OwnPlace place_;
   Fd fd_;
