@@ -99,7 +99,7 @@ Sums Sums::read(const fs::path& path) {
 }
 
 fs::path sums_path(const fs::path& file) {
-  const fs::path of_index = sums_of_model(file, ModelFileName::Kind::kIndex);
+  fs::path of_index = sums_of_model(file, ModelFileName::Kind::kIndex);
   if (!of_index.empty()) return of_index;
   for (const std::string_view suffix : {kIndexSuffix, kModelSuffix}) {
     const fs::path stem = without_suffix(file, suffix);
@@ -111,7 +111,8 @@ fs::path sums_path(const fs::path& file) {
 void io::remove_late_sums(const fs::path& file) noexcept {
   try {
     remove_sums(file);
-  } catch (const std::exception&) {  // the file is complete, and must not fail any more
+  } catch (const std::exception&) {
+    return;  // the file is complete, and must not fail any more
   }
 }
 

@@ -31,10 +31,10 @@ from ..plan import SKIP, Part, Rule, apply
 from .dtypes import form_of
 from .module_state import ModuleState, is_dtensor, local_of
 from .overlaps import find_overlap, may_overlap_itself
-from .shared_memory import address_of, elements_of
+from .shared_memory import elements_of
 from .wanted import Reporter, Wanted, wanted_of
 from .wrapper_names import BareNames, matched, mismatch
-from .wrappers import wrapper_of
+from .wrappers import address_of, wrapper_of
 
 if TYPE_CHECKING:
     from .._core import safe_open

@@ -9,7 +9,7 @@ import torch
 
 from .dtypes import _SIZE
 from .overlaps import find_overlap, may_overlap_itself
-from .wrappers import has_own_operators
+from .wrappers import address_of, has_own_operators
 
 
 def storage_ptr(tensor: torch.Tensor) -> int:
@@ -163,17 +163,6 @@ def elements_of(tensor: object) -> Optional[Tuple[object, ...]]:
     if address == 0 or tensor.numel() == 0:
         return None
     return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
-
-
-def address_of(tensor: torch.Tensor) -> int:
-    """Returns the address of the first element; 0 if the tensor has none."""
-    if tensor.device.type == "meta":
-        return 0
-    try:
-        return tensor.data_ptr()
-    # Subclasses that wrap other tensors, and parameters of lazy modules.
-    except (RuntimeError, ValueError):
-        return 0
 
 
 def _complete_name(

@@ -68,6 +68,17 @@ def has_own_operators(tensor: torch.Tensor) -> bool:
     return bool(kind.__torch_dispatch__ is not plain.__torch_dispatch__)
 
 
+def address_of(tensor: torch.Tensor) -> int:
+    """Returns the address of the first element; 0 if the tensor has none."""
+    if tensor.device.type == "meta":
+        return 0
+    try:
+        return tensor.data_ptr()
+    # Subclasses that wrap other tensors, and parameters of lazy modules.
+    except (RuntimeError, ValueError):
+        return 0
+
+
 def wrapper_of(tensor: torch.Tensor) -> Optional[Wrapper]:
     """Returns what a tensor is if its own memory does not hold its elements; None for others.
 
@@ -85,7 +96,7 @@ def wrapper_of(tensor: torch.Tensor) -> Optional[Wrapper]:
         return _TRANSFORMED
     if tensor.layout == torch.strided and tensor.device.type in ("cpu", "cuda"):
         # Other devices may have no addresses.
-        return None if tensor.numel() == 0 or _has_memory(tensor) else _EMPTIED
+        return None if tensor.numel() == 0 or address_of(tensor) != 0 else _EMPTIED
     return None
 
 
@@ -109,9 +120,3 @@ def _is_transformed(tensor: torch.Tensor) -> bool:
     private: Any = torch
     is_wrapped = functorch is not None and functorch.is_functorch_wrapped_tensor(tensor)
     return bool(is_wrapped or private._is_functional_tensor(tensor))
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    from .shared_memory import address_of
-
-    return address_of(tensor) != 0
