@@ -37,7 +37,11 @@ HOSTILE += MARKUP
 HOSTILE_FILE = HOSTILE.replace("/", "|") + "\udc9b"
 
 # Of rich: colours, the cursor hidden and shown, and the line of a progress bar taken back.
-ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\r?\x1b\[(?:2K|1A)|\r(?=\n)")
+ALLOWED = re.compile(
+    r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\r?\x1b\[(?:2K|1A)|\r(?=\n)"
+    # The line of progress without rich, and what erases it.
+    r"|\r(?=[^\r\n]*[0-9] [kMG]?B of [0-9.]+ [kMG]?B *\r)|\r *\r"
+)
 
 # Runs many command lines in one process: starting Python anew for each takes long.
 DRIVER = """

