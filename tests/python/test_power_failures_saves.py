@@ -12,7 +12,6 @@ from support import disk_replay, model_saves
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.* not used:UserWarning"),  # shards of the other model
     pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace"),
 ]
 

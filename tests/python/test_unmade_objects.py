@@ -18,11 +18,12 @@ COMMON = """
     loader = f.prefetch()
     model = _weights.Model(path, layout="hf", bf16="keep", scales="keep", allow_f16_overflow=False,
                            mmap=True, strict_index=True, allow_gaps=False, cache_bytes=None,
-                           quant=None)
+                           quant=None, name="", variant="")
     whole = _core._whole_patch(b"", "F32", [0], base_digest=None)
     folder = _core._Folder(os.path.dirname(path))
     objects = [f, folder, folder.target("t"),
-               _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"), loader,
+               _core._safe_open_handle(open(path, "rb"), "pt"), f.get_slice("a"),
+               iter(f.get_slice("a")), loader,
                f.get_tensor_meta("a"), iter(loader), model, model.get_tensor("a"),
                _core.TensorSpec(dtype="float32", shape=[1], data_ptr=1, data_len=4),
                _core._FileWriter(path + "1", True, [], None, "given", False, 0, None, None),

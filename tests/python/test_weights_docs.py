@@ -62,7 +62,12 @@ def test_the_program_runs(path):
     assert names["head"].name == ("token_embedding.weight" if tied else "output.weight")
 
 
-SCHEMES = sorted(path.parent for path in (DATA / "schemes").glob("*/config.json"))
+# Those of ComfyUI are of no architecture, so the program, which walks canonical names, shows nothing.
+SCHEMES = sorted(
+    path.parent
+    for path in (DATA / "schemes").glob("*/config.json")
+    if not path.parent.name.startswith("comfy")
+)
 
 
 @pytest.mark.parametrize("path", SCHEMES, ids=lambda path: path.name)

@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import signal
+import warnings
 
 import numpy as np
 
@@ -53,7 +54,9 @@ def make(folder, limit):
 
 def load(folder):
     """Returns the arrays of the model that `load_files` would load."""
-    shards = _shards.find_shards(folder)
+    with warnings.catch_warnings():  # of shards of the other model, which no index names
+        warnings.filterwarnings("ignore", ".* not used")
+        shards = _shards.find_shards(folder)
     with contextlib.ExitStack() as stack:
         handles, _ = _shards.open_tensors(shards, None, "pread", stack)
     arrays = {}
