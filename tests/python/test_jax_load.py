@@ -128,8 +128,8 @@ def model(tmp_path_factory):
     """A folder with two files."""
     folder = tmp_path_factory.mktemp("model")
     names = list(ARRAYS)
-    saved(folder, {name: ARRAYS[name] for name in names[:2]}, "1.safetensors")
-    saved(folder, {name: ARRAYS[name] for name in names[2:]}, "2.safetensors")
+    saved(folder, {name: ARRAYS[name] for name in names[:2]}, "model-00001-of-00002.safetensors")
+    saved(folder, {name: ARRAYS[name] for name in names[2:]}, "model-00002-of-00002.safetensors")
     return folder
 
 
@@ -252,7 +252,7 @@ def test_the_surface():
     parameters = inspect.signature(load_files).parameters
     assert [*parameters] == [
         "filenames", "shardings", "keys", "plan", "progress", "storage_options", "verify",
-        "expected_hashes",
+        "expected_hashes", "name", "variant",
     ]  # fmt: skip
     assert all(p.kind == p.KEYWORD_ONLY for p in [*parameters.values()][2:])
     assert typing.get_type_hints(load_files).keys() >= parameters.keys()

@@ -36,8 +36,10 @@ def checkpoint(tmp_path):
     ocp.save_checkpointables(path, {"step": {"count": 7}})
     (path / "model").mkdir()
     arrays = {name: jax.numpy.asarray(array) for name, array in ARRAYS.items()}
-    save_file({"a.kernel": arrays.pop("a.kernel")}, path / "model" / "1.safetensors")
-    save_file(arrays, path / "model" / "2.safetensors")
+    save_file(
+        {"a.kernel": arrays.pop("a.kernel")}, path / "model" / "model-00001-of-00002.safetensors"
+    )
+    save_file(arrays, path / "model" / "model-00002-of-00002.safetensors")
     return path
 
 
