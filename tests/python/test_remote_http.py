@@ -207,7 +207,8 @@ def test_etags_that_are_not_sent_back(etag):
 def test_a_forked_child_leaves_the_parents_connections_alone():
     """It refuses to read, also by a new reader whose pool is the parent's; close() is safe."""
     with MisbehavingServer("body_stalls", {PATH: CONTENT}, after=1, times=1) as server:
-        url, settings = Url.parse(server.url(PATH)), Settings.of(FAST | {"idle_timeout": 1, "timeout": 9})
+        url = Url.parse(server.url(PATH))
+        settings = Settings.of(FAST | {"idle_timeout": 1, "timeout": 9})
         pool = Pool(settings)
         reader = HttpReader(url, settings, pool=pool)
         reader.open(64)

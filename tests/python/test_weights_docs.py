@@ -62,7 +62,7 @@ def test_the_program_runs(path):
     assert names["head"].name == ("token_embedding.weight" if tied else "output.weight")
 
 
-# Those of ComfyUI are of no architecture, so the program, which walks canonical names, shows nothing.
+# Those of ComfyUI have no canonical names, which the program walks.
 SCHEMES = sorted(
     path.parent
     for path in (DATA / "schemes").glob("*/config.json")
