@@ -17,6 +17,8 @@ from ._paths import open_at_once
 XXH3, SHA256 = "xxh3-128", "sha256"
 BLOCK_SIZE = 4 << 20
 SUFFIX = ".sums.json"
+OF_FOLDER = "model" + SUFFIX
+"""The name of the sums of all files of a folder."""
 _MOST_NBYTES = 100_000_000
 _NAME_STEP = 1 << 16
 
@@ -76,6 +78,11 @@ class Sums(NamedTuple):
 def path_of(path: str) -> str:
     """Returns where the sums of a file, or of the model of an index, are."""
     return _core._sums_path(path)
+
+
+def name_of_model(name: str, variant: str) -> str:
+    """Returns the name of the sums of a model in several files of a folder."""
+    return (f"{name}.{variant}" if variant else name) + SUFFIX
 
 
 def whole_digest(digests: Mapping[str, str], algorithm: str = SHA256) -> str:

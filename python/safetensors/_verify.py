@@ -361,6 +361,5 @@ def _candidates(path: str, index_path: str) -> Iterator[str]:
     yield _sums.path_of(path)
     parsed = _core._parse_model_file_name(name)
     if parsed is not None and parsed[0] in ("shard", "rank", "part"):
-        stem = f"{parsed[1]}.{parsed[2]}" if parsed[2] else parsed[1]
-        yield os.path.join(folder, stem + _sums.SUFFIX)
-    yield os.path.join(folder, "model" + _sums.SUFFIX)
+        yield os.path.join(folder, _sums.name_of_model(parsed[1], parsed[2]))
+    yield os.path.join(folder, _sums.OF_FOLDER)

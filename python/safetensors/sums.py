@@ -17,9 +17,6 @@ from ._typing import Path, SumsOption
 __all__ = ["FileSums", "Sums", "TensorSums", "make", "read", "write"]
 
 
-_OF_FOLDER = "model.sums.json"
-
-
 class Place(NamedTuple):
     """Where the files of a model and its sums are."""
 
@@ -34,17 +31,16 @@ class Place(NamedTuple):
         if first.index_path:
             found = _sums.path_of(first.index_path)
         elif first.model is not None:
-            stem = first.model.name + (f".{first.model.variant}" if first.model.variant else "")
-            found = os.path.join(path, stem + _sums.SUFFIX)
+            found = os.path.join(path, _sums.name_of_model(first.model.name, first.model.variant))
         elif first.folder:  # of no single model
-            found = os.path.join(path, _OF_FOLDER)
+            found = os.path.join(path, _sums.OF_FOLDER)
         else:
             found = _sums.path_of(path)
         return cls(os.path.dirname(found), found)
 
     def existing(self) -> str:
         """Returns the path of the sums to read: those of the folder if the model has none."""
-        of_folder = os.path.join(self.folder, _OF_FOLDER)
+        of_folder = os.path.join(self.folder, _sums.OF_FOLDER)
         if os.path.exists(self.sums) or not os.path.exists(of_folder):
             return self.sums
         return of_folder

@@ -1,7 +1,6 @@
 """The argument parser, and the exit status of each command."""
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -152,6 +151,8 @@ def _refuse_unknown(command: str, top: argparse.ArgumentParser) -> None:
     known = [*commands(top), "help"]
     if command in known or command.startswith("-"):
         return
+    import difflib  # which only a mistake needs
+
     near = difflib.get_close_matches(command, known, 1, _LEAST_LIKE)
     meant = f"; did you mean {near[0]}?" if near else ""
     top.error(f"there is no command {command}{meant}")
