@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "io/file_sink.hpp"
+#include "safetensors/detail/folder.hpp"
 #include "safetensors/error.hpp"
 #include "safetensors/writer.hpp"
 
@@ -29,19 +30,26 @@ void save_file(std::span<const TensorData> tensors, const std::filesystem::path&
                const Metadata* metadata, const SaveOptions& options) {
   serializing([&] {
     const LayoutPlan plan = plan_layout(tensors, metadata);
-    const auto write_to = [&](std::unique_ptr<ByteSink> sink) {
+    detail::save_by(path, options.interrupt, {}, [&](std::unique_ptr<ByteSink> sink) {
       FileWriter writer(
           std::move(sink), plan,
           {.fsync = options.fsync, .interrupt = options.interrupt, .progress = options.progress});
       for (const std::size_t i : plan.order) writer.write(i, tensors[i].bytes);
       writer.commit();
-    };
-    try {
-      write_to(make_file_sink(path, {}, options.interrupt));
-    } catch (const io::CannotReplace&) {
-      write_to(io::make_overwriting_sink(path, options.interrupt));
-    }
+    });
   });
+}
+
+void detail::save_by(const std::filesystem::path& path, const Interrupt& interrupt,
+                     const std::function<void(const std::filesystem::path&)>& before_rename,
+                     const std::function<void(std::unique_ptr<ByteSink>)>& write,
+                     const std::function<void()>& overwrites) {
+  try {
+    write(make_file_sink(path, {}, interrupt, before_rename));
+  } catch (const io::CannotReplace&) {
+    if (overwrites) overwrites();
+    write(io::make_overwriting_sink(path, interrupt));
+  }
 }
 
 void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,

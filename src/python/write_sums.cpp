@@ -78,32 +78,51 @@ py::dict WriteSums::digests() {
   return result;
 }
 
+void WriteSums::open_sink(const std::filesystem::path& now, const std::filesystem::path& path) {
+  // Another thread or process may save the file at the same time: sums are of the file that is
+  // found.
+  std::function<bool()> is_found;
+#if !defined(_WIN32)
+  is_found = detail::watch_file(now, path);
+#endif
+  const detail::OwnPlace like = place_of_own(path);
+  sink_ = detail::make_own_sink(place_of_own(path_), &like, is_found);
+}
+
+void WriteSums::write_content(const std::filesystem::path& complete,
+                              const std::filesystem::path& path) {
+  std::string content;
+  {
+    const GilAcquire gil;
+    const py::object found = entries_.empty() ? py::object(py::none()) : digests();
+    const py::object made = make_(to_object(complete), found);
+    if (made.is_none()) {
+      sink_.reset();
+      return;
+    }
+    content = py::cast<std::string>(py::cast<py::bytes>(made));
+  }
+  if (!sink_) open_sink(complete, path);
+  nbytes_ = content.size();
+  detail::write_whole(*sink_, std::as_bytes(std::span(content)));
+}
+
 std::function<void(const std::filesystem::path&)> WriteSums::before_rename(
     const std::filesystem::path& file) {
   if (!is_wanted()) return {};
-  return [this, file](const std::filesystem::path& temporary) {
-    std::string content;
-    {
-      const GilAcquire gil;
-      const py::object found = entries_.empty() ? py::object(py::none()) : digests();
-      const py::object made = make_(to_object(temporary), found);
-      if (made.is_none()) return;
-      content = py::cast<std::string>(py::cast<py::bytes>(made));
-    }
-    // Another thread or process may save the file at the same time: sums are of the file that is
-    // found.
-    std::function<bool()> is_found;
-#if !defined(_WIN32)
-    is_found = detail::watch_file(temporary, file);
-#endif
-    const detail::OwnPlace like = place_of_own(file);
-    sink_ = detail::make_own_sink(place_of_own(path_), &like, is_found);
-    nbytes_ = content.size();
-    detail::write_whole(*sink_, std::as_bytes(std::span(content)));
-  };
+  return [this, file](const std::filesystem::path& temporary) { write_content(temporary, file); };
+}
+
+void WriteSums::overwrites(const std::filesystem::path& file) {
+  if (!is_wanted()) return;
+  entries_.clear();
+  sink_.reset();
+  if (!path_.empty()) open_sink(file, file);
+  overwritten_ = file;
 }
 
 void WriteSums::commit(bool fsync) {
+  if (!overwritten_.empty()) write_content(overwritten_, overwritten_);
   if (sink_) sink_->commit(nbytes_, fsync);
   sink_.reset();
 }

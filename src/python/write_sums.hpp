@@ -23,6 +23,9 @@ namespace safetensors::python {
 ///     the sink's before_rename: Python's `make` is called, a temporary file of sums written
 ///     the sink removes the old sums and renames the file; commit() renames the new sums
 ///
+/// For a file that is overwritten, commit() writes the temporary file, too, which overwrites() has
+/// made before the first byte of the file is lost.
+///
 /// Digests are of tensors whose bytes come in order. Python reads the others from the file.
 ///
 /// Thread safety: several threads may call write_beside() at once.
@@ -44,7 +47,10 @@ class WriteSums {
   /// Returns the callback of the sink of a file, whose rights the sums get. It acquires the GIL.
   [[nodiscard]] std::function<void(const std::filesystem::path&)> before_rename(
       const std::filesystem::path& file);
-  /// Gives the sums their name, once the file has its own.
+  /// Is called before a file that cannot be replaced is overwritten, and forgets all tensors.
+  /// Throws: Error kIo if there cannot be sums.
+  void overwrites(const std::filesystem::path& file);
+  /// Gives the sums their name, once the file has its own, or is complete.
   void commit(bool fsync);
   /// Removes the temporary file of sums, if there is one.
   void abort() noexcept { sink_.reset(); }
@@ -104,13 +110,18 @@ class WriteSums {
   void hash(const Part& part, const std::atomic<bool>& is_stopped);
   static void complete(Entry& entry);
   [[nodiscard]] py::dict digests();
+  /// Makes the temporary file of sums. They get their name if `now`, the file, is then at `path`.
+  void open_sink(const std::filesystem::path& now, const std::filesystem::path& path);
+  /// Writes the sums of the complete file that is, or will be, at `path`.
+  void write_content(const std::filesystem::path& complete, const std::filesystem::path& path);
 
   std::mutex mutex_;  // guards entries_, but not what is in an entry
   std::deque<Entry> entries_;
   std::filesystem::path path_;
   py::object make_;
   std::unique_ptr<ByteSink> sink_;  // of the sums
-  std::uint64_t nbytes_ = 0;        // of the sums
+  std::filesystem::path overwritten_;
+  std::uint64_t nbytes_ = 0;  // of the sums
 };
 
 }  // namespace safetensors::python

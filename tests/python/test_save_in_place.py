@@ -58,6 +58,23 @@ print("done")
     run(script, model, word)
 
 
+@pytest.mark.parametrize("word", ["numpy", "torch"])
+def test_sums_are_of_the_file_that_was_overwritten(model, word):
+    named = model.rename(model.with_name("one.safetensors"))
+    script = """
+held = module.load_file(path)
+for tensors in ({"small": framework.ones(3)}, {"a": framework.ones(2_000_000), **held}):
+    module.save_file(tensors, path, sums=True)
+    assert os.stat(path).st_ino == inode
+    assert sorted(module.load_file(path, verify=True)) == sorted(tensors)
+    assert sorted(os.listdir(os.path.dirname(path))) == ["one.safetensors", "one.sums.json"]
+module.save_file({"small": framework.ones(3)}, path)
+assert os.listdir(os.path.dirname(path)) == ["one.safetensors"]
+print("done")
+"""
+    run(script, named, word)
+
+
 def test_an_open_file_still_reads_what_it_opened(model):
     script = """
 from safetensors import safe_open

@@ -341,6 +341,21 @@ print("done")
     assert (shared / "one").read_bytes() == save(NEW)
 
 
+def test_nothing_is_written_over_where_sums_cannot_be_made(shared):
+    file = (shared / "one").rename(shared / "one.safetensors")
+    file.chmod(0o666)
+    shared.chmod(0o555)
+    before = file.read_bytes()
+    script = """
+path = os.path.join(folder, "one.safetensors")
+refused(lambda: save_file(NEW, path, sums=True), PermissionError, errno.EACCES)
+assert listing() == ["one.safetensors"]
+print("done")
+"""
+    as_nobody(script, shared)
+    assert file.read_bytes() == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["numpy", "torch"])
 def test_writing_over_the_file_the_tensors_come_from(shared, module):

@@ -143,6 +143,16 @@ struct OwnPlace {
 [[nodiscard]] SAFETENSORS_API std::unique_ptr<ByteSink> make_own_sink(
     const OwnPlace& place, const OwnPlace* like, const std::function<bool()>& is_wanted = {});
 
+/// Calls `write`, which writes a file and commits it, with the sink of make_file_sink(). If the
+/// system does not allow to replace the file (a mount point, a folder in which no file can be
+/// created), calls `overwrites` and, with a sink that overwrites the file, `write` once more.
+///
+/// Throws: Error kIo; what the callbacks throw.
+SAFETENSORS_API void save_by(const std::filesystem::path& path, const Interrupt& interrupt,
+                             const std::function<void(const std::filesystem::path&)>& before_rename,
+                             const std::function<void(std::unique_ptr<ByteSink>)>& write,
+                             const std::function<void()>& overwrites = {});
+
 /// Writes the bytes of a whole file to a sink, which is not committed.
 SAFETENSORS_API void write_whole(ByteSink& sink, std::span<const std::byte> bytes);
 

@@ -142,33 +142,35 @@ template <bool only_first>
 SAFETENSORS_INLINE void rotate_16(const I8* from, I16* to) noexcept {
 #if defined(__AVX2__)
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from));
-  Shorts x = rotated_neighbours(reinterpret_cast<Shorts>(_mm256_cvtepi8_epi16(bytes)));
-  if constexpr (!only_first) {
+  const Shorts x = rotated_neighbours(reinterpret_cast<Shorts>(_mm256_cvtepi8_epi16(bytes)));
+  if constexpr (only_first) {
+    store(x, to);
+  } else {
     const Shorts sums = x + swapped_fours(x);
     const __m256i other_sums = _mm256_permute4x64_epi64(reinterpret_cast<__m256i>(sums), 0x4E);
     const auto reverse =
         reinterpret_cast<Shorts>(_mm256_permute4x64_epi64(reinterpret_cast<__m256i>(x), 0x1B));
-    x = sums + reinterpret_cast<Shorts>(other_sums) - (reverse + reverse);
+    store(sums + reinterpret_cast<Shorts>(other_sums) - (reverse + reverse), to);
   }
-  store(x, to);
 #else
   // Each byte, and its sign: integers of 16 bits.
   using SignedBytes = I8 __attribute__((vector_size(16)));
   const Bytes bytes = load_bytes(reinterpret_cast<const U8*>(from));
   const Bytes signs = reinterpret_cast<Bytes>(reinterpret_cast<SignedBytes>(bytes) < 0);
   const BytePair pair = interleave<1>(bytes, signs);
-  Shorts x = rotated_neighbours(reinterpret_cast<Shorts>(pair.first));
-  Shorts y = rotated_neighbours(reinterpret_cast<Shorts>(pair.second));
-  if constexpr (!only_first) {
+  const Shorts x = rotated_neighbours(reinterpret_cast<Shorts>(pair.first));
+  const Shorts y = rotated_neighbours(reinterpret_cast<Shorts>(pair.second));
+  if constexpr (only_first) {
+    store(x, to);
+    store(y, to + 8);
+  } else {
     const Shorts sums = x + y;
     const Shorts sum = sums + swapped_fours(sums);
     const Shorts first = swapped_fours(y);
     const Shorts second = swapped_fours(x);
-    x = sum - (first + first);
-    y = sum - (second + second);
+    store(sum - (first + first), to);
+    store(sum - (second + second), to + 8);
   }
-  store(x, to);
-  store(y, to + 8);
 #endif
 }
 
