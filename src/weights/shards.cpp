@@ -32,9 +32,9 @@ FoundModel find_model(const fs::path& path, const ModelChoice& choice) {
 void check_files(const ShardSet& set, const FoundModel& model) {
   for (std::size_t number = 0; number < set.files.size(); ++number) {
     if (is_file(set.files[number])) continue;
-    const auto first =
-        std::ranges::find(set.places, number, [](const auto& place) { return place.second; });
-    fail(Errc::missing_shard, set.index, first->first,
+    std::size_t first = 0;
+    while (set.content->file(first) != number) ++first;
+    fail(Errc::missing_shard, set.index, set.content->name(first),
          "there is no file `" + clipped(model.files[number]) + "`");
   }
 }
@@ -64,9 +64,7 @@ ShardSet find_shards(const fs::path& path, const ModelChoice& choice) {
   if (model.content) {
     set.index = model.folder / path_of_name(model.index);
     if (set.files.empty()) fail(Errc::missing_shard, set.index, "weight_map", "it names no file");
-    for (std::size_t i = 0; i < model.content->size(); ++i) {
-      set.places.emplace_back(model.content->name(i), model.content->file(i));
-    }
+    set.content = std::move(model.content);
     check_files(set, model);
   }
   set.warnings = std::move(model.remarks);

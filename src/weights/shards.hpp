@@ -1,13 +1,13 @@
 // Finds the safetensors files of a model.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "safetensors/model_files.hpp"
+#include "safetensors/shard_index.hpp"
 
 namespace safetensors::weights {
 
@@ -15,9 +15,8 @@ namespace safetensors::weights {
 struct ShardSet {
   std::filesystem::path folder;  ///< of the model, and of its configuration
   std::vector<std::filesystem::path> files;
-  std::filesystem::path index;  ///< empty if there is none
-  /// From the index: each tensor and the number of its file, sorted by tensor.
-  std::vector<std::pair<std::string, std::size_t>> places;
+  std::filesystem::path index;        ///< empty if there is none
+  std::optional<ShardIndex> content;  ///< of the index, whose files are `files`
   std::vector<std::string> warnings;  ///< about files of the folder that are left out
 };
 

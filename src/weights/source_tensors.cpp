@@ -73,45 +73,47 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
     }
   }
   std::ranges::sort(tensors_, {}, tensor_name);
-  const auto twice = std::ranges::adjacent_find(tensors_, {}, tensor_name);
-  if (twice != tensors_.end()) {
-    fail(Errc::duplicate, twice->file->path(), twice->info->name,
-         "a tensor of that name is in `" + display_path((twice + 1)->file->path().filename()) +
-             "` too");
+  const auto twice = index_.build(count, [&](std::size_t i) { return tensor_name(tensors_[i]); });
+  if (twice) {
+    const SourceTensor& tensor = tensors_[twice->second];
+    fail(Errc::duplicate, tensor.file->path(), tensor.info->name,
+         "a tensor of that name is in `" +
+             display_path(tensors_[twice->first].file->path().filename()) + "` too");
   }
-  if (!shards.index.empty()) check_index(shards, options.strict_index, warnings);
+  if (shards.content) check_index(shards, *shards.content, options.strict_index, warnings);
 }
 
 const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
-  const auto found = std::ranges::lower_bound(tensors_, name, {}, tensor_name);
-  return found != tensors_.end() && tensor_name(*found) == name ? &*found : nullptr;
+  const auto found = index_.find(name, [&](std::size_t i) { return tensor_name(tensors_[i]); });
+  return found ? &tensors_[*found] : nullptr;
 }
 
-void SourceTensors::check_index(const ShardSet& shards, bool strict,
+void SourceTensors::check_index(const ShardSet& shards, const ShardIndex& index, bool strict,
                                 std::vector<std::string>& warnings) const {
-  for (const auto& [name, number] : shards.places) {
-    const SourceTensor* tensor = find(name);
-    if (tensor == nullptr || tensor->file != &files_[number]) {
-      fail(Errc::unknown_tensor, shards.index, name,
-           "`" + display_path(shards.files[number].filename()) +
-               "`, which the index names, does not contain it");
+  const SourceTensor* extra = nullptr;  // the first
+  std::size_t extras = 0;
+  std::size_t next = 0;                          // in the index
+  for (const SourceTensor& tensor : tensors_) {  // sorted, as the index is
+    const int order = next == index.size() ? -1 : tensor_name(tensor).compare(index.name(next));
+    if (order > 0 || (order == 0 && tensor.file != &files_[index.file(next)])) break;
+    if (order == 0) {
+      ++next;
+    } else if (extras++ == 0) {
+      extra = &tensor;
     }
   }
-  std::size_t extra = 0;
-  for (const SourceTensor& tensor : tensors_) {
-    const auto place =
-        std::ranges::lower_bound(shards.places, tensor.info->name, {},
-                                 [](const auto& pair) -> std::string_view { return pair.first; });
-    if (place != shards.places.end() && place->first == tensor.info->name) continue;
-    if (strict) {
-      fail(Errc::unknown_tensor, tensor.file->path(), tensor.info->name,
-           "the index does not name it (strict_index=false allows that)");
-    }
-    if (extra++ == 0) {
-      warnings.push_back("the index does not name `" + clipped(tensor.info->name) + "`");
-    }
+  if (next != index.size()) {
+    fail(Errc::unknown_tensor, shards.index, index.name(next),
+         "`" + display_path(shards.files[index.file(next)].filename()) +
+             "`, which the index names, does not contain it");
   }
-  if (extra > 1) warnings.back() += " and " + grouped(extra - 1) + " more";
+  if (extra == nullptr) return;
+  if (strict) {
+    fail(Errc::unknown_tensor, extra->file->path(), extra->info->name,
+         "the index does not name it (strict_index=false allows that)");
+  }
+  warnings.push_back("the index does not name `" + clipped(extra->info->name) + "`");
+  if (extras > 1) warnings.back() += " and " + grouped(extras - 1) + " more";
 }
 
 }  // namespace safetensors::weights

@@ -10,6 +10,7 @@
 
 #include "safetensors/safe_open.hpp"
 #include "weights/backend.hpp"
+#include "weights/name_index.hpp"
 #include "weights/shards.hpp"
 
 namespace safetensors::weights {
@@ -62,10 +63,12 @@ class SourceTensors {
   [[nodiscard]] const SafeOpen& first_file() const noexcept { return files_.front(); }
 
  private:
-  void check_index(const ShardSet& shards, bool strict, std::vector<std::string>& warnings) const;
+  void check_index(const ShardSet& shards, const ShardIndex& index, bool strict,
+                   std::vector<std::string>& warnings) const;
 
   std::vector<SafeOpen> files_;
   std::vector<SourceTensor> tensors_;
+  NameIndex index_;  ///< of tensors_
 };
 
 }  // namespace safetensors::weights

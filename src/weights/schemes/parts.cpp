@@ -61,11 +61,13 @@ std::uint8_t set_of(Dtype dtype) noexcept {
 /// Returns the length of the module's name: 1 of "M.weight" and of "M.weight.absmax".
 std::uint32_t module_length(std::string_view name) noexcept {
   constexpr std::string_view kInner = "weight.";
-  const std::size_t inner = name.rfind(".weight.");
-  if (inner != std::string_view::npos) return static_cast<std::uint32_t>(inner);
+  const std::size_t last = name.rfind('.');
+  for (std::size_t dot = last; dot != std::string_view::npos; dot = name.rfind('.', dot - 1)) {
+    if (name.substr(dot + 1).starts_with(kInner)) return static_cast<std::uint32_t>(dot);
+    if (dot == 0) break;
+  }
   if (name.starts_with(kInner)) return 0;
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? 0 : static_cast<std::uint32_t>(dot);
+  return last == std::string_view::npos ? 0 : static_cast<std::uint32_t>(last);
 }
 
 std::string_view leaf_of(std::string_view name, std::uint32_t module) noexcept {
