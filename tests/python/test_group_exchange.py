@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from safetensors._group import exchange, frame, schedule
+from safetensors._group.column import Column
 from safetensors._group.parts import byte_shape, index_of_axes, taken_of
 from safetensors._group.schedule import Tensor
 
@@ -123,12 +124,12 @@ class Ranks:
         tensors, taken = [], [[] for _ in range(size)]
         for at, each in enumerate(values):
             bits = 8 * each.element_size()
-            tensors.append(Tensor(str(at), byte_shape(each.shape, bits), 64 << 10))
+            tensors.append(Tensor(byte_shape(each.shape, bits), 64 << 10))
             for rank, parts in enumerate(self.parts):
                 index = parts[at]
                 got = None if index is NOTHING else taken_of(index, tuple(each.shape), bits)
                 taken[rank].append(got)
-        self.schedule = schedule.schedule(tensors, taken)
+        self.schedule = schedule.schedule(Column.of(tensors), [*map(Column.of, taken)])
         self.expected = [
             [None if index is NOTHING else values[at][index] for at, index in enumerate(parts)]
             for parts in self.parts
@@ -156,15 +157,16 @@ class Ranks:
         destinations = self.destinations(rank)
         comm = Comm(self.board, rank)
         try:
-            for number in exchange.run(
+            for numbers in exchange.run(
                 self.schedule,
                 comm,
                 Read(self, rank),
                 destinations,
                 self.ahead,
             ):
-                assert torch.equal(destinations[number], self.expected[rank][number])
-                self.orders[rank].append(number)
+                for number in numbers:
+                    assert torch.equal(destinations[number], self.expected[rank][number])
+                self.orders[rank] += numbers
         except BaseException:
             self.board.stopped.set()
             raise
@@ -396,7 +398,7 @@ def test_leaving_early():
             Read(ranks, rank),
             ranks.destinations(rank),
         )
-        assert next(found) == 3
+        assert next(found)[0] == 3
         found.close()
         assert ranks.cancelled[-1] == rank
     assert not [each for each in threading.enumerate() if "safetensors-group" in each.name]

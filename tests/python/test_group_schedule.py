@@ -11,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safetensors._group import frame, parts, schedule
+from safetensors._group.column import Column
 from safetensors._group.parts import UNUSUAL, index_of_axes, taken_of
 from safetensors._group.schedule import Broadcast, Exchange, Own, Tensor
 
 pytestmark = pytest.mark.slow
 
 PIECE, BUFFER, ROW, ALIGNMENT = 192, 128, 8, 4  # 16 rows fit into a buffer
+
+
+def scheduled(tensors, taken):
+    return schedule.schedule(Column.of(tensors), [Column.of(each) for each in taken])
 
 
 @contextlib.contextmanager
@@ -29,6 +34,7 @@ def small_limits():
             "_SMALL_NBYTES": 24,
             "_MIN_EXCHANGE_NBYTES": 16,
             "_BUCKET_STEPS": 2,
+            "_BUCKET_BLOCKS": 5,
         },
         frame: {"MAX_ROW_NBYTES": ROW, "_ALIGNMENT": ALIGNMENT},
     }
@@ -65,7 +71,7 @@ class Simulation:
     def __init__(self, tensors, taken):
         self.tensors, self.taken = tensors, taken
         self.size = len(taken)
-        self.schedule = schedule.schedule(tensors, taken)
+        self.schedule = scheduled(tensors, taken)
         self.read = [Counter() for _ in tensors]  # how often each byte is read
         self.read_by = [0] * self.size
         self.sent_by = [0] * self.size
@@ -209,9 +215,7 @@ def parts_of(draw, shape, size):
 def loads(draw):
     size = draw(st.integers(1, 16))
     gap = draw(st.sampled_from([0, 8, 1 << 20]))
-    tensors = [
-        Tensor(str(number), draw(shapes()), gap) for number in range(draw(st.integers(0, 4)))
-    ]
+    tensors = [Tensor(draw(shapes()), gap) for number in range(draw(st.integers(0, 4)))]
     by_tensor = [draw(parts_of(tensor.shape, size)) for tensor in tensors]
     return tensors, [[each[rank] for each in by_tensor] for rank in range(size)]
 
@@ -221,7 +225,7 @@ def loads(draw):
 def test_every_byte_is_delivered_once(load):
     with small_limits():
         done = Simulation(*load)
-        assert done.schedule.steps == schedule.schedule(*load).steps
+        assert done.schedule.steps == scheduled(*load).steps
     done.check()
     for number, counts in enumerate(done.read):
         taken = [rank[number] for rank in done.taken]
@@ -242,7 +246,7 @@ def test_every_byte_is_delivered_once(load):
 @given(st.integers(2, 16), st.lists(st.tuples(st.integers(2, 40), st.integers(1, 8))), st.data())
 def test_reads_are_even(size, sizes, data):
     """Also where tensors that are broadcast and tensors that are exchanged take turns."""
-    tensors = [Tensor("", (rows, 4 * size * columns), 1 << 20) for rows, columns in sizes]
+    tensors = [Tensor((rows, 4 * size * columns), 1 << 20) for rows, columns in sizes]
     axes = [data.draw(st.sampled_from([None, 1])) for _ in tensors]
     taken = [
         [
@@ -252,7 +256,7 @@ def test_reads_are_even(size, sizes, data):
         for rank in range(size)
     ]
     with small_limits():
-        planned = schedule.schedule(tensors, taken)
+        planned = scheduled(tensors, taken)
     read = [0] * size
     for step in planned.steps:
         assert not isinstance(step, Own)
@@ -266,7 +270,7 @@ def test_reads_are_even(size, sizes, data):
 
 
 def kinds(shape, taken, gap=64 << 10):
-    planned = schedule.schedule([Tensor("", shape, gap)], [[axes] for axes in taken])
+    planned = scheduled([Tensor(shape, gap)], [[axes] for axes in taken])
     return [type(step) for step in planned.steps]
 
 
@@ -301,12 +305,12 @@ def test_ways(shape, part, expected):
 def test_short_tensors_are_broadcast_together():
     """A bucket is sent when it is full, and soon after its first tensor."""
     long, short = (64 << 20,), (1000,)
-    tensors = [Tensor("", shape, 0) for shape in [short, long, short, long, long, long, short]]
-    steps = schedule.schedule(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
+    tensors = [Tensor(shape, 0) for shape in [short, long, short, long, long, long, short]]
+    steps = scheduled(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
     buckets = [step for step in steps if step.is_bucket]
     assert [[number for number, _ in step.blocks] for step in buckets] == [[0, 2], [6]]
-    tensors = [Tensor("", (3 << 20,), 0)] * 5
-    steps = schedule.schedule(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
+    tensors = [Tensor((3 << 20,), 0)] * 5
+    steps = scheduled(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
     assert [len(step.blocks) for step in steps] == [2, 2, 1]
     assert [step.owner for step in steps] == [0, 1, 0]
 
@@ -314,12 +318,12 @@ def test_short_tensors_are_broadcast_together():
 def test_many_tensors_take_little_time():
     """Of which ranks take the same are classified once."""
     shape = (4, 1024)
-    tensors = [Tensor(str(number), shape, 64 << 10) for number in range(20_000)]
+    tensors = [Tensor(shape, 64 << 10) for number in range(20_000)]
     taken = [
         [whole(shape) if number % 16 == rank else None for number in range(len(tensors))]
         for rank in range(16)
     ]
-    steps = schedule.schedule(tensors, taken).steps
+    steps = scheduled(tensors, taken).steps
     assert [step.ranks for step in steps] == [frozenset({i % 16}) for i in range(len(tensors))]
 
 

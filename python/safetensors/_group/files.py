@@ -9,7 +9,6 @@ from typing import (
     Any,
     Collection,
     Dict,
-    Generator,
     Iterator,
     List,
     Mapping,
@@ -19,6 +18,7 @@ from typing import (
 
 import torch
 
+from .. import _core
 from .._absent import refuse_absent, with_absent
 from .._core import SafetensorError
 from .._model_folder import Choice, choice_of
@@ -61,7 +61,6 @@ def load_files(
         group, timeout, problem: see `communicator`.
         filenames, device, ...: as for `safetensors.torch.load_files`.
     """
-    loaded: Dict[str, torch.Tensor] = {}
     with communicator(group, timeout, problem) as comm, ExitStack() as stack:
         model, wanted = _open(
             comm, filenames, backend, keys, plan, storage_options, verify, choice, stack
@@ -75,14 +74,14 @@ def load_files(
         reporter = Reporter(wanted, progress)
         report, done = reporter.while_loading(), 0
         # Else the traceback of what `progress` raises keeps the reads under way.
-        with closing(_loaded(comm, model, wanted, device)) as pairs:
-            for item, tensor in pairs:
-                loaded[item.name] = tensor
-                done += item.nbytes
+        tensors = _made(wanted, device)
+        with closing(load_together(comm, model, wanted, tensors)) as batches:
+            for items in batches:
+                done += sum(item.nbytes for item in items)
                 if report is not None:
                     report(done, nbytes)
         reporter.finish()
-    return {item.name: item.finished(loaded[item.name]) for item in wanted}
+    return {item.name: item.finished(tensors[item.name]) for item in wanted}
 
 
 def stream(
@@ -112,10 +111,11 @@ def stream(
         model, wanted = _open(
             comm, filenames, "auto", keys, plan, storage_options, verify, choice, stack
         )
-        with closing(_loaded(comm, model, wanted, device)) as pairs:
-            for item, tensor in pairs:
-                yield item.name, item.finished(tensor)
-                del tensor
+        tensors = _made(wanted, device)
+        with closing(load_together(comm, model, wanted, tensors)) as batches:
+            for items in batches:
+                for item in items:
+                    yield item.name, item.finished(tensors.pop(item.name))
 
 
 def open_named(
@@ -185,14 +185,9 @@ def _open(
     return model, wanted_of(handles, parts)
 
 
-def _loaded(
-    comm: Communicator, model: Model, wanted: List[Wanted], device: AnyDevice
-) -> Generator[Tuple[Wanted, torch.Tensor], None, None]:
-    """Yields the tensors of this rank on its device."""
-    name = device_of(device).name
-    tensors = {}
-    for item in wanted:
-        dtype, shape = item.form()
-        tensors[item.name] = torch.empty(shape, dtype=dtype, device=name)
-    for item in load_together(comm, model, wanted, tensors):
-        yield item, tensors.pop(item.name)
+def _made(wanted: List[Wanted], device: AnyDevice) -> Dict[str, torch.Tensor]:
+    """Returns new tensors on a device, to load to."""
+    made = _core._make_empty(
+        device_of(device).name, [(i.handle, i.name, i.part, None) for i in wanted]
+    )
+    return dict(zip((item.name for item in wanted), made, strict=True))
