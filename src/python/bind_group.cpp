@@ -62,6 +62,9 @@ bool is_within(const Move& move, std::uint64_t nbytes) {
 
 void copy_rows(std::uintptr_t source, std::uint64_t nbytes, py::handle moves) {
   const BufferView view(moves, "moves");
+  if (view.bytes().size() % sizeof(Move) != 0) {
+    throw py::value_error("moves are 6 integers of 64 bits each");
+  }
   std::vector<Move> all(view.bytes().size() / sizeof(Move));
   if (!all.empty()) std::memcpy(all.data(), view.bytes().data(), all.size() * sizeof(Move));
   for (const Move& move : all) {

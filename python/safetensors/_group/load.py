@@ -131,6 +131,7 @@ class _Read:
         self._names = _names(model)
         self._handles = [file.handle for file in model.files for _ in file.names]
         self._indices: Dict[Tuple[int, Axes], Any] = {}  # by form and part
+        # Of files that are not local: reads of these wait for a server, and can be cancelled.
         self.readers = [file.reader for file in model.files if file.reader is not None]
         # Destinations were allocated on this thread's stream, which their readers wait for.
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None

@@ -87,7 +87,8 @@ class _Way(NamedTuple):
     is_alike: bool
     """All ranks take the same."""
     blocks: List[Tuple[Block, int]]
-    """The blocks that are broadcast, and their bytes. None for tensors that are exchanged."""
+    """The blocks that are broadcast, and the bytes of each. Empty if ranks read for themselves or
+    exchange rows: blocks of such tensors depend on how many bytes each rank has to read so far."""
 
 
 def schedule(tensors: Column[Tensor], taken: Sequence[Column[Taken]]) -> Schedule:
