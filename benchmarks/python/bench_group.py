@@ -347,7 +347,8 @@ def main() -> None:
         source, store, size, rank = options.serve
         serve(json.loads(source), store, int(size), int(rank))
         return
-    print(f"| source | | s | GB/s | ratio to the first | CPU s | bytes read |\n|{'---|' * 7}", flush=True)
+    print("| source | | s | GB/s | ratio to the first | CPU s | bytes read |")
+    print(f"|{'---|' * 7}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for name in options.rows or ROWS:
             row(name, folder, options.megabytes, options.repeats)

@@ -23,11 +23,15 @@ from .._absent import refuse_absent, with_absent
 from .._core import SafetensorError
 from .._model_folder import Choice, choice_of
 from .._torch.devices import device_of
-from .._torch.wanted import Reporter, Wanted, wanted_of
+from .._torch.wanted import Reporter, Wanted, gc_paused, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
 from .communicator import Communicator, checked, communicator
 from .load import load_together
 from .opening import Model, open_model
+
+# Longer tensors are torch's: to fill the huge pages of the core's took up to twice the processor
+# time where the ranks of a machine do so at once.
+_LONG_NBYTES = 1 << 20
 
 __all__ = ["checked", "communicator", "load_files", "open_named", "load_together", "stream"]
 
@@ -185,9 +189,16 @@ def _open(
     return model, wanted_of(handles, parts)
 
 
+@gc_paused()  # makes objects for each tensor, none of them garbage
 def _made(wanted: List[Wanted], device: AnyDevice) -> Dict[str, torch.Tensor]:
     """Returns new tensors on a device, to load to."""
-    made = _core._make_empty(
-        device_of(device).name, [(i.handle, i.name, i.part, None) for i in wanted]
-    )
-    return dict(zip((item.name for item in wanted), made, strict=True))
+    name = device_of(device).name
+    short = [item for item in wanted if item.nbytes < _LONG_NBYTES]
+    made = _core._make_empty(name, [(i.handle, i.name, i.part, None) for i in short])
+    found = dict(zip((item.name for item in short), made, strict=True))
+    if len(short) < len(wanted):
+        for item in wanted:
+            if item.nbytes >= _LONG_NBYTES:
+                dtype, shape = item.form()
+                found[item.name] = torch.empty(shape, dtype=dtype, device=name)
+    return found
