@@ -14,13 +14,14 @@ Sources:
 
 * memory: a reader that returns bytes of one buffer, so that only the schedule takes time
 * files: a file in the page cache
+* small: a file of 100,000 tensors of 12 bytes in the page cache
 * slow: a reader of 0.3 GB/s for each rank; its limit is the ranks' sum, or the broadcast if that
   takes longer
 * s3: row-parallel tensor parallelism (`Shard(1)`) from SeaweedFS, through a proxy of 20 ms
 * s3, narrow: the same, and all answers of the server share 1 Gbit/s
 
-Prints a Markdown table: the best time of the slowest rank, and the bytes read for each byte of the
-model.
+Prints a Markdown table: the best time of the slowest rank, the least processor time of the busiest
+one, and the bytes read for each byte of the model.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "python"))
 PIECE = 16 << 20
 COLUMNS = 4096
 OPENED = 512 << 10
+SMALL = 100_000
 RATE = 0.3e9  # of a slow reader, in bytes a second
 LATENCY = 0.02
 NARROW = 125e6  # of a network, in bytes a second
@@ -175,7 +177,8 @@ class Rank:
 
 
 def serve(source: dict[str, Any], store: str, size: int, rank: int) -> None:
-    """Answers each line of the input, the name of what to run, with its time and bytes read."""
+    """Answers each line of the input, the name of what to run, with its time, its processor time
+    and the bytes read."""
     import torch
     import torch.distributed as dist
 
@@ -188,12 +191,12 @@ def serve(source: dict[str, Any], store: str, size: int, rank: int) -> None:
         this.prepare(what)
         gc.collect()
         dist.barrier()
-        begin = time.perf_counter()
+        begin, worked = time.perf_counter(), time.process_time()
         kept = getattr(this, f"run_{what}")()
-        seconds = time.perf_counter() - begin
+        seconds, worked = time.perf_counter() - begin, time.process_time() - worked
         dist.barrier()
         del kept
-        print(json.dumps([seconds, this.nbytes_read()]), file=out, flush=True)
+        print(json.dumps([seconds, worked, this.nbytes_read()]), file=out, flush=True)
 
 
 class Ranks:
@@ -208,8 +211,9 @@ class Ranks:
             for rank in range(size)
         ]
 
-    def run(self, what: str) -> tuple[float, int]:
-        """Returns the time of the slowest rank, and the bytes that all readers returned."""
+    def run(self, what: str) -> tuple[float, float, int]:
+        """Returns the time of the slowest rank, the processor time of the busiest one, and the
+        bytes that all readers returned."""
         for process in self._processes:
             assert process.stdin
             process.stdin.write(what + "\n")
@@ -221,7 +225,8 @@ class Ranks:
             if not line:
                 raise RuntimeError(f"{what} failed")
             answers.append(json.loads(line))
-        return max(each[0] for each in answers), sum(each[1] for each in answers)
+        seconds, worked, nbytes = zip(*answers, strict=True)
+        return max(seconds), max(worked), sum(nbytes)
 
     def close(self) -> None:
         for process in self._processes:
@@ -258,6 +263,18 @@ def files(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
+def small(folder: str, megabytes: int) -> Iterator[dict[str, Any]]:
+    import numpy as np
+
+    from safetensors.numpy import save_file
+
+    path = Path(folder) / "model.safetensors"
+    save_file({f"layers.{i}.bias": np.zeros(3, np.float32) for i in range(SMALL)}, path)
+    yield {"megabytes": 0, "path": str(path), "nbytes": 12 * SMALL}
+    path.unlink()
+
+
+@contextmanager
 def s3(folder: str, megabytes: int, bandwidth: float | None = None) -> Iterator[dict[str, Any]]:
     import obstore
 
@@ -281,6 +298,7 @@ ROWS: dict[str, tuple[Any, int, tuple[str, ...]]] = {
     "memory": (memory, 2, ("broadcast", "group")),
     "memory, 4 ranks": (memory, 4, ("broadcast", "group")),
     "files": (files, 2, ("broadcast", "group")),
+    "small": (small, 2, ("alone", "group")),
     "slow": (slow, 2, ("broadcast", "rank_0", "group")),
     "s3": (s3, 2, ("alone", "group")),
     "s3, narrow": (functools.partial(s3, bandwidth=NARROW), 2, ("alone", "group")),
@@ -296,20 +314,23 @@ def row(name: str, folder: str, megabytes: int, repeats: int) -> None:
         ranks = Ranks(size, source, folder)
         stack.callback(ranks.close)
         best: dict[str, float] = {}
+        least: dict[str, float] = {}
         read: dict[str, int] = {}
         for repeat in range(repeats + 1):
             for what in runs:
                 before = proxy.bytes_received if proxy else 0
-                seconds, nbytes = ranks.run(what)
+                seconds, worked, nbytes = ranks.run(what)
                 read[what] = proxy.bytes_received - before if proxy else nbytes
                 if repeat:  # the first one connects the ranks and loads code
                     best[what] = min(seconds, best.get(what, seconds))
-    total = megabytes << 20
+                    least[what] = min(worked, least.get(what, worked))
+    total = source.get("nbytes", megabytes << 20)
     if name == "slow":
         best = {"limit": max(total / (size * RATE), best["broadcast"]), **best}
     for what, seconds in best.items():
         cells = [name, what.replace("_", " "), f"{seconds:.3f}", f"{total / seconds / 1e9:.2f}"]
         cells.append(f"{next(iter(best.values())) / seconds:.2f}")
+        cells.append(f"{least[what]:.3f}" if what in least else "")
         cells.append(f"{read[what] / total:.3f}" if read.get(what) else "")
         print("| " + " | ".join(cells) + " |", flush=True)
 
@@ -326,7 +347,8 @@ def main() -> None:
         source, store, size, rank = options.serve
         serve(json.loads(source), store, int(size), int(rank))
         return
-    print(f"| source | | s | GB/s | ratio to the first | bytes read |\n|{'---|' * 6}", flush=True)
+    print("| source | | s | GB/s | ratio to the first | CPU s | bytes read |")
+    print(f"|{'---|' * 7}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for name in options.rows or ROWS:
             row(name, folder, options.megabytes, options.repeats)

@@ -172,6 +172,13 @@ py::list load_groups(py::handle asked, py::handle progress) {
   return loaded;
 }
 
+/// Returns a tensor for each request, without loading it.
+py::list make_empty(py::handle device, py::handle requests) {
+  Group group(py::make_tuple(device, requests));
+  make_tensors(group.requests, group.target);
+  return group.tensors();
+}
+
 /// Opens a file for torch like safe_open, but closes its descriptor after reading the header: a
 /// model may have more files than a process may have open. Imports torch only when a tensor is
 /// made.
@@ -331,6 +338,10 @@ void register_load(py::module_& module) {
       .attr("__module__") = "safetensors._safetensors_rust";
 
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());
+  define(
+      module, "_make_empty", &make_empty, py::arg("device"), py::arg("requests"),
+      "_make_empty(device, requests)\n--\n\n"
+      "Returns a tensor for each request, as _load_groups() makes them, with unspecified values.");
   define(module, "_open_shard", &open_shard, py::arg("filename"), py::arg("backend"),
          py::arg("storage_options") = py::none(), py::arg("digests") = py::none());
   define(module, "_read_index", &read_index, py::arg("path"));

@@ -21,6 +21,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_slice(m);
   register_open(m);
   register_load(m);
+  register_group(m);
   register_model_files(m);
   register_read(m);
   register_explain(m);

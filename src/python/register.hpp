@@ -13,6 +13,7 @@ void register_specs(py::module_& module);       // tensor_spec.cpp
 void register_slice(py::module_& module);       // bind_slice.cpp
 void register_open(py::module_& module);        // bind_open.cpp
 void register_load(py::module_& module);        // bind_load.cpp
+void register_group(py::module_& module);       // bind_group.cpp
 void register_model_files(py::module_& module);  // bind_model_files.cpp
 void register_read(py::module_& module);         // bind_read.cpp
 void register_explain(py::module_& module);      // bind_explain.cpp

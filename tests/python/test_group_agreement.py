@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
 from safetensors._group.agreement import pack, unpack  # noqa: E402
+from safetensors._group.column import Column  # noqa: E402
 from safetensors._group.parts import UNUSUAL  # noqa: E402
 from safetensors._remote.shared import Follower, Leader  # noqa: E402
 from safetensors.torch import load_file, load_files, save_file  # noqa: E402
@@ -25,11 +26,11 @@ def together(filenames, **given):
 def test_parts_are_short_to_send():
     part = (((0, 4), (8, 12)), ((0, 512),))
     taken = [None, UNUSUAL, part, None] + [part] * 10_000
-    packed = pack(taken)
-    assert unpack(packed, [(12, 512)] * len(taken)) == taken
+    packed = pack(Column.of(taken))
+    assert unpack(packed, Column.of([(12, 512)] * len(taken))).items() == taken
     assert packed[0] == 3
     assert len(packed) < len(taken) + 20
-    assert unpack(pack([]), []) == []
+    assert unpack(pack(Column.of([])), Column.of([])).items() == []
 
 
 def loads(rank, url):

@@ -158,7 +158,8 @@ def test_an_error_is_raised_by_all(size, culprit, phase):
     with Ranks(size, failing, culprit, "error", phase) as ranks:
         found = ranks.outcomes()
     for rank, each in enumerate(found):
-        assert each.kind.startswith("SafetensorError ")
+        classes = ["SafetensorOSError"] if rank == culprit else []
+        assert each.kind.startswith(" ".join([*classes, "SafetensorError "]))
         assert each.text == f"rank {culprit}: OSError: disk on fire"
         assert each.cause == ("OSError" if rank == culprit else "NoneType")
         assert each.seconds < SECONDS + 5
@@ -277,6 +278,80 @@ def test_the_host_of_the_store_may_be_the_one(how):
     assert len({each.text for each in found}) == 1
     assert found[0].text.startswith("the store of the process group does not answer: ")
     assert all(each.seconds < SECONDS + 10 for each in found)
+
+
+LEAVING = [
+    ("SIGKILL", 1, "here"),
+    ("SIGKILL", 3, "gather"),
+    ("SIGKILL", 1, "data"),
+    ("SIGKILL", 2, "end"),
+    ("error", 0, "gather"),
+    ("error", 0, "data"),
+    ("error", 0, "end"),
+]
+
+
+@pytest.mark.parametrize(("how", "culprit", "phase"), LEAVING)
+def test_the_host_of_the_store_ends_after_its_error(how, culprit, phase):
+    """It has the verdict first, and takes the store along when its program ends."""
+    with Ranks(4, leaving, culprit, how, phase, works=False, host=0) as ranks:
+        found = ranks.outcomes()
+    text = f"rank {culprit}: OSError: disk on fire"
+    if how == "SIGKILL":
+        text = f"rank {culprit} does not answer: it has ended or hangs"
+        assert found.pop(culprit).is_dead
+    assert {each.text for each in found} == {text}
+    assert all(each.seconds < SECONDS + 5 for each in found)
+
+
+def leaving(rank, culprit, how, phase):
+    from safetensors._group import board
+
+    if rank != 0:
+        board._POLL = 0.6  # the host is the first to look again
+    if phase == "here":
+        fault(rank == culprit, how)
+    return failing(rank, culprit, how, phase)
+
+
+def finishes(rank, seconds):
+    with joined() as comm:
+        comm.gather("test")
+        if rank != 0:
+            wait = comm.wait
+            comm.wait = lambda work: (time.sleep(seconds), wait(work))
+    return "loaded"
+
+
+def test_the_host_of_the_store_ends_after_its_load():
+    """The others have not ended theirs. What the store was for is no failure."""
+    with Ranks(3, finishes, 0.8, works=False, host=0) as ranks:
+        assert [each.value for each in ranks.outcomes()] == ["loaded"] * 3
+
+
+def waits_for(rank, size, how, log):
+    with open(log.format(rank), "wb") as file:
+        os.dup2(file.fileno(), 2)
+    if how == "come" and rank == size - 1:
+        time.sleep(1.5)
+    with joined(10) as comm:
+        if how == "send" and rank == size - 1:
+            time.sleep(1.5)
+        comm.gather("test")
+        if how == "end" and rank == size - 1:
+            time.sleep(1.5)
+    return "loaded"
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("how", ["come", "send", "end"])
+def test_a_rank_that_waits_logs_nothing(tmp_path, size, how):
+    """TCPStore, the usual store, logs several lines for every wait that runs out of time."""
+    log = str(tmp_path / "{}.log")
+    with Ranks(size, waits_for, size, how, log, works=False, host=0) as ranks:
+        assert [each.value for each in ranks.outcomes()] == ["loaded"] * size
+    # What the end of the host makes the others log is not about a wait.
+    assert (tmp_path / "0.log").read_text() == ""
 
 
 def test_what_is_no_group_is_refused():

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import json
 import os
 import signal
 import time
@@ -116,7 +117,10 @@ def check(found, culprit, text, kind="SafetensorError"):
         if each.is_dead:
             assert rank == culprit
             continue
-        assert each.kind.split()[0] == (kind if rank == culprit else "SafetensorError")
+        if rank == culprit:
+            assert kind in each.kind.split()
+        else:
+            assert each.kind.split()[0] == "SafetensorError"
         assert each.text == text
         assert each.value.startswith("Traceback")  # not a dict
         assert each.seconds < SECONDS + 5 or rank == culprit
@@ -129,6 +133,7 @@ def test_an_error(folder, size, culprit, phase):
         found = ranks.outcomes()
     check(found, culprit, f"rank {culprit}: OSError: the disk is on fire")
     assert found[culprit].cause == "OSError"
+    assert {"SafetensorError", "OSError"} < {*found[culprit].kind.split()}
 
 
 @pytest.mark.parametrize(("size", "culprit", "phase"), CASES)
@@ -254,12 +259,57 @@ def test_ranks_that_load_something_else(folder, size, culprit, what):
     expected = {
         "version": f"the ranks load different files: rank {culprit} has version 9.9 of safetensors",
         "plan": f"rank {culprit}: The files do not contain tensor 'no such tensor'",
-        "missing": f"the ranks load different files: rank {culprit} has nowhere, rank 0 has ",
+        "missing": f"rank {culprit}: No such file or directory: {folder / 'nowhere'}",
         "file": f"the ranks load different files: rank {culprit} has ",
         "fewer": f"the ranks load different files: rank {culprit} has ",
     }
     assert text.startswith(expected[what])
     check(found, culprit, text)
+    assert ("FileNotFoundError" in found[culprit].kind.split()) == (what == "missing")
+
+
+def misses_its_folder(rank, folders, load):
+    with pytest.raises(FileNotFoundError) as caught:
+        load(folders[rank], group=dist.group.WORLD, timeout=LIMIT)
+    return str(caught.value), caught.value.filename, caught.value.errno, caught.value.code
+
+
+def into_nothing(folder, **given):
+    load_into({}, folder, **given)
+
+
+def streams(folder, **given):
+    from safetensors._group.files import stream
+
+    for _ in stream(filenames=folder, **given):
+        raise AssertionError("nothing is there")
+
+
+@pytest.mark.parametrize("load", [load_files, into_nothing, streams])
+def test_every_rank_misses_its_folder(tmp_path, load):
+    """Each raises its own error, with the text of the first one."""
+    folders = [str(tmp_path / f"of_rank_{rank}") for rank in range(2)]
+    first, second = values(2, misses_its_folder, folders, load)
+    assert first[0] == second[0]
+    assert first[0] in [
+        f"rank {rank}: No such file or directory: {folders[rank]}" for rank in range(2)
+    ]
+    assert [first[1:], second[1:]] == [(folder, 2, "io") for folder in folders]
+
+
+def test_files_of_an_index_that_nobody_takes_may_be_absent(folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    index = (tmp_path / "model.safetensors.index.json").read_text()
+    absent = json.loads(index)["weight_map"]["0.weight"]
+    (tmp_path / absent).unlink()
+    assert values(2, takes_the_others, tmp_path, absent) == [True, True]
+
+
+def takes_the_others(rank, folder, absent):
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    names = [name for name, file in index["weight_map"].items() if file != absent]
+    return {*load_files(folder, keys=names, group=dist.group.WORLD)} == {*names}
 
 
 def goes_on_after(rank, folder):

@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 dist = pytest.importorskip("torch.distributed")
 
+# Imported here, since the ranks, which are forked, count what they read.
+from safetensors._group.files import stream  # noqa: E402
 from safetensors.plan import SKIP, Shard  # noqa: E402
 from safetensors.torch import load_files, plan_placements, save_file, save_files  # noqa: E402
 from support import memory  # noqa: E402
@@ -182,7 +184,7 @@ def test_files_are_read_once(folder, size, name):
     plan = PLANS[name]
     taken = sum(tensor.nbytes for key, tensor in model().items() if key != "flags")
     found = values(size, reads, folder, lambda rank: plan(rank, size))
-    headers = (64 << 10) * 8 * size  # of the files, the index, and what gloo reads in /proc
+    headers = (64 << 10) * 5 * size  # of the files, the index, and what gloo reads in /proc
     if name == "tensor parallel":
         taken += sum(tensor.nbytes for key, tensor in model().items() if key == "experts") * size
     assert taken <= sum(found) <= taken + headers
@@ -254,8 +256,6 @@ def test_progress_is_of_what_a_rank_takes(folder):
 
 
 def streams(rank, folder):
-    from safetensors._group.files import stream
-
     plan = tensor_parallel(rank, 2)
     names = []
     alone = load_files(folder, plan=plan)

@@ -1,62 +1,28 @@
 """Schedules of groups of ranks: what is read, sent and received, without files or processes."""
 
-import contextlib
 import itertools
 import math
 from collections import Counter
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safetensors._group import frame, parts, schedule
+from safetensors._group import parts
 from safetensors._group.parts import UNUSUAL, index_of_axes, taken_of
 from safetensors._group.schedule import Broadcast, Exchange, Own, Tensor
+from support.rank_loads import (
+    BUFFER,
+    PIECE,
+    chunk,
+    loads,
+    offsets,
+    scheduled,
+    small_limits,
+    whole,
+)
 
 pytestmark = pytest.mark.slow
-
-PIECE, BUFFER, ROW, ALIGNMENT = 192, 128, 8, 4  # 16 rows fit into a buffer
-
-
-@contextlib.contextmanager
-def small_limits():
-    """Divides tensors of some hundred bytes as if they had some hundred megabytes."""
-    limits = {
-        schedule: {
-            "PIECE_NBYTES": PIECE,
-            "BUFFER_NBYTES": BUFFER,
-            "_SMALL_NBYTES": 24,
-            "_MIN_EXCHANGE_NBYTES": 16,
-            "_BUCKET_STEPS": 2,
-        },
-        frame: {"MAX_ROW_NBYTES": ROW, "_ALIGNMENT": ALIGNMENT},
-    }
-    with contextlib.ExitStack() as stack:
-        for module, values in limits.items():
-            for name, value in values.items():
-                stack.enter_context(mock.patch.object(module, name, value))
-        yield
-
-
-def offsets(shape, axes):
-    """Returns the offsets of the selected elements, in their order."""
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    indices = [list(itertools.chain(*(range(*pair) for pair in ranges))) for ranges in axes]
-    return [
-        sum(index * stride for index, stride in zip(each, strides, strict=True))
-        for each in itertools.product(*indices)
-    ]
-
-
-def whole(shape):
-    return tuple(((0, size),) for size in shape)
-
-
-def chunk(shape, axis, rank, size):
-    share = -(-shape[axis] // size)
-    begin, end = min(rank * share, shape[axis]), min((rank + 1) * share, shape[axis])
-    return (*whole(shape[:axis]), ((begin, end),) if begin < end else (), *whole(shape[axis + 1 :]))
 
 
 class Simulation:
@@ -65,7 +31,7 @@ class Simulation:
     def __init__(self, tensors, taken):
         self.tensors, self.taken = tensors, taken
         self.size = len(taken)
-        self.schedule = schedule.schedule(tensors, taken)
+        self.schedule = scheduled(tensors, taken)
         self.read = [Counter() for _ in tensors]  # how often each byte is read
         self.read_by = [0] * self.size
         self.sent_by = [0] * self.size
@@ -157,71 +123,12 @@ class Simulation:
         local[offset : offset + len(values)] = values
 
 
-@st.composite
-def shapes(draw):
-    """Shapes whose last axis is in bytes, of elements of four bytes."""
-    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-    return (*sizes[:-1], 4 * sizes[-1] * draw(st.sampled_from([1, 1, 5])))
-
-
-@st.composite
-def ranges(draw, size, unit):
-    edges = draw(st.lists(st.integers(0, size // unit), unique=True, max_size=4).map(sorted))
-    edges = [edge * unit for edge in edges[: len(edges) // 2 * 2]]
-    return tuple(zip(edges[::2], edges[1::2], strict=True))
-
-
-@st.composite
-def axes_of(draw, shape):
-    if draw(st.booleans()):
-        return whole(shape)
-    units = [1] * (len(shape) - 1) + [4]
-    return tuple(
-        draw(st.one_of(st.just(((0, size),)), ranges(size, unit)))
-        for size, unit in zip(shape, units, strict=True)
-    )
-
-
-@st.composite
-def parts_of(draw, shape, size):
-    """What each of `size` ranks takes of a tensor."""
-    kind = draw(st.sampled_from(["alike", "chunks", "replicated chunks", "some", "any", "unusual"]))
-    if kind == "alike":
-        return [draw(axes_of(shape))] * size
-    if "chunks" in kind:
-        elements = (*shape[:-1], shape[-1] // 4)
-        axis = draw(st.integers(0, len(shape) - 1))
-        copies = draw(st.integers(1, size)) if kind == "replicated chunks" else 1
-        chunks = [chunk(elements, axis, rank // copies, -(-size // copies)) for rank in range(size)]
-        return [
-            (*each[:-1], tuple((4 * begin, 4 * end) for begin, end in each[-1])) for each in chunks
-        ]
-    if kind == "some":
-        part = draw(axes_of(shape))
-        return [part if draw(st.booleans()) else None for _ in range(size)]
-    found = [draw(st.one_of(st.none(), axes_of(shape))) for _ in range(size)]
-    if kind == "unusual":
-        found[draw(st.integers(0, size - 1))] = UNUSUAL
-    return found
-
-
-@st.composite
-def loads(draw):
-    size = draw(st.integers(1, 16))
-    gap = draw(st.sampled_from([0, 8, 1 << 20]))
-    tensors = [
-        Tensor(str(number), draw(shapes()), gap) for number in range(draw(st.integers(0, 4)))
-    ]
-    by_tensor = [draw(parts_of(tensor.shape, size)) for tensor in tensors]
-    return tensors, [[each[rank] for each in by_tensor] for rank in range(size)]
-
-
 @settings(deadline=None, max_examples=150)
 @given(loads())
 def test_every_byte_is_delivered_once(load):
     with small_limits():
         done = Simulation(*load)
-        assert done.schedule.steps == schedule.schedule(*load).steps
+        assert done.schedule.steps == scheduled(*load).steps
     done.check()
     for number, counts in enumerate(done.read):
         taken = [rank[number] for rank in done.taken]
@@ -242,7 +149,7 @@ def test_every_byte_is_delivered_once(load):
 @given(st.integers(2, 16), st.lists(st.tuples(st.integers(2, 40), st.integers(1, 8))), st.data())
 def test_reads_are_even(size, sizes, data):
     """Also where tensors that are broadcast and tensors that are exchanged take turns."""
-    tensors = [Tensor("", (rows, 4 * size * columns), 1 << 20) for rows, columns in sizes]
+    tensors = [Tensor((rows, 4 * size * columns), 1 << 20) for rows, columns in sizes]
     axes = [data.draw(st.sampled_from([None, 1])) for _ in tensors]
     taken = [
         [
@@ -252,7 +159,7 @@ def test_reads_are_even(size, sizes, data):
         for rank in range(size)
     ]
     with small_limits():
-        planned = schedule.schedule(tensors, taken)
+        planned = scheduled(tensors, taken)
     read = [0] * size
     for step in planned.steps:
         assert not isinstance(step, Own)
@@ -266,7 +173,7 @@ def test_reads_are_even(size, sizes, data):
 
 
 def kinds(shape, taken, gap=64 << 10):
-    planned = schedule.schedule([Tensor("", shape, gap)], [[axes] for axes in taken])
+    planned = scheduled([Tensor(shape, gap)], [[axes] for axes in taken])
     return [type(step) for step in planned.steps]
 
 
@@ -301,12 +208,12 @@ def test_ways(shape, part, expected):
 def test_short_tensors_are_broadcast_together():
     """A bucket is sent when it is full, and soon after its first tensor."""
     long, short = (64 << 20,), (1000,)
-    tensors = [Tensor("", shape, 0) for shape in [short, long, short, long, long, long, short]]
-    steps = schedule.schedule(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
+    tensors = [Tensor(shape, 0) for shape in [short, long, short, long, long, long, short]]
+    steps = scheduled(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
     buckets = [step for step in steps if step.is_bucket]
     assert [[number for number, _ in step.blocks] for step in buckets] == [[0, 2], [6]]
-    tensors = [Tensor("", (3 << 20,), 0)] * 5
-    steps = schedule.schedule(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
+    tensors = [Tensor((3 << 20,), 0)] * 5
+    steps = scheduled(tensors, [[whole(each.shape) for each in tensors]] * 2).steps
     assert [len(step.blocks) for step in steps] == [2, 2, 1]
     assert [step.owner for step in steps] == [0, 1, 0]
 
@@ -314,12 +221,12 @@ def test_short_tensors_are_broadcast_together():
 def test_many_tensors_take_little_time():
     """Of which ranks take the same are classified once."""
     shape = (4, 1024)
-    tensors = [Tensor(str(number), shape, 64 << 10) for number in range(20_000)]
+    tensors = [Tensor(shape, 64 << 10) for number in range(20_000)]
     taken = [
         [whole(shape) if number % 16 == rank else None for number in range(len(tensors))]
         for rank in range(16)
     ]
-    steps = schedule.schedule(tensors, taken).steps
+    steps = scheduled(tensors, taken).steps
     assert [step.ranks for step in steps] == [frozenset({i % 16}) for i in range(len(tensors))]
 
 

@@ -25,10 +25,9 @@ from .._model_folder import choice_of
 from .._paths import is_url, without_secrets
 from .._shards import find_shards, open_shards, with_hashes
 from .._torch.dtypes import Form, form_of
-from .._torch.load_files import _gc_paused
 from .._torch.load_into import _device, _problem
 from .._torch.shared_memory import elements_of
-from .._torch.wanted import Wanted
+from .._torch.wanted import Wanted, gc_paused
 from .._typing import Sources, Verify
 from .._workers import Workers
 from . import rank_files
@@ -98,7 +97,7 @@ class StorageReader(_Base):
         """
         self._close()
         tensors: Dict[str, SplitTensor] = {}
-        with ExitStack() as stack, _gc_paused():  # makes objects for each tensor, none is garbage
+        with ExitStack() as stack, gc_paused():  # makes objects for each tensor, none is garbage
             shards = find_shards(
                 self._path, self._options, verify=self._verify, choice=self._choice
             )
@@ -140,7 +139,7 @@ class StorageReader(_Base):
         if self._files is None:
             raise SafetensorError("read_data reads the files that read_metadata opened: call it")
         try:
-            with _gc_paused():
+            with gc_paused():
                 items = [self._item(each, planner) for each in plan.items]
                 load = _Load(items)
             load.run()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Sequence, Set, Tuple, TypeVar
+from typing import TYPE_CHECKING, Callable, Iterator, List, Sequence, Tuple, TypeVar
 
+from .column import Column
 from .communicator import Disagreement
 from .message import Malformed, Message, expect, refused
 from .parts import UNUSUAL, Axes, Ranges, Taken
@@ -61,18 +62,15 @@ def understood(rank: int, understand: Callable[..., T], *received: object) -> T:
         raise refused(rank, error) from None
 
 
-def pack(taken: Sequence[Taken]) -> List[int]:
-    """Returns what a rank takes of each tensor as integers. Parts that are equal are there once:
-    tensors of a model are much alike.
+def pack(taken: Column[Taken]) -> List[int]:
+    """Returns what a rank takes of each tensor as integers.
 
-        the count of parts
-        of each: how many axes; of each axis: how many ranges; begin and end of each
-        of each tensor: the number of its part
+    the count of parts
+    of each: how many axes; of each axis: how many ranges; begin and end of each
+    of each tensor: the number of its part
     """
-    numbers: Dict[Taken, int] = {}
-    places = [numbers.setdefault(each, len(numbers)) for each in taken]
-    found = [len(numbers)]
-    for part in numbers:
+    found = [len(taken.values)]
+    for part in taken.values:
         if part is None:
             found.append(_NOTHING)
         elif part is UNUSUAL:
@@ -82,10 +80,10 @@ def pack(taken: Sequence[Taken]) -> List[int]:
             for ranges in part:
                 found.append(len(ranges))
                 found += itertools.chain(*ranges)
-    return found + places
+    return [*found, *taken.numbers]
 
 
-def unpack(packed: Sequence[int], shapes: Sequence[Tuple[int, ...]]) -> List[Taken]:
+def unpack(packed: Sequence[int], shapes: Column[Tuple[int, ...]]) -> Column[Taken]:
     """Returns what `pack` was called with.
 
     Args:
@@ -96,20 +94,17 @@ def unpack(packed: Sequence[int], shapes: Sequence[Tuple[int, ...]]) -> List[Tak
         Malformed: the integers are not those of parts of these tensors.
     """
     numbers = iter(packed)
-    count = _count(numbers, len(shapes))
+    count = _count(numbers, len(shapes.numbers))
     parts = [_part(numbers, len(packed)) for _ in range(count)]
     places = list(numbers)
-    expect(len(places) == len(shapes), f"parts of {len(places)} tensors, not of {len(shapes)}")
-    known: Set[Tuple[int, Tuple[int, ...]]] = set()
-    for place, shape in zip(places, shapes, strict=True):
-        if (place, shape) in known:
-            continue
+    expected = len(shapes.numbers)
+    expect(len(places) == expected, f"parts of {len(places)} tensors, not of {expected}")
+    for place, shape in {*zip(places, shapes.numbers, strict=True)}:
         expect(0 <= place < count, f"a tensor with part {place} of {count}")
         part = parts[place]
         if part is not None and part is not UNUSUAL:
-            _check(part, shape)
-        known.add((place, shape))
-    return [parts[place] for place in places]
+            _check(part, shapes.values[shape])
+    return Column(parts, places)
 
 
 def _part(numbers: Iterator[int], most: int) -> Taken:

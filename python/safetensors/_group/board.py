@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Optional
 
 from .._core import SafetensorError
@@ -17,8 +17,12 @@ BUSY = "made no progress"
 """Begins the note of a rank that did not wait for others."""
 
 _POLL = 0.2
+# Between two looks for ranks that are awaited: at first, and as a part of the time waited.
+_FIRST_LOOK, _LOOK_PART = 0.001, 0.125
 # How long ranks that lost others wait for the notes of these.
 _GRACE = 5.0
+# How long a rank waits beyond that for others to read the verdict.
+_LINGER = 1.0
 # How long a rank waits for the store itself.
 _STORE = 3.0
 # Of a text that other ranks raise.
@@ -42,8 +46,13 @@ class Board:
         alarm       there is a verdict or a note
         notes/RANK  what a rank has seen that has no error of its own
         verdict     the text that all ranks raise
+        read/RANK   the rank has read the verdict
 
-    A thread makes all calls of the store, because they block while its host hangs.
+    A thread makes all calls of the store, because they block while its host hangs. No call waits
+    for a key: TCPStore logs a warning whenever such a wait runs out of time.
+
+    The store may end with the process of any rank. So a rank that fails stays until the others have
+    read the verdict, and one that loses the store goes on for 5 seconds: its load may end by then.
     """
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
@@ -66,10 +75,13 @@ class Board:
         self._is_closed = False
         self._progress = 0
         self._verdict = ""
+        self._reported_at = 0.0
         self.store: Any = None
         """The store of this load, once all ranks take part."""
         self.is_alarmed = False
         """Whether a rank has failed."""
+        self.is_cut_off = False
+        """Whether the store has ended. The connections between the ranks may still work."""
         self.last_beat = time.monotonic()
         """When a rank was last seen to make progress."""
         self._thread = threading.Thread(target=self._run, name="safetensors-group", daemon=True)
@@ -107,6 +119,7 @@ class Board:
             cause: its own error; None if it lost other ranks.
             note: what it has seen then.
         """
+        self._reported_at = time.monotonic()
         self._cause, self._note = None if cause is None else _cut(cause), _cut(note)
         self._wake.set()
 
@@ -117,10 +130,10 @@ class Board:
         return self._cause or _UNREACHABLE
 
     def close(self) -> None:
-        """Ends the thread, unless the store hangs."""
+        """Ends the thread, unless the store hangs. After a failure, waits for the other ranks."""
         self._is_closed = True
         self._wake.set()
-        self._thread.join(_STORE)
+        self._thread.join(_STORE if self._note is None else _GRACE + _STORE)
 
     def _run(self) -> None:
         try:
@@ -131,9 +144,35 @@ class Board:
                     self._judged() if self._cause is None else self._propose(self._cause)
                 )
         except Exception:  # the host of the store has ended
+            self.is_cut_off = True
+            self._wait_for_the_end()
             self._verdict = self._cause or _UNREACHABLE
         self.is_alarmed = True
         self._decided.set()
+        if self._note is not None and not self.is_cut_off:
+            with contextlib.suppress(Exception):  # the host of the store has ended
+                self._linger()
+
+    def _wait_for_the_end(self) -> None:
+        """Returns when this rank fails or the load is over, at the latest after 5 seconds."""
+        end = time.monotonic() + _GRACE
+        while not self._is_closed and self._note is None and time.monotonic() < end:
+            self._wake.wait(_POLL)
+            self._wake.clear()
+
+    def _linger(self) -> None:
+        """Waits until the other ranks have read the verdict, as far as they answer."""
+        self.store.set(f"read/{self._rank}", "")
+        end = self._reported_at + _GRACE
+        last = max(end, time.monotonic()) + _LINGER
+        ranks = list(range(self._size))
+        while not self.store.check([f"read/{rank}" for rank in ranks]):
+            now = time.monotonic()
+            if now > last:
+                return
+            if now > end:  # the others have ended or hang
+                ranks = [rank for rank in ranks if self.store.check([f"notes/{rank}"])]
+            time.sleep(_POLL / 4)
 
     def _take_part(self) -> None:
         from torch.distributed.distributed_c10d import PrefixStore
@@ -144,7 +183,7 @@ class Board:
     def _watch(self) -> None:
         """Returns when this rank fails or the load is over."""
         beaten = beats = 0
-        stage = ""
+        stage, since = "", 0.0
         while not self._is_closed and self._note is None:
             if self.store.check(["alarm"]):
                 self.is_alarmed = True
@@ -152,23 +191,17 @@ class Board:
             if found != beats:
                 self.last_beat = time.monotonic()
             beaten, beats = progress, found
-            if self._arrived.is_set():
-                self._wake.wait(_POLL)
-                self._wake.clear()
-                continue
-            if stage != self._stage:
-                stage = self._stage
-                self.store.set(f"{stage}/{self._rank}", "")
-            if self._wait_for([f"{stage}/{rank}" for rank in range(self._size)]):
-                self._arrived.set()
-
-    def _wait_for(self, keys: list[str]) -> bool:
-        """Waits for a moment. Returns whether all keys exist."""
-        try:
-            self.store.wait(keys, timedelta(seconds=_POLL))
-        except Exception:  # torch has changed its type
-            return bool(self.store.check(keys))
-        return True
+            pause = _POLL
+            if not self._arrived.is_set():
+                if stage != self._stage:
+                    stage, since = self._stage, time.monotonic()
+                    self.store.set(f"{stage}/{self._rank}", "")
+                if self.store.check([f"{stage}/{rank}" for rank in range(self._size)]):
+                    self._arrived.set()
+                    continue
+                pause = min(pause, _FIRST_LOOK + _LOOK_PART * (time.monotonic() - since))
+            self._wake.wait(pause)
+            self._wake.clear()
 
     def _judged(self) -> str:
         """Leaves a note, and returns the verdict once there is one."""

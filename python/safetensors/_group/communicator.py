@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
+from .. import _core
 from .._core import SafetensorError
 from . import message
 from .board import BUSY, Board
@@ -35,6 +36,10 @@ _ROOM = _FRAME_NBYTES - _LENGTH_NBYTES
 
 _EMPTY = Message()
 
+# Of errors that a rank raises itself, the classes and the fields that callers handle.
+_COMBINED = (IndexError, KeyError, ValueError)  # and all OSErrors
+_FIELDS = ("errno", "strerror", "filename", "code", "path", "subject")
+
 
 class Lost(Exception):
     """Another rank has failed, ended or does not answer."""
@@ -51,7 +56,8 @@ def communicator(
     """Connects the ranks of a group. Either all ranks leave the context, or all raise.
 
     If a rank raises within the context, all ranks raise SafetensorError with the text of the first
-    error, such as `rank 3: <error>`. On its own rank, that error is the `__cause__`. What is no
+    error, such as `rank 3: <error>`. On its own rank, that error is the `__cause__`; if it is an
+    OSError, IndexError, KeyError or ValueError, what is raised there is one, too. What is no
     Exception, such as KeyboardInterrupt, is raised as itself there. No collective is under way any
     more then. The caller's group is not used, only its store.
 
@@ -251,7 +257,7 @@ class Communicator:
         self._abort()
         text = self._board.decide()
         if isinstance(error, Exception):
-            return SafetensorError(text)
+            return _raised(text, error)
         if isinstance(error, KeyboardInterrupt):
             error.args = (text,)
         return error
@@ -280,6 +286,8 @@ class Communicator:
         self._board.enter(stage)
         start = time.monotonic()
         while not self._board.wait_for_all(_POLL.total_seconds()):
+            if self._board.is_cut_off:
+                raise Lost("lost the store of the process group")
             self._check_others(start)
 
     def _check_others(self, start: float) -> None:
@@ -322,6 +330,20 @@ def _has_nccl(group: ProcessGroup) -> bool:
         return isinstance(group._get_backend(torch.device("cuda")), dist.ProcessGroupNCCL)
     except RuntimeError:  # it has no backend for these devices
         return False
+
+
+def _raised(text: str, error: Exception) -> SafetensorError:
+    """Returns what a rank raises whose own error is `error`: also one of the same built-in class,
+    such as FileNotFoundError, with the fields of that error."""
+    made = SafetensorError(text)
+    for base in type(error).__mro__:
+        if base in _COMBINED or (issubclass(base, OSError) and base.__module__ == "builtins"):
+            made = _core._error_class(base)(text)
+            break
+    for field in _FIELDS:
+        if getattr(error, field, None) is not None:
+            setattr(made, field, getattr(error, field))
+    return made
 
 
 def _described(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import (
     Callable,
     Deque,
     Dict,
+    FrozenSet,
     Iterator,
     List,
     NamedTuple,
@@ -24,8 +25,9 @@ from typing import (
 import torch
 
 from .._workers import Workers
+from .bucket import Packer, select
 from .frame import Block, Frame
-from .parts import Axes, Ranges, length, nbytes_of
+from .parts import Axes
 from .schedule import BUFFER_NBYTES, Broadcast, Exchange, Own, Schedule, Step
 
 Request = Tuple[int, Optional[Axes], torch.Tensor]
@@ -87,8 +89,9 @@ def run(
     read: Read,
     destinations: Sequence[Optional[torch.Tensor]],
     ahead: int = 4,
-) -> Iterator[int]:
-    """Loads what the ranks take, and yields the numbers of tensors as they are complete.
+) -> Iterator[List[int]]:
+    """Loads what the ranks take, and yields the numbers of tensors as they are complete, several at
+    once.
 
     All ranks call it, and exhaust it. The order is the same on all ranks, as far as they take the
     same tensors: what a rank reads for itself comes last.
@@ -142,11 +145,25 @@ class _Runner:
         self._destinations = destinations
         self._local: Dict[int, torch.Tensor] = {}  # the bytes of tensors that are being loaded
         self._buffers = _Buffers(comm.device)
+        self._empty: FrozenSet[int] = frozenset()
+        device = comm.device
+        addresses = [  # of those that _is_direct()
+            each.data_ptr()
+            if each is not None and each.is_contiguous() and each.device == device
+            else 0
+            for each in destinations
+        ]
+        self._packer = Packer(comm.rank, self._frames, addresses, self._bytes)
 
-    def run(self, pool: Workers, own_pool: Workers, ahead: int) -> Iterator[int]:
-        for number, destination in enumerate(self._destinations):
-            if destination is not None and destination.numel() == 0:
-                yield number
+    def run(self, pool: Workers, own_pool: Workers, ahead: int) -> Iterator[List[int]]:
+        empty = [
+            number
+            for number, destination in enumerate(self._destinations)
+            if destination is not None and destination.numel() == 0
+        ]
+        if empty:
+            yield empty
+        self._empty = frozenset(empty)
         batches = list(self._own())
         left = iter(batches)
         own: Deque[Future[None]] = deque()
@@ -185,7 +202,7 @@ class _Runner:
         while own:
             self._wait_for(own.popleft())
             read_own()
-        yield from itertools.chain(*batches)  # last, so that the order does not depend on times
+        yield from batches  # last, so that the order does not depend on times
 
     def _wait_for(self, future: Future[None]) -> None:
         """Waits for a read. Raises if it failed, or another rank did."""
@@ -195,23 +212,26 @@ class _Runner:
         future.result()
         self._comm.progressed()
 
-    def _finish(self, job: _Job, work: Any) -> Iterator[int]:
+    def _finish(self, job: _Job, work: Any) -> Iterator[List[int]]:
         self._comm.wait(work)
         job.finish()
-        for number in job.complete:
-            destination = self._destinations[number]
-            if destination is None or destination.numel() == 0:
-                continue
-            local = self._local.pop(number, None)
-            if local is not None and not self._is_direct(destination):
-                _copy_to(destination, local)
-            yield number
+        complete = [
+            number
+            for number in job.complete
+            if self._destinations[number] is not None and number not in self._empty
+        ]
+        if self._local:
+            for number in complete:
+                local, to = self._local.pop(number, None), self._destination(number)
+                if local is not None and not self._is_direct(to):
+                    _copy_to(to, local)
+        if complete:
+            yield complete
 
     def _jobs(self) -> Iterator[_Job]:
-        last = {}
+        last: Dict[int, int] = {}
         for at, step in enumerate(self._steps):
-            for number in _tensors_of(step):
-                last[number] = at
+            last.update(dict.fromkeys(_tensors_of(step), at))
         for at, step in enumerate(self._steps):
             numbers = dict.fromkeys(_tensors_of(step))
             complete = [number for number in numbers if last[number] == at]
@@ -259,14 +279,7 @@ class _Runner:
             return self._comm.broadcast(buffers[0][: step.nbytes], step.owner)
 
         def finish() -> None:
-            at = 0
-            for number, block in step.blocks:
-                frame = self._frame(number)
-                offset, nbytes = frame.share(self._rank, block)
-                if nbytes:
-                    to = self._bytes(number)[offset : offset + nbytes]
-                    _select(frame, self._rank, block, buffers[0][at:], to)
-                at += frame.block_nbytes(block)
+            self._packer.unpack(step.blocks, buffers[0])
             self._buffers.give(buffers.pop())
 
         return _Job(read if step.owner == self._rank else None, start, finish, complete)
@@ -285,7 +298,7 @@ class _Runner:
             at = 0
             for rank in ranks:
                 if sizes[rank]:
-                    _select(frame, rank, block, rows, buffers[0][at : at + sizes[rank]])
+                    select(frame, rank, block, rows, buffers[0][at : at + sizes[rank]])
                 at += sizes[rank]
             self._buffers.give(rows)
 
@@ -307,13 +320,7 @@ class _Runner:
 
     def _read_blocks(self, blocks: Sequence[Tuple[int, Block]], to: torch.Tensor) -> None:
         """Reads blocks one after the other to contiguous bytes."""
-        requests: List[Request] = []
-        at = 0
-        for number, block in blocks:
-            for axes in self._frame(number).axes_of(block):
-                requests.append((number, axes, to[at : at + nbytes_of(axes)]))
-                at += nbytes_of(axes)
-        self._read(requests)
+        self._read(self._packer.requests(blocks, to))
 
     def _frame(self, number: int) -> Frame:
         frame = self._frames[number]
@@ -362,25 +369,6 @@ class _Buffers:
             if self._device.type != "cpu":  # reads do not wait for what is queued on a stream
                 getattr(torch, self._device.type).current_stream(self._device).synchronize()
             self._free.append(buffer)
-
-
-def _select(frame: Frame, rank: int, block: Block, rows: torch.Tensor, to: torch.Tensor) -> None:
-    """Copies what a rank takes of a block to contiguous bytes."""
-    selection = frame.selection(rank, block)
-    source = rows[: frame.block_nbytes(block)].view(frame.block_shape(block))
-    target = to.view([length(ranges) for ranges in selection])
-    for pairs in itertools.product(*map(_slices, selection)):
-        begins, ends = zip(*pairs, strict=True)
-        target[ends].copy_(source[begins])
-
-
-def _slices(ranges: Ranges) -> List[Tuple[slice, slice]]:
-    """Returns where each of the ranges is, and where it is if they follow one another."""
-    found, at = [], 0
-    for begin, end in ranges:
-        found.append((slice(begin, end), slice(at, at + end - begin)))
-        at += end - begin
-    return found
 
 
 def _copy_to(destination: torch.Tensor, data: torch.Tensor) -> None:

@@ -9,7 +9,6 @@ from typing import (
     Any,
     Collection,
     Dict,
-    Generator,
     Iterator,
     List,
     Mapping,
@@ -19,15 +18,20 @@ from typing import (
 
 import torch
 
+from .. import _core
 from .._absent import refuse_absent, with_absent
 from .._core import SafetensorError
 from .._model_folder import Choice, choice_of
 from .._torch.devices import device_of
-from .._torch.wanted import Reporter, Wanted, wanted_of
+from .._torch.wanted import Reporter, Wanted, gc_paused, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
 from .communicator import Communicator, checked, communicator
 from .load import load_together
 from .opening import Model, open_model
+
+# Longer tensors are torch's: to fill the huge pages of the core's took up to twice the processor
+# time where the ranks of a machine do so at once.
+_LONG_NBYTES = 1 << 20
 
 __all__ = ["checked", "communicator", "load_files", "open_named", "load_together", "stream"]
 
@@ -61,7 +65,6 @@ def load_files(
         group, timeout, problem: see `communicator`.
         filenames, device, ...: as for `safetensors.torch.load_files`.
     """
-    loaded: Dict[str, torch.Tensor] = {}
     with communicator(group, timeout, problem) as comm, ExitStack() as stack:
         model, wanted = _open(
             comm, filenames, backend, keys, plan, storage_options, verify, choice, stack
@@ -75,14 +78,14 @@ def load_files(
         reporter = Reporter(wanted, progress)
         report, done = reporter.while_loading(), 0
         # Else the traceback of what `progress` raises keeps the reads under way.
-        with closing(_loaded(comm, model, wanted, device)) as pairs:
-            for item, tensor in pairs:
-                loaded[item.name] = tensor
-                done += item.nbytes
+        tensors = _made(wanted, device)
+        with closing(load_together(comm, model, wanted, tensors)) as batches:
+            for items in batches:
+                done += sum(item.nbytes for item in items)
                 if report is not None:
                     report(done, nbytes)
         reporter.finish()
-    return {item.name: item.finished(loaded[item.name]) for item in wanted}
+    return {item.name: item.finished(tensors[item.name]) for item in wanted}
 
 
 def stream(
@@ -112,10 +115,11 @@ def stream(
         model, wanted = _open(
             comm, filenames, "auto", keys, plan, storage_options, verify, choice, stack
         )
-        with closing(_loaded(comm, model, wanted, device)) as pairs:
-            for item, tensor in pairs:
-                yield item.name, item.finished(tensor)
-                del tensor
+        tensors = _made(wanted, device)
+        with closing(load_together(comm, model, wanted, tensors)) as batches:
+            for items in batches:
+                for item in items:
+                    yield item.name, item.finished(tensors.pop(item.name))
 
 
 def open_named(
@@ -185,14 +189,16 @@ def _open(
     return model, wanted_of(handles, parts)
 
 
-def _loaded(
-    comm: Communicator, model: Model, wanted: List[Wanted], device: AnyDevice
-) -> Generator[Tuple[Wanted, torch.Tensor], None, None]:
-    """Yields the tensors of this rank on its device."""
+@gc_paused()  # makes objects for each tensor, none of them garbage
+def _made(wanted: List[Wanted], device: AnyDevice) -> Dict[str, torch.Tensor]:
+    """Returns new tensors on a device, to load to."""
     name = device_of(device).name
-    tensors = {}
-    for item in wanted:
-        dtype, shape = item.form()
-        tensors[item.name] = torch.empty(shape, dtype=dtype, device=name)
-    for item in load_together(comm, model, wanted, tensors):
-        yield item, tensors.pop(item.name)
+    short = [item for item in wanted if item.nbytes < _LONG_NBYTES]
+    made = _core._make_empty(name, [(i.handle, i.name, i.part, None) for i in short])
+    found = dict(zip((item.name for item in short), made, strict=True))
+    if len(short) < len(wanted):
+        for item in wanted:
+            if item.nbytes >= _LONG_NBYTES:
+                dtype, shape = item.form()
+                found[item.name] = torch.empty(shape, dtype=dtype, device=name)
+    return found

@@ -22,14 +22,14 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError
-from .._torch.wanted import Wanted
+from .._torch.wanted import Wanted, gc_paused
 from . import exchange
 from .agreement import agree, pack, unpack
+from .column import Column
 from .parts import Axes, Taken, byte_shape, index_of_axes, taken_of
-from .schedule import Tensor, schedule
+from .schedule import Schedule, Tensor, schedule
 
 if TYPE_CHECKING:
-    from .._core import safe_open
     from .communicator import Communicator
     from .opening import Model
 
@@ -38,11 +38,9 @@ if TYPE_CHECKING:
 _FILE_AHEAD, _READER_AHEAD = 4, 16
 
 
-class _Entry(NamedTuple):
-    """A tensor of the files."""
+class _Form(NamedTuple):
+    """What tensors of the files have in common."""
 
-    name: str
-    handle: safe_open
     shape: Tuple[int, ...]
     """In elements of the file."""
     bits: int
@@ -51,7 +49,7 @@ class _Entry(NamedTuple):
 
     def tensor(self) -> Tensor:
         """Returns it as the schedule has it."""
-        return Tensor(self.name, byte_shape(self.shape, self.bits), self.gap_nbytes)
+        return Tensor(byte_shape(self.shape, self.bits), self.gap_nbytes)
 
 
 def load_together(
@@ -59,8 +57,8 @@ def load_together(
     model: Model,
     wanted: Sequence[Wanted],
     destinations: Mapping[str, torch.Tensor],
-) -> Generator[Wanted, None, None]:
-    """Loads tensors by all ranks of a group, and yields those that this rank takes.
+) -> Generator[List[Wanted], None, None]:
+    """Loads tensors by all ranks of a group, and yields those that this rank takes, some at once.
 
     Args:
         comm: the ranks, which all call this and exhaust it.
@@ -75,35 +73,48 @@ def load_together(
     if sys.byteorder == "big":
         raise SafetensorError("loads by a group need little-endian machines")
     devices = {each.device for each in destinations.values()}
-    comm.use(devices.pop() if len(devices) == 1 else torch.device("cpu"))
-    entries = _entries(model)
-    numbers = {entry.name: number for number, entry in enumerate(entries)}
-    items = {
-        numbers[item.name]: item
-        for item in wanted
-        if item.nbytes and destinations[item.name].device.type != "meta"
-    }
-    taken = [_taken(entry, items.get(number)) for number, entry in enumerate(entries)]
-    tensors = [entry.tensor() for entry in entries]
-    shapes = [tensor.shape for tensor in tensors]
-    told = agree(comm, "parts", [], pack(taken), functools.partial(unpack, shapes=shapes))
-    steps = schedule(tensors, told)
-    readers = [file.reader for file in model.files if file.reader is not None]
-    targets: List[Optional[torch.Tensor]] = [None] * len(entries)
-    for number, item in items.items():
-        to = destinations[item.name]
-        is_direct = to.device == comm.device
-        targets[number] = to if is_direct else torch.empty(to.shape, dtype=to.dtype)
-    yield from (item for item in wanted if numbers[item.name] not in items)
-    read = _Read(entries, items, readers, comm.device)
-    ahead = _READER_AHEAD if readers else _FILE_AHEAD
-    for number in exchange.run(steps, comm, read, targets, ahead):
-        loaded, targets[number] = targets[number], None
-        to = destinations[items[number].name]
-        if loaded is not None and loaded is not to:
-            _copy(to, loaded)
-        del loaded, to
-        yield items[number]
+    comm.use(next(iter(devices)) if len(devices) == 1 else torch.device("cpu"))
+    with gc_paused():  # makes objects for each tensor, none of them garbage
+        forms = _forms(model)
+        numbers = {name: at for at, name in enumerate(_names(model))}
+        items = {numbers[item.name]: item for item in wanted if item.nbytes}
+        if any(device.type == "meta" for device in devices):
+            items = {
+                number: item
+                for number, item in items.items()
+                if destinations[item.name].device.type != "meta"
+            }
+        steps = _agreed(comm, forms, items)
+        staged: Dict[int, torch.Tensor] = {}  # what is on another device than the communicator's
+        targets: List[Optional[torch.Tensor]] = [None] * len(numbers)
+        for number, item in items.items():
+            targets[number] = destinations[item.name]
+        if devices - {comm.device}:
+            for number, to in enumerate(targets):
+                if to is not None and to.device != comm.device:
+                    staged[number] = to
+                    targets[number] = torch.empty(to.shape, dtype=to.dtype)
+    if len(items) < len(wanted):
+        yield [item for item in wanted if numbers[item.name] not in items]
+    del numbers
+    read = _Read(model, forms, items, comm.device)
+    ahead = _READER_AHEAD if read.readers else _FILE_AHEAD
+    for complete in exchange.run(steps, comm, read, targets, ahead):
+        for number in complete:
+            source, targets[number] = targets[number], None
+            if source is not None and number in staged:
+                _copy(staged.pop(number), source)
+            del source
+        yield [items[number] for number in complete]
+
+
+def _agreed(comm: Communicator, forms: Column[_Form], items: Mapping[int, Wanted]) -> Schedule:
+    """Tells the other ranks what this one takes, and returns the schedule of all."""
+    tensors = Column([form.tensor() for form in forms.values], forms.numbers)
+    shapes = Column([tensor.shape for tensor in tensors.values], forms.numbers)
+    taken = pack(_taken(forms, items))
+    told = agree(comm, "parts", [], taken, functools.partial(unpack, shapes=shapes))
+    return schedule(tensors, told)
 
 
 class _Read:
@@ -111,33 +122,50 @@ class _Read:
 
     def __init__(
         self,
-        entries: Sequence[_Entry],
+        model: Model,
+        forms: Column[_Form],
         items: Mapping[int, Wanted],
-        readers: Sequence[Any],
         device: torch.device,
     ) -> None:
-        self._entries, self._items, self._readers = entries, items, readers
+        self._forms, self._items = forms, items
+        self._names = _names(model)
+        self._handles = [file.handle for file in model.files for _ in file.names]
+        self._indices: Dict[Tuple[int, Axes], Any] = {}  # by form and part
+        # Of files that are not local: reads of these wait for a server, and can be cancelled.
+        self.readers = [file.reader for file in model.files if file.reader is not None]
         # Destinations were allocated on this thread's stream, which their readers wait for.
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
 
     def __call__(self, requests: Sequence[exchange.Request]) -> None:
         """Reads each request to its destination."""
-        by_device: Dict[str, List[Any]] = {}
-        for request in requests:
-            by_device.setdefault(str(request[2].device), []).append(self._request(*request))
+        by_device: Dict[torch.device, List[Any]] = {}
+        with gc_paused():
+            for request in requests:
+                by_device.setdefault(request[2].device, []).append(self._request(*request))
+        groups = [(str(device), asked) for device, asked in by_device.items()]
         with torch.cuda.stream(self._stream):  # None: no stream
-            _core._load_groups(list(by_device.items()))
+            _core._load_groups(groups)
 
     def cancel(self) -> None:
         """Ends the reads that are under way soon, where that is possible."""
-        for reader in self._readers:
+        for reader in self.readers:
             getattr(reader, "cancel", lambda: None)()
 
     def _request(self, number: int, axes: Optional[Axes], to: torch.Tensor) -> Tuple[Any, ...]:
         if axes is None:
             return self._items[number].request(to)
-        entry = self._entries[number]
-        return entry.handle, entry.name, index_of_axes(axes, entry.shape, entry.bits), to
+        key = (self._forms.numbers[number], axes)
+        try:
+            index = self._indices[key]
+        except KeyError:
+            form = self._forms.values[key[0]]
+            is_whole = all(
+                ranges == ((0, size),)
+                for ranges, size in zip(axes, form.tensor().shape, strict=True)
+            )
+            index = None if is_whole else index_of_axes(axes, form.shape, form.bits)
+            self._indices[key] = index
+        return self._handles[number], self._names[number], index, to
 
 
 def _copy(to: torch.Tensor, source: torch.Tensor) -> None:
@@ -147,20 +175,40 @@ def _copy(to: torch.Tensor, source: torch.Tensor) -> None:
         to.copy_(source)
 
 
-def _entries(model: Model) -> List[_Entry]:
-    """Returns all tensors of the files, in their order."""
-    found = []
+def _names(model: Model) -> List[str]:
+    """Returns the names of all tensors of the files, in their order."""
+    return [name for file in model.files for name in file.names]
+
+
+def _forms(model: Model) -> Column[_Form]:
+    """Returns what is known of all tensors of the files, in their order."""
+    known: Dict[_Form, int] = {}
+    numbers: List[int] = []
     for file in model.files:
-        for name in file.names:
-            meta = file.handle.get_tensor_meta(name)
-            begin, end = meta.data_offsets
-            shape = tuple(meta.shape)
-            bits = (end - begin) * 8 // max(1, math.prod(shape))
-            found.append(_Entry(name, file.handle, shape, bits, file.gap_nbytes))
-    return found
+        forms, places = _core._forms(file.handle, file.names)
+        of_file = []
+        for shape, nbytes in forms:
+            bits = nbytes * 8 // max(1, math.prod(shape))
+            form = _Form(shape, bits, file.gap_nbytes)
+            of_file.append(known.setdefault(form, len(known)))
+        numbers += [of_file[place] for place in places]
+    return Column(list(known), numbers)
 
 
-def _taken(entry: _Entry, item: Optional[Wanted]) -> Taken:
-    if item is None:
-        return None
-    return taken_of(() if item.part is None else item.part, entry.shape, entry.bits)
+def _taken(forms: Column[_Form], items: Mapping[int, Wanted]) -> Column[Taken]:
+    """Returns what this rank takes of each tensor. Tensors of one form whose parts are one object
+    are looked at once."""
+    parts: Dict[Taken, int] = {}
+    if len(items) < len(forms.numbers):
+        parts[None] = 0
+    known: Dict[Tuple[int, int], int] = {}
+    places = [0] * len(forms.numbers)
+    for number, item in items.items():
+        key = (forms.numbers[number], id(item.part))
+        place = known.get(key)
+        if place is None:
+            form = forms.values[key[0]]
+            part = taken_of(() if item.part is None else item.part, form.shape, form.bits)
+            place = known[key] = parts.setdefault(part, len(parts))
+        places[number] = place
+    return Column(list(parts), places)

@@ -108,6 +108,7 @@ def open_model(
     agree(comm, "sources", [version, chosen_model, *map(_described, sources)], (), list)
     of_url = functools.partial(_shards_of_url, comm)
     shards = find_shards(sources, storage_options, of_url, verify, choice)
+    _refuse_absent_files(shards)
     positions = functools.partial(_integers, below=len(shards))
     names = [_name(shard) for shard in shards]
     told = agree(comm, "files", names, sorted(needed(shards)), positions)
@@ -121,6 +122,17 @@ def open_model(
         name for at, shard in enumerate(shards) if at not in chosen for name in shard.names or ()
     ]
     return Model([f._replace(gap_nbytes=gap) for f, gap in zip(files, gaps, strict=True)], unopened)
+
+
+def _refuse_absent_files(shards: Sequence[Shard]) -> None:
+    """Raises the error of opening a file that the caller named and that cannot be found.
+
+    Such a path may be meant as a folder. Without this, the ranks would seem to load other files.
+    """
+    for shard in shards:
+        is_named = shard.reader is None and shard.names is None and not shard.absent_from
+        if is_named and not os.path.exists(shard.path):
+            _core._open_shard(shard.path, "pread").close()
 
 
 def _open(comm: Communicator, shards: List[Shard], backend: str, stack: ExitStack) -> List[File]:
@@ -277,8 +289,9 @@ def _name(shard: Shard) -> str:
 def _line(file: File) -> str:
     size = int.from_bytes(_core._read_range(file.handle, 0, 8), "little")
     header = _core._read_range(file.handle, 8, size)
-    ends = (file.handle.get_tensor_meta(name).data_offsets[1] for name in file.names)
-    nbytes = 8 + size + max(ends, default=0)
+    names = file.handle.offset_keys()
+    end = file.handle.get_tensor_meta(names[-1]).data_offsets[1] if names else 0
+    nbytes = 8 + size + end
     digest = hashlib.sha256(header).hexdigest()[:16]
     return f"a file of {nbytes} bytes whose header has the checksum {digest}"
 

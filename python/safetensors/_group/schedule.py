@@ -9,6 +9,7 @@ import itertools
 import math
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from .column import Column
 from .frame import Block, Frame
 from .parts import UNUSUAL, Axes, Taken, length, nbytes_of
 
@@ -20,14 +21,14 @@ BUFFER_NBYTES = 8 << 20
 
 _SMALL_NBYTES = 4 << 20  # shorter blocks are broadcast together
 _MIN_EXCHANGE_NBYTES = 1 << 20  # of shorter tensors, every rank gets what any rank takes
+_BUCKET_BLOCKS = 1 << 13  # the most of a bucket: each takes some memory until it is loaded
 _BUCKET_STEPS = 8  # a bucket is sent after so many other steps, even if it is not full
 _MOST_OVER_READ = 1.05  # of a part that a rank reads for itself
 
 
 class Tensor(NamedTuple):
-    """A tensor of a file."""
+    """What matters of a tensor of a file."""
 
-    name: str
     shape: Tuple[int, ...]
     """The last axis in bytes, see `parts.byte_shape`."""
     gap_nbytes: int
@@ -49,7 +50,8 @@ class Broadcast(NamedTuple):
 
     owner: int
     blocks: Tuple[Tuple[int, Block], ...]
-    """Pairs of a tensor and a block of its frame."""
+    """Pairs of a tensor and a block of its frame. Tensors that are loaded alike have one block in
+    common."""
     nbytes: int
     is_bucket: bool
 
@@ -79,12 +81,17 @@ class _Way(NamedTuple):
 
     readers: Dict[int, int]
     """The ranks that read for themselves, and the bytes that they read."""
+    ranks: FrozenSet[int]
+    """The same ranks."""
     frame: Optional[Frame]
     is_alike: bool
     """All ranks take the same."""
+    blocks: List[Tuple[Block, int]]
+    """The blocks that are broadcast, and the bytes of each. Empty if ranks read for themselves or
+    exchange rows: blocks of such tensors depend on how many bytes each rank has to read so far."""
 
 
-def schedule(tensors: Sequence[Tensor], taken: Sequence[Sequence[Taken]]) -> Schedule:
+def schedule(tensors: Column[Tensor], taken: Sequence[Column[Taken]]) -> Schedule:
     """Returns the schedule of a load.
 
     A rank reads for itself what no other rank takes, if its reads are about as long as its part.
@@ -94,16 +101,16 @@ def schedule(tensors: Sequence[Tensor], taken: Sequence[Sequence[Taken]]) -> Sch
 
     Args:
         tensors: in the order of the files, and of the bytes in them.
-        taken: by rank and tensor.
+        taken: by rank, what it takes of each tensor.
     """
     builder = _Builder(len(taken))
-    ways: Dict[Tuple[object, ...], _Way] = {}
-    for number, tensor in enumerate(tensors):
-        parts = tuple(rank[number] for rank in taken)
-        key = (tensor.shape, tensor.gap_nbytes, parts)
+    ways: Dict[Tuple[int, ...], _Way] = {}
+    keys = zip(tensors.numbers, *(each.numbers for each in taken), strict=True)
+    for number, key in enumerate(keys):
         way = ways.get(key)
         if way is None:
-            way = ways[key] = _way(tensor, parts)
+            parts = [rank.values[at] for rank, at in zip(taken, key[1:], strict=True)]
+            way = ways[key] = _way(tensors.values[key[0]], parts)
         builder.add(number, way)
     return builder.finish()
 
@@ -113,9 +120,7 @@ def _way(tensor: Tensor, parts: Sequence[Taken]) -> _Way:
     for part in parts:
         if part is UNUSUAL:
             nbytes = math.prod(tensor.shape)
-            return _Way(
-                {rank: nbytes for rank, each in enumerate(parts) if _takes(each)}, None, False
-            )
+            return _own_way({rank: nbytes for rank, each in enumerate(parts) if _takes(each)})
         products.append(part if _takes(part) else None)
     readers = {
         rank: _read_nbytes(tensor, axes) for rank, axes in enumerate(products) if axes is not None
@@ -126,9 +131,21 @@ def _way(tensor: Tensor, parts: Sequence[Taken]) -> _Way:
         if len(readers) <= 1 or all(
             readers[rank] <= _MOST_OVER_READ * wanted[rank] for rank in readers
         ):
-            return _Way(readers, None, False)
+            return _own_way(readers)
     is_alike = len(distinct) == 1 and len(readers) == len(parts)
-    return _Way({}, Frame(tensor.shape, products), is_alike)
+    frame = Frame(tensor.shape, products)
+    blocks: List[Tuple[Block, int]] = []
+    if is_alike or nbytes_of(frame.union) < _MIN_EXCHANGE_NBYTES:
+        most = PIECE_NBYTES // (frame.unit * frame.row_nbytes)
+        for lead in frame.leads():
+            for begin, end in _evenly(frame.count, frame.unit, most):
+                block = Block(lead, begin, end)
+                blocks.append((block, frame.block_nbytes(block)))
+    return _Way({}, frozenset(), frame, is_alike, blocks)
+
+
+def _own_way(readers: Dict[int, int]) -> _Way:
+    return _Way(readers, frozenset(readers), None, False, [])
 
 
 def _takes(part: Taken) -> bool:
@@ -198,33 +215,28 @@ class _Builder:
         if way.readers:
             for rank, nbytes in way.readers.items():
                 self._read[rank] += nbytes
-            self._append(Own(number, frozenset(way.readers)))
-        elif way.frame is not None:
-            is_short = nbytes_of(way.frame.union) < _MIN_EXCHANGE_NBYTES
-            for lead in way.frame.leads():
-                if way.is_alike or is_short:
-                    self._broadcast(number, way.frame, lead, way.is_alike)
-                else:
-                    self._exchange(number, way.frame, lead)
-
-    def finish(self) -> Schedule:
-        self._send_bucket()
-        return Schedule(self._steps, self._frames)
-
-    def _broadcast(self, number: int, frame: Frame, lead: Tuple[int, ...], is_alike: bool) -> None:
-        unit = frame.unit
-        for begin, end in _evenly(frame.count, unit, PIECE_NBYTES // (unit * frame.row_nbytes)):
-            block = Block(lead, begin, end)
-            nbytes = frame.block_nbytes(block)
-            if is_alike and nbytes >= _SMALL_NBYTES:
-                self._append(Broadcast(self._owner(nbytes), ((number, block),), nbytes, False))
-            else:
+            self._append(Own(number, way.ranks))
+        elif way.blocks:
+            for block, nbytes in way.blocks:
+                if way.is_alike and nbytes >= _SMALL_NBYTES:
+                    piece = Broadcast(self._owner(nbytes), ((number, block),), nbytes, False)
+                    self._append(piece)
+                    continue
                 if self._bucket_nbytes + nbytes > BUFFER_NBYTES:
                     self._send_bucket()
                 if not self._bucket:
                     self._bucket_end = len(self._steps) + _BUCKET_STEPS
                 self._bucket.append((number, block))
                 self._bucket_nbytes += nbytes
+                if len(self._bucket) >= _BUCKET_BLOCKS:
+                    self._send_bucket()
+        elif way.frame is not None:
+            for lead in way.frame.leads():
+                self._exchange(number, way.frame, lead)
+
+    def finish(self) -> Schedule:
+        self._send_bucket()
+        return Schedule(self._steps, self._frames)
 
     def _exchange(self, number: int, frame: Frame, lead: Tuple[int, ...]) -> None:
         unit = frame.unit

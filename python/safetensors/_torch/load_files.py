@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import gc
 import itertools
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
@@ -33,7 +32,7 @@ from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from .devices import CPU, device_of
-from .wanted import IndexPart, Reporter, Wanted, wanted_of
+from .wanted import IndexPart, Reporter, Wanted, gc_paused, wanted_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader
@@ -133,7 +132,7 @@ def load_files(
             whole = _whole_files(handles, progress)
             if whole is not None:
                 return whole
-        with _gc_paused():  # makes several objects for each tensor, none of them garbage
+        with gc_paused():  # makes several objects for each tensor, none of them garbage
             wanted = wanted_of(handles, parts)
             by_device = _by_device(wanted, device)
             if budget_bytes is not None:
@@ -271,18 +270,6 @@ def _open(
     if plan is None and keys is None:
         return open_tensors(shards, None, backend, stack)[0], None
     return open_plan(shards, plan, keys, backend, stack)
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Turns off the cyclic garbage collector, which new objects would trigger again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _by_device(

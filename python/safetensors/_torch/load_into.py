@@ -315,9 +315,9 @@ def _write_together(
 
     report, done = reporter.while_loading(), 0
     try:
-        with closing(load_together(comm, model, wanted, tensors)) as items:
-            for item in items:
-                done += item.nbytes
+        with closing(load_together(comm, model, wanted, tensors)) as batches:
+            for items in batches:
+                done += sum(item.nbytes for item in items)
                 if report is not None:
                     report(done, 0)
     finally:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
+import operator
+from contextlib import contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
     Dict,
     Iterable,
+    Iterator,
     List,
     NamedTuple,
     Optional,
     Sequence,
+    Tuple,
 )
 
 import torch
 
+from .. import _core
 from .._core import SafetensorError, safe_open
 from .._typing import Progress
 from .dtypes import _TYPES, Form, form_of, nbytes_of
@@ -78,29 +85,59 @@ class Reporter:
             self._progress(self._total, self._total)
 
 
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Turns off the cyclic garbage collector, which new objects would trigger again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@gc_paused()  # makes an object for each tensor, none of them garbage
 def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) -> List[Wanted]:
     """Returns the requested tensors in the order of `handles`.
+
+    What tensors with one shape, dtype and part have in common is found once.
 
     Raises:
         SafetensorError: torch cannot represent a tensor.
         IndexError, TypeError, ValueError: torch refuses an index.
     """
-    wanted = []
-    for name, handle in handles.items():
-        part = parts[name] if parts is not None else None
-        meta = handle.get_tensor_meta(name)
-        index = None
-        try:
-            if part is not None:
-                index = index_of(part, meta.shape)
-            nbytes = _nbytes(meta, index)
-        except (SafetensorError, IndexError, TypeError, ValueError) as error:
-            raise _named(error, name) from error
-        finish = getattr(part, "finish", None)
-        if finish is not None:
-            finish = functools.partial(finish, shape=form_of(meta)[1])
-        wanted.append(Wanted(name, handle, index, nbytes, finish))
+    wanted: List[Wanted] = []
+    for handle, pairs in itertools.groupby(handles.items(), operator.itemgetter(1)):
+        names = [name for name, _ in pairs]
+        _, places = _core._forms(handle, names)
+        own = [None if parts is None else parts[name] for name in names]
+        known: Dict[Tuple[int, int], Tuple[Any, int, Any]] = {}
+        for name, place, part in zip(names, places, own, strict=True):
+            key = (place, id(part))
+            found = known.get(key)
+            if found is None:
+                found = known[key] = _taken(name, handle, part)
+            wanted.append(Wanted(name, handle, *found))
     return wanted
+
+
+def _taken(
+    name: str, handle: safe_open, part: Any
+) -> Tuple[Any, int, Optional[Callable[[torch.Tensor], torch.Tensor]]]:
+    """Returns the index of a part, its bytes, and what makes the result from it."""
+    meta = handle.get_tensor_meta(name)
+    index = None
+    try:
+        if part is not None:
+            index = index_of(part, meta.shape)
+        nbytes = _nbytes(meta, index)
+    except (SafetensorError, IndexError, TypeError, ValueError) as error:
+        raise _named(error, name) from error
+    finish = getattr(part, "finish", None)
+    if finish is not None:
+        finish = functools.partial(finish, shape=form_of(meta)[1])
+    return index, nbytes, finish
 
 
 def _nbytes(meta: TensorMeta, part: Any) -> int:
