@@ -5,7 +5,8 @@ from typing import Any, Callable, NoReturn, Optional
 
 import numpy as np
 
-from ._core import SafetensorError, TensorSpec
+from ._core import TensorSpec
+from ._errors import failure
 
 _Convert = Callable[[np.ndarray, str], Any]
 
@@ -45,7 +46,9 @@ def code_of(array: np.ndarray) -> str:
 
 def refuse(code: str, framework: str) -> NoReturn:
     """Raises the error for a dtype that the framework does not have."""
-    raise SafetensorError(f"Dtype not understood: {code}: {framework} has no such type")
+    raise failure(
+        "unsupported_dtype", f"Dtype not understood: {code}: {framework} has no such type"
+    )
 
 
 def _function_of(name: str) -> _Convert:

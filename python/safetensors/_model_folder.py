@@ -12,6 +12,7 @@ from typing import Callable, Collection, Dict, Iterable, List, NamedTuple, Optio
 
 from . import _core
 from ._core import SafetensorError
+from ._errors import failure
 from ._warn import warn
 
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -217,9 +218,11 @@ def _refuse_interrupted(
         if model is not None and stem + INDEX_SUFFIX in names:
             continue
         if _is_switching(directory, name, names):
-            raise SafetensorError(
+            raise failure(
+                "incomplete_model",
                 f"{directory}: a save of `{stem}` was interrupted while its files took their "
-                f"places, or is about to end. `safetensors recover` completes it (found {name})"
+                f"places, or is about to end. `safetensors recover` completes it (found {name})",
+                path=directory,
             )
 
 

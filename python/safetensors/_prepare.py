@@ -7,6 +7,7 @@ import sys
 from typing import Any, List, NamedTuple, Tuple
 
 from ._core import SafetensorError
+from ._errors import failure
 
 
 class Prepared(NamedTuple):
@@ -37,13 +38,17 @@ def prepared(name: str, tensor: Any) -> Any:
     try:
         array = _array_of(tensor)
     except SafetensorError as error:
-        raise SafetensorError(f"Error while serializing: tensor `{name}`: {error}") from error
+        raise failure(
+            "invalid_argument", f"Error while serializing: tensor `{name}`: {error}", subject=name
+        ) from error
     # What JAX, MLX and others raise: BufferError is what DLPack asks for.
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: tensor `{name}`, a {kind} of type "
-            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}"
+            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}",
+            subject=name,
         ) from error
     if torch is not None and isinstance(array, torch.Tensor):
         return _prepared_torch(name, array)

@@ -18,7 +18,7 @@ from typing import (
     TypeVar,
 )
 
-from ._core import SafetensorError
+from ._errors import failure
 
 T = TypeVar("T")
 
@@ -52,7 +52,11 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
         if _WILDCARD.search(key):
             patterns.append(key)
         elif rule is not optional:
-            raise SafetensorError(f"The files do not contain tensor {key!r}{nearest(key, names)}")
+            raise failure(
+                "tensor_not_found",
+                f"The files do not contain tensor {key!r}{nearest(key, names)}",
+                subject=key,
+            )
     if not patterns:
         return {key: rule for key, rule in rules.items() if key in names}
     found, used = _first_fits({pattern: rules[pattern] for pattern in patterns}, names)
@@ -60,8 +64,10 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
         if pattern in used or rules[pattern] is optional:
             continue
         if not any(map(_matcher(pattern), names)):  # else other rules came first
-            raise SafetensorError(
-                f"No tensor in the files fits the pattern {pattern!r}{nearest(pattern, names)}"
+            raise failure(
+                "tensor_not_found",
+                f"No tensor in the files fits the pattern {pattern!r}{nearest(pattern, names)}",
+                subject=pattern,
             )
     found.update((key, rule) for key, rule in rules.items() if key in names)
     return found

@@ -7,8 +7,9 @@ from typing import Any, Dict, Mapping, Optional
 import mlx.core as mx
 import numpy as np
 
-from safetensors import SafetensorError, deserialize, numpy, safe_open
+from safetensors import deserialize, numpy, safe_open
 
+from ._errors import failure
 from ._frameworks import code_of, is_from_ml_dtypes, refuse
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
@@ -147,7 +148,8 @@ def _bfloat16() -> Any:
     try:
         return numpy._getdtype("BF16")
     except KeyError:
-        raise SafetensorError(
+        raise failure(
+            "unsupported_dtype",
             "Dtype not understood: BF16: NumPy has no such type of its own: install ml_dtypes "
-            "(pip install ml_dtypes)"
+            "(pip install ml_dtypes)",
         ) from None

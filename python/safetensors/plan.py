@@ -39,7 +39,8 @@ from typing import (
 
 from . import _core
 from ._absent import present, refuse_absent, with_absent
-from ._core import SafetensorError, TensorMeta
+from ._core import TensorMeta
+from ._errors import failure
 from ._model_folder import BY_RULE, Choice, choice_of
 from ._paths import without_secrets
 from ._rules import match, nearest
@@ -405,5 +406,9 @@ def select(
         raise TypeError("keys is a str, but names several tensors: put it into a list")
     wanted = set(keys)
     for name in wanted.difference(names):
-        raise SafetensorError(f"The files do not contain tensor {name!r}{nearest(name, names)}")
+        raise failure(
+            "tensor_not_found",
+            f"The files do not contain tensor {name!r}{nearest(name, names)}",
+            subject=name,
+        )
     return {name: rule for name, rule in found.items() if name in wanted}

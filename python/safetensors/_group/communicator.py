@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
 from .._core import SafetensorError
+from .._errors import failure
 from . import message
 from .board import BUSY, Board
 from .message import Message
@@ -251,7 +252,13 @@ class Communicator:
         self._abort()
         text = self._board.decide()
         if isinstance(error, Exception):
-            return SafetensorError(text)
+            own = error if _described(error) in text else None
+            return failure(
+                getattr(own, "code", None) or "io",
+                text,
+                path=getattr(own, "path", None),
+                subject=getattr(own, "subject", None),
+            )
         if isinstance(error, KeyboardInterrupt):
             error.args = (text,)
         return error

@@ -20,10 +20,9 @@ from typing import (
 import torch
 
 from .._absent import refuse_absent, with_absent
-from .._core import SafetensorError
 from .._model_folder import Choice, choice_of
 from .._torch.devices import device_of
-from .._torch.wanted import Reporter, Wanted, wanted_of
+from .._torch.wanted import Reporter, Wanted, refuse_excess, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
 from .communicator import Communicator, checked, communicator
 from .load import load_together
@@ -67,11 +66,7 @@ def load_files(
             comm, filenames, backend, keys, plan, storage_options, verify, choice, stack
         )
         nbytes = sum(item.nbytes for item in wanted)
-        if budget_bytes is not None and nbytes > budget_bytes:
-            raise SafetensorError(
-                f"The tensors need {nbytes} bytes on {device}, but budget_bytes allows "
-                f"{budget_bytes}"
-            )
+        refuse_excess(nbytes, device, budget_bytes)
         reporter = Reporter(wanted, progress)
         report, done = reporter.while_loading(), 0
         # Else the traceback of what `progress` raises keeps the reads under way.

@@ -21,7 +21,7 @@ from typing import (
 import torch
 
 from .. import _core
-from .._core import SafetensorError
+from .._errors import failure
 from .._torch.wanted import Wanted
 from . import exchange
 from .agreement import agree, pack, unpack
@@ -73,7 +73,7 @@ def load_together(
         SafetensorError: a file cannot be read.
     """
     if sys.byteorder == "big":
-        raise SafetensorError("loads by a group need little-endian machines")
+        raise failure("invalid_argument", "loads by a group need little-endian machines")
     devices = {each.device for each in destinations.values()}
     comm.use(devices.pop() if len(devices) == 1 else torch.device("cpu"))
     entries = _entries(model)

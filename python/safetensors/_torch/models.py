@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
 
-from .._core import SafetensorError
+from .._errors import failure
 from .checks import refuse_wrapper
 from .load_into import no_memory, refuse_destination
 from .module_state import is_dtensor
@@ -64,9 +64,11 @@ def _tensors_of(state_dict: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
 def _refuse_dtensors(own: Mapping[str, torch.Tensor], loaded: Mapping[str, torch.Tensor]) -> None:
     for name in loaded:
         if is_dtensor(own.get(name)):
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"Cannot load tensor {name!r} into the module: it is a DTensor, of which this rank "
-                "holds a part; load_into(module, filename) loads the part"
+                "holds a part; load_into(module, filename) loads the part",
+                subject=name,
             )
 
 

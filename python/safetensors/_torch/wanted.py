@@ -18,6 +18,7 @@ from typing import (
 import torch
 
 from .._core import SafetensorError, safe_open
+from .._errors import failure
 from .._typing import Progress
 from .dtypes import _TYPES, Form, form_of, nbytes_of
 from .parts import index_of
@@ -101,6 +102,15 @@ def wanted_of(handles: Dict[str, safe_open], parts: Optional[Dict[str, Any]]) ->
             finish = functools.partial(finish, shape=form_of(meta)[1])
         wanted.append(Wanted(name, handle, index, nbytes, finish))
     return wanted
+
+
+def refuse_excess(nbytes: int, device: object, budget_bytes: Optional[int]) -> None:
+    """Raises if the tensors for a device take more than the caller allows."""
+    if budget_bytes is not None and nbytes > budget_bytes:
+        raise failure(
+            "invalid_argument",
+            f"The tensors need {nbytes} bytes on {device}, but budget_bytes allows {budget_bytes}",
+        )
 
 
 def _nbytes(meta: TensorMeta, part: Any) -> int:
