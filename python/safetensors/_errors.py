@@ -114,6 +114,21 @@ def in_two_files(name: str, first: str, second: str) -> SafetensorError:
     return failure("duplicate_name", text, path=second, subject=name)
 
 
+def not_a_tensor(
+    name: object, value: object, expected: str, cause: Optional[Exception] = None
+) -> SafetensorError:
+    """Returns the error for a value in a dict of tensors that is none: a ValueError, too.
+
+    If `cause` is an AttributeError, the error is one instead, and begins with its text: upstream
+    raises it for some frameworks.
+    """
+    text = f"Key `{name}` is invalid, expected {expected} but received {type(value)}"
+    if isinstance(cause, AttributeError):
+        text = f"{cause}. {text}"
+        return failure("invalid_argument", text, subject=name, also=AttributeError)
+    return failure("invalid_argument", text, subject=name, also=ValueError)
+
+
 def _shown(path: Path) -> str:
     name = os.fsdecode(path)
     if "://" not in name:
@@ -136,7 +151,7 @@ def class_named(
         make: returns the class that derives from the given built-in error.
     """
     base = getattr(builtins, name.removeprefix(prefix), None)
-    kinds = (IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+    kinds = (*(AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError),)
     if isinstance(base, type) and issubclass(base, kinds):
         return make(base)
     return None

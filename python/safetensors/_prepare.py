@@ -32,7 +32,7 @@ def prepared(name: str, tensor: Any) -> Any:
         return _prepared_torch(name, tensor)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
-        return _prepared_numpy(tensor)
+        return _prepared_numpy(name, tensor)
     if not hasattr(tensor, "__dlpack__"):
         return tensor
     try:
@@ -52,7 +52,7 @@ def prepared(name: str, tensor: Any) -> Any:
         ) from error
     if torch is not None and isinstance(array, torch.Tensor):
         return _prepared_torch(name, array)
-    return _prepared_numpy(array)
+    return _prepared_numpy(name, array)
 
 
 def _array_of(tensor: Any) -> Any:
@@ -81,10 +81,10 @@ def _prepared_torch(name: str, tensor: Any) -> Prepared:
     return Prepared(spec.dtype, tuple(spec.shape), array, spec)
 
 
-def _prepared_numpy(array: Any) -> Prepared:
+def _prepared_numpy(name: str, array: Any) -> Prepared:
     from . import numpy
 
     kept: List[Any] = []
-    spec = numpy._flatten({"": array}, kept)[""]
+    spec = numpy._flatten({name: array}, kept)[name]
     stored = kept[0].reshape(-1).view("u1")
     return Prepared(spec.dtype, tuple(spec.shape), stored, spec)

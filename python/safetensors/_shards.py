@@ -196,6 +196,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         if not unclear or choice != BY_RULE or is_url(path):
             raise
         directory = os.fsdecode(path)
+        _model_folder.refuse_interrupted(directory)
         if not any_files and _model_folder.all_indexes(directory):
             raise
         files = _model_folder.all_files(directory)

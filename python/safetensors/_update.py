@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Sequen
 
 from ._core import SafetensorError, safe_open
 from ._errors import failure
+from ._near_names import suggestions
 from ._paths import refuse_url
 from ._prepare import Prepared, prepared
 from ._specs import Spec, spec_in, spec_of
@@ -154,7 +155,7 @@ def _check_names(
 ) -> None:
     for name in removed:
         if name not in old:
-            raise _unknown(filename, name, "")
+            raise _unknown(filename, name, old, "")
         if name in new:
             raise failure(
                 "invalid_argument",
@@ -164,13 +165,14 @@ def _check_names(
             )
     for name in new:
         if name not in old and not add:
-            raise _unknown(filename, name, "; add=True adds it")
+            raise _unknown(filename, name, old, "; add=True adds it")
 
 
-def _unknown(filename: Path, name: str, advice: str) -> SafetensorError:
+def _unknown(filename: Path, name: str, old: Iterable[str], advice: str) -> SafetensorError:
     return failure(
         "tensor_not_found",
-        f"Error while serializing: there is no tensor `{name}` in {_shown(filename)}{advice}",
+        f"Error while serializing: there is no tensor `{name}` in {_shown(filename)}{advice}"
+        + suggestions(name, old),
         path=filename,
         subject=name,
         also=KeyError,

@@ -12,6 +12,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     List,
     Optional,
     Sequence,
@@ -24,6 +25,7 @@ from . import _core
 from ._core import SafetensorError, safe_open
 from ._core import _OwnTarget as OwnTarget
 from ._errors import failure
+from ._near_names import suggestions
 from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
@@ -209,7 +211,7 @@ class SafeWriter:
         if self._has_plan:
             index = self._index.get(name)
             if index is None:
-                raise _unknown(name)
+                raise _unknown(name, self._index)
         else:
             spec = self._spec_of_new(name, tensor)
             # The compiled module imports torch to find out whether it is one of its plain tensors.
@@ -364,7 +366,7 @@ class SafeWriter:
     def _index_of(self, name: str) -> int:
         index = self._index.get(name)
         if index is None:
-            raise _unknown(name)
+            raise _unknown(name, self._index)
         return index
 
     def _spec_of_new(self, name: str, tensor: Any) -> Spec:
@@ -398,10 +400,10 @@ def _added_before(name: str) -> SafetensorError:
     )
 
 
-def _unknown(name: str) -> Exception:
+def _unknown(name: str, names: Iterable[str]) -> Exception:
     return failure(
         "tensor_not_found",
-        f"Error while serializing: the specs have no tensor `{name}`",
+        f"Error while serializing: the specs have no tensor `{name}`{suggestions(name, names)}",
         subject=name,
         also=KeyError,
     )

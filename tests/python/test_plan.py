@@ -257,7 +257,7 @@ def test_files_without_wanted_tensors_are_not_opened(model):
         ("layers.*.q.weigth", r"fits the pattern 'layers.\*.q.weigth'; .*'layers.0.q.weight'"),
         ("layers.12.*", r"fits the pattern 'layers.12.\*'"),
         ("layers.[a-z].q.weight", r"fits the pattern 'layers.\[a-z\].q.weight'"),
-        ("Embed.weight", r"nearest names are 'embed.weight'"),
+        ("Embed.weight", "did you mean `embed.weight`"),
         ("", "do not contain tensor ''$"),
     ],
 )

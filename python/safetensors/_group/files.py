@@ -21,6 +21,7 @@ import torch
 
 from .._absent import refuse_absent, with_absent
 from .._model_folder import Choice, choice_of
+from .._rules import source_of
 from .._torch.devices import device_of
 from .._torch.wanted import Reporter, Wanted, refuse_excess, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
@@ -163,7 +164,7 @@ def _open(
         if any(shard.names is None for shard in shards):
             return [at for at, shard in enumerate(shards) if not shard.absent_from]
         names = dict.fromkeys(name for shard in shards for name in shard.names or ())
-        rules = found = select(names, plan, keys)
+        rules = found = select(names, plan, keys, source_of(shards))
         return [
             at
             for at, shard in enumerate(shards)
@@ -173,7 +174,8 @@ def _open(
     model = open_model(comm, filenames, storage_options, verify, choice, needed, backend, stack)
     handles = model.handles()
     if rules is None:
-        rules = select(with_absent(handles, found_shards), plan, keys)
+        source = source_of(found_shards)
+        rules = select(with_absent(handles, found_shards), plan, keys, source)
         refuse_absent(found_shards, rules)
     parts = apply(rules, handles)
     handles = {name: handles[name] for name in handles if parts.get(name, SKIP) is not SKIP}

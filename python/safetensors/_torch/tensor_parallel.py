@@ -20,7 +20,7 @@ from typing import (
 import torch
 
 from .._errors import failure
-from .._rules import TO_ZEROS
+from .._near_names import TO_ZEROS
 from ..plan import SKIP, Part, Rule, Shard
 from .checkpoint_names import Target, Targets, targets_of
 
