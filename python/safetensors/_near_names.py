@@ -25,17 +25,20 @@ def suggestions(name: object, known: Iterable[str], *, like: float = _LIKE) -> s
     if not name:
         return ""
     # Comparing takes microseconds a name, and names of many layers differ in numbers only.
-    first: dict[str, str] = {}
+    shown: dict[str, str] = {}
+    digits = _digits_of(name)
     for each in known:
         if _is_part(name, each) or _is_part(each, name):
             return f"; did you mean `{each[:_MOST_CHARS]}`?"
-        first.setdefault(each.translate(TO_ZEROS), each)
-    if len(name) > _MOST_CHARS or len(first) > _MOST_NAMES:
+        form = each.translate(TO_ZEROS)
+        if form not in shown or _digits_of(each) == digits:
+            shown[form] = each
+    if len(name) > _MOST_CHARS or len(shown) > _MOST_NAMES:
         return ""
     import difflib  # which only a mistake needs
 
-    near = difflib.get_close_matches(name.translate(TO_ZEROS), first, _MOST, like)
-    found = [f"`{first[each][:_MOST_CHARS]}`" for each in near]
+    near = difflib.get_close_matches(name.translate(TO_ZEROS), shown, _MOST, like)
+    found = [f"`{shown[each][:_MOST_CHARS]}`" for each in near]
     if not found:
         return ""
     *others, last = found
@@ -45,3 +48,7 @@ def suggestions(name: object, known: Iterable[str], *, like: float = _LIKE) -> s
 def _is_part(name: str, whole: str) -> bool:
     """Returns whether a name lacks the first or the last parts of another one."""
     return bool(name) and (whole.endswith(f".{name}") or whole.startswith(f"{name}."))
+
+
+def _digits_of(name: str) -> str:
+    return "".join(filter(str.isdigit, name))

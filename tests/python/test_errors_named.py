@@ -105,9 +105,8 @@ def test_values_of_other_frameworks():
 METADATA = {"int": 3, "none": None, "bytes": b"x", "list": ["a"], "bool": True, "dict": {"a": 1}}
 
 
-@every_save
 @pytest.mark.parametrize("value", METADATA.values(), ids=METADATA)
-def test_metadata_names_the_key(tmp_path, save, value):
+def test_metadata_names_the_key(value):
     """Upstream's text comes first."""
     found = "'None'" if value is None else f"'{type(value).__name__}' object"
     text = f"argument 'metadata': {found} is not an instance of 'str': the value of the key `key`"
@@ -211,6 +210,8 @@ def test_suggestions():
     assert suggestions("a.q.weight", ["q.weight", "b"]) == "; did you mean `q.weight`?"
     assert suggestions("a.q", ["a.q.weight"]) == "; did you mean `a.q.weight`?"
     assert suggestions("abcd", ["abcx", "abxd", "xbcd", "axcd"]).count("`") == 6
+    names = [f"layers.{i}.weight" for i in range(10, 20)]
+    assert suggestions("layers.12.wieght", names) == "; did you mean `layers.12.weight`?"
     assert suggestions("wieght", ["weight", "bias"]) == "; did you mean `weight`?"
     for name, known in (("", ["a"]), ("q", ["a"]), ("x" * 300, ["x" * 299]), ("q", [])):
         assert suggestions(name, known) == ""
