@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
+#include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "io/file_source.hpp"
 #include "io/io_policy.hpp"
@@ -221,7 +223,9 @@ const TensorInfo* SafeOpen::find(std::string_view name) const& noexcept {
 
 const TensorInfo& SafeOpen::at(std::string_view name) const& {
   if (const TensorInfo* info = find(name)) return *info;
-  fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(name),
+  fail(ErrorCode::kTensorNotFound,
+       "File does not contain tensor " + std::string(name) +
+           name_suggestions(name, header().tensors() | std::views::transform(&TensorInfo::name)),
        {.path = path(), .subject = std::string(name)});
 }
 

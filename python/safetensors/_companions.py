@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import Any, Dict, List, Optional, Protocol, Type
+from typing import Any, Callable, Dict, List, Optional, Protocol
 
 from . import _json, _split
 from ._core import SafetensorError
+from ._errors import failure
 from ._paths import open_at_once, visible
 from ._typing import Path
 
@@ -25,6 +26,13 @@ class Files(Protocol):
     def add_companion(self, name: str, data: bytes) -> None: ...
 
 
+Fail = Callable[[str, str], Exception]
+
+
+def _failure(text: str, path: str) -> SafetensorError:
+    return failure("invalid_argument", text, path=path)
+
+
 class Companions:
     """The files of a source's folder that the result needs, too; none if the source is a file."""
 
@@ -33,7 +41,7 @@ class Companions:
         src: Path,
         is_decoded: bool = False,
         dtype: Optional[str] = None,
-        error: Type[Exception] = SafetensorError,
+        error: Fail = _failure,
     ) -> None:
         """Finds the files, and reads config.json if the result has decoded tensors.
 
@@ -42,10 +50,11 @@ class Companions:
             is_decoded: whether quantised tensors are decoded: config.json loses what describes
                 them.
             dtype: if decoded, a type such as "bfloat16" that replaces the one in config.json.
-            error: the class of the errors of files that are not what they should be.
+            error: makes the error for a file that is not what it should be from a text and the
+                path.
 
         Raises:
-            error: config.json is not a JSON object.
+            SafetensorError, or what `error` makes: config.json is not a JSON object.
         """
         self._folder = os.fsdecode(src)
         self._error = error
@@ -110,7 +119,8 @@ class Companions:
             said += f" and {len(found) - _MOST_NAMES:,} more"
         one = len(found) == 1
         raise self._error(
-            f"{said} {'exists' if one else 'exist'}; {option} replaces {'it' if one else 'them'}"
+            f"{said} {'exists' if one else 'exist'}; {option} replaces {'it' if one else 'them'}",
+            found[0],
         )
 
     def add_to(self, files: Files) -> None:
@@ -123,12 +133,12 @@ class Companions:
         path = os.path.join(self._folder, name)
         with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise self._error(f"{path} is not a regular file any more")
+                raise self._error(f"{path} is not a regular file any more", path)
             if not self._is_inside(_place_of(file.fileno(), path)):
-                raise self._error(f"{path} became a link to a file outside of the folder")
+                raise self._error(f"{path} became a link to a file outside of the folder", path)
             data = file.read(_MOST_NBYTES + 1)
         if len(data) > _MOST_NBYTES:
-            raise self._error(f"{path}: grew to more than {_MOST_NBYTES:,} bytes")
+            raise self._error(f"{path}: grew to more than {_MOST_NBYTES:,} bytes", path)
         return data
 
 
@@ -141,12 +151,10 @@ def _place_of(fd: int, path: str) -> str:
         return os.path.realpath(path)
 
 
-def _plain_config(
-    data: bytes, dtype: Optional[str], path: str, error_class: Type[Exception]
-) -> bytes:
+def _plain_config(data: bytes, dtype: Optional[str], path: str, fail: Fail) -> bytes:
     """Returns config.json without what describes quantised tensors, and with this dtype."""
     try:
-        config = _json.loads(data, path, error=error_class, object_of=dict)
+        config = _json.loads(data, path, error=lambda why: fail(why, path), object_of=dict)
         if not isinstance(config, dict):
             raise ValueError(f"expected an object, found {type(config).__name__}")
         changed = _remove_quantisation(config)
@@ -157,7 +165,7 @@ def _plain_config(
                     table[key] = dtype
         return (json.dumps(config, indent=2) + "\n").encode() if changed else data
     except (ValueError, RecursionError) as error:
-        raise error_class(f"{path} is not a configuration: {error}") from None
+        raise fail(f"{path} is not a configuration: {error}", path) from None
 
 
 def _remove_quantisation(table: Dict[str, Any]) -> bool:

@@ -311,12 +311,12 @@ def _save_torch_file(
 ) -> bool: ...
 def _save_numpy(
     arrays: Dict[str, Any],
-    prepare: Callable[[Any], Tuple[Any, str, Tuple[int, ...]]],
+    prepare: Callable[[Any, Any], Tuple[Any, str, Tuple[int, ...]]],
     metadata: Optional[Dict[str, str]],
 ) -> bytes: ...
 def _save_numpy_file(
     arrays: Dict[str, Any],
-    prepare: Callable[[Any], Tuple[Any, str, Tuple[int, ...]]],
+    prepare: Callable[[Any, Any], Tuple[Any, str, Tuple[int, ...]]],
     filename: _Path,
     metadata: Optional[Dict[str, str]],
     fsync: bool,

@@ -10,7 +10,8 @@ import threading
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _core
-from ._core import SafetensorError, safe_open
+from ._core import safe_open
+from ._errors import failure
 from ._paths import open_at_once
 from ._sums import BLOCK_SIZE, SHA256, XXH3, Digests, FileSums
 
@@ -141,7 +142,7 @@ class Tasks:
 
     def _report(self, nbytes: int) -> None:
         if self._is_stopped:
-            raise SafetensorError("the digests were stopped")
+            raise failure("io", "the digests were stopped")
         if self._advance is not None:
             with self._lock:
                 self._advance(nbytes)
@@ -193,7 +194,11 @@ class OpenFile:
         while nbytes > 0:
             piece = self._read_some(begin, nbytes)
             if not piece:
-                raise SafetensorError(f"the file became shorter while it was read: {self.path}")
+                raise failure(
+                    "file_changed",
+                    f"the file became shorter while it was read: {self.path}",
+                    path=self.path,
+                )
             pieces.append(piece)
             begin, nbytes = begin + len(piece), nbytes - len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

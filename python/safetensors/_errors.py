@@ -1,7 +1,141 @@
-"""Looks up error classes that derive from SafetensorError and from a built-in error."""
+"""Makes the package's errors, with their fields. No other module makes one, as a test checks."""
 
 import builtins
-from typing import Callable, Optional, Type
+import errno
+import os
+from typing import Callable, Final, Literal, Mapping, Optional, Type, TypeVar, Union
+
+from ._core import SafetensorError, _error_class
+
+E = TypeVar("E", bound=Exception)
+Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
+
+Code = Literal[
+    "invalid_header_utf8",
+    "invalid_header_json",
+    "header_too_large",
+    "header_too_small",
+    "invalid_header_length",
+    "duplicate_name",
+    "invalid_offset",
+    "invalid_tensor_info",
+    "incomplete_data",
+    "overflow",
+    "misaligned_slice",
+    "tensor_not_found",
+    "too_many_indices",
+    "index_out_of_bounds",
+    "invalid_slice",
+    "invalid_argument",
+    "unsupported_dtype",
+    "not_regular_file",
+    "io",
+    "file_changed",
+    "out_of_memory",
+    "device",
+    "written_twice",
+    "missing_tensors",
+    "out_of_order",
+    "writer_closed",
+    "invalid_patch",
+    "wrong_base",
+    "patch_applied",
+    "damaged",
+    "no_model",
+    "several_models",
+    "incomplete_model",
+]
+"""The codes of SafetensorError: those of ErrorCode in C++."""
+
+WeightsCode = Literal[
+    "bad_shape",
+    "different",
+    "duplicate",
+    "f16_overflow",
+    "non_finite",
+    "overflow",
+    "unsupported",
+]
+"""The codes of WeightsError that Python gives: some of Errc in C++, and two of conversions."""
+
+_NUMBERS: Final[Mapping[Type[Exception], int]] = {
+    FileNotFoundError: errno.ENOENT,
+    PermissionError: errno.EACCES,
+    TimeoutError: errno.ETIMEDOUT,
+}
+
+
+def failure(
+    code: Code,
+    text: str,
+    *,
+    path: Optional[Path] = None,
+    subject: object = None,
+    also: Optional[Type[Exception]] = None,
+) -> SafetensorError:
+    """Returns a SafetensorError to raise.
+
+    Args:
+        code: what kind of fault it is.
+        text: says what was found, and what is allowed where there is a choice.
+        path: the file, folder or URL at fault. The text names it: at its end, unless before.
+        subject: the name of the tensor, key or option at fault, which the text names.
+        also: a built-in class that the error derives from, too. An OSError has `errno` and
+            `filename`.
+    """
+    kind = SafetensorError if also is None else _error_class(also)
+    error = failure_of(kind, code, text, path=path, subject=subject)
+    if also is not None and issubclass(also, OSError):
+        error.errno = _NUMBERS.get(also)  # type: ignore[attr-defined]
+        error.filename = error.path  # type: ignore[attr-defined]
+    return error
+
+
+def failure_of(
+    kind: Type[E],
+    code: Union[Code, WeightsCode],
+    text: str,
+    *,
+    path: Optional[Path] = None,
+    subject: object = None,
+) -> E:
+    """Returns an error of another class than SafetensorError. See `failure`."""
+    shown = None if path is None else _shown(path)
+    error = kind(f"{text} (in {shown})" if shown and shown not in text else text)
+    error.code = code  # type: ignore[attr-defined]
+    error.path = shown or None  # type: ignore[attr-defined]
+    error.subject = None if subject is None else str(subject)  # type: ignore[attr-defined]
+    return error
+
+
+def in_two_files(name: str, first: str, second: str) -> SafetensorError:
+    """Returns the error for a tensor that two files of one model have."""
+    text = f"Tensor {name!r} is in two files: {first} and {second}"
+    return failure("duplicate_name", text, path=second, subject=name)
+
+
+def not_a_tensor(
+    name: object, value: object, expected: str, cause: Optional[Exception] = None
+) -> SafetensorError:
+    """Returns the error for a value in a dict of tensors that is none: a ValueError, too.
+
+    If `cause` is an AttributeError, the error is one instead, and begins with its text: upstream
+    raises it for some frameworks.
+    """
+    text = f"Key `{name}` is invalid, expected {expected} but received {type(value)}"
+    if isinstance(cause, AttributeError):
+        text = f"{cause}. {text}"
+        return failure("invalid_argument", text, subject=name, also=AttributeError)
+    return failure("invalid_argument", text, subject=name, also=ValueError)
+
+
+def _shown(path: Path) -> str:
+    name = os.fsdecode(path)
+    if "://" not in name:
+        return name
+    from ._remote.redact import redact
+
+    return redact(name)
 
 
 def class_named(
@@ -17,7 +151,7 @@ def class_named(
         make: returns the class that derives from the given built-in error.
     """
     base = getattr(builtins, name.removeprefix(prefix), None)
-    kinds = (IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
+    kinds = (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
     if isinstance(base, type) and issubclass(base, kinds):
         return make(base)
     return None

@@ -20,6 +20,7 @@ from typing import Callable, Iterable, List, NamedTuple, NoReturn, Optional, Tup
 
 from ._core import SafetensorError
 from ._core import _Folder as Folder
+from ._errors import failure
 from ._warn import warn
 
 __all__ = ["Folder"]
@@ -160,4 +161,4 @@ def lock(fd: int) -> bool:
 
 def refuse(path: str, reason: str) -> NoReturn:
     """Raises because a recovery would have to believe this file."""
-    raise SafetensorError(f"{reason}{NOT_FOLLOWED} (in {path})")
+    raise failure("invalid_argument", f"{reason}{NOT_FOLLOWED}", path=path)

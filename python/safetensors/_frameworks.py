@@ -1,11 +1,12 @@
 """Converts NumPy arrays to tensors of the frameworks that the compiled module does not know."""
 
 import importlib
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, Callable, Dict, Mapping, NoReturn, Optional
 
 import numpy as np
 
-from ._core import SafetensorError, TensorSpec
+from ._core import TensorSpec
+from ._errors import failure, not_a_tensor
 
 _Convert = Callable[[np.ndarray, str], Any]
 
@@ -33,6 +34,32 @@ def converter(name: str) -> _Convert:
     return convert
 
 
+def arrays_of(
+    tensors: Mapping[str, Any], convert: Callable[[Any], np.ndarray], expected: str
+) -> Dict[str, np.ndarray]:
+    """Converts tensors to arrays.
+
+    Args:
+        tensors: by name.
+        convert: returns a tensor's array. What is no tensor makes it raise, or becomes an array of
+            objects.
+        expected: the type that tensors should have, for errors.
+
+    Raises:
+        SafetensorError, ValueError: a value is no tensor. The text names it.
+    """
+    arrays = {}
+    for name, tensor in tensors.items():
+        try:
+            array = convert(tensor)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise not_a_tensor(name, tensor, expected, error) from error
+        if array.dtype.hasobject and not isinstance(tensor, np.ndarray):
+            raise not_a_tensor(name, tensor, expected)
+        arrays[name] = array
+    return arrays
+
+
 def is_from_ml_dtypes(array: np.ndarray) -> bool:
     """Returns whether the array's dtype comes from ml_dtypes."""
     return array.dtype.isbuiltin == 2  # 2: a dtype that another package registered
@@ -45,7 +72,9 @@ def code_of(array: np.ndarray) -> str:
 
 def refuse(code: str, framework: str) -> NoReturn:
     """Raises the error for a dtype that the framework does not have."""
-    raise SafetensorError(f"Dtype not understood: {code}: {framework} has no such type")
+    raise failure(
+        "unsupported_dtype", f"Dtype not understood: {code}: {framework} has no such type"
+    )
 
 
 def _function_of(name: str) -> _Convert:

@@ -13,7 +13,7 @@ import signal
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from . import _core
-from ._core import SafetensorError
+from ._errors import in_two_files
 from ._folder import Folder, warn_of
 from ._journal import JOURNAL, KIND, NEW, File, Journal, finish, recover_files, refuse_in_place
 from ._writer import safe_create
@@ -95,9 +95,7 @@ def _check_names(files: Sequence[File]) -> None:
     for file in files:
         for name in file.handle:
             if name in seen:
-                raise SafetensorError(
-                    f"Tensor {name!r} is in two files: {seen[name]} and {file.path}"
-                )
+                raise in_two_files(name, seen[name], file.path)
             seen[name] = file.path
 
 

@@ -25,6 +25,7 @@ from typing import (
 
 from . import _core, _json
 from ._core import SafetensorError, safe_open
+from ._errors import failure
 from ._folder import NOT_FOLLOWED, Folder, Foreign, is_young, left_in, lock, refuse
 from ._sums import path_of
 
@@ -282,7 +283,9 @@ def finish(journal: Journal, files: Sequence[File]) -> None:
         os.fsync(file.fd)
     for file in files:
         if not file.has(journal):
-            raise SafetensorError(f"{file.path}: the bytes on the disk are not those written")
+            raise failure(
+                "io", f"{file.path}: the bytes on the disk are not those written", path=file.path
+            )
     for file in files:
         file.set_mark(False)
     for file in files:
@@ -333,4 +336,4 @@ def _pwrite(fd: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def refuse_in_place(path: str, reason: str) -> NoReturn:
-    raise SafetensorError(f"{path} is not changed in place: {reason}")
+    raise failure("invalid_argument", f"{path} is not changed in place: {reason}", path=path)

@@ -7,12 +7,13 @@ and no terminal can hold. A test refuses calls of it elsewhere in the package.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from ._core import SafetensorError
+from ._errors import failure
 
 MOST_NBYTES = 100_000_000
 """The limit for headers, which the core has, too."""
@@ -48,7 +49,7 @@ def loads(
     text: bytes | str,
     name: str,
     *,
-    error: Type[Exception] = SafetensorError,
+    error: Callable[[str], Exception] = functools.partial(failure, "invalid_header_json"),
     has_file_names: bool = False,
     object_of: Callable[[Pairs], Any] | None = None,
 ) -> Any:
@@ -60,7 +61,7 @@ def loads(
     Args:
         text: UTF-8, with or without a byte order mark.
         name: what errors call the text: a path, and the part of the file if it is not the whole.
-        error: the class of errors about limits.
+        error: makes the errors about limits from their texts. By default SafetensorErrors.
         has_file_names: whether a half of a surrogate pair may stand for a byte of a file name that
             is not UTF-8, as `os.fsdecode` returns it: U+DC80 to U+DCFF.
         object_of: makes an object of its members, which may repeat. By default a dictionary,
@@ -68,9 +69,9 @@ def loads(
 
     Raises:
         ValueError: it is not JSON, or not UTF-8.
-        error: it has more than 100 MB, is nested deeper than 127 levels, would take too much
-            memory, or has an integer of more than 1,000 digits, a repeated key or half of a
-            surrogate pair.
+        SafetensorError, or what `error` makes: it has more than 100 MB, is nested deeper than 127
+            levels, would take too much memory, or has an integer of more than 1,000 digits, a
+            repeated key or half of a surrogate pair.
     """
 
     def refuse(why: str) -> Any:

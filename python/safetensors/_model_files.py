@@ -32,7 +32,7 @@ from typing import (
 )
 
 from . import _recovery, _split
-from ._core import SafetensorError
+from ._errors import failure
 from ._folder import File, Folder
 from ._paths import refuse_url
 from ._switch import Switch
@@ -228,9 +228,11 @@ def refuse_other_model(folder: str, ours: Collection[str]) -> None:
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     for name in names:
         if ".safetensors" in name and name not in ours:
-            raise SafetensorError(
+            raise failure(
+                "several_models",
                 f"{os.path.join(folder, name)} exists: two models in one folder get mixed up, "
-                "choose another folder"
+                "choose another folder",
+                path=os.path.join(folder, name),
             )
 
 

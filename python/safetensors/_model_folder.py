@@ -12,8 +12,12 @@ from typing import Callable, Collection, Dict, Iterable, List, NamedTuple, Optio
 
 from . import _core
 from ._core import SafetensorError
+from ._errors import failure
+from ._paths import visible
 from ._warn import warn
 
+_MOST_SHOWN = 8
+_MOST_SUBFOLDERS = 1000
 INDEX_SUFFIX = ".safetensors.index.json"
 SUFFIX = ".safetensors"
 
@@ -130,7 +134,7 @@ def of_directory(
         except FileNotFoundError:  # a save has just ended
             continue
         if error is not None:
-            raise error
+            raise _with_models_below(directory, error)
         assert model is not None
         return model, indexes.get(model.index_file)
 
@@ -161,6 +165,30 @@ def has_files(directory: str) -> bool:
         if parsed is not None and parsed[1] != "adapter_model":
             return True
     return False
+
+
+def models_below(directory: str) -> str:
+    """Returns a sentence about the subfolders that have models, as those of a pipeline of
+    diffusers; empty if none has."""
+    if not os.path.isdir(directory):
+        return ""
+    paths = [os.path.join(directory, name) for name in visible(os.listdir(directory))]
+    found = [path for path in paths[:_MOST_SUBFOLDERS] if os.path.isdir(path) and has_files(path)]
+    shown = ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
+    return f"these folders have some: {shown}" if found else ""
+
+
+def _with_models_below(directory: str, error: Exception) -> Exception:
+    """Returns the error, which names the subfolders with models if the directory has no file."""
+    if getattr(error, "code", None) != "no_model" or getattr(error, "subject", None) is not None:
+        return error
+    try:
+        below = models_below(directory)
+    except OSError:  # a subfolder that cannot be read changes nothing
+        return error
+    if not below:
+        return error
+    return failure("no_model", f"{error}; {below}", path=directory, also=FileNotFoundError)
 
 
 def refuse_interrupted(directory: str) -> None:
@@ -217,9 +245,11 @@ def _refuse_interrupted(
         if model is not None and stem + INDEX_SUFFIX in names:
             continue
         if _is_switching(directory, name, names):
-            raise SafetensorError(
+            raise failure(
+                "incomplete_model",
                 f"{directory}: a save of `{stem}` was interrupted while its files took their "
-                f"places, or is about to end. `safetensors recover` completes it (found {name})"
+                f"places, or is about to end. `safetensors recover` completes it (found {name})",
+                path=directory,
             )
 
 

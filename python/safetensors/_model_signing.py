@@ -18,7 +18,7 @@ from model_signing import hashing, manifest, signing, verifying
 from OpenSSL.crypto import X509StoreContextError
 from sigstore.errors import VerificationError
 
-from ._core import SafetensorError
+from ._errors import failure
 from ._paths import open_at_once
 
 _MOST_NBYTES = 100_000_000
@@ -118,7 +118,9 @@ def sign(
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            raise SafetensorError(f"{path}: cannot be signed: {_text(error)}") from error
+            raise failure(
+                "invalid_argument", f"{path}: cannot be signed: {_text(error)}", path=path
+            ) from error
         with open(made, "rb") as file:
             return file.read()
 
@@ -242,18 +244,22 @@ def _read(signature: str, most_nbytes: int) -> bytes:
     """
     os.stat(signature)
     if not os.path.isfile(signature):
-        raise SafetensorError(f"{signature}: not a file")
+        raise failure("not_regular_file", f"{signature}: not a file", path=signature)
     with open(signature, "rb", opener=open_at_once) as file:
         data = file.read(most_nbytes + 1)
     if len(data) > most_nbytes:
-        raise SafetensorError(
-            f"{signature}: larger than any signature: more than {most_nbytes:,} bytes"
+        raise failure(
+            "damaged",
+            f"{signature}: larger than any signature: more than {most_nbytes:,} bytes",
+            path=signature,
         )
     entries = _count_entries(data)
     if entries > _MOST_ENTRIES:
-        raise SafetensorError(
+        raise failure(
+            "damaged",
             f"{signature}: it has {entries:,} brackets and commas, a signature at most "
-            f"{_MOST_ENTRIES:,}"
+            f"{_MOST_ENTRIES:,}",
+            path=signature,
         )
     return data
 
@@ -280,7 +286,7 @@ def _verify(config: verifying.Config, path: str, signature: bytes, files: _Hashi
         return Verdict(_refusal(error))
     # A package that compares in another way must not pass for one that found no difference.
     if files.files < 0:
-        raise SafetensorError("this version of model-signing is not supported")
+        raise failure("invalid_argument", "this version of model-signing is not supported")
     return Verdict(files=files.files)
 
 
@@ -296,9 +302,11 @@ def _configured(configure: Callable[[], Any], what: str) -> Any:
     except (OSError, MemoryError):
         raise
     except AttributeError as error:  # the package expects no other kind of key
-        raise SafetensorError(f"{what}: not a key of the curve P-256, P-384 or P-521") from error
+        raise failure(
+            "invalid_argument", f"{what}: not a key of the curve P-256, P-384 or P-521", path=what
+        ) from error
     except Exception as error:
-        raise SafetensorError(f"{what}: {_text(error)}") from error
+        raise failure("invalid_argument", f"{what}: {_text(error)}", path=what) from error
 
 
 def _refusal(error: Exception) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Iterable, List
 
 from ._core import SafetensorError
 from ._core import _is_url as is_url
+from ._errors import failure
 
 __all__ = [
     "is_folder_target",
@@ -28,7 +29,7 @@ def refuse_url(filename: object) -> None:
     """Raises SafetensorError if the file or folder to save to is a URL."""
     if is_url(filename):
         scheme = str(filename).partition("://")[0]  # the rest may have secrets in it
-        raise SafetensorError(f"saving to a URL is not possible: {scheme}://...")
+        raise failure("invalid_argument", f"saving to a URL is not possible: {scheme}://...")
 
 
 def without_secrets(filenames: Any) -> Any:

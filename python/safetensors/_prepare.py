@@ -7,6 +7,7 @@ import sys
 from typing import Any, List, NamedTuple, Tuple
 
 from ._core import SafetensorError
+from ._errors import failure
 
 
 class Prepared(NamedTuple):
@@ -31,23 +32,27 @@ def prepared(name: str, tensor: Any) -> Any:
         return _prepared_torch(name, tensor)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
-        return _prepared_numpy(tensor)
+        return _prepared_numpy(name, tensor)
     if not hasattr(tensor, "__dlpack__"):
         return tensor
     try:
         array = _array_of(tensor)
     except SafetensorError as error:
-        raise SafetensorError(f"Error while serializing: tensor `{name}`: {error}") from error
+        raise failure(
+            "invalid_argument", f"Error while serializing: tensor `{name}`: {error}", subject=name
+        ) from error
     # What JAX, MLX and others raise: BufferError is what DLPack asks for.
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: tensor `{name}`, a {kind} of type "
-            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}"
+            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}",
+            subject=name,
         ) from error
     if torch is not None and isinstance(array, torch.Tensor):
         return _prepared_torch(name, array)
-    return _prepared_numpy(array)
+    return _prepared_numpy(name, array)
 
 
 def _array_of(tensor: Any) -> Any:
@@ -76,10 +81,10 @@ def _prepared_torch(name: str, tensor: Any) -> Prepared:
     return Prepared(spec.dtype, tuple(spec.shape), array, spec)
 
 
-def _prepared_numpy(array: Any) -> Prepared:
+def _prepared_numpy(name: str, array: Any) -> Prepared:
     from . import numpy
 
     kept: List[Any] = []
-    spec = numpy._flatten({"": array}, kept)[""]
+    spec = numpy._flatten({name: array}, kept)[name]
     stored = kept[0].reshape(-1).view("u1")
     return Prepared(spec.dtype, tuple(spec.shape), stored, spec)

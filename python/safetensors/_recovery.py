@@ -12,6 +12,7 @@ from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
 
 from . import _core, _json, _split
 from ._core import SafetensorError
+from ._errors import failure
 from ._folder import (
     Folder,
     Foreign,
@@ -110,8 +111,10 @@ def _refuse_absent_or_damaged(folder: str, file: str) -> None:
     except OSError:
         raise
     except SafetensorError as error:
-        raise SafetensorError(
-            f"{path}: there was nothing to recover, but the file does not open: {error}"
+        raise failure(
+            "invalid_argument",
+            f"{path}: there was nothing to recover, but the file does not open: {error}",
+            path=path,
         ) from error
 
 
@@ -135,10 +138,12 @@ def saves_of(folder: Folder, name: str) -> List[Left]:
 def _refuse_foreign(folder: Folder, foreign: Collection[Foreign]) -> None:
     for each in foreign:
         if each.owner is not None:
-            raise SafetensorError(
+            raise failure(
+                "io",
                 f"{os.path.join(folder.path, each.name)}: user {user_name(each.owner)} is saving "
                 f"`{each.stem}`, or was interrupted: then `safetensors recover` of that user "
-                "completes it"
+                "completes it",
+                path=os.path.join(folder.path, each.name),
             )
 
 
@@ -351,4 +356,4 @@ def remove_sums(folder: Folder, name: str) -> None:
 
 
 def refuse_busy(folder: Folder, name: str) -> NoReturn:
-    raise SafetensorError(f"{folder.path}: another process is saving `{name}`")
+    raise failure("io", f"{folder.path}: another process is saving `{name}`", path=folder.path)

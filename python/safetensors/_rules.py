@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 from typing import (
+    TYPE_CHECKING,
     Callable,
     Collection,
     Dict,
-    Iterable,
     List,
     Mapping,
     Optional,
+    Sequence,
     Set,
     Tuple,
     TypeVar,
 )
 
 from ._core import SafetensorError
+from ._errors import failure
+from ._near_names import TO_ZEROS, suggestions
+
+if TYPE_CHECKING:
+    from ._typing import FileOfLoad
 
 T = TypeVar("T")
 
 _DIGITS = "0123456789"
-TO_ZEROS = str.maketrans(dict.fromkeys(_DIGITS, "0"))
 _WILDCARD = re.compile(r"[*?[]")
-_NEAREST = 3
 
 
-def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[str, T]:
+def match(
+    rules: Mapping[str, T], names: Collection[str], optional: T, source: str = ""
+) -> Dict[str, T]:
     """Returns the rule of each name that one fits.
 
     A key of `rules` that is in `names` is a name, any other key with wildcards is a pattern as of
@@ -40,6 +45,7 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
             for `names` is the rule.
         names: the names in the files; `in` has to be fast.
         optional: a rule whose key may fit nothing.
+        source: what errors call the files, as source_of() returns it.
 
     Raises:
         SafetensorError: a key fits nothing.
@@ -52,7 +58,7 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
         if _WILDCARD.search(key):
             patterns.append(key)
         elif rule is not optional:
-            raise SafetensorError(f"The files do not contain tensor {key!r}{nearest(key, names)}")
+            raise unknown(key, names, source)
     if not patterns:
         return {key: rule for key, rule in rules.items() if key in names}
     found, used = _first_fits({pattern: rules[pattern] for pattern in patterns}, names)
@@ -60,26 +66,32 @@ def match(rules: Mapping[str, T], names: Collection[str], optional: T) -> Dict[s
         if pattern in used or rules[pattern] is optional:
             continue
         if not any(map(_matcher(pattern), names)):  # else other rules came first
-            raise SafetensorError(
-                f"No tensor in the files fits the pattern {pattern!r}{nearest(pattern, names)}"
+            raise failure(
+                "tensor_not_found",
+                f"No tensor in the files fits the pattern {pattern!r}{suggestions(pattern, names)}",
+                path=source or None,
+                subject=pattern,
             )
     found.update((key, rule) for key, rule in rules.items() if key in names)
     return found
 
 
+def unknown(name: str, names: Collection[str], source: str) -> SafetensorError:
+    """Returns the error for a requested tensor that no file has."""
+    text = f"The files do not contain tensor {name!r}{suggestions(name, names)}"
+    return failure("tensor_not_found", text, path=source or None, subject=name)
+
+
+def source_of(files: Sequence[FileOfLoad]) -> str:
+    """Returns the index, the folder or the only file; nothing if the caller named several."""
+    if not files:
+        return ""
+    return files[0].index_path or (files[0].path if len(files) == 1 else files[0].folder)
+
+
 def _bound(rule: T, names: Collection[str]) -> T:
     for_names: Optional[Callable[[Collection[str]], T]] = getattr(rule, "for_names", None)
     return rule if for_names is None else for_names(names)
-
-
-def nearest(key: str, names: Iterable[str]) -> str:
-    """Returns the end of an error's text: the names that resemble a key, or nothing."""
-    # Comparing takes microseconds a name, and names of many layers differ in numbers only.
-    distinct = dict.fromkeys(name.translate(TO_ZEROS) for name in names)
-    found = difflib.get_close_matches(key.translate(TO_ZEROS), distinct, _NEAREST)
-    first = {name.translate(TO_ZEROS): name for name in reversed(list(names))}
-    likely = ", ".join(repr(first[each]) for each in found)
-    return f"; the nearest names are {likely}" if likely else ""
 
 
 def _matcher(pattern: str) -> Callable[[str], object]:

@@ -9,7 +9,8 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set, Tuple, Union
 
 from . import _core
-from ._core import SafetensorError, TensorSpec
+from ._core import TensorSpec
+from ._errors import failure
 from ._paths import refuse_url
 from ._typing import Path, SumsOption
 from ._workers import Workers
@@ -66,9 +67,11 @@ class SaveFuture(NoneFuture):
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"{self._target} is being saved by the process {self._pid}, from which this one "
-                "was forked: only that process has the result"
+                "was forked: only that process has the result",
+                path=self._target,
             )
 
     def _fail(self, error: BaseException) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._errors import failure
 from ._model_files import ModelFiles
 from ._specs import Row, nbytes_of
 from ._split import MOST_SHARDS, Split, parse_size, split
@@ -216,12 +217,12 @@ class ShardWriter:
     def _missing_error(self, missing: Sequence[int]) -> SafetensorError:
         names = list(self._names)
         text = ", ".join(f"`{names[i]}`" for i in missing[:5]) + ", ..." * (len(missing) > 5)
-        error = SafetensorError(
+        return failure(
+            "missing_tensors",
             f"Error while serializing: {len(missing)} of {len(names)} tensors "
-            f"{'was' if len(missing) == 1 else 'were'} not written: {text}"
+            f"{'was' if len(missing) == 1 else 'were'} not written: {text}",
+            subject=names[missing[0]],
         )
-        error.code, error.subject = "missing_tensors", names[missing[0]]
-        return error
 
     @property
     def is_committed(self) -> bool:
@@ -293,7 +294,11 @@ class ShardWriter:
         shard, index = self._places[tensor]
         if shard.is_complete and self._sizes[tensor] != 0:
             name = shard.rows[index][0]
-            raise SafetensorError(f"Error while serializing: tensor `{name}` was written before")
+            raise failure(
+                "written_twice",
+                f"Error while serializing: tensor `{name}` was written before",
+                subject=name,
+            )
 
     def _open(self, shard: _Shard) -> Any:
         with self._lock:

@@ -28,6 +28,7 @@ from typing import (
 from . import _core, _model_folder
 from ._absent import needed, refuse_absent
 from ._core import SafetensorError, safe_open
+from ._errors import failure, in_two_files
 from ._model_folder import BY_RULE, Choice, FolderModel
 from ._paths import is_url
 
@@ -195,6 +196,7 @@ def find_files(path: Path, choice: Choice = BY_RULE, *, any_files: bool = False)
         if not unclear or choice != BY_RULE or is_url(path):
             raise
         directory = os.fsdecode(path)
+        _model_folder.refuse_interrupted(directory)
         if not any_files and _model_folder.all_indexes(directory):
             raise
         files = _model_folder.all_files(directory)
@@ -259,9 +261,7 @@ def refuse_repeated(opened: Iterable[Opened]) -> Iterator[Opened]:
         repeated = paths.keys() & names
         if repeated:
             name = min(repeated)
-            raise SafetensorError(
-                f"Tensor {name!r} is in two files: {paths[name]} and {shard.path}"
-            )
+            raise in_two_files(name, paths[name], shard.path)
         paths.update(dict.fromkeys(names, shard.path))
         yield shard, handle, names
 
@@ -405,7 +405,20 @@ def _open_file(
         text = f"The index {shard.index_path} puts tensor {name!r} into a file that is missing"
         if reader is None:
             raise FileNotFoundError(errno.ENOENT, text, shard.path) from error
-        raise _core._error_class(FileNotFoundError)(f"{text}: {shard.path}") from error
+        raise failure(
+            "io", f"{text}: {shard.path}", path=shard.path, subject=name, also=FileNotFoundError
+        ) from error
+
+
+def absent_from(shard: Shard, name: str) -> SafetensorError:
+    """Returns the error for a tensor that the index assigns to a file without it."""
+    return failure(
+        "tensor_not_found",
+        f"The index {shard.index_path} puts tensor {name!r} into {shard.path}, which has no such "
+        "tensor",
+        path=shard.path,
+        subject=name,
+    )
 
 
 def _open_shard(
@@ -425,10 +438,7 @@ def _open_shard(
         return handle, handle.offset_keys()
     absent = next((name for name in names if name not in handle), None)
     if absent is not None:
-        raise SafetensorError(
-            f"The index {shard.index_path} puts tensor {absent!r} into {shard.path}, which has no "
-            "such tensor"
-        )
+        raise absent_from(shard, absent)
     # Built only now: an index may claim far more names than the file's header can hold.
     assigned = set(names)
     return handle, [name for name in handle.offset_keys() if name in assigned]

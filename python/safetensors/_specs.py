@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 from . import _core
 from ._core import safe_open
+from ._errors import failure
 from ._typing import Path
 
 
@@ -65,8 +66,11 @@ def _dtype_code(name: str, dtype: Any) -> str:
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
     code = _codes().get(text.rpartition(".")[2])
     if code is None:
-        raise _core._error_class(KeyError)(
-            f"Error while serializing: tensor `{name}`: the format has no dtype {text}"
+        raise failure(
+            "unsupported_dtype",
+            f"Error while serializing: tensor `{name}`: the format has no dtype {text}",
+            subject=name,
+            also=KeyError,
         )
     return code
 

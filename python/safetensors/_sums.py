@@ -12,6 +12,7 @@ from typing import Dict, Iterator, Mapping, NamedTuple, Optional
 
 from . import _core
 from ._core import SafetensorError
+from ._errors import failure
 from ._paths import open_at_once
 
 XXH3, SHA256 = "xxh3-128", "sha256"
@@ -110,9 +111,14 @@ def _line(name: str, digest: str) -> Iterator[str]:
 def read(path: str) -> Sums:
     """Reads the sums of a model. Raises SafetensorError if the file is not valid."""
     if not os.path.isfile(path):
-        raise _core._error_class(FileNotFoundError)(f"No sums of the model: {path}")
+        raise absent(path)
     with open(path, "rb", opener=open_at_once) as file:
         return parse(file.read(_MOST_NBYTES + 1), path)
+
+
+def absent(path: str) -> SafetensorError:
+    """Returns the error for a file of sums that does not exist."""
+    return failure("io", f"No sums of the model: {path}", path=path, also=FileNotFoundError)
 
 
 def parse(data: bytes, path: str) -> Sums:
@@ -120,15 +126,16 @@ def parse(data: bytes, path: str) -> Sums:
     try:
         files, tensors, sha256 = _core._parse_sums(data)
     except SafetensorError as error:
-        raise SafetensorError(f"{error} (in {path})") from None
+        raise failure("invalid_header_json", str(error), path=path) from None
     sums = Sums(
         {each[0]: FileSums(*each[1:]) for each in files},
         {each[0]: TensorSums(*each[1:]) for each in tensors},
     )
     # XXH3 is compared by the compiled module, which has no SHA-256.
     if sha256 is not None and sha256 != sums._whole_of(SHA256):
-        raise SafetensorError(
-            "Invalid sums: `whole` is not the digest of the tensors' digests: the sums are damaged "
-            f"(in {path})"
+        raise failure(
+            "damaged",
+            "Invalid sums: `whole` is not the digest of the tensors' digests: the sums are damaged",
+            path=path,
         )
     return sums

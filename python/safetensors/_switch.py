@@ -8,7 +8,7 @@ import os
 from typing import List, Optional, Sequence
 
 from . import _folder, _recovery, _split
-from ._core import SafetensorError
+from ._errors import failure
 from ._folder import Folder
 
 _TRIES = 100
@@ -146,9 +146,11 @@ class Switch:
             try:
                 _recovery.roll_forward(self._folder, self.parts, self._name, content, durable)
             except OSError as again:
-                raise SafetensorError(
+                raise failure(
+                    "incomplete_model",
                     f"{self._folder.path}: the files of a save took their places only in part "
-                    f"({again}); `safetensors recover` completes it"
+                    f"({again}); `safetensors recover` completes it",
+                    path=self._folder.path,
                 ) from error
             if not isinstance(error, OSError):
                 raise

@@ -6,8 +6,9 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Sequence, Union
 
-from . import _core
 from ._core import SafetensorError, safe_open
+from ._errors import failure
+from ._near_names import suggestions
 from ._paths import refuse_url
 from ._prepare import Prepared, prepared
 from ._specs import Spec, spec_in, spec_of
@@ -140,9 +141,11 @@ def _new_bytes(name: str, tensor: Any, old: bytes) -> memoryview:
     data = prepared(name, tensor)
     new = memoryview(data.array if isinstance(data, Prepared) else data).cast("B")
     if len(new) != len(old):
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: tensor `{name}` has {len(old):,} bytes, but {len(new):,} "
-            "were given"
+            "were given",
+            subject=name,
         )
     return new
 
@@ -152,19 +155,27 @@ def _check_names(
 ) -> None:
     for name in removed:
         if name not in old:
-            raise _unknown(filename, name, "")
+            raise _unknown(filename, name, old, "")
         if name in new:
-            raise SafetensorError(
-                f"Error while serializing: tensor `{name}` is both changed and removed"
+            raise failure(
+                "invalid_argument",
+                f"Error while serializing: tensor `{name}` is both changed and removed",
+                path=filename,
+                subject=name,
             )
     for name in new:
         if name not in old and not add:
-            raise _unknown(filename, name, "; add=True adds it")
+            raise _unknown(filename, name, old, "; add=True adds it")
 
 
-def _unknown(filename: Path, name: str, advice: str) -> SafetensorError:
-    return _core._error_class(KeyError)(
+def _unknown(filename: Path, name: str, old: Iterable[str], advice: str) -> SafetensorError:
+    return failure(
+        "tensor_not_found",
         f"Error while serializing: there is no tensor `{name}` in {_shown(filename)}{advice}"
+        + suggestions(name, old),
+        path=filename,
+        subject=name,
+        also=KeyError,
     )
 
 
@@ -184,9 +195,12 @@ def _checked_specs(
                 f"{type(tensor).__name__} does not have"
             )
         if name in old and specs[name] != old[name]:
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"Error while serializing: tensor `{name}` is {_described(old[name])} in "
-                f"{_shown(filename)}, but {_described(specs[name])} was given"
+                f"{_shown(filename)}, but {_described(specs[name])} was given",
+                path=filename,
+                subject=name,
             )
     return specs
 
@@ -210,9 +224,9 @@ def _check_unchanged(filename: Path, before: os.stat_result) -> None:
     now = os.stat(filename)
     fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns")
     if any(getattr(now, field) != getattr(before, field) for field in fields):
-        error = SafetensorError(
+        raise failure(
+            "file_changed",
             f"Error while serializing: {_shown(filename)} was replaced or written to while it was "
-            "being updated"
+            "being updated",
+            path=filename,
         )
-        error.code = "file_changed"
-        raise error

@@ -26,6 +26,7 @@ from typing import (
 
 from . import _core, _sums
 from ._core import SafetensorError
+from ._errors import failure, failure_of
 from ._paths import is_url, without_secrets
 from ._sums import SHA256, XXH3, FileSums, Sums, TensorSums
 
@@ -68,9 +69,13 @@ def missing(source: str, what: str, why: str, subject: Optional[str] = None) -> 
         why: which digests name it.
         subject: the name of the tensor.
     """
-    error = IntegrityError(f"{source}: {what} is missing: {why}")
-    error.code, error.path, error.subject = "damaged", source, subject
-    return error
+    return failure_of(
+        IntegrityError,
+        "damaged",
+        f"{source}: {what} is missing: {why}",
+        path=source,
+        subject=subject,
+    )
 
 
 class Absent(NamedTuple):
@@ -139,7 +144,11 @@ class FileHashes:
         """
         found = self._names.find(path)
         if found is None:
-            raise SafetensorError(f"expected_hashes has no entry for the file (in {path})")
+            raise failure(
+                "invalid_argument",
+                "expected_hashes has no entry for the file",
+                path=path,
+            )
         return None, None, {}, True, "sha256:" + self._hashes[found].lower()
 
     def absent(self, shards: Sequence[FileOfLoad]) -> List[Absent]:
@@ -222,7 +231,12 @@ class Verifier:
     ) -> Tuple[Optional[str], Optional[bytes]]:
         digests, wanted = tensor.digests, self._algorithm
         if wanted is not None and wanted not in digests:
-            raise SafetensorError(f"{where}: tensor `{name}` has no digest by {wanted}")
+            raise failure(
+                "invalid_argument",
+                f"{where}: tensor `{name}` has no digest by {wanted}",
+                path=where,
+                subject=name,
+            )
         by = wanted or (XXH3 if XXH3 in digests else SHA256)
         blocks = None if wanted == SHA256 else tensor.blocks
         return f"{by}:{digests[by]}", blocks
@@ -307,7 +321,7 @@ class _ByFile:
         if found is not None:
             return found
         if len(self.files) != 1:
-            raise SafetensorError(f"{self.path} has no digests of the file (in {path})")
+            raise failure("invalid_argument", f"{self.path} has no digests of the file", path=path)
         return next(iter(self.files))
 
 

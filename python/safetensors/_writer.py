@@ -12,6 +12,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     List,
     Optional,
     Sequence,
@@ -23,6 +24,8 @@ from typing import (
 from . import _core
 from ._core import SafetensorError, safe_open
 from ._core import _OwnTarget as OwnTarget
+from ._errors import failure
+from ._near_names import suggestions
 from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
@@ -208,7 +211,7 @@ class SafeWriter:
         if self._has_plan:
             index = self._index.get(name)
             if index is None:
-                raise _unknown(name)
+                raise _unknown(name, self._index)
         else:
             spec = self._spec_of_new(name, tensor)
             # The compiled module imports torch to find out whether it is one of its plain tensors.
@@ -353,24 +356,28 @@ class SafeWriter:
     def _refuse_part(self, name: str) -> None:
         """Raises if the size of a tensor is known only when it is written as a whole."""
         if not self._has_plan:
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"Error while serializing: without specs, the size of tensor `{name}` is not "
-                "known: write it as a whole"
+                "known: write it as a whole",
+                subject=name,
             )
 
     def _index_of(self, name: str) -> int:
         index = self._index.get(name)
         if index is None:
-            raise _unknown(name)
+            raise _unknown(name, self._index)
         return index
 
     def _spec_of_new(self, name: str, tensor: Any) -> Spec:
         if name in self._index:
             raise _added_before(name)
         if not hasattr(tensor, "dtype"):
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"Error while serializing: without specs, tensor `{name}` needs a dtype and a "
-                f"shape, which {type(tensor).__name__} does not have"
+                f"shape, which {type(tensor).__name__} does not have",
+                subject=name,
             )
         return spec_of(name, tensor)
 
@@ -388,12 +395,15 @@ class SafeWriter:
 
 
 def _added_before(name: str) -> SafetensorError:
-    error = SafetensorError(f"Error while serializing: tensor `{name}` was added before")
-    error.code, error.subject = "written_twice", name
-    return error
+    return failure(
+        "written_twice", f"Error while serializing: tensor `{name}` was added before", subject=name
+    )
 
 
-def _unknown(name: str) -> Exception:
-    return _core._error_class(KeyError)(
-        f"Error while serializing: the specs have no tensor `{name}`"
+def _unknown(name: str, names: Iterable[str]) -> Exception:
+    return failure(
+        "tensor_not_found",
+        f"Error while serializing: the specs have no tensor `{name}`{suggestions(name, names)}",
+        subject=name,
+        also=KeyError,
     )

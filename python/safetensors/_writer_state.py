@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from ._core import SafetensorError
+from ._errors import failure
 
 if TYPE_CHECKING:
     from ._stream_target import StreamTarget
@@ -69,9 +70,10 @@ class WriterState:
             SafetensorError: the writer was aborted, its own callback calls, or a forked child.
         """
         if self.is_forked:
-            raise SafetensorError(
+            raise failure(
+                "writer_closed",
                 f"Error while serializing: the writer belongs to the process {self._pid}, from "
-                "which this one was forked: only that process can close it"
+                "which this one was forked: only that process can close it",
             )
         self._refuse_own_call()
         state = ABORTED
@@ -139,7 +141,7 @@ class WriterState:
         text = "the writer was aborted: nothing was saved"
         if self._has_failed:
             text = "the writer failed when it was closed before"
-        return SafetensorError(f"Error while serializing: {text}")
+        return failure("writer_closed", f"Error while serializing: {text}")
 
 
 class OpenWriter:
@@ -221,23 +223,21 @@ def is_premature(error: BaseException) -> bool:
 
 def own_call_error() -> SafetensorError:
     """Returns the error of a call from within another one of the same thread."""
-    return SafetensorError(
+    return failure(
+        "invalid_argument",
         "Error while serializing: a callback or signal handler called the writer, which was "
-        "working: it must raise an exception instead"
+        "working: it must raise an exception instead",
     )
 
 
 def closed_error(is_closing: bool = False) -> SafetensorError:
     text = "the writer is being closed" if is_closing else "the writer is closed"
-    error = SafetensorError(f"Error while serializing: {text}")
-    error.code = "writer_closed"
-    return error
+    return failure("writer_closed", f"Error while serializing: {text}")
 
 
 def still_writing_error() -> SafetensorError:
-    error = SafetensorError(
+    return failure(
+        "missing_tensors",
         "Error while serializing: another thread is still writing a tensor: wait for it before the "
-        "file is closed"
+        "file is closed",
     )
-    error.code = "missing_tensors"
-    return error

@@ -25,7 +25,6 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter as _Base
 from torch.distributed.checkpoint.storage import WriteResult
 
-from ._core import SafetensorError
 from ._dcp import boxes, rank_files
 from ._dcp.consolidate import consolidate
 from ._dcp.model import File, FullSizeModel, Options, Place, check_written
@@ -33,6 +32,7 @@ from ._dcp.pieces import pieces_of
 from ._dcp.ranges import write_part
 from ._dcp.reader import StorageReader
 from ._dcp.site import Site, can_share_files, one_machine, site_of
+from ._errors import failure
 from ._folder import Folder
 from ._model_files import ModelFiles
 from ._paths import refuse_url
@@ -129,14 +129,17 @@ class StorageWriter(_Base):
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuses to save without a coordinator."""
         if not kwargs.get("use_collectives", True):
-            raise SafetensorError("safetensors.dcp.StorageWriter needs use_collectives=True")
+            raise failure(
+                "invalid_argument", "safetensors.dcp.StorageWriter needs use_collectives=True"
+            )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Checks what this rank saves, and adds where it runs."""
         if not getattr(plan, "usable", True):
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 "safetensors.dcp.StorageWriter needs a whole plan for each save: "
-                "DefaultSavePlanner(enable_plan_caching=False)"
+                "DefaultSavePlanner(enable_plan_caching=False)",
             )
         rows = {item.index.fqn: _row_of(item) for item in plan.items}
         local = _FromRank(site_of(self._folder), list(rows.values()))
@@ -204,9 +207,11 @@ class StorageWriter(_Base):
             elif expected is not None:
                 check_written(expected, written)
             else:
-                raise SafetensorError(
+                raise failure(
+                    "writer_closed",
                     f"{self._folder}: the save was discarded before it ended, by reset() or by "
-                    "another save with the same StorageWriter: nothing was saved"
+                    "another save with the same StorageWriter: nothing was saved",
+                    path=self._folder,
                 )
         finally:
             self._abort()
@@ -249,9 +254,11 @@ class StorageWriter(_Base):
         items = {item.index.fqn: item for item in plan.items}
         if len(items) != len(plan.items):
             twice = next(each for each in plan.items if items[each.index.fqn] is not each)
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"a rank has two parts of tensor `{twice.index.fqn}`, and a file of its own holds "
-                "one"
+                "one",
+                subject=twice.index.fqn,
             )
         if not items:
             return []
@@ -307,14 +314,18 @@ def _tensor_data(item: WriteItem) -> Any:
     """Returns the description of an item's tensor."""
     data = item.tensor_data
     if item.type == WriteItemType.BYTE_IO or data is None:
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: `{item.index.fqn}` is not a tensor. Save the other values "
-            "of the state dict in another file"
+            "of the state dict in another file",
+            subject=item.index.fqn,
         )
     if data.properties.layout != torch.strided:
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: tensor `{item.index.fqn}` is sparse, which the file format "
-            "does not support"
+            "does not support",
+            subject=item.index.fqn,
         )
     return data
 
@@ -337,10 +348,12 @@ def _boxes_of(item: WriteItem) -> Tuple[boxes.Sizes, boxes.Box]:
     whole = boxes.in_bytes(data.size, bits)
     part = boxes.box(data.chunk.offsets, data.chunk.sizes, bits)
     if not boxes.fits(whole, part):
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: the part {tuple(data.chunk.sizes)} at "
             f"{tuple(data.chunk.offsets)} is not inside tensor `{item.index.fqn}`, which is "
-            f"{tuple(data.size)}"
+            f"{tuple(data.size)}",
+            subject=item.index.fqn,
         )
     return whole, part
 
@@ -357,12 +370,16 @@ def _resolved(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
     fqn, data = item.index.fqn, _tensor_data(item)
     tensor = planner.resolve_data(item)
     if not isinstance(tensor, torch.Tensor):
-        raise SafetensorError(f"Error while serializing: `{fqn}` is not a tensor")
+        raise failure(
+            "invalid_argument", f"Error while serializing: `{fqn}` is not a tensor", subject=fqn
+        )
     _check_data(tensor, fqn)
     if (tensor.dtype, tensor.shape) != (data.properties.dtype, data.chunk.sizes):
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Error while serializing: the part of tensor `{fqn}` is {data.properties.dtype} "
-            f"{tuple(data.chunk.sizes)} in the plan, but {tensor.dtype} {tuple(tensor.shape)}"
+            f"{tuple(data.chunk.sizes)} in the plan, but {tensor.dtype} {tuple(tensor.shape)}",
+            subject=fqn,
         )
     return tensor
 
@@ -373,8 +390,10 @@ def _merged(rows: List[Row]) -> Dict[str, Row]:
     for row in rows:
         other = found.setdefault(row[0], row)
         if other != row:
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"Error while serializing: tensor `{row[0]}` is {other[1]} {list(other[2])} on one "
-                f"rank and {row[1]} {list(row[2])} on another"
+                f"rank and {row[1]} {list(row[2])} on another",
+                subject=row[0],
             )
     return found

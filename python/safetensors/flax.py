@@ -11,7 +11,7 @@ from jax import Array
 
 from safetensors import numpy, safe_open
 
-from ._frameworks import code_of, is_from_ml_dtypes, refuse
+from ._frameworks import arrays_of, code_of, is_from_ml_dtypes, refuse
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 from ._warn import warn
 
@@ -100,7 +100,7 @@ def _np2jnp(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, Array]:
 
 
 def _jnp2np(jnp_dict: Dict[str, Array]) -> Dict[str, np.ndarray]:
-    return {name: np.asarray(array) for name, array in jnp_dict.items()}
+    return arrays_of(jnp_dict, np.asarray, "jax.Array")
 
 
 def _from_file(array: np.ndarray, _code: str) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 
 from . import _core
 from ._core import SafetensorError, safe_open
+from ._errors import failure
 from ._model_folder import choice_of
 from ._regions import Bounds, SelectedPart, bounds_of, grid_of, sizes_of
 from ._rules import match
@@ -173,7 +174,9 @@ class _Array:
         wanted = np.dtype(placement.dtype), tuple(placement.shape)
         found = self._dtype, self._part.shape
         if wanted != found:
-            raise SafetensorError(f"the file has {_described(*found)}, not {_described(*wanted)}")
+            raise failure(
+                "invalid_argument", f"the file has {_described(*found)}, not {_described(*wanted)}"
+            )
         return placement.sharding or first_device()
 
     def _read_region(self, index: Sequence[slice]) -> Bounds:
@@ -246,9 +249,13 @@ def dtype_of(code: str) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(row["numpy"] or getattr(ml_dtypes, row["ml_dtypes"] or ""))
         found = jax.dtypes.canonicalize_dtype(dtype)
     except (AttributeError, TypeError):
-        raise SafetensorError(f"Dtype not understood: {code}: JAX has no such type") from None
+        raise failure(
+            "unsupported_dtype", f"Dtype not understood: {code}: JAX has no such type"
+        ) from None
     if found != dtype:
-        raise SafetensorError(f"JAX has the dtype {dtype.name} only with jax_enable_x64")
+        raise failure(
+            "unsupported_dtype", f"JAX has the dtype {dtype.name} only with jax_enable_x64"
+        )
     return dtype
 
 

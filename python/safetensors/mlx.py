@@ -7,9 +7,10 @@ from typing import Any, Dict, Mapping, Optional
 import mlx.core as mx
 import numpy as np
 
-from safetensors import SafetensorError, deserialize, numpy, safe_open
+from safetensors import deserialize, numpy, safe_open
 
-from ._frameworks import code_of, is_from_ml_dtypes, refuse
+from ._errors import failure
+from ._frameworks import arrays_of, code_of, is_from_ml_dtypes, refuse
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
@@ -114,7 +115,7 @@ def _np2mx(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, mx.array]:
 
 
 def _mx2np(mx_dict: Dict[str, mx.array]) -> Dict[str, np.ndarray]:
-    return {name: _to_numpy(array) for name, array in mx_dict.items()}
+    return arrays_of(mx_dict, _to_numpy, "mlx.core.array")
 
 
 def _from_numpy(array: np.ndarray) -> mx.array:
@@ -147,7 +148,8 @@ def _bfloat16() -> Any:
     try:
         return numpy._getdtype("BF16")
     except KeyError:
-        raise SafetensorError(
+        raise failure(
+            "unsupported_dtype",
             "Dtype not understood: BF16: NumPy has no such type of its own: install ml_dtypes "
-            "(pip install ml_dtypes)"
+            "(pip install ml_dtypes)",
         ) from None

@@ -68,7 +68,11 @@ def save(
         metadata: strings to store in the file's header.
 
     Raises:
-        SafetensorError: the format has no such dtype, or a name cannot be written.
+        SafetensorError: the format has no such dtype, or a name cannot be written. The error
+            for a value that is no array is an AttributeError, too.
+
+    Warns:
+        UserWarning: elements of an array are masked: files keep no masks.
     """
     return _core._save_numpy(_as_dict(tensor_dict), _prepare, metadata)
 
@@ -160,7 +164,7 @@ def save_files(
             {each: arrays[each] for each in names}, path, metadata, progress=report, sums=sums
         )
 
-    sizes = {key: _stored_nbytes(array) for key, array in arrays.items()}
+    sizes = {key: _stored_nbytes(key, array) for key, array in arrays.items()}
     return save_all(sizes, save, folder, max_shard_size, name, fsync, progress, sums)
 
 
@@ -254,16 +258,50 @@ def _is_little_endian(tensor: np.ndarray) -> bool:
     raise ValueError(f"Unexpected byte order {order} of {tensor.dtype}")
 
 
-def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
+def _refuse_others(name: object, array: Any) -> None:
+    """Raises if a value is no array."""
+    try:
+        _ = array.dtype.byteorder
+    except AttributeError as error:
+        from ._errors import not_a_tensor
+
+        raise not_a_tensor(name, array, "numpy.ndarray", error) from None
+
+
+def _warn_of_mask(name: object, array: Any) -> None:
+    """Warns if elements are masked. Upstream saves their values, so programs may count on it."""
+    if np.ma.is_masked(array):
+        from ._warn import warn
+
+        warn(
+            f"tensor `{name}` is a masked array, and files keep no masks: the values behind the "
+            "mask are saved. Save `.filled(...)`, or `.data` and `.mask` as two tensors"
+        )
+
+
+def _code_of(name: object, array: Any) -> str:
+    """Returns the format's name of an array's dtype."""
+    try:
+        return TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
+    except _core.SafetensorError as error:
+        from ._errors import failure
+
+        text = f"{error}. Tensor `{name}` is of this type"
+        raise failure("unsupported_dtype", text, subject=name) from None
+
+
+def _prepare(name: object, array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
     """Returns an array in C order and little-endian, the format's dtype name, and the shape.
 
     F4 elements, which take a byte each in NumPy, are packed: the array has half as many bytes.
+    `name` is the tensor's, for errors.
     """
+    _refuse_others(name, array)
+    _warn_of_mask(name, array)
     if isinstance(array, np.generic):
         array = np.asarray(array)
     little_endian = _is_little_endian(array)
-    # Raises the usual error for a dtype that the format does not have.
-    code = TensorSpec(dtype=array.dtype.name, shape=(), data_ptr=0, data_len=0).dtype
+    code = _code_of(name, array)
     shape = array.shape
     if code == "F4":
         return _packed_f4(np.asarray(array)), code, shape
@@ -272,7 +310,8 @@ def _prepare(array: Any) -> Tuple[np.ndarray, str, Tuple[int, ...]]:
     return np.ascontiguousarray(array), code, shape
 
 
-def _stored_nbytes(array: Any) -> int:
+def _stored_nbytes(name: object, array: Any) -> int:
+    _refuse_others(name, array)
     is_f4 = array.dtype.name == _DTYPES["F4"]["ml_dtypes"]
     return (array.size + 1) // 2 if is_f4 else int(array.nbytes)
 
@@ -294,7 +333,7 @@ def _flatten(
     """
     specs = {}
     for name, original in tensor_dict.items():
-        array, _, shape = _prepare(original)
+        array, _, shape = _prepare(name, original)
         keep_alive_buffer.append(array)
         specs[name] = TensorSpec(
             dtype=original.dtype.name,
@@ -307,4 +346,4 @@ def _flatten(
 
 def _tobytes(tensor: np.ndarray) -> bytes:
     """Returns the array's bytes as the file stores them."""
-    return _prepare(tensor)[0].tobytes()
+    return _prepare("", tensor)[0].tobytes()

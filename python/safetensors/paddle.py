@@ -13,6 +13,7 @@ from safetensors import TensorSpec, deserialize, numpy, safe_open, serialize, se
 
 from . import _core
 from ._core import _dtypes
+from ._errors import failure
 from ._frameworks import code_of, refuse
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
@@ -215,6 +216,13 @@ def _to_ndarray(tensor: paddle.Tensor, name: str) -> Tuple[np.ndarray, paddle.Te
             "either means you are trying to save tensors which are reference of each other in "
             "which case it's recommended to save only the full tensors, and reslice at load time, "
             "or simply call `.contiguous()` on your tensor to pack it before saving."
+        )
+    if tensor.dtype not in _SIZE:
+        raise failure(
+            "unsupported_dtype",
+            f"{tensor.dtype}: tensor `{name}` is of this type, which the file format does not have",
+            subject=name,
+            also=KeyError,
         )
     nbytes = count * _SIZE[tensor.dtype]
     if nbytes == 0:

@@ -39,10 +39,10 @@ from typing import (
 
 from . import _core
 from ._absent import present, refuse_absent, with_absent
-from ._core import SafetensorError, TensorMeta
+from ._core import TensorMeta
 from ._model_folder import BY_RULE, Choice, choice_of
 from ._paths import without_secrets
-from ._rules import match, nearest
+from ._rules import match, source_of, unknown
 from ._shards import find_shards, open_tensors
 
 if TYPE_CHECKING:
@@ -363,11 +363,11 @@ def open_plan(
     """
     if all(shard.names is not None for shard in shards):
         names = dict.fromkeys(name for shard in shards for name in shard.names or ())
-        found = select(names, rules, keys)
+        found = select(names, rules, keys, source_of(shards))
         handles, _ = open_tensors(shards, found, backend, stack)
     else:
         handles, _ = open_tensors(present(shards), None, backend, stack)
-        found = select(with_absent(handles, shards), rules, keys)
+        found = select(with_absent(handles, shards), rules, keys, source_of(shards))
         refuse_absent(shards, found)
     parts = found
     if any(map(callable, found.values())):
@@ -386,9 +386,9 @@ def apply(rules: Dict[str, Rule], handles: Mapping[str, safe_open]) -> Dict[str,
 
 
 def select(
-    names: Collection[str], rules: Optional[Mapping[str, Rule]], keys: Keys
+    names: Collection[str], rules: Optional[Mapping[str, Rule]], keys: Keys, source: str
 ) -> Dict[str, Rule]:
-    """Returns the rules of the names that are requested, but SKIP.
+    """Returns the rules of the names that are requested, but SKIP. Errors name `source`.
 
     Raises:
         SafetensorError: a name or pattern matches nothing.
@@ -396,7 +396,8 @@ def select(
     """
     found: Dict[str, Rule] = dict.fromkeys(names)
     if rules is not None:
-        found = {key: rule for key, rule in match(rules, names, SKIP).items() if rule is not SKIP}
+        matched = match(rules, names, SKIP, source)
+        found = {key: rule for key, rule in matched.items() if rule is not SKIP}
     if keys is None:
         return found
     if callable(keys):
@@ -405,5 +406,5 @@ def select(
         raise TypeError("keys is a str, but names several tensors: put it into a list")
     wanted = set(keys)
     for name in wanted.difference(names):
-        raise SafetensorError(f"The files do not contain tensor {name!r}{nearest(name, names)}")
+        raise unknown(name, names, source)
     return {name: rule for name, rule in found.items() if name in wanted}

@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
-from . import _core, _sums
-from ._core import SafetensorError
+from . import _sums
+from ._errors import failure
 from ._paths import open_at_once
 
 if TYPE_CHECKING:
@@ -82,13 +82,15 @@ class Signed:
             certificate_chain=self._chain,
         )
         if not os.path.isfile(path):
-            raise _core._error_class(FileNotFoundError)(f"No sums of the model: {path}")
+            raise _sums.absent(path)
         with open(path, "rb", opener=open_at_once) as file:
             data = file.read(_MOST_NBYTES + 1)
         signature = self._signature or _signature_of(path)
         problem = package.verify_bytes(verifier, data, path, signature).problem
         if problem:
-            raise SafetensorError(f"{path} is not as signed in {signature}: {problem}")
+            raise failure(
+                "damaged", f"{path} is not as signed in {signature}: {problem}", path=path
+            )
         return _only_sha256(_sums.parse(data, path), path)
 
 
@@ -100,8 +102,10 @@ def _only_sha256(sums: _sums.Sums, path: str) -> _sums.Sums:
         *((f"tensor `{name}`", tensor.digests) for name, tensor in sums.tensors.items()),
     ):
         if sha256 not in digests:
-            raise SafetensorError(
-                f"{path} has no SHA-256 of {where}: hash --write --algorithm sha256 writes it"
+            raise failure(
+                "invalid_argument",
+                f"{path} has no SHA-256 of {where}: hash --write --algorithm sha256 writes it",
+                path=path,
             )
     files = {
         name: file._replace(header={sha256: file.header[sha256]})

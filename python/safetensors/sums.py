@@ -7,9 +7,9 @@ import os
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from . import _core, _digests, _sums
-from ._core import SafetensorError
+from ._errors import failure, in_two_files
 from ._model_folder import Choice, choice_of
-from ._shards import Shard, find_files
+from ._shards import Shard, absent_from, find_files
 from ._sums import FileSums, Sums, TensorSums
 from ._sums_save import algorithms_of, sums_of
 from ._typing import Path, SumsOption
@@ -75,8 +75,10 @@ class Made(NamedTuple):
         like = self.place.path_of(next(iter(self.sums.files)))
         _core._write_beside(self.place.sums, self.sums.to_bytes(), like, fsync, is_current)
         if changed:
-            raise SafetensorError(
-                f"{changed[0]}: the file was replaced or changed while its sums were made"
+            raise failure(
+                "file_changed",
+                f"{changed[0]}: the file was replaced or changed while its sums were made",
+                path=changed[0],
             )
 
     def _has_version(self, path: str) -> bool:
@@ -167,16 +169,11 @@ def _make(
             jobs = file.jobs()
             for job in jobs:
                 if job.name in paths:
-                    raise SafetensorError(
-                        f"Tensor {job.name!r} is in two files: {paths[job.name]} and {shard.path}"
-                    )
+                    raise in_two_files(job.name, paths[job.name], shard.path)
                 paths[job.name] = shard.path
             absent = sorted({*(shard.names or ())} - {job.name for job in jobs})
             if absent:
-                raise SafetensorError(
-                    f"The index {shard.index_path} puts tensor {absent[0]!r} into {shard.path}, "
-                    "which has no such tensor"
-                )
+                raise absent_from(shard, absent[0])
             digests = _digests.add_file(tasks, file, algorithms, None, jobs, files)
             found[place.name_of(shard.path)] = digests
         tasks.run()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from safetensors import numpy, safe_open
 
-from ._frameworks import code_of, is_from_ml_dtypes, refuse
+from ._frameworks import arrays_of, code_of, is_from_ml_dtypes, refuse
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 __all__ = ["load", "load_file", "numpy", "safe_open", "save", "save_file"]
@@ -95,7 +95,7 @@ def _np2tf(numpy_dict: Dict[str, np.ndarray]) -> Dict[str, tf.Tensor]:
 
 def _tf2np(tf_dict: Dict[str, tf.Tensor]) -> Dict[str, np.ndarray]:
     # asarray: numpy() of a tensor without dimensions returns a NumPy scalar.
-    return {name: np.asarray(tensor.numpy()) for name, tensor in tf_dict.items()}
+    return arrays_of(tf_dict, lambda tensor: np.asarray(tensor.numpy()), "tensorflow.Tensor")
 
 
 def _from_file(array: np.ndarray, _code: str) -> Any:

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/name_suggestions.hpp"
 #include "c/guard.hpp"
 #include "c/path.hpp"
 
@@ -263,7 +265,10 @@ std::int32_t safetensors_find(const safetensors_file* file, const char* name, st
     const TensorInfo* info = file->header().find(text);
     if (info == nullptr) {
       if (file->open_file()) (void)file->open_file()->at(text);  // its error names the file
-      fail(ErrorCode::kTensorNotFound, "File does not contain tensor " + std::string(text));
+      fail(ErrorCode::kTensorNotFound,
+           "File does not contain tensor " + std::string(text) +
+               safetensors::name_suggestions(
+                   text, file->header().tensors() | std::views::transform(&TensorInfo::name)));
     }
     *tensor = tensor_of(*file, *info);
   });

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "c/file.hpp"
 #include "c/guard.hpp"
@@ -54,7 +56,8 @@ struct safetensors_writer {
     const auto found = entries_.find(std::string(name));
     if (found != entries_.end()) return found->second;
     fail(ErrorCode::kTensorNotFound,
-         "the file to be written has no tensor `" + safetensors::clipped(name) + "`",
+         "the file to be written has no tensor `" + safetensors::clipped(name) + "`" +
+             safetensors::name_suggestions(name, std::views::keys(entries_)),
          {.subject = std::string(name)});
   }
 

@@ -23,7 +23,9 @@ struct PyTensorHasher {
 PyTensorHasher make_hasher(py::handle dtype, py::handle shape, py::handle block_size) {
   const std::string_view wanted = text_of(dtype, "dtype");
   const std::optional<Dtype> found = parse_dtype(wanted);
-  if (!found) raise_safetensor_error("dtype " + std::string(wanted) + " is invalid");
+  if (!found)
+    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
+                           "dtype " + std::string(wanted) + " is invalid");
   std::vector<std::uint64_t> dims;
   for (const py::handle each : py::iter(shape)) dims.push_back(size_of(each, "shape"));
   return {digest_start(*found, dims),

@@ -25,7 +25,8 @@ namespace {
 std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
   auto file = py::cast<const Handle&>(handle).file();
   if (file->framework() != Framework::kTorch) {
-    raise_safetensor_error("only files opened with framework=\"pt\" can be loaded this way");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "only files opened with framework=\"pt\" can be loaded this way");
   }
   return file;
 }
@@ -35,9 +36,11 @@ std::shared_ptr<const OpenFile> torch_file_of(py::handle handle) {
 py::object checked_tensor(py::handle tensor, const Request& request) {
   if (tensor.is_none()) return {};
   if (py::cast<std::uint64_t>(tensor.attr("nbytes")) != request.nbytes) {
-    raise_safetensor_error("tensor `" + std::string(request.info->name) + "` has " +
-                           std::to_string(request.nbytes) + " bytes, the destination " +
-                           py::cast<std::string>(py::str(tensor.attr("nbytes"))));
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "tensor `" + std::string(request.info->name) + "` has " +
+                               std::to_string(request.nbytes) + " bytes, the destination " +
+                               py::cast<std::string>(py::str(tensor.attr("nbytes"))),
+                           request.info->name);
   }
   return py::reinterpret_borrow<py::object>(tensor);
 }

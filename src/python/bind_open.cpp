@@ -214,15 +214,17 @@ py::dict get_tensors(const Handle& handle) {
 /// Raises the reason why the engine cannot be used for the target.
 [[noreturn]] void fail_without_engine(const LoadTarget& target) {
   if constexpr (std::endian::native == std::endian::big) {
-    raise_safetensor_error("prefetch needs a little-endian machine");
+    raise_safetensor_error(ErrorCode::kDevice, "prefetch needs a little-endian machine");
   }
   if (is_rocm_torch()) {
-    raise_safetensor_error("prefetch needs a CUDA device; it does not support AMD devices");
+    raise_safetensor_error(ErrorCode::kDevice,
+                           "prefetch needs a CUDA device; it does not support AMD devices");
   }
   if (!safetensors::Device::has_cuda()) {
     (void)engine_device({TransferMode::kCuda, target.device});  // throws, and says why
   }
   raise_safetensor_error(
+      ErrorCode::kDevice,
       "prefetch needs the CUDA engine, which SAFETENSORS_CUDA_ENGINE=off disables");
 }
 
@@ -233,12 +235,13 @@ std::unique_ptr<PrefetchLoader> prefetch(const Handle& handle, py::handle plan, 
   if (!budget_bytes.is_none()) budget_nbytes = size_of(budget_bytes, "budget_bytes");
   const auto open_file = handle.file();
   if (open_file->framework() != Framework::kTorch) {
-    raise_safetensor_error("prefetch is only compatible with framework=\"pt\"");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "prefetch is only compatible with framework=\"pt\"");
   }
   const DeviceSpec wanted = device.is_none() ? open_file->device() : parse_device(device);
   if (wanted.kind == DeviceSpec::Kind::kOther || wanted.kind == DeviceSpec::Kind::kMeta) {
-    raise_safetensor_error("prefetch loads to cuda devices, not " + wanted.name() +
-                           " (or to the cpu)");
+    raise_safetensor_error(ErrorCode::kInvalidArgument, "prefetch loads to cuda devices, not " +
+                                                            wanted.name() + " (or to the cpu)");
   }
   std::vector<Request> requests = requests_of_plan(open_file, plan);
   LoadTarget target = load_target_of(wanted);

@@ -16,7 +16,9 @@ namespace {
 Dtype patch_dtype(py::handle dtype) {
   const std::string_view wanted = text_of(dtype, "dtype");
   const std::optional<Dtype> found = parse_dtype(wanted);
-  if (!found) raise_safetensor_error("dtype " + std::string(wanted) + " is invalid");
+  if (!found)
+    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
+                           "dtype " + std::string(wanted) + " is invalid");
   return *found;
 }
 

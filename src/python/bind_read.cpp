@@ -34,8 +34,9 @@ void select(Request& request, py::handle index) {
 /// Raises SafetensorError if the request has not as many bytes as the caller's memory.
 void check_nbytes(const Request& request, std::uint64_t nbytes) {
   if (request.nbytes == nbytes) return;
-  raise_safetensor_error("the request has " + std::to_string(request.nbytes) + " bytes, not " +
-                         std::to_string(nbytes));
+  raise_safetensor_error(ErrorCode::kInvalidArgument, "the request has " +
+                                                          std::to_string(request.nbytes) +
+                                                          " bytes, not " + std::to_string(nbytes));
 }
 
 void read_request(py::handle handle, py::handle name, py::handle index, std::uintptr_t address,
@@ -71,9 +72,11 @@ void reshape(Request& request, py::handle index, const std::vector<std::uint64_t
   TensorInfo info = *request.info;
   info.shape = shape;
   if (elements_of(shape) != elements_of(request.info->shape)) {
-    raise_safetensor_error("tensor `" + std::string(info.name) +
-                           "` has another number of elements "
-                           "than the shape as which it is read");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "tensor `" + std::string(info.name) +
+                               "` has another number of elements "
+                               "than the shape as which it is read",
+                           info.name);
   }
   const Region region = select_region(request.file->file(), info, index).region;
   request.runs = byte_runs(region, shape, info.dtype, to_strides);

@@ -88,25 +88,32 @@ Collected collect_specs(py::handle tensors) {
   Collected result;
   result.tensors = copy_of(tensors);
   for (const auto& [key, value] : result.tensors) {
-    const std::string_view tensor_name = text_of(key, "tensor_dict");
+    const std::string_view tensor_name = text_of_key(key, "tensor_dict");
     if (!py::isinstance<TensorSpec>(value)) raise_wrong_type(value, "tensor_dict", "TensorSpec");
     result.data.push_back(py::cast<const TensorSpec&>(value).data(tensor_name));
   }
   return result;
 }
 
+/// Returns whether an array of a class that Python code derived from ndarray has a mask.
+bool has_mask(const py::object& array) {
+  return PyType_HasFeature(Py_TYPE(array.ptr()), Py_TPFLAGS_HEAPTYPE) && py::hasattr(array, "mask");
+}
+
 /// Collects arrays. Those in the layout of files are used directly; for the others `prepare` is
-/// called, which returns (array of bytes, name of the type, shape).
+/// called with the name and the array; it returns (array of bytes, name of the type, shape). It
+/// is called for arrays with a mask, too, because files keep none.
 Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
   Collected result;
   result.tensors = copy_of(arrays);
   result.shapes.reserve(result.tensors.size());
   for (const auto& [key, value] : result.tensors) {
-    const std::string_view tensor_name = text_of(key, "tensor_dict");
+    const std::string_view tensor_name = text_of_key(key, "tensor_dict");
     py::object array = py::reinterpret_borrow<py::object>(value);
     std::optional<Dtype> dtype;
     if (py::isinstance<py::array>(array) &&
-        (py::reinterpret_borrow<py::array>(array).flags() & py::array::c_style) != 0) {
+        (py::reinterpret_borrow<py::array>(array).flags() & py::array::c_style) != 0 &&
+        !has_mask(array)) {
       dtype = dtype_of_array(array);
     }
     std::vector<std::uint64_t>& shape = result.shapes.emplace_back();
@@ -114,7 +121,7 @@ Collected collect_numpy(const py::dict& arrays, const py::object& prepare) {
       const auto plain = py::reinterpret_borrow<py::array>(array);
       shape.assign(plain.shape(), plain.shape() + plain.ndim());
     } else {
-      const py::tuple prepared = prepare(array);
+      const py::tuple prepared = prepare(key, array);
       array = prepared[0];
       dtype = parse_dtype(py::cast<std::string_view>(prepared[1]));
       for (const py::handle dim : prepared[2]) shape.push_back(py::cast<std::uint64_t>(dim));

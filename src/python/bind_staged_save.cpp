@@ -43,7 +43,7 @@ class StagedSave {
     std::vector<std::string_view> names;
     std::vector<TensorData> data;
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {
-      data.push_back(py::cast<const TensorSpec&>(value).data(text_of(key, "tensors")));
+      data.push_back(py::cast<const TensorSpec&>(value).data(text_of_key(key, "tensors")));
     }
     const std::optional<Metadata> given = metadata_of(metadata);
     LayoutPlan plan = saving({}, [&] {

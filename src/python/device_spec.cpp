@@ -11,7 +11,8 @@ namespace {
 using Kind = DeviceSpec::Kind;
 
 [[noreturn]] void fail_device(py::handle object, const char* why = "") {
-  raise_safetensor_error("device " + py::cast<std::string>(py::str(object)) + " is invalid" + why);
+  raise_safetensor_error(ErrorCode::kInvalidArgument,
+                         "device " + py::cast<std::string>(py::str(object)) + " is invalid" + why);
 }
 
 /// Returns the index in "cuda:1"; 0 if there is none. `object` is what the caller passed, for the
@@ -52,7 +53,9 @@ DeviceSpec parse_text(py::handle object, std::string_view text) {
   for (const char* const known : {"npu", "hpu", "xpu", "xla", "mlu", "musa"}) {
     if (type == known) return indexed(Kind::kOther, type, parse_index(object, text));
   }
-  fail_device(object);
+  fail_device(object,
+              " (expected one of: \"cpu\", \"cuda:N\", \"mps\", \"npu:N\", \"hpu:N\", \"xpu:N\", "
+              "\"xla:N\", \"mlu:N\", \"musa:N\", \"meta\")");
 }
 
 }  // namespace

@@ -100,7 +100,9 @@ py::dict table() {
 py::bytes to_float_bytes(py::handle dtype_name, py::handle data) {
   const std::string_view text = text_of(dtype_name, "dtype");
   const std::optional<Dtype> dtype = parse_dtype(text);
-  if (!dtype) raise_safetensor_error("Dtype not understood: " + std::string(text));
+  if (!dtype)
+    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
+                           "Dtype not understood: " + std::string(text));
   const BufferView elements(data, "data");
   const std::size_t count = elements.bytes().size() * 8 / bit_size(*dtype);
   auto floats = py::reinterpret_steal<py::bytes>(
@@ -127,8 +129,9 @@ Dtype dtype_of_name(std::string_view name) {
     if (row.torch != nullptr && name == row.torch) return row.dtype;
     if (row.ml_dtypes != nullptr && name == row.ml_dtypes) return row.dtype;
   }
-  raise_safetensor_error("Unknown dtype \"" + std::string(name) +
-                         "\". Supported dtypes: " + known_names());
+  raise_safetensor_error(
+      ErrorCode::kUnsupportedDtype,
+      "Unknown dtype \"" + std::string(name) + "\". Supported dtypes: " + known_names());
 }
 
 py::object to_str(Dtype dtype) {

@@ -19,7 +19,7 @@ constexpr const char* kErrorDoc =
     "code: the kind of error, such as \"invalid_offset\": the C interface's names in lower case.\n"
     "path: the file at fault.\n"
     "subject: the tensor or key at fault.\n\n"
-    "Each is None where it does not apply; code is None for errors without a code in C.";
+    "Each is None where it does not apply.";
 
 // Set once while the module is made, never freed.
 PyObject* error_class = nullptr;
@@ -181,9 +181,8 @@ void translate(std::exception_ptr thrown) {
 
 }  // namespace
 
-void raise_safetensor_error(std::string_view message) {
-  PyErr_SetObject(error_class, to_str(message).ptr());
-  throw py::error_already_set();
+void raise_safetensor_error(ErrorCode code, std::string_view message, std::string_view subject) {
+  raise_plain({code, std::string(message), {.subject = std::string(subject)}});
 }
 
 void raise_plain(const Error& error) {

@@ -5,8 +5,9 @@
 
 namespace safetensors::python {
 
-/// Raises SafetensorError.
-[[noreturn]] void raise_safetensor_error(std::string_view message);
+/// Raises SafetensorError. `subject` is the tensor or key at fault, if there is one.
+[[noreturn]] void raise_safetensor_error(ErrorCode code, std::string_view message,
+                                         std::string_view subject = {});
 
 /// Raises the error as a class that derives from SafetensorError and `base`. Upstream raises the
 /// former, Python's conventions require the latter; programs can catch either.

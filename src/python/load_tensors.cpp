@@ -224,7 +224,8 @@ void make_tensors(std::span<Request> requests, const LoadTarget& target) {
   const py::module_ hooks = torch_hooks();
   if (target.mode == TransferMode::kCuda) {
     if (py::cast<bool>(hooks.attr("is_capturing")())) {
-      raise_safetensor_error("nothing can be loaded while a CUDA graph is being captured");
+      raise_safetensor_error(ErrorCode::kDevice,
+                             "nothing can be loaded while a CUDA graph is being captured");
     }
     warm(requests, target, hooks);
   }

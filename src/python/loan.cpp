@@ -203,9 +203,10 @@ Buffer Loan::take_back(std::string_view borrower) {
   view_ = {};
   Lent& lent = lent_of(lent_.ptr());
   if (!is_back() && !comes_back()) {
-    raise_safetensor_error("Error while serializing: " + std::string(borrower) +
-                           " kept a reference to the " + std::to_string(lent.nbytes) +
-                           " bytes that it was given; it must copy what it needs later");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "Error while serializing: " + std::string(borrower) +
+                               " kept a reference to the " + std::to_string(lent.nbytes) +
+                               " bytes that it was given; it must copy what it needs later");
   }
   return std::move(lent.buffer);
 }

@@ -66,7 +66,10 @@ Framework framework_of(py::handle object) {
   if (text == "jax" || text == "flax") return Framework::kFlax;
   if (text == "mlx") return Framework::kMlx;
   if (text == "paddle" || text == "paddlepaddle") return Framework::kPaddle;
-  raise_safetensor_error("framework " + std::string(text) + " is invalid");
+  raise_safetensor_error(
+      ErrorCode::kInvalidArgument,
+      "framework " + std::string(text) +
+          " is invalid (expected one of: \"pt\", \"np\", \"tf\", \"flax\", \"mlx\", \"paddle\")");
 }
 
 const char* name(Framework framework) noexcept { return words_of(framework).name; }
@@ -78,8 +81,9 @@ Backend backend_of(py::handle object) {
   if (text == "auto") return Backend::kAuto;
   if (text == "direct") return Backend::kDirect;
   raise_safetensor_error(
+      ErrorCode::kInvalidArgument,
       "backend \"" + std::string(text) +
-      "\" is invalid (expected one of: \"mmap\", \"pread\") or \"auto\" or \"direct\"");
+          "\" is invalid (expected one of: \"mmap\", \"pread\") or \"auto\" or \"direct\"");
 }
 
 OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
@@ -88,8 +92,9 @@ OpenFile::OpenFile(SafeOpen file, Framework framework, DeviceSpec device)
   if (framework_ == Framework::kPaddle && !is_plain) {
     device_ = to_paddle_device(device_);
   } else if (framework_ != Framework::kTorch && device_.kind != Kind::kCpu) {
-    raise_safetensor_error("Device " + device_.name() + " is not supported for framework " +
-                           name(framework_));
+    raise_safetensor_error(
+        ErrorCode::kInvalidArgument,
+        "Device " + device_.name() + " is not supported for framework " + name(framework_));
   }
   if (framework_ != Framework::kTorch && is_mapped()) {
     memory_ = make_memory(file_.mapping(), file_.mapping()->bytes());
@@ -135,8 +140,9 @@ py::object OpenFile::to_array(const TensorView& view, py::object memory) const {
   if (framework_ == Framework::kTorch) return to_torch(view);
   const MlDtypesMode mode = ml_dtypes_mode_of(framework_);
   if (!has_array_type(view.dtype, mode)) {
-    raise_safetensor_error("Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
-                           ": " + words_of(framework_).title + " has no such type");
+    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
+                           "Dtype not understood: " + std::string(safetensors::name(view.dtype)) +
+                               ": " + words_of(framework_).title + " has no such type");
   }
   if (memory && keeps_views(framework_)) install_open_hook();
   return to_numpy(view, std::move(memory), mode);
@@ -166,7 +172,7 @@ std::shared_ptr<const OpenFile> Handle::file() const {
     const std::lock_guard lock(mutex_);
     file = file_;
   }
-  if (!file) raise_safetensor_error("File is closed");
+  if (!file) raise_safetensor_error(ErrorCode::kInvalidArgument, "File is closed");
   return file;
 }
 

@@ -83,7 +83,9 @@ void stop_loads_at_exit() {
   is_registered = true;
 }
 
-[[noreturn]] void fail_closed() { raise_safetensor_error("prefetch loader closed"); }
+[[noreturn]] void fail_closed() {
+  raise_safetensor_error(ErrorCode::kInvalidArgument, "prefetch loader closed");
+}
 
 }  // namespace
 
@@ -121,6 +123,7 @@ void PrefetchLoader::check_usable() const {
   if (own_load()) return;
   if (is_closed_) fail_closed();
   raise_safetensor_error(
+      ErrorCode::kInvalidArgument,
       "this prefetch loader belongs to the process that this one was forked from");
 }
 
@@ -201,14 +204,17 @@ py::object PrefetchLoader::take(py::handle name) {
     load = this->load();
     const auto found = by_name_.find(text);
     if (found == by_name_.end()) {
-      raise_safetensor_error(std::string(text) + " is not in the prefetch plan");
+      raise_safetensor_error(ErrorCode::kTensorNotFound,
+                             std::string(text) + " is not in the prefetch plan", text);
     }
     item = found->second;
     if (states_[item].is_taken) {
       raise_safetensor_error(
+          ErrorCode::kInvalidArgument,
           "tensor already delivered (prefetch hands each tensor out once, via take or "
           "iteration): " +
-          std::string(text));
+              std::string(text),
+          text);
     }
     if (!states_[item].index) add(item, 1, true);
     fill();

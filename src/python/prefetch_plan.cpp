@@ -13,8 +13,9 @@ std::uint64_t bound_of(py::handle bound, const char* which, std::string_view nam
                        std::uint64_t rows, std::uint64_t otherwise) {
   if (bound.is_none()) return otherwise;
   const auto fail_type = [&] {
-    raise_safetensor_error("prefetch plan slice bounds for " + std::string(name) +
-                           " must be integers or None");
+    raise_safetensor_error(
+        ErrorCode::kInvalidArgument,
+        "prefetch plan slice bounds for " + std::string(name) + " must be integers or None", name);
   };
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(bound.ptr()));
   if (!number) {
@@ -28,9 +29,11 @@ std::uint64_t bound_of(py::handle bound, const char* which, std::string_view nam
   }
   const auto count = static_cast<long long>(rows);
   if (value > count || value < -count) {
-    raise_safetensor_error("prefetch plan slice " + std::string(which) + " " +
-                           std::to_string(value) + " for " + std::string(name) +
-                           " is out of range for " + std::to_string(rows) + " rows");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "prefetch plan slice " + std::string(which) + " " +
+                               std::to_string(value) + " for " + std::string(name) +
+                               " is out of range for " + std::to_string(rows) + " rows",
+                           name);
   }
   return static_cast<std::uint64_t>(value < 0 ? value + count : value);
 }
@@ -41,18 +44,23 @@ void check_step(py::handle slice, std::string_view name) {
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(step.ptr()));
   if (!number) {
     PyErr_Clear();
-    raise_safetensor_error("invalid prefetch plan slice for " + std::string(name) +
-                           ": TypeError: slice indices must be integers or None or have an "
-                           "__index__ method");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "invalid prefetch plan slice for " + std::string(name) +
+                               ": TypeError: slice indices must be integers or None or have an "
+                               "__index__ method",
+                           name);
   }
   const std::string text = py::cast<std::string>(py::str(number));
   if (text == "0") {
-    raise_safetensor_error("invalid prefetch plan slice for " + std::string(name) +
-                           ": ValueError: slice step cannot be zero");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "invalid prefetch plan slice for " + std::string(name) +
+                               ": ValueError: slice step cannot be zero",
+                           name);
   }
   if (text != "1") {
-    raise_safetensor_error("prefetch plan slices must have step 1, got " + text + " for " +
-                           std::string(name));
+    raise_safetensor_error(
+        ErrorCode::kInvalidArgument,
+        "prefetch plan slices must have step 1, got " + text + " for " + std::string(name), name);
   }
 }
 
@@ -60,7 +68,9 @@ Request rows_of(const std::shared_ptr<const OpenFile>& file, const TensorInfo& i
                 py::handle slice) {
   check_step(slice, info.name);
   if (info.shape.empty()) {
-    raise_safetensor_error("cannot slice rows of the 0-d tensor " + std::string(info.name));
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "cannot slice rows of the 0-d tensor " + std::string(info.name),
+                           info.name);
   }
   const std::uint64_t rows = info.shape[0];
   const std::uint64_t start = bound_of(slice.attr("start"), "start", info.name, rows, 0);
@@ -78,9 +88,11 @@ void check_dtype(const TensorInfo& info) {
   try {
     (void)torch_dtype(info.dtype);
   } catch (py::error_already_set&) {
-    raise_safetensor_error("prefetch cannot hand out dtype " +
-                           std::string(safetensors::name(info.dtype)) + " of " +
-                           std::string(info.name) + ": torch has no such type");
+    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
+                           "prefetch cannot hand out dtype " +
+                               std::string(safetensors::name(info.dtype)) + " of " +
+                               std::string(info.name) + ": torch has no such type",
+                           info.name);
   }
 }
 
@@ -98,22 +110,26 @@ std::vector<Request> requests_of_plan(const std::shared_ptr<const OpenFile>& fil
     if (!PyDict_Check(plan.ptr())) raise_wrong_type(plan, "plan", "dict");
     for (const auto& [key, value] : copy_of(plan)) {
       if (!PyUnicode_Check(key.ptr())) {
-        raise_safetensor_error("prefetch plan keys must be tensor names");
+        raise_safetensor_error(ErrorCode::kInvalidArgument,
+                               "prefetch plan keys must be tensor names");
       }
       const TensorInfo& info = file->file().at(text_of(key, "plan"));
       const bool is_rows = PySlice_Check(value.ptr());
       const bool is_part = !is_rows && !value.is_none() && py::hasattr(value, "part");
       if (!value.is_none() && !is_rows && !is_part) {
-        raise_safetensor_error("prefetch plan values must be None or a slice, got " +
-                               py::cast<std::string>(py::str(py::type::of(value))) + " for " +
-                               std::string(info.name));
+        raise_safetensor_error(ErrorCode::kInvalidArgument,
+                               "prefetch plan values must be None or a slice, got " +
+                                   py::cast<std::string>(py::str(py::type::of(value))) + " for " +
+                                   std::string(info.name),
+                               info.name);
       }
       check_dtype(info);
       requests.push_back(value.is_none() ? make_request(file, info)
                          : is_part       ? make_request(file, info.name, value)
                                          : rows_of(file, info, value));
     }
-    if (requests.empty()) raise_safetensor_error("prefetch plan selects no tensors");
+    if (requests.empty())
+      raise_safetensor_error(ErrorCode::kInvalidArgument, "prefetch plan selects no tensors");
   }
   std::sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) {
     return a.info->begin != b.info->begin ? a.info->begin < b.info->begin

@@ -40,10 +40,11 @@ std::function<void(std::uint64_t, std::uint64_t)> python_progress(py::handle pro
   };
 }
 
-void raise_wrong_type(py::handle object, const char* argument, const char* type) {
+void raise_wrong_type(py::handle object, const char* argument, const char* type,
+                      const std::string& where) {
   const std::string found = object.is_none() ? "'None'" : "'" + type_name(object) + "' object";
   throw py::type_error(std::string("argument '") + argument + "': " + found +
-                       " is not an instance of '" + type + "'");
+                       " is not an instance of '" + type + "'" + where);
 }
 
 std::string_view text_of(py::handle object, const char* argument) {
@@ -52,6 +53,20 @@ std::string_view text_of(py::handle object, const char* argument) {
   const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (text == nullptr) throw py::error_already_set();
   return {text, static_cast<std::size_t>(size)};
+}
+
+std::string_view text_of_key(py::handle key, const char* argument) {
+  if (PyUnicode_Check(key.ptr())) return text_of(key, argument);
+  constexpr Py_ssize_t kMaxShown = 100;
+  const auto shown =
+      py::reinterpret_steal<py::object>(PyUnicode_Substring(py::repr(key).ptr(), 0, kMaxShown));
+  if (!shown) throw py::error_already_set();
+  raise_wrong_type(key, argument, "str", ": the key " + py::cast<std::string>(shown));
+}
+
+std::string_view text_of_value(py::handle value, std::string_view key, const char* argument) {
+  if (PyUnicode_Check(value.ptr())) return text_of(value, argument);
+  raise_wrong_type(value, argument, "str", ": the value of the key `" + std::string(key) + "`");
 }
 
 py::object to_unicode(std::string_view text) {
@@ -186,7 +201,8 @@ std::optional<Metadata> metadata_of(py::handle object) {
   if (!PyDict_Check(object.ptr())) raise_wrong_type(object, "metadata", "dict");
   Metadata metadata;
   for (const auto& [key, value] : copy_of(object)) {
-    metadata.emplace(text_of(key, "metadata"), text_of(value, "metadata"));
+    const std::string_view name = text_of_key(key, "metadata");
+    metadata.emplace(name, text_of_value(value, name, "metadata"));
   }
   return metadata;
 }

@@ -49,12 +49,19 @@ class GcPause {
   return std::string(name.substr(name.rfind('.') + 1));
 }
 
-/// Raises TypeError: `argument` is not of `type`.
-[[noreturn]] void raise_wrong_type(py::handle object, const char* argument, const char* type);
+/// Raises TypeError: `argument` is not of `type`. `where` is the end of the text.
+[[noreturn]] void raise_wrong_type(py::handle object, const char* argument, const char* type,
+                                   const std::string& where = {});
 
 /// Returns the text of a str. Raises TypeError that names `argument` for any other object.
 /// Lifetime: the view points into the object.
 [[nodiscard]] std::string_view text_of(py::handle object, const char* argument);
+
+/// Returns the text of a key of the argument, or of the value of the key. Raises TypeError that
+/// names `argument` and the key. Lifetime: as for text_of().
+[[nodiscard]] std::string_view text_of_key(py::handle key, const char* argument);
+[[nodiscard]] std::string_view text_of_value(py::handle value, std::string_view key,
+                                             const char* argument);
 
 /// Converts a str, bytes or os.PathLike. Raises TypeError that names `argument` for other objects.
 [[nodiscard]] std::filesystem::path path_of(py::handle object, const char* argument);

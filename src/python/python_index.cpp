@@ -218,16 +218,20 @@ LoadPart select_load_part(const SafeOpen& file, const TensorInfo& info, py::hand
   std::optional<SelectedPart> selected = select_part(file, info, index, false);
   if (!selected) {
     raise_safetensor_error(
+        ErrorCode::kInvalidArgument,
         "tensor `" + std::string(info.name) +
-        "`: the index of a part consists of integers, slices and lists of them, not of " +
-        type_name(index));
+            "`: the index of a part consists of integers, slices and lists of them, not of " +
+            type_name(index),
+        info.name);
   }
   auto& [selection, runs] = selected->part;
   // Two elements of F4 share a byte, and torch's shape counts pairs along the last axis.
   if (info.dtype == Dtype::kF4 &&
       (selection.axes.size() < 2 || selection.axes.back().count != info.shape.back())) {
-    raise_safetensor_error("tensor `" + std::string(info.name) +
-                           "`: a part of an F4 tensor must include the whole last axis");
+    raise_safetensor_error(ErrorCode::kInvalidArgument,
+                           "tensor `" + std::string(info.name) +
+                               "`: a part of an F4 tensor must include the whole last axis",
+                           info.name);
   }
   return {{std::move(runs)}, std::move(selection.shape)};
 }

@@ -19,8 +19,8 @@ std::vector<std::uint64_t> shape_of(py::handle object, bool packs_pairs) {
   }
   if (packs_pairs && !shape.empty()) {
     if (shape.back() > UINT64_MAX / 2) {
-      raise_safetensor_error("F4 last-dim " + std::to_string(shape.back()) +
-                             " doubled to logical shape overflows usize");
+      raise_safetensor_error(ErrorCode::kOverflow, "F4 last-dim " + std::to_string(shape.back()) +
+                                                       " doubled to logical shape overflows usize");
     }
     shape.back() *= 2;
   }

@@ -65,16 +65,19 @@ class DtypeTable {
     if (const char* const code = names_of(dtype).numpy) return py::dtype(std::string(code));
     const char* const name_there = names_of(dtype).ml_dtypes;
     if (name_there == nullptr) {
-      raise_safetensor_error("Dtype not understood: " + std::string(name(dtype)) +
-                             ": NumPy has no such type");
+      raise_safetensor_error(
+          ErrorCode::kUnsupportedDtype,
+          "Dtype not understood: " + std::string(name(dtype)) + ": NumPy has no such type");
     }
     try {
       return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name_there));
     } catch (py::error_already_set& error) {
       if (!error.matches(PyExc_ImportError) && !error.matches(PyExc_AttributeError)) throw;
-      raise_safetensor_error("Dtype not understood: " + std::string(name(dtype)) +
-                             ": NumPy has no such type of its own: install a recent ml_dtypes (pip "
-                             "install ml_dtypes)");
+      raise_safetensor_error(
+          ErrorCode::kUnsupportedDtype,
+          "Dtype not understood: " + std::string(name(dtype)) +
+              ": NumPy has no such type of its own: install a recent ml_dtypes (pip "
+              "install ml_dtypes)");
     }
   }
 

@@ -235,8 +235,9 @@ void use_torch_exchange(bool use) { may_use_exchange = use; }
 py::object torch_dtype(Dtype dtype) {
   const py::object& object = torch().dtypes[static_cast<std::size_t>(dtype)];
   if (!object) {
-    raise_safetensor_error("Dtype not understood: " + std::string(name(dtype)) +
-                           ": torch has no such type");
+    raise_safetensor_error(
+        ErrorCode::kUnsupportedDtype,
+        "Dtype not understood: " + std::string(name(dtype)) + ": torch has no such type");
   }
   return object;
 }
@@ -248,6 +249,7 @@ std::vector<std::int64_t> torch_shape(Dtype dtype, std::span<const std::uint64_t
     std::string text;
     for (const std::uint64_t dim : shape) text += (text.empty() ? "" : ", ") + std::to_string(dim);
     raise_safetensor_error(
+        ErrorCode::kUnsupportedDtype,
         "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got [" + text + "]");
   }
   result.back() /= 2;
@@ -345,7 +347,7 @@ std::optional<TorchTensors> collect_torch(const py::dict& tensors) {
     std::optional<TorchBytes> found = bytes_of_torch(value);
     if (!found) return std::nullopt;
     result.shapes.push_back(std::move(found->shape));
-    result.data.push_back({.name = text_of(key, "tensor_dict"),
+    result.data.push_back({.name = text_of_key(key, "tensor_dict"),
                            .shape = result.shapes.back(),
                            .bytes = found->bytes,
                            .dtype = found->dtype});

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/name_suggestions.hpp"
 #include "base/text.hpp"
 #include "weights/backend.hpp"
 #include "weights/buffer_cache.hpp"
 #include "weights/fail.hpp"
 #include "weights/formats.hpp"
-#include "weights/name_suggestions.hpp"
 #include "weights/norm_offset.hpp"
 
 namespace safetensors::weights {

@@ -220,8 +220,8 @@ def open_files(pid):
     ("words", "said"),
     [
         (["xyz"], "safetensors: there is no command xyz (see safetensors --help)"),
-        (["sl", "m"], "safetensors: there is no command sl; did you mean ls? (see"),
-        (["convret", "a", "b"], "did you mean convert?"),
+        (["sl", "m"], "safetensors: there is no command sl; did you mean `ls`? (see"),
+        (["convret", "a", "b"], "did you mean `convert`?"),
         (["a\nb"], "there is no command a\\nb"),
         (["ls"], "safetensors ls: the following arguments are required: path"),
         (["ls", "a", "--none"], "safetensors: unrecognized arguments: --none"),

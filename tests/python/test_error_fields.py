@@ -127,14 +127,21 @@ def test_an_empty_path():
     assert error.errno == errno.ENOENT
 
 
-def test_errors_of_python_alone(path):
-    """They have no code."""
-    for call in (
-        lambda: safe_open(path, "nonsense"),
-        lambda: safe_open(path, "np", "nonsense"),
-        lambda: safe_open(path, "np", backend="nonsense"),
+def test_errors_of_arguments(path):
+    """They have a code, and the text lists what is allowed."""
+    for call, allowed in (
+        (lambda: safe_open(path, "nonsense"), '"pt", "np", "tf"'),
+        (lambda: safe_open(path, "np", "nonsense"), '"cpu", "cuda:N"'),
+        (lambda: safe_open(path, "np", backend="nonsense"), '"mmap", "pread"'),
     ):
-        assert fields(error_of(call)) == (None, None, None)
+        error = error_of(call)
+        assert fields(error) == ("invalid_argument", None, None)
+        assert "nonsense" in str(error)
+        assert allowed in str(error)
+
+
+def test_errors_of_programs(path):
+    """An error that a program makes itself has no fields."""
     assert fields(SafetensorError("text")) == (None, None, None)
     assert fields(safetensors.SafetensorIndexError("text")) == (None, None, None)
     assert fields(safetensors._errors.FileNotFoundError("text")) == (None, None, None)

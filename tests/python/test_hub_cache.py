@@ -54,7 +54,7 @@ def test_a_model(cache, url):
     assert sharded.same(load_files(url)["t3"], TENSORS["t3"])
     assert load_files(f"{url.rstrip('/')}/{INDEX}", keys=["t1"]).keys() == {"t1"}
     assert dict(stream_files(url, storage_options={"tries": 1})).keys() == TENSORS.keys()
-    with pytest.raises(SafetensorError, match="unknown name 'tris'; near it: tries"):
+    with pytest.raises(SafetensorError, match="unknown name 'tris'; did you mean `tries`"):
         load_files(url, storage_options={"tris": 1})
 
 

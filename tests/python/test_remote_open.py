@@ -339,5 +339,5 @@ def test_refused(open_url, url):
 
 
 def test_unknown_options():
-    with pytest.raises(SafetensorError, match="unknown name 'tokn'; near it: token"):
+    with pytest.raises(SafetensorError, match="unknown name 'tokn'; did you mean `token`"):
         open_reader("https://h.example/m", {"tokn": "x"})

@@ -51,8 +51,8 @@ def test_options_of_an_engine_that_takes_any():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("concurency", "has the unknown name 'concurency'; near it: concurrency"),
-        ("regoin", "has the unknown name 'regoin'; near it: region"),
+        ("concurency", "has the unknown name 'concurency'; did you mean `concurrency`"),
+        ("regoin", "has the unknown name 'regoin'; did you mean `region`"),
         ("qqq", "has the unknown name 'qqq'; known: ca_file, chunk_bytes"),
         (5, "has the unknown name '5'; known"),
     ],

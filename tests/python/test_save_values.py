@@ -56,7 +56,7 @@ ARRAYS = {
     "unaligned": np.frombuffer(b"x" + BASE.tobytes(), "u1")[1:].view("f8"),
     "subclass": BASE.view(Sub),
     "subclass transposed": BASE.T.view(Sub),
-    "masked": np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[0, 1], [1, 0]]).T,
+    "masked nowhere": np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[0, 0], [0, 0]]).T,
     "record field": np.array([(1, 2.5), (3, 4.5)], "i4,f8")["f1"],
     "scalar f4": np.float32(2.5),
     "scalar i8": np.int64(-3),

@@ -62,7 +62,7 @@ def test_missing_files_and_tensors():
         with pytest.raises(KeyError) as missing:
             w["layers.0.atention.q.weight"]
         assert missing.value.code == "unknown_tensor"
-        assert "near are `layers.0.attention.q.weight`" in str(missing.value)
+        assert "did you mean `layers.0.attention.q.weight`" in str(missing.value)
         assert "layers.0.atention.q.weight" not in w
         assert w.get("layers.0.atention.q.weight") is None
 

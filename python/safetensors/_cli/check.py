@@ -8,11 +8,11 @@ import contextlib
 import os
 from typing import Any, Iterator, NamedTuple
 
-from .._model_folder import all_files, all_indexes, refuse_interrupted
+from .._model_folder import all_files, all_indexes, models_below, refuse_interrupted
 from .._shards import Shard
 from . import diagnose, patches, repair, text
 from .errors import NEGATIVE, TROUBLE, CliError
-from .model import Index, files_of, index_problems, models_below
+from .model import Index, files_of, index_problems
 from .opening import STDIN, open_input
 from .output import Output
 from .reader import File, SafetensorError, complaint

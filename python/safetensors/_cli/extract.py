@@ -8,6 +8,7 @@ import contextlib
 import fnmatch
 from typing import Collection, Sequence
 
+from .._near_names import suggestions
 from . import writing
 from .errors import CliError
 from .model import add_choice, choice_of
@@ -60,6 +61,6 @@ def _fitting(patterns: Sequence[str], names: Collection[str]) -> set[str]:
     for pattern in patterns:
         found = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
         if not found:
-            raise CliError(f"no tensor fits {clipped(pattern)}")
+            raise CliError(f"no tensor fits {clipped(pattern)}{suggestions(pattern, names)}")
         fitting |= found
     return fitting

@@ -8,6 +8,7 @@ import warnings
 from typing import NoReturn, Sequence
 
 from .. import SafetensorError, __version__
+from .._near_names import suggestions
 from .._paths import is_url
 from . import (
     check,
@@ -151,11 +152,7 @@ def _refuse_unknown(command: str, top: argparse.ArgumentParser) -> None:
     known = [*commands(top), "help"]
     if command in known or command.startswith("-"):
         return
-    import difflib  # which only a mistake needs
-
-    near = difflib.get_close_matches(command, known, 1, _LEAST_LIKE)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    top.error(f"there is no command {command}{meant}")
+    top.error(f"there is no command {command}{suggestions(command, known, like=_LEAST_LIKE)}")
 
 
 def _refuse_urls(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ copied either if the system can avoid it; docs/cli.md says how.
 import argparse
 
 from .._core import _write_with_header
+from .._near_names import suggestions
 from .._paths import is_url
 from . import output, text
 from .errors import NEGATIVE, CliError
@@ -91,7 +92,8 @@ def change(path: str, changes: dict[str, str | None], fsync: bool, out: Output) 
             if value is not None:
                 metadata[key] = value
             elif metadata.pop(key, None) is None:
-                raise CliError(f"{path}: no key {text.clipped(key)} to remove")
+                near = suggestions(key, metadata)
+                raise CliError(f"{path}: no key {text.clipped(key)} to remove{near}")
         if metadata == (file.metadata or {}):
             return
         old = file.header()

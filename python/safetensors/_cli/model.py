@@ -4,8 +4,7 @@ import argparse
 import os
 from typing import NamedTuple
 
-from .._model_folder import BY_RULE, Choice, has_files
-from .._paths import is_url, visible
+from .._model_folder import BY_RULE, Choice
 from .._shards import Shard, find_files
 from .errors import CliError
 from .opening import STDIN
@@ -13,8 +12,6 @@ from .reader import File, SafetensorError, Tensor
 from .text import clipped, count
 
 _DESCRIPTORS_TO_SPARE = 50
-_MOST_SHOWN = 8
-_MOST_SUBFOLDERS = 1000
 
 
 class Placed(NamedTuple):
@@ -146,11 +143,6 @@ def files_of(
         return [Shard(path)], None
     try:
         shards = find_files(path, choice, any_files=any_files)
-    except FileNotFoundError as error:
-        below = "" if is_url(path) else models_below(path)
-        if not below:
-            raise
-        raise CliError(f"{error}; {below}") from None
     except ValueError as error:
         if isinstance(error, SafetensorError):
             raise
@@ -161,19 +153,6 @@ def files_of(
         return shards, None
     weight_map = {name: shard.path for shard in shards for name in shard.names or ()}
     return shards, Index(shards[0].index_path, weight_map, shards[0].total_size)
-
-
-def models_below(folder: str) -> str:
-    """Returns a sentence about the subfolders that have models, as those of a pipeline of
-    diffusers; empty if none has."""
-    if not os.path.isdir(folder):
-        return ""
-    paths = [os.path.join(folder, name) for name in visible(os.listdir(folder))]
-    found = [path for path in paths[:_MOST_SUBFOLDERS] if os.path.isdir(path) and has_files(path)]
-    if not found:
-        return ""
-    shown = ", ".join(clipped(path) for path in found[:_MOST_SHOWN])
-    return "these folders have some: " + shown + (", ..." if len(found) > _MOST_SHOWN else "")
 
 
 def index_problems(index: Index, files: list[File]) -> list[str]:

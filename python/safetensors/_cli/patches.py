@@ -5,6 +5,7 @@ import contextlib
 import fnmatch
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
+from .._near_names import suggestions
 from . import text
 from .errors import CliError
 from .model import Model
@@ -83,7 +84,8 @@ def show(file: File, arguments: argparse.Namespace, out: Output) -> None:
         for name in arguments.names:
             found = [name] if name in patch.names else _matching(patch, name)
             if not found:
-                raise CliError(f"{file.path}: the patch has no tensor `{text.clipped(name)}`")
+                near = suggestions(name, patch.names)
+                raise CliError(f"{file.path}: the patch has no tensor `{text.clipped(name)}`{near}")
             chosen.update(dict.fromkeys(found))
         for i, name in enumerate(chosen):
             entry = patch.entry(name)

@@ -10,6 +10,7 @@ import os
 from typing import Any, Sequence
 
 from .. import _core
+from .._near_names import suggestions
 from .._split import Split
 from .._sums_save import of_one
 from . import writing
@@ -97,7 +98,8 @@ def _renamed(
             names[name] = new + name.removeprefix(old)
     for old, new in changes:
         if old not in names:
-            raise CliError(f"{source.files[0].path}: no tensor `{clipped(old)}`")
+            near = suggestions(old, names)
+            raise CliError(f"{source.files[0].path}: no tensor `{clipped(old)}`{near}")
         names[old] = new
     renamed: dict[str, Placed] = {}
     for old, new in names.items():

@@ -7,6 +7,7 @@ import argparse
 import fnmatch
 from typing import TYPE_CHECKING, Any
 
+from .._near_names import suggestions
 from . import patches, text
 from .dtypes import BITS, element_count
 from .errors import CliError
@@ -78,18 +79,9 @@ def _chosen(arguments: argparse.Namespace, placed: dict[str, Placed]) -> list[st
             found = [each for each in placed if fnmatch.fnmatchcase(each, name)]
         if not found:
             path = arguments.path
-            raise CliError(f"{path}: no tensor `{text.clipped(name)}`{_near(name, placed)}")
+            raise CliError(f"{path}: no tensor `{text.clipped(name)}`{suggestions(name, placed)}")
         chosen.update(dict.fromkeys(sorted(found, key=text.natural_key)))
     return list(chosen)
-
-
-def _near(name: str, placed: dict[str, Placed]) -> str:
-    import difflib
-
-    if len(placed) > 20_000 or len(name) > 200:
-        return ""
-    near = difflib.get_close_matches(name, placed, 1)
-    return f"; did you mean `{text.clipped(near[0])}`?" if near else ""
 
 
 def _measured(placed: Placed, bins: int, out: Output) -> "tuple[Statistics, Histogram | None]":

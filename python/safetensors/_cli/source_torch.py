@@ -4,6 +4,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, Sequence
 
 from .. import SafetensorError, TensorSpec
+from .._near_names import suggestions
 from .._writer import SafeWriter
 from . import text, torch_archive
 from .errors import CliError
@@ -62,7 +63,8 @@ class TorchSource(Copies):
         where = path
         if key is not None:
             if not isinstance(found, dict) or key not in found:
-                raise CliError(f"{where}: no entry {text.clipped(key)}")
+                near = suggestions(key, map(str, found)) if isinstance(found, dict) else ""
+                raise CliError(f"{where}: no entry {text.clipped(key)}{near}")
             found = found[key]
         if not isinstance(found, dict):
             raise CliError(f"{where}: expected a dict of tensors, found {type(found).__name__}")

@@ -11,7 +11,8 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 import numpy as np
 
 from .. import _core
-from .._core import SafetensorError, safe_open
+from .._core import safe_open
+from .._errors import failure
 from .._model_folder import BY_RULE, of_directory, warn_of
 from .._paths import open_at_once
 from .._specs import Row
@@ -98,7 +99,9 @@ def _read_folder(folder: str) -> Dict[str, SplitTensor]:
             begin = 8 + int.from_bytes(_core._read_range(handle, 0, 8), "little")
             offsets = offsets_of(path, handle)
             if offsets is None:
-                raise SafetensorError(f"{path}: the metadata has no {SHARDING_INFO}")
+                raise failure(
+                    "invalid_argument", f"{path}: the metadata has no {SHARDING_INFO}", path=path
+                )
             for name in handle.offset_keys():
                 meta = handle.get_tensor_meta(name)
                 tensor = tensors.get(name)
@@ -159,7 +162,9 @@ def _opened(part: Part) -> Iterator[int]:
     fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if _identity(fd) != part.source.identity:
-            raise SafetensorError(f"{part.path} has changed while it was read")
+            raise failure(
+                "file_changed", f"{part.path} has changed while it was read", path=part.path
+            )
         yield fd
     finally:
         os.close(fd)
@@ -187,5 +192,7 @@ def _read(part: Part, source: int, begin: int, into: memoryview) -> None:
     while into:
         done = os.preadv(source, [into], begin)
         if done == 0:
-            raise SafetensorError(f"{part.path} has changed while it was read")
+            raise failure(
+                "file_changed", f"{part.path} has changed while it was read", path=part.path
+            )
         into, begin = into[done:], begin + done

@@ -9,7 +9,7 @@ import os
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from .. import _core, _split
-from .._core import SafetensorError
+from .._errors import failure
 from .._folder import Folder
 from .._model_files import ModelFiles
 from .._recovery import shard_part
@@ -45,9 +45,11 @@ class File(NamedTuple):
         status = os.fstat(fd)
         if (status.st_size, status.st_ino) != (self.nbytes, self.inode):
             os.close(fd)
-            raise SafetensorError(
+            raise failure(
+                "file_changed",
                 f"{path} is not the file of {self.nbytes:,} bytes that the coordinator made: the "
-                "ranks do not find the same file"
+                "ranks do not find the same file",
+                path=path,
             )
         return fd
 
@@ -110,7 +112,11 @@ class FullSizeModel:
         """Opens a file for writing; returns a descriptor, which the caller closes."""
         fd = self._files.parts.open(self.files[index].name)
         if fd is None:
-            raise SafetensorError(f"{self._files.parts.path}: a part was removed")
+            raise failure(
+                "file_changed",
+                f"{self._files.parts.path}: a part was removed",
+                path=self._files.parts.path,
+            )
         return fd
 
     def commit(self, written: Mapping[str, int]) -> List[str]:
@@ -178,16 +184,22 @@ def check_written(expected: Mapping[str, int], written: Mapping[str, int]) -> No
     for name, nbytes in expected.items():
         found = written.get(name, 0)
         if found != nbytes:
-            raise SafetensorError(
+            raise failure(
+                "missing_tensors",
                 f"Error while serializing: {found:,} bytes were written of tensor `{name}`, which "
-                f"has {nbytes:,}"
+                f"has {nbytes:,}",
+                subject=name,
             )
 
 
 def _split_by_index(nbytes: Dict[str, int], indices: Mapping[str, int]) -> _split.Split:
     missing = next((name for name in nbytes if name not in indices), None)
     if missing is not None:
-        raise SafetensorError(f"fqn_to_index_mapping has no file for tensor `{missing}`")
+        raise failure(
+            "invalid_argument",
+            f"fqn_to_index_mapping has no file for tensor `{missing}`",
+            subject=missing,
+        )
     numbers = {indices[name] for name in nbytes}
     for name in nbytes:
         if indices[name] < 1:

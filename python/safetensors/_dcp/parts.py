@@ -7,7 +7,7 @@ import os
 from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from .. import _core
-from .._core import SafetensorError
+from .._errors import failure
 from . import boxes
 
 
@@ -43,9 +43,12 @@ class SplitTensor:
             meta: its entry in the file's header.
         """
         if (meta.dtype, len(meta.shape)) != (self.dtype, len(self.shape)):
-            raise SafetensorError(
+            raise failure(
+                "invalid_tensor_info",
                 f"{path}: tensor `{self.name}` is {meta.dtype} {meta.shape}; in "
-                f"{self.parts[0].path} it is {self.dtype} of {len(self.shape)} dimensions"
+                f"{self.parts[0].path} it is {self.dtype} of {len(self.shape)} dimensions",
+                path=path,
+                subject=self.name,
             )
         ends = zip(self.shape, offsets, meta.shape, strict=True)
         self.shape = [max(size, offset + count) for size, offset, count in ends]
@@ -68,18 +71,27 @@ class SplitTensor:
         """Raises an error about the parts; `found` are two that overlap, if they are known."""
         if found is not None:
             first, second = (self.parts[i] for i in found)
-            raise SafetensorError(
-                f"{second.path}: the part of tensor `{self.name}` overlaps the one in {first.path}"
+            raise failure(
+                "invalid_offset",
+                f"{second.path}: the part of tensor `{self.name}` overlaps the one in {first.path}",
+                path=second.path,
+                subject=self.name,
             )
         folder = os.path.dirname(self.parts[0].path)
         nbytes = sum(boxes.nbytes(part.box.sizes) for part in self.parts)
         if nbytes == boxes.nbytes(self.whole):
-            raise SafetensorError(
-                f"{folder}: of the {len(self.parts):,} parts of tensor `{self.name}`, some overlap"
+            raise failure(
+                "invalid_offset",
+                f"{folder}: of the {len(self.parts):,} parts of tensor `{self.name}`, some overlap",
+                path=folder,
+                subject=self.name,
             )
-        raise SafetensorError(
+        raise failure(
+            "incomplete_data",
             f"{folder}: the files have {nbytes:,} bytes of tensor `{self.name}`, which is "
-            f"{self.dtype} {self.shape} and has {boxes.nbytes(self.whole):,}"
+            f"{self.dtype} {self.shape} and has {boxes.nbytes(self.whole):,}",
+            path=folder,
+            subject=self.name,
         )
 
 

@@ -7,7 +7,8 @@ import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .. import _json
-from .._core import SafetensorError, safe_open
+from .._core import safe_open
+from .._errors import failure
 
 SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
@@ -38,9 +39,11 @@ def refuse_others(folder: str, name: str, ranks: int) -> None:
     ours = {file_name(name, rank) for rank in range(1, ranks + 1)}
     for file in sorted(os.listdir(folder)):
         if file.endswith(".safetensors") and file not in ours:
-            raise SafetensorError(
+            raise failure(
+                "several_models",
                 f"{os.path.join(folder, file)} is in the way: each rank writes a file of its own, "
-                "and readers take all files of the folder for one checkpoint"
+                "and readers take all files of the folder for one checkpoint",
+                path=os.path.join(folder, file),
             )
 
 
@@ -58,7 +61,12 @@ def offsets_of(path: str, handle: safe_open) -> Optional[Dict[str, Any]]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise SafetensorError(f"{path}: {SHARDING_INFO} of the metadata is not a JSON object")
+        raise failure(
+            "invalid_header_json",
+            f"{path}: {SHARDING_INFO} of the metadata is not a JSON object",
+            path=path,
+            subject=SHARDING_INFO,
+        )
     return found
 
 
@@ -75,7 +83,10 @@ def checked_offsets(path: str, name: str, info: Mapping[str, Any], dims: int) ->
         or len(offsets) != dims
         or not all(type(each) is int and 0 <= each < 1 << 63 for each in offsets)
     ):
-        raise SafetensorError(
-            f"{path}: {SHARDING_INFO} has no valid offsets of tensor `{name}`: {str(found)[:100]}"
+        raise failure(
+            "invalid_header_json",
+            f"{path}: {SHARDING_INFO} has no valid offsets of tensor `{name}`: {str(found)[:100]}",
+            path=path,
+            subject=name,
         )
     return offsets

@@ -20,7 +20,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader as _Base
 
 from .. import _core
-from .._core import SafetensorError, safe_open
+from .._core import safe_open
+from .._errors import failure
 from .._model_folder import choice_of
 from .._paths import is_url, without_secrets
 from .._shards import find_shards, open_shards, with_hashes
@@ -137,7 +138,9 @@ class StorageReader(_Base):
             SafetensorError: a file cannot be read or has changed, or the plan does not fit.
         """
         if self._files is None:
-            raise SafetensorError("read_data reads the files that read_metadata opened: call it")
+            raise failure(
+                "invalid_argument", "read_data reads the files that read_metadata opened: call it"
+            )
         try:
             with gc_paused():
                 items = [self._item(each, planner) for each in plan.items]
@@ -161,18 +164,27 @@ class StorageReader(_Base):
         found = self._parts.get(asked.storage_index)
         if found is None or asked.type == LoadItemType.BYTE_IO:
             what = "tensor" if found is None else "other value than the tensor"
-            raise SafetensorError(f"The files do not contain the {what} {name!r} at this place")
+            raise failure(
+                "tensor_not_found",
+                f"The files do not contain the {what} {name!r} at this place",
+                subject=name,
+            )
         tensor = planner.resolve_tensor(asked).detach()
         if tensor.is_meta:
-            raise SafetensorError(
-                f"Cannot load tensor {name!r} into the one given: it has no memory"
+            raise failure(
+                "invalid_argument",
+                f"Cannot load tensor {name!r} into the one given: it has no memory",
+                subject=name,
             )
         begin, sizes = tuple(asked.storage_offsets), tuple(asked.lengths)
         part, form = found
         if tuple(tensor.shape) != sizes or not _fits(form[1], begin, sizes):
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"{part.path}: the plan reads {list(sizes)} at {list(begin)} of tensor {name!r}, "
-                f"which is {list(form[1])} in this file, into one of shape {list(tensor.shape)}"
+                f"which is {list(form[1])} in this file, into one of shape {list(tensor.shape)}",
+                path=part.path,
+                subject=name,
             )
         return _Item(name, part.source, form, begin, tensor)
 

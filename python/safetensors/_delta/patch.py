@@ -15,6 +15,7 @@ from typing import (
     Dict,
     Iterator,
     List,
+    Mapping,
     NamedTuple,
     NoReturn,
     Optional,
@@ -24,6 +25,7 @@ from typing import (
 
 from .. import _core, _json
 from .._core import TensorMeta, safe_open
+from .._errors import Code, failure_of
 from .._paths import is_url
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
@@ -36,7 +38,7 @@ FORMAT = "safetensors-patch"
 VERSION = "1"
 MOST_LABEL_NBYTES = 256
 _FLAGS, _SUB_BYTE = 10, 2  # of a record
-_CODES = {
+_CODES: Mapping[Type[PatchError], Code] = {
     PatchError: "invalid_patch",
     WrongBaseError: "wrong_base",
     AlreadyAppliedError: "patch_applied",
@@ -323,9 +325,7 @@ def error_of(
     kind: Type[PatchError], text: str, path: Optional[str] = None, name: Optional[str] = None
 ) -> PatchError:
     """Returns an error with its fields."""
-    error = kind(text)
-    error.code, error.path, error.subject = _CODES[kind], path, name
-    return error
+    return failure_of(kind, _CODES[kind], text, path=path, subject=name)
 
 
 @contextlib.contextmanager
@@ -362,9 +362,12 @@ def _texts(text: str, path: str) -> Optional[Dict[str, str]]:
         PatchError: it exceeds a limit.
     """
     try:
-        found = _json.loads(text, f"{path}: `metadata`", error=PatchError)
-    except PatchError as error:
-        error.path = path
+        found = _json.loads(
+            text,
+            f"{path}: `metadata`",
+            error=lambda why: error_of(PatchError, why, path, "metadata"),
+        )
+    except PatchError:
         raise
     except (ValueError, RecursionError):
         return None

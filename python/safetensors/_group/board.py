@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
-from .._core import SafetensorError
+from .._errors import failure
 from .._workers import NO_THREAD
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Board:
         except RuntimeError as error:
             self.report(f"rank {rank}: {NO_THREAD}, and a load by a group needs one")
             self._run()  # tells the others, and returns at once
-            raise SafetensorError(self._verdict) from error
+            raise failure("io", self._verdict) from error
 
     def beat(self) -> None:
         """Says that this rank makes progress."""

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from .. import _core
 from .._core import SafetensorError
+from .._errors import failure
 from . import message
 from .board import BUSY, Board
 from .message import Message
@@ -38,7 +38,7 @@ _EMPTY = Message()
 
 # Of errors that a rank raises itself, the classes and the fields that callers handle.
 _COMBINED = (IndexError, KeyError, ValueError)  # and all OSErrors
-_FIELDS = ("errno", "strerror", "filename", "code", "path", "subject")
+_FIELDS = ("errno", "strerror", "filename")  # beside code, path and subject
 
 
 class Lost(Exception):
@@ -335,11 +335,19 @@ def _has_nccl(group: ProcessGroup) -> bool:
 def _raised(text: str, error: Exception) -> SafetensorError:
     """Returns what a rank raises whose own error is `error`: also one of the same built-in class,
     such as FileNotFoundError, with the fields of that error."""
-    made = SafetensorError(text)
-    for base in type(error).__mro__:
-        if base in _COMBINED or (issubclass(base, OSError) and base.__module__ == "builtins"):
-            made = _core._error_class(base)(text)
-            break
+    kinds = [
+        base
+        for base in type(error).__mro__
+        if base in _COMBINED or (issubclass(base, OSError) and base.__module__ == "builtins")
+    ]
+    own = error if _described(error) in text else None
+    made = failure(
+        getattr(own, "code", None) or "io",
+        text,
+        path=getattr(own, "path", None),
+        subject=getattr(own, "subject", None),
+        also=kinds[0] if kinds else None,
+    )
     for field in _FIELDS:
         if getattr(error, field, None) is not None:
             setattr(made, field, getattr(error, field))

@@ -20,10 +20,10 @@ import torch
 
 from .. import _core
 from .._absent import refuse_absent, with_absent
-from .._core import SafetensorError
 from .._model_folder import Choice, choice_of
+from .._rules import source_of
 from .._torch.devices import device_of
-from .._torch.wanted import Reporter, Wanted, gc_paused, wanted_of
+from .._torch.wanted import Reporter, Wanted, gc_paused, refuse_excess, wanted_of
 from ..plan import SKIP, Keys, Rule, apply, select
 from .communicator import Communicator, checked, communicator
 from .load import load_together
@@ -70,11 +70,7 @@ def load_files(
             comm, filenames, backend, keys, plan, storage_options, verify, choice, stack
         )
         nbytes = sum(item.nbytes for item in wanted)
-        if budget_bytes is not None and nbytes > budget_bytes:
-            raise SafetensorError(
-                f"The tensors need {nbytes} bytes on {device}, but budget_bytes allows "
-                f"{budget_bytes}"
-            )
+        refuse_excess(nbytes, device, budget_bytes)
         reporter = Reporter(wanted, progress)
         report, done = reporter.while_loading(), 0
         # Else the traceback of what `progress` raises keeps the reads under way.
@@ -172,7 +168,7 @@ def _open(
         if any(shard.names is None for shard in shards):
             return [at for at, shard in enumerate(shards) if not shard.absent_from]
         names = dict.fromkeys(name for shard in shards for name in shard.names or ())
-        rules = found = select(names, plan, keys)
+        rules = found = select(names, plan, keys, source_of(shards))
         return [
             at
             for at, shard in enumerate(shards)
@@ -182,7 +178,8 @@ def _open(
     model = open_model(comm, filenames, storage_options, verify, choice, needed, backend, stack)
     handles = model.handles()
     if rules is None:
-        rules = select(with_absent(handles, found_shards), plan, keys)
+        source = source_of(found_shards)
+        rules = select(with_absent(handles, found_shards), plan, keys, source)
         refuse_absent(found_shards, rules)
     parts = apply(rules, handles)
     handles = {name: handles[name] for name in handles if parts.get(name, SKIP) is not SKIP}

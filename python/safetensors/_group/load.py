@@ -21,7 +21,7 @@ from typing import (
 import torch
 
 from .. import _core
-from .._core import SafetensorError
+from .._errors import failure
 from .._torch.wanted import Wanted, gc_paused
 from . import exchange
 from .agreement import agree, pack, unpack
@@ -71,7 +71,7 @@ def load_together(
         SafetensorError: a file cannot be read.
     """
     if sys.byteorder == "big":
-        raise SafetensorError("loads by a group need little-endian machines")
+        raise failure("invalid_argument", "loads by a group need little-endian machines")
     devices = {each.device for each in destinations.values()}
     comm.use(next(iter(devices)) if len(devices) == 1 else torch.device("cpu"))
     with gc_paused():  # makes objects for each tensor, none of them garbage

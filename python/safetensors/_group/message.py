@@ -19,6 +19,7 @@ from array import array
 from typing import List, NamedTuple, Sequence, Tuple, Union
 
 from .._core import SafetensorError
+from .._errors import failure
 
 MOST_NBYTES = 1 << 30
 """The longest message that rank 0 sends to all: it has the headers of files behind URLs."""
@@ -59,9 +60,10 @@ def encode(purpose: str, message: Message, most: int) -> bytes:
     )
     found = b"".join((start, lengths.tobytes(), integers.tobytes(), joined, data))
     if len(found) > most:
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"a rank would send {len(found)} bytes ({purpose}) to other ranks, and at most {most} "
-            "are accepted"
+            "are accepted",
         )
     return found
 
@@ -111,8 +113,8 @@ def expect(is_right: bool, text: str) -> None:
 
 def refused(rank: int, error: Malformed) -> SafetensorError:
     """Returns the error of a rank that received what it cannot use."""
-    return SafetensorError(
-        f"rank {rank} sent what no rank with this version of safetensors sends: {error}"
+    return failure(
+        "io", f"rank {rank} sent what no rank with this version of safetensors sends: {error}"
     )
 
 

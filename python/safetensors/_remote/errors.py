@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Optional, Type
 
-from .._core import SafetensorError, _error_class
+from .._core import SafetensorError
+from .._errors import Code, failure
 from .redact import redact
 
 
 def missing(name: str, what: str) -> SafetensorError:
     """Returns the error for an object that does not exist: a FileNotFoundError."""
-    return _error(FileNotFoundError, errno.ENOENT, name, what)
+    return _made("io", name, _text(name, what), FileNotFoundError)
 
 
 def denied(name: str, what: str) -> SafetensorError:
     """Returns the error for access that the server, or a setting, denies: a PermissionError."""
-    return _error(PermissionError, errno.EACCES, name, what)
+    return _made("io", name, _text(name, what), PermissionError)
 
 
 def timed_out(name: str, what: str) -> SafetensorError:
     """Returns the error for a server that is too slow: a TimeoutError."""
-    return _error(TimeoutError, errno.ETIMEDOUT, name, what)
+    return _made("io", name, _text(name, what), TimeoutError)
 
 
 def unreachable(name: str, what: str) -> SafetensorError:
     """Returns the error for a connection that fails: a ConnectionError."""
-    return _error(ConnectionError, None, name, what)
+    return _made("io", name, _text(name, what), ConnectionError)
 
 
 def failed(name: str, what: str) -> SafetensorError:
     """Returns the error for an answer that cannot be used."""
-    return _with_fields(SafetensorError(_text(name, what)), name, "io")
+    return _made("io", name, _text(name, what))
 
 
 def refused(name: str, what: str) -> SafetensorError:
     """Returns the error for a URL or an option that is not accepted."""
-    return _with_fields(SafetensorError(_text(name, what)), name, "invalid_argument")
+    return _made("invalid_argument", name, _text(name, what))
 
 
 def changed(name: str, was: str, now: str) -> SafetensorError:
@@ -51,22 +51,14 @@ def changed(name: str, was: str, now: str) -> SafetensorError:
         f"{redact(name)} changed while it was being read (it was {redact(was)}, by now "
         f"{redact(now)}): load it again"
     )
-    return _with_fields(SafetensorError(text), name, "file_changed")
-
-
-def _error(base: Type[OSError], number: Optional[int], name: str, what: str) -> SafetensorError:
-    error = _error_class(base)(_text(name, what))
-    if number is not None:
-        error.errno = number  # type: ignore[attr-defined]
-    error.filename = redact(name)  # type: ignore[attr-defined]
-    return _with_fields(error, name, "io")
+    return _made("file_changed", name, text)
 
 
 def _text(name: str, what: str) -> str:
     return f"{redact(name)}: {redact(what)}" if name else redact(what)
 
 
-def _with_fields(error: SafetensorError, name: str, code: str) -> SafetensorError:
-    error.code = code
-    error.path = redact(name) if name else None
-    return error
+def _made(
+    code: Code, name: str, text: str, also: Optional[Type[Exception]] = None
+) -> SafetensorError:
+    return failure(code, text, path=redact(name) if name else None, also=also)

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Coroutine, List, Optional, Set, TypeVar
 
-from .._core import SafetensorError
+from .._errors import failure
 from .._workers import NO_THREAD
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ class _Loop:
             thread.start()
         except RuntimeError as error:
             self._loop.close()
-            raise SafetensorError(f"{NO_THREAD}, and obstore needs some") from error
+            raise failure("io", f"{NO_THREAD}, and obstore needs some") from error
 
     def submit(self, call: Coroutine[Any, Any, _T]) -> "concurrent.futures.Future[_T]":
         with self._lock:

@@ -12,7 +12,7 @@ _MOST_READ = 8192
 _USER = re.compile(r"(?<![A-Za-z0-9+.\-])([A-Za-z0-9+.\-]*://)([^/?#\s]*)@")
 _CUT_HOST = re.compile(r"(://)[^/?#\s]*\Z")
 _WORD = re.compile(r"\S+")
-_QUERY = re.compile(r"\?[^\s#]*")
+_QUERY = re.compile(r"\?[^\s#]+")
 _VALUE = re.compile(r"([?&;])([^=&;?]*=)?[^&;?]*")
 _SCHEME = re.compile(r"\b(Bearer|Basic)\s+[^\s,;]+", re.IGNORECASE)
 # The container of an Azure URL stands where others have a user.

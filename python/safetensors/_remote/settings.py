@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import re
 from typing import Any, Collection, Dict, Mapping, Optional, Union
 
+from .._near_names import suggestions
 from . import errors
 
 MB = 1 << 20
@@ -102,11 +102,9 @@ def refuse_if_off() -> None:
 
 
 def _unknown(name: object, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(str(name), sorted(known), n=3)
+    near = suggestions(name, sorted(known))
     text = f"storage_options has the unknown name {str(name)[:80]!r}"
-    return text + (
-        f"; near it: {', '.join(near)}" if near else f"; known: {', '.join(sorted(known))}"
-    )
+    return text + (near or f"; known: {', '.join(sorted(known))}")
 
 
 def _of_environment(name: str, most: int, unit: int = 1) -> Optional[int]:

@@ -6,7 +6,7 @@ from typing import Dict
 
 import torch
 
-from .. import _core
+from .._errors import failure
 from .dtypes import _SIZE
 from .wrappers import wrapper_of
 
@@ -33,9 +33,7 @@ def refuse_wrapper(tensor: torch.Tensor, name: str) -> None:
     text = f"Tensor `{name}` is {wrapper.kind}. {wrapper.advice}"
     if wrapper.error is RuntimeError:
         text = f"Attempted to access the data pointer on an invalid python storage. {text}"
-    error = _core._error_class(wrapper.error)(text)
-    error.code, error.subject = "invalid_argument", name
-    raise error
+    raise failure("invalid_argument", text, subject=name, also=wrapper.error)
 
 
 def refuse_shapeless(tensor: torch.Tensor, name: str) -> None:
@@ -57,9 +55,12 @@ def _check_data(tensor: torch.Tensor, name: str) -> None:
         )
     if tensor.dtype not in _SIZE:
         advice = "`.dequantize()` or `.int_repr()`" if tensor.is_quantized else "`.to(...)`"
-        raise _core._error_class(KeyError)(
+        raise failure(
+            "unsupported_dtype",
             f"{tensor.dtype}: tensor `{name}` is of this type, which the file format does not "
-            f"have. Convert it with {advice}."
+            f"have. Convert it with {advice}.",
+            subject=name,
+            also=KeyError,
         )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from .._core import SafetensorError
+from .._errors import failure
 
 _WITHOUT_INDEX = ("cpu", "meta", "mps")
 
@@ -39,7 +39,7 @@ def device_of(device: object) -> Device:
             raise TypeError("expected a str, an int or a torch.device")
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise SafetensorError(f"device {device} is invalid: {error}") from error
+        raise failure("invalid_argument", f"device {device} is invalid: {error}") from error
     if found.type in _WITHOUT_INDEX and found.index:
-        raise SafetensorError(f"device {device} is invalid: there is one {found.type} only")
+        raise failure("device", f"device {device} is invalid: there is one {found.type} only")
     return Device(found.type, found.index or 0)

@@ -26,13 +26,14 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .._errors import failure
 from .._model_folder import choice_of
 from .._shards import Shard, backend_for, find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
 from .devices import CPU, device_of
-from .wanted import IndexPart, Reporter, Wanted, gc_paused, wanted_of
+from .wanted import IndexPart, Reporter, Wanted, gc_paused, refuse_excess, wanted_of
 
 if TYPE_CHECKING:
     from .._core import PrefetchLoader
@@ -297,19 +298,16 @@ def _place(name: str, devices: Mapping[str, str]) -> str:
     for pattern, device in devices.items():
         if fnmatch.fnmatchcase(name, pattern):
             return device
-    raise SafetensorError(
-        f'device says nowhere to put tensor {name!r}: no name or pattern fits it ("*" fits all)'
+    raise failure(
+        "invalid_argument",
+        f'device says nowhere to put tensor {name!r}: no name or pattern fits it ("*" fits all)',
+        subject=name,
     )
 
 
 def _check_budget(by_device: Dict[str, List[Wanted]], budget_bytes: int) -> None:
     for device, items in by_device.items():
-        needed = sum(item.nbytes for item in items)
-        if needed > budget_bytes:
-            raise SafetensorError(
-                f"The tensors need {needed} bytes on {device}, but budget_bytes allows "
-                f"{budget_bytes}"
-            )
+        refuse_excess(sum(item.nbytes for item in items), device, budget_bytes)
 
 
 def _load(

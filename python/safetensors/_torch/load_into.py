@@ -22,7 +22,7 @@ from typing import (
 import torch
 
 from .. import _core
-from .._core import SafetensorError
+from .._errors import failure
 from .._model_folder import choice_of
 from .._rules import match
 from .._shards import find_shards, open_tensors, with_hashes
@@ -221,7 +221,11 @@ def _check_destination(item: Wanted, tensor: torch.Tensor, module: Optional[Modu
 
 def refuse_destination(name: str, problem: str) -> NoReturn:
     """Raises the error for a tensor that values cannot be loaded to."""
-    raise SafetensorError(f"Cannot load tensor {name!r} into the one given: {problem}")
+    raise failure(
+        "invalid_argument",
+        f"Cannot load tensor {name!r} into the one given: {problem}",
+        subject=name,
+    )
 
 
 def no_memory(tensor: torch.Tensor) -> str:
@@ -279,9 +283,11 @@ def _check_overlaps(tensors: Dict[str, torch.Tensor]) -> None:
     """Raises SafetensorError if two tensors overlap."""
     found = find_overlap(tensors)
     if found is not None:
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Tensors {found[0]!r} and {found[1]!r} share memory: both cannot be loaded into it; "
-            "pass a dict without one of them"
+            "pass a dict without one of them",
+            subject=found[0],
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
 
-from .._core import SafetensorError
+from .._errors import failure, not_a_tensor
 from .checks import refuse_wrapper
 from .load_into import no_memory, refuse_destination
 from .module_state import is_dtensor
@@ -20,10 +20,12 @@ def state_to_save(
 ) -> Tuple[Dict[str, torch.Tensor], Optional[Dict[str, str]]]:
     """Returns the tensors and the metadata of the file that save_model writes. See there."""
     state_dict: Dict[str, torch.Tensor] = model.state_dict()
-    for name, tensor in _tensors_of(state_dict).items():
+    for name, tensor in state_dict.items():
+        if not isinstance(tensor, torch.Tensor):  # the extra state of a module may be anything
+            raise not_a_tensor(name, tensor, "torch.Tensor")
         refuse_wrapper(tensor, name)  # such tensors have no contiguous() or addresses of their own
     notes = dict(metadata) if metadata is not None else {}
-    for kept, removed in names_not_saved(_tensors_of(state_dict)).items():
+    for kept, removed in names_not_saved(state_dict).items():
         for name in removed:
             notes.setdefault(name, kept)
             del state_dict[name]
@@ -64,9 +66,11 @@ def _tensors_of(state_dict: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
 def _refuse_dtensors(own: Mapping[str, torch.Tensor], loaded: Mapping[str, torch.Tensor]) -> None:
     for name in loaded:
         if is_dtensor(own.get(name)):
-            raise SafetensorError(
+            raise failure(
+                "invalid_argument",
                 f"Cannot load tensor {name!r} into the module: it is a DTensor, of which this rank "
-                "holds a part; load_into(module, filename) loads the part"
+                "holds a part; load_into(module, filename) loads the part",
+                subject=name,
             )
 
 

@@ -16,7 +16,7 @@ from typing import (
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from .._core import SafetensorError
+from .._errors import failure
 from ..plan import Part, Rule
 
 _Range = Tuple[int, int]
@@ -79,7 +79,11 @@ def part_of_dtensor(name: str, tensor: Any, part: Part, shape: Sequence[int]) ->
                 f"its placements are {tensor.placements}, and its rule in `parts` is for another "
                 "part; without a rule, it gets its own, as with one of plan_placements"
             )
-    raise SafetensorError(f"Cannot load tensor {name!r} into the DTensor given: {problem}")
+    raise failure(
+        "invalid_argument",
+        f"Cannot load tensor {name!r} into the DTensor given: {problem}",
+        subject=name,
+    )
 
 
 class _Cut:

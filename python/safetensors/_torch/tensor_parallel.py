@@ -19,8 +19,8 @@ from typing import (
 
 import torch
 
-from .._core import SafetensorError
-from .._rules import TO_ZEROS
+from .._errors import failure
+from .._near_names import TO_ZEROS
 from ..plan import SKIP, Part, Rule, Shard
 from .checkpoint_names import Target, Targets, targets_of
 
@@ -224,7 +224,9 @@ class _Bound:
             return
         shown = ", ".join(map(repr, meant[:_SHOWN])) + (", ..." if len(meant) > _SHOWN else "")
         advice = "" if self._parameters is not None else "pass `model=`, or "
-        raise SafetensorError(
+        raise failure(
+            "invalid_argument",
             f"Tensor {name!r} fits no key of tp_plan, and no tensor fits {shown}: every rank would "
-            f"load all of it; {advice}give a rule for it before those of plan_tp"
+            f"load all of it; {advice}give a rule for it before those of plan_tp",
+            subject=name,
         )

@@ -14,7 +14,8 @@ from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence
 import torch
 
 from .. import _core
-from .._core import SafetensorError, safe_open
+from .._core import safe_open
+from .._errors import failure
 from .._typing import Progress
 from .devices import Device
 from .dtypes import form_of, nbytes_of
@@ -122,7 +123,7 @@ def copy_requests(
     """
     logging.getLogger("safetensors").debug("loading to %s by torch's copies", device.name)
     if device.kind == "cuda" and is_capturing():
-        raise SafetensorError("Tensors cannot be loaded while a CUDA graph is being captured")
+        raise failure("device", "Tensors cannot be loaded while a CUDA graph is being captured")
     with current(device):
         jobs = [_job(request, device) for request in requests]
         reporter = _Reporter(sum(job.nbytes for job in jobs), progress)
@@ -207,7 +208,9 @@ def _job(request: Request, device: Device) -> _Job:
 # The compiled module writes to this address, so that a tensor without memory must not get there.
 def _read(handle: safe_open, name: str, index: Any, address: int, nbytes: int) -> None:
     if address == 0:
-        raise SafetensorError(f"Error while loading tensor {name}: its memory has no address")
+        raise failure(
+            "device", f"Error while loading tensor {name}: its memory has no address", subject=name
+        )
     _core._read_request(handle, name, index, address, nbytes)
 
 

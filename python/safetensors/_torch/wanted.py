@@ -25,6 +25,7 @@ import torch
 
 from .. import _core
 from .._core import SafetensorError, safe_open
+from .._errors import failure
 from .._typing import Progress
 from .dtypes import _TYPES, Form, form_of, nbytes_of
 from .parts import index_of
@@ -138,6 +139,15 @@ def _taken(
     if finish is not None:
         finish = functools.partial(finish, shape=form_of(meta)[1])
     return index, nbytes, finish
+
+
+def refuse_excess(nbytes: int, device: object, budget_bytes: Optional[int]) -> None:
+    """Raises if the tensors for a device take more than the caller allows."""
+    if budget_bytes is not None and nbytes > budget_bytes:
+        raise failure(
+            "invalid_argument",
+            f"The tensors need {nbytes} bytes on {device}, but budget_bytes allows {budget_bytes}",
+        )
 
 
 def _nbytes(meta: TensorMeta, part: Any) -> int:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Collection, Container, Dict, Iterable, Iterator, List, Tuple
 
-from .._core import SafetensorError
+from .._errors import failure
 
 _ANYWHERE = {
     "_orig_mod.": "torch.compile",
@@ -75,9 +75,11 @@ def _by_bare(names: Iterable[str], others: Container[str], whose: str) -> Dict[s
     result: Dict[str, str] = {}
     for name in names:
         if name not in others and result.setdefault(bare(name), name) != name:
-            raise SafetensorError(
+            raise failure(
+                "duplicate_name",
                 f"strip_prefixes: {result[bare(name)]!r} and {name!r} of {whose} are the same name "
-                "without the prefixes of wrappers"
+                "without the prefixes of wrappers",
+                subject=name,
             )
     return result
 

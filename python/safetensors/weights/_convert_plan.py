@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from safetensors._companions import Companions
+from safetensors._errors import WeightsCode, failure_of
 from safetensors._specs import CASTABLE, nbytes_of
 from safetensors._typing import Path
 from safetensors._weights import WeightsError
@@ -37,6 +38,10 @@ _ONE_ROW = (".shared_expert_gate.weight", ".moe_statics.e_score_correction_bias"
 """Matrices of one row in checkpoints, which are vectors in GGUF files."""
 _MOST_STORED = 256 << 20
 """Bytes of the largest GGUF tensor that is not decoded."""
+
+
+def _companion_error(text: str, path: str) -> WeightsError:
+    return failure_of(WeightsError, "unsupported", text, path=path)
 
 
 class Plan:
@@ -78,7 +83,7 @@ class Plan:
             except WeightsError as error:
                 raise _without_options(error) from None
             named = DECODED.get(self._wanted or "")
-            self.companions = Companions(src, True, named, WeightsError)
+            self.companions = Companions(src, True, named, _companion_error)
             self.metadata = {"format": str(self.weights.metadata.get("format", "pt"))}
         except BaseException:
             self.close()
@@ -111,7 +116,8 @@ class Plan:
             is_in = is_folder and path.endswith(".safetensors")
             for each in [path, os.path.dirname(os.path.abspath(path))][: 1 + is_in]:
                 if os.path.exists(target) and os.path.samefile(each, target):
-                    raise WeightsError(f"{target} is the source: choose another target")
+                    text = f"{target} is the source: choose another target"
+                    raise failure_of(WeightsError, "unsupported", text, path=target)
 
     def close(self) -> None:
         self.weights.close()
@@ -283,10 +289,9 @@ class Plan:
                 raise self.error("duplicate", output.name, "two tensors would have this name")
             seen.add(output.name)
 
-    def error(self, code: str, name: str, what: str) -> WeightsError:
-        error = WeightsError(f"tensor `{_clipped(name)}`: {what} (in {self.weights.files[0]})")
-        error.code, error.path, error.subject = code, self.weights.files[0], name
-        return error
+    def error(self, code: WeightsCode, name: str, what: str) -> WeightsError:
+        text, path = f"tensor `{_clipped(name)}`: {what}", self.weights.files[0]
+        return failure_of(WeightsError, code, text, path=path, subject=name)
 
     # Reading
 

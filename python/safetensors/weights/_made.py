@@ -6,6 +6,7 @@ import operator
 import re
 from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
 
+from safetensors._errors import failure_of
 from safetensors._weights import WeightsError
 
 from ._hf_names import HfNames
@@ -176,6 +177,5 @@ def shape_of(weights: Weights, names: Sequence[str], axes: int) -> Tuple[int, ..
 
 
 def bad_shape(weights: Weights, name: str, what: str) -> WeightsError:
-    error = WeightsError(f"`{name}` does not fit {what} (in {weights.files[0]})")
-    error.code, error.path, error.subject = "bad_shape", weights.files[0], name
-    return error
+    text = f"`{name}` does not fit {what}"
+    return failure_of(WeightsError, "bad_shape", text, path=weights.files[0], subject=name)
