@@ -37,7 +37,8 @@ void save_file(std::span<const TensorData> tensors, const std::filesystem::path&
       writer.commit();
     };
     try {
-      write_to(make_file_sink(path, {}, options.interrupt));
+      write_to(io::names_open_file(path) ? io::make_overwriting_sink(path, options.interrupt)
+                                         : make_file_sink(path, {}, options.interrupt));
     } catch (const io::CannotReplace&) {
       write_to(io::make_overwriting_sink(path, options.interrupt));
     }

@@ -38,6 +38,7 @@ class Left(NamedTuple):
     """A private folder of this user, which a process uses or has left."""
 
     stem: str
+    """What it is about: of a long name, a part."""
     folder: Folder
 
 
@@ -51,8 +52,8 @@ class Foreign(NamedTuple):
 
 
 def stem_of(name: str, kind: str) -> Optional[str]:
-    """Returns what a name of a private folder of this kind says that it is about; None for other
-    names."""
+    """Returns what a name of a private folder of this kind says that it is about, as _own_stem()
+    makes it of a name; None for other names."""
     match = re.fullmatch(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", name, re.DOTALL)
     return None if match is None else match[1]
 
@@ -115,9 +116,19 @@ def warn_of(folder: Folder, foreign: Iterable[Foreign]) -> None:
         )
 
 
-def is_young(fd: int) -> bool:
-    """Returns whether a file, or what is in a private folder, may still be being made."""
-    return os.fstat(fd).st_mtime >= time.time() - _SECONDS_UNTIL_STALE
+def is_used(room: Folder) -> bool:
+    """Returns whether a process may still have the private folder, which it has locked.
+
+    Where locks do not show the processes of other machines, one younger than a minute counts, too.
+    """
+    if not room.sees_all_locks():
+        age = time.time() - os.fstat(room.fileno()).st_mtime
+        if age <= _SECONDS_UNTIL_STALE:
+            return True
+    try:
+        return not lock(room.fileno())
+    except OSError:  # a file system without locks, or with locks of files only
+        return False
 
 
 def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:

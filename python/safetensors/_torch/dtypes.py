@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple
 
-import torch
-
 from .._core import SafetensorError, TensorSpec, _dtypes
+from ._module import torch
 
 _TYPES: Dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]

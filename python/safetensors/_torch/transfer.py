@@ -11,11 +11,10 @@ import os
 import sys
 from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-import torch
-
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._typing import Progress
+from ._module import torch
 from .devices import Device
 from .dtypes import form_of, nbytes_of
 from .pieces import pieces_of

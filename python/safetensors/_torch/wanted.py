@@ -15,10 +15,9 @@ from typing import (
     Sequence,
 )
 
-import torch
-
 from .._core import SafetensorError, safe_open
 from .._typing import Progress
+from ._module import torch
 from .dtypes import _TYPES, Form, form_of, nbytes_of
 from .parts import index_of
 
