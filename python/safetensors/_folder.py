@@ -117,7 +117,8 @@ def warn_of(folder: Folder, foreign: Iterable[Foreign]) -> None:
 
 
 def is_used(room: Folder) -> bool:
-    """Returns whether a process may still have the private folder, which it has locked.
+    """Returns whether a process may still have the private folder: it has locked the folder, and
+    a file in it while it writes that.
 
     Where locks do not show the processes of other machines, one younger than a minute counts, too.
     """
@@ -125,10 +126,26 @@ def is_used(room: Folder) -> bool:
         age = time.time() - os.fstat(room.fileno()).st_mtime
         if age <= _SECONDS_UNTIL_STALE:
             return True
-    try:
-        return not lock(room.fileno())
-    except OSError:  # a file system without locks, or with locks of files only
+    return not _can_lock(room.fileno()) or any(_is_locked(room, name) for name in room.names())
+
+
+def _is_locked(room: Folder, name: str) -> bool:
+    """NFS shows other machines the locks of files, but not those of folders."""
+    fd = room.open(name)
+    if fd is None:
         return False
+    try:
+        return not _can_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _can_lock(fd: int) -> bool:
+    """Returns false if another process has locked it; true on a file system without locks."""
+    try:
+        return lock(fd)
+    except OSError:
+        return True
 
 
 def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:

@@ -1,8 +1,6 @@
 """Files with the longest names that a file system takes: 255 bytes, and 143 on eCryptfs."""
 
 import os
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ import pytest
 import safetensors
 from safetensors import _core
 from safetensors.numpy import save_file
-from support import children
+from support import children, shims
 
 # Refuses longer names, as eCryptfs does, and names that are no UTF-8, as APFS does.
 SHIM = r"""
@@ -100,27 +98,16 @@ WRITE = """
 
 
 @pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
-    folder = tmp_path_factory.mktemp("shim")
-    (folder / "shim.c").write_text(SHIM)
-    made = subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", folder / "shim.so", folder / "shim.c", "-ldl"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    return folder / "shim.so"
+def strict(tmp_path_factory):
+    return shims.environment(tmp_path_factory.mktemp("shim"), SHIM)
 
 
 @pytest.mark.parametrize("unit", ["a", "\u00e9", "\u6a21", "\U0001f600"])
 @pytest.mark.parametrize(
     ("longest", "length"), [(255, 255), (255, 240), (143, 143), (143, 142), (143, 141), (143, 125)]
 )
-def test_every_writer_takes_long_names(tmp_path, shim, longest, length, unit):
-    env = {**os.environ, "LD_PRELOAD": str(shim), "LONGEST": str(longest)}
+def test_every_writer_takes_long_names(tmp_path, strict, longest, length, unit):
+    env = {**strict, "LONGEST": str(longest)}
     script = f"import os\nos.chdir({str(tmp_path)!r})\n" + WRITE.replace("\n    ", "\n")
     children.run(script, length, unit, env=env)
 

@@ -67,7 +67,7 @@ def objects(tmp_path):
             model.config,
             dcp.StorageReader(tmp_path),
             dcp.StorageWriter(tmp_path),
-            signing.Signed(public_key=tmp_path / "key.pem"),
+            signing.Signed(key=tmp_path / "key.pem"),
             delta.Tracker({"a": torch.ones(3)}),
         ]
         refused = [

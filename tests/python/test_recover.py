@@ -195,13 +195,15 @@ def test_a_save_whose_empty_folder_was_recovered(tmp_path, monkeypatch):
 
 
 def test_a_private_folder_without_a_switch(tmp_path):
-    """A process may be making the switch; an old folder was left."""
+    """A process that makes the switch has it locked; else it was left."""
     (tmp_path / SAVE).mkdir(0o700)
     (tmp_path / SAVE / "00001").touch()
+    held = os.open(tmp_path / SAVE, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     assert recover(tmp_path) == "clean"
     assert (tmp_path / SAVE).exists()
     stn.save_files(model_saves.NEW, tmp_path)  # which that process would notice
-    model_saves.age(tmp_path)
+    os.close(held)
     assert recover(tmp_path) == "rolled back"
     assert os.listdir(tmp_path) == ["model.safetensors"]
 

@@ -1,6 +1,7 @@
 // Files whose names the library chose. For this project's own bindings: it may change at any time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -90,9 +91,10 @@ class Folder {
   /// many: with `only`, those of this file and its sums; else those of all `*.safetensors`. Looks
   /// at `most` names.
   ///
-  /// A process that saves holds a lock of its file. Without sees_all_locks(), files younger than a
-  /// minute stay, too.
+  /// A process that saves holds a lock of its file. Without sees_all_locks(), files that were
+  /// written to in the last `recent` seconds stay, too.
   SAFETENSORS_API std::size_t remove_stale(const OwnName* only,
+                                           std::chrono::seconds recent = std::chrono::minutes(1),
                                            std::size_t most = static_cast<std::size_t>(-1)) const;
 
   /// Opens a regular file that an earlier process may have left, to read and, if `writes`, to

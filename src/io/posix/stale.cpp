@@ -35,9 +35,10 @@ constexpr std::size_t kDigits = 16;
 constexpr std::string_view kKind = ".tmp";
 constexpr std::string_view kModel = ".safetensors";
 constexpr std::string_view kSums = ".sums.json";
-constexpr std::time_t kSecondsUntilStale = 60;
 constexpr std::size_t kMostNamesPerSave = 10'000;
 constexpr std::int64_t kRestPerLook = 50;
+// For a save, where locks may not show that a process on another machine writes: it may pause.
+constexpr std::chrono::hours kRecentForSave{24};
 
 bool is_hex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -70,13 +71,13 @@ std::vector<std::string> stems_of(const OwnName& file) {
 }
 
 /// Removes a file of this user that no process has locked. Returns whether it did.
-bool remove_unused(const Folder& folder, const OwnName& name, bool sees_all_locks) {
+bool remove_unused(const Folder& folder, const OwnName& name, std::chrono::seconds recent) {
   try {
     const Fd fd(folder.open_file(name, true, true));
     if (!fd.is_open()) return false;
     struct stat found{};
     if (::fstat(fd.get(), &found) != 0) return false;
-    if (!sees_all_locks && found.st_mtime >= std::time(nullptr) - kSecondsUntilStale) return false;
+    if (recent.count() > 0 && found.st_mtime >= std::time(nullptr) - recent.count()) return false;
     return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 && folder.remove(name, fd.get());
   } catch (const Error&) {  // a link, a folder, another user's, or one that may not be removed
     return false;
@@ -93,9 +94,9 @@ void remove_stale_of(const detail::OwnPlace& target) noexcept try {
   static constinit std::atomic<std::int64_t> next_look{0};
   const std::int64_t begin = now_ns();
   if (begin < next_look.load(std::memory_order_relaxed)) return;
-  (void)target.folder.remove_stale(&target.name, kMostNamesPerSave);
+  const bool found = target.folder.remove_stale(&target.name, kRecentForSave, kMostNamesPerSave) > 0;
   const std::int64_t end = now_ns();
-  next_look.store(end + kRestPerLook * (end - begin), std::memory_order_relaxed);
+  next_look.store(found ? end : end + kRestPerLook * (end - begin), std::memory_order_relaxed);
   // NOLINTNEXTLINE(bugprone-empty-catch): the save says what is wrong with the folder
 } catch (const std::exception&) {
 }
@@ -112,9 +113,9 @@ bool Folder::sees_all_locks() const noexcept {
   constexpr std::uint32_t kZfs = 0x2FC12FC1;
   constexpr std::uint32_t kBcachefs = 0xCA451A4E;
   constexpr std::array kLocal = {
-      std::uint32_t{EXT4_SUPER_MAGIC}, kXfs,      std::uint32_t{BTRFS_SUPER_MAGIC},
-      std::uint32_t{TMPFS_MAGIC},      kZfs,      std::uint32_t{OVERLAYFS_SUPER_MAGIC},
-      std::uint32_t{F2FS_SUPER_MAGIC}, kBcachefs, std::uint32_t{ECRYPTFS_SUPER_MAGIC}};
+      std::uint32_t{EXT4_SUPER_MAGIC}, kXfs,     std::uint32_t{BTRFS_SUPER_MAGIC},
+      std::uint32_t{TMPFS_MAGIC},      kZfs,     std::uint32_t{OVERLAYFS_SUPER_MAGIC},
+      std::uint32_t{F2FS_SUPER_MAGIC}, kBcachefs};
   return std::ranges::find(kLocal, static_cast<std::uint32_t>(system.f_type)) != kLocal.end();
 #elif defined(MNT_LOCAL)
   struct statfs system{};
@@ -124,7 +125,8 @@ bool Folder::sees_all_locks() const noexcept {
 #endif
 }
 
-std::size_t Folder::remove_stale(const OwnName* only, std::size_t most) const {
+std::size_t Folder::remove_stale(const OwnName* only, std::chrono::seconds recent,
+                                 std::size_t most) const {
   const std::vector<std::string> stems =
       only == nullptr ? std::vector<std::string>() : io::stems_of(*only);
   std::vector<std::string> found;
@@ -137,9 +139,9 @@ std::size_t Folder::remove_stale(const OwnName* only, std::size_t most) const {
     return --most > 0;
   });
   if (found.empty()) return 0;
-  const bool sees_all = sees_all_locks();
+  if (sees_all_locks()) recent = std::chrono::seconds(0);
   return static_cast<std::size_t>(std::ranges::count_if(found, [&](std::string& name) {
-    return io::remove_unused(*this, OwnName(std::move(name)), sees_all);
+    return io::remove_unused(*this, OwnName(std::move(name)), recent);
   }));
 }
 

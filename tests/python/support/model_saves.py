@@ -155,12 +155,6 @@ def interrupt_after(name, function, args):
     raise KeyboardInterrupt
 
 
-def age(folder):
-    """Makes what a save has left look older than a minute."""
-    for each in folder.glob(".*.save"):
-        os.utime(each, (0, 0))
-
-
 def steps_of(scratch, limits, fsync):
     """Returns the names of the system calls of a save."""
     folder = scratch / "counted"
