@@ -1,8 +1,15 @@
-"""Objects that belong to this process."""
+"""What pickles of this package's objects refer to, and objects that have none."""
 
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, List, NoReturn, Tuple
+
+from . import _core
 
 __all__ = ["NotPickled"]
+
+
+def tensor_meta(dtype: str, shape: List[int], data_offsets: Tuple[int, int]) -> _core.TensorMeta:
+    """Returns the TensorMeta that was pickled."""
+    return _core._make_meta(dtype, shape, data_offsets)
 
 
 class NotPickled:

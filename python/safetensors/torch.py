@@ -9,6 +9,7 @@ import torch
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
+from ._torch.dtypes import _SIZE as _SIZE  # upstream has it here
 from ._torch.dtypes import _TYPES
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 

@@ -160,9 +160,11 @@ void register_slice(py::module_& module) {
                     .format(meta.dtype(), meta.shape(), meta.data_offsets());
               })
       .method("__reduce__",
-              [make = py::object(module.attr("_make_meta"))](const TensorMeta& meta) {
+              [](const TensorMeta& meta) {
+                const py::module_ pickling = py::module_::import("safetensors._pickling");
                 return py::make_tuple(
-                    make, py::make_tuple(meta.dtype(), meta.shape(), meta.data_offsets()));
+                    pickling.attr("tensor_meta"),
+                    py::make_tuple(meta.dtype(), meta.shape(), meta.data_offsets()));
               })
       .property("dtype", &TensorMeta::dtype, "The type as files name it: \"F32\", \"BF16\".")
       .property("shape", &TensorMeta::shape, "A list of int.")

@@ -22,15 +22,19 @@ MODULES = (
 )
 
 
-def public_classes():
-    """Returns all classes of this package that its public modules name."""
-    found = set()
+def public_objects():
+    """Returns all objects of this package that its public modules name, as name and object."""
     for name in MODULES:
         with contextlib.suppress(ImportError):  # a framework that is not installed
             module = importlib.import_module(name)
-            found |= {getattr(module, each) for each in module.__all__}
-    found = {each for each in found if inspect.isclass(each)}
-    return {each for each in found if each.__module__.partition(".")[0] == "safetensors"}
+            for each in module.__all__:
+                found = getattr(module, each)
+                if getattr(found, "__module__", "").partition(".")[0] == "safetensors":
+                    yield f"{name}.{each}", found
+
+
+def public_classes():
+    return {each for _, each in public_objects() if inspect.isclass(each)}
 
 
 @pytest.fixture
@@ -98,6 +102,14 @@ def test_every_public_class_is_here(objects):
     assert {each.__name__ for each in left} == _NO_OBJECT
 
 
+def test_functions_and_classes_pickle_by_their_names():
+    """As multiprocessing sends them."""
+    found = dict(public_objects())
+    assert {"safetensors.serialize", "safetensors.numpy.save_file"} <= found.keys()
+    for name, each in found.items():
+        assert pickle.loads(pickle.dumps(each)) is each, name
+
+
 def test_objects_that_are_pickled(objects):
     for each in objects[0]:
         copies = [pickle.loads(pickle.dumps(each)), copy.copy(each), copy.deepcopy(each)]
@@ -110,7 +122,7 @@ def test_objects_that_are_pickled(objects):
 def test_objects_that_are_not_pickled(objects):
     for each in objects[1]:
         for call in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match=r"^cannot pickle or copy 'safetensors.*': .*\. ?"):
+            with pytest.raises(TypeError, match=r"^cannot pickle or copy 'safetensors.*' object: .*\. \w"):
                 call(each)
 
 

@@ -203,7 +203,6 @@ def kill_at_each(scratch, change, fsync):
             except (safetensors.SafetensorError, FileNotFoundError):
                 continue
             assert same(found, OLD) or same(found, NEW), (at, mode)
-        age(folder)
         outcome = safetensors.recover(folder)
         word = state(folder, limits)
         assert safetensors.recover(folder) == "clean", (at, mode)
