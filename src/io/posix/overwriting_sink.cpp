@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -110,6 +111,7 @@ class OverwritingSink final : public PositionedSink {
       return count;
     }
 #if defined(__linux__)
+    invalidate();
     return PositionedSink::write_at(offset, bytes);
 #else
     if (content_.size() == 0) content_ = Buffer(static_cast<std::size_t>(nbytes_));
@@ -121,7 +123,14 @@ class OverwritingSink final : public PositionedSink {
   void start(std::uint64_t nbytes) override { nbytes_ = nbytes; }
 #endif
 
+  [[nodiscard]] std::uint64_t copy_from(const ByteSource& source, std::uint64_t begin,
+                                        std::uint64_t nbytes, std::uint64_t offset) override {
+    invalidate();
+    return PositionedSink::copy_from(source, begin, nbytes, offset);
+  }
+
   void commit(std::uint64_t nbytes, bool fsync) override {
+    invalidate();
     if (content_.size() > length_.size()) {
       write_all_at(length_.size(), content_.bytes().subspan(length_.size()));
     }
@@ -137,6 +146,11 @@ class OverwritingSink final : public PositionedSink {
   }
 
  private:
+  /// Makes the old file one that does not open.
+  void invalidate() {
+    if (old_nbytes_ == 0 || is_invalid_.exchange(true)) return;
+    write_all_at(0, std::array<std::byte, 8>{});
+  }
   void write_all_at(std::uint64_t offset, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const std::size_t done = PositionedSink::write_at(offset, bytes);
@@ -171,15 +185,12 @@ class OverwritingSink final : public PositionedSink {
       }
       throw;
     }
-    const std::array<std::byte, 8> none{};
-    if (old_nbytes_ != 0 && ::pwrite(fd_.get(), none.data(), none.size(), 0) < 0) {
-      fail_write(errno, path());
-    }
   }
 
   Incomplete file_;  // a member, so that the file is removed also if the constructor throws
   Fd fd_;
   off_t old_nbytes_ = 0;
+  std::atomic<bool> is_invalid_{false};  // several threads may write
   std::array<std::byte, 8> length_{};
   BeforeRename before_commit_;
   [[maybe_unused]] std::uint64_t nbytes_ = 0;

@@ -159,11 +159,14 @@ OwnFile OwnFile::make_temporary(const OwnPlace& target, const std::optional<OldF
   for (int i = 0;; ++i) {
     OwnPlace place{target.folder, temporary_name(target.name)};
     Fd fd = create(place, old.has_value());
-    if (!fd.is_open() && (errno != EEXIST || i == kTries)) fail_write(errno, path);
-    // If it cannot be locked, a recovery that has just looked at it removes it.
-    if (fd.is_open() && (try_lock(fd.get()) || i == kTries)) {
-      return {std::move(place), std::move(fd), is_shared, old};
+    if (!fd.is_open()) {
+      if (errno != EEXIST || i == kTries) fail_write(errno, path);
+      continue;
     }
+    // If it cannot be locked, another save has just taken it for one that was left.
+    const bool is_kept = try_lock(fd.get()) || i == kTries;
+    OwnFile file(std::move(place), std::move(fd), is_shared, old);
+    if (is_kept) return file;
   }
 }
 

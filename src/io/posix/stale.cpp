@@ -94,7 +94,8 @@ void remove_stale_of(const detail::OwnPlace& target) noexcept try {
   static constinit std::atomic<std::int64_t> next_look{0};
   const std::int64_t begin = now_ns();
   if (begin < next_look.load(std::memory_order_relaxed)) return;
-  const bool found = target.folder.remove_stale(&target.name, kRecentForSave, kMostNamesPerSave) > 0;
+  const bool found =
+      target.folder.remove_stale(&target.name, kRecentForSave, kMostNamesPerSave) > 0;
   const std::int64_t end = now_ns();
   next_look.store(found ? end : end + kRestPerLook * (end - begin), std::memory_order_relaxed);
   // NOLINTNEXTLINE(bugprone-empty-catch): the save says what is wrong with the folder
