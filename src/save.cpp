@@ -44,12 +44,16 @@ void detail::save_by(const std::filesystem::path& path, const Interrupt& interru
                      const std::function<void(const std::filesystem::path&)>& before_rename,
                      const std::function<void(std::unique_ptr<ByteSink>)>& write,
                      const std::function<void()>& overwrites) {
-  try {
-    write(make_file_sink(path, {}, interrupt, before_rename));
-  } catch (const io::CannotReplace&) {
-    if (overwrites) overwrites();
-    write(io::make_overwriting_sink(path, interrupt));
+  if (!io::names_open_file(path)) {
+    try {
+      write(make_file_sink(path, {}, interrupt, before_rename));
+      return;
+    } catch (const io::CannotReplace&) {
+      // Overwritten below.
+    }
   }
+  if (overwrites) overwrites();
+  write(io::make_overwriting_sink(path, interrupt));
 }
 
 void serialize_to(const LayoutPlan& plan, std::span<const TensorData> tensors,

@@ -9,6 +9,9 @@ The modules `safetensors.torch`, `.numpy`, `.tensorflow`, `.flax`, `.mlx` and `.
 save whole files. This module imports no framework.
 """
 
+# The module that SafetensorError says that it is from: cloudpickle, of Ray, Dask and joblib, ships
+# a class as a copy unless its module is imported, and `except` does not catch a copy.
+from . import _safetensors_rust
 from ._core import (
     PrefetchLoader,
     PySafeSlice,
@@ -29,10 +32,14 @@ TYPE_CHECKING = False  # importing typing for it would take milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import _safetensors_rust
+    # What only the compiled module imports. PyInstaller and others follow import statements.
+    from . import _errors, _frameworks  # noqa: F401
+    from ._delta import errors as _delta_errors  # noqa: F401
     from ._range_reader import RangeReader
     from ._recovery import recover
+    from ._remote import open as _remote_open  # noqa: F401
     from ._specs import specs_of
+    from ._torch import transfer as _transfer  # noqa: F401
     from ._update import update_file
     from ._verify import IntegrityError
     from ._writer import SafeWriter, safe_create
@@ -78,11 +85,6 @@ def __dir__() -> "list[str]":
 
 
 def __getattr__(name: str) -> "Any":
-    # Some programs use it as an attribute without importing it.
-    if name == "_safetensors_rust":
-        import importlib
-
-        return importlib.import_module("._safetensors_rust", __name__)
     if name in _LAZY:
         import importlib
 

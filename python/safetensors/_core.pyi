@@ -398,8 +398,18 @@ class _Folder:
         """
     def remove(self, name: str, fd: int = -1) -> bool:
         """Removes a file; with `fd`, only if the name still is that file."""
-    def make_private(self, stem: str, kind: str) -> _Folder:
-        """Makes a folder `.STEM.RANDOM.KIND` that no other user can enter."""
+    def remove_stale(self, only: Optional[str] = None) -> int:
+        """Removes temporary files that killed saves of this user have left, and returns how many.
+
+        With `only`, those of this file and its sums; else those of all `*.safetensors`.
+        """
+    def sees_all_locks(self) -> bool:
+        """Returns whether locks are known to keep out the processes of all machines."""
+    def make_private(self, name: str, kind: str) -> _Folder:
+        """Makes a folder that no other user can enter, locked while it is open.
+
+        It is called `.STEM.RANDOM.KIND`, with the result of _own_stem() as STEM.
+        """
     def open_private(self, name: str, inode: int = 0) -> Optional[_Folder]: ...
     def remove_private(self, folder: _Folder) -> None: ...
     def remove_empty(self, folder: _Folder) -> bool:
@@ -493,3 +503,8 @@ def _write_with_header(
     rights_of: Optional[_Path] = None,
     sums: Optional[_Sums] = None,
 ) -> None: ...
+def _own_stem(name: str) -> str:
+    """Returns what `.STEM.RANDOM.KIND` has of a name: all, or of a long one a part and a digest."""
+
+def _path_to_save(filename: _Path) -> str: ...
+def _make_meta(dtype: str, shape: Sequence[int], data_offsets: Tuple[int, int]) -> TensorMeta: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -151,7 +152,8 @@ class Tasks:
 def processors() -> int:
     """Returns how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        with contextlib.suppress(OSError):  # sandboxes refuse the call
+            return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 

@@ -39,6 +39,7 @@ class Left(NamedTuple):
     """A private folder of this user, which a process uses or has left."""
 
     stem: str
+    """What it is about: of a long name, a part."""
     folder: Folder
 
 
@@ -52,8 +53,8 @@ class Foreign(NamedTuple):
 
 
 def stem_of(name: str, kind: str) -> Optional[str]:
-    """Returns what a name of a private folder of this kind says that it is about; None for other
-    names."""
+    """Returns what a name of a private folder of this kind says that it is about, as _own_stem()
+    makes it of a name; None for other names."""
     match = re.fullmatch(rf"\.(.+)\.[0-9a-f]{{16}}\.{kind}", name, re.DOTALL)
     return None if match is None else match[1]
 
@@ -116,9 +117,36 @@ def warn_of(folder: Folder, foreign: Iterable[Foreign]) -> None:
         )
 
 
-def is_young(fd: int) -> bool:
-    """Returns whether a file, or what is in a private folder, may still be being made."""
-    return os.fstat(fd).st_mtime >= time.time() - _SECONDS_UNTIL_STALE
+def is_used(room: Folder) -> bool:
+    """Returns whether a process may still have the private folder: it has locked the folder, and
+    a file in it while it writes that.
+
+    Where locks do not show the processes of other machines, one younger than a minute counts, too.
+    """
+    if not room.sees_all_locks():
+        age = time.time() - os.fstat(room.fileno()).st_mtime
+        if age <= _SECONDS_UNTIL_STALE:
+            return True
+    return not _can_lock(room.fileno()) or any(_is_locked(room, name) for name in room.names())
+
+
+def _is_locked(room: Folder, name: str) -> bool:
+    """NFS shows other machines the locks of files, but not those of folders."""
+    fd = room.open(name)
+    if fd is None:
+        return False
+    try:
+        return not _can_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _can_lock(fd: int) -> bool:
+    """Returns false if another process has locked it; true on a file system without locks."""
+    try:
+        return lock(fd)
+    except OSError:
+        return True
 
 
 def read_whole(folder: Folder, name: str, most: int) -> Optional[bytes]:

@@ -15,7 +15,17 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, 
 from . import _core
 from ._errors import in_two_files
 from ._folder import Folder, warn_of
-from ._journal import JOURNAL, KIND, NEW, File, Journal, finish, recover_files, refuse_in_place
+from ._journal import (
+    JOURNAL,
+    KIND,
+    NAME,
+    NEW,
+    File,
+    Journal,
+    finish,
+    recover_files,
+    refuse_in_place,
+)
 from ._writer import safe_create
 
 Edit = Tuple[str, Callable[[bytes], Any]]
@@ -108,16 +118,17 @@ def _check_leases(files: Sequence[File], journal: Journal) -> None:
 
 
 def _write_journal(
-    folder: Folder, stem: str, files: Sequence[File], edits: Iterable[Edit]
+    folder: Folder, name: str, files: Sequence[File], edits: Iterable[Edit]
 ) -> Optional[Journal]:
     """Writes and flushes the journal of the edits. Returns None if they change nothing.
 
     Its folder is private, because it has tensors of the files: nobody else may read it who may not
     read them. It gets its name when it is complete.
     """
-    room = folder.make_private(stem, KIND)
+    room, stem = folder.make_private(name, KIND), _core._own_stem(name)
+    named = {} if stem == name else {NAME: name}
     try:
-        if _write_edits(room, files, edits):
+        if _write_edits(room, files, edits, named):
             room.move(NEW, room, JOURNAL)
             room.flush()
             folder.flush()
@@ -131,13 +142,16 @@ def _write_journal(
     return None
 
 
-def _write_edits(room: Folder, files: Sequence[File], edits: Iterable[Edit]) -> bool:
+def _write_edits(
+    room: Folder, files: Sequence[File], edits: Iterable[Edit], named: Dict[str, str]
+) -> bool:
     """Writes the edits to a new file. Returns false, without the file, if they change nothing."""
     import numpy as np
 
     by_tensor = {name: file for file in files for name in file.handle}
     names = {file.name: file.identity for file in files}
     metadata = {"format": "safetensors-journal", "version": "1", "files": json.dumps(names)}
+    metadata.update(named)
     is_changed = False
     with safe_create(room.target(NEW), metadata=metadata, fsync=True) as writer:
         for name, make in edits:

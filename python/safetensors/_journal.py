@@ -26,13 +26,15 @@ from typing import (
 from . import _core, _json
 from ._core import SafetensorError, safe_open
 from ._errors import failure
-from ._folder import NOT_FOLLOWED, Folder, Foreign, is_young, left_in, lock, refuse
+from ._folder import NOT_FOLLOWED, Folder, Foreign, is_used, left_in, lock, refuse
 from ._sums import path_of
 
 KIND = "journal"
 JOURNAL = "journal"
 NEW = "new"
 """The name of a journal that is being written."""
+NAME = "name"
+"""The key of a journal's metadata that has its NAME, if its folder's name has a part of it."""
 
 _MARK = 0x80
 """The highest bit of the last of the 8 bytes that are the header's length."""
@@ -57,13 +59,14 @@ def recover_files(folder: Folder, only: Optional[Collection[str]] = None) -> Rec
         only: if given, only the journals of these files or indexes.
     """
     outcomes = []
+    stems = None if only is None else {_core._own_stem(each) for each in only}
     found, foreign = left_in(folder, KIND, lambda stem: True, (JOURNAL, NEW).__contains__)
     for stem, room in found:
-        is_named = only is None or stem in only
+        is_named = stems is None or stem in stems
         with contextlib.ExitStack() as stack:
             fd = room.open(JOURNAL)
             if fd is None:
-                if is_named and not _is_used(room):
+                if is_named and not is_used(room):
                     folder.remove_private(room)
                     outcomes.append(False)
                 continue
@@ -73,22 +76,9 @@ def recover_files(folder: Folder, only: Optional[Collection[str]] = None) -> Rec
                 if is_named:
                     raise
                 continue  # of another program, perhaps
-            if only is None or not {stem, *journal.files}.isdisjoint(only):
+            if is_named or not {*journal.files}.isdisjoint(only or ()):
                 outcomes.append(_recover(journal, stack))
-    return Recovered(outcomes, [each for each in foreign if only is None or each.stem in only])
-
-
-def _is_used(room: Folder) -> bool:
-    """Returns whether a journal may still be being written."""
-    if is_young(room.fileno()):
-        return True
-    fd = room.open(NEW)
-    if fd is None:
-        return False
-    try:
-        return not lock(fd)
-    finally:
-        os.close(fd)
+    return Recovered(outcomes, [each for each in foreign if stems is None or each.stem in stems])
 
 
 def _recover(journal: Journal, stack: contextlib.ExitStack) -> bool:
@@ -116,13 +106,18 @@ class Journal:
     """The identities of the files that it names."""
 
     def __init__(self, folder: Folder, room: Folder, stem: str, fd: int) -> None:
-        """Takes the descriptor of the journal in a private folder, of a change of `stem`."""
-        self.folder, self.stem = folder, stem
+        """Takes the descriptor of the journal in a private folder with this stem."""
+        self.folder = folder
         self.path = os.path.join(room.path, JOURNAL)
         self._room, self._fd = room, fd
         try:
             self.tensors = safe_open(_Descriptor(self.path, fd), framework="numpy")
-            self.files = _names_in(self.path, self.tensors.metadata() or {})
+            metadata = self.tensors.metadata() or {}
+            self.files = _names_in(self.path, metadata)
+            self.name = metadata.get(NAME, stem)
+            """The index, or the first file."""
+            if not _is_name(self.name) or _core._own_stem(self.name) != stem:
+                refuse(self.path, f"it is about {self.name[:100]!r}, and its folder about {stem!r}")
         except BaseException:
             os.close(fd)
             raise
@@ -297,7 +292,7 @@ def _remove_sums(journal: Journal, files: Sequence[File]) -> None:
     """Removes the sums of the files, and of the index that the journal is named after."""
     for file in files:
         _core._remove_sums(file.path)
-    journal.folder.remove(path_of(journal.stem))
+    journal.folder.remove(path_of(journal.name))
 
 
 def _names_in(journal: str, metadata: Dict[str, str]) -> Dict[str, Any]:
@@ -310,9 +305,19 @@ def _names_in(journal: str, metadata: Dict[str, str]) -> Dict[str, Any]:
     if kind != ("safetensors-journal", "1") or not isinstance(names, dict) or not names:
         refuse(journal, "it is not a journal")
     for name in names:
-        if not name or os.path.basename(name) != name or "\0" in name or name in (".", ".."):
+        if not _is_name(name):
             refuse(journal, f"it names {name[:100]!r}, which is not in its folder")
     return names
+
+
+def _is_name(name: str) -> bool:
+    """Returns whether it is the name of a file in a folder."""
+    return (
+        bool(name)
+        and os.path.basename(name) == name
+        and "\0" not in name
+        and name not in (".", "..")
+    )
 
 
 def _pread(fd: int, nbytes: int, offset: int) -> bytes:

@@ -60,7 +60,6 @@ class ModelFiles:
         folder: Path,
         name: str = "model",
         fsync: bool = False,
-        most_name_nbytes: int = _split.MOST_NAME_NBYTES,
     ) -> None:
         """Recovers what an interrupted save has left, and reserves the folder for this save.
 
@@ -69,7 +68,6 @@ class ModelFiles:
             name: the first part of the files' names.
             fsync: if true, `commit` returns only after the model is on the disk. If a model is
                 replaced, its files are flushed in any case.
-            most_name_nbytes: how long the name may be.
 
         Raises:
             ValueError: the name contains a separator, begins with a dot, or is too long.
@@ -77,7 +75,7 @@ class ModelFiles:
                 the old model cannot be trusted.
             OSError: an operating system call failed.
         """
-        _split.check_name(name, most_name_nbytes)
+        _split.check_name(name)
         self._name = name
         refuse_url(folder)
         self._path = os.path.abspath(os.fsdecode(folder))

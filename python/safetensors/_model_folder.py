@@ -11,7 +11,7 @@ import stat
 from typing import Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import _core
-from ._core import SafetensorError
+from ._core import SafetensorError, _own_stem
 from ._errors import failure
 from ._paths import visible
 from ._warn import warn
@@ -240,9 +240,9 @@ def _refuse_interrupted(
         from ._folder import stem_of  # imports what not all systems have
 
         stem = stem_of(name, "save")
-        if stem is None or (choice.name and stem != choice.name):
+        if stem is None or (choice.name and stem != _own_stem(choice.name)):
             continue
-        if model is not None and stem + INDEX_SUFFIX in names:
+        if model is not None and _has_index(stem, names):
             continue
         if _is_switching(directory, name, names):
             raise failure(
@@ -251,6 +251,16 @@ def _refuse_interrupted(
                 f"places, or is about to end. `safetensors recover` completes it (found {name})",
                 path=directory,
             )
+
+
+def _has_index(stem: str, names: Collection[str]) -> bool:
+    if stem + INDEX_SUFFIX in names:
+        return True
+    return "~" in stem and any(
+        _own_stem(name.removesuffix(INDEX_SUFFIX)) == stem
+        for name in names
+        if name.endswith(INDEX_SUFFIX)
+    )
 
 
 def _is_switching(directory: str, name: str, names: Collection[str]) -> bool:

@@ -35,8 +35,39 @@ def prepared(name: str, tensor: Any) -> Any:
         return _prepared_numpy(name, tensor)
     if not hasattr(tensor, "__dlpack__"):
         return tensor
+    array = _array_of(name, tensor)
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _prepared_torch(name, array)
+    return _prepared_numpy(name, array)
+
+
+def array_of(name: str, tensor: Any) -> Any:
+    """Returns an array of NumPy for a tensor of another framework that NumPy can read.
+
+    Tensors of torch are returned as they are.
+
+    Raises:
+        SafetensorError: there is no such array.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return tensor
+    array = _array_of(name, tensor)
+    if torch is not None and isinstance(array, torch.Tensor):
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise failure(
+            "unsupported_dtype",
+            f"Error while serializing: tensor `{name}`, a {kind} of type {tensor.dtype}, has no "
+            "array of NumPy without ml_dtypes: safe_create saves tensors of any framework",
+            subject=name,
+        )
+    return array
+
+
+def _array_of(name: str, tensor: Any) -> Any:
+    """Returns an object with `__dlpack__` as an array of NumPy or a tensor of torch."""
     try:
-        array = _array_of(tensor)
+        return _read_by_framework(tensor)
     except SafetensorError as error:
         raise failure(
             "invalid_argument", f"Error while serializing: tensor `{name}`: {error}", subject=name
@@ -50,12 +81,9 @@ def prepared(name: str, tensor: Any) -> Any:
             f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}",
             subject=name,
         ) from error
-    if torch is not None and isinstance(array, torch.Tensor):
-        return _prepared_torch(name, array)
-    return _prepared_numpy(name, array)
 
 
-def _array_of(tensor: Any) -> Any:
+def _read_by_framework(tensor: Any) -> Any:
     """Returns a tensor of another framework as an array of NumPy, or as a tensor of torch."""
     # DLPack has bfloat16, but NumPy reads no such arrays; ml_dtypes gives it the types.
     mlx = sys.modules.get("mlx.core")
@@ -71,12 +99,12 @@ def _array_of(tensor: Any) -> Any:
 
 
 def _prepared_torch(name: str, tensor: Any) -> Prepared:
-    from . import torch
+    from ._torch.arrays import _to_ndarray
     from ._torch.checks import _evaluate_tensors_for_save
     from ._torch.dtypes import tensor_spec
 
     _evaluate_tensors_for_save({name: tensor})
-    array, dense = torch._to_ndarray(tensor)
+    array, dense = _to_ndarray(tensor)
     spec = tensor_spec(dense, array.ctypes.data, array.nbytes)
     return Prepared(spec.dtype, tuple(spec.shape), array, spec)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional
+from typing import Collection, Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from . import _core, _json, _split
 from ._core import SafetensorError
@@ -17,7 +17,7 @@ from ._folder import (
     Folder,
     Foreign,
     Left,
-    is_young,
+    is_used,
     left_in,
     lock,
     read_whole,
@@ -26,7 +26,6 @@ from ._folder import (
     warn_of,
 )
 from ._journal import recover_files
-from ._stale import remove_stale
 from ._typing import Path
 
 CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
@@ -34,6 +33,8 @@ CLEAN, BACK, FORWARD = "clean", "rolled back", "rolled forward"
 KIND = "save"
 _ENDINGS = _split.file_names("", 1)[0], _split.index_name("")
 SWITCH, SUMS = "switch", "sums"
+NAME = "name"
+"""The key of a switch that has the name of the model, if the folder's name has a part of it."""
 _PART = re.compile(r"[0-9]{5}")
 _MOST_NBYTES = 64 << 20
 _MOST_INDEX_NBYTES = 100_000_000
@@ -43,7 +44,7 @@ Identity = List[int]
 
 
 class Content(NamedTuple):
-    """What a complete switch says."""
+    """What a complete switch says, besides the name of the model: see Switch._fill()."""
 
     shards: int
     old: Dict[str, Identity]
@@ -79,14 +80,14 @@ def recover(path: Path) -> str:
         typed, file = os.path.split(typed)
     folder = Folder(typed)
     saves, foreign = left_in(
-        folder, KIND, lambda stem: not file or _is_file_of(stem, file), _is_part
+        folder, KIND, lambda stem: not file or stem in _stems_of(file), _is_part
     )
     if file:
         _refuse_foreign(folder, foreign)
     outcomes = [_recover_save(folder, each) for each in saves]
     changes = recover_files(folder, [file] if file else None)
     outcomes += [FORWARD if is_done else BACK for is_done in changes.outcomes]
-    outcomes += [BACK] * remove_stale(folder, file)
+    outcomes += [BACK] * folder.remove_stale(file or None)
     warn_of(folder, [*foreign, *changes.foreign])
     outcome = next((each for each in (FORWARD, BACK) if each in outcomes), CLEAN)
     if outcome == CLEAN and file:
@@ -130,7 +131,8 @@ def saves_of(folder: Folder, name: str) -> List[Left]:
     Raises:
         SafetensorError: another user is saving it, or has left such a folder.
     """
-    saves, foreign = left_in(folder, KIND, lambda stem: stem == name, _is_part)
+    wanted = _core._own_stem(name)
+    saves, foreign = left_in(folder, KIND, lambda stem: stem == wanted, _is_part)
     _refuse_foreign(folder, foreign)
     return saves
 
@@ -169,13 +171,13 @@ def old_names(folder: str, name: str) -> List[str]:
 
 
 def _recover_save(folder: Folder, left: Left) -> str:
-    save, name = left.folder, left.stem
+    save = left.folder
     path = os.path.join(save.path, SWITCH)
     fd = save.open(SWITCH)
     if fd is None:  # killed before it was made, or after it was removed
         if folder.remove_empty(save):
             return BACK
-        if is_young(save.fileno()):  # its process makes the switch just now
+        if is_used(save):  # its process makes the switch just now
             return CLEAN
         roll_back(folder, save)
         return BACK
@@ -188,10 +190,10 @@ def _recover_save(folder: Folder, left: Left) -> str:
         except OSError as error:
             refuse(path, f"it cannot be locked: {error.strerror}")
         if not is_locked:
-            refuse_busy(folder, name)
+            refuse_busy(folder, left.stem)
         if os.fstat(fd).st_nlink == 0:
             return CLEAN  # its process has completed it
-        content = _parse(_read(fd), name, path)
+        name, content = _parse(_read(fd), left.stem, path)
         if content is None:
             roll_back(folder, save)
             return BACK
@@ -201,14 +203,17 @@ def _recover_save(folder: Folder, left: Left) -> str:
         os.close(fd)
 
 
-def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
-    """Returns the content of a switch, or None if it is incomplete."""
+def _parse(data: bytes, stem: str, path: str) -> Tuple[str, Optional[Content]]:
+    """Returns the model's name and the content of a switch, which is None if it is incomplete."""
     try:
         found = _json.loads(data, path, has_file_names=True)
     except ValueError:
-        return None
+        return stem, None
+    name = found.pop(NAME, stem) if isinstance(found, dict) else stem
     if not isinstance(found, dict) or found.keys() != {*Content._fields}:
         refuse(path, "it is not a switch file")
+    if not isinstance(name, str) or "\0" in name or _core._own_stem(name) != stem:
+        refuse(path, f"it is about {str(name)[:100]!r}, and its folder about {stem!r}")
     shards, old = found["shards"], found["old"]
     if type(shards) is not int or not 1 <= shards <= _split.MOST_SHARDS:
         refuse(path, f"it has a bad number of shards: {str(shards)[:100]}")
@@ -227,7 +232,7 @@ def _parse(data: bytes, name: str, path: str) -> Optional[Content]:
     for file in companions:
         if not isinstance(file, str) or not _split.is_companion_name(file):
             refuse(path, f"it names {str(file)[:100]!r}, which is no companion of a model")
-    return Content(shards, old, inodes, companions)
+    return name, Content(shards, old, inodes, companions)
 
 
 def _are_numbers(found: object, count: int) -> bool:
@@ -332,6 +337,13 @@ def _is_part(file: str) -> bool:
 def parts_of(shards: int) -> List[str]:
     """Returns the names of the parts of a model's files, without sums and companions."""
     return [*map(shard_part, range(1, shards + 1)), *["index"] * (shards > 1)]
+
+
+def _stems_of(file: str) -> List[str]:
+    """Returns what the private folder may be called that a save of this file has."""
+    names = [file.removesuffix(ending) for ending in _ENDINGS if file.endswith(ending)]
+    names.append(_split.model_name(file))
+    return [_core._own_stem(name) for name in names if name and _is_file_of(name, file)]
 
 
 def _is_file_of(name: str, file: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Set, Tuple, Uni
 from . import _core
 from ._core import TensorSpec
 from ._errors import failure
-from ._paths import refuse_url
+from ._pickling import NotPickled
 from ._typing import Path, SumsOption
 from ._workers import Workers
 
@@ -27,8 +27,10 @@ CUDA the index of the device and the handle of its current stream."""
 _WRITERS = 2
 
 
-class SaveFuture(NoneFuture):
+class SaveFuture(NotPickled, NoneFuture):
     """A save in the background. Its result is None."""
+
+    _why_not_pickled = "a thread of this process saves. Its result() says when it has ended"
 
     def __init__(self, save: Any, target: str) -> None:
         super().__init__()
@@ -170,9 +172,9 @@ def start_save(
     sums: SumsOption,
 ) -> SaveFuture:
     """Copies tensors, and writes them in the background."""
-    refuse_url(filename)
-    target = os.path.realpath(os.fsdecode(filename))
-    absolute = os.path.abspath(os.fsdecode(filename))  # the working directory may change
+    typed = _core._path_to_save(filename)
+    target = os.path.realpath(typed)
+    absolute = os.path.abspath(typed)  # the working directory may change
     make = None
     if sums:
         from ._sums_save import of_one

@@ -17,9 +17,8 @@ _COMPANIONS = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".py")
 _LICENCES = ("LICENSE", "LICENCE", "NOTICE", "USE_POLICY")
 _OF_OTHER_FILES = (_INDEX, SUMS)
 _OF_QUANTISED = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-MOST_NAME_NBYTES = 128
-"""File names may have 255 bytes, and the temporary names are longer than `name`. The files of
-single ranks have names that are up to 27 bytes longer than those of models."""
+MOST_NAME_NBYTES = 228
+"""File names may have 255 bytes, of which the end of a shard has 27."""
 MOST_SHARDS = 99_999
 _PLAIN = re.compile(r"[^./\\\0][^/\\\0]*")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([KMGT])(I?))?B?")

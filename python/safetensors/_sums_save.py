@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from . import _digests, _sums
+from . import _core, _digests, _sums
 from ._core import _OwnTarget as OwnTarget
 from ._digests import FileDigests, Known
 from ._sums import SHA256, XXH3, Sums, TensorSums
@@ -50,7 +50,7 @@ def of_one(sums: Union[SumsOption, Collect], filename: Union[Path, OwnTarget]) -
     if not algorithms:
         return None
     assert not isinstance(filename, OwnTarget), "the sums of a part are collected"
-    path = os.fsdecode(filename)
+    path = _core._path_to_save(filename)
     if not path.endswith(".safetensors"):
         raise ValueError(f"sums need a file whose name ends with .safetensors, not {path}")
     if os.path.exists(path) and not os.path.isfile(path):

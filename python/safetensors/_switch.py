@@ -7,7 +7,7 @@ import json
 import os
 from typing import List, Optional, Sequence
 
-from . import _folder, _recovery, _split
+from . import _core, _folder, _recovery, _split
 from ._errors import failure
 from ._folder import Folder
 
@@ -122,7 +122,10 @@ class Switch:
     def _fill(self, content: _recovery.Content, durable: bool) -> None:
         if durable:
             self.parts.flush()  # first: a complete switch says that all parts are there
-        rest = memoryview(json.dumps(content._asdict()).encode())
+        fields = content._asdict()
+        if _core._own_stem(self._name) != self._name:
+            fields[_recovery.NAME] = self._name
+        rest = memoryview(json.dumps(fields).encode())
         while rest:
             rest = rest[os.write(self._fd, rest) :]
         self._show(True)

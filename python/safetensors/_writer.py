@@ -26,6 +26,7 @@ from ._core import SafetensorError, safe_open
 from ._core import _OwnTarget as OwnTarget
 from ._errors import failure
 from ._near_names import suggestions
+from ._pickling import NotPickled
 from ._prepare import Prepared, prepared
 from ._specs import Row, Spec, spec_in, spec_of, specs_of
 from ._stream_target import StreamTarget, stream_target
@@ -137,7 +138,7 @@ def _rows(specs: Optional[Dict[str, Spec]]) -> Optional[List[Row]]:
     return [(name, spec.dtype, spec.shape) for name, spec in specs.items()]
 
 
-class SafeWriter:
+class SafeWriter(NotPickled):
     """Writes a file tensor by tensor; made by `safe_create`.
 
     Thread safety: any threads may call any methods at once. One call of `close`, `abort` or the end
@@ -149,6 +150,7 @@ class SafeWriter:
     In a forked child, closing raises SafetensorError, and nothing is discarded.
     """
 
+    _why_not_pickled = "it writes a file in this process. Send it the tensors, such as by a queue"
     _inner: Optional[OpenWriter] = None  # also of an object whose constructor did not run
 
     def __init__(

@@ -109,7 +109,7 @@ class StorageWriter(_Base):
         Raises:
             ValueError: `name` or `max_shard_size` is not valid.
         """
-        check_name(name)
+        check_name(name, rank_files.MOST_NAME_NBYTES)
         parse_size(max_shard_size)
         refuse_url(path)
         self._folder = os.path.abspath(os.fsdecode(path))
@@ -271,7 +271,6 @@ class StorageWriter(_Base):
             self._folder,
             rank_files.model_name(name, number),
             self._options.fsync,
-            rank_files.MOST_NAME_NBYTES,
         ) as files:
             with safe_create(files.temporary(1), specs, metadata=notes) as writer:
                 for fqn, item in items.items():

@@ -55,6 +55,8 @@ _TYPES: Dict[str, Any] = {
 """Maps the format's dtype names to NumPy's built-in dtypes."""
 _TYPES["BOOL"] = bool  # as in upstream
 
+_ARRAYS = {np.ndarray}
+
 
 def save(
     tensor_dict: Mapping[str, Union[np.ndarray, np.generic]],
@@ -64,7 +66,7 @@ def save(
 
     Args:
         tensor_dict: arrays by name, of any layout and byte order, including the dtypes of
-            ml_dtypes. Values are stored in C order and little-endian.
+            ml_dtypes; also of JAX and MLX. Values are stored in C order and little-endian.
         metadata: strings to store in the file's header.
 
     Raises:
@@ -157,7 +159,7 @@ def save_files(
     """
     from ._model_files import save_files as save_all
 
-    arrays = dict(tensor_dict)
+    arrays = dict(_as_dict(tensor_dict))
 
     def save(names: List[str], path: str, report: Optional[Progress], sums: Any) -> None:
         save_file(
@@ -220,7 +222,19 @@ def load_file(
 
 
 def _as_dict(tensor_dict: Any) -> Dict[str, np.ndarray]:
-    return tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
+    """Returns the caller's arrays, those of MLX and others without NumPy's dtypes converted."""
+    arrays = tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
+    if _ARRAYS.issuperset(map(type, arrays.values())):  # the usual case, in little time
+        return arrays
+    from ._prepare import array_of
+
+    return {
+        name: array_of(name, tensor)
+        if hasattr(tensor, "__dlpack__")
+        and not isinstance(getattr(tensor, "dtype", None), np.dtype)
+        else tensor
+        for name, tensor in arrays.items()
+    }
 
 
 def _getdtype(dtype_str: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # evaluating them would dominate the import time
 
-import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
@@ -10,7 +9,8 @@ import torch
 from . import _core
 from ._core import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from ._torch import AnyDevice
-from ._torch.dtypes import _SIZE, _TYPES
+from ._torch.dtypes import _SIZE as _SIZE  # upstream has it here
+from ._torch.dtypes import _TYPES
 from ._typing import Buffer, Path, Progress, Source, SumsOption, Verify
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ _LAZY = {
     "stream_files": "load_files",
     "storage_ptr": "shared_memory",
     "storage_size": "shared_memory",
+    "_swapped": "arrays",
+    "_to_ndarray": "arrays",
+    "_view2torch": "arrays",
     "_end_ptr": "shared_memory",
     "_filter_shared_not_shared": "shared_memory",
     "_find_shared_tensors": "shared_memory",
@@ -311,49 +314,9 @@ def _getdtype(dtype_str: str) -> torch.dtype:
     return _TYPES[dtype_str]
 
 
-def _view2torch(safeview: List[Tuple[str, Dict[str, Any]]]) -> Dict[str, torch.Tensor]:
-    """Returns the tensors of `deserialize`'s result, as views of its memory."""
-    result = {}
-    for name, entry in safeview:
-        dtype = _getdtype(entry["dtype"])
-        shape = list(entry["shape"])
-        if dtype == _float4_e2m1_x2:
-            shape[-1] //= 2
-        if len(entry["data"]) == 0:
-            result[name] = torch.empty(shape, dtype=dtype, device="cpu")
-            continue
-        data = entry["data"]
-        if sys.byteorder == "big":
-            data = _swapped(data, _SIZE[dtype], dtype.is_complex)
-        flat = torch.frombuffer(data, dtype=torch.uint8)
-        result[name] = flat.view(dtype).reshape(shape)
-    return result
-
-
-def _swapped(data: Any, itemsize: int, is_complex: bool) -> bytearray:
-    """Reverses the bytes of each element; of a complex element, those of each half."""
-    import numpy as np
-
-    width = itemsize // 2 if is_complex else itemsize
-    return bytearray(np.frombuffer(data, dtype=f"V{width}").view(f"u{width}").byteswap().tobytes())
-
-
-def _to_ndarray(tensor: torch.Tensor) -> Tuple[Any, torch.Tensor]:
-    """Returns the tensor's bytes, a NumPy array of uint8, and the CPU tensor that owns them."""
-    dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-    # Not reshape(): a tensor of one element may keep a stride that view(torch.uint8) refuses.
-    flat = dense.as_strided((dense.nelement(),), (1,))
-    array = flat.view(torch.uint8).numpy()
-    if sys.byteorder == "big":
-        import numpy as np
-
-        swapped = _swapped(array, _SIZE[tensor.dtype], tensor.is_complex())
-        array = np.frombuffer(swapped, dtype=np.uint8)
-    return array, dense
-
-
 def _tobytes(tensor: torch.Tensor, name: str = "") -> bytes:
     """Returns the tensor's bytes as the file stores them."""
+    from ._torch.arrays import _to_ndarray
     from ._torch.checks import _check_dense
 
     _check_dense(tensor, name)
@@ -367,6 +330,7 @@ def _flatten_as_ptr(
 
     The specs point to memory that `keep_alive_buffer` owns once this function returns.
     """
+    from ._torch.arrays import _to_ndarray
     from ._torch.checks import _check_dense, _evaluate_tensors_for_save
     from ._torch.dtypes import tensor_spec
 

@@ -24,6 +24,11 @@ class CannotReplace final : public Error {
 /// by somebody who saved the file at the same time. Leaves what cannot be removed.
 void remove_late_sums(const std::filesystem::path& file) noexcept;
 
+/// Returns whether the path names a descriptor, such as /proc/self/fd/3 or /dev/stdout, that has a
+/// regular file open. Who names a descriptor wants that file, and not another of its name.
+/// Throws: Error kIo.
+[[nodiscard]] bool names_open_file(const std::filesystem::path& path);
+
 /// Returns a sink that overwrites a file, or creates it under its own name. Not atomic: for files
 /// that cannot be replaced.
 ///

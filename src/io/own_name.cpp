@@ -1,6 +1,9 @@
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <random>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "io/temporary_name.hpp"
@@ -33,6 +36,21 @@ constexpr std::string_view kSeparators = "/";
 bool is_special(const Text&) { return false; }
 #endif
 
+// Some file systems that encrypt names take 143 bytes: ".", the stem, ".", the random digits, ".",
+// and the kind, of which "journal" is the longest.
+constexpr std::size_t kMaxName = 143;
+constexpr std::size_t kDigits = 16;
+constexpr std::size_t kMaxStem = kMaxName - kDigits - std::string_view("...journal").size();
+
+/// Returns the FNV-1a hash of a name (RFC 9923), which is the same in all processes.
+std::uint64_t fnv1a(const Text& text) {
+  std::uint64_t hash = 0xCBF29CE484222325U;
+  for (const Unit unit : text) {
+    hash = (hash ^ static_cast<std::make_unsigned_t<Unit>>(unit)) * 0x100000001B3U;
+  }
+  return hash;
+}
+
 bool is_name(const Text& text) {
   if (text.empty() || text.find(Unit{}) != Text::npos) return false;
   for (const char separator : kSeparators) {
@@ -49,12 +67,28 @@ OwnName::OwnName(Text text) : text_(std::move(text)) {
   fail(ErrorCode::kInvalidArgument, "this is not the name of a file in a folder", {.path = text_});
 }
 
-OwnName OwnName::random(const Text& stem, std::string_view kind) {
+OwnName::Text OwnName::stem_of(const Text& name) {
+  if (name.size() <= kMaxStem) return name;
+  std::size_t end = kMaxStem - kDigits - 1;
+  if constexpr (sizeof(Unit) == 1) {  // UTF-8; in other encodings this only cuts more
+    while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0U) == 0x80U) --end;
+  }
+  const std::uint64_t hash = fnv1a(name);
+  std::array<char, kDigits + 1> digest{};
+  (void)std::snprintf(digest.data(), digest.size(), "%08x%08x", static_cast<unsigned>(hash >> 32),
+                      static_cast<unsigned>(hash));
+  fs::path stem = name.substr(0, end);
+  stem += "~";
+  stem += digest.data();
+  return stem.native();
+}
+
+OwnName OwnName::random(const Text& named, std::string_view kind) {
   std::random_device device;
-  std::array<char, 17> digits{};
+  std::array<char, kDigits + 1> digits{};
   (void)std::snprintf(digits.data(), digits.size(), "%08x%08x", device(), device());
   fs::path name = ".";
-  name += stem;
+  name += stem_of(named);
   name += ".";
   name += digits.data();
   name += ".";
@@ -65,30 +99,13 @@ OwnName OwnName::random(const Text& stem, std::string_view kind) {
 }  // namespace safetensors::detail
 
 namespace safetensors::io {
-namespace {
-
-// Some file systems that encrypt names take 143 bytes, of which the other parts have 22.
-constexpr std::size_t kMaxStemUnits = 100;
-
-/// Returns the first units of a name, without a part of a character at the end.
-detail::OwnName::Text shortened(detail::OwnName::Text text) {
-  if (text.size() <= kMaxStemUnits) return text;
-  std::size_t end = kMaxStemUnits;
-  if constexpr (sizeof(text[0]) == 1) {  // UTF-8; in other encodings this only cuts more
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  }
-  text.resize(end);
-  return text;
-}
-
-}  // namespace
 
 std::filesystem::path folder_of(const std::filesystem::path& target) {
   return target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
 }
 
 detail::OwnName temporary_name(const detail::OwnName& target) {
-  return detail::OwnName::random(shortened(target.text()), "tmp");
+  return detail::OwnName::random(target.text(), "tmp");
 }
 
 }  // namespace safetensors::io

@@ -4,6 +4,7 @@
 #include "gil.hpp"
 #include "register.hpp"
 #include "save_target.hpp"
+#include "typed_path.hpp"
 
 namespace safetensors::python {
 
@@ -30,7 +31,19 @@ void write_beside(py::handle path, py::handle data, py::handle like, bool fsync,
   });
 }
 
+py::object own_stem(py::handle name) {
+  return to_object(std::filesystem::path(detail::OwnName::stem_of(path_of(name, "name").native())));
+}
+
 void register_all_systems(py::module_& module) {
+  define(
+      module, "_path_to_save",
+      [](py::handle path) { return to_object(path_to_save(path, "filename")); },
+      py::arg("filename"), "_path_to_save(filename)\n--\n\nReturns the path as a str.");
+  define(
+      module, "_own_stem", &own_stem, py::arg("name"),
+      "_own_stem(name)\n--\n\n"
+      "Returns what `.STEM.RANDOM.KIND` has of a name: all, or of a long one a part and a digest.");
   Class<OwnTarget>(module, "_OwnTarget");
   define(module, "_write_beside", &write_beside, py::arg("path"), py::arg("data"),
          py::arg("like") = py::none(), py::arg("fsync") = false, py::arg("is_wanted") = py::none(),
@@ -128,8 +141,14 @@ bool remove(const Held& held, py::handle name, int fd) {
   return in_folder(held, [&] { return held.folder.remove(own, fd); });
 }
 
-Held make_private(const Held& held, py::handle stem, std::string_view kind) {
-  const OwnName::Text text = path_of(stem, "stem").native();
+std::size_t remove_stale(const Held& held, py::handle only) {
+  std::optional<OwnName> name;
+  if (!only.is_none()) name = own_name_of(only, "only");
+  return in_folder(held, [&] { return held.folder.remove_stale(name ? &*name : nullptr); });
+}
+
+Held make_private(const Held& held, py::handle name, std::string_view kind) {
+  const OwnName::Text text = path_of(name, "name").native();
   OwnPlace made = in_folder(held, [&] { return held.folder.make_private(text, kind); });
   return {std::move(made.folder), made.name.text()};
 }
@@ -199,7 +218,9 @@ void register_folder(py::module_& module) {
       .method("identity", &identity, py::arg("name"))
       .method("open", &open_file, py::arg("name"), py::arg("own") = true, py::arg("write") = true)
       .method("remove", &remove, py::arg("name"), py::arg("fd") = -1)
-      .method("make_private", &make_private, py::arg("stem"), py::arg("kind"))
+      .method("remove_stale", &remove_stale, py::arg("only") = py::none())
+      .method("sees_all_locks", [](const Held& held) { return held.folder.sees_all_locks(); })
+      .method("make_private", &make_private, py::arg("name"), py::arg("kind"))
       .method("open_private", &open_private, py::arg("name"), py::arg("inode") = 0)
       .method("remove_private", &remove_private, py::arg("folder"))
       .method("remove_empty", &remove_empty, py::arg("folder"))

@@ -10,6 +10,7 @@
 #include "fast_def.hpp"
 #include "gil.hpp"
 #include "load_tensors.hpp"
+#include "not_pickled.hpp"
 #include "open_file.hpp"
 #include "open_source.hpp"
 #include "prefetch.hpp"
@@ -333,11 +334,13 @@ void register_load(py::module_& module) {
           },
           py::arg("_exc_type"), py::arg("_exc_value"), py::arg("_traceback"),
           "__exit__(self, /, _exc_type, _exc_value, _traceback)\n--\n\nCloses it.")
+      .method("__reduce__", &refuse_pickle<kThreadsLoad>)
       .attr("__module__") = "safetensors";
   Class<PrefetchIterator>(module, "TensorStream",
                           "Pairs of name and tensor of a PrefetchLoader, as they finish loading.")
       .method_of_itself("__iter__", "__iter__(self, /)\n--\n\n")
       .method("__next__", &PrefetchIterator::next, "__next__(self, /)\n--\n\n")
+      .method("__reduce__", &refuse_pickle<kThreadsLoad>)
       .attr("__module__") = "safetensors._safetensors_rust";
 
   define(module, "_load_groups", &load_groups, py::arg("groups"), py::arg("progress") = py::none());

@@ -13,6 +13,7 @@
 #include "gil.hpp"
 #include "handle_gc.hpp"
 #include "load_tensors.hpp"
+#include "not_pickled.hpp"
 #include "open_file.hpp"
 #include "open_source.hpp"
 #include "prefetch.hpp"
@@ -358,7 +359,9 @@ void bind_methods(Class<Handle>& cls) {
           "__iter__", [](const Handle& handle) { return py::iter(keys(handle)); },
           "__iter__(self, /)\n--\n\n")
       // Otherwise the handle of a file without tensors would be false, because its length is 0.
-      .method("__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n");
+      .method(
+          "__bool__", [](const Handle&) { return true; }, "__bool__(self, /)\n--\n\n")
+      .method("__reduce__", &refuse_pickle<kFileIsOpen>);
   cls.attr("__module__") = "safetensors";
 }
 

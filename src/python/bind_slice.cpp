@@ -5,6 +5,7 @@
 
 #include "errors.hpp"
 #include "fast_def.hpp"
+#include "not_pickled.hpp"
 #include "register.hpp"
 #include "slice_handle.hpp"
 
@@ -67,10 +68,19 @@ PyObject* repr_of_slice(PyObject* self) {
   });
 }
 
-/// A slice belongs to this process, which has its file open.
-PyObject* refuse_pickle(PyObject* self, PyObject*) {
-  PyErr_Format(PyExc_TypeError, "cannot pickle '%s' object", Py_TYPE(self)->tp_name);
-  return nullptr;
+PyObject* reduce_slice(PyObject* self, PyObject*) {
+  return guarded(
+      [&] { return refuse_pickle<kFileIsOpen>(py::reinterpret_borrow<py::object>(self)); });
+}
+
+/// Returns what pickle has stored of a TensorMeta.
+TensorMeta make_meta(py::handle dtype, py::handle shape, py::handle offsets) {
+  std::vector<std::uint64_t> axes;
+  for (const py::handle axis : shape) axes.push_back(py::cast<std::uint64_t>(axis));
+  const auto [begin, end] = py::cast<std::pair<std::uint64_t, std::uint64_t>>(offsets);
+  const std::optional<Dtype> known = parse_dtype(text_of(dtype, "dtype"));
+  if (!known) throw py::value_error("no dtype of the format");
+  return {*known, std::move(axes), begin, end};
 }
 
 PyMethodDef slice_methods[] = {
@@ -78,7 +88,7 @@ PyMethodDef slice_methods[] = {
      "get_shape($self, /)\n--\n\nReturns the shape, a list of int."},
     {"get_dtype", &get_dtype, METH_NOARGS,
      "get_dtype($self, /)\n--\n\nReturns the type as files name it: \"F32\", \"BF16\"."},
-    {"__reduce__", &refuse_pickle, METH_NOARGS, nullptr},
+    {"__reduce__", &reduce_slice, METH_NOARGS, nullptr},
     {}};
 
 PyGetSetDef slice_properties[] = {
@@ -141,11 +151,20 @@ void register_slice(py::module_& module) {
   Class<SliceRows>(module, "_SliceRows", "The rows of a PySafeSlice, one after the other.")
       .method_of_itself("__iter__", "__iter__(self, /)\n--\n\n")
       .method("__next__", &SliceRows::next, "__next__(self, /)\n--\n\n");
+  define(module, "_make_meta", &make_meta, py::arg("dtype"), py::arg("shape"),
+         py::arg("data_offsets"));
   Class<TensorMeta>(module, "TensorMeta", "The entry for one tensor in the header of a file.")
       .method("__repr__",
               [](const TensorMeta& meta) {
                 return py::str("TensorMeta(dtype={!r}, shape={!r}, data_offsets={!r})")
                     .format(meta.dtype(), meta.shape(), meta.data_offsets());
+              })
+      .method("__reduce__",
+              [](const TensorMeta& meta) {
+                const py::module_ pickling = py::module_::import("safetensors._pickling");
+                return py::make_tuple(
+                    pickling.attr("tensor_meta"),
+                    py::make_tuple(meta.dtype(), meta.shape(), meta.data_offsets()));
               })
       .property("dtype", &TensorMeta::dtype, "The type as files name it: \"F32\", \"BF16\".")
       .property("shape", &TensorMeta::shape, "A list of int.")

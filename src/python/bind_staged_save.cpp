@@ -20,6 +20,7 @@
 #include "safetensors/device.hpp"
 #include "staging_arena.hpp"
 #include "tensor_spec.hpp"
+#include "typed_path.hpp"
 #include "write_plan.hpp"
 #include "write_sums.hpp"
 
@@ -39,7 +40,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(50);
 class StagedSave {
  public:
   StagedSave(py::handle tensors, py::handle metadata, py::handle path, bool fsync, py::handle sums)
-      : path_(local_path_of(path, "filename", "saving to a URL")), fsync_(fsync), sums_(sums) {
+      : path_(path_to_save(path, "filename")), fsync_(fsync), sums_(sums) {
     std::vector<std::string_view> names;
     std::vector<TensorData> data;
     for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(tensors)) {

@@ -32,6 +32,8 @@ py::object class_of_both(py::handle base) {
 /// Returns the class derived from `base`, OSError or one of its subclasses, whose str() is the text
 /// of the error.
 py::object class_with_text(py::handle base) {
+  // Imported, so that cloudpickle ships the classes by their names.
+  (void)py::module_::import("safetensors._errors");
   return combined_class({}, base, "", "safetensors._errors");
 }
 

@@ -156,6 +156,11 @@ void name_wrong_arguments(py::handle function) {
   made->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call));
 }
 
+void name_module(py::handle function, const py::module_& module) {
+  PyObject* const record = PyCFunction_GET_SELF(py::detail::get_function(function).ptr());
+  py::detail::function_record_ptr_from_PyObject(record)->scope = module;
+}
+
 void make_whole_only(py::handle type) {
   static PyMethodDef definition = {
       "__new__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call_new)),

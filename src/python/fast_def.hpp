@@ -23,6 +23,9 @@ namespace safetensors::python {
 /// TypeError.
 void name_wrong_arguments(py::handle function);
 
+/// Makes a function of a module, which pybind11 made, pickle by its name.
+void name_module(py::handle function, const py::module_& module);
+
 /// Makes `type.__new__` run the constructor or raise. pybind11's own makes an object without a
 /// value, and its methods would read uninitialised memory.
 ///
@@ -35,6 +38,7 @@ void define(py::module_& module, const char* name, Function&& function, const Ex
   const py::cpp_function made(std::forward<Function>(function), py::name(name), extra...);
   // With py::scope(module), pybind11 would first ask the module in vain for its own `__module__`.
   made.attr("__module__") = module.attr("__name__");
+  name_module(made, module);
   name_wrong_arguments(made);
   module.add_object(name, made, true);
 }

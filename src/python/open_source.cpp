@@ -4,6 +4,7 @@
 
 #include "gil.hpp"
 #include "python_source.hpp"
+#include "typed_path.hpp"
 
 namespace safetensors::python {
 namespace {
@@ -37,7 +38,7 @@ SafeOpen open_any(py::handle file, const OpenOptions& options, py::handle storag
     throw py::type_error("storage_options are settings for a URL, which filename is not");
   }
   if (is_range_reader(file)) return open_reader(py::reinterpret_borrow<py::object>(file), digests);
-  return open_path(path_of(file, "filename"), options, digests);
+  return open_path(path_to_read(file, "filename"), options, digests);
 }
 
 }  // namespace safetensors::python

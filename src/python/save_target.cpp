@@ -1,5 +1,7 @@
 #include "save_target.hpp"
 
+#include "typed_path.hpp"
+
 namespace safetensors::python {
 
 detail::OwnPlace place_of_own(const std::filesystem::path& path) {
@@ -12,7 +14,7 @@ SaveTarget::SaveTarget(py::handle object, const char* argument) {
     path_ = own_->place.folder.path() / own_->place.name.text();
     return;
   }
-  path_ = local_path_of(object, argument, "saving to a URL");
+  path_ = path_to_save(object, argument);
 }
 
 std::unique_ptr<ByteSink> SaveTarget::make_sink(

@@ -83,6 +83,8 @@ class TensorMeta {
         shape_(info.shape.begin(), info.shape.end()),
         begin_(info.begin),
         end_(info.end) {}
+  TensorMeta(Dtype dtype, std::vector<std::uint64_t> shape, std::uint64_t begin, std::uint64_t end)
+      : dtype_(dtype), shape_(std::move(shape)), begin_(begin), end_(end) {}
 
   [[nodiscard]] py::object dtype() const { return to_str(dtype_); }
   [[nodiscard]] py::list shape() const { return to_list(shape_); }

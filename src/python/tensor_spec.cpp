@@ -3,6 +3,7 @@
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
+#include "not_pickled.hpp"
 #include "register.hpp"
 
 namespace safetensors::python {
@@ -75,6 +76,7 @@ void register_specs(py::module_& module) {
           "The shape in a file: a list of int.")
       .property("data_ptr", &TensorSpec::data_ptr, "Address of the first byte.")
       .property("data_len", &TensorSpec::data_len, "Number of bytes.")
+      .method("__reduce__", &refuse_pickle<kHasAddress>)
       .attr("__module__") = "safetensors";
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 import safetensors.numpy as for_numpy
 from safetensors import SafetensorError, safe_open
-from support import children
+from support import children, shims
 
 BACKENDS = ["mmap", "pread", "auto", "direct"]
 MB = 1 << 20
@@ -87,26 +87,6 @@ def test_an_unknown_word(path, upstream):
     assert str(caught.value) == theirs.text + ' or "auto" or "direct"'
 
 
-SHIM = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <sys/vfs.h>
-/* Says of every file that it lies on NFS. */
-int fstatfs(int fd, struct statfs *status) {
-  int (*real)(int, struct statfs *) = (int (*)(int, struct statfs *))dlsym(RTLD_NEXT, "fstatfs");
-  int result = real(fd, status);
-  status->f_type = 0x6969;
-  return result;
-}
-int fstatfs64(int fd, struct statfs64 *status) {
-  int (*real)(int, struct statfs64 *) =
-      (int (*)(int, struct statfs64 *))dlsym(RTLD_NEXT, "fstatfs64");
-  int result = real(fd, status);
-  status->f_type = 0x6969;
-  return result;
-}
-"""
-
 LOAD = """
 import mmap, os, sys
 import safetensors.numpy as for_numpy
@@ -135,18 +115,7 @@ print(lazy, once, read() - before)
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     """An environment in which every file seems to be on a network file system."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if not sys.platform.startswith("linux") or compiler is None:
-        pytest.skip("substitutes a call of Linux's, for which it needs a C compiler")
-    folder = tmp_path_factory.mktemp("shim")
-    (folder / "shim.c").write_text(SHIM)
-    library = folder / "shim.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", library, folder / "shim.c", "-ldl"], check=True
-    )
-    before = os.environ.get("LD_PRELOAD", "")
-    # A sanitizer's library must come first; what it intercepts, it hands on.
-    return {**os.environ, "LD_PRELOAD": f"{before} {library}".strip()}
+    return shims.environment(tmp_path_factory.mktemp("shim"), shims.NETWORK)
 
 
 def test_auto_reads_a_file_on_a_network(path, network):

@@ -43,8 +43,22 @@ def test_tensors_that_hand_out_no_memory(tmp_path, write, kind):
     assert not path.exists() or stn.load_file(path).keys() == {"z"}
 
 
+@pytest.mark.parametrize("save", [stn.save, lambda tensors: stn.save_file_async(tensors, "a")])
+def test_arrays_that_numpy_cannot_read(save):
+    """The error names the tensor, and for a tensor of torch what saves it."""
+    tensor = Refusing()
+    tensor.error = RuntimeError("no such type")
+    with pytest.raises(
+        SafetensorError, match=r"tensor `x`, a .*\.Refusing of type bfloat16, cannot"
+    ):
+        save({"a": np.ones(1), "x": tensor})
+    torch = pytest.importorskip("torch")
+    with pytest.raises(SafetensorError, match=r"tensor `x` is a torch.Tensor.*safetensors\.torch"):
+        save({"x": torch.ones(1, dtype=torch.bfloat16)})
+
+
 WRITE = """
-import warnings
+import os, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 import {imports}
@@ -57,6 +71,11 @@ with safe_create(sys.argv[1]) as writer:
         writer[name] = tensor
 stn.save_file({{"z": np.ones(1)}}, sys.argv[2])
 update_file(sys.argv[2], tensors, add=True, remove=["z"])
+stn.save_file(tensors, sys.argv[3])
+stn.save_file_async(tensors, sys.argv[4]).result()
+assert stn.save(tensors) == open(sys.argv[3], "rb").read()
+os.rename(stn.save_files(tensors, os.path.dirname(sys.argv[3]))[0], sys.argv[5])
+assert "torch" not in sys.modules
 """
 
 JAX = """{
@@ -83,7 +102,7 @@ def test_types_that_numpy_lacks(tmp_path, module, imports, tensors):
     """In a process of its own, without torch, which reads them, too."""
     pytest.importorskip(module)
     pytest.importorskip("ml_dtypes")
-    paths = [tmp_path / name for name in ("created", "updated")]
+    paths = [tmp_path / name for name in ("created", "updated", "saved", "async", "shards")]
     children.run(WRITE.format(imports=imports, tensors=tensors), *paths)
     for path in paths:
         with safe_open(path, "np") as file:

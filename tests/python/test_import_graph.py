@@ -41,7 +41,7 @@ def test_no_module_imports_itself_through_others():
     """Imports inside functions and for type checkers are edges of the graph, too."""
     graph = {name: imports_of(name, path) for name, path in MODULES.items()}
     assert graph["safetensors.torch"] >= {"safetensors._torch.dtypes", "safetensors._typing"}
-    assert graph["safetensors._torch.dtypes"] == {"safetensors._errors", "safetensors._torch.parts"}
+    assert graph["safetensors._torch.parts"] == {"safetensors._torch._module"}
     try:
         order = list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
@@ -116,6 +116,8 @@ def test_patches_import_no_framework():
     for name, path in MODULES.items():
         if "_delta" not in name and name != "safetensors.delta":
             found = {each for each in imports_of(name, path) if "_delta" in each}
+            if name == "safetensors":  # for freezers: the compiled module imports it
+                found.remove("safetensors._delta.errors")
             assert not found, name
 
 

@@ -273,7 +273,6 @@ def test_files_of_ranks(tmp_path, private, monkeypatch):
     real, found = dcp.pieces_of, []
 
     def pieces(tensor):
-        model_saves.age(tmp_path)
         with pytest.raises(safetensors.SafetensorError, match="another process is saving") as error:
             safetensors.recover(tmp_path)
         found.append(error)
@@ -292,7 +291,7 @@ def test_files_of_ranks(tmp_path, private, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore:The ranks do not")
-@pytest.mark.parametrize("nbytes", [101, 102, 128])
+@pytest.mark.parametrize("nbytes", [128, 201])
 def test_files_of_ranks_of_a_model_with_a_long_name(tmp_path, monkeypatch, nbytes):
     """The names of their files are longer than those of models, but no longer than file systems
     allow."""
@@ -310,8 +309,8 @@ def test_files_of_ranks_of_a_model_with_a_long_name(tmp_path, monkeypatch, nbyte
     (path,) = dcp.consolidate(tmp_path / "ranks", tmp_path / "model", name=name)
     assert os.path.basename(path) == f"{name}.safetensors"
     assert stn.load_file(path)["a"].sum() == 3
-    with pytest.raises(ValueError, match="at most 128 bytes"):
-        dcp.StorageWriter(tmp_path / "ranks", name=name.ljust(128, "n"))
+    with pytest.raises(ValueError, match="at most 201 bytes"):
+        dcp.StorageWriter(tmp_path / "ranks", name="n" * 202)
 
 
 @pytest.mark.parametrize("kind", ["save", "journal"])

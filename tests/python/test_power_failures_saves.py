@@ -80,7 +80,6 @@ def checked(states, folder, limits, fsync):
     words = set()
     for has_returned in states:
         words.add(word_of(folder))
-        model_saves.age(folder)
         safetensors.recover(folder)
         found = model_saves.state(folder, limits)
         assert found == "new" or not (has_returned and fsync)
@@ -130,7 +129,6 @@ def test_sums(tmp_path):
     replay = Replay(folder, SAVE_FILES, limits[1], False, True)
     found = set()
     for _ in replay.states():
-        model_saves.age(folder)
         safetensors.recover(folder)
         has_sums = (folder / "model.sums.json").exists()
         if has_sums:

@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -196,13 +195,15 @@ def test_a_save_whose_empty_folder_was_recovered(tmp_path, monkeypatch):
 
 
 def test_a_private_folder_without_a_switch(tmp_path):
-    """A process may be making the switch; an old folder was left."""
+    """A process that makes the switch has it locked; else it was left."""
     (tmp_path / SAVE).mkdir(0o700)
     (tmp_path / SAVE / "00001").touch()
+    held = os.open(tmp_path / SAVE, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     assert recover(tmp_path) == "clean"
     assert (tmp_path / SAVE).exists()
     stn.save_files(model_saves.NEW, tmp_path)  # which that process would notice
-    model_saves.age(tmp_path)
+    os.close(held)
     assert recover(tmp_path) == "rolled back"
     assert os.listdir(tmp_path) == ["model.safetensors"]
 
@@ -664,19 +665,18 @@ def test_two_switches_at_the_same_time(tmp_path, monkeypatch):
         stn.save_files(model_saves.NEW, tmp_path)
 
 
-def stale(folder, name, age=61):
-    """Makes a temporary file of a save that was killed `age` seconds ago."""
+def stale(folder, name):
+    """Makes a temporary file of a save that was killed."""
     path = folder / f".{name}.{RANDOM}.tmp"
     path.write_bytes(b"half")
-    os.utime(path, (time.time() - age,) * 2)
     return path
 
 
 def test_single_saves(tmp_path):
-    """Their temporary files are removed if nobody has them locked and they are a minute old."""
+    """Their temporary files are removed if nobody has them locked."""
     path = stale(tmp_path, "a.safetensors")
     others = [
-        stale(tmp_path, "b.safetensors", age=30),
+        stale(tmp_path, "b.safetensors.x"),
         stale(tmp_path, "c.bin"),
         stale(tmp_path, ".safetensors.x"),
     ]

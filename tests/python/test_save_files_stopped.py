@@ -93,7 +93,6 @@ def test_fail_at_each_call_and_ever_after(memory, change):
         error = model_saves.errors_of(folder, limits, steps)
         is_complete = at > steps.count or steps.names[at - 1] == "remove private"
         assert (error is None) == is_complete, at
-        model_saves.age(folder)
         safetensors.recover(folder)
         words.add(model_saves.state(folder, limits))
     assert words == {"old", "new"}
@@ -201,7 +200,6 @@ def test_a_kill_while_a_save_is_undone(memory):
         steps = model_saves.Steps(1, refuse, to_the_end=True)
         assert model_saves.errors_of(folder, limits, steps)
         killed = len(failed) > calls + 1
-        model_saves.age(folder)
         if calls == 0:  # the switch is still complete, and so are all files that it names
             expected = ("rolled forward", "new")
         else:
@@ -256,7 +254,6 @@ def test_random_kills(tmp_path):
             time.sleep(rng.uniform(0, 0.02))
             process.send_signal(signal.SIGKILL)
         if i % 2:
-            model_saves.age(folder)
             outcomes.add(safetensors.recover(folder))
             found = model_saves.load(folder)
             assert model_saves.same(found, model_saves.OLD) or model_saves.same(

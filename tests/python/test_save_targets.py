@@ -1,6 +1,7 @@
 """Targets of a save: links, modes, pipes, devices, folders, files of other users."""
 
 import errno
+import io
 import os
 import pathlib
 import shutil
@@ -12,8 +13,16 @@ import tempfile
 import numpy as np
 import pytest
 
-from safetensors import SafetensorError, TensorSpec, serialize_file, update_file
-from safetensors.numpy import load_file, save, save_file
+from safetensors import (
+    SafetensorError,
+    TensorSpec,
+    safe_create,
+    safe_open,
+    serialize_file,
+    specs_of,
+    update_file,
+)
+from safetensors.numpy import load, load_file, save, save_file, save_file_async
 from support import children, file_builder
 from support.save_failures import refused
 
@@ -249,6 +258,98 @@ def test_a_descriptor_path_is_written_to(tmp_path):
     finally:
         os.close(read)
         os.close(write)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("prefix", ["/proc/self/fd", "/dev/fd"])
+def test_the_file_of_a_descriptor_gets_the_bytes(tmp_path, prefix):
+    """Whoever holds it finds them there, also if the file had another content."""
+    for content in (b"", b"x" * 5000):
+        with open(tmp_path / "f", "w+b") as held:
+            held.write(content)
+            held.flush()
+            save_file(NEW, f"{prefix}/{held.fileno()}")
+            held.seek(0)
+            assert held.read() == save(NEW)
+        assert names(tmp_path) == ["f"]
+
+
+WRITERS = {
+    "save_file": lambda path: save_file(NEW, path),
+    "sums": lambda path: save_file(NEW, path, sums=True),
+    "save_file_async": lambda path: save_file_async(NEW, path).result(),
+    "safe_create": lambda path: created(path, specs_of(NEW)),
+    "safe_create without specs": lambda path: created(path, None),
+}
+
+
+def created(path, specs):
+    with safe_create(path, specs) as writer:
+        for name, array in NEW.items():
+            writer[name] = array
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="looks into /dev/fd")
+@pytest.mark.parametrize("write", WRITERS)
+def test_an_open_temporary_file_gets_the_bytes(tmp_path, write):
+    with tempfile.NamedTemporaryFile(dir=tmp_path, suffix=".safetensors") as held:
+        WRITERS[write](held.name)
+        data = held.read()
+        assert {name: array.tolist() for name, array in load(data).items()} == {
+            name: array.tolist() for name, array in NEW.items()
+        }
+        if "without" not in write:
+            assert data == save(NEW)
+        assert os.path.samestat(os.fstat(held.fileno()), os.stat(held.name))
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="looks into /dev/fd")
+def test_a_failed_save_leaves_an_open_temporary_file_empty(tmp_path):
+    def stop(done, total):
+        if done:
+            raise RuntimeError("stop")
+
+    with tempfile.NamedTemporaryFile(dir=tmp_path) as held:
+        with pytest.raises(RuntimeError, match="stop"):
+            save_file(NEW, held.name, progress=stop)
+        assert held.read() == b""
+        assert names(tmp_path) == [os.path.basename(held.name)]
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="looks into /dev/fd")
+def test_other_open_files_are_replaced(tmp_path):
+    """One that is open to read, or has a content, which a failed save would lose."""
+    path = tmp_path / "f"
+    for mode, content in (("rb", b""), ("r+b", b"old")):
+        path.write_bytes(content)
+        with open(path, mode) as held:
+            save_file(NEW, path)
+            assert held.read() == content
+        assert path.read_bytes() == save(NEW)
+
+
+def test_two_saves_to_an_open_temporary_file(tmp_path):
+    """Only one writes into it: a lock tells the other, which replaces it."""
+    fcntl = pytest.importorskip("fcntl")
+    with tempfile.NamedTemporaryFile(dir=tmp_path, delete=False) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        save_file(NEW, held.name)
+        assert held.read() == b""
+    with open(held.name, "rb") as file:
+        assert file.read() == save(NEW)
+
+
+@pytest.mark.parametrize("target", [io.BytesIO(), 3])
+def test_open_files_name_what_takes_them(tmp_path, target):
+    text = "expected str, bytes or os.PathLike object, not .*: safe_create.* writes to file objects"
+    for write in WRITERS.values():
+        if write not in (WRITERS["safe_create"], WRITERS["safe_create without specs"]):
+            with pytest.raises(TypeError, match=text):
+                write(target)
+    with pytest.raises(TypeError, match=r"os.PathLike object, not .*: load\(f.read\(\)\)"):
+        safe_open(target, "np")
+    with pytest.raises(TypeError, match="not NoneType$"):
+        save_file(NEW, None)
 
 
 # A user who may not do everything.

@@ -392,7 +392,6 @@ KILLED = """
         with contextlib.suppress(safetensors.SafetensorError, FileNotFoundError):
             model_saves.load(folder)
             check(folder)
-        model_saves.age(folder)
         safetensors.recover(folder)
         found = model_saves.load(folder)
         is_new = model_saves.same(found, model_saves.NEW)

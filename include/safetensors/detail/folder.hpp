@@ -1,6 +1,7 @@
 // Files whose names the library chose. For this project's own bindings: it may change at any time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -26,9 +27,14 @@ class OwnName {
   ///   NUL; on Windows also if it names a device or a stream.
   SAFETENSORS_API explicit OwnName(Text text);
 
-  /// Returns `.STEM.RANDOM.KIND`, in which RANDOM is 16 hexadecimal digits of the system's
-  /// generator of random numbers: nobody knows the name before the file exists.
-  [[nodiscard]] SAFETENSORS_API static OwnName random(const Text& stem, std::string_view kind);
+  /// Returns `.STEM.RANDOM.KIND`, in which STEM is stem_of(name), and RANDOM is 16 hexadecimal
+  /// digits of the system's generator of random numbers: nobody knows the name before the file
+  /// exists.
+  [[nodiscard]] SAFETENSORS_API static OwnName random(const Text& name, std::string_view kind);
+
+  /// Returns the name, or if random() would have more than 143 bytes with it, its beginning, "~"
+  /// and 16 hexadecimal digits that depend on all of it. The beginning is cut between characters.
+  [[nodiscard]] SAFETENSORS_API static Text stem_of(const Text& name);
 
   [[nodiscard]] const Text& text() const noexcept { return text_; }
   [[nodiscard]] const Text::value_type* c_str() const noexcept { return text_.c_str(); }
@@ -74,8 +80,22 @@ class Folder {
   /// Returns whether another user may rename or remove what this user makes here.
   [[nodiscard]] SAFETENSORS_API bool is_shared() const;
 
+  /// Returns whether a lock (flock) here is known to keep out the processes of all machines that
+  /// have the folder. False on network file systems, which may keep locks to one machine.
+  [[nodiscard]] SAFETENSORS_API bool sees_all_locks() const noexcept;
+
   /// Returns the names of all files and folders, in no order.
   [[nodiscard]] SAFETENSORS_API std::vector<OwnName::Text> names() const;
+
+  /// Removes temporary files that saves of ended processes of this user have left, and returns how
+  /// many: with `only`, those of this file and its sums; else those of all `*.safetensors`. Looks
+  /// at `most` names.
+  ///
+  /// A process that saves holds a lock of its file. Without sees_all_locks(), files that were
+  /// written to in the last `recent` seconds stay, too.
+  SAFETENSORS_API std::size_t remove_stale(const OwnName* only,
+                                           std::chrono::seconds recent = std::chrono::minutes(1),
+                                           std::size_t most = static_cast<std::size_t>(-1)) const;
 
   /// Opens a regular file that an earlier process may have left, to read and, if `writes`, to
   /// write. Returns its descriptor, which the caller closes; -1 if there is none. Never waits for
@@ -92,9 +112,9 @@ class Folder {
   /// Blocks until the names are on the disk, if the file system supports that.
   SAFETENSORS_API void flush() const;
 
-  /// Makes a folder `.STEM.RANDOM.KIND` that no other user can enter. If another user moves it away
-  /// before it is open, makes another one.
-  [[nodiscard]] SAFETENSORS_API OwnPlace make_private(const OwnName::Text& stem,
+  /// Makes a folder that no other user can enter, with the name of OwnName::random(). If another
+  /// user moves it away before it is open, makes another one. Locked while it is open.
+  [[nodiscard]] SAFETENSORS_API OwnPlace make_private(const OwnName::Text& name,
                                                       std::string_view kind) const;
 
   /// Opens a folder that make_private() has made. Returns nothing if there is none.
@@ -122,6 +142,7 @@ class Folder {
 
  private:
   class Handle;
+  void visit(const std::function<bool(const char* name)>& visitor) const;
   explicit Folder(std::shared_ptr<const Handle> handle) noexcept;
   std::shared_ptr<const Handle> handle_;
 };

@@ -86,10 +86,10 @@ def parser() -> argparse.ArgumentParser:
     added_to = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         name = command.__name__.rpartition(".")[2]
-        text = (command.__doc__ or "").strip()
+        text = (command.__doc__ or "").strip()  # python -OO removes it
         added = added_to.add_parser(
             name,
-            help=text.splitlines()[0],
+            help=text.partition("\n")[0],
             description=text,
             epilog="examples:" + _examples(command.EXAMPLES).replace("\n", "\n  "),
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -118,6 +118,7 @@ def commands(top: argparse.ArgumentParser) -> dict[str, _Parser]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status (see _STATUS)."""
+    _replace_closed_streams()
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         top = parser()
@@ -153,6 +154,14 @@ def _refuse_unknown(command: str, top: argparse.ArgumentParser) -> None:
     if command in known or command.startswith("-"):
         return
     top.error(f"there is no command {command}{suggestions(command, known, like=_LEAST_LIKE)}")
+
+
+def _replace_closed_streams() -> None:
+    """Gives standard streams that the caller has closed (`>&-`) to nowhere: Python has None there.
+    The exit status is still the answer."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _refuse_urls(arguments: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .. import _json
+from .. import _json, _split
 from .._core import safe_open
 from .._errors import failure
 
@@ -14,13 +14,13 @@ SHARDING_INFO = "DCP_SHARDING_INFO"
 OFFSETS = "saved_offsets"
 
 
-MOST_NAME_NBYTES = 155
-"""The most bytes of `model_name`."""
-
-
 def model_name(name: str, rank: int) -> str:
     """Returns the name of the model of one file that a rank, from 1 on, saves."""
     return f"shard-{rank:05}-{name}-00001-of-00001"
+
+
+MOST_NAME_NBYTES = _split.MOST_NAME_NBYTES - len(model_name("", 1))
+"""The most bytes of a name that each rank's model has a part of."""
 
 
 def metadata(offsets: Mapping[str, Sequence[int]]) -> Dict[str, str]:

@@ -199,7 +199,7 @@ def _made_as(tensors: Mapping[str, Any], name: str, held: Held) -> Any:
     like = tensors[name] if name in tensors else next(iter(tensors.values()), None)
     entry = {"dtype": held.spec.dtype, "shape": list(held.spec.shape), "data": held.data}
     if "torch" in sys.modules and isinstance(like, sys.modules["torch"].Tensor):
-        from ..torch import _view2torch
+        from .._torch.arrays import _view2torch
 
         return _view2torch([(name, entry)])[name]
     from ..numpy import _view2np

@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Tuple
 
 if TYPE_CHECKING:
-    import torch
-
+    from .._torch._module import torch
     from .patch import Patch
 
 _MODULE = "vllm.model_executor.model_loader.checkpoint_weight_patch"
@@ -98,7 +97,7 @@ def _sparse(
     patch: Patch, name: str, entry: Any, base: Optional[Mapping[str, torch.Tensor]], where: str
 ) -> Optional[Tuple[torch.Tensor, torch.Tensor]]:
     """Returns indices and values, or None if there is a NaN among the values."""
-    import torch
+    from .._torch._module import torch
 
     indices, values = patch.changed(name)
     positions = torch.from_numpy(indices)
@@ -118,8 +117,7 @@ def _after(
     patch: Patch, name: str, base: Optional[Mapping[str, torch.Tensor]], why: str
 ) -> torch.Tensor:
     """Returns a tensor after the patch, on the CPU."""
-    import torch
-
+    from .._torch._module import torch
     from .apply import apply
 
     if base is None or name not in base:
@@ -133,7 +131,7 @@ def _after(
 
 def _tensor(name: str, entry: Any, values: Any) -> torch.Tensor:
     """Returns an array of values as a tensor of the entry's dtype and shape."""
-    from ..torch import _view2torch
+    from .._torch.arrays import _view2torch
 
     data = bytearray(values.tobytes())
     return _view2torch([(name, {"dtype": entry.dtype, "shape": list(entry.shape), "data": data})])[

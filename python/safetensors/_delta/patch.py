@@ -27,6 +27,7 @@ from .. import _core, _json
 from .._core import TensorMeta, safe_open
 from .._errors import Code, failure_of
 from .._paths import is_url
+from .._pickling import NotPickled
 from .._typing import Source
 from .errors import AlreadyAppliedError, PatchError, WrongBaseError
 
@@ -94,11 +95,13 @@ class Change(NamedTuple):
         return f"{self.patch.path}: tensor `{clipped(self.name)}`"
 
 
-class Patch:
+class Patch(NotPickled):
     """A patch file, open. Several threads may use one.
 
     A context manager: leaving it closes the file.
     """
+
+    _why_not_pickled = "its file is open in this process. Pass the path to open_patch there"
 
     path: str
     """The file, as errors name it."""

@@ -7,6 +7,7 @@ import importlib
 import re
 import urllib.parse
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -230,6 +231,10 @@ class _Hub(_Site):
 
     def listing(self, folder: Url) -> Optional[List[str]]:
         return self._repo.listing(self._repo.path_of(folder), self._pool)
+
+
+if TYPE_CHECKING:  # for those who follow import statements
+    from . import filesystems, objects  # noqa: F401
 
 
 class _Engine(_Site):

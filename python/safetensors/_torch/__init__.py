@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Union
 
-import torch
+from ._module import torch
 
 AnyDevice = Union[str, int, torch.device, None]
 """A device as callers name it. An int is the index of a CUDA device, or of torch's current

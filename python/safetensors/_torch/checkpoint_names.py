@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple
 
-import torch
+from ._module import torch
 
 
 @dataclass(frozen=True)

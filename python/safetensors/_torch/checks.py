@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Dict
 
-import torch
-
 from .._errors import failure
+from ._module import torch
 from .dtypes import _SIZE
 from .wrappers import wrapper_of
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-
 from .._errors import failure
+from ._module import torch
 
 _WITHOUT_INDEX = ("cpu", "meta", "mps")
 

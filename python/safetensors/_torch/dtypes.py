@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple
 
-import torch
-
 from .._core import TensorSpec, _dtypes
 from .._errors import failure
+from ._module import torch
 
 _TYPES: Dict[str, torch.dtype] = {
     code: vars(torch)[row["torch"]]

@@ -22,8 +22,6 @@ from typing import (
     Union,
 )
 
-import torch
-
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
@@ -32,6 +30,7 @@ from .._shards import Shard, backend_for, find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import Keys, Part, Rule, open_plan
 from . import AnyDevice
+from ._module import torch
 from .devices import CPU, device_of
 from .wanted import IndexPart, Reporter, Wanted, gc_paused, refuse_excess, wanted_of
 

@@ -19,8 +19,6 @@ from typing import (
     Union,
 )
 
-import torch
-
 from .. import _core
 from .._errors import failure
 from .._model_folder import choice_of
@@ -28,6 +26,7 @@ from .._rules import match
 from .._shards import find_shards, open_tensors, with_hashes
 from .._typing import Progress, Sources, Verify
 from ..plan import SKIP, Part, Rule, apply
+from ._module import torch
 from .dtypes import form_of
 from .module_state import ModuleState, is_dtensor, local_of
 from .overlaps import find_overlap, may_overlap_itself

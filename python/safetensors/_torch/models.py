@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-import torch
-
 from .._errors import failure, not_a_tensor
+from ._module import torch
 from .checks import refuse_wrapper
 from .load_into import no_memory, refuse_destination
 from .module_state import is_dtensor

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterator, Mapping, Optional, Set, Tuple
 
-import torch
 from torch.nn import Module
+
+from ._module import torch
 
 _EXTRA_STATE = "_extra_state"  # the last word of the names that torch gives to extra state
 

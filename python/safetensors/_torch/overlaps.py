@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
-import torch
+from ._module import torch
 
 _Area = Tuple[str, int, int, str]
 """A device, the addresses of the first byte and of the end, and a name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, List, Sequence, Tuple
 
-import torch
+from ._module import torch
 
 
 def index_of(part: Any, shape: Sequence[int]) -> Any:

@@ -13,11 +13,11 @@ from typing import (
     Union,
 )
 
-import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from .._errors import failure
 from ..plan import Part, Rule
+from ._module import torch
 
 _Range = Tuple[int, int]
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
-
-import torch
 
 from .. import _core
 from .._core import TensorSpec
 from .._save_async import Readers, SaveFuture, start_save
 from .._typing import Path, SumsOption
 from . import transfer
+from ._module import torch
+from .arrays import _to_ndarray
 from .checks import _check_dense, _evaluate_tensors_for_save
 from .dtypes import tensor_spec
 
@@ -56,15 +55,13 @@ def save_file_async(
     if isinstance(tensors, dict):
         tensors = dict(tensors)  # other threads may change the caller's
     _evaluate_tensors_for_save(tensors)
-    # By its name, because that module imports this one.
-    to_ndarray = importlib.import_module("safetensors.torch")._to_ndarray
     specs: Dict[str, TensorSpec] = {}
     readers: Readers = {}
     kept: List[Any] = []
     for name, tensor in tensors.items():
         _check_dense(tensor, name)
         if transfer.device_of(tensor).type == "cpu":
-            array, dense = to_ndarray(tensor)
+            array, dense = _to_ndarray(tensor)
             address, nbytes = array.ctypes.data, array.nbytes
             kept.append((array, dense))
         else:

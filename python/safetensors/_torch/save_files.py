@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, List, Optional, Union
 
-import torch
-
 from .. import _model_files
 from .._typing import Path, Progress, SumsOption
+from ._module import torch
 from .checks import _check_dense, _evaluate_tensors_for_save
 
 __all__ = ["save_files"]

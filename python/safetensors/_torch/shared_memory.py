@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Collection, Dict, List, Optional, Set, Tuple
 
-import torch
-
+from ._module import torch
 from .dtypes import _SIZE
 from .overlaps import find_overlap, may_overlap_itself
 from .wrappers import address_of, has_own_operators

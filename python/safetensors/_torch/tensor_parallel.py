@@ -17,11 +17,10 @@ from typing import (
     Union,
 )
 
-import torch
-
 from .._errors import failure
 from .._near_names import TO_ZEROS
 from ..plan import SKIP, Part, Rule, Shard
+from ._module import torch
 from .checkpoint_names import Target, Targets, targets_of
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ import os
 import sys
 from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-import torch
-
 from .. import _core
 from .._core import safe_open
 from .._errors import failure
 from .._typing import Progress
+from ._module import torch
 from .devices import Device
 from .dtypes import form_of, nbytes_of
 from .pieces import pieces_of

@@ -21,12 +21,11 @@ from typing import (
     Tuple,
 )
 
-import torch
-
 from .. import _core
 from .._core import SafetensorError, safe_open
 from .._errors import failure
 from .._typing import Progress
+from ._module import torch
 from .dtypes import _TYPES, Form, form_of, nbytes_of
 from .parts import index_of
 

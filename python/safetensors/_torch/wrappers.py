@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple, Optional, Type
 
-import torch
+from ._module import torch
 
 
 class Wrapper(NamedTuple):

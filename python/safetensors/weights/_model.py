@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from safetensors import _weights
+from safetensors._pickling import NotPickled
 from safetensors._typing import Path
 
 from ._config import ModelConfig, QuantParams, config_of
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     import numpy.typing
 
 
-class Metadata(Mapping[str, Any]):
+class Metadata(NotPickled, Mapping[str, Any]):
     """The metadata of a file, decoded on access. Strings that are not UTF-8 become bytes."""
+
+    _why_not_pickled = "its file is open in this process. Pass dict(metadata)"
 
     def __init__(self, model: _weights.Model) -> None:
         self._model = model
@@ -35,12 +38,14 @@ class Metadata(Mapping[str, Any]):
         return f"<Metadata of {len(self)} keys>"
 
 
-class Weights(Mapping[str, WeightTensor]):
+class Weights(NotPickled, Mapping[str, WeightTensor]):
     """A model that is open for reading: a mapping of canonical names to tensors.
 
     Thread safety: all methods may be called from any threads. Lifetime: arrays stay valid after
     `close()`; the files are closed once the last array is gone. Compares and hashes by identity.
     """
+
+    _why_not_pickled = "its files are open in this process. Pass the path to open_weights there"
 
     def __init__(self, model: _weights.Model) -> None:
         self._open: Optional[_weights.Model] = model

@@ -5,24 +5,29 @@ import operator
 from typing import TYPE_CHECKING, Any, Dict, Optional, SupportsIndex, Tuple, Union
 
 from safetensors import _weights
+from safetensors._pickling import NotPickled
 
 from ._config import QuantParams, SchemeParams
 
 if TYPE_CHECKING:
     import numpy
     import numpy.typing
-    import torch
+
+    from safetensors._torch._module import torch
 
 Rows = Optional[Union[slice, SupportsIndex]]
 
 
-class WeightTensor:
+class WeightTensor(NotPickled):
     """A tensor of a model. Its data is read when values or bytes are requested.
 
     Two objects are equal if they are the same tensor of the same open model. The object keeps the
     model's files open.
     """
 
+    _why_not_pickled = (
+        "its file is open in this process. Pass its numpy(), or the path and the name"
+    )
     __slots__ = (
         "_model",
         "_scales_code",
@@ -240,7 +245,7 @@ class WeightTensor:
             rows: as for `numpy`.
             device: the device of the tensor; values are decoded on the CPU and copied there.
         """
-        import torch
+        from safetensors._torch._module import torch
 
         kind = torch.float32 if dtype is None else dtype
         name = _TORCH_NAMES.get(str(kind))

@@ -13,8 +13,8 @@
 
 #include "io/os_error.hpp"
 #include "io/posix/descriptor_sink.hpp"
-#include "io/posix/detach_mappings.hpp"
 #include "io/posix/fd.hpp"
+#include "io/posix/overwriting_sink.hpp"
 #include "io/posix/own_file.hpp"
 #include "safetensors/sums.hpp"
 
@@ -23,15 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using detail::OwnPlace;
-
-Fd open_for_writing(const fs::path& path, int flags, const Interrupt& interrupt) {
-  while (true) {
-    Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666));
-    if (fd.is_open()) return fd;
-    if (errno != EINTR) fail_write(errno, path);
-    if (interrupt) interrupt();  // open() blocks until a pipe has a reader
-  }
-}
 
 /// Returns whether the error means that the directory or file system does not allow to replace the
 /// file, which may still be writable: no right to create files, a mount point, no rename.
@@ -53,7 +44,6 @@ bool cannot_replace(int os_error) noexcept {
   }
 }
 
-using BeforeRename = std::function<void(const fs::path& temporary)>;
 using IsWanted = std::function<bool()>;
 
 /// The base of the sinks that write a new file.
@@ -101,12 +91,13 @@ class ReplacingSink final : public NewFileSink {
         throw;
       }
     }
-    if (!outdated_.empty() && file().may_be_at(target_)) {
+    if (!outdated_.empty() && file().is_at(target_)) {
       for (const fs::path& each : outdated_) remove_late_sums(each);
     }
-    if (is_wanted_ && !is_wanted_() && file().may_be_at(target_)) {
+    if (is_wanted_ && !is_wanted_() && file().is_at(target_)) {
       (void)::unlinkat(target_.folder.descriptor(), target_.name.c_str(), 0);
     }
+    file().keep();
     if (fsync) naming(path(), [&] { target_.folder.flush(); });
   }
 
@@ -137,109 +128,6 @@ class PartSink final : public NewFileSink {
   BeforeRename before_commit_;
 };
 
-/// Opens the file of a place to overwrite it, or makes it. Throws: Error kIo.
-Fd open_to_overwrite(const Place& place, const fs::path& typed, const Interrupt& interrupt) {
-  // Without a name, through the descriptor that the path names.
-  if (!place.has_name) return open_for_writing(typed, 0, interrupt);
-  const OwnPlace& file = *place.file;
-  int flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  if (!place.status) flags |= O_CREAT | O_EXCL;
-  while (true) {
-    Fd fd(::openat(file.folder.descriptor(), file.name.c_str(), flags, 0666));
-    if (fd.is_open()) return fd;
-    const bool waits = (flags & O_NONBLOCK) == 0;
-    if (errno == EWOULDBLOCK && !waits) {  // a lease, whose holder is now told to give it up
-      const std::optional<struct stat> found = status_at(file);
-      if (!found || !place.status || !is_same_file(*found, *place.status)) {
-        fail_write(ESTALE, typed);
-      }
-      flags &= ~O_NONBLOCK;
-    } else if (errno != EINTR) {
-      fail_write(errno, typed);
-    }
-    if (interrupt) interrupt();
-  }
-}
-
-/// Overwrites a file: see make_overwriting_sink().
-class OverwritingSink final : public PositionedSink {
- public:
-  OverwritingSink(Place place, const fs::path& typed, const Interrupt& interrupt)
-      : PositionedSink(place.has_name ? place.path() : typed, 0), file_(std::move(place)) {
-    fd_ = open_to_overwrite(file_.place, typed, interrupt);
-    file_.is_new = !file_.place.status;
-    struct stat status{};
-    if (::fstat(fd_.get(), &status) != 0) fail_write(errno, path());
-    if (file_.place.status && !is_same_file(status, *file_.place.status)) {
-      fail_write(ESTALE, path(), "another program replaced the file as it was opened");
-    }
-    old_nbytes_ = status.st_size;
-    if (!file_.is_new) detach_mappings(fd_.get(), path(), interrupt);
-    remove_sums(path());
-  }
-
-#if !defined(__linux__)
-  void start(std::uint64_t nbytes) override { nbytes_ = nbytes; }
-  [[nodiscard]] std::size_t write_at(std::uint64_t offset,
-                                     std::span<const std::byte> bytes) override {
-    if (content_.size() == 0) content_ = Buffer(static_cast<std::size_t>(nbytes_));
-    std::memcpy(content_.data() + offset, bytes.data(), bytes.size());
-    return bytes.size();
-  }
-#endif
-
-  void commit(std::uint64_t nbytes, bool fsync) override {
-    std::span<const std::byte> left = content_.bytes();
-    for (std::uint64_t at = 0; !left.empty();) {
-      const std::size_t done = PositionedSink::write_at(at, left);
-      left = left.subspan(done);
-      at += done;
-    }
-    // Only now: truncating earlier would free the reserved space, and touching the pages would end
-    // other processes that have mapped the file.
-    if (::ftruncate(fd_.get(), static_cast<off_t>(nbytes)) != 0) fail_write(errno, path());
-    if (fsync) flush(fd_.get(), path());
-    close_checked(std::move(fd_), path());
-    const bool was_new = std::exchange(file_.is_new, false);
-    if (fsync && was_new) naming(path(), [&] { file_.place.file->folder.flush(); });
-  }
-
- private:
-  /// The destructor removes a new file that commit() has not completed.
-  struct Incomplete {
-    explicit Incomplete(Place its_place) : place(std::move(its_place)) {}
-    Incomplete(const Incomplete&) = delete;
-    Incomplete& operator=(const Incomplete&) = delete;
-    ~Incomplete() {
-      if (!is_new || !process.is_this()) return;
-      (void)::unlinkat(place.file->folder.descriptor(), place.file->name.c_str(), 0);
-    }
-
-    Place place;
-    bool is_new = false;
-    OwnProcess process;
-  };
-
-  [[nodiscard]] int descriptor() const noexcept override { return fd_.get(); }
-  void reserve(std::uint64_t size) override {
-    // Before anything is overwritten, so that the old content is kept if the disk is full.
-    try {
-      io::reserve(fd_.get(), 0, size, true, path());
-    } catch (const Error&) {
-      if (::ftruncate(fd_.get(), old_nbytes_) != 0) {
-        // The file keeps the reserved space, which does no harm.
-      }
-      throw;
-    }
-  }
-
-  Incomplete file_;  // a member, so that the file is removed also if the constructor throws
-  Fd fd_;
-  off_t old_nbytes_ = 0;
-  [[maybe_unused]] std::uint64_t nbytes_ = 0;
-  Buffer content_;  // on systems whose mappings cannot be replaced
-};
-
 bool is_stream(const struct stat& status) {
   return S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode);
 }
@@ -247,10 +135,6 @@ bool is_stream(const struct stat& status) {
 }  // namespace
 
 int remove_file(const fs::path& path) noexcept { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
-
-std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Interrupt& interrupt) {
-  return std::make_unique<OverwritingSink>(resolve(path), path, interrupt);
-}
 
 }  // namespace safetensors::io
 
@@ -307,10 +191,15 @@ std::unique_ptr<ByteSink> make_file_sink(const std::filesystem::path& path,
   if (place.status && !S_ISREG(place.status->st_mode)) {
     fail(ErrorCode::kNotRegularFile, "neither a file nor a pipe", {.path = path});
   }
+  if (io::is_empty_and_held(place)) {
+    if (std::unique_ptr<ByteSink> sink = io::fill(place, path, interrupt, before_rename))
+      return sink;
+  }
   try {
     if (!place.has_name) {
       io::fail_write(EBUSY, path, "an open file without a name cannot be replaced");
     }
+    io::remove_stale_of(*place.file);
     std::optional<OldFile> old = old_file(place);
     if (!rights_of.empty()) {
       if (std::optional<OldFile> other = old_file(io::resolve(rights_of))) old = std::move(other);

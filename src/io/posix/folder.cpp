@@ -116,21 +116,30 @@ std::optional<Folder::Status> Folder::status(const OwnName& name) const {
                 S_ISDIR(found->st_mode)};
 }
 
-std::vector<OwnName::Text> Folder::names() const {
+/// Calls the function with each name until it returns false.
+void Folder::visit(const std::function<bool(const char*)>& visitor) const {
   Fd fd = open_at(descriptor(), ".", O_RDONLY | O_DIRECTORY);
   if (!fd.is_open()) io::fail_os(errno, path());
   const std::unique_ptr<DIR, CloseFolder> list(::fdopendir(fd.get()));
   if (!list) io::fail_os(errno, path());
   (void)fd.release();
-  std::vector<OwnName::Text> names;
   while (true) {
     errno = 0;
     const dirent* const entry = ::readdir(list.get());
     if (entry == nullptr && errno != 0) io::fail_os(errno, path());
-    if (entry == nullptr) return names;
+    if (entry == nullptr) return;
     const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
+    if (name != "." && name != ".." && !visitor(entry->d_name)) return;
   }
+}
+
+std::vector<OwnName::Text> Folder::names() const {
+  std::vector<OwnName::Text> names;
+  visit([&](const char* name) {
+    names.emplace_back(name);
+    return true;
+  });
+  return names;
 }
 
 int Folder::open_file(const OwnName& name, bool writes, bool owned) const {
@@ -168,9 +177,9 @@ void Folder::flush() const {
   }
 }
 
-OwnPlace Folder::make_private(const OwnName::Text& stem, std::string_view kind) const {
+OwnPlace Folder::make_private(const OwnName::Text& named, std::string_view kind) const {
   for (int i = 0;; ++i) {
-    OwnName name = OwnName::random(stem, kind);
+    OwnName name = OwnName::random(named, kind);
     if (::mkdirat(descriptor(), name.c_str(), S_IRWXU) != 0) {
       if (errno == EEXIST && i < kTries) continue;
       io::fail_write(errno, path() / name.text());
@@ -185,7 +194,8 @@ OwnPlace Folder::make_private(const OwnName::Text& stem, std::string_view kind) 
     } catch (const Error&) {  // what another user has put there
       if (i == kTries || !is_shared()) throw;
     }
-    if (made) return {std::move(*made), std::move(name)};
+    // Else a recovery, which took it for one that was left, removes it.
+    if (made && io::try_lock(made->descriptor())) return {std::move(*made), std::move(name)};
     if (i == kTries) io::fail_write(ENOENT, path() / name.text());
   }
 }

@@ -138,11 +138,18 @@ std::optional<struct stat> status_at(const OwnPlace& place) {
   fail_write(errno, place.folder.path() / place.name.text());
 }
 
+bool try_lock(int descriptor) noexcept {
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  struct stat found{};
+  return ::fstat(descriptor, &found) != 0 || found.st_nlink != 0;
+}
+
 OwnFile OwnFile::make(OwnPlace place, const std::optional<OldFile>& old) {
   const fs::path path = place.folder.path() / place.name.text();
   const bool is_shared = naming(path, [&] { return place.folder.is_shared(); });
   Fd fd = create(place, old.has_value());
   if (!fd.is_open()) fail_write(errno, path);
+  (void)try_lock(fd.get());
   return {std::move(place), std::move(fd), is_shared, old};
 }
 
@@ -152,14 +159,19 @@ OwnFile OwnFile::make_temporary(const OwnPlace& target, const std::optional<OldF
   for (int i = 0;; ++i) {
     OwnPlace place{target.folder, temporary_name(target.name)};
     Fd fd = create(place, old.has_value());
-    if (fd.is_open()) return {std::move(place), std::move(fd), is_shared, old};
-    if (errno != EEXIST || i == kTries) fail_write(errno, path);
+    if (!fd.is_open()) {
+      if (errno != EEXIST || i == kTries) fail_write(errno, path);
+      continue;
+    }
+    // If it cannot be locked, another save has just taken it for one that was left.
+    const bool is_kept = try_lock(fd.get()) || i == kTries;
+    OwnFile file(std::move(place), std::move(fd), is_shared, old);
+    if (is_kept) return file;
   }
 }
 
 OwnFile::OwnFile(OwnPlace place, Fd fd, bool is_shared, const std::optional<OldFile>& old)
     : place_(std::move(place)), fd_(std::move(fd)), is_shared_(is_shared) {
-  (void)::flock(fd_.get(), LOCK_EX | LOCK_NB);  // best effort: some file systems have no locks
   if (old) take_over(fd_.get(), *old);
 }
 
@@ -185,24 +197,31 @@ bool OwnFile::is_at(const OwnPlace& place) const noexcept {
          is_same_file(held, there);
 }
 
-bool OwnFile::may_be_at(const OwnPlace& place) const noexcept {
-  return !held_.is_open() || is_at(place);
-}
-
-fs::path OwnFile::readable_path() const {
+fs::path readable_path(int descriptor, const fs::path& path) {
 #if defined(__linux__)
-  std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
-  if (::access(path.c_str(), F_OK) == 0) return path;
+  std::string opened = "/proc/self/fd/" + std::to_string(descriptor);
+  if (::access(opened.c_str(), F_OK) == 0) return opened;
+#else
+  (void)descriptor;
 #endif
-  return place_.folder.path() / place_.name.text();
+  return path;
 }
 
 void OwnFile::complete(bool fsync, const fs::path& label) {
   if (fsync) flush(fd_.get(), label);
   held_ = Fd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-  // In other folders it only tells later whether a name is still the file's.
-  if (!held_.is_open() && is_shared_) fail_write(errno, label);
-  close_checked(std::move(fd_), label);
+  if (held_.is_open()) {
+    close_checked(std::move(fd_), label);
+    return;
+  }
+  // No descriptor is left. This says, as close() does, what could not be written.
+  if (!fsync) flush(fd_.get(), label);
+  held_ = std::move(fd_);
+}
+
+void OwnFile::keep() noexcept {
+  has_name_ = false;
+  held_ = Fd();
 }
 
 int OwnFile::take_name(const OwnPlace& target) noexcept {
@@ -232,7 +251,8 @@ Place resolve(const fs::path& typed) {
       const bool has_name = !opened || (found && is_same_file(*found, *opened));
       const std::optional<struct stat>& status = opened ? opened : found;
       if (status && S_ISDIR(status->st_mode)) fail_write(EISDIR, typed);
-      return {std::make_shared<const OwnPlace>(std::move(*at)), status, has_name};
+      return {std::make_shared<const OwnPlace>(std::move(*at)), status, has_name,
+              opened.has_value()};
     }
     refuse_strangers_link(*at, typed);
     struct stat found{};
@@ -244,7 +264,7 @@ Place resolve(const fs::path& typed) {
     try {
       next = place_of(&at->folder, *text);
     } catch (const Error& error) {
-      if (opened) return {nullptr, opened, false};
+      if (opened) return {nullptr, opened, false, true};
       fail_write(error.os_error(), typed);
     }
     if (!opened && next && leads_to_blob(*text)) {

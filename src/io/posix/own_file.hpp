@@ -23,6 +23,20 @@ namespace safetensors::io {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+/// Locks a file or folder that this process has just made, until it is closed, so that others see
+/// that it is in use. Returns false if a recovery was first, which then removes it. A file system
+/// without locks is no reason to fail.
+[[nodiscard]] bool try_lock(int descriptor) noexcept;
+
+/// Removes what killed saves of the file have left, as Folder::remove_stale(), before it is saved
+/// again. Takes a fiftieth of the time at most: in a large folder it does nothing at most calls.
+void remove_stale_of(const detail::OwnPlace& target) noexcept;
+
+/// Returns a path by which this process can open an open file to read it: `path` if it has no
+/// other.
+[[nodiscard]] std::filesystem::path readable_path(int descriptor,
+                                                  const std::filesystem::path& path);
+
 /// Calls a function whose errors name a folder. Names `path`, a file in it, in them instead.
 template <typename Function>
 auto naming(const std::filesystem::path& path, const Function& function) {
@@ -42,9 +56,9 @@ auto naming(const std::filesystem::path& path, const Function& function) {
 /// another file as soon as no descriptor holds it.
 class OwnFile {
  public:
-  /// Makes the file under its name, or with a random name for that target, and locks it with
-  /// flock() while it is open, so that others see that it is in use. With `old`, it gets the rights
-  /// of that file; without, those of the umask. Throws: Error kIo.
+  /// Makes the file under its name, or with a random name for that target, and locks it until it
+  /// has its final name: see try_lock(). With `old`, it gets the rights of that file; without,
+  /// those of the umask. Throws: Error kIo.
   static OwnFile make(detail::OwnPlace place, const std::optional<OldFile>& old);
   static OwnFile make_temporary(const detail::OwnPlace& target, const std::optional<OldFile>& old);
 
@@ -53,22 +67,22 @@ class OwnFile {
   ~OwnFile();
 
   [[nodiscard]] int descriptor() const noexcept { return fd_.get(); }
-  /// Returns a path by which this process can open the file to read it.
-  [[nodiscard]] std::filesystem::path readable_path() const;
-  /// Flushes the file if `fsync`, and closes it. `label` names it in errors. Throws: Error kIo.
+  [[nodiscard]] std::filesystem::path readable_path() const {
+    return io::readable_path(fd_.get(), place_.folder.path() / place_.name.text());
+  }
+  /// Flushes the file if `fsync`, and closes it, but for a descriptor that holds the lock. `label`
+  /// names it in errors. Throws: Error kIo.
   void complete(bool fsync, const std::filesystem::path& label);
-  /// Leaves the file under the name that it has.
-  void keep() noexcept { has_name_ = false; }
+  /// Leaves the file under the name that it has, and closes it.
+  void keep() noexcept;
   /// Renames the complete file, replacing what has that name. Returns 0, or the errno. ESTALE:
   /// another user has put something else under one of the names.
   [[nodiscard]] int take_name(const detail::OwnPlace& target) noexcept;
-  /// Returns false if a name no longer leads to the complete file.
-  [[nodiscard]] bool may_be_at(const detail::OwnPlace& place) const noexcept;
+  /// Returns whether a name leads to the file.
+  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
 
  private:
   OwnFile(detail::OwnPlace place, Fd fd, bool is_shared, const std::optional<OldFile>& old);
-  /// Returns whether a name leads to the complete file.
-  [[nodiscard]] bool is_at(const detail::OwnPlace& place) const noexcept;
 
   detail::OwnPlace place_;
   Fd fd_;
@@ -86,6 +100,8 @@ struct Place {
   std::optional<struct stat> status;
   /// False for an open file that its name does not lead to, by a path such as /proc/self/fd/3.
   bool has_name = true;
+  /// True for such a path, also if the file has a name.
+  bool is_descriptor = false;
   /// The file whose rights a new one gets, if `file` is a link that is replaced.
   std::shared_ptr<const detail::OwnPlace> blob = nullptr;
 

@@ -175,6 +175,8 @@ int remove_file(const fs::path& path) noexcept {
   return ::DeleteFileW(system_path(path).c_str()) != 0 ? 0 : last_errno();
 }
 
+bool names_open_file(const fs::path&) { return false; }
+
 std::unique_ptr<ByteSink> make_overwriting_sink(const fs::path& path, const Interrupt&) {
   const Found found = find_target(path);
   return std::make_unique<OverwritingSink>(found.target, found.exists);

@@ -155,12 +155,6 @@ def interrupt_after(name, function, args):
     raise KeyboardInterrupt
 
 
-def age(folder):
-    """Makes what a save has left look older than a minute."""
-    for each in folder.glob(".*.save"):
-        os.utime(each, (0, 0))
-
-
 def steps_of(scratch, limits, fsync):
     """Returns the names of the system calls of a save."""
     folder = scratch / "counted"
@@ -209,7 +203,6 @@ def kill_at_each(scratch, change, fsync):
             except (safetensors.SafetensorError, FileNotFoundError):
                 continue
             assert same(found, OLD) or same(found, NEW), (at, mode)
-        age(folder)
         outcome = safetensors.recover(folder)
         word = state(folder, limits)
         assert safetensors.recover(folder) == "clean", (at, mode)
