@@ -256,10 +256,11 @@ def test_ranks_that_load_something_else(folder, size, culprit, what):
         found = ranks.outcomes()
     assert len({each.text for each in found}) == 1
     text = found[0].text
+    absent = folder / "nowhere"
     expected = {
         "version": f"the ranks load different files: rank {culprit} has version 9.9 of safetensors",
         "plan": f"rank {culprit}: The files do not contain tensor 'no such tensor'",
-        "missing": f"rank {culprit}: No such file or directory: {folder / 'nowhere'}",
+        "missing": f"rank {culprit}: FileNotFoundError: No such file or directory: {absent}",
         "file": f"the ranks load different files: rank {culprit} has ",
         "fewer": f"the ranks load different files: rank {culprit} has ",
     }
@@ -292,7 +293,8 @@ def test_every_rank_misses_its_folder(tmp_path, load):
     first, second = values(2, misses_its_folder, folders, load)
     assert first[0] == second[0]
     assert first[0] in [
-        f"rank {rank}: No such file or directory: {folders[rank]}" for rank in range(2)
+        f"rank {rank}: FileNotFoundError: No such file or directory: {folders[rank]}"
+        for rank in range(2)
     ]
     assert [first[1:], second[1:]] == [(folder, 2, "io") for folder in folders]
 

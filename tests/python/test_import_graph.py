@@ -126,6 +126,6 @@ def test_schedules_of_groups_are_pure():
     group = "safetensors._group"
     loaded = children.run(f"import {group}.schedule\nprint(*sys.modules)").split()
     assert {"numpy", "torch", "safetensors._remote"}.isdisjoint(loaded)
-    for name in ("parts", "frame", "schedule"):
+    for name in ("column", "parts", "frame", "schedule"):
         found = imports_of(f"{group}.{name}", MODULES[f"{group}.{name}"])
-        assert found <= {f"{group}.parts", f"{group}.frame"}
+        assert found <= {f"{group}.column", f"{group}.parts", f"{group}.frame"}
