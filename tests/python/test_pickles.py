@@ -122,7 +122,9 @@ def test_objects_that_are_pickled(objects):
 def test_objects_that_are_not_pickled(objects):
     for each in objects[1]:
         for call in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match=r"^cannot pickle or copy 'safetensors.*' object: .*\. \w"):
+            with pytest.raises(
+                TypeError, match=r"^cannot pickle or copy 'safetensors.*' object: .*\. \w"
+            ):
                 call(each)
 
 
