@@ -163,10 +163,11 @@ OwnFile OwnFile::make_temporary(const OwnPlace& target, const std::optional<OldF
       if (errno != EEXIST || i == kTries) fail_write(errno, path);
       continue;
     }
-    // If it cannot be locked, another save has just taken it for one that was left.
-    const bool is_kept = try_lock(fd.get()) || i == kTries;
-    OwnFile file(std::move(place), std::move(fd), is_shared, old);
-    if (is_kept) return file;
+    if (try_lock(fd.get()) || i == kTries) {
+      return {std::move(place), std::move(fd), is_shared, old};
+    }
+    // Another save has just taken it for one that was left. The destructor removes it.
+    const OwnFile taken(std::move(place), std::move(fd), is_shared, std::nullopt);
   }
 }
 
