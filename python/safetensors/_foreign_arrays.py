@@ -1,0 +1,64 @@
+"""Reads tensors of frameworks that NumPy does not know."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from ._core import SafetensorError
+
+__all__ = ["array_of", "handed_out"]
+
+
+def array_of(name: str, tensor: Any) -> Any:
+    """Returns an array of NumPy for a tensor of another framework that NumPy can read.
+
+    Raises:
+        SafetensorError: there is no such array.
+    """
+    torch = sys.modules.get("torch")
+    array = tensor
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        array = handed_out(name, tensor)
+    if torch is not None and isinstance(array, torch.Tensor):
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise SafetensorError(
+            f"Error while serializing: tensor `{name}` is a {kind}, and no array of NumPy: "
+            "safetensors.torch saves tensors of torch, and safe_create those of any framework"
+        )
+    return array
+
+
+def handed_out(name: str, tensor: Any) -> Any:
+    """Returns an object with `__dlpack__` as an array of NumPy or a tensor of torch.
+
+    Raises:
+        SafetensorError: the framework of the tensor does not hand out its bytes.
+    """
+    try:
+        return _read_by_framework(tensor)
+    except SafetensorError as error:
+        raise SafetensorError(f"Error while serializing: tensor `{name}`: {error}") from error
+    # What JAX, MLX and others raise: BufferError is what DLPack asks for.
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise SafetensorError(
+            f"Error while serializing: tensor `{name}`, a {kind} of type "
+            f"{getattr(tensor, 'dtype', None)}, cannot be read by NumPy or torch: {error}"
+        ) from error
+
+
+def _read_by_framework(tensor: Any) -> Any:
+    """Returns a tensor of another framework as an array of NumPy, or as a tensor of torch."""
+    # DLPack has bfloat16, but NumPy reads no such arrays; ml_dtypes gives it the types.
+    mlx = sys.modules.get("mlx.core")
+    if mlx is not None and isinstance(tensor, mlx.array):
+        return importlib.import_module(f"{__package__}.mlx")._to_numpy(tensor)
+    import numpy as np
+
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(tensor, jax.Array):
+        return np.asarray(tensor)
+    torch = sys.modules.get("torch")
+    return np.from_dlpack(tensor) if torch is None else torch.from_dlpack(tensor)
