@@ -226,7 +226,7 @@ def _as_dict(tensor_dict: Any) -> Dict[str, np.ndarray]:
     arrays = tensor_dict if isinstance(tensor_dict, dict) else dict(tensor_dict.items())
     if _ARRAYS.issuperset(map(type, arrays.values())):  # the usual case, in little time
         return arrays
-    from ._prepare import array_of
+    from ._foreign_arrays import array_of
 
     return {
         name: array_of(name, tensor)

@@ -51,7 +51,7 @@ def left_in(folder):
 
 
 def wait_for_next_look():
-    """A save looks for stale files if that takes at most a fiftieth of the time."""
+    """A save looks for stale files if that takes at most a hundredth of the time."""
     time.sleep(0.5)
 
 

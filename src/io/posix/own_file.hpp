@@ -29,7 +29,7 @@ namespace safetensors::io {
 [[nodiscard]] bool try_lock(int descriptor) noexcept;
 
 /// Removes what killed saves of the file have left, as Folder::remove_stale(), before it is saved
-/// again. Takes a fiftieth of the time at most: in a large folder it does nothing at most calls.
+/// again. Takes a hundredth of the time at most: in a large folder it does nothing at most calls.
 void remove_stale_of(const detail::OwnPlace& target) noexcept;
 
 /// Returns a path by which this process can open an open file to read it: `path` if it has no

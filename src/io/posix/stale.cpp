@@ -36,7 +36,7 @@ constexpr std::string_view kKind = ".tmp";
 constexpr std::string_view kModel = ".safetensors";
 constexpr std::string_view kSums = ".sums.json";
 constexpr std::size_t kMostNamesPerSave = 10'000;
-constexpr std::int64_t kRestPerLook = 50;
+constexpr std::int64_t kRestPerLook = 100;
 // For a save, where locks may not show that a process on another machine writes: it may pause.
 constexpr std::chrono::hours kRecentForSave{24};
 
