@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Dict, Tuple
 
 from .._core import TensorSpec, _dtypes
-from .._errors import failure
 from ._module import torch
 
 _TYPES: Dict[str, torch.dtype] = {
@@ -37,12 +36,16 @@ def form_of(meta: Any, index: Any = None) -> Form:
     """
     dtype = _TYPES.get(meta.dtype)
     if dtype is None:
+        from .._errors import failure  # safetensors.torch imports this module
+
         raise failure(
             "unsupported_dtype", f"Dtype not understood: {meta.dtype}: torch has no such type"
         )
     shape = list(meta.shape)
     if meta.dtype == "F4":  # torch's element is a byte, which holds two
         if not shape or shape[-1] % 2 != 0:
+            from .._errors import failure
+
             raise failure(
                 "unsupported_dtype",
                 "f4_x2 dtype requires that the last dim be divisible by 2 in torch: got "
