@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Tuple
@@ -123,9 +122,7 @@ def _after(
     if base is None or name not in base:
         raise ValueError(f"{why}, which needs this tensor in `base`")
     made = base[name].detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-    alone = copy.copy(patch)
-    alone.names = [name]
-    apply({name: made}, alone)
+    apply({name: made}, patch._alone(name))
     return made
 
 

@@ -237,6 +237,12 @@ class Patch(NotPickled):
     ) -> None:
         self.close()
 
+    def _alone(self, name: str) -> Patch:
+        """Returns this open patch as one of a single tensor."""
+        alone = object.__new__(Patch)
+        vars(alone).update(vars(self), names=[name])
+        return alone
+
     def __repr__(self) -> str:
         return f"<Patch {self.path}: {len(self.names)} tensors, {self.base} -> {self.target}>"
 

@@ -140,10 +140,12 @@ def _rows(frame: Frame, rank: int, block: Block) -> Iterator[Tuple[int, int, int
         begin, to = _offset(begins, from_strides), _offset(ends, to_strides)
         row = pairs[last][0].stop - pairs[last][0].start
         rows = pairs[last - 1][0].stop - pairs[last - 1][0].start if last else 1
-        strides = (to_strides[last - 1], from_strides[last - 1]) if last else (0, 0)
+        to_stride, from_stride = (
+            each[last - 1] if last else 0 for each in (to_strides, from_strides)
+        )
         for indices in itertools.product(*outer):
             at = [sum(map(operator.mul, indices, each)) for each in (to_strides, from_strides)]
-            yield first + to + at[0], begin + at[1], row, rows, *strides
+            yield first + to + at[0], begin + at[1], row, rows, to_stride, from_stride
 
 
 def _offset(place: Sequence[slice], strides: Sequence[int]) -> int:
