@@ -70,7 +70,8 @@ class ModelFiles:
                 replaced, its files are flushed in any case.
 
         Raises:
-            ValueError: the name contains a separator, begins with a dot, or is too long.
+            ValueError: the name contains a separator, begins with a dot, or is too long; or a
+                folder that does not exist has the name of a file.
             SafetensorError: another process is saving to the folder, or a switch or the index of
                 the old model cannot be trusted.
             OSError: an operating system call failed.
@@ -83,6 +84,11 @@ class ModelFiles:
         self._pid = os.getpid()
         self._companions: List[str] = []
         self._made = not os.path.lexists(self._path)
+        if self._made and self._path.endswith(".safetensors"):
+            raise ValueError(
+                f"{self._path} would be a folder with the name of a file: save_file writes one "
+                "file, and a model of several files needs a folder"
+            )
         try:
             if self._made:
                 self._make_folder()

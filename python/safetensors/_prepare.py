@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, List, NamedTuple, Tuple
 
+from ._errors import failure
 from ._foreign_arrays import handed_out
 
 
@@ -23,7 +24,8 @@ def prepared(name: str, tensor: Any) -> Any:
     """Returns a Prepared, or the tensor itself if it is an object with a buffer.
 
     Raises:
-        SafetensorError: the framework of the tensor does not hand out its bytes.
+        SafetensorError: the framework of the tensor does not hand out its bytes; or it is neither
+            a tensor nor an object with a buffer (a TypeError, too).
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
@@ -32,11 +34,25 @@ def prepared(name: str, tensor: Any) -> Any:
     if numpy is not None and isinstance(tensor, (numpy.ndarray, numpy.generic)):
         return _prepared_numpy(name, tensor)
     if not hasattr(tensor, "__dlpack__"):
+        _refuse_without_buffer(name, tensor)
         return tensor
     array = handed_out(name, tensor)
     if torch is not None and isinstance(array, torch.Tensor):
         return _prepared_torch(name, array)
     return _prepared_numpy(name, array)
+
+
+def _refuse_without_buffer(name: str, value: Any) -> None:
+    try:
+        memoryview(value).release()
+    except TypeError:
+        raise failure(
+            "invalid_argument",
+            f"Error while serializing: tensor `{name}` is a {type(value).__name__}, which is no "
+            "tensor, no array and no object with a buffer",
+            subject=name,
+            also=TypeError,
+        ) from None
 
 
 def _prepared_torch(name: str, tensor: Any) -> Prepared:

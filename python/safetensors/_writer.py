@@ -166,6 +166,14 @@ class SafeWriter(NotPickled):
         self._specs: Dict[str, Spec] = specs or {}
         self._index = dict(zip(self._specs, range(len(self._specs)), strict=True))
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        count = len(self._specs)
+        return (
+            f"<SafeWriter of {count:,} tensor{'' if count == 1 else 's'}, "
+            f"{self.nbytes_written:,} bytes written, {state}>"
+        )
+
     @property
     def specs(self) -> Dict[str, Spec]:
         """The dtype and shape of each tensor; without specs, of those written so far."""

@@ -78,6 +78,14 @@ def test_bad_options(tmp_path, options):
     assert names_in(tmp_path) == []
 
 
+def test_a_folder_named_as_a_file(tmp_path):
+    with pytest.raises(ValueError, match="would be a folder with the name of a file: save_file"):
+        stn.save_files({"a": np.zeros(2)}, tmp_path / "m.safetensors")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "m.safetensors").mkdir()  # the caller's own choice
+    stn.save_files({"a": np.zeros(2)}, tmp_path / "m.safetensors")
+
+
 def test_bad_folders(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):

@@ -416,3 +416,19 @@ def test_importing_the_package_does_not_import_the_writer():
     """
     children.run(script)
     assert "safetensors._writer" in sys.modules
+
+
+@pytest.mark.parametrize("value", [[1, 2], 3, "x" * 8, None])
+def test_values_that_are_no_tensors(tmp_path, value):
+    with safe_create(tmp_path / "m", {"a": torch.ones(2)}) as writer:
+        with pytest.raises(TypeError, match=rf"tensor `a` is a {type(value).__name__}, which"):
+            writer["a"] = value
+        writer["a"] = b"\0" * 8
+
+
+def test_repr(tmp_path):
+    with safe_create(tmp_path / "m", {"a": torch.ones(300), "b": torch.ones(1)}) as writer:
+        writer["a"] = torch.ones(300)
+        assert repr(writer) == "<SafeWriter of 2 tensors, 1,200 bytes written, open>"
+        writer["b"] = torch.ones(1)
+    assert repr(writer) == "<SafeWriter of 2 tensors, 1,204 bytes written, closed>"

@@ -244,7 +244,9 @@ class Patch(NotPickled):
         return alone
 
     def __repr__(self) -> str:
-        return f"<Patch {self.path}: {len(self.names)} tensors, {self.base} -> {self.target}>"
+        count = len(self.names)
+        changes = f"{count:,} tensor{'' if count == 1 else 's'}"
+        return f"<Patch {self.path}: {changes}, {self.base} -> {self.target}>"
 
     def _change(self, name: str) -> Change:
         """Reads a record and its values, and checks them. Raises PatchError."""
