@@ -116,13 +116,13 @@ def test_a_tensor_without_values(tmp_path):
 )
 def test_not_enough_memory(tmp_path, monkeypatch, capsys, error):
     """The error is one line that names file and tensor, and no file is written."""
-    from safetensors import torch as safetensors_torch
     from safetensors._cli.main import main
+    from safetensors._torch import arrays
 
     def fail(_tensor):
         raise error
 
-    monkeypatch.setattr(safetensors_torch, "_to_ndarray", fail)
+    monkeypatch.setattr(arrays, "_to_ndarray", fail)
     torch.save({"a": torch.ones(2, 2).t()}, tmp_path / "m.pt")  # not contiguous: copied first
     source, target = str(tmp_path / "m.pt"), str(tmp_path / "m.safetensors")
     assert main(["convert", source, target]) == 2
