@@ -1,5 +1,6 @@
 """plan_placements: rules from DTensor placements."""
 
+import inspect
 import itertools
 
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import (
     save_file,
     stream_files,
 )
+from support import ranks as processes
 
 dist = pytest.importorskip("torch.distributed")
 if not dist.is_available():
@@ -23,8 +25,11 @@ fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
 Replicate, Shard = tensor_module.Replicate, tensor_module.Shard
 StridedShard = placement_types._StridedShard
 
-ONE = [Replicate(), Shard(0), Shard(1), Shard(-1), StridedShard(0, split_factor=2)]
-ONE.append(StridedShard(1, split_factor=3))
+ONE = [Replicate(), Shard(0), Shard(1), Shard(-1)]
+# Before 2.10, distribute_tensor splits rows that do not divide otherwise than FSDP2 does.
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 10):
+    ONE += [StridedShard(0, split_factor=2), StridedShard(1, split_factor=3)]
+has_source = "src_data_rank" in inspect.signature(tensor_module.distribute_tensor).parameters
 TENSORS = {
     "even": torch.arange(8 * 8).reshape(8, 8),
     "uneven": torch.arange(7 * 5).reshape(7, 5),
@@ -57,6 +62,7 @@ def ranks():
     return each
 
 
+@pytest.mark.skipif(not has_source, reason="this torch's distribute_tensor needs processes")
 @pytest.mark.parametrize("shape", [(2,), (4,), (2, 2), (2, 4)])
 def test_parts_are_those_of_distribute_tensor(path, ranks, shape):
     checked = set()
@@ -75,6 +81,34 @@ def test_parts_are_those_of_distribute_tensor(path, ranks, shape):
                 assert torch.equal(found[name].to_local(), wanted.to_local()), (name, placements)
                 checked.add((name, placements))
     assert len(checked) == len(TENSORS) * len(ONE) ** len(shape)
+
+
+def test_parts_are_those_of_a_model_of_fsdp2_and_tensor_parallelism(tmp_path):
+    """Rows that do not divide are the case in which torch's own functions differ."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this torch has no fully_shard there")
+
+    def rank(_number):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        for rows in (8, 7, 6, 5, 3):
+            module = torch.nn.Linear(2, rows, bias=False)
+            with torch.no_grad():
+                module.weight.copy_(torch.arange(rows * 2.0).reshape(rows, 2))
+            module = parallelize_module(module, mesh["tensor"], ColwiseParallel())
+            fsdp.fully_shard(module, mesh=mesh["data"])
+            weight = module.state_dict()["weight"]
+            rules = plan_placements(weight.device_mesh, {"weight": weight.placements})
+            found = load_files(tmp_path / f"{rows}.safetensors", plan=rules)["weight"]
+            assert torch.equal(found.to_local(), weight.to_local()), (rows, weight.placements)
+
+    for rows in (8, 7, 6, 5, 3):
+        weight = torch.arange(rows * 2.0).reshape(rows, 2)
+        save_file({"weight": weight}, tmp_path / f"{rows}.safetensors")
+    processes.run(rank, 4)
 
 
 def test_streams_and_tensors_that_exist(path, ranks):

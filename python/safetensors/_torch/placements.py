@@ -31,7 +31,9 @@ def plan_placements(
         device_mesh: the ranks that share the tensors.
         placements: maps names and glob patterns to placements, one for each axis of the mesh.
             `Shard` and `Replicate` of `torch.distributed.tensor` are placements, and those that
-            FSDP and tensor parallelism make of them.
+            FSDP and tensor parallelism make of them: the part is the one that such a model has.
+            Before torch 2.10, `distribute_tensor` gives other rows than they do if the rows do not
+            divide by the ranks.
 
     Returns:
         Rules for the `plan` of `load_files` and `stream_files`, and the `parts` of `load_into`.
