@@ -44,14 +44,15 @@ void detail::save_by(const std::filesystem::path& path, const Interrupt& interru
                      const std::function<void(const std::filesystem::path&)>& before_rename,
                      const std::function<void(std::unique_ptr<ByteSink>)>& write,
                      const std::function<void()>& overwrites) {
-  if (!io::names_open_file(path)) {
+  const auto replaces = [&] {
     try {
       write(make_file_sink(path, {}, interrupt, before_rename));
-      return;
+      return true;
     } catch (const io::CannotReplace&) {
-      // Overwritten below.
+      return false;
     }
-  }
+  };
+  if (!io::names_open_file(path) && replaces()) return;
   if (overwrites) overwrites();
   write(io::make_overwriting_sink(path, interrupt));
 }

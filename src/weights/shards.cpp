@@ -29,12 +29,12 @@ FoundModel find_model(const fs::path& path, const ModelChoice& choice) {
   }
 }
 
-void check_files(const ShardSet& set, const FoundModel& model) {
+void check_files(const ShardSet& set, const ShardIndex& index, const FoundModel& model) {
   for (std::size_t number = 0; number < set.files.size(); ++number) {
     if (is_file(set.files[number])) continue;
     std::size_t first = 0;
-    while (set.content->file(first) != number) ++first;
-    fail(Errc::missing_shard, set.index, set.content->name(first),
+    while (index.file(first) != number) ++first;
+    fail(Errc::missing_shard, set.index, index.name(first),
          "there is no file `" + clipped(model.files[number]) + "`");
   }
 }
@@ -64,8 +64,8 @@ ShardSet find_shards(const fs::path& path, const ModelChoice& choice) {
   if (model.content) {
     set.index = model.folder / path_of_name(model.index);
     if (set.files.empty()) fail(Errc::missing_shard, set.index, "weight_map", "it names no file");
+    check_files(set, *model.content, model);
     set.content = std::move(model.content);
-    check_files(set, model);
   }
   set.warnings = std::move(model.remarks);
   if (!model.others.empty()) set.warnings.push_back(others_text(model.others));
