@@ -119,13 +119,13 @@ def not_a_tensor(
 ) -> SafetensorError:
     """Returns the error for a value in a dict of tensors that is none: a ValueError, too.
 
-    If `cause` is an AttributeError, the error is one instead, and begins with its text: upstream
-    raises it for some frameworks.
+    If `cause` is an AttributeError or a TypeError, the error is one instead, and begins with its
+    text: upstream raises those of some frameworks.
     """
     text = f"Key `{name}` is invalid, expected {expected} but received {type(value)}"
-    if isinstance(cause, AttributeError):
-        text = f"{cause}. {text}"
-        return failure("invalid_argument", text, subject=name, also=AttributeError)
+    for also in (AttributeError, TypeError):
+        if isinstance(cause, also):
+            return failure("invalid_argument", f"{cause}. {text}", subject=name, also=also)
     return failure("invalid_argument", text, subject=name, also=ValueError)
 
 

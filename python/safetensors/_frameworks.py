@@ -46,7 +46,8 @@ def arrays_of(
         expected: the type that tensors should have, for errors.
 
     Raises:
-        SafetensorError, ValueError: a value is no tensor. The text names it.
+        SafetensorError: a value is no tensor. The text names it. The error is also what the
+            framework raised, an AttributeError or TypeError, or else a ValueError.
     """
     arrays = {}
     for name, tensor in tensors.items():

@@ -73,7 +73,8 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
     }
   }
   std::ranges::sort(tensors_, {}, tensor_name);
-  const auto twice = index_.build(count, [&](std::size_t i) { return tensor_name(tensors_[i]); });
+  const auto twice =
+      index_.emplace().build(count, [&](std::size_t i) { return tensor_name(tensors_[i]); });
   if (twice) {
     const SourceTensor& tensor = tensors_[twice->second];
     fail(Errc::duplicate, tensor.file->path(), tensor.info->name,
@@ -84,8 +85,12 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
 }
 
 const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
-  const auto found = index_.find(name, [&](std::size_t i) { return tensor_name(tensors_[i]); });
-  return found ? &tensors_[*found] : nullptr;
+  if (index_) {
+    const auto found = index_->find(name, [&](std::size_t i) { return tensor_name(tensors_[i]); });
+    return found ? &tensors_[*found] : nullptr;
+  }
+  const auto found = std::ranges::lower_bound(tensors_, name, {}, tensor_name);
+  return found != tensors_.end() && tensor_name(*found) == name ? &*found : nullptr;
 }
 
 void SourceTensors::check_index(const ShardSet& shards, const ShardIndex& index, bool strict,

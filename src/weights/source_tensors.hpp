@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,8 @@ class SourceTensors {
   /// Returns all tensors, sorted by name.
   [[nodiscard]] std::span<const SourceTensor> all() const noexcept { return tensors_; }
   [[nodiscard]] const SourceTensor* find(std::string_view name) const noexcept;
+  /// Frees the memory that makes find() fast while a model is opened.
+  void forget_index() noexcept { index_.reset(); }
   [[nodiscard]] const SafeOpen& first_file() const noexcept { return files_.front(); }
 
  private:
@@ -68,7 +71,7 @@ class SourceTensors {
 
   std::vector<SafeOpen> files_;
   std::vector<SourceTensor> tensors_;
-  NameIndex index_;  ///< of tensors_
+  std::optional<NameIndex> index_;  ///< of tensors_
 };
 
 }  // namespace safetensors::weights

@@ -53,7 +53,7 @@ def test_arrays_that_numpy_cannot_read(save):
     ):
         save({"a": np.ones(1), "x": tensor})
     torch = pytest.importorskip("torch")
-    with pytest.raises(SafetensorError, match=r"tensor `x` is a torch.Tensor.*safetensors\.torch"):
+    with pytest.raises(SafetensorError, match="`x` is invalid, expected numpy.ndarray but"):
         save({"x": torch.ones(1, dtype=torch.bfloat16)})
 
 

@@ -97,7 +97,7 @@ def test_names():
         "a b-00002-of-00002.safetensors",
     ]
     assert _split.index_name("model") == "model.safetensors.index.json"
-    assert len(os.fsencode(_split.file_names("x" * 128, 99_999)[-1])) < 255
+    assert len(os.fsencode(_split.file_names("x" * 228, 99_999)[-1])) == 255
 
 
 def test_shard_names():
@@ -112,7 +112,7 @@ def test_shard_names():
     assert not _split.is_shard_name("model", f"model-{digits}-of-00002.safetensors")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", ".model", "a/b", "a\\b", "a\0", "x" * 129])
+@pytest.mark.parametrize("name", ["", ".", "..", ".model", "a/b", "a\\b", "a\0", "x" * 229])
 def test_bad_name(name):
     with pytest.raises(ValueError, match=r"^(not a name for a model's files|a model's name has)"):
         _split.check_name(name)

@@ -199,8 +199,8 @@ def check_signature(member, expected):
 def test_signature(module, name):
     """Every function and class has the expected parameters and defaults."""
     member = getattr(load(module), name)
-    # Before Python 3.11, inspect does not look at a compiled class's __init__.
-    if sys.version_info < (3, 11) and isinstance(member, type) and "__new__" in vars(member):
+    # Before Python 3.11.4, inspect does not look at a compiled class's __init__.
+    if sys.version_info < (3, 11, 4) and isinstance(member, type) and "__new__" in vars(member):
         member = member.__init__
     check_signature(member, SIGNATURES[module][name])
 

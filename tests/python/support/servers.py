@@ -210,7 +210,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in headers.items():
             if value is not None:
                 self.send_header(name, value)
-        if self.command == "HEAD" or headers.get("Content-Length") == "0":
+        # Nor do clients wait for the body of an error.
+        if self.command == "HEAD" or headers.get("Content-Length") == "0" or status >= 400:
             self._end()
         self.end_headers()
 
