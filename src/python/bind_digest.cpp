@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "dtypes.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -21,15 +22,10 @@ struct PyTensorHasher {
 };
 
 PyTensorHasher make_hasher(py::handle dtype, py::handle shape, py::handle block_size) {
-  const std::string_view wanted = text_of(dtype, "dtype");
-  const std::optional<Dtype> found = parse_dtype(wanted);
-  if (!found)
-    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
-                           "dtype " + std::string(wanted) + " is invalid");
+  const Dtype found = dtype_of_code(dtype);
   std::vector<std::uint64_t> dims;
   for (const py::handle each : py::iter(shape)) dims.push_back(size_of(each, "shape"));
-  return {digest_start(*found, dims),
-          TensorHasher(*found, dims, size_of(block_size, "block_size"))};
+  return {digest_start(found, dims), TensorHasher(found, dims, size_of(block_size, "block_size"))};
 }
 
 void update(PyTensorHasher& self, py::handle data) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "digests.hpp"
+#include "dtypes.hpp"
 #include "errors.hpp"
 #include "fast_def.hpp"
 #include "gil.hpp"
@@ -12,15 +13,6 @@
 
 namespace safetensors::python {
 namespace {
-
-Dtype patch_dtype(py::handle dtype) {
-  const std::string_view wanted = text_of(dtype, "dtype");
-  const std::optional<Dtype> found = parse_dtype(wanted);
-  if (!found)
-    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
-                           "dtype " + std::string(wanted) + " is invalid");
-  return *found;
-}
 
 std::vector<std::uint64_t> patch_shape(py::handle shape) {
   std::vector<std::uint64_t> dims;
@@ -45,7 +37,7 @@ py::tuple encode(py::handle base, py::handle target, py::handle dtype, py::handl
                  bool set_values, py::handle base_digest, py::handle target_digest) {
   const BufferView old_bytes(base, "base");
   const BufferView new_bytes(target, "target");
-  const Dtype type = patch_dtype(dtype);
+  const Dtype type = dtype_of_code(dtype);
   const std::vector<std::uint64_t> dims = patch_shape(shape);
   const PatchOptions options{set_values, optional_digest(base_digest, "base_digest"),
                              optional_digest(target_digest, "target_digest")};
@@ -70,7 +62,7 @@ py::bytes whole(py::handle target, py::handle dtype, py::handle shape, py::handl
     return to_bytes(removed_patch(*options.base));
   }
   const BufferView bytes(target, "target");
-  const Dtype type = patch_dtype(dtype);
+  const Dtype type = dtype_of_code(dtype);
   const std::vector<std::uint64_t> dims = patch_shape(shape);
   std::vector<std::byte> record;
   {
@@ -87,7 +79,7 @@ class PyPatchRecord {
                 py::handle label)
       : record_bytes_(record, "record"),
         value_bytes_(values, "values"),
-        dtype_(patch_dtype(dtype)),
+        dtype_(dtype_of_code(dtype)),
         record_(read(record_bytes_.bytes(), value_bytes_.bytes(), dtype_,
                      algorithm_of(text_of(algorithm, "algorithm")),
                      std::string(text_of(label, "label")))) {}

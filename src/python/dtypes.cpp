@@ -117,6 +117,16 @@ py::bytes to_float_bytes(py::handle dtype_name, py::handle data) {
 
 const DtypeNames& names_of(Dtype dtype) noexcept { return kRows[static_cast<std::size_t>(dtype)]; }
 
+Dtype dtype_of_code(py::handle name) {
+  const std::string_view text = text_of(name, "dtype");
+  const std::optional<Dtype> dtype = parse_dtype(text);
+  if (!dtype) {
+    raise_safetensor_error(ErrorCode::kUnsupportedDtype,
+                           "dtype " + std::string(text) + " is invalid");
+  }
+  return *dtype;
+}
+
 std::optional<Dtype> dtype_of_dlpack(DataType type) noexcept {
   for (const DtypeNames& row : kRows) {
     if (row.torch != nullptr && row.dlpack == type) return row.dtype;

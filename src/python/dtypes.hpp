@@ -33,6 +33,10 @@ struct DtypeNames {
 /// unknown name.
 [[nodiscard]] Dtype dtype_of_name(std::string_view name);
 
+/// Returns the type that files have under this name, a str. Raises SafetensorError for an unknown
+/// name.
+[[nodiscard]] Dtype dtype_of_code(py::handle name);
+
 /// Returns the name that files use, such as "F32", as a str that all callers share.
 [[nodiscard]] py::object to_str(Dtype dtype);
 
