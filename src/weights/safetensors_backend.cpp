@@ -135,7 +135,6 @@ SafetensorsBackend::SafetensorsBackend(const fs::path& path, const ModelOptions&
   config.model = model_.config;
   collect(config, quant);
   finish_config(config);
-  sources_.forget_index();
 }
 
 /// Finds the packs, in the order of their words. Updates `mapped`: scales and biases of packs are

@@ -73,22 +73,16 @@ SourceTensors::SourceTensors(const ShardSet& shards, const ModelOptions& options
     }
   }
   std::ranges::sort(tensors_, {}, tensor_name);
-  const auto twice =
-      index_.emplace().build(count, [&](std::size_t i) { return tensor_name(tensors_[i]); });
-  if (twice) {
-    const SourceTensor& tensor = tensors_[twice->second];
-    fail(Errc::duplicate, tensor.file->path(), tensor.info->name,
-         "a tensor of that name is in `" +
-             display_path(tensors_[twice->first].file->path().filename()) + "` too");
+  const auto twice = std::ranges::adjacent_find(tensors_, {}, tensor_name);
+  if (twice != tensors_.end()) {
+    fail(Errc::duplicate, twice->file->path(), twice->info->name,
+         "a tensor of that name is in `" + display_path((twice + 1)->file->path().filename()) +
+             "` too");
   }
   if (shards.content) check_index(shards, *shards.content, options.strict_index, warnings);
 }
 
 const SourceTensor* SourceTensors::find(std::string_view name) const noexcept {
-  if (index_) {
-    const auto found = index_->find(name, [&](std::size_t i) { return tensor_name(tensors_[i]); });
-    return found ? &tensors_[*found] : nullptr;
-  }
   const auto found = std::ranges::lower_bound(tensors_, name, {}, tensor_name);
   return found != tensors_.end() && tensor_name(*found) == name ? &*found : nullptr;
 }

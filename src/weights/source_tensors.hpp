@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +10,6 @@
 
 #include "safetensors/safe_open.hpp"
 #include "weights/backend.hpp"
-#include "weights/name_index.hpp"
 #include "weights/shards.hpp"
 
 namespace safetensors::weights {
@@ -61,8 +59,6 @@ class SourceTensors {
   /// Returns all tensors, sorted by name.
   [[nodiscard]] std::span<const SourceTensor> all() const noexcept { return tensors_; }
   [[nodiscard]] const SourceTensor* find(std::string_view name) const noexcept;
-  /// Frees the memory that makes find() fast while a model is opened.
-  void forget_index() noexcept { index_.reset(); }
   [[nodiscard]] const SafeOpen& first_file() const noexcept { return files_.front(); }
 
  private:
@@ -71,7 +67,6 @@ class SourceTensors {
 
   std::vector<SafeOpen> files_;
   std::vector<SourceTensor> tensors_;
-  std::optional<NameIndex> index_;  ///< of tensors_
 };
 
 }  // namespace safetensors::weights

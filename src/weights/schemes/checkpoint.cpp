@@ -14,6 +14,7 @@ namespace safetensors::weights {
 
 Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
     : tensors_(tensors), quant_(quant), owners_(tensors.all().size(), kNobody) {
+  (void)names_.build(tensors.all().size(), [&](std::size_t i) { return name_of(i); });
   if (is_refused(quant.method)) return;
   claim_comfy(*this);  // markers are read before names and shapes
   for (const SourceTensor& tensor : tensors.all()) {
@@ -31,7 +32,8 @@ Checkpoint::Checkpoint(const SourceTensors& tensors, const QuantConfig& quant)
 const SourceTensor* Checkpoint::find(std::string_view module, std::string_view ending) const {
   std::string name(module);
   name += ending;
-  return tensors_.find(name);
+  const auto found = names_.find(name, [&](std::size_t i) { return name_of(i); });
+  return found ? &tensors_.all()[*found] : nullptr;
 }
 
 const Checkpoint::Metadata& Checkpoint::metadata_of(const SourceTensor& tensor) {

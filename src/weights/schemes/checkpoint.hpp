@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weights/name_index.hpp"
 #include "weights/remarks.hpp"
 #include "weights/schemes/quant_config.hpp"
 #include "weights/source_tensors.hpp"
@@ -92,6 +93,9 @@ class Checkpoint {
   static constexpr std::uint32_t kNobody = 0xFFFF'FFFF;
 
   void check_parts();
+  [[nodiscard]] std::string_view name_of(std::size_t tensor) const noexcept {
+    return tensors_.all()[tensor].info->name;
+  }
 
   [[nodiscard]] std::size_t index_of(const SourceTensor& tensor) const noexcept {
     return static_cast<std::size_t>(&tensor - tensors_.all().data());
@@ -99,6 +103,7 @@ class Checkpoint {
 
   const SourceTensors& tensors_;
   const QuantConfig& quant_;
+  NameIndex names_;                    ///< schemes look for the other parts of each weight
   std::vector<std::uint32_t> owners_;  ///< by tensor: the index of the one that claimed it
   std::vector<Claim> claims_;
   std::set<std::string> refusals_;
